@@ -1,0 +1,187 @@
+"""One pass over the rows of all tasks: residuals, local intercepts, gradients.
+
+Rows are sorted by task. With ``shared`` the table holds row numbers of an X that all
+tasks share; otherwise table row p is X[p] and ``rows`` is an empty array. ``scale[k]``
+multiplies the loss of task k (1 / n_k or 1). The intercept of a task is not a variable
+of the solver: every pass puts it at its optimum given the weights, which is why it is
+exact, costs no iteration and makes every residual dual feasible.
+"""
+
+import numpy as np
+
+from .._jit import njit
+
+
+@njit
+def scores(X, rows, shared, offsets, W, out):
+    """out[p] = x_p' w_k for every row p of every task k."""
+    d = X.shape[1]
+    for k in range(W.shape[0]):
+        w = W[k]
+        for p in range(offsets[k], offsets[k + 1]):
+            x = X[rows[p]] if shared else X[p]
+            s = 0.0
+            for j in range(d):
+                s += x[j] * w[j]
+            out[p] = s
+
+
+@njit
+def csr_scores(data, indices, indptr, rows, shared, offsets, W, out):
+    """`scores` for CSR rows."""
+    for k in range(W.shape[0]):
+        w = W[k]
+        for p in range(offsets[k], offsets[k + 1]):
+            i = rows[p] if shared else p
+            s = 0.0
+            for q in range(indptr[i], indptr[i + 1]):
+                s += data[q] * w[indices[q]]
+            out[p] = s
+
+
+@njit
+def combine(X, rows, shared, offsets, r, scale, out):
+    """out[k] = scale[k] * sum_p r_p x_p over the rows of task k."""
+    d = X.shape[1]
+    for k in range(out.shape[0]):
+        g = out[k]
+        for j in range(d):
+            g[j] = 0.0
+        for p in range(offsets[k], offsets[k + 1]):
+            x = X[rows[p]] if shared else X[p]
+            a = scale[k] * r[p]
+            for j in range(d):
+                g[j] += a * x[j]
+
+
+@njit
+def csr_combine(data, indices, indptr, rows, shared, offsets, r, scale, out):
+    """`combine` for CSR rows."""
+    for k in range(out.shape[0]):
+        g = out[k]
+        for j in range(g.shape[0]):
+            g[j] = 0.0
+        for p in range(offsets[k], offsets[k + 1]):
+            i = rows[p] if shared else p
+            a = scale[k] * r[p]
+            for q in range(indptr[i], indptr[i + 1]):
+                g[indices[q]] += a * data[q]
+
+
+@njit
+def squared_gradient(X, rows, shared, y, offsets, scale, centre, W, r, out):
+    """Fused `scores`, `squared_residuals` and `combine`: a task's rows are read from
+    memory once and come from the cache the second time."""
+    d = X.shape[1]
+    value = 0.0
+    for k in range(W.shape[0]):
+        w = W[k]
+        g = out[k]
+        lo, hi = offsets[k], offsets[k + 1]
+        mean = 0.0
+        for p in range(lo, hi):
+            x = X[rows[p]] if shared else X[p]
+            s = y[p]
+            for j in range(d):
+                s -= x[j] * w[j]
+            r[p] = s
+            mean += s
+        mean = mean / (hi - lo) if centre else 0.0
+        for j in range(d):
+            g[j] = 0.0
+        total = 0.0
+        for p in range(lo, hi):
+            x = X[rows[p]] if shared else X[p]
+            r[p] -= mean
+            total += r[p] * r[p]
+            a = scale[k] * r[p]
+            for j in range(d):
+                g[j] += a * x[j]
+        value += 0.5 * scale[k] * total
+    return value
+
+
+@njit
+def squared_residuals(z, y, offsets, scale, centre, r, b):
+    """r = y - z - b with b the mean residual of each task (0 without ``centre``).
+
+    Returns sum_k scale_k / 2 ||r_k||^2."""
+    value = 0.0
+    for k in range(offsets.shape[0] - 1):
+        lo, hi = offsets[k], offsets[k + 1]
+        mean = 0.0
+        for p in range(lo, hi):
+            r[p] = y[p] - z[p]
+            mean += r[p]
+        mean = mean / (hi - lo) if centre else 0.0
+        b[k] = mean
+        total = 0.0
+        for p in range(lo, hi):
+            r[p] -= mean
+            total += r[p] * r[p]
+        value += 0.5 * scale[k] * total
+    return value
+
+
+@njit
+def centre_scores(z, offsets):
+    """Subtract from z its mean over each task, in place."""
+    for k in range(offsets.shape[0] - 1):
+        lo, hi = offsets[k], offsets[k + 1]
+        mean = 0.0
+        for p in range(lo, hi):
+            mean += z[p]
+        mean /= hi - lo
+        for p in range(lo, hi):
+            z[p] -= mean
+
+
+@njit
+def logistic_residuals(z, y, offsets, scale, centre, r, b):
+    """r_p = y_p / (1 + exp(y_p (z_p + b_k))), y in {-1, 1}; b_k solves sum_p r_p = 0.
+
+    ``b`` holds the starting intercepts and receives the new ones: safeguarded Newton steps
+    on a monotone function of one variable. Returns sum_k scale_k sum_p log(1 + exp(-y z)).
+    """
+    value = 0.0
+    for k in range(offsets.shape[0] - 1):
+        lo, hi = offsets[k], offsets[k + 1]
+        shift = b[k]
+        low, high = -np.inf, np.inf
+        for _ in range(60 if centre else 1):
+            slope = 0.0
+            total = 0.0
+            for p in range(lo, hi):
+                t = y[p] * (z[p] + shift)
+                if t > 0:
+                    e = np.exp(-t)
+                    q = e / (1.0 + e)
+                else:
+                    q = 1.0 / (1.0 + np.exp(t))
+                r[p] = y[p] * q
+                total += r[p]
+                slope += q * (1.0 - q)
+            if not centre or abs(total) <= 1e-13 * (hi - lo):
+                break
+            if total > 0:
+                low = shift
+            else:
+                high = shift
+            step = shift + total / slope if slope > 0 else np.inf
+            if not (low < step < high) or abs(step - shift) > 8.0:
+                if low == -np.inf:
+                    step = high - 4.0
+                elif high == np.inf:
+                    step = low + 4.0
+                else:
+                    step = 0.5 * (low + high)
+            if step == shift:
+                break
+            shift = step
+        b[k] = shift
+        total = 0.0
+        for p in range(lo, hi):
+            t = y[p] * (z[p] + shift)
+            total += np.log1p(np.exp(-t)) if t > 0 else np.log1p(np.exp(t)) - t
+        value += scale[k] * total
+    return value

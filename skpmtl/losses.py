@@ -1,0 +1,267 @@
+"""Smooth part of the objectives over all tasks: value, gradient, curvature, dual value.
+
+W is (n_tasks, n_features): row k holds the weights of task k, so W is the transpose of the
+matrix of the papers. Local intercepts are eliminated: every quantity below is already
+minimised over them. ``ridge / 2 ||W||_F^2`` belongs to the smooth part.
+"""
+
+import numpy as np
+
+from ._kernels import passes
+from ._kernels.grams import build_grams, gram_gradient
+
+_NONE = np.empty(0, dtype=np.int64)
+
+
+def make_loss(table, *, classification, task_weight="equal", fit_intercept=True, ridge=0.0):
+    """The loss of `table`, in the representation that is cheapest to evaluate.
+
+    Squared loss turns to Gram matrices from n_tasks * n_features rows on,
+    so that they are never larger than the rows they replace.
+    """
+    scale = 1.0 / table.sizes if task_weight == "equal" else np.ones(table.n_tasks)
+    args = (table, scale, fit_intercept, ridge)
+    if classification:
+        return LogisticLoss(*args)
+    small = table.n_rows >= table.n_tasks * table.n_features
+    if small and table.rows is None and not table.is_sparse:
+        return GramLoss(*args)
+    return SquaredLoss(*args)
+
+
+class _Loss:
+    """Rows of all tasks and the products with them."""
+
+    def __init__(self, table, scale, fit_intercept, ridge):
+        self.table = table
+        self.scale = scale
+        self.fit_intercept = fit_intercept
+        self.ridge = float(ridge)
+        self.shape = (table.n_tasks, table.n_features)
+        self.offsets = table.offsets
+        self.y = table.y
+        self._shared = table.rows is not None
+        self._rows = table.rows if self._shared else _NONE
+        self._r = np.empty(table.n_rows)
+        self._b = np.zeros(table.n_tasks)
+        # A shared X that most tasks see most of: two matrix products beat indexed passes.
+        self._grid = None
+        n, m = table.X.shape[0], table.n_tasks
+        if self._shared and not table.is_sparse and 3 * table.n_rows > n * m:
+            self._grid = (table.rows, table.codes)
+
+    def _csr(self):
+        X = self.table.X
+        return X.data, X.indices, X.indptr
+
+    def scores(self, W):
+        """x' w_k of every row, without intercept, in table order."""
+        out = np.empty(self.table.n_rows)
+        W = np.ascontiguousarray(W)
+        if self._grid is not None:
+            return (self.table.X @ W.T)[self._grid]
+        if self.table.is_sparse:
+            passes.csr_scores(*self._csr(), self._rows, self._shared, self.offsets, W, out)
+        else:
+            passes.scores(self.table.X, self._rows, self._shared, self.offsets, W, out)
+        return out
+
+    def combine(self, r):
+        """scale_k X_k' r_k, one row per task."""
+        if self._grid is not None:
+            R = np.zeros((self.table.X.shape[0], self.shape[0]))
+            R[self._grid] = r
+            return (R.T @ self.table.X) * self.scale[:, None]
+        out = np.empty(self.shape)
+        args = (self._rows, self._shared, self.offsets, r, self.scale, out)
+        if self.table.is_sparse:
+            passes.csr_combine(*self._csr(), *args)
+        else:
+            passes.combine(self.table.X, *args)
+        return out
+
+    def intercepts(self, W):
+        """Optimal local intercepts for the weights W, shape (n_tasks,)."""
+        if not self.fit_intercept:
+            return np.zeros(self.shape[0])
+        self._residuals(self.scores(W))
+        return self._b.copy()
+
+    def evaluate(self, W):
+        """-> (value, V): the smooth objective at W and V = minus its gradient."""
+        value = self._residuals(self.scores(W))
+        V = self.combine(self._r)
+        if self.ridge:
+            value += 0.5 * self.ridge * np.vdot(W, W)
+            V -= self.ridge * W
+        return value, V
+
+    def bound(self, n_steps=6):
+        """Largest curvature over the tasks, by power iteration on all tasks at once.
+
+        It approaches the largest eigenvalue from below; the solver lengthens it when a
+        step fails to decrease the objective.
+        """
+        m, d = self.shape
+        W = np.random.default_rng(0).standard_normal((m, d))
+        top = np.zeros(m)
+        for _ in range(n_steps):
+            W /= np.maximum(np.linalg.norm(W, axis=1), 1e-300)[:, None]
+            W = self.curvature_bound(W)
+            top = np.linalg.norm(W, axis=1)
+        return float(top.max())
+
+    def curvature_bound(self, D):
+        """Hessian bound of every task times the rows of D."""
+        return self.curvature(D)
+
+    def curvature(self, D):
+        """scale_k X_k' C X_k d_k + ridge d_k, C the centring when intercepts are fitted."""
+        z = self.scores(D)
+        if self.fit_intercept:
+            passes.centre_scores(z, self.offsets)
+        out = self.combine(z)
+        out += self.ridge * D
+        return out
+
+
+class SquaredLoss(_Loss):
+    """sum_k scale_k / 2 ||y_k - X_k w_k - b_k||^2 + ridge / 2 ||W||_F^2 on rows."""
+
+    quadratic = True
+
+    def _residuals(self, z):
+        return passes.squared_residuals(
+            z, self.y, self.offsets, self.scale, self.fit_intercept, self._r, self._b
+        )
+
+    def evaluate(self, W):
+        if self._grid is not None or self.table.is_sparse:
+            return super().evaluate(W)
+        V = np.empty(self.shape)
+        value = passes.squared_gradient(
+            self.table.X, self._rows, self._shared, self.y, self.offsets, self.scale,
+            self.fit_intercept, np.ascontiguousarray(W), self._r, V,
+        )  # fmt: skip
+        if self.ridge:
+            value += 0.5 * self.ridge * np.vdot(W, W)
+            V -= self.ridge * W
+        return value, V
+
+    def dual_terms(self, W, V, value):
+        """-> (a, q): the dual value of theta times the residuals is theta a - theta^2 q / 2."""
+        a = float(np.repeat(self.scale, self.table.sizes) * self._r @ self.y)
+        return a, 2.0 * value - self.ridge * np.vdot(W, W)
+
+    def dual(self, theta, W, V, value):
+        a, q = self.dual_terms(W, V, value)
+        return theta * a - 0.5 * theta**2 * q
+
+    def dual_scale(self, W, V, value):
+        """The theta that maximises the dual value of theta times (residuals, ridge term)."""
+        a, q = self.dual_terms(W, V, value)
+        q += self.ridge * np.vdot(W, W)
+        return a / q if q > 0 else 1.0
+
+    def project(self, basis):
+        """Matrices B' H_k B of all tasks for the columns of `basis`, (m, r, r)."""
+        m, r = self.shape[0], basis.width
+        out = np.empty((m, r, r))
+        X, ends = self.table.X, self.offsets
+        for k in range(m):
+            rows = self._rows[ends[k] : ends[k + 1]] if self._shared else slice(ends[k], ends[k + 1])
+            Z = basis.features(X[rows])
+            if self.fit_intercept:
+                Z = Z - Z.mean(axis=0)
+            np.matmul(Z.T, Z, out=out[k])
+        out *= self.scale[:, None, None]
+        if self.ridge:
+            out += self.ridge * basis.gram()
+        return out
+
+
+class GramLoss(SquaredLoss):
+    """The same through G_k = scale_k X_k' C X_k and g_k = scale_k X_k' C y_k."""
+
+    def __init__(self, table, scale, fit_intercept, ridge):
+        super().__init__(table, scale, fit_intercept, ridge)
+        self.G, self.g, self.square = grams(table, scale, fit_intercept)
+
+    def evaluate(self, W):
+        W = np.ascontiguousarray(W)
+        V = np.empty(self.shape)
+        gram_gradient(self.G, self.g, W, V)
+        # 1/2 sum scale ||y||^2 - w'g + 1/2 w'Gw with Gw = g - V
+        value = 0.5 * (self.square - np.vdot(W, self.g) - np.vdot(W, V))
+        if self.ridge:
+            value += 0.5 * self.ridge * np.vdot(W, W)
+            V -= self.ridge * W
+        return value, V
+
+    def dual_terms(self, W, V, value):
+        return self.square - np.vdot(W, self.g), 2.0 * value - self.ridge * np.vdot(W, W)
+
+    def curvature(self, D):
+        out = np.empty(self.shape)
+        gram_gradient(self.G, np.zeros(self.shape), np.ascontiguousarray(D), out)
+        np.negative(out, out=out)
+        out += self.ridge * D
+        return out
+
+    def project(self, basis):
+        out = basis.project(self.G)
+        if self.ridge:
+            out += self.ridge * basis.gram()
+        return out
+
+
+class LogisticLoss(_Loss):
+    """sum_k scale_k sum_i log(1 + exp(-y (x w_k + b_k))) + ridge / 2 ||W||_F^2, y in {-1, 1}."""
+
+    quadratic = False
+
+    def _residuals(self, z):
+        return passes.logistic_residuals(
+            z, self.y, self.offsets, self.scale, self.fit_intercept, self._r, self._b
+        )
+
+    def curvature_bound(self, D):
+        # The logistic function's slope is at most 1/4; without centring the bound also
+        # covers the steps in which the intercept has not yet reacted.
+        out = self.combine(self.scores(D))
+        out *= 0.25
+        out += self.ridge * D
+        return out
+
+    def dual_scale(self, W, V, value):
+        return 1.0
+
+    def dual(self, theta, W, V, value):
+        """Sum of the binary entropies of theta times the residuals."""
+        u = np.clip(theta * np.abs(self._r), 0.0, 1.0)
+        entropy = -(_xlogx(u) + _xlogx(1.0 - u))
+        return float(np.repeat(self.scale, self.table.sizes) @ entropy)
+
+
+def _xlogx(u):
+    return u * np.log(np.where(u > 0, u, 1.0))
+
+
+def grams(table, scale, fit_intercept):
+    """-> G (m, d, d), g (m, d), sum of scale_k ||C y_k||^2."""
+    m, d = table.n_tasks, table.n_features
+    G, g = np.empty((m, d, d)), np.empty((m, d))
+    X, y, ends = table.X, table.y, table.offsets
+    if d <= 64:
+        return G, g, build_grams(X, y, ends, scale, fit_intercept, G, g)
+    square = 0.0
+    for k in range(m):
+        x, v = X[ends[k] : ends[k + 1]], y[ends[k] : ends[k + 1]]
+        if fit_intercept:
+            x, v = x - x.mean(axis=0), v - v.mean()
+        np.matmul(x.T, x, out=G[k])
+        np.matmul(x.T, v, out=g[k])
+        square += scale[k] * (v @ v)
+    G *= scale[:, None, None]
+    g *= scale[:, None]
+    return G, g, float(square)

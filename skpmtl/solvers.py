@@ -1,0 +1,427 @@
+"""Exact minimisation of loss(W) + alpha * penalty(W), stopped on the duality gap.
+
+Two engines take turns. Proximal gradient with Anderson extrapolation finds the rank or the
+rows in use and finishes well-conditioned problems. What is left after `_FIRST` iterations
+is ill-conditioned, and goes to a Newton method on the d x d side: both penalties are
+``alpha Omega(W) = min over W' = P C of alpha / 2 (||P||^2 + ||C||^2)`` (P square for the
+trace norm, diagonal for L2,1). The per-task C are eliminated exactly, and Newton steps in P
+do not see the conditioning of the tasks.
+"""
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import ThreadpoolController
+
+from ._kernels.linalg import spd_inverse
+
+_FIRST = 30  # proximal steps before a Newton phase
+_CHECK = 4  # iterations between two evaluations of the duality gap
+_MEMORY = 6  # Anderson history
+_NEWTON_WIDTH = 128  # columns of P up to which Newton is worth its n_tasks * width^3
+_controller = None
+
+
+def single_thread():
+    """Context in which BLAS runs on one thread: small decompositions only lose by more."""
+    global _controller
+    if _controller is None:
+        _controller = ThreadpoolController()
+    return _controller.limit(limits=1, user_api="blas")
+
+
+# ----------------------------------------------------------------------------- penalties
+class TraceNorm:
+    """Sum of the singular values of W (m, d)."""
+
+    def prox(self, V, threshold):
+        """-> (W, Omega(W)): singular values of V lowered by `threshold`."""
+        tall = V.shape[0] >= V.shape[1]
+        squares, U = np.linalg.eigh(V.T @ V if tall else V @ V.T)
+        s = np.sqrt(np.maximum(squares, 0.0))
+        keep = s > threshold
+        U, s = U[:, keep], s[keep]
+        shrink = (U * (1.0 - threshold / s)) @ U.T
+        return V @ shrink if tall else shrink @ V, float((s - threshold).sum())
+
+    def value(self, W):
+        return float(np.linalg.svd(W, compute_uv=False).sum())
+
+    def dual_levels(self, V):
+        """Numbers that the dual norm takes the maximum of: the singular values of V."""
+        small = V.T @ V if V.shape[0] >= V.shape[1] else V @ V.T
+        return np.sqrt(np.maximum(np.linalg.eigvalsh(small), 0.0))
+
+    def basis(self, W):
+        tall = W.shape[0] >= W.shape[1]
+        squares, U = np.linalg.eigh(W.T @ W if tall else W @ W.T)
+        s = np.sqrt(np.maximum(squares, 0.0))
+        if not tall:
+            keep = s > 1e-10 * s[-1]
+            U, s = W.T @ (U[:, keep] / s[keep]), s[keep]
+        if len(s) > _NEWTON_WIDTH // 2:  # wide: only the directions in use
+            keep = s > 1e-6 * s[-1]
+            U, s = U[:, keep], s[keep]
+        # Directions at zero would stay there, so all start a little above it.
+        return _FullBasis(U * np.sqrt(s + 1e-2 * s[-1]))
+
+
+class GroupNorm:
+    """Sum over the features of the norm of their weights across tasks (L2,1)."""
+
+    def prox(self, V, threshold):
+        norms = np.sqrt(np.einsum("kj,kj->j", V, V))
+        left = np.maximum(norms - threshold, 0.0)
+        return V * (left / np.where(norms > 0, norms, 1.0)), float(left.sum())
+
+    def value(self, W):
+        return float(np.sqrt(np.einsum("kj,kj->j", W, W)).sum())
+
+    def dual_levels(self, V):
+        return np.sqrt(np.einsum("kj,kj->j", V, V))
+
+    def basis(self, W):
+        s = self.dual_levels(W)
+        index = np.flatnonzero(s > 0)
+        return _DiagonalBasis(np.sqrt(s[index]), index, W.shape[1])
+
+
+# --------------------------------------------------------------------------------- bases
+class _FullBasis:
+    """W = C P' with P (d, r)."""
+
+    def __init__(self, P):
+        self.P = P
+        self.width = P.shape[1]
+
+    def moved(self, D):
+        return _FullBasis(self.P + D)
+
+    def lift(self, C):
+        return C @ self.P.T
+
+    def lift_direction(self, C, D):
+        return C @ D.T
+
+    def drop(self, V):
+        return V @ self.P
+
+    def drop_direction(self, V, D):
+        return V @ D
+
+    def pair(self, V, C):
+        return V.T @ C
+
+    def features(self, X):
+        return X @ self.P
+
+    def project(self, G):
+        return np.matmul(np.matmul(self.P.T, G), self.P)
+
+    def gram(self):
+        return self.P.T @ self.P
+
+
+class _DiagonalBasis:
+    """W[:, index] = C * P with P (r,); the other columns are zero."""
+
+    def __init__(self, P, index, d):
+        self.P, self.index, self.d = P, index, d
+        self.width = len(index)
+
+    def moved(self, D):
+        return _DiagonalBasis(self.P + D, self.index, self.d)
+
+    def lift(self, C):
+        return self.lift_direction(C, self.P)
+
+    def lift_direction(self, C, D):
+        W = np.zeros((C.shape[0], self.d))
+        W[:, self.index] = C * D
+        return W
+
+    def drop(self, V):
+        return V[:, self.index] * self.P
+
+    def drop_direction(self, V, D):
+        return V[:, self.index] * D
+
+    def pair(self, V, C):
+        return np.einsum("kj,kj->j", V[:, self.index], C)
+
+    def features(self, X):
+        X = X[:, self.index]
+        return np.asarray(X.todense() if hasattr(X, "todense") else X) * self.P
+
+    def project(self, G):
+        return G[:, self.index[:, None], self.index] * np.outer(self.P, self.P)
+
+    def gram(self):
+        return np.diag(self.P**2)
+
+
+# -------------------------------------------------------------------------------- solver
+@dataclass
+class Solution:
+    """W, its objective and duality gap, and how it was reached."""
+
+    W: np.ndarray
+    objective: float
+    gap: float
+    n_iter: int
+    converged: bool
+    lipschitz: float
+
+
+def minimize(loss, penalty, alpha, *, W=None, tol=1e-6, max_iter=10_000, log=None):
+    """Minimise ``loss(W) + alpha * penalty(W)``.
+
+    Parameters
+    ----------
+    loss : SquaredLoss, GramLoss or LogisticLoss
+    penalty : TraceNorm or GroupNorm
+    alpha : float >= 0
+        With ``alpha = 0`` the loss must hold a ridge term.
+    W : ndarray (n_tasks, n_features), optional
+        Starting point.
+    tol : float
+        Bound on the duality gap relative to the objective.
+    max_iter : int
+        Proximal steps plus Newton steps.
+
+    Returns
+    -------
+    Solution
+
+    Warns
+    -----
+    ConvergenceWarning
+        When the gap is above the tolerance after `max_iter` iterations.
+    """
+    with single_thread():
+        solution = _alternate(loss, penalty, float(alpha), W, tol, max_iter, log)
+    if not solution.converged:
+        warnings.warn(
+            f"Duality gap {solution.gap:.3g} is above tol * objective = "
+            f"{tol * abs(solution.objective):.3g} after {solution.n_iter} iterations. Raise "
+            "max_iter or tol, scale the features, or add a ridge.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+    return solution
+
+
+def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
+    lipschitz = 1.05 * loss.bound()
+    newton = loss.quadratic and alpha > 0
+    patience, sharpness, done = (_FIRST if newton else max_iter), 1e-3, 0
+    if W is None:
+        W = np.zeros(loss.shape)
+    while True:
+        phase = _proximal(loss, penalty, alpha, W, lipschitz, tol, max_iter - done, patience)
+        done += phase.n_iter
+        if log is not None:
+            log(done, phase.objective, phase.gap)
+        if phase.converged or done >= max_iter:
+            phase.n_iter = done
+            return phase
+        W, lipschitz, patience = phase.W, phase.lipschitz, 8
+        if W.any():
+            basis = penalty.basis(W)
+            if basis.width > _NEWTON_WIDTH:
+                patience = max_iter
+                continue
+            W, steps = _newton(loss, alpha, basis, sharpness * phase.gap, min(50, max_iter - done))
+            sharpness *= 1e-3
+            done += steps
+
+
+def _dual_gap(loss, penalty, alpha, W, V, value, objective):
+    """objective minus the best of two dual values.
+
+    The first scales residuals and ridge term into the dual ball; the second, only with a
+    ridge, keeps the residuals and pays the conjugate of alpha Omega + ridge / 2 ||.||^2.
+    """
+    best = -np.inf
+    ridge = loss.ridge
+    if alpha > 0:
+        top = float(penalty.dual_levels(V).max(initial=0.0))
+        theta = loss.dual_scale(W, V, value)
+        if top * abs(theta) > alpha:
+            theta = np.sign(theta) * alpha / top
+        best = loss.dual(theta, W, V, value) - 0.5 * ridge * theta**2 * np.vdot(W, W)
+    if ridge > 0:
+        above = np.maximum(penalty.dual_levels(V + ridge * W) - alpha, 0.0)
+        best = max(best, loss.dual(1.0, W, V, value) - 0.5 / ridge * (above @ above))
+    return max(objective - best, 0.0)
+
+
+def _proximal(loss, penalty, alpha, W, lipschitz, tol, max_iter, patience):
+    """Proximal gradient with type-II Anderson extrapolation, safeguarded by the objective.
+
+    The extrapolated variable is the point before the proximal step, where the map is
+    smoothest. An extrapolated point that does not lower the objective is dropped for the
+    plain step, so the objective never rises. After `patience` iterations the phase ends
+    unless the gap falls fast enough to close within as many again.
+    """
+    value, V = loss.evaluate(W)
+    objective = value + alpha * penalty.value(W)
+    history, before, gaps = _Anderson(), None, []
+    n_iter, next_check, exhausted = 0, 0, False
+    while True:
+        if n_iter >= next_check or exhausted:
+            gap = _dual_gap(loss, penalty, alpha, W, V, value, objective)
+            goal = tol * abs(objective)
+            gaps.append(gap)
+            slow = n_iter >= patience and not _closing(gaps, goal)
+            if gap <= goal or slow or exhausted or n_iter >= max_iter:
+                return Solution(W, objective, gap, n_iter, gap <= goal, lipschitz)
+            next_check = min(n_iter + _CHECK, max_iter)
+        plain = W + V / lipschitz
+        guess = plain if before is None else history.extrapolate(plain, plain - before)
+        while True:
+            n_iter += 1
+            trial, omega = penalty.prox(guess, alpha / lipschitz)
+            trial_value, trial_V = loss.evaluate(trial)
+            trial_objective = trial_value + alpha * omega
+            if trial_objective <= objective + 1e-14 * abs(objective):
+                break
+            history.clear()
+            if guess is not plain:
+                guess = plain
+            elif trial_objective - objective <= 1e-12 * abs(objective):
+                exhausted = True  # rounding: no lower objective can be told apart
+                break
+            else:  # the curvature bound was too small
+                lipschitz *= 1.5
+                plain = guess = W + V / lipschitz
+        if not exhausted:
+            before = guess
+            W, V, value, objective = trial, trial_V, trial_value, trial_objective
+
+
+def _closing(gaps, goal):
+    """Whether the recent rate brings the gap to the goal within `_FIRST` iterations."""
+    if len(gaps) < 4:
+        return False
+    rate = np.log(gaps[-4] / gaps[-1]) / (3 * _CHECK)
+    return rate * _FIRST >= np.log(gaps[-1] / goal)
+
+
+class _Anderson:
+    """Type-II Anderson extrapolation from the last `_MEMORY` differences."""
+
+    def __init__(self):
+        self.clear()
+
+    def clear(self):
+        self.count = 0
+        self.last = None
+
+    def extrapolate(self, point, residual):
+        """-> the combination of past points whose residual is smallest; `point` at first."""
+        x, r = point.ravel(), residual.ravel()
+        if self.last is None:
+            if not hasattr(self, "dx"):
+                self.dx, self.dr = np.empty((2, _MEMORY, x.size))
+                self.products = np.empty((_MEMORY, _MEMORY))
+            self.last = x, r
+            return point
+        slot = self.count % _MEMORY
+        self.count += 1
+        np.subtract(x, self.last[0], out=self.dx[slot])
+        np.subtract(r, self.last[1], out=self.dr[slot])
+        self.last = x, r
+        n = min(self.count, _MEMORY)
+        self.products[slot, :n] = self.products[:n, slot] = self.dr[:n] @ self.dr[slot]
+        A = self.products[:n, :n].copy()
+        A[np.diag_indices(n)] *= 1.0 + 1e-10
+        try:
+            weights = np.linalg.solve(A, self.dr[:n] @ r)
+        except np.linalg.LinAlgError:
+            return point
+        return (x - weights @ self.dx[:n]).reshape(point.shape)
+
+
+def _newton(loss, alpha, basis, target, max_iter):
+    """Trust-region Newton on P after exact elimination of C. -> (W, number of steps).
+
+    With A_k = P' H_k P + alpha I the eliminated c_k = A_k^-1 P' h_k, the gradient is
+    alpha P - V' C with V minus the gradient of the loss at W = C P', and a Hessian product
+    costs three passes of the loss. Steps stop once they promise less than `target`.
+    """
+    here = _Factored(loss, alpha, basis)
+    radius = np.linalg.norm(basis.P)
+    for n_iter in range(1, max_iter + 1):
+        step, promise = _steihaug(here.gradient, here.product, radius)
+        length = np.linalg.norm(step)
+        there = _Factored(loss, alpha, here.basis.moved(step))
+        gain = here.value - there.value
+        ratio = gain / promise if promise > 0 else 0.0
+        if ratio > 0.75:
+            radius = max(radius, 2.0 * length)
+        elif ratio < 0.25:
+            radius = 0.25 * length
+        if gain > 0:
+            here = there
+        if promise < target or length == 0:
+            break
+    return here.W, n_iter
+
+
+class _Factored:
+    """Value, gradient and Hessian products of the eliminated objective at one P."""
+
+    def __init__(self, loss, alpha, basis):
+        self.loss, self.alpha, self.basis = loss, alpha, basis
+        A = loss.project(basis)
+        A[:, np.arange(basis.width), np.arange(basis.width)] += alpha
+        if not spd_inverse(A):
+            raise np.linalg.LinAlgError("a task's curvature is not finite; scale the features")
+        self.inverse = A
+        _, V0 = loss.evaluate(np.zeros(loss.shape))
+        self.C = self._solve(basis.drop(V0))
+        self.W = basis.lift(self.C)
+        value, self.V = loss.evaluate(self.W)
+        self.value = value + 0.5 * alpha * (np.vdot(basis.P, basis.P) + np.vdot(self.C, self.C))
+        self.gradient = alpha * basis.P - basis.pair(self.V, self.C)
+
+    def _solve(self, B):
+        return np.matmul(self.inverse, B[:, :, None])[:, :, 0]
+
+    def product(self, D):
+        basis, loss = self.basis, self.loss
+        H = loss.curvature(basis.lift_direction(self.C, D))
+        dC = self._solve(basis.drop_direction(self.V, D) - basis.drop(H))
+        dV = -H - loss.curvature(basis.lift(dC))
+        return self.alpha * D - basis.pair(dV, self.C) - basis.pair(self.V, dC)
+
+
+def _steihaug(gradient, product, radius, max_iter=60):
+    """Truncated conjugate gradients in a ball. -> (step, predicted decrease)."""
+    z = np.zeros_like(gradient)
+    Hz = np.zeros_like(gradient)
+    r = gradient.copy()
+    p = -r
+    rr = np.vdot(r, r)
+    goal = 0.01 * rr
+    for _ in range(max_iter):
+        if rr == 0:
+            break
+        Hp = product(p)
+        curvature = np.vdot(p, Hp)
+        a = rr / curvature if curvature > 0 else np.inf
+        pp, zp, zz = np.vdot(p, p), np.vdot(z, p), np.vdot(z, z)
+        if not np.isfinite(a) or zz + 2 * a * zp + a * a * pp >= radius**2:
+            a = (-zp + np.sqrt(zp * zp + pp * (radius**2 - zz))) / pp
+            z, Hz = z + a * p, Hz + a * Hp
+            break
+        z, Hz = z + a * p, Hz + a * Hp
+        r = r + a * Hp
+        rr, old = np.vdot(r, r), rr
+        if rr <= goal:
+            break
+        p = -r + (rr / old) * p
+    return z, -float(np.vdot(gradient, z) + 0.5 * np.vdot(z, Hz))
