@@ -8,23 +8,29 @@ minimised over them. ``ridge / 2 ||W||_F^2`` belongs to the smooth part.
 import numpy as np
 
 from ._kernels import passes
-from ._kernels.grams import build_grams, gram_gradient
+from ._kernels.grams import build_grams, gram_product
 
 _NONE = np.empty(0, dtype=np.int64)
+NARROW = 64  # up to this width compiled loops build Gram matrices faster than BLAS calls
 
 
 def make_loss(table, *, classification, task_weight="equal", fit_intercept=True, ridge=0.0):
     """The loss of `table`, in the representation that is cheapest to evaluate.
 
-    Squared loss turns to Gram matrices from n_tasks * n_features rows on,
-    so that they are never larger than the rows they replace.
+    Squared loss turns to Gram matrices where they are no larger than the rows they replace,
+    and to matrix products where all tasks share one X.
     """
     scale = 1.0 / table.sizes if task_weight == "equal" else np.ones(table.n_tasks)
     args = (table, scale, fit_intercept, ridge)
     if classification:
         return LogisticLoss(*args)
-    small = table.n_rows >= table.n_tasks * table.n_features
-    if small and table.rows is None and not table.is_sparse:
+    if table.is_sparse:
+        return SquaredLoss(*args)
+    n, d = table.X.shape
+    if table.rows is not None and 3 * table.n_rows > n * table.n_tasks:
+        complete = table.n_rows == n * table.n_tasks
+        return SharedGramLoss(*args) if complete and n >= d else WideLoss(*args)
+    if table.rows is None and n >= table.n_tasks * d * (1 if d <= NARROW else 2):
         return GramLoss(*args)
     return SquaredLoss(*args)
 
@@ -96,20 +102,18 @@ class _Loss:
             V -= self.ridge * W
         return value, V
 
-    def bound(self, n_steps=6):
-        """Largest curvature over the tasks, by power iteration on all tasks at once.
+    def curvatures(self, n_steps=6):
+        """Largest curvature of every task, by power iteration on all tasks at once.
 
-        It approaches the largest eigenvalue from below; the solver lengthens it when a
-        step fails to decrease the objective.
+        It approaches the largest eigenvalue from below: leave a margin, or lengthen the
+        bound when a step fails to decrease the objective.
         """
         m, d = self.shape
         W = np.random.default_rng(0).standard_normal((m, d))
-        top = np.zeros(m)
         for _ in range(n_steps):
             W /= np.maximum(np.linalg.norm(W, axis=1), 1e-300)[:, None]
             W = self.curvature_bound(W)
-            top = np.linalg.norm(W, axis=1)
-        return float(top.max())
+        return np.linalg.norm(W, axis=1)
 
     def curvature_bound(self, D):
         """Hessian bound of every task times the rows of D."""
@@ -136,7 +140,7 @@ class SquaredLoss(_Loss):
         )
 
     def evaluate(self, W):
-        if self._grid is not None or self.table.is_sparse:
+        if self.table.is_sparse:
             return super().evaluate(W)
         V = np.empty(self.shape)
         value = passes.squared_gradient(
@@ -185,12 +189,17 @@ class GramLoss(SquaredLoss):
 
     def __init__(self, table, scale, fit_intercept, ridge):
         super().__init__(table, scale, fit_intercept, ridge)
-        self.G, self.g, self.square = grams(table, scale, fit_intercept)
+        self.G, self.g, self.square = grams(
+            table.X, table.y, table.offsets, scale, fit_intercept
+        )
+
+    def _product(self, W):
+        out = np.empty(self.shape)
+        gram_product(self.G, np.ascontiguousarray(W), out)
+        return out
 
     def evaluate(self, W):
-        W = np.ascontiguousarray(W)
-        V = np.empty(self.shape)
-        gram_gradient(self.G, self.g, W, V)
+        V = self.g - self._product(W)
         # 1/2 sum scale ||y||^2 - w'g + 1/2 w'Gw with Gw = g - V
         value = 0.5 * (self.square - np.vdot(W, self.g) - np.vdot(W, V))
         if self.ridge:
@@ -202,17 +211,80 @@ class GramLoss(SquaredLoss):
         return self.square - np.vdot(W, self.g), 2.0 * value - self.ridge * np.vdot(W, W)
 
     def curvature(self, D):
-        out = np.empty(self.shape)
-        gram_gradient(self.G, np.zeros(self.shape), np.ascontiguousarray(D), out)
-        np.negative(out, out=out)
-        out += self.ridge * D
-        return out
+        return self._product(D) + self.ridge * D
 
     def project(self, basis):
         out = basis.project(self.G)
         if self.ridge:
             out += self.ridge * basis.gram()
         return out
+
+
+class WideLoss(SquaredLoss):
+    """The squared loss of tasks that share X, by products of whole matrices.
+
+    ``Y`` (n, m) holds 0 where a label is missing, ``known`` the mask.
+    """
+
+    def __init__(self, table, scale, fit_intercept, ridge):
+        super().__init__(table, scale, fit_intercept, ridge)
+        n, m = table.X.shape[0], table.n_tasks
+        self.Y, self.known = np.zeros((n, m)), np.zeros((n, m))
+        self.Y[self._grid], self.known[self._grid] = table.y, 1.0
+
+    def evaluate(self, W):
+        X = self.table.X
+        used = np.flatnonzero(W.any(axis=0))
+        Z = X[:, used] @ W[:, used].T if 2 * len(used) < len(W.T) else X @ W.T
+        R = np.subtract(self.Y, Z, out=Z)
+        R *= self.known
+        if self.fit_intercept:
+            R -= (R.sum(axis=0) / self.table.sizes) * self.known
+        self._residual = R
+        value = 0.5 * float(self.scale @ np.einsum("ik,ik->k", R, R))
+        V = (R.T @ X) * self.scale[:, None]
+        if self.ridge:
+            value += 0.5 * self.ridge * np.vdot(W, W)
+            V -= self.ridge * W
+        return value, V
+
+    def dual_terms(self, W, V, value):
+        a = float(self.scale @ np.einsum("ik,ik->k", self._residual, self.Y))
+        return a, 2.0 * value - self.ridge * np.vdot(W, W)
+
+
+class SharedGramLoss(SquaredLoss):
+    """The squared loss when every task has all rows of one X: a single Gram matrix."""
+
+    def __init__(self, table, scale, fit_intercept, ridge):
+        super().__init__(table, scale, fit_intercept, ridge)
+        X, Y = table.X, np.empty((table.X.shape[0], table.n_tasks))
+        Y[self._grid] = table.y
+        if fit_intercept:
+            X, Y = X - X.mean(axis=0), Y - Y.mean(axis=0)
+        self.G = (X.T @ X) * scale[0]
+        self.g = (Y.T @ X) * scale[0]
+        self.square = scale[0] * float(np.vdot(Y, Y))
+
+    def _product(self, W):
+        used = np.flatnonzero(W.any(axis=0))
+        return W[:, used] @ self.G[used] if 2 * len(used) < len(self.G) else W @ self.G
+
+    evaluate = GramLoss.evaluate
+    dual_terms = GramLoss.dual_terms
+
+    def curvature(self, D):
+        return self._product(D) + self.ridge * D
+
+    def curvatures(self, n_steps=6):
+        x = np.random.default_rng(0).standard_normal((1, len(self.G)))
+        for _ in range(3 * n_steps):
+            x = self.curvature(x / np.linalg.norm(x))
+        return np.full(self.shape[0], np.linalg.norm(x))
+
+    def project(self, basis):
+        out = basis.project(self.G[None])  # one matrix serves all tasks
+        return out + self.ridge * basis.gram() if self.ridge else out
 
 
 class LogisticLoss(_Loss):
@@ -247,17 +319,19 @@ def _xlogx(u):
     return u * np.log(np.where(u > 0, u, 1.0))
 
 
-def grams(table, scale, fit_intercept):
-    """-> G (m, d, d), g (m, d), sum of scale_k ||C y_k||^2."""
-    m, d = table.n_tasks, table.n_features
+def grams(X, y, offsets, scale, centre):
+    """-> G (m, d, d) = scale_k X_k' C X_k, g (m, d) = scale_k X_k' C y_k, sum scale_k ||C y_k||^2.
+
+    C removes the mean of a task when `centre` is true.
+    """
+    m, d = len(offsets) - 1, X.shape[1]
     G, g = np.empty((m, d, d)), np.empty((m, d))
-    X, y, ends = table.X, table.y, table.offsets
-    if d <= 64:
-        return G, g, build_grams(X, y, ends, scale, fit_intercept, G, g)
+    if d <= NARROW:
+        return G, g, build_grams(X, y, offsets, scale, centre, G, g)
     square = 0.0
     for k in range(m):
-        x, v = X[ends[k] : ends[k + 1]], y[ends[k] : ends[k + 1]]
-        if fit_intercept:
+        x, v = X[offsets[k] : offsets[k + 1]], y[offsets[k] : offsets[k + 1]]
+        if centre:
             x, v = x - x.mean(axis=0), v - v.mean()
         np.matmul(x.T, x, out=G[k])
         np.matmul(x.T, v, out=g[k])

@@ -214,7 +214,7 @@ def minimize(loss, penalty, alpha, *, W=None, tol=1e-6, max_iter=10_000, log=Non
 
 
 def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
-    lipschitz = 1.05 * loss.bound()
+    lipschitz = 1.05 * float(loss.curvatures().max())
     newton = loss.quadratic and alpha > 0
     patience, sharpness, done = (_FIRST if newton else max_iter), 1e-3, 0
     if W is None:

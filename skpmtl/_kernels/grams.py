@@ -6,8 +6,8 @@ from .._jit import njit
 
 
 @njit
-def gram_gradient(G, g, W, out):
-    """out[k] = g[k] - G[k] @ W[k]."""
+def gram_product(G, W, out):
+    """out[k] = G[k] @ W[k]."""
     d = W.shape[1]
     for k in range(W.shape[0]):
         w = W[k]
@@ -16,7 +16,7 @@ def gram_gradient(G, g, W, out):
             s = 0.0
             for j in range(d):
                 s += row[j] * w[j]
-            out[k, i] = g[k, i] - s
+            out[k, i] = s
 
 
 @njit

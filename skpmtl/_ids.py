@@ -1,0 +1,144 @@
+"""Task ids and class labels of any type -> integer codes."""
+
+from numbers import Real
+
+import numpy as np
+from sklearn.utils.validation import column_or_1d
+
+
+def factorize(values):
+    """Number the distinct values of a column.
+
+    Parameters
+    ----------
+    values : array-like of shape (n,)
+        numpy, pandas, polars or list.
+
+    Returns
+    -------
+    codes : ndarray of shape (n,), int64
+        Position of each value in `uniques`; -1 where the value is missing (NaN, None, NA).
+    uniques : ndarray of shape (m,)
+        Distinct values in no particular order.
+    """
+    if hasattr(values, "factorize") and np.ndim(values) == 1:  # pandas hashes, without a copy
+        codes, uniques = values.factorize()
+        return codes.astype(np.int64, copy=False), np.asarray(uniques)
+    if isinstance(values, (list, tuple)):  # as an array, [1, "a"] would become two strings
+        values = np.fromiter(values, dtype=object, count=len(values))
+    values = column_or_1d(np.asarray(values), warn=False)
+    if values.dtype.kind == "O":
+        return _factorize_objects(values.tolist())
+    missing = values != values if values.dtype.kind == "f" else None
+    if missing is not None and missing.any():
+        codes = np.full(len(values), -1)
+        uniques, codes[~missing] = np.unique(values[~missing], return_inverse=True)
+        return codes, uniques
+    if not (values[1:] < values[:-1]).any():  # sorted already
+        first = np.concatenate([[True], values[1:] != values[:-1]])[: len(values)]
+        return np.cumsum(first) - 1, values[first]
+    uniques, codes = np.unique(values, return_inverse=True)
+    return codes, uniques
+
+
+def _factorize_objects(values):
+    try:
+        distinct = dict.fromkeys(values)
+    except TypeError:
+        raise TypeError("Task ids or labels must be strings or numbers, not containers.") from None
+    known = [value for value in distinct if not _is_missing(value)]
+    code = {**dict.fromkeys(distinct, -1), **dict(zip(known, range(len(known)), strict=True))}
+    codes = np.fromiter(map(code.__getitem__, values), np.int64, len(values))
+    uniques = np.empty(len(known), dtype=object)
+    uniques[:] = known
+    return codes, uniques
+
+
+def _is_missing(value):
+    # NA answers a comparison with NA, hence the look at its type.
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or value != value
+
+
+def encode_ids(ids):
+    """Task ids -> (codes, tasks): `tasks` sorted, int64 (uint64 where needed) or str.
+
+    Raises
+    ------
+    ValueError
+        For missing ids and for numbers that are not whole.
+    TypeError
+        For ids of several types, or of another type than str and int.
+    """
+    codes, uniques = factorize(ids)
+    missing = np.flatnonzero(codes < 0)
+    if len(missing):
+        raise ValueError(
+            f"Task id missing (NaN or None) in {len(missing)} row(s), first at position "
+            f"{missing[0]}. Drop these rows or give them a task of their own."
+        )
+    tasks, inverse = np.unique(_clean(uniques), return_inverse=True)
+    return inverse.astype(np.int64, copy=False)[codes], tasks
+
+
+def _clean(uniques):
+    kind = uniques.dtype.kind
+    if kind == "O":
+        types = {type(value) for value in uniques}
+        if all(issubclass(t, str) for t in types):
+            return uniques.astype(str)
+        if not all(issubclass(t, (Real, np.bool_)) for t in types):
+            names = sorted(t.__name__ for t in types)
+            problem = "mix the types" if len(types) > 1 else "have the type"
+            raise TypeError(
+                f"Task ids {problem} {', '.join(names)}; use strings only or integers only, "
+                "for example with .astype(str)."
+            )
+        uniques = np.array(uniques.tolist())
+        kind = uniques.dtype.kind
+    if kind in "UT":
+        return uniques.astype(str)
+    if kind == "f":
+        whole = np.isfinite(uniques) & (uniques == np.round(uniques)) & (abs(uniques) < 2.0**63)
+        if not whole.all():
+            raise ValueError(
+                f"Task ids must be whole numbers or strings, but {np.sum(~whole)} of "
+                f"{len(uniques)} distinct ids are not, for example {uniques[~whole][0]!s}. Was the "
+                "task column scaled by an earlier step of a pipeline? Let it pass: "
+                "ColumnTransformer(..., remainder='passthrough')."
+            )
+        return uniques.astype(np.int64)
+    if kind == "u" and uniques.max(initial=0) > np.iinfo(np.int64).max:
+        return uniques.astype(np.uint64)
+    if kind in "iub":
+        return uniques.astype(np.int64)
+    raise TypeError(
+        f"Task ids have the type {uniques.dtype}; use strings or integers, for example with "
+        ".astype(str)."
+    )
+
+
+def locate(ids, known):
+    """Position of each of `ids` in the sorted `known`, -1 where it is not there.
+
+    Both come from `encode_ids`. Raises TypeError when one holds strings, the other numbers.
+    """
+    if (ids.dtype.kind == "U") != (known.dtype.kind == "U"):
+        raise TypeError(
+            f"Task ids are {_type_name(ids)} here, but the known tasks are {_type_name(known)}: "
+            f"{ids[:3].tolist()} and {known[:3].tolist()}. Convert one of them with .astype."
+        )
+    if ids.dtype.kind != known.dtype.kind:  # int64 and uint64 would meet as floats
+        ids, known = ids.astype(object), known.astype(object)
+    position = np.minimum(np.searchsorted(known, ids), len(known) - 1)
+    return np.where(known[position] == ids, position, -1)
+
+
+def _type_name(ids):
+    return "strings" if ids.dtype.kind == "U" else "integers"
+
+
+def listed(labels, limit=5):
+    """Labels as they appear in messages, at most `limit` of them."""
+    labels = np.asarray(labels).tolist()
+    more = f" and {len(labels) - limit} more" if len(labels) > limit else ""
+    return f"{labels[:limit]}{more}"

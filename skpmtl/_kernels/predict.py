@@ -1,0 +1,36 @@
+"""Scores of rows in any order, each with the coefficients of its own task."""
+
+from .._jit import njit
+
+
+@njit
+def row_scores(X, codes, position, coef, intercept, mean_coef, mean_intercept, out):
+    """out[i] = x_i' w + b of the task codes[i]; of the mean model where codes[i] is -1.
+
+    X may still hold the task column, at `position`; otherwise `position` is the number of
+    features.
+    """
+    d = coef.shape[1]
+    for i in range(X.shape[0]):
+        k = codes[i]
+        w = coef[k] if k >= 0 else mean_coef
+        s = 0.0
+        for j in range(position):
+            s += X[i, j] * w[j]
+        for j in range(position, d):
+            s += X[i, j + 1] * w[j]
+        out[i] = s + (intercept[k] if k >= 0 else mean_intercept)
+
+
+@njit
+def csr_row_scores(
+    data, indices, indptr, codes, coef, intercept, mean_coef, mean_intercept, out
+):
+    """The same for the rows of a CSR matrix."""
+    for i in range(indptr.shape[0] - 1):
+        k = codes[i]
+        w = coef[k] if k >= 0 else mean_coef
+        s = 0.0
+        for p in range(indptr[i], indptr[i + 1]):
+            s += data[p] * w[indices[p]]
+        out[i] = s + (intercept[k] if k >= 0 else mean_intercept)

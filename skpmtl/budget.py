@@ -1,0 +1,165 @@
+"""From a privacy budget to the mechanisms of one model-protected fit."""
+
+import numpy as np
+
+from ._kernels.clip import clip_rows
+from .empirical_bayes import VOTE_RANGE, n_releases_for, vote_share
+from .privacy.accounting import check_budget, gdp_mu, pure_epsilons
+from .privacy.allocation import allocation_weights
+from .privacy.mechanisms import (
+    DiagonalGaussian,
+    DiagonalLaplace,
+    PublishedWishart,
+    SymmetricGaussian,
+    SymmetrizedWishart,
+    VectorGaussian,
+    diagonal_sensitivity,
+    mean_sensitivity,
+    second_moment_sensitivity,
+)
+
+_PROXIMAL_RELEASES = 5  # releases of Algorithms 2 and 3 when n_releases="auto"
+_MEAN_SHARE = 0.3  # of the budget, for the mean model that unseen_task="mean" publishes
+
+
+class OfDiagonal:
+    """A matrix mechanism of which only the diagonal is published (Algorithm 3)."""
+
+    def __init__(self, mechanism):
+        self._mechanism = mechanism
+        self.name = f"diagonal of the {mechanism.name}"
+        self.noise_std, self.sensitivity = mechanism.noise_std, mechanism.sensitivity
+        self.mu, self.epsilon, self.shift = mechanism.mu, mechanism.epsilon, mechanism.shift
+        self.norm = "diagonal"
+
+    def release(self, value, source):
+        return np.diag(self._mechanism.release(np.diag(value), source)).copy()
+
+    def describe(self, statistic=None):
+        return {**self._mechanism.describe(statistic), "mechanism": self.name}
+
+
+def moment_sensitivity(kind, statistic, clip_norm, adjacency, d):
+    """Sensitivity of the second moment in the norm that belongs to the mechanism."""
+    if statistic == "diagonal" and kind in ("gaussian", "laplace"):
+        norm = "l1" if kind == "laplace" else "l2"
+        return diagonal_sensitivity(clip_norm, adjacency, dimension=d, norm=norm)
+    norm = "frobenius" if kind == "gaussian" else "nuclear"
+    return second_moment_sensitivity(clip_norm, adjacency, dimension=d, norm=norm)
+
+
+def moment_mechanisms(kind, statistic, budgets, *, clip_norm, adjacency, dimension):
+    """One mechanism per release; `budgets` holds mu_t for "gaussian", epsilon_t otherwise."""
+    sensitivity = moment_sensitivity(kind, statistic, clip_norm, adjacency, dimension)
+    if kind == "gaussian":
+        family = SymmetricGaussian if statistic == "matrix" else DiagonalGaussian
+        return [family(dimension, sensitivity, mu) for mu in budgets]
+    if kind == "laplace":
+        return [DiagonalLaplace(dimension, sensitivity, e) for e in budgets]
+    if kind == "wishart":
+        made = [SymmetrizedWishart(dimension, sensitivity, e) for e in budgets]
+    else:
+        made = [PublishedWishart(dimension, clip_norm, e) for e in budgets]
+    return made if statistic == "matrix" else [OfDiagonal(mechanism) for mechanism in made]
+
+
+def vector_mechanism(kind, dimension, l2, l1, budget):
+    """Noise for a vector of bounded norm, Gaussian or, for the pure kinds, Laplace."""
+    if kind == "gaussian":
+        return VectorGaussian(dimension, l2, budget)
+    return DiagonalLaplace(dimension, l1, budget)
+
+
+def mean_mechanism(kind, dimension, clip_norm, n_tasks, adjacency, budget):
+    """For the mean of the clipped models that `unseen_task="mean"` publishes."""
+    l2 = mean_sensitivity(clip_norm, n_tasks, adjacency)
+    return vector_mechanism(kind, dimension, l2, np.sqrt(dimension) * l2, budget)
+
+
+def split(kind, epsilon, delta, n_releases, allocation, *, acceleration=False, extra=()):
+    """Budgets of the moment releases and of the `extra` ones.
+
+    Parameters
+    ----------
+    extra : sequence of float
+        Share of the budget of every further release: of mu^2 for "gaussian", of epsilon for
+        the pure mechanisms.
+
+    Returns
+    -------
+    moment : ndarray (n_releases,)
+    further : ndarray (len(extra),)
+        mu_t for "gaussian", epsilon_t otherwise.
+    """
+    weights = allocation_weights(allocation, n_releases, acceleration=acceleration)
+    extra = np.asarray(extra, dtype=float)
+    if kind == "gaussian":
+        mu = gdp_mu(epsilon, delta)
+        moment = mu * np.sqrt(1.0 - extra.sum()) * weights / np.linalg.norm(weights)
+        return moment, mu * np.sqrt(extra)
+    shares = np.concatenate([weights / weights.sum() * (1.0 - extra.sum()), extra])
+    # The paper allocates the published mechanism by its own composition bound.
+    method = "cb" if kind == "wishart-published" else "best"
+    budgets = pure_epsilons(epsilon, delta, shares / shares.max(), method)
+    return budgets[:n_releases], budgets[n_releases:]
+
+
+class Plan:
+    """Mechanisms of one private fit. Reads public numbers only: counts and parameters."""
+
+    def __init__(self, est, table, algorithm):
+        m, d = table.n_tasks, table.n_features
+        self.algorithm = algorithm
+        self.kind = "gaussian" if est.mechanism == "auto" else est.mechanism
+        if algorithm == "empirical-bayes" and self.kind == "wishart-published":
+            raise ValueError(
+                'mechanism="wishart-published" reproduces Algorithms 2 and 3 only: pass '
+                'algorithm="proximal". It gives no privacy guarantee.'
+            )
+        self.dimension, self.n_tasks = d, m
+        self.adjacency, self.clip_norm = est.adjacency, est.clip_norm
+        pure = self.kind != "gaussian"
+        # The published mechanism is calibrated like in the paper, with a nominal delta.
+        self.epsilon, self.delta = check_budget(
+            est.epsilon, est.delta, m, pure=pure and self.kind != "wishart-published"
+        )
+        self.mu = None if pure else gdp_mu(self.epsilon, self.delta)
+        mean = [_MEAN_SHARE] if est.unseen_task == "mean" else []
+        bound = est.clip_norm if algorithm == "proximal" else 1.0
+        votes = 0
+        share = 0.0
+        self.ratio = None
+        if algorithm == "empirical-bayes":
+            low, high = VOTE_RANGE[est._classification]
+            # Votes are centred, so an absent task moves the sum by half the range.
+            reach = (high - low) * (1.0 if est.adjacency == "replace-one" else 0.5)
+            sensitivity = moment_sensitivity(self.kind, est._statistic, 1.0, est.adjacency, d)
+            # For the pure kinds, the mu whose Gaussian has the noise of one release.
+            mu = self.mu or self.epsilon / np.sqrt(2.0)
+            auto, self.ratio = n_releases_for(m, d, mu, sensitivity, est._statistic)
+            auto = 1 if pure else auto
+            n_releases = auto if est.n_releases == "auto" else est.n_releases
+            votes = n_releases + 1
+            share = vote_share(m, n_releases, mu, reach) * (1.0 - sum(mean)) / votes
+        else:
+            n_releases = _PROXIMAL_RELEASES if est.n_releases == "auto" else est.n_releases
+        budgets, extra = split(
+            self.kind, self.epsilon, self.delta, n_releases, est.allocation,
+            acceleration=est.acceleration, extra=[share] * votes + mean,
+        )  # fmt: skip
+        self.moment = moment_mechanisms(
+            self.kind, est._statistic, budgets, clip_norm=bound, adjacency=est.adjacency,
+            dimension=d,
+        )  # fmt: skip
+        self.vote = [vector_mechanism(self.kind, 1, reach, reach, b) for b in extra[:votes]]
+        self.mean = None
+        if mean:
+            self.mean = mean_mechanism(
+                self.kind, d + 1, est.clip_norm, m, est.adjacency, extra[-1]
+            )
+
+    def release_mean(self, W, b, source):
+        """Noisy mean of the clipped models, intercept last."""
+        models = np.column_stack([W, b])
+        clip_rows(models, self.clip_norm, 2, models)
+        return self.mean.release(models.sum(axis=0) / self.n_tasks, source)

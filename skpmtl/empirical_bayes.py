@@ -1,0 +1,160 @@
+"""Empirical-Bayes model-protected learning: release a prior, let every task use it.
+
+Round t: every task computes its posterior mode w under the current prior N(0, kappa s^2 M),
+with kappa and s its own; it contributes w w' / ||w||^2 (or its diagonal), whose trace is 1, so
+that there is nothing to clip. The curator releases the noisy sum, averages it over the rounds
+and shrinks it to the next M. One more released number per round, the mean clipped log10
+signal-to-noise ratio ("vote"), centres the tasks' choice of kappa.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .local import SNR, LocalModels
+from .shrinkage import DriftingAverage, shrink_diagonal, shrink_matrix
+
+# Public range of the votes, log10(snr), for squared and logistic loss, and the spread of the
+# tasks around the released centre.
+VOTE_RANGE = {False: (-1.5, 3.0), True: (-3.0, 1.5)}
+VOTE_SPREAD = 0.3
+
+
+@dataclass
+class PriorBillboard:
+    """What the curator of the empirical-Bayes method published.
+
+    Attributes
+    ----------
+    statistic : {"matrix", "diagonal"}
+    moment : ndarray (d, d) or (d,)
+        Prior shape M of trace 1, derived from the releases.
+    snr_centre, snr_spread : float or None
+        Centre and width of the tasks' prior on log10(snr); None when no vote was released.
+    n_tasks : int
+    releases : list of ndarray
+        The noisy statistics in the order of publication, before any processing.
+    mean : ndarray (d + 1,) or None
+        Released mean of the clipped models (intercept last).
+    report : PrivacyReport or None
+    """
+
+    statistic: str
+    moment: np.ndarray
+    snr_centre: float | None
+    snr_spread: float | None
+    n_tasks: int
+    releases: list = field(default_factory=list)
+    mean: np.ndarray | None = None
+    report: object = None
+
+    def personalize(self, table, *, classification, fit_intercept):
+        """Models of the tasks of `table`, from their rows and this billboard alone."""
+        local = LocalModels(table, classification=classification, fit_intercept=fit_intercept)
+        root = _root(self.moment)
+        for _ in range(2 if local.classification else 1):
+            criterion, level = local.criteria(root)
+            criterion = criterion + self._vote_penalty()
+            W, b = local.solve(root, _scale(criterion, level))
+        return W, b
+
+    def _vote_penalty(self):
+        if self.snr_centre is None:
+            return 0.0
+        return ((np.log10(SNR) - self.snr_centre) / self.snr_spread) ** 2
+
+
+def _root(moment):
+    """R with R R' = moment; a diagonal moment is given by its diagonal."""
+    if moment.ndim == 1:
+        return np.diag(np.sqrt(moment))
+    values, U = np.linalg.eigh(moment)
+    return U * np.sqrt(np.maximum(values, 0.0))
+
+
+def _scale(criterion, level):
+    return SNR[criterion.argmin(axis=1)] / np.maximum(level, 1e-300)
+
+
+def n_releases_for(n_tasks, n_features, mu, sensitivity, statistic):
+    """Public rule for the number of releases, and the signal-to-noise ratio behind it.
+
+    The ratio says how far a signal that all tasks share stands above the edge of the noise
+    when the whole budget goes into one release.
+    """
+    edge = np.sqrt(2 * n_features if statistic == "matrix" else 2 * np.log(max(n_features, 2)))
+    ratio = n_tasks * mu / (sensitivity * edge)
+    return (1 if ratio < 4 else 2 if ratio < 20 else 3), ratio
+
+
+def vote_share(n_tasks, n_releases, mu, sensitivity):
+    """Share of mu^2 for the votes: enough for a noise of `VOTE_SPREAD`, at most one eighth."""
+    need = sensitivity / (VOTE_SPREAD * n_tasks)
+    return min(0.125, (n_releases + 1) * (need / mu) ** 2)
+
+
+def contributions(W):
+    """Unit directions u_k of the models: task k contributes u_k u_k', of trace 1.
+
+    A model that is zero or not finite contributes zero, so that no input leaves the bound.
+    """
+    largest = np.abs(W).max(axis=1)
+    usable = np.isfinite(largest) & (largest > 0)
+    # Divided by their largest entry first: squares of tiny numbers would lose the norm.
+    U = np.where(usable[:, None], W, 0.0) / np.where(usable, largest, 1.0)[:, None]
+    norm = np.sqrt(np.einsum("kj,kj->k", U, U))
+    # 1 - 1e-12: rounding must not push a contribution over the bound.
+    return U * ((1.0 - 1e-12) / np.where(usable, norm, 1.0))[:, None]
+
+
+def release_prior(local, statistic, *, moment, vote, source, tilt, log=None):
+    """Curator and tasks together, in one process. -> PriorBillboard
+
+    Parameters
+    ----------
+    local : LocalModels
+    statistic : {"matrix", "diagonal"}
+    moment : list of mechanisms, one per release of the second moment; None for no noise
+    vote : list of mechanisms, one per release and one for the end; empty for no votes
+    source : noise source, or None without noise
+    tilt : float
+        See `shrink_matrix`.
+    """
+    table = local.table
+    m, d = table.n_tasks, table.n_features
+    low, high = VOTE_RANGE[local.classification]
+    middle = 0.5 * (low + high)
+    M = np.full(d, 1.0 / d) if statistic == "diagonal" else np.eye(d) / d
+    board = PriorBillboard(statistic, M, None, None, m)
+    average = DriftingAverage()
+    for t in range(len(moment) + 1):
+        last = t == len(moment)
+        root = _root(board.moment)
+        criterion, level = local.criteria(root)
+        if vote:
+            votes = np.clip(np.log10(SNR)[criterion.argmin(axis=1)], low, high) - middle
+            total = vote[t].release(np.array([votes.sum()]), source)
+            board.releases.append(total)
+            board.snr_centre = float(np.clip(middle + total[0] / m, low, high))
+            board.snr_spread = float(np.hypot(VOTE_SPREAD, 2 * vote[t].noise_std / m))
+            criterion = criterion + board._vote_penalty()
+        if last:
+            return board
+        W, _ = local.solve(root, _scale(criterion, level), tol=1e-3)
+        U = contributions(W)
+        S = np.einsum("kj,kj->j", U, U) if statistic == "diagonal" else U.T @ U
+        std = 0.0
+        if moment[t] is not None:
+            S = moment[t].release(S, source)
+            board.releases.append(S)
+            # The spectrum of Wishart noise ends 18 % beyond that of a Gaussian of its variance.
+            std = moment[t].noise_std * (1.18 if moment[t].norm == "nuclear" else 1.0)
+        size = d if statistic == "diagonal" else d * (d + 1) / 2
+        S, variance = average.add(S, std**2, size)
+        if statistic == "diagonal":
+            M = shrink_diagonal(S, np.sqrt(variance), float(m))
+        else:
+            M = shrink_matrix(S, np.sqrt(variance / 2), float(m), tilt)
+        board.moment = M / m
+        if log is not None:
+            log(t + 1, std)

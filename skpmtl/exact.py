@@ -1,0 +1,79 @@
+"""What the exact fit of a penalised objective leaves for tasks that come later."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from .losses import make_loss
+from .solvers import TraceNorm, minimize
+
+
+@dataclass
+class PenaltyBillboard:
+    """Fitted shape of the penalty, with which a new task finishes alone.
+
+    At the optimum the penalty of the other tasks fixes a quadratic form,
+    ``alpha Omega(W) = min over S of alpha / 2 (sum_k w_k' S^-1 w_k + tr S)``: a task that
+    minimises its own loss plus ``alpha / 2 w' S^-1 w + ridge / 2 ||w||^2`` with the fitted S
+    gets back its jointly fitted model. Computed without noise: publishing it protects nobody.
+
+    Attributes
+    ----------
+    statistic : {"matrix", "diagonal"}
+    shape : ndarray (d, d) or (d,)
+        S: (W' W)^(1/2) over the tasks, or the norms of the features' weights.
+    alpha, ridge, task_weight
+        Of the objective.
+    n_tasks : int
+    releases : list
+        Empty: nothing was released under noise.
+    report : PrivacyReport
+    """
+
+    statistic: str
+    shape: np.ndarray
+    alpha: float
+    ridge: float
+    task_weight: str
+    n_tasks: int
+    releases: list = field(default_factory=list)
+    report: object = None
+
+    @classmethod
+    def of(cls, W, statistic, **settings):
+        if statistic == "diagonal":
+            shape = np.sqrt(np.einsum("kj,kj->j", W, W))
+        else:
+            _, s, Vt = np.linalg.svd(W, full_matrices=False)
+            shape = (Vt.T * s) @ Vt
+        return cls(statistic, shape, n_tasks=len(W), **settings)
+
+    def personalize(self, table, *, classification, fit_intercept):
+        """Models of the tasks of `table`, from their rows and this billboard alone."""
+        B = self._basis(table.n_features)
+        W = np.zeros((table.n_tasks, table.n_features))
+        if B.shape[1]:
+            inner = replace(table, X=np.ascontiguousarray(table.X @ B))
+            loss = make_loss(
+                inner,
+                classification=classification,
+                task_weight=self.task_weight,
+                fit_intercept=fit_intercept,
+                ridge=1.0,
+            )
+            W = minimize(loss, TraceNorm(), 0.0, tol=1e-10).W @ B.T
+        loss = make_loss(
+            table,
+            classification=classification,
+            task_weight=self.task_weight,
+            fit_intercept=fit_intercept,
+        )
+        return W, loss.intercepts(W)
+
+    def _basis(self, d):
+        """B with alpha S^-1 + ridge I = (B B')^-1: w = B c turns the penalty into ||c||^2 / 2."""
+        if self.alpha == 0:
+            return np.eye(d) / np.sqrt(self.ridge)
+        s, U = (self.shape, np.eye(d)) if self.shape.ndim == 1 else np.linalg.eigh(self.shape)
+        keep = s > 1e-12 * s.max()
+        return U[:, keep] * np.sqrt(s[keep] / (self.alpha + self.ridge * s[keep]))

@@ -1,0 +1,162 @@
+"""The task half: models a task fits alone under a prior w ~ N(0, kappa s^2 M).
+
+M is public (it comes from the billboard); kappa, the noise level s and the intercept are the
+task's own. All tasks are treated alike, in blocks that bound the memory.
+"""
+
+import numpy as np
+
+from ._kernels.linalg import spd_inverse
+from ._kernels.local import rotate_rows, scale_criteria, working_rows
+from .losses import NARROW, grams
+from .solvers import single_thread
+
+# Grid of the prior variance of a score in units of the noise variance.
+SNR = np.logspace(-4, 5, 19)
+# Public weak prior on log10(snr): (centre, spread), for squared and logistic loss.
+_WEAK = {False: (1.5, 1.0), True: (0.0, 1.0)}
+_FOLDS, _FOLD_ROWS = 5, 16
+_BLOCK = 1 << 24  # numbers held at once: rows times width plus tasks times width squared
+
+
+class LocalModels:
+    """Personal models of all tasks of a table.
+
+    Parameters
+    ----------
+    table : TaskTable
+    classification : bool
+    fit_intercept : bool
+        Local intercept, not penalised.
+    """
+
+    def __init__(self, table, *, classification, fit_intercept):
+        self.table = table
+        self.classification = classification
+        self.fit_intercept = fit_intercept
+        # Folds are blocks of rows in a scattered order (golden-ratio sequence) that depends on
+        # a row's place in its task alone: a task gets the same model in any company.
+        place = np.arange(table.n_rows) - table.offsets[table.codes]
+        self._order = np.lexsort(((place * 0.6180339887498949) % 1.0, table.codes))
+        self._scores = np.zeros(table.n_rows) if classification else None
+
+    # ------------------------------------------------------------------ working rows
+    def _blocks(self, width):
+        ends = self.table.offsets
+        limit = max(_BLOCK // max(width, 1), 1)
+        cost = ends[1:] - ends[:-1] + width
+        first, used = 0, 0
+        for k in range(self.table.n_tasks):
+            if used and used + cost[k] > limit:
+                yield first, k
+                first, used = k, 0
+            used += cost[k]
+        yield first, self.table.n_tasks
+
+    def _rows(self, first, last, root):
+        """-> features times root, label, slice of the rows, offsets of tasks first..last-1."""
+        table = self.table
+        rows = slice(table.offsets[first], table.offsets[last])
+        pick = self._order[rows]
+        A = np.ascontiguousarray(table.X[pick if table.rows is None else table.rows[pick]] @ root)
+        return A, table.y[pick], rows, table.offsets[first : last + 1] - rows.start
+
+    def _working(self, y, rows):
+        """-> response and weight of the working least squares at the current scores."""
+        if not self.classification:
+            return y.copy(), np.ones(len(y))
+        score = self._scores[rows]
+        p = 1.0 / (1.0 + np.exp(-np.clip(y * score, -30, 30)))
+        weight = np.maximum(p * (1.0 - p), 1e-6)
+        return score + y * (1.0 - p) / weight, weight
+
+    # --------------------------------------------------------------------- criteria
+    def criteria(self, root):
+        """How well every scale of `SNR` explains every task.
+
+        Parameters
+        ----------
+        root : ndarray (d, r)
+            M = root @ root.T.
+
+        Returns
+        -------
+        criterion : ndarray (n_tasks, len(SNR))
+            Average of -2 log evidence and n log(cross-validated error) (deviances for the
+            logistic loss), plus a weak public prior.
+        level : ndarray (n_tasks,)
+            kappa = snr / level.
+        """
+        m, r = self.table.n_tasks, root.shape[1]
+        out, level = np.empty((m, len(SNR))), np.empty(m)
+        with single_thread():
+            for first, last in self._blocks(r):
+                A, label, rows, offsets = self._rows(first, last, root)
+                y, weight = self._working(label, rows)
+                response = y.copy()
+                working_rows(A, y, weight, offsets, self.fit_intercept)
+                G, g, _ = grams(A, y, offsets, np.ones(last - first), False)
+                e, V = np.linalg.eigh(G)
+                q = np.matmul(g[:, None, :], V)[:, 0]
+                rotate_rows(A, np.ascontiguousarray(V), offsets)
+                scale_criteria(
+                    A, y, weight, response, label, offsets, self.fit_intercept,
+                    np.maximum(e, 0.0), q, np.add.reduceat(y * y, offsets[:-1]),
+                    self.classification, _FOLDS, _FOLD_ROWS, SNR, out[first:last],
+                    level[first:last],
+                )  # fmt: skip
+        centre, spread = _WEAK[self.classification]
+        out += 0.5 * ((np.log10(SNR) - centre) / spread) ** 2
+        return out, level
+
+    # ------------------------------------------------------------------------ models
+    def solve(self, root, kappa, tol=1e-8):
+        """Posterior modes under priors N(0, kappa_k M).
+
+        Parameters
+        ----------
+        root : ndarray (d, r)
+        kappa : ndarray (n_tasks,)
+        tol : float
+            Newton steps for the logistic loss end when no score moves by more.
+
+        Returns
+        -------
+        W : ndarray (n_tasks, d)
+        b : ndarray (n_tasks,)
+        """
+        m = self.table.n_tasks
+        W, b = np.empty((m, self.table.n_features)), np.zeros(m)
+        with single_thread():
+            for first, last in self._blocks(root.shape[1]):
+                A, y, rows, offsets = self._rows(first, last, root)
+                codes = np.repeat(np.arange(last - first), np.diff(offsets))
+                precision = 1.0 / np.maximum(kappa[first:last], 1e-300)
+                for _ in range(30):
+                    response, weight = self._working(y, rows)
+                    C = self._weighted_ridge(A, response, weight, offsets, precision)
+                    score = np.einsum("pj,pj->p", A, C[codes])
+                    if self.fit_intercept:
+                        rest = np.bincount(codes, weight * (response - score))
+                        b[first:last] = rest / np.bincount(codes, weight)
+                        score += b[first:last][codes]
+                    if not self.classification:
+                        break
+                    step = score - self._scores[rows]
+                    # A longer step would leave the quadratic approximation.
+                    self._scores[rows] += np.clip(step, -4.0, 4.0)
+                    if np.abs(step).max() <= tol:
+                        break
+                W[first:last] = C @ root.T
+        return W, b
+
+    def _weighted_ridge(self, A, response, weight, offsets, precision):
+        n_tasks, r = len(precision), A.shape[1]
+        A, y = A.copy(), response.copy()
+        working_rows(A, y, weight, offsets, self.fit_intercept)
+        G, g, _ = grams(A, y, offsets, np.ones(n_tasks), False)
+        G[:, np.arange(r), np.arange(r)] += precision[:, None]
+        if r > NARROW:
+            return np.linalg.solve(G, g[:, :, None])[:, :, 0]
+        spd_inverse(G)
+        return np.matmul(G, g[:, :, None])[:, :, 0]

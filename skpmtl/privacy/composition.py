@@ -1,0 +1,201 @@
+"""Total cost of several fits on the same tasks."""
+
+import math
+from dataclasses import replace
+
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from .._version import __version__
+from .accounting import _gdp_epsilon, check_budget, compose_gdp, gdp_mu, optimal_pure_epsilon
+from .report import PrivacyReport
+
+_ADAPTIVE = (
+    "the number of fits and their budgets were fixed without looking at any output of the "
+    "fits; data and other settings may depend on earlier published outputs"
+)
+
+
+def compose(reports, delta=None):
+    """Report on several fits that used the same tasks, by the tightest sound rule.
+
+    Gaussian-DP fits add up exactly (mu^2 = sum mu_i^2). Pure releases enter the exact optimal
+    composition, jointly with the Gaussian ones, by their epsilon_t (a fit that states only
+    an (epsilon, delta) pair enters as a randomised response of that epsilon, and the deltas
+    combine as 1 - prod(1 - delta_i); Kairouz et al. 2017). One fit without a guarantee leaves
+    the total without one.
+
+    Parameters
+    ----------
+    reports : sequence of PrivacyReport
+        Fits on *different* tasks need no composition: the largest epsilon and delta hold.
+    delta : float, default=None
+        delta of the total. None: the largest delta of the Gaussian and pure fits, combined
+        with those of the fits that state a pair only.
+
+    Returns
+    -------
+    PrivacyReport
+
+    Raises
+    ------
+    ValueError
+        For reports of different units or adjacencies.
+    """
+    reports = tuple(reports)
+    if not reports:
+        raise ValueError("compose needs at least one report.")
+    if len(reports) == 1 and delta is None:
+        return reports[0]
+    total = _merged(reports)
+    unprotected = [i for i, r in enumerate(reports) if r.guarantee == "none"]
+    if unprotected:
+        reason = f"fits {', '.join(str(i + 1) for i in unprotected)} of {len(reports)} have none"
+        notes = {**total.notes, "reason": reason}
+        return replace(total, guarantee="none", epsilon=math.inf, delta=0.0, notes=notes)
+    for attribute in ("guarantee", "unit", "adjacency"):
+        values = sorted({getattr(r, attribute) for r in reports})
+        if len(values) > 1:
+            raise ValueError(
+                f"the reports have different {attribute} {values}: their numbers do not add up. "
+                f"Refit with one {attribute}, or compose each group alone and state both. (A "
+                '"replace-one" guarantee implies "zero-out" with the same numbers.)'
+            )
+    mus = [r.mu for r in reports if r.mu is not None]
+    rest = [r for r in reports if r.mu is None]
+    pure = [r for r in rest if r.releases and all("epsilon" in e for e in r.releases)]
+    pairs = [r for r in rest if not any(r is other for other in pure)]
+    epsilons = [e["epsilon"] for r in pure for e in r.releases] + [r.epsilon for r in pairs]
+    kept = math.prod(1.0 - r.delta for r in pairs)  # probability that no pair fails outright
+    free = [r.delta for r in reports if all(r is not p for p in pairs)]
+    if delta is None:
+        inner = max(free, default=0.0)
+        delta = 1.0 - (1.0 - inner) * kept if pairs else inner
+    else:
+        inner = 1.0 - (1.0 - delta) / kept
+        if inner < -1e-12:
+            raise ValueError(
+                f"delta={delta!r} is below {1.0 - kept:.6g}, what the fits that state only an "
+                "(epsilon, delta) pair have spent: pass at least that."
+            )
+        inner = max(inner, 0.0)
+    mu = compose_gdp(mus) if mus else 0.0
+    if mu and not inner > 0:
+        raise ValueError(f"delta={delta!r} leaves nothing for the Gaussian fits: pass a larger one.")
+    if not epsilons:
+        epsilon = _gdp_epsilon(mu, inner)
+    else:
+        epsilon = optimal_pure_epsilon(epsilons, inner, mu)
+    return replace(
+        total,
+        epsilon=epsilon,
+        delta=delta,
+        mu=mu if mu and not epsilons else None,
+        accountant=f"skpmtl {__version__}, exact composition of {len(reports)} fits",
+    )
+
+
+def _merged(reports):
+    """Everything but the numbers: releases one after the other, texts side by side."""
+    first = reports[0]
+
+    def texts(attribute):
+        return "; ".join(dict.fromkeys(getattr(r, attribute) for r in reports))
+
+    releases = tuple({"fit": i + 1, **e} for i, r in enumerate(reports) for e in r.releases)
+    sensitivities = tuple(s for r in reports for s in _per_release(r))
+    return PrivacyReport(
+        guarantee=first.guarantee,
+        unit=first.unit,
+        adjacency=first.adjacency,
+        mechanism=f"{len(reports)} fits: {texts('mechanism')}",
+        sensitivity=sensitivities,
+        noise_std=sum((r.noise_std for r in reports), ()),
+        shift=sum((r.shift for r in reports), ()),
+        releases=releases,
+        sampling=texts("sampling"),
+        rng=texts("rng"),
+        arithmetic=texts("arithmetic"),
+        public_inputs={
+            key: _shared([r.public_inputs.get(key) for r in reports])
+            for key in dict.fromkeys(key for r in reports for key in r.public_inputs)
+        },
+        assumptions=tuple(dict.fromkeys(a for r in reports for a in r.assumptions)) + (_ADAPTIVE,),
+        notes={f"fit {i + 1}": dict(r.notes) for i, r in enumerate(reports) if r.notes},
+    )
+
+
+def _per_release(report):
+    if isinstance(report.sensitivity, tuple):
+        return report.sensitivity
+    return (report.sensitivity,) * len(report.noise_std)
+
+
+def _shared(values):
+    return values[0] if all(value == values[0] for value in values) else tuple(values)
+
+
+def grid_search_cost(search):
+    """Cost of everything a fitted grid or random search released, as a report.
+
+    Every fit is one more release on the same tasks. The training folds of a
+    cross-validation overlap: a task that has rows in a fold contributes to all fits outside
+    it, so folds compose like fits on the same data and never as disjoint ones. The cost is
+    that of n_splits_ fits of every candidate and of the refit. (If folds are made of whole
+    tasks, each task misses one of them and the true cost is a little smaller.)
+
+    **The scores are not covered.** The search reads them without noise, so which candidate
+    won, `cv_results_`, and therefore the choice of `best_estimator_`, are outside the
+    guarantee. The note `not_covered` says so.
+
+    Parameters
+    ----------
+    search : fitted GridSearchCV, RandomizedSearchCV or a successive-halving search
+        Its estimator, or the last step of its pipeline, is an estimator of this package.
+        Needs ``refit``: delta=None is resolved by the report of the refitted estimator.
+
+    Returns
+    -------
+    PrivacyReport
+    """
+    check_is_fitted(search, "cv_results_")
+    if not hasattr(search, "best_estimator_"):
+        raise ValueError(
+            "the search was run with refit=False, so no fitted report says how delta, unit and "
+            "adjacency were resolved: compose the reports of your own fits instead."
+        )
+    refit = _last_step(search.best_estimator_).privacy_
+    reports = []
+    for settings in search.cv_results_["params"]:
+        candidate = _last_step(clone(search.estimator).set_params(**settings))
+        reports += [_expected(candidate, refit)] * search.n_splits_
+    total = compose(reports + [refit])
+    notes = {
+        "fits": len(reports) + 1,
+        "not_covered": "the cross-validation scores, cv_results_ and the choice of the best "
+        "candidate were computed from private rows without noise",
+        **{key: value for key, value in total.notes.items() if not key.startswith("fit ")},
+    }
+    return replace(total, notes=notes)
+
+
+def _last_step(estimator):
+    return estimator.steps[-1][1] if hasattr(estimator, "steps") else estimator
+
+
+def _expected(candidate, refit):
+    """Report of a fit that is no longer there, from its parameters and the refitted one."""
+    if candidate.epsilon is None or math.isinf(candidate.epsilon):
+        reason = "a candidate was fitted without privacy (epsilon=None)"
+        return replace(refit, guarantee="none", epsilon=math.inf, notes={"reason": reason})
+    adjacency = getattr(candidate, "adjacency", refit.adjacency)
+    epsilon = candidate.epsilon
+    delta = candidate.delta if candidate.delta is not None else refit.delta
+    check_budget(epsilon, delta, 1, pure=True)
+    same = epsilon == refit.epsilon and delta == refit.delta and adjacency == refit.adjacency
+    if same:
+        return refit
+    values = {"epsilon": epsilon, "delta": delta, "adjacency": adjacency, "releases": ()}
+    if refit.mu is not None and delta > 0:  # the same Gaussian mechanism at another budget
+        values["mu"] = gdp_mu(epsilon, delta)
+    return replace(refit, **values, noise_std=(), shift=(), sensitivity=())

@@ -1,0 +1,370 @@
+"""Sensitivities, noise mechanisms and public shifts.
+
+Notation: the task contributes w (a row of the clipped contributions, ||w|| <= K) and the
+curator releases a sum over tasks plus noise. Adjacency "zero-out": one task contributes 0
+instead of w; "replace-one": v instead of w.
+"""
+
+import math
+
+import numpy as np
+from scipy.special import ndtri
+
+from .._kernels.wishart import bartlett
+from .accounting import published_wishart_delta_bound
+from .rng import add_on_grid, grid_step
+
+ADJACENCIES = ("replace-one", "zero-out")
+
+
+# ---------------------------------------------------------------- sensitivities
+def _replaced(adjacency, zero_out, replace_one):
+    if adjacency not in ADJACENCIES:
+        raise ValueError(f'adjacency={adjacency!r} must be "replace-one" or "zero-out".')
+    return float(replace_one if adjacency == "replace-one" else zero_out)
+
+
+def second_moment_sensitivity(clip_norm, adjacency, *, dimension=2, norm="frobenius"):
+    """Sensitivity of W W' = sum w w', ||w||_2 <= clip_norm.
+
+    "frobenius" (Gaussian noise): K^2 zero-out, sqrt(2) K^2 replace-one, since
+    ||w w' - v v'||_F^2 = |w|^4 + |v|^4 - 2 (w.v)^2. "nuclear" (Wishart noise): K^2 and
+    2 K^2. Attained by orthogonal w, v; with dimension=1 there are none and replace-one
+    equals zero-out. Contributions of trace 1 or 0 have the values of K = 1.
+    """
+    factors = {"frobenius": math.sqrt(2.0), "nuclear": 2.0}
+    if norm not in factors:
+        raise ValueError(f'norm={norm!r} must be "frobenius" or "nuclear".')
+    factor = factors[norm] if dimension > 1 else 1.0
+    return _replaced(adjacency, clip_norm**2, factor * clip_norm**2)
+
+
+def diagonal_sensitivity(clip_norm, adjacency, *, dimension=2, norm="l2"):
+    """Sensitivity of diag(W W') = sum w*w, ||w||_2 <= clip_norm.
+
+    "l2" (Gaussian noise): K^2 zero-out, sqrt(2) K^2 replace-one (the diameter of the solid
+    simplex); "l1" (Laplace noise): K^2 and 2 K^2 (disjoint supports). dimension=1 as above.
+    """
+    factors = {"l2": math.sqrt(2.0), "l1": 2.0}
+    if norm not in factors:
+        raise ValueError(f'norm={norm!r} must be "l1" or "l2".')
+    factor = factors[norm] if dimension > 1 else 1.0
+    return _replaced(adjacency, clip_norm**2, factor * clip_norm**2)
+
+
+def l4_diagonal_sensitivity(clip_norm, adjacency, *, dimension=2):
+    """L2 sensitivity of sum w*w when ||w||_4 <= clip_norm: S = clip_norm^2, sqrt(2) S.
+
+    The contribution w*w is non-negative with L2 norm at most S. A dense w with
+    ||w||_2 = K has ||w||_4^2 near sqrt(3/d) K^2, so this clip needs less noise than
+    `diagonal_sensitivity` unless w is nearly a coordinate vector.
+    """
+    S = clip_norm**2
+    return _replaced(adjacency, S, (math.sqrt(2.0) if dimension > 1 else 1.0) * S)
+
+
+def mean_sensitivity(clip_norm, denominator, adjacency):
+    """L2 sensitivity of sum g_k / denominator, ||g_k||_2 <= clip_norm: C/q, 2 C/q.
+
+    `denominator` must be a public constant (the number of tasks, or rate times it), never
+    the realised number of participants.
+    """
+    return _replaced(adjacency, 1.0, 2.0) * clip_norm / denominator
+
+
+# ---------------------------------------------------------------- public shifts
+def _shift(edge, tail, factor):
+    if isinstance(factor, str):
+        if factor != "auto":
+            raise ValueError(f'noise_shift={factor!r} must be "auto" or a number >= 0.')
+        return float(tail)
+    if not 0 <= factor < math.inf:
+        raise ValueError(f'noise_shift={factor!r} must be "auto" or a number >= 0.')
+    return float(factor * edge)
+
+
+def gaussian_shift(noise_std, dimension, n_releases, factor="auto", *, beta=0.01):
+    """Public c such that W W' + E + c I is positive semi-definite in all releases.
+
+    "auto": s (sqrt(2d) + sqrt(2 log(T/beta))), which holds with probability 1 - beta, as
+    E lambda_max <= sqrt(2d) s and lambda_max is s-Lipschitz. A number multiplies the edge
+    s sqrt(2d). 0 switches the shift off. Post-processing: no privacy cost.
+    """
+    edge = noise_std * math.sqrt(2.0 * dimension)
+    return _shift(edge, edge + noise_std * math.sqrt(2.0 * math.log(n_releases / beta)), factor)
+
+
+def diagonal_gaussian_shift(noise_std, dimension, n_releases, factor="auto", *, beta=0.01):
+    """The same for d independent entries: -s Phi^-1(beta/(dT)); edge s sqrt(2 log d)."""
+    edge = noise_std * math.sqrt(2.0 * math.log(max(dimension, 2)))
+    return _shift(edge, -noise_std * float(ndtri(beta / (dimension * n_releases))), factor)
+
+
+def laplace_shift(scale, dimension, n_releases, factor="auto", *, beta=0.01):
+    """The same for Laplace noise of scale b: b log(dT/(2 beta)); edge b log d."""
+    edge = scale * math.log(max(dimension, 2))
+    return _shift(edge, scale * math.log(dimension * n_releases / (2.0 * beta)), factor)
+
+
+def wishart_shift(scale, dimension, n_releases, factor="auto", *, beta=0.01):
+    """The same for E1 - E2: V (sqrt(d) + sqrt(d+1) + sqrt(2 log(T/beta)))^2.
+
+    Safe because lambda_min(E1 - E2) >= -lambda_max(E2); edge V (sqrt(d) + sqrt(d+1))^2.
+    """
+    root = math.sqrt(dimension) + math.sqrt(dimension + 1)
+    tail = root + math.sqrt(2.0 * math.log(n_releases / beta))
+    return _shift(scale * root**2, scale * tail**2, factor)
+
+
+# ---------------------------------------------------------------- mechanisms
+class _Mechanism:
+    """Common half: noise is added to the value over the integers of a public grid.
+
+    Attributes
+    ----------
+    sensitivity : float
+        As given, in `norm`, before the inflation for rounding.
+    noise_std : float
+        Std of the noise of one entry (of a diagonal entry for matrices).
+    mu, epsilon : float or None
+        The Gaussian-DP parameter or the pure epsilon of one release; the other is None.
+    step : float
+        Grid step, 2^-24 of the noise scale. Rounding moves neighbours apart by at most one
+        step per entry; the noise is calibrated to the sensitivity plus that.
+    shape : tuple
+        Shape of the released array.
+    """
+
+    mu = None
+    epsilon = None
+
+    def sample(self, source):
+        """One draw of the noise alone, on the grid."""
+        return self._noise_steps(source) * self.step
+
+    def release(self, value, source):
+        """value + noise, on the grid. `source` comes from `noise_source`."""
+        value = np.asarray(value, dtype=float)
+        if value.shape != self.shape:
+            raise ValueError(f"expected a statistic of shape {self.shape}, got {value.shape}.")
+        if not np.isfinite(value).all():
+            raise ValueError("the statistic is not finite: clip the contributions first.")
+        if value.ndim == 2:  # matrix products may be asymmetric in the last bit
+            value = np.tril(value) + np.tril(value, -1).T
+        return add_on_grid(value, self._noise_steps(source), self.step)
+
+    def describe(self, statistic=None):
+        """Entry of the report's `releases`."""
+        entry = {
+            "statistic": statistic,
+            "mechanism": self.name,
+            "sensitivity": self.sensitivity,
+            "norm": self.norm,
+            "noise_std": self.noise_std,
+        }
+        entry.update({"mu": self.mu} if self.mu is not None else {"epsilon": self.epsilon})
+        return entry
+
+
+def _calibrate(sensitivity, budget, rounding, multiple=1.0):
+    """-> (scale, step): scale = multiple (sensitivity + rounding * step) / budget."""
+    for name, number in (("sensitivity", sensitivity), ("budget", budget)):
+        if not 0 < number < math.inf:
+            raise ValueError(f"{name}={number!r} of a mechanism must be positive and finite.")
+    step = grid_step(multiple * sensitivity / budget)
+    return multiple * (sensitivity + rounding * step) / budget, step
+
+
+class SymmetricGaussian(_Mechanism):
+    """Gaussian noise on symmetric d x d matrices, isotropic in Frobenius norm; exact GDP.
+
+    E_jj ~ N(0, s^2) and E_jk = E_kj ~ N(0, s^2/2), s = sensitivity / mu.
+
+    Parameters
+    ----------
+    dimension : int
+    sensitivity : float
+        Frobenius; see `second_moment_sensitivity`.
+    mu : float
+    """
+
+    name = "symmetric Gaussian"
+    norm = "frobenius"
+
+    def __init__(self, dimension, sensitivity, mu):
+        self.dimension, self.shape = dimension, (dimension, dimension)
+        self.sensitivity, self.mu = float(sensitivity), float(mu)
+        self.noise_std, self.step = _calibrate(self.sensitivity, self.mu, dimension)
+
+    def _noise_steps(self, source):
+        d, scale = self.dimension, self.noise_std / self.step
+        steps = np.zeros(self.shape)
+        lower = np.tril_indices(d, -1)
+        if source.exact:
+            if d > 1:
+                steps[lower] = source.discrete_normal(scale / math.sqrt(2.0), len(lower[0]))
+            diagonal = source.discrete_normal(scale, d)
+        else:
+            z = source.normal(d + len(lower[0]))
+            steps[lower] = np.rint(z[d:] * (scale / math.sqrt(2.0)))
+            diagonal = np.rint(z[:d] * scale)
+        steps += steps.T
+        steps[np.diag_indices(d)] = diagonal
+        return steps
+
+    def shift(self, n_releases, factor="auto"):
+        return gaussian_shift(self.noise_std, self.dimension, n_releases, factor)
+
+
+class VectorGaussian(_Mechanism):
+    """Isotropic Gaussian noise on vectors (means of updates); exact GDP.
+
+    Parameters
+    ----------
+    dimension : int
+    sensitivity : float
+        L2; see `mean_sensitivity`.
+    mu : float
+    """
+
+    name = "Gaussian"
+    norm = "l2"
+
+    def __init__(self, dimension, sensitivity, mu):
+        self.dimension, self.shape = dimension, (dimension,)
+        self.sensitivity, self.mu = float(sensitivity), float(mu)
+        self.noise_std, self.step = _calibrate(self.sensitivity, self.mu, math.sqrt(dimension))
+
+    def _noise_steps(self, source):
+        scale = self.noise_std / self.step
+        if source.exact:
+            return source.discrete_normal(scale, self.dimension)
+        return np.rint(source.normal(self.dimension) * scale)
+
+
+class DiagonalGaussian(VectorGaussian):
+    """`VectorGaussian` for diag(W W'), with the shift that keeps it non-negative.
+
+    `sensitivity`: L2, see `diagonal_sensitivity` and `l4_diagonal_sensitivity`.
+    """
+
+    name = "diagonal Gaussian"
+
+    def shift(self, n_releases, factor="auto"):
+        return diagonal_gaussian_shift(self.noise_std, self.dimension, n_releases, factor)
+
+
+class DiagonalLaplace(_Mechanism):
+    """Laplace noise of scale b = sensitivity / epsilon on diag(W W'); (epsilon, 0)-DP.
+
+    Parameters
+    ----------
+    dimension : int
+    sensitivity : float
+        L1; see `diagonal_sensitivity`.
+    epsilon : float
+    """
+
+    name = "diagonal Laplace"
+    norm = "l1"
+
+    def __init__(self, dimension, sensitivity, epsilon):
+        self.dimension, self.shape = dimension, (dimension,)
+        self.sensitivity, self.epsilon = float(sensitivity), float(epsilon)
+        self.scale, self.step = _calibrate(self.sensitivity, self.epsilon, dimension)
+        self.noise_std = math.sqrt(2.0) * self.scale
+
+    def _noise_steps(self, source):
+        scale = self.scale / self.step
+        if source.exact:
+            return source.discrete_laplace(scale, self.dimension)
+        return np.rint(source.laplace(self.dimension) * scale)
+
+    def shift(self, n_releases, factor="auto"):
+        return laplace_shift(self.scale, self.dimension, n_releases, factor)
+
+
+class _Wishart(_Mechanism):
+    norm = "nuclear"
+
+    def _standard_wishart(self, source):
+        """W_d(d+1, I)."""
+        d = self.dimension
+        if source.exact:
+            raise ValueError(
+                "secure=True has no exact sampler for Wishart noise: use a Gaussian or "
+                "Laplace mechanism."
+            )
+        out = np.empty(self.shape)
+        bartlett(source.normal(d * (d - 1) // 2), source.chisquare(d + 1.0 - np.arange(d)), out)
+        return out
+
+
+class SymmetrizedWishart(_Wishart):
+    """E1 - E2, independent W_d(d+1, V I), V = sensitivity / (2 epsilon); (epsilon, 0)-DP.
+
+    The density is const exp(-tr E / 2V) h(E) with h increasing in the Loewner order, and
+    even; so a symmetric difference D changes it by at most exp(||D||_* / 2V).
+
+    Parameters
+    ----------
+    dimension : int
+    sensitivity : float
+        Nuclear norm; see `second_moment_sensitivity`.
+    epsilon : float
+    """
+
+    name = "symmetrised Wishart"
+
+    def __init__(self, dimension, sensitivity, epsilon):
+        self.dimension, self.shape = dimension, (dimension, dimension)
+        self.sensitivity, self.epsilon = float(sensitivity), float(epsilon)
+        # nuclear norm <= sqrt(d) Frobenius norm <= sqrt(d) d step
+        self.scale, self.step = _calibrate(self.sensitivity, self.epsilon, dimension**1.5, 0.5)
+        self.noise_std = 2.0 * self.scale * math.sqrt(dimension + 1.0)
+
+    def _noise_steps(self, source):
+        difference = self._standard_wishart(source) - self._standard_wishart(source)
+        return np.rint(difference * (self.scale / self.step))
+
+    def shift(self, n_releases, factor="auto"):
+        return wishart_shift(self.scale, self.dimension, n_releases, factor)
+
+
+class PublishedWishart(_Wishart):
+    """W_d(d+1, K^2/(2 epsilon) I), the mechanism of the model-protected paper.
+
+    For reproduction only: it has no differential privacy guarantee (the event
+    "release - w w' is not positive semi-definite" gives a task away).
+
+    Parameters
+    ----------
+    dimension : int
+    clip_norm : float
+    epsilon : float
+        Nominal.
+
+    Attributes
+    ----------
+    noise_mean : float
+        Mean of a diagonal entry, (d+1) V; `noise_std` is the std about it.
+    delta_lower_bound : float
+        1 - exp(-epsilon) for one release.
+    """
+
+    name = "published Wishart (no guarantee)"
+
+    def __init__(self, dimension, clip_norm, epsilon):
+        self.dimension, self.shape = dimension, (dimension, dimension)
+        self.sensitivity, self.epsilon = float(clip_norm) ** 2, float(epsilon)
+        self.scale, self.step = _calibrate(self.sensitivity, self.epsilon, 0.0, 0.5)
+        self.noise_std = self.scale * math.sqrt(2.0 * (dimension + 1))
+        self.noise_mean = self.scale * (dimension + 1)
+        self.delta_lower_bound = published_wishart_delta_bound([self.epsilon])
+
+    def _noise_steps(self, source):
+        return np.rint(self._standard_wishart(source) * (self.scale / self.step))
+
+    def shift(self, n_releases, factor="auto"):
+        """0: the published noise is positive semi-definite already."""
+        return 0.0

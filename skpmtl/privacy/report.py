@@ -1,0 +1,225 @@
+"""What a fit spent, in words a lawyer can quote and numbers a machine can check."""
+
+import json
+import math
+from dataclasses import dataclass, field, fields
+from numbers import Integral, Real
+
+import numpy as np
+
+ARITHMETIC = (
+    "values and noise are rounded to a public grid of 2^-24 of the noise scale and added as "
+    "integers; the noise is calibrated to the sensitivity after rounding; what remains is the "
+    "double-precision rounding of the noise sampler itself"
+)
+
+_NEIGHBOURS = {
+    ("task", "replace-one"): "all rows of one task are replaced by arbitrary other rows",
+    ("task", "zero-out"): "one task contributes nothing (the number of tasks is public)",
+    ("record", "replace-one"): "one record is replaced by an arbitrary other record",
+    ("record", "zero-out"): "one record contributes nothing (the number of records is public)",
+}
+
+
+class PrivacyLeakWarning(UserWarning):
+    """Something outside the stated guarantee may disclose private data."""
+
+
+@dataclass(frozen=True)
+class PrivacyReport:
+    """Statement of what one fit spent; prints as a paragraph.
+
+    Parameters
+    ----------
+    guarantee : {"joint DP per task", "record DP", "none"}
+        "joint DP per task": what is published (the billboard) is (epsilon, delta)-DP in every
+        task; a task's own model goes to that task only.
+    unit : str
+        Whose data one guarantee protects: "task" or "record".
+    adjacency : {"replace-one", "zero-out"}
+    epsilon, delta : float
+        For guarantee "none": the nominal ones (infinity without noise).
+    mechanism : str
+    sensitivity : float or tuple of float
+        One number, or one per release, in the norm that the release states.
+    noise_std : tuple of float
+        Std of the noise on one entry, per release.
+    shift : tuple of float
+        Public shift c_t added to the diagonal, per release.
+    mu : float or None
+        Total Gaussian-DP parameter; None if the fit is not accounted by it.
+    releases : tuple of dict
+        One per release, with keys such as name, statistic, mechanism, sensitivity, norm,
+        noise_std and mu or epsilon (see the mechanisms' ``describe``).
+    accountant : str
+        Name and version of what turned noise into (epsilon, delta).
+    sampling : str
+        Which tasks enter a release, with the constant denominator under sampling.
+    rng : str
+        ``description`` of the noise source.
+    arithmetic : str
+    public_inputs : dict
+        Everything the guarantee takes as public knowledge.
+    assumptions : tuple of str
+    notes : dict
+        Further facts, such as ``delta_lower_bound`` of the published Wishart mechanism or
+        the ``reason`` for guarantee "none".
+    """
+
+    guarantee: str
+    unit: str = "task"
+    adjacency: str = "replace-one"
+    epsilon: float = math.inf
+    delta: float = 0.0
+    mechanism: str = "none"
+    sensitivity: object = None
+    noise_std: tuple = ()
+    shift: tuple = ()
+    mu: object = None
+    releases: tuple = ()
+    accountant: str = "none"
+    sampling: str = "all tasks in every release"
+    rng: str = "none"
+    arithmetic: str = ARITHMETIC
+    public_inputs: dict = field(default_factory=dict)
+    assumptions: tuple = ()
+    notes: dict = field(default_factory=dict)
+
+    __hash__ = None  # holds dictionaries
+
+    def __post_init__(self):
+        if self.unit not in ("task", "record"):
+            raise ValueError(f'unit={self.unit!r} must be "task" or "record".')
+        if self.adjacency not in ("replace-one", "zero-out"):
+            raise ValueError(f'adjacency={self.adjacency!r} must be "replace-one" or "zero-out".')
+        for item in fields(self):
+            object.__setattr__(self, item.name, _plain(getattr(self, item.name)))
+
+    def __str__(self):
+        sentences = [self._headline()]
+        budget = f"epsilon = {self.epsilon:.6g}, delta = {self.delta:.6g}"
+        if self.guarantee == "none":
+            sentences.append(
+                f"Nominal values, not a guarantee: {budget}, unit {self.unit}, adjacency "
+                f"{self.adjacency}."
+            )
+        else:
+            sentences.append(
+                f"Two data sets are neighbours (unit: {self.unit}; adjacency: {self.adjacency}) "
+                f"when {_NEIGHBOURS[self.unit, self.adjacency]}; for any two of them, the "
+                "probability of any set of published outcomes differs by at most a factor "
+                f"exp({self.epsilon:.6g}) plus {self.delta:.6g} ({budget})."
+            )
+        sentences.append(self._noise())
+        accounting = f"Accounting: {self.accountant}"
+        if self.mu is not None:
+            accounting += f", Gaussian DP with mu = {self.mu:.6g} in total"
+        sentences.append(f"{accounting}. Sampling: {self.sampling}.")
+        sentences.append(f"Randomness: {self.rng}. Arithmetic: {self.arithmetic}.")
+        inputs = ", ".join(f"{key} = {_short(value)}" for key, value in self.public_inputs.items())
+        sentences.append(f"Taken as public: {inputs or 'nothing was stated'}.")
+        if self.assumptions:
+            sentences.append(f"Assumptions: {'; '.join(self.assumptions)}.")
+        notes = [f"{k} = {_short(v)}" for k, v in self.notes.items() if k != "reason"]
+        if notes:
+            sentences.append(f"Notes: {'; '.join(notes)}.")
+        return " ".join(sentences)
+
+    def _headline(self):
+        if self.guarantee == "none":
+            reason = self.notes.get("reason", "no noise was added")
+            return f"This fit has NO differential privacy guarantee: {reason}."
+        if self.guarantee == "joint DP per task":
+            return (
+                f"The statistics published by this fit are (epsilon = {self.epsilon:.6g}, delta "
+                f"= {self.delta:.6g})-differentially private in every task (joint differential "
+                "privacy: a task's own model is for that task, and the models of all tasks "
+                "together are not private)."
+            )
+        return (
+            f"The output of this fit is (epsilon = {self.epsilon:.6g}, delta = {self.delta:.6g})-"
+            f"differentially private in every {self.unit} ({self.guarantee})."
+        )
+
+    def _noise(self):
+        text = f"Mechanism: {self.mechanism}"
+        if self.noise_std:
+            count = len(self.noise_std)
+            text += f", {count} release{'s' if count > 1 else ''}, sensitivity "
+            text += f"{_short(self.sensitivity)}, noise std {_short(self.noise_std)}"
+        if any(self.shift):
+            text += f", public shift {_short(self.shift)}"
+        return f"{text}."
+
+    def to_dict(self):
+        """Plain dictionary of all fields (tuples as lists)."""
+        return {item.name: _listed(getattr(self, item.name)) for item in fields(self)}
+
+    @classmethod
+    def from_dict(cls, values):
+        """Inverse of `to_dict`; unknown keys are refused."""
+        names = {item.name for item in fields(cls)}
+        unknown = sorted(set(values) - names)
+        if unknown:
+            raise ValueError(f"not fields of a privacy report: {unknown}.")
+        return cls(**values)
+
+    def to_json(self, indent=None):
+        """Strict JSON; numbers survive exactly, infinities as {"float": "inf"}."""
+        return json.dumps(_finite(self.to_dict()), indent=indent, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text):
+        """Inverse of `to_json`."""
+        return cls.from_dict(json.loads(text, object_hook=_number))
+
+
+def _plain(value):
+    """numpy values and lists as Python values and tuples; keys of dictionaries as text."""
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, np.bool_):
+        return bool(value)
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, (list, tuple)):
+        return tuple(_plain(item) for item in value)
+    return str(value)
+
+
+def _listed(value):
+    if isinstance(value, dict):
+        return {key: _listed(item) for key, item in value.items()}
+    return [_listed(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _finite(value):
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": str(value)}
+    return value
+
+
+def _number(values):
+    return float(values["float"]) if list(values) == ["float"] else values
+
+
+def _short(value):
+    """Numbers to six digits; a list of equal numbers as one number times its length."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, tuple)):
+        return str(value)
+    if not isinstance(value, tuple):
+        return f"{value:.6g}"
+    if len(value) > 1 and all(item == value[0] for item in value):
+        return f"{_short(value[0])} (each of {len(value)})"
+    shown = [_short(item) for item in value[:10]]
+    return ", ".join(shown) + (f", ... ({len(value)} in all)" if len(value) > 10 else "")

@@ -1,0 +1,172 @@
+"""Where the noise comes from, and how a noisy number becomes a published one."""
+
+import os
+import warnings
+
+import numpy as np
+from scipy.special import gammainccinv, gammaincinv, ndtri
+
+from .report import PrivacyLeakWarning
+
+GRID_BITS = 24  # the public grid is 2^-24 of the noise (rounded down to a power of two)
+
+
+def noise_source(random_state=None, *, secure=False):
+    """Source of noise and of sampling decisions for one fit.
+
+    Parameters
+    ----------
+    random_state : None, int, Generator or RandomState, default=None
+        None: the operating system's generator. Otherwise one stream spawned for this fit,
+        with a `PrivacyLeakWarning`: whoever knows the seed can subtract the noise.
+    secure : bool, default=False
+        Exact discrete samplers of OpenDP (extra ``skpmtl[secure]``); needs None.
+
+    Returns
+    -------
+    source with methods ``uniform``, ``normal``, ``laplace``, ``chisquare``, ``permutation``
+    and the attribute ``description`` for the report.
+    """
+    if secure:
+        if random_state is not None:
+            raise ValueError(
+                f"secure=True draws from the operating system: random_state={random_state!r} "
+                "must be None."
+            )
+        return ExactSource()
+    if random_state is None:
+        return SystemSource()
+    if isinstance(random_state, np.random.Generator):
+        generator = random_state.spawn(1)[0]
+    else:
+        if isinstance(random_state, np.random.RandomState):
+            random_state = [int(word) for word in random_state.randint(2**31, size=4)]
+        # A spawned key: the caller's own default_rng(seed) may have made public data.
+        generator = np.random.default_rng(np.random.SeedSequence(random_state).spawn(1)[0])
+    warnings.warn(
+        "The noise of this fit is reproducible from random_state: it protects nobody against "
+        "anyone who knows the seed, and two fits with one seed share their noise. Use "
+        "random_state=None for a fit that is published.",
+        PrivacyLeakWarning,
+        stacklevel=3,
+    )
+    return SeededSource(generator)
+
+
+class SystemSource:
+    """Operating-system CSPRNG through inverse distribution functions."""
+
+    description = "operating system"
+    exact = False
+
+    def _words(self, size):
+        count = int(np.prod(size))
+        return np.frombuffer(os.urandom(8 * count), dtype=np.uint64).reshape(size)
+
+    def _halves(self, size):
+        """-> (upper, u): a fair coin and a uniform in (0, 1/2) with 63 random bits.
+
+        Tails are read off near zero, where floats are fine: normals reach 9.1, and the
+        coin makes both signs equally likely to the last bit.
+        """
+        words = self._words(size)
+        return (words & np.uint64(1)).astype(bool), ((words >> np.uint64(1)) + 0.5) * 2.0**-64
+
+    def uniform(self, size):
+        """Uniform on (0, 1), 52 bits, never 0 or 1."""
+        return ((self._words(size) >> np.uint64(12)) + 0.5) * 2.0**-52
+
+    def normal(self, size):
+        """Standard normals."""
+        upper, u = self._halves(size)
+        z = ndtri(u)
+        return np.where(upper, -z, z)
+
+    def laplace(self, size):
+        """Standard Laplace, density exp(-|x|)/2."""
+        upper, u = self._halves(size)
+        x = np.log(2.0 * u)
+        return np.where(upper, -x, x)
+
+    def chisquare(self, degrees):
+        """Chi-squares, one for every entry of `degrees`."""
+        shape = np.asarray(degrees, dtype=float) / 2
+        upper, u = self._halves(shape.shape)
+        return 2.0 * np.where(upper, gammainccinv(shape, u), gammaincinv(shape, u))
+
+    def permutation(self, n):
+        """Random order of range(n); ties of 64-bit keys have probability n^2 2^-65."""
+        return np.argsort(self._words(n), kind="stable")
+
+
+class SeededSource:
+    """numpy generator: reproducible, hence no privacy against who knows the seed."""
+
+    description = "seeded: not private against anyone who knows the seed"
+    exact = False
+
+    def __init__(self, generator):
+        self._generator = generator
+
+    def uniform(self, size):
+        return self._generator.uniform(size=size)
+
+    def normal(self, size):
+        return self._generator.standard_normal(size)
+
+    def laplace(self, size):
+        return self._generator.laplace(size=size)
+
+    def chisquare(self, degrees):
+        return self._generator.chisquare(degrees)
+
+    def permutation(self, n):
+        return self._generator.permutation(n)
+
+
+class ExactSource(SystemSource):
+    """OpenDP's exact discrete Gaussian and Laplace on an integer grid."""
+
+    description = "operating system, exact discrete samplers of OpenDP"
+    exact = True
+
+    def __init__(self):
+        try:
+            import opendp.prelude as dp
+        except ImportError as error:
+            raise ImportError(
+                "secure=True needs OpenDP: install the extra with  pip install skpmtl[secure]"
+            ) from error
+        dp.enable_features("contrib")
+        self._dp = dp
+
+    def _draw(self, make, distance, distance_type, scale, size):
+        dp, count = self._dp, int(np.prod(size))
+        domain = dp.vector_domain(dp.atom_domain(T=int), size=count)
+        sampler = make(domain, distance(T=distance_type), scale)
+        return np.array(sampler([0] * count), dtype=float).reshape(size)
+
+    def discrete_normal(self, scale, size):
+        """Integers with probability proportional to exp(-k^2 / (2 scale^2))."""
+        return self._draw(self._dp.m.make_gaussian, self._dp.l2_distance, float, scale, size)
+
+    def discrete_laplace(self, scale, size):
+        """Integers with probability proportional to exp(-|k| / scale)."""
+        return self._draw(self._dp.m.make_laplace, self._dp.l1_distance, int, scale, size)
+
+
+def grid_step(scale):
+    """Step of the public grid: 2^(floor(log2 scale) - GRID_BITS)."""
+    return float(2.0 ** (np.floor(np.log2(scale)) - GRID_BITS))
+
+
+def add_on_grid(value, noise_steps, step):
+    """(round(value / step) + noise_steps) * step with the sum taken over the integers.
+
+    Float addition would leave low-order bits of `value` in the result.
+    """
+    steps = np.rint(value / step)
+    if np.abs(steps).max(initial=0.0) + np.abs(noise_steps).max(initial=0.0) < 2.0**53:
+        return (steps + noise_steps) * step  # floats are exact integers here
+    total = np.vectorize(lambda a, b: float(int(a) + int(b)), otypes=[float])
+    return total(steps, noise_steps) * step

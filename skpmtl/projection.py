@@ -1,0 +1,128 @@
+"""Algorithms 2 and 3 of the model-protected paper: noisy projections, local gradient steps.
+
+Iteration t: the curator receives the clipped models, releases their noisy second moment S (or
+its diagonal) and everybody derives from it the public projection
+M = U (1 - alpha / sqrt(Lambda))_+ U'; every task projects its own model, extrapolates and takes
+a gradient step on its own rows, with a step size of its own.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ._kernels.clip import clip_rows
+from .local import SNR, LocalModels
+from .losses import make_loss
+from .solvers import single_thread
+
+
+@dataclass
+class ProjectionBillboard:
+    """What the curator of Algorithms 2 and 3 published.
+
+    Attributes
+    ----------
+    statistic : {"matrix", "diagonal"}
+    projections : list of ndarray (d, d) or (d,)
+        Public projections, one per release.
+    releases : list of ndarray
+        The noisy statistics they come from, before the shift.
+    acceleration, task_weight, ridge
+        Public settings that a task needs to repeat its half.
+    mean : ndarray (d + 1,) or None
+        Released mean of the clipped models (intercept last).
+    report : PrivacyReport or None
+    """
+
+    statistic: str
+    acceleration: bool
+    task_weight: str
+    ridge: float
+    n_tasks: int
+    projections: list = field(default_factory=list)
+    releases: list = field(default_factory=list)
+    mean: np.ndarray | None = None
+    report: object = None
+
+    def personalize(self, table, *, classification, fit_intercept):
+        """Models of the tasks of `table`: their half of the algorithm over the projections."""
+        half = TaskHalf(self, table, classification=classification, fit_intercept=fit_intercept)
+        for projection in self.projections:
+            half.update(projection)
+        return half.models()
+
+
+class TaskHalf:
+    """What all tasks do between two releases, vectorised over the tasks."""
+
+    def __init__(self, board, table, *, classification, fit_intercept):
+        self.loss = make_loss(
+            table,
+            classification=classification,
+            task_weight=board.task_weight,
+            fit_intercept=fit_intercept,
+            ridge=board.ridge,
+        )
+        self.acceleration = board.acceleration
+        # The start is the task's own model under an even prior; steps are its own as well.
+        local = LocalModels(table, classification=classification, fit_intercept=fit_intercept)
+        d = table.n_features
+        root = np.eye(d) / np.sqrt(d)
+        criterion, level = local.criteria(root)
+        kappa = SNR[criterion.argmin(axis=1)] / np.maximum(level, 1e-300)
+        self.W, _ = local.solve(root, kappa, tol=1e-6)
+        self.projected = self.W
+        self.step = 1.0 / np.maximum(1.1 * self.loss.curvatures(), 1e-300)[:, None]
+        self.t = 0
+
+    def update(self, projection):
+        """One iteration with the projection of a release."""
+        self.t += 1
+        with single_thread():
+            projected = self.W * projection if projection.ndim == 1 else self.W @ projection
+            if not self.acceleration:
+                momentum = 0.0
+            elif self.loss.ridge:
+                # Strongly convex: Nesterov's constant momentum, from the task's own curvature.
+                root = np.sqrt(np.minimum(self.loss.ridge * self.step, 1.0))
+                momentum = (1.0 - root) / (1.0 + root)
+            else:
+                momentum = (self.t - 1.0) / (self.t + 2.0)
+            ahead = projected + momentum * (projected - self.projected)
+            _, descent = self.loss.evaluate(ahead)
+            self.W = ahead + self.step * descent
+            self.projected = projected
+
+    def models(self):
+        return self.projected, self.loss.intercepts(self.projected)
+
+
+def project(S, alpha):
+    """Public projection of a (shifted) release: M = U (1 - alpha / sqrt(Lambda))_+ U'.
+
+    Directions whose released moment is not positive are dropped. All d eigenvalues count,
+    also when there are fewer tasks than features.
+    """
+    if S.ndim == 1:
+        return np.maximum(1.0 - alpha / np.sqrt(np.maximum(S, 1e-300)), 0.0)
+    values, U = np.linalg.eigh(S)
+    keep = np.maximum(1.0 - alpha / np.sqrt(np.maximum(values, 1e-300)), 0.0)
+    return (U * keep) @ U.T
+
+
+def release_projections(board, half, mechanisms, source, *, alpha, clip_norm, noise_shift, log):
+    """Curator and tasks together, in one process; fills `board`."""
+    d = half.W.shape[1]
+    for mechanism in mechanisms:
+        C = np.empty_like(half.W)
+        clip_rows(half.W, clip_norm, 2, C)
+        S = np.einsum("kj,kj->j", C, C) if board.statistic == "diagonal" else C.T @ C
+        S = mechanism.release(S, source)
+        board.releases.append(S)
+        shift = mechanism.shift(len(mechanisms), noise_shift)
+        with single_thread():
+            M = project(S + (shift if S.ndim == 1 else shift * np.eye(d)), alpha)
+        board.projections.append(M)
+        half.update(M)
+        if log is not None:
+            log(half.t, mechanism.noise_std)
