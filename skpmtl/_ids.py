@@ -60,12 +60,12 @@ def _is_missing(value):
 
 
 def encode_ids(ids):
-    """Task ids -> (codes, tasks): `tasks` sorted, int64 (uint64 where needed) or str.
+    """Task ids -> (codes, tasks) with `tasks` sorted, of int64 or str.
 
     Raises
     ------
     ValueError
-        For missing ids and for numbers that are not whole.
+        For missing ids, and for numbers that are not whole or do not fit into 64 bits.
     TypeError
         For ids of several types, or of another type than str and int.
     """
@@ -108,7 +108,7 @@ def _clean(uniques):
             )
         return uniques.astype(np.int64)
     if kind == "u" and uniques.max(initial=0) > np.iinfo(np.int64).max:
-        return uniques.astype(np.uint64)
+        raise ValueError(f"Task id {uniques.max()} exceeds 2**63 - 1; use strings: .astype(str).")
     if kind in "iub":
         return uniques.astype(np.int64)
     raise TypeError(
@@ -127,8 +127,6 @@ def locate(ids, known):
             f"Task ids are {_type_name(ids)} here, but the known tasks are {_type_name(known)}: "
             f"{ids[:3].tolist()} and {known[:3].tolist()}. Convert one of them with .astype."
         )
-    if ids.dtype.kind != known.dtype.kind:  # int64 and uint64 would meet as floats
-        ids, known = ids.astype(object), known.astype(object)
     position = np.minimum(np.searchsorted(known, ids), len(known) - 1)
     return np.where(known[position] == ids, position, -1)
 

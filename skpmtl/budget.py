@@ -4,7 +4,13 @@ import numpy as np
 
 from ._kernels.clip import clip_rows
 from .empirical_bayes import VOTE_RANGE, n_releases_for, vote_share
-from .privacy.accounting import check_budget, gdp_mu, pure_epsilons
+from ._version import __version__
+from .privacy.accounting import (
+    check_budget,
+    gdp_mu,
+    published_wishart_delta_bound,
+    pure_epsilons,
+)
 from .privacy.allocation import allocation_weights
 from .privacy.mechanisms import (
     DiagonalGaussian,
@@ -17,6 +23,7 @@ from .privacy.mechanisms import (
     mean_sensitivity,
     second_moment_sensitivity,
 )
+from .privacy.report import PrivacyReport
 
 _PROXIMAL_RELEASES = 5  # releases of Algorithms 2 and 3 when n_releases="auto"
 _MEAN_SHARE = 0.3  # of the budget, for the mean model that unseen_task="mean" publishes
@@ -163,3 +170,87 @@ class Plan:
         models = np.column_stack([W, b])
         clip_rows(models, self.clip_norm, 2, models)
         return self.mean.release(models.sum(axis=0) / self.n_tasks, source)
+
+    def report(self, est, board, source):
+        """The statement of the guarantee for the releases of `board`."""
+        releases = []
+        votes, moments = iter(self.vote), iter(self.moment)
+        statistic = {"matrix": "sum of w w'", "diagonal": "sum of w * w"}[board.statistic]
+        what = "unit directions w" if self.algorithm == "empirical-bayes" else "clipped models w"
+        for t in range(len(self.moment) + 1):
+            if self.vote:
+                vote = next(votes)
+                releases.append((f"vote {t + 1}", "sum of clipped log10 snr", vote))
+            if t < len(self.moment):
+                moment = next(moments)
+                releases.append((f"moment {t + 1}", f"{statistic}, {what}", moment))
+        if self.mean is not None:
+            releases.append(("mean", "mean of clipped models with intercept", self.mean))
+        mechanisms = [mechanism for _, _, mechanism in releases]
+        published = self.kind == "wishart-published"
+        shift = [
+            mechanism.shift(len(self.moment), est.noise_shift)
+            for mechanism in (self.moment if self.algorithm == "proximal" else [])
+        ]
+        public = {
+            "n_tasks": self.n_tasks,
+            "n_features": self.dimension,
+            "n_releases": len(self.moment),
+            "allocation": est.allocation,
+        }
+        if self.algorithm == "proximal":
+            public.update(alpha=est.alpha, clip_norm=est.clip_norm, noise_shift=est.noise_shift)
+        elif self.mean is not None:
+            public.update(clip_norm=est.clip_norm)
+        if self.vote:
+            public["vote_range"] = VOTE_RANGE[est._classification]
+        notes = {"algorithm": self.algorithm}
+        if published:
+            nominal = [mechanism.epsilon for mechanism in self.moment]
+            notes["reason"] = (
+                "a Wishart matrix is positive semi-definite, so that a release minus w w' is "
+                "never below zero for the task that contributed w and often is for others; "
+                "delta is at least 1 - exp(-sum of epsilon_t) whatever epsilon is claimed"
+            )
+            notes["delta_lower_bound"] = published_wishart_delta_bound(nominal)
+        return PrivacyReport(
+            guarantee="none" if published else "joint DP per task",
+            unit="task",
+            adjacency=self.adjacency,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            mechanism=self.moment[0].name,
+            sensitivity=[mechanism.sensitivity for mechanism in mechanisms],
+            noise_std=[mechanism.noise_std for mechanism in mechanisms],
+            shift=shift,
+            mu=self.mu,
+            releases=[
+                {"name": name, **mechanism.describe(statistic)}
+                for name, statistic, mechanism in releases
+            ],
+            accountant=f"skpmtl {__version__}, " + _ACCOUNTANTS[self.kind],
+            rng=source.description,
+            public_inputs=public,
+            assumptions=_ASSUMPTIONS,
+            notes=notes,
+        )
+
+
+_ACCOUNTANTS = {
+    "gaussian": "exact Gaussian differential privacy",
+    "laplace": "optimal composition of pure releases",
+    "wishart": "optimal composition of pure releases",
+    "wishart-published": "the composition bound of the paper (nominal)",
+}
+_ASSUMPTIONS = (
+    "the curator is trusted and adds the noise once",
+    "the list of tasks, the features and the classes are public",
+    "every task receives its own model only",
+    "the parameters were not tuned on these data without being charged for it",
+    "whether the input was valid at all is not protected",
+)
+
+
+def exact_report(reason="the exact solution was computed without noise (epsilon=None)"):
+    """The statement for a fit without privacy."""
+    return PrivacyReport(guarantee="none", notes={"reason": reason})

@@ -6,9 +6,8 @@ task's own. All tasks are treated alike, in blocks that bound the memory.
 
 import numpy as np
 
-from ._kernels.linalg import spd_inverse
-from ._kernels.local import rotate_rows, scale_criteria, working_rows
-from .losses import NARROW, grams
+from ._kernels.local import rotate_rows, scale_criteria
+from .losses import grams
 from .solvers import single_thread
 
 # Grid of the prior variance of a score in units of the noise variance.
@@ -70,6 +69,19 @@ class LocalModels:
         weight = np.maximum(p * (1.0 - p), 1e-6)
         return score + y * (1.0 - p) / weight, weight
 
+    def _centre_and_weight(self, A, y, weight, offsets):
+        """Remove the weighted mean of every task (its intercept), then weight, in place."""
+        if self.fit_intercept:
+            sizes, mass = np.diff(offsets), np.add.reduceat(weight, offsets[:-1])
+            mean = np.add.reduceat(weight * y, offsets[:-1]) / mass
+            y -= np.repeat(mean, sizes)
+            mean = np.add.reduceat(weight[:, None] * A, offsets[:-1]) / mass[:, None]
+            A -= np.repeat(mean, sizes, axis=0)
+        if self.classification:
+            root = np.sqrt(weight)
+            y *= root
+            A *= root[:, None]
+
     # --------------------------------------------------------------------- criteria
     def criteria(self, root):
         """How well every scale of `SNR` explains every task.
@@ -94,7 +106,7 @@ class LocalModels:
                 A, label, rows, offsets = self._rows(first, last, root)
                 y, weight = self._working(label, rows)
                 response = y.copy()
-                working_rows(A, y, weight, offsets, self.fit_intercept)
+                self._centre_and_weight(A, y, weight, offsets)
                 G, g, _ = grams(A, y, offsets, np.ones(last - first), False)
                 e, V = np.linalg.eigh(G)
                 q = np.matmul(g[:, None, :], V)[:, 0]
@@ -153,10 +165,7 @@ class LocalModels:
     def _weighted_ridge(self, A, response, weight, offsets, precision):
         n_tasks, r = len(precision), A.shape[1]
         A, y = A.copy(), response.copy()
-        working_rows(A, y, weight, offsets, self.fit_intercept)
+        self._centre_and_weight(A, y, weight, offsets)
         G, g, _ = grams(A, y, offsets, np.ones(n_tasks), False)
         G[:, np.arange(r), np.arange(r)] += precision[:, None]
-        if r > NARROW:
-            return np.linalg.solve(G, g[:, :, None])[:, :, 0]
-        spd_inverse(G)
-        return np.matmul(G, g[:, :, None])[:, :, 0]
+        return np.linalg.solve(G, g[:, :, None])[:, :, 0]

@@ -108,8 +108,8 @@ class _Loss:
         It approaches the largest eigenvalue from below: leave a margin, or lengthen the
         bound when a step fails to decrease the objective.
         """
-        m, d = self.shape
-        W = np.random.default_rng(0).standard_normal((m, d))
+        # One start for all, so that a task's number does not depend on its company.
+        W = np.tile(np.random.default_rng(0).standard_normal(self.shape[1]), (self.shape[0], 1))
         for _ in range(n_steps):
             W /= np.maximum(np.linalg.norm(W, axis=1), 1e-300)[:, None]
             W = self.curvature_bound(W)

@@ -3,17 +3,16 @@
 from numbers import Integral, Real
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
 
+from ._compat import Interval, StrOptions
 from .base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
-from .budget import Plan
+from .budget import Plan, exact_report
 from .empirical_bayes import release_prior
 from .exact import PenaltyBillboard
 from .local import LocalModels
 from .losses import make_loss
-from .privacy import noise_source
+from .privacy.rng import noise_source
 from .projection import ProjectionBillboard, TaskHalf, release_projections
-from .report import fit_report
 from .solvers import GroupNorm, TraceNorm, minimize
 
 _PLAIN_ROUNDS = 3  # rounds of the empirical-Bayes method without noise
@@ -41,7 +40,7 @@ class _ModelProtected(BaseMTL):
 
     def __init__(
         self,
-        alpha=1.0,
+        alpha=0.1,
         *,
         epsilon=1.0,
         delta=None,
@@ -107,7 +106,7 @@ class _ModelProtected(BaseMTL):
         if private and self.unseen_task == "mean":
             board.mean = plan.release_mean(W, b, source)
             board.releases.append(board.mean)
-        board.report = fit_report(self, plan, board)
+        board.report = plan.report(self, board, source) if private else exact_report()
         fitted = {
             "coef_": W,
             "intercept_": b,
@@ -144,13 +143,13 @@ class _ModelProtected(BaseMTL):
         board = PenaltyBillboard.of(
             W, self._statistic, alpha=self.alpha, ridge=self.ridge, task_weight=self.task_weight
         )
-        board.report = fit_report(self, None, board)
+        board.report = exact_report()
         return {
             "coef_": W,
             "intercept_": b,
             "mean_coef_": W.mean(axis=0),
             "mean_intercept_": float(b.mean()),
-            "n_iter_": solution.n_iter,
+            "n_iter_": max(solution.n_iter, 1),
             "objective_": solution.objective,
             "dual_gap_": solution.gap,
             "billboard_": board,
@@ -182,13 +181,6 @@ class _ModelProtected(BaseMTL):
 
     def _personalize_table(self, table):
         return self.billboard_.personalize(table, **self._local_settings())
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        if self._is_private():
-            poor = tags.classifier_tags if self._classification else tags.regressor_tags
-            poor.poor_score = True  # noise may cost accuracy on tiny data
-        return tags
 
 
 class _LowRank(_ModelProtected):
@@ -225,7 +217,7 @@ _DOC = """{summary}
 
     Parameters
     ----------
-    alpha : float, default=1.0
+    alpha : float, default=0.1
         Strength of the penalty in the objective below (``epsilon=None``). With
         ``algorithm="proximal"`` and privacy: by how much every release lowers the
         {lowered}, in units of the coefficients (a public step size of 1).

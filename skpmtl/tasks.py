@@ -1,34 +1,16 @@
-"""From every accepted form of input to one table of rows sorted by task.
-
-=========  ==========================================================  =====================
-form       given as                                                    predictions
-=========  ==========================================================  =====================
-column     a column of X, ``task_feature=`` its name or position       one per row
-keyword    ``fit(X, y, task=ids)``                                     one per row
-wide       y of shape (n_samples, n_tasks), NaN where not known        (n_samples, n_tasks)
-mapping    ``{task: X_t}`` and ``{task: y_t}``                         ``{task: array}``
-single     none of these: one task and a `SingleTaskWarning`           one per row
-=========  ==========================================================  =====================
-"""
+"""Tasks as data: one table of rows sorted by task, and converters to the long form."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils.validation import (
-    check_array,
-    check_consistent_length,
-    column_or_1d,
-    validate_data,
-)
+from sklearn.utils.validation import check_consistent_length
 
 from ._compat import safe_indexing
-from ._ids import encode_ids, factorize, listed, locate
+from ._ids import encode_ids, factorize, listed
 
 __all__ = ["SingleTaskWarning", "TaskTable", "stack_tasks", "wide_to_long"]
-
-_BLOCK_ROWS = 8192  # rows moved at a time, which bounds temporary memory
 
 
 class SingleTaskWarning(UserWarning):
@@ -101,33 +83,6 @@ class TaskTable:
         return int(i if self.order is None else self.order[i])
 
 
-@dataclass(frozen=True)
-class InputForm:
-    """How a fit received its tasks, which says what predictions look like."""
-
-    kind: str
-    position: int | None = None  # the task column
-    labels: np.ndarray | None = None  # wide: the tasks in the order of the columns of y
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Rows to predict, neither sorted nor copied."""
-
-    X: object  # ndarray or CSR; with a column too many when `position` is given
-    codes: np.ndarray | None  # position of the task, -1: unseen; None: predict for all tasks
-    unseen: np.ndarray | None = None  # distinct ids that the fit does not know
-    position: int | None = None
-    parts: Mapping | None = None  # mapping: rows of each task
-
-    def wrap(self, values):
-        """Predictions in the form of the input."""
-        if self.parts is None:
-            return values
-        cuts = np.cumsum(list(self.parts.values()))[:-1]
-        return dict(zip(self.parts, np.split(values, cuts), strict=True))
-
-
 # -------------------------------------------------------------------------- converters
 def stack_tasks(X, y=None, tasks=None):
     """One array per task -> one table with a task id for every row.
@@ -184,7 +139,7 @@ def stack_tasks(X, y=None, tasks=None):
         raise ValueError("There are no tasks in X.")
     y = None if y is None else list(y)
     check_consistent_length(X, y, tasks)
-    labels = _distinct(tasks, "The tasks of stack_tasks")
+    labels = distinct_ids(tasks, "The tasks of stack_tasks")
     X = [x if sparse.issparse(x) or hasattr(x, "columns") else np.asarray(x) for x in X]
     y = None if y is None else [np.asarray(target) for target in y]
     for k, x in enumerate(X):
@@ -250,11 +205,11 @@ def wide_to_long(X, Y, tasks=None):
     >>> y.tolist(), task.tolist(), unit.tolist()
     ([0.0, 1.0, 1.0], ['a', 'a', 'b'], [0, 1, 1])
     """
-    labels = _column_labels(Y) if tasks is None else tasks
+    labels = column_labels(Y) if tasks is None else tasks
     Y = np.asarray(Y)
     if Y.ndim != 2:
         raise ValueError(f"Y has the shape {Y.shape}; it must be (n_samples, n_tasks).")
-    labels = np.arange(Y.shape[1]) if labels is None else _distinct(labels, "The tasks of Y")
+    labels = np.arange(Y.shape[1]) if labels is None else distinct_ids(labels, "The tasks of Y")
     if len(labels) != Y.shape[1]:
         raise ValueError(f"tasks has {len(labels)} entries, Y has {Y.shape[1]} columns.")
     check_consistent_length(X, Y)
@@ -271,311 +226,14 @@ def known_labels(Y):
     return (factorize(Y.ravel())[0] >= 0).reshape(Y.shape)
 
 
-def _column_labels(Y):
+def column_labels(Y):
     return list(Y.columns) if hasattr(Y, "columns") else None
 
 
-def _distinct(labels, what):
+def distinct_ids(labels, what):
     """Ids in the order given; ValueError when one occurs twice."""
     codes, distinct = encode_ids(labels)
     twice = np.flatnonzero(np.bincount(codes) > 1)
     if len(twice):
         raise ValueError(f"{what} contain {listed(distinct[twice])} more than once.")
     return distinct[codes]
-
-
-# ----------------------------------------------------------------------------- reading
-def is_mapping_of_tasks(X):
-    """Whether X is ``{task: X_t}``; a sequence of tables is refused."""
-    if sparse.issparse(X):  # DOK matrices are mappings too
-        return False
-    ndim = getattr(X, "ndim", 0)
-    if isinstance(X, (list, tuple)) and X and all(len(getattr(x, "shape", ())) == 2 for x in X):
-        ndim = 3
-    if ndim == 3:
-        # Cross-validation would slice such a list as if tasks were rows, and task i of the
-        # test part would meet the coefficients of task i of the training part.
-        raise TypeError(
-            "A sequence of tables, one per task, does not name its tasks. Pass a mapping "
-            "{task: X_t}, or convert it: X, y, task = stack_tasks(X_list, y_list)."
-        )
-    return isinstance(X, Mapping)
-
-
-def task_position(X, task_feature):
-    """Position of the task column in X, which is a frame, an array or a sparse matrix."""
-    width = X.shape[1]
-    if not isinstance(task_feature, str):
-        if not -width <= task_feature < width:
-            raise ValueError(f"task_feature={task_feature} is outside X with {width} columns.")
-        return int(task_feature) % width
-    names = _column_labels(X)
-    if names is None:
-        raise ValueError(
-            f"task_feature={task_feature!r} is a column name, but X has no column names. Use an "
-            "integer position, or keep the names with set_output(transform='pandas')."
-        )
-    if names.count(task_feature) != 1:
-        near = [name for name in names if str(name).endswith(f"__{task_feature}")]
-        hint = f" Did you mean {near[0]!r} (or verbose_feature_names_out=False)?" if near else ""
-        found = "occurs more than once in" if task_feature in names else "is not a column of"
-        raise ValueError(
-            f"task_feature={task_feature!r} {found} X; its columns are {listed(names, 20)}.{hint}"
-        )
-    return names.index(task_feature)
-
-
-def take_column(X, position):
-    """One column of a frame, an array or a sparse matrix."""
-    if sparse.issparse(X):
-        return X[:, [position]].toarray().ravel()
-    return safe_indexing(X, position, axis=1)
-
-
-def _numeric(estimator, X):
-    """ndarray of any real type and layout, or CSR; not yet checked for NaN."""
-    try:
-        return check_array(
-            X, accept_sparse="csr", ensure_all_finite=False, estimator=estimator, input_name="X"
-        )
-    except ValueError as error:
-        if not hasattr(X, "columns") or "could not convert" not in str(error):
-            raise
-        raise ValueError(
-            f"{error}. X has a column that is not numeric; if it holds the task, give its name "
-            "as task_feature."
-        ) from error
-
-
-def _read_mapping(estimator, X, y, task, reset):
-    """{task: X_t}, {task: y_t} -> matrix, y, ids, rows of each task."""
-    if estimator.task_feature is not None or task is not None:
-        raise ValueError(
-            "A mapping {task: X_t} names the tasks by its keys; it needs task_feature=None and "
-            "no task=."
-        )
-    matrix, y, ids = stack_tasks(X, y)
-    matrix = _numeric(estimator, matrix)
-    first = next(iter(X.values()))
-    named = first if hasattr(first, "columns") else matrix
-    validate_data(estimator, named, skip_check_array=True, reset=reset)
-    return matrix, y, ids, {name: np.shape(x)[0] for name, x in X.items()}
-
-
-def _read_features(estimator, X, task, fitted):
-    """-> matrix, ids or None, form; `fitted` is the form of the fit, None in fit itself."""
-    feature, reset = estimator.task_feature, fitted is None
-    if feature is None:
-        matrix = None if hasattr(X, "columns") else _numeric(estimator, X)
-        validate_data(
-            estimator, X if matrix is None else matrix, skip_check_array=True, reset=reset
-        )
-        matrix = _numeric(estimator, X) if matrix is None else matrix
-        return matrix, task, InputForm("single" if task is None else "keyword")
-    if task is not None:
-        raise ValueError("Give either task_feature or task=, not both.")
-    if not hasattr(X, "columns"):
-        X = check_array(
-            X, accept_sparse="csr", dtype=None, ensure_all_finite=False, estimator=estimator
-        )
-    validate_data(estimator, X, skip_check_array=True, reset=reset)
-    if X.shape[1] < 2:
-        raise ValueError(
-            f"X has n_features = {X.shape[1]}; it needs the task column and at least one feature."
-        )
-    # Names may be lost after fit (scikit-learn warns itself), the position stays.
-    known = fitted is not None and fitted.position is not None
-    position = fitted.position if known else task_position(X, feature)
-    form, ids = InputForm("column", position), take_column(X, position)
-    if isinstance(X, np.ndarray) and X.dtype.kind in "fiub":
-        return X, ids, form  # the column is skipped later, without a copy
-    rest = np.delete(np.arange(X.shape[1]), position)
-    return _numeric(estimator, safe_indexing(X, rest, axis=1)), ids, form
-
-
-def _encode_rows(ids, n_rows):
-    ids = ids if hasattr(ids, "factorize") or isinstance(ids, (list, tuple)) else np.asarray(ids)
-    if np.ndim(ids) == 0:
-        raise ValueError(f"task={ids!s} must hold one id for each of the {n_rows} rows of X.")
-    if len(ids) != n_rows:
-        raise ValueError(f"task has {len(ids)} entries, X has {n_rows} rows.")
-    return encode_ids(ids)
-
-
-def _check_finite(estimator, X, form, codes=None, labels=None):
-    """ValueError that names the first NaN or infinity of X, with row, task and column."""
-    values = X.data if sparse.issparse(X) else X
-    with np.errstate(all="ignore"):
-        if values.dtype.kind in "iub" or np.isfinite(values.sum()):
-            return  # the sum needs no mask; where it overflows, the mask decides
-    bad = ~np.isfinite(values)
-    if not bad.any():
-        return
-    if sparse.issparse(X):
-        where = np.flatnonzero(bad)[0]
-        row, column = np.searchsorted(X.indptr, where, side="right") - 1, X.indices[where]
-        value = values[where]
-    else:
-        row, column = np.argwhere(bad)[0]
-        value = values[row, column]
-    if form.position is not None and X.shape[1] < estimator.n_features_in_:
-        column += column >= form.position
-    names = getattr(estimator, "feature_names_in_", None)
-    column = int(column) if names is None else repr(str(names[column]))
-    owner = "" if codes is None else f" (task {labels[codes[row]].item()!r})"
-    raise ValueError(
-        f"Input X contains {'NaN' if np.isnan(value) else 'infinity (inf)'}: {np.sum(bad)} "
-        f"value(s) that are not finite, first in row {row}{owner}, column {column}. Impute "
-        "them or drop the rows."
-    )
-
-
-def read_training(estimator, X, y, task=None, *, tasks="auto", form=None):
-    """Read the input of fit, or, with the `form` of the fit, of personalize.
-
-    Sets ``n_features_in_`` and ``feature_names_in_`` of the estimator in fit.
-
-    Parameters
-    ----------
-    estimator : object with the attribute `task_feature`
-    X, y, task
-        As given by the user, in any form.
-    tasks : "auto" or array-like of ids
-        Public list of tasks.
-    form : InputForm, default=None
-
-    Returns
-    -------
-    table : TaskTable
-        With `y` as given (not converted, not checked for NaN), in table order.
-    form : InputForm
-    """
-    if y is None:
-        raise ValueError("This estimator requires y to be passed, but the target y is None.")
-    fitted = form
-    if is_mapping_of_tasks(X):
-        keys = list(X)
-        if keys:  # put in order before stacking, which saves a sort
-            keys = [keys[k] for k in np.argsort(_distinct(keys, "The keys of X"))]
-        X = {key: X[key] for key in keys}
-        matrix, y, ids, _ = _read_mapping(estimator, X, y, task, fitted is None)
-        form = InputForm("mapping")
-    else:
-        matrix, ids, form = _read_features(estimator, X, task, fitted)
-    names = _column_labels(y)
-    y = check_array(
-        y, ensure_2d=False, dtype=None, ensure_all_finite=False, estimator=estimator, input_name="y"
-    )
-    check_consistent_length(matrix, y)
-    if y.ndim == 2 and y.shape[1] > 1:
-        if ids is not None:
-            raise ValueError("A 2-D y has one column per task; give no other task ids with it.")
-        if fitted is not None and names is None:
-            raise ValueError(
-                "A 2-D y needs column names that name the tasks here; otherwise give task=."
-            )
-        return _wide_table(estimator, matrix, y, names, tasks)
-    y = column_or_1d(y, warn=True)
-    if ids is None and fitted is not None:
-        raise ValueError("These rows have no task: give task=, one id for each row.")
-    if ids is None:
-        codes, labels = np.zeros(len(y), dtype=np.int64), np.zeros(1, dtype=np.int64)
-    else:
-        codes, labels = _encode_rows(ids, len(y))
-        codes, labels = _public_codes(codes, labels, tasks)
-    _check_finite(estimator, matrix, form, codes, labels)
-    order = None
-    if (codes[1:] < codes[:-1]).any():
-        # Stable sorts of 16-bit integers are radix sorts.
-        narrow = codes.astype(np.uint16) if len(labels) <= 2**16 else codes
-        order = np.argsort(narrow, kind="stable")
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(labels)))])
-    dropped = form.position if matrix.shape[1] == estimator.n_features_in_ else None
-    matrix = _table_matrix(matrix, order, dropped)
-    y = y if order is None else y[order]
-    return TaskTable(matrix, y, offsets, labels, order=order), form
-
-
-def _public_codes(codes, labels, tasks):
-    """Codes with respect to the public list of tasks, if there is one."""
-    if isinstance(tasks, str):
-        return codes, labels
-    public = np.sort(_distinct(list(tasks), "tasks="))
-    position = locate(labels, public)
-    if (position < 0).any():
-        raise ValueError(f"Not listed in tasks=, but in the data: {listed(labels[position < 0])}.")
-    empty = np.delete(public, position)
-    if len(empty):
-        raise ValueError(
-            f"Listed in tasks= but empty (without rows): {listed(empty)}. Remove them from tasks=; "
-            "personalize() can add them later."
-        )
-    return position[codes], public
-
-
-def _wide_table(estimator, matrix, y, names, tasks):
-    labels = np.arange(y.shape[1]) if names is None else _distinct(names, "The columns of y")
-    column = np.argsort(labels)
-    _public_codes(column, labels[column], tasks)
-    form = InputForm("wide", labels=labels)
-    _check_finite(estimator, matrix, form)
-    known = known_labels(y)[:, column].T
-    sizes = known.sum(axis=1)
-    if (sizes == 0).any():
-        empty = listed(labels[column][sizes == 0])
-        raise ValueError(f"Column(s) {empty} of y hold no label at all; drop them.")
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    rows = np.nonzero(known)[1]
-    values = y[:, column].T[known]
-    return TaskTable(_table_matrix(matrix, None, None), values, offsets, labels[column], rows), form
-
-
-def _table_matrix(X, order, dropped):
-    """float64 in C order, or CSR, in table order; at most one copy.
-
-    `dropped` is the position of the task column that X still has.
-    """
-    if sparse.issparse(X):
-        X = sparse.csr_matrix(X, dtype=np.float64)
-        return X if order is None else X[order]
-    if order is None and dropped is None:
-        return np.ascontiguousarray(X, dtype=np.float64)
-    n, width = X.shape
-    out = np.empty((n, width - (dropped is not None)))
-    for start in range(0, n, _BLOCK_ROWS):
-        part = slice(start, start + _BLOCK_ROWS)
-        block = X[part if order is None else order[part]]
-        if dropped is None:
-            out[part] = block
-        else:
-            out[part, :dropped] = block[:, :dropped]
-            out[part, dropped:] = block[:, dropped + 1 :]
-    return out
-
-
-def read_rows(estimator, X, task=None):
-    """Read the input of predict: -> Rows. Uses ``tasks_`` and ``_form_`` of the estimator."""
-    fitted, parts, missing = estimator._form_, None, None
-    if is_mapping_of_tasks(X):
-        matrix, _, ids, parts = _read_mapping(estimator, X, None, task, False)
-        form = InputForm("mapping")
-    else:
-        matrix, ids, form = _read_features(estimator, X, task, fitted)
-    if ids is not None:
-        codes, labels = _encode_rows(ids, matrix.shape[0])
-        position = locate(labels, estimator.tasks_)
-        _check_finite(estimator, matrix, form, codes, labels)
-        codes, missing = position[codes], labels[position < 0]
-    else:
-        if fitted.kind == "wide":
-            codes = None
-        elif fitted.kind == "single" and len(estimator.tasks_) == 1:
-            codes = np.zeros(matrix.shape[0], dtype=np.int64)
-        else:
-            raise ValueError(
-                f"This estimator was fitted with task ids ({len(estimator.tasks_)} tasks): give "
-                "task=, one id for each row of X."
-            )
-        _check_finite(estimator, matrix, form)
-    dropped = form.position if matrix.shape[1] == estimator.n_features_in_ else None
-    return Rows(matrix, codes, missing, dropped, parts)

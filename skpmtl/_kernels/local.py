@@ -11,41 +11,6 @@ from .._jit import njit
 
 
 @njit
-def working_rows(A, y, weight, offsets, centre):
-    """Centre the rows of every task at their weighted mean and weight them, in place.
-
-    Removing the weighted mean eliminates an unpenalised intercept.
-    """
-    d = A.shape[1]
-    mean = np.empty(d)
-    for k in range(offsets.shape[0] - 1):
-        lo, hi = offsets[k], offsets[k + 1]
-        if centre:
-            total = 0.0
-            level = 0.0
-            for j in range(d):
-                mean[j] = 0.0
-            for p in range(lo, hi):
-                total += weight[p]
-                level += weight[p] * y[p]
-                for j in range(d):
-                    mean[j] += weight[p] * A[p, j]
-            level /= total
-            for j in range(d):
-                mean[j] /= total
-            for p in range(lo, hi):
-                y[p] -= level
-                for j in range(d):
-                    A[p, j] -= mean[j]
-        for p in range(lo, hi):
-            if weight[p] != 1.0:
-                root = weight[p] ** 0.5
-                y[p] *= root
-                for j in range(d):
-                    A[p, j] *= root
-
-
-@njit
 def rotate_rows(A, V, offsets):
     """A_k <- A_k V_k in place."""
     d = A.shape[1]

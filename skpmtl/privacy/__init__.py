@@ -1,4 +1,80 @@
 """Mechanisms, accounting, reports and audits of differential privacy."""
 
-from .report import PrivacyLeakWarning
+from .accounting import (
+    cb_epsilon,
+    check_budget,
+    compose_gdp,
+    gdp_delta,
+    gdp_epsilon,
+    gdp_mu,
+    group_privacy,
+    optimal_pure_delta,
+    optimal_pure_epsilon,
+    published_wishart_delta_bound,
+    pure_epsilon,
+    pure_epsilons,
+    record_budget,
+    wishart_delta,
+)
+from .allocation import allocation_weights, release_epsilons, release_mus
+from .audit import AuditResult, audit
+from .composition import compose, grid_search_cost
+from .mechanisms import (
+    DiagonalGaussian,
+    DiagonalLaplace,
+    PublishedWishart,
+    SymmetricGaussian,
+    SymmetrizedWishart,
+    VectorGaussian,
+    diagonal_gaussian_shift,
+    diagonal_sensitivity,
+    gaussian_shift,
+    l4_diagonal_sensitivity,
+    laplace_shift,
+    mean_sensitivity,
+    second_moment_sensitivity,
+    wishart_shift,
+)
+from .report import PrivacyLeakWarning, PrivacyReport
 from .rng import noise_source
+
+__all__ = [
+    "AuditResult",
+    "DiagonalGaussian",
+    "DiagonalLaplace",
+    "PrivacyLeakWarning",
+    "PrivacyReport",
+    "PublishedWishart",
+    "SymmetricGaussian",
+    "SymmetrizedWishart",
+    "VectorGaussian",
+    "allocation_weights",
+    "audit",
+    "cb_epsilon",
+    "check_budget",
+    "compose",
+    "compose_gdp",
+    "diagonal_gaussian_shift",
+    "diagonal_sensitivity",
+    "gaussian_shift",
+    "gdp_delta",
+    "gdp_epsilon",
+    "gdp_mu",
+    "grid_search_cost",
+    "group_privacy",
+    "l4_diagonal_sensitivity",
+    "laplace_shift",
+    "mean_sensitivity",
+    "noise_source",
+    "optimal_pure_delta",
+    "optimal_pure_epsilon",
+    "published_wishart_delta_bound",
+    "pure_epsilon",
+    "pure_epsilons",
+    "record_budget",
+    "release_epsilons",
+    "release_mus",
+    "second_moment_sensitivity",
+    "wishart_delta",
+    "wishart_shift",
+]

@@ -283,7 +283,9 @@ def pure_epsilons(epsilon, delta, weights, method="best"):
     _check_delta(delta)
     scale = basic
     if method in ("best", "cb"):
-        scale = max(scale, _largest_scale(basic, lambda c: cb_epsilon(c * weights, delta) - epsilon))
+        scale = max(
+            scale, _largest_scale(basic, lambda c: cb_epsilon(c * weights, delta) - epsilon)
+        )
     if method in ("best", "optimal"):
         scale = max(
             scale,
@@ -372,9 +374,7 @@ def _log_geometric_sum(epsilon, size):
     """log(1 + e^eps + ... + e^((size-1) eps))."""
     if epsilon == 0:
         return math.log(size)
-    return (size - 1) * epsilon + math.log(
-        math.expm1(-size * epsilon) / math.expm1(-epsilon)
-    )
+    return (size - 1) * epsilon + math.log(math.expm1(-size * epsilon) / math.expm1(-epsilon))
 
 
 # ---------------------------------------------------------------- plumbing
@@ -392,7 +392,9 @@ def _check_epsilons(epsilons):
 
 def _vectorise(function, *arguments):
     arguments = np.broadcast_arrays(*(np.asarray(a, dtype=float) for a in arguments))
-    values = [function(*map(float, point)) for point in zip(*(a.flat for a in arguments))]
+    values = [
+        function(*map(float, point)) for point in zip(*(a.flat for a in arguments), strict=True)
+    ]
     return np.array(values).reshape(arguments[0].shape)[()]
 
 

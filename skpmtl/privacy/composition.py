@@ -7,7 +7,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from .._version import __version__
-from .accounting import _gdp_epsilon, check_budget, compose_gdp, gdp_mu, optimal_pure_epsilon
+from .accounting import compose_gdp, gdp_epsilon, gdp_mu, optimal_pure_epsilon
 from .report import PrivacyReport
 
 _ADAPTIVE = (
@@ -61,29 +61,29 @@ def compose(reports, delta=None):
                 f"Refit with one {attribute}, or compose each group alone and state both. (A "
                 '"replace-one" guarantee implies "zero-out" with the same numbers.)'
             )
-    mus = [r.mu for r in reports if r.mu is not None]
-    rest = [r for r in reports if r.mu is None]
-    pure = [r for r in rest if r.releases and all("epsilon" in e for e in r.releases)]
-    pairs = [r for r in rest if not any(r is other for other in pure)]
+    gaussian = [r for r in reports if r.mu is not None]
+    pure = [r for r in reports if r.mu is None and _is_pure(r)]
+    pairs = [r for r in reports if r.mu is None and not _is_pure(r)]
     epsilons = [e["epsilon"] for r in pure for e in r.releases] + [r.epsilon for r in pairs]
-    kept = math.prod(1.0 - r.delta for r in pairs)  # probability that no pair fails outright
-    free = [r.delta for r in reports if all(r is not p for p in pairs)]
+    log_kept = sum(math.log1p(-r.delta) for r in pairs)  # no pair fails outright
     if delta is None:
-        inner = max(free, default=0.0)
-        delta = 1.0 - (1.0 - inner) * kept if pairs else inner
+        inner = max((r.delta for r in gaussian + pure), default=0.0)
+        delta = -math.expm1(math.log1p(-inner) + log_kept) if pairs else inner
     else:
-        inner = 1.0 - (1.0 - delta) / kept
+        inner = -math.expm1(math.log1p(-delta) - log_kept)
         if inner < -1e-12:
             raise ValueError(
-                f"delta={delta!r} is below {1.0 - kept:.6g}, what the fits that state only an "
-                "(epsilon, delta) pair have spent: pass at least that."
+                f"delta={delta!r} is below {-math.expm1(log_kept):.6g}, what the fits that state "
+                "only an (epsilon, delta) pair have spent: pass at least that."
             )
         inner = max(inner, 0.0)
-    mu = compose_gdp(mus) if mus else 0.0
+    mu = compose_gdp([r.mu for r in gaussian]) if gaussian else 0.0
     if mu and not inner > 0:
-        raise ValueError(f"delta={delta!r} leaves nothing for the Gaussian fits: pass a larger one.")
+        raise ValueError(
+            f"delta={delta!r} leaves nothing for the Gaussian fits: pass a larger one."
+        )
     if not epsilons:
-        epsilon = _gdp_epsilon(mu, inner)
+        epsilon = float(gdp_epsilon(mu, inner))
     else:
         epsilon = optimal_pure_epsilon(epsilons, inner, mu)
     return replace(
@@ -93,6 +93,10 @@ def compose(reports, delta=None):
         mu=mu if mu and not epsilons else None,
         accountant=f"skpmtl {__version__}, exact composition of {len(reports)} fits",
     )
+
+
+def _is_pure(report):
+    return bool(report.releases) and all("epsilon" in entry for entry in report.releases)
 
 
 def _merged(reports):
@@ -164,18 +168,19 @@ def grid_search_cost(search):
             "the search was run with refit=False, so no fitted report says how delta, unit and "
             "adjacency were resolved: compose the reports of your own fits instead."
         )
-    refit = _last_step(search.best_estimator_).privacy_
+    fitted = _last_step(search.best_estimator_)
     reports = []
     for settings in search.cv_results_["params"]:
         candidate = _last_step(clone(search.estimator).set_params(**settings))
-        reports += [_expected(candidate, refit)] * search.n_splits_
-    total = compose(reports + [refit])
+        reports += [_expected(candidate, fitted)] * search.n_splits_
+    total = compose(reports + [fitted.privacy_])
     notes = {
         "fits": len(reports) + 1,
         "not_covered": "the cross-validation scores, cv_results_ and the choice of the best "
         "candidate were computed from private rows without noise",
-        **{key: value for key, value in total.notes.items() if not key.startswith("fit ")},
     }
+    if total.guarantee == "none":
+        notes["reason"] = "at least one fit of the search had no guarantee"
     return replace(total, notes=notes)
 
 
@@ -183,19 +188,40 @@ def _last_step(estimator):
     return estimator.steps[-1][1] if hasattr(estimator, "steps") else estimator
 
 
-def _expected(candidate, refit):
-    """Report of a fit that is no longer there, from its parameters and the refitted one."""
-    if candidate.epsilon is None or math.isinf(candidate.epsilon):
-        reason = "a candidate was fitted without privacy (epsilon=None)"
-        return replace(refit, guarantee="none", epsilon=math.inf, notes={"reason": reason})
-    adjacency = getattr(candidate, "adjacency", refit.adjacency)
-    epsilon = candidate.epsilon
-    delta = candidate.delta if candidate.delta is not None else refit.delta
-    check_budget(epsilon, delta, 1, pure=True)
-    same = epsilon == refit.epsilon and delta == refit.delta and adjacency == refit.adjacency
-    if same:
-        return refit
-    values = {"epsilon": epsilon, "delta": delta, "adjacency": adjacency, "releases": ()}
-    if refit.mu is not None and delta > 0:  # the same Gaussian mechanism at another budget
-        values["mu"] = gdp_mu(epsilon, delta)
-    return replace(refit, **values, noise_std=(), shift=(), sensitivity=())
+def _expected(candidate, fitted):
+    """Report of a fit that is no longer there, from its parameters and the refitted one.
+
+    Only its (epsilon, delta) is certain; with the mechanism and the sampling of a refitted
+    Gaussian-DP estimator also its mu.
+    """
+    refit = fitted.privacy_
+    epsilon, delta, mu = candidate.epsilon, candidate.delta, None
+    unprotected = epsilon is None or math.isinf(epsilon)
+    unprotected = unprotected or getattr(candidate, "mechanism", None) == "wishart-published"
+    if unprotected:
+        return replace(refit, guarantee="none", releases=(), mu=None, **_UNKNOWN)
+    assumptions = refit.assumptions
+    if delta is None:
+        delta = refit.delta
+        assumptions += (
+            "every training fold held all tasks, so that delta=None meant the same everywhere",
+        )
+    same_kind = all(
+        getattr(candidate, name, None) == getattr(fitted, name, None)
+        for name in ("mechanism", "sampling")
+    )
+    if refit.mu is not None and same_kind:
+        mu = gdp_mu(epsilon, delta)
+    return replace(
+        refit,
+        epsilon=epsilon,
+        delta=delta,
+        mu=mu,
+        adjacency=getattr(candidate, "adjacency", refit.adjacency),
+        releases=(),
+        assumptions=assumptions,
+        **_UNKNOWN,
+    )
+
+
+_UNKNOWN = {"noise_std": (), "shift": (), "sensitivity": ()}

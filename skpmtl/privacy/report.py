@@ -93,7 +93,10 @@ class PrivacyReport:
         if self.adjacency not in ("replace-one", "zero-out"):
             raise ValueError(f'adjacency={self.adjacency!r} must be "replace-one" or "zero-out".')
         for item in fields(self):
-            object.__setattr__(self, item.name, _plain(getattr(self, item.name)))
+            value = _plain(getattr(self, item.name))
+            if item.name in ("epsilon", "delta") or (item.name == "mu" and value is not None):
+                value = float(value)
+            object.__setattr__(self, item.name, value)
 
     def __str__(self):
         sentences = [self._headline()]
@@ -106,16 +109,18 @@ class PrivacyReport:
         else:
             sentences.append(
                 f"Two data sets are neighbours (unit: {self.unit}; adjacency: {self.adjacency}) "
-                f"when {_NEIGHBOURS[self.unit, self.adjacency]}; for any two of them, the "
-                "probability of any set of published outcomes differs by at most a factor "
-                f"exp({self.epsilon:.6g}) plus {self.delta:.6g} ({budget})."
+                f"when {_NEIGHBOURS[self.unit, self.adjacency]}; the probability of any set of "
+                f"published outcomes under one is at most exp({self.epsilon:.6g}) times that "
+                f"under the other plus {self.delta:.6g} ({budget})."
             )
         sentences.append(self._noise())
         accounting = f"Accounting: {self.accountant}"
         if self.mu is not None:
             accounting += f", Gaussian DP with mu = {self.mu:.6g} in total"
         sentences.append(f"{accounting}. Sampling: {self.sampling}.")
-        sentences.append(f"Randomness: {self.rng}. Arithmetic: {self.arithmetic}.")
+        sentences.append(f"Randomness: {self.rng}.")
+        if self.noise_std:
+            sentences.append(f"Arithmetic: {self.arithmetic}.")
         inputs = ", ".join(f"{key} = {_short(value)}" for key, value in self.public_inputs.items())
         sentences.append(f"Taken as public: {inputs or 'nothing was stated'}.")
         if self.assumptions:

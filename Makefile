@@ -1,0 +1,50 @@
+# make demo    the School study: table, privacy report, picture (ARGS="--help" for options)
+# make test    the tests                          make test-slow  the statistical ones
+# make bench   timings against other solvers      make lint       ruff
+# make clean   removes what the others made
+#
+# Everything is installed into $(VENV). PYTHON is the interpreter that makes it.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+ARGS ?=
+
+.PHONY: demo test test-slow bench lint clean
+
+demo: $(VENV)/with-plot
+	$(BIN)/python -m skpmtl $(ARGS)
+
+test: $(VENV)/with-test
+	$(BIN)/python -m pytest $(ARGS)
+
+test-slow: $(VENV)/with-test
+	$(BIN)/python -m pytest -m slow $(ARGS)
+
+bench: $(VENV)/with-test
+	$(BIN)/python -m benchmarks.run peers $(ARGS)
+	$(BIN)/python -m benchmarks.startup
+
+lint: $(VENV)/with-lint
+	$(BIN)/ruff check .
+
+clean:
+	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp says which extra the environment holds; a changed pyproject.toml installs again.
+$(VENV)/with-%: pyproject.toml setup.py $(VENV)/made
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$*]"
+	@touch $@
+
+.PRECIOUS: $(VENV)/made $(VENV)/with-%
+$(VENV)/made:
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 10))" || { echo; \
+	  echo "skpmtl needs Python 3.10 or newer, but PYTHON=$(PYTHON) is missing or older."; \
+	  echo "Name another one: make PYTHON=/path/to/python3 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -c "import ensurepip, venv" || { echo; \
+	  echo "$(PYTHON) cannot make virtual environments: its venv module is incomplete."; \
+	  echo "On Debian and Ubuntu: sudo apt install python3-venv. Or name another Python:"; \
+	  echo "make PYTHON=/path/to/python3 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@

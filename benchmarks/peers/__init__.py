@@ -1,0 +1,1 @@
+"""Other solvers, side by side with this package in one run."""

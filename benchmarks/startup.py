@@ -1,0 +1,112 @@
+"""What a process pays before its first result: the import and the first fits.
+
+    python -m benchmarks.startup [--repeats R] [--output FILE.csv]
+
+Every measurement runs in a process of its own. "cold" starts with an empty numba cache, "warm"
+follows with the cache that the cold one filled. "import" is `import skpmtl` after `import
+sklearn.linear_model`; "first fit" is what the first fit of a process costs over the second.
+"""
+
+import argparse
+import csv
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from .run import commit
+
+FIELDS = ("commit", "measure", "estimator", "cache", "seconds")
+
+IMPORT = """
+import json, time
+import sklearn.linear_model
+start = time.perf_counter()
+import skpmtl
+print(json.dumps(time.perf_counter() - start))
+"""
+
+FIT = """
+import json, time, warnings
+import skpmtl
+from skpmtl.datasets import make_low_rank_tasks
+warnings.simplefilter("ignore")
+X, y, task = make_low_rank_tasks(random_state=0)
+if {name!r}.endswith("Classifier"):
+    y = y > 0
+estimator = skpmtl.{name}(epsilon={epsilon}, tasks=range(320), fit_intercept=False)
+seconds = []
+for _ in range(2):
+    start = time.perf_counter()
+    estimator.fit(X, y, task=task)
+    seconds.append(time.perf_counter() - start)
+print(json.dumps(seconds[0] - seconds[1]))
+"""
+
+ESTIMATORS = [
+    (name + twin, epsilon)
+    for name in ("MPMTLLowRank", "MPMTLGroupSparse")
+    for twin in ("", "Classifier")
+    for epsilon in (None, 1.0)
+]
+
+
+def fresh_process(program, cache):
+    environment = {**os.environ, "NUMBA_CACHE_DIR": cache, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
+    if done.returncode:
+        raise RuntimeError(f"a fresh process failed:\n{done.stderr}")
+    return json.loads(done.stdout)
+
+
+def measure(repeats, estimators):
+    def both(measure, estimator, program):
+        seconds = {"cold": [], "warm": []}
+        for _ in range(repeats):
+            with tempfile.TemporaryDirectory() as cache:
+                for state in ("cold", "warm"):
+                    seconds[state].append(fresh_process(program, cache))
+        for state, values in seconds.items():
+            yield {
+                "measure": measure,
+                "estimator": estimator,
+                "cache": state,
+                "seconds": f"{statistics.median(values):.3f}",
+            }
+
+    yield from both("import", "", IMPORT)
+    for name, epsilon in estimators:
+        program = FIT.format(name=name, epsilon=epsilon)
+        yield from both("first fit", f"{name}(epsilon={epsilon})", program)
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.startup", description=__doc__)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="one estimator, one repeat")
+    parser.add_argument("--output", type=Path, default=None, help="also write the rows here")
+    options = parser.parse_args(arguments)
+    printer = csv.DictWriter(sys.stdout, FIELDS)
+    printer.writeheader()
+    rows, name = [], commit()
+    estimators = ESTIMATORS[:1] if options.quick else ESTIMATORS
+    for row in measure(1 if options.quick else options.repeats, estimators):
+        row["commit"] = name
+        printer.writerow(row)
+        sys.stdout.flush()
+        rows.append(row)
+    if options.output:
+        with options.output.open("w", newline="") as file:
+            writer = csv.DictWriter(file, FIELDS)
+            writer.writeheader()
+            writer.writerows(rows)
+    return rows
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Targets of a table as numbers, and targets beside predictions."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_consistent_length, column_or_1d
+
+from ._ids import factorize, listed
+from .tasks import column_labels, distinct_ids, known_labels
+
+
+def real_target(table):
+    """Targets of a table as finite float64, or a ValueError that names the first bad one."""
+    y = np.asarray(table.y).astype(np.float64, copy=False)
+    bad = np.flatnonzero(~np.isfinite(y))
+    if len(bad):
+        problem = "NaN" if np.isnan(y[bad[0]]) else "infinity (inf)"
+        _refuse_target(table, bad, problem)
+    return y
+
+
+def encode_labels(table, classes=None):
+    """Class labels of a table -> (codes, classes).
+
+    Parameters
+    ----------
+    table : TaskTable
+    classes : ndarray, default=None
+        Known classes; others are refused. None: the sorted distinct labels.
+    """
+    codes, labels = factorize(table.y)
+    if (codes < 0).any():
+        _refuse_target(table, np.flatnonzero(codes < 0), "NaN or None")
+    if labels.dtype.kind == "O":
+        if len({isinstance(label, str) for label in labels}) > 1:
+            raise TypeError(f"The classes mix strings and other types: {listed(labels)}.")
+        labels = np.array(labels.tolist())
+    if classes is None:
+        check_classification_targets(labels)
+        classes, position = np.unique(labels, return_inverse=True)
+        whole = table.rows is not None and classes.dtype.kind == "f"
+        if whole:  # NaN made the labels of a wide y floats
+            classes = classes.astype(np.int64)
+    else:
+        known = {label: k for k, label in enumerate(classes.tolist())}
+        position = np.array([known.get(label, -1) for label in labels.tolist()])
+        if (position < 0).any():
+            raise ValueError(
+                f"y has the labels {listed(labels[position < 0])}; the classes of the fit are "
+                f"{listed(classes)}."
+            )
+    return position[codes], classes
+
+
+def _refuse_target(table, bad, problem):
+    task = table.tasks[np.searchsorted(table.offsets, bad[0], side="right") - 1].item()
+    raise ValueError(
+        f"Input y contains {problem}: {len(bad)} value(s), first in row "
+        f"{table.input_row(bad[0])} (task {task!r}). Drop these rows."
+    )
+
+
+def pair_known(y, predicted, labels=None):
+    """Targets and predictions of all known labels, two vectors, from any form.
+
+    Parameters
+    ----------
+    y : array-like or mapping
+    predicted : ndarray or mapping, what the estimator predicts for the same rows
+    labels : ndarray of shape (n_tasks,), default=None
+        Tasks of the columns of wide predictions; a frame `y` is put in this order.
+    """
+    if isinstance(predicted, Mapping):
+        parts = [column_or_1d(np.asarray(y[name])) for name in predicted]
+        y, predicted = np.concatenate(parts), np.concatenate(list(predicted.values()))
+    names = column_labels(y)
+    y = np.asarray(y)
+    if predicted.ndim == 1:
+        y = column_or_1d(y)
+        check_consistent_length(y, predicted)
+        return y, predicted
+    if y.shape != predicted.shape:
+        raise ValueError(
+            f"y has the shape {y.shape}, but the predictions {predicted.shape}; y needs one "
+            "column per task."
+        )
+    if names is not None and labels is not None:
+        names = distinct_ids(names, "The columns of y")
+        y = y[:, [names.tolist().index(label) for label in labels.tolist()]]
+    known = known_labels(y)
+    return y[known], predicted[known]

@@ -1,0 +1,459 @@
+"""What all linear multi-task estimators share: fit, predict, personalize, export.
+
+A subclass brings its parameters and two methods, `_fit_table` and `_personalize_table`; see
+`BaseMTL`. Everything about the input is settled before they are called.
+"""
+
+import logging
+import math
+import warnings
+from copy import deepcopy
+from dataclasses import replace
+from numbers import Integral, Real
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.metrics import r2_score
+from sklearn.utils.validation import check_is_fitted
+
+from ._compat import Interval, InvalidParameterError, StrOptions
+from ._ids import encode_ids, listed, locate
+from ._input import read_rows, read_training
+from ._kernels.predict import csr_row_scores, row_scores
+from ._targets import encode_labels, pair_known, real_target
+from .privacy.report import PrivacyLeakWarning
+from .tasks import SingleTaskWarning
+
+__all__ = ["BaseMTL", "MTLClassifierMixin", "MTLRegressorMixin"]
+
+logger = logging.getLogger("skpmtl")
+
+
+class TaskIndexed(BaseEstimator):
+    """Estimator whose rows have a task: reads the input and keeps failed fits unfitted.
+
+    Subclasses have the parameters `task_feature` and `tasks` and define
+
+    - ``_encode_target(table, classes=None) -> (y, classes)``, targets as numbers,
+    - ``_fit_table(table) -> dict`` of all fitted attributes; it must not set any itself, and
+      may read those of an earlier fit,
+    - ``_check_parameters()``.
+    """
+
+    # Users need no set_fit_request(task=True) and so on when metadata routing is on.
+    __metadata_request__fit = {"task": True}
+    __metadata_request__predict = {"task": True}
+    __metadata_request__predict_proba = {"task": True}
+    __metadata_request__decision_function = {"task": True}
+    __metadata_request__score = {"task": True}
+
+    def fit(self, X, y, task=None):
+        """Fit all tasks.
+
+        Parameters
+        ----------
+        X : array-like, frame or sparse matrix of shape (n_samples, n_features), or mapping
+            Features; with `task_feature` one column is the task. Or ``{task: X_t}``.
+        y : array-like of shape (n_samples,) or (n_samples, n_tasks), or mapping
+            Targets. With two dimensions there is one column per task, with NaN where a target
+            is not known. With a mapping X, ``{task: y_t}``.
+        task : array-like of shape (n_samples,), default=None
+            Task id of every row, when there is neither a task column nor a 2-D y nor a mapping.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator. After an error it is not fitted, even if it was before.
+        """
+        try:
+            self._check_parameters()
+            table, form = read_training(self, X, y, task, tasks=self.tasks)
+            if form.kind == "single":
+                warnings.warn(
+                    "There is no task information: all rows are taken as one task. Set "
+                    "task_feature, or pass task=, a mapping, or a 2-D y.",
+                    SingleTaskWarning,
+                    stacklevel=2,
+                )
+            elif form.kind != "wide" and isinstance(self.tasks, str) and self._is_private():
+                warnings.warn(
+                    'tasks="auto" reads the list of tasks from private rows, so that the result '
+                    "discloses which tasks exist. Pass the public list: tasks=[...].",
+                    PrivacyLeakWarning,
+                    stacklevel=2,
+                )
+            target, classes = self._encode_target(table)
+            fitted = self._fit_table(replace(table, y=target))
+        except BaseException:
+            self._forget()
+            raise
+        # A second fit may have fewer attributes than the first: nothing stale may stay.
+        seen = {
+            name: value
+            for name, value in vars(self).items()
+            if name in ("n_features_in_", "feature_names_in_")
+        }
+        self._forget()
+        if classes is not None:
+            seen["classes_"] = classes
+        for name, value in {**seen, "tasks_": table.tasks, "_form_": form, **fitted}.items():
+            setattr(self, name, value)
+        return self
+
+    def _forget(self):
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            if not name.startswith("__"):
+                delattr(self, name)
+
+    def _is_private(self):
+        return False
+
+    def _read_new_tasks(self, X, y, task):
+        """The table of personalize, with encoded targets."""
+        check_is_fitted(self)
+        table, _ = read_training(self, X, y, task, form=self._form_)
+        locate(table.tasks, self.tasks_)  # strings among integers are refused here
+        target, _ = self._encode_target(table, getattr(self, "classes_", None))
+        return replace(table, y=target)
+
+    def _add_labels(self, labels):
+        """`tasks_` with new labels, and the form in which they come last in wide predictions."""
+        form = self._form_
+        if form.kind == "wide":
+            new = labels[locate(labels, self.tasks_) < 0]
+            form = replace(form, labels=np.concatenate([form.labels, new]))
+        return np.union1d(self.tasks_, labels), form
+
+    def _read_rows(self, X, task, *, mean=False):
+        check_is_fitted(self)
+        rows = read_rows(self, X, task)
+        if rows.unseen is not None and len(rows.unseen) and not mean:
+            raise ValueError(
+                f"Tasks that were not fitted: {listed(rows.unseen)}. Add them with "
+                "personalize()"
+                + (", or set unseen_task='mean'" if hasattr(self, "unseen_task") else "")
+                + ". In cross-validation, KFold without shuffling leaves out whole tasks when "
+                "rows are sorted by task: use TaskStratifiedKFold."
+            )
+        return rows
+
+    def _wide_columns(self):
+        """Positions in `tasks_` of the columns of wide predictions."""
+        return locate(self._form_.labels, self.tasks_)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.target_tags.multi_output = True
+        tags.input_tags.sparse = True
+        has_column = self.task_feature is not None
+        tags.input_tags.string = tags.input_tags.categorical = has_column
+        return tags
+
+
+class BaseMTL(TaskIndexed):
+    """Base of the linear multi-task estimators.
+
+    A subclass defines ``__init__`` with at least the parameters named in
+    ``_parameter_constraints`` here (`epsilon`, `delta` and `adjacency` may be missing), adds
+    constraints for its own, inherits from `MTLRegressorMixin` or `MTLClassifierMixin` first,
+    and implements
+
+    ``_fit_table(table) -> dict``
+        All fitted attributes: "coef_" (n_tasks, n_features), "intercept_" (n_tasks,),
+        "billboard_", and for `unseen_task="mean"` "mean_coef_" (n_features,) and
+        "mean_intercept_". It must not set attributes; those of an earlier fit are still
+        there for a warm start.
+    ``_personalize_table(table) -> (coef, intercept)``
+        Models of the tasks of a table from ``self.billboard_`` and these rows only.
+    """
+
+    _parameter_constraints = {
+        "fit_intercept": ["boolean"],
+        "task_feature": [str, Integral, None],
+        "tasks": [StrOptions({"auto"}), "array-like"],
+        "unseen_task": [StrOptions({"error", "mean"})],
+        "random_state": ["random_state", np.random.Generator],
+        "verbose": ["verbose"],
+        "epsilon": [Real, None],
+        "delta": [Interval(Real, 0, 1, closed="neither"), None],
+        "adjacency": [StrOptions({"replace-one", "zero-out"})],
+    }
+
+    def _check_parameters(self):
+        self._validate_params()
+        epsilon = getattr(self, "epsilon", None)
+        if epsilon is not None and not epsilon > 0:
+            raise InvalidParameterError(
+                f"epsilon={epsilon!r} must be positive. A fit without privacy is epsilon=None."
+            )
+
+    def _is_private(self):
+        """Whether the budget is finite."""
+        epsilon = getattr(self, "epsilon", None)
+        return isinstance(epsilon, Real) and math.isfinite(epsilon)
+
+    def _progress(self, message):
+        """Function that logs `message` with its arguments; None when nobody listens."""
+        level = logging.INFO if self.verbose else logging.DEBUG
+        if self.verbose and not logger.hasHandlers():  # logging is not set up: show it anyway
+            logger.addHandler(logging.StreamHandler())
+            logger.setLevel(logging.INFO)
+        if not logger.isEnabledFor(level):
+            return None
+        return lambda *values: logger.log(level, f"{type(self).__name__} {message}", *values)
+
+    def personalize(self, X, y, task=None):
+        """Add tasks that were not in `fit`, or replace models, at no privacy cost.
+
+        Every new model uses the billboard and the rows of its task alone. Rows are added
+        to `coef_` and `intercept_`, and `tasks_` stays sorted; nothing else changes.
+
+        Parameters
+        ----------
+        X, y, task
+            As in `fit`. A 2-D y needs column names that name the tasks. The list of tasks
+            in the parameter `tasks` does not apply.
+
+        Returns
+        -------
+        self : object
+            The estimator; after an error it is as it was.
+        """
+        table = self._read_new_tasks(X, y, task)
+        coef, intercept = self._personalize_table(table)
+        tasks, form = self._add_labels(table.tasks)
+        merged = np.empty((len(tasks), self.coef_.shape[1])), np.empty(len(tasks))
+        for labels, parts in (
+            (self.tasks_, (self.coef_, self.intercept_)),
+            (table.tasks, (coef, intercept)),
+        ):
+            position = np.searchsorted(tasks, labels)
+            for whole, part in zip(merged, parts, strict=True):
+                whole[position] = part
+        self.coef_, self.intercept_ = merged
+        self.tasks_, self._form_ = tasks, form
+        return self
+
+    def export_billboard(self):
+        """A copy of `billboard_`: the released numbers, which alone may be published."""
+        check_is_fitted(self)
+        return deepcopy(self.billboard_)
+
+    def export_task(self, task):
+        """The model of one task, which belongs to that task and to nobody else.
+
+        Parameters
+        ----------
+        task : str or int
+            Id of the task.
+
+        Returns
+        -------
+        model : dict
+            Keys "task", "coef" (n_features,), "intercept", "classes" (list, or None for
+            regression) and "feature_names" (list, or None).
+
+        Raises
+        ------
+        ValueError
+            If the task is not in `tasks_`.
+        """
+        check_is_fitted(self)
+        position = int(locate(encode_ids([task])[1], self.tasks_)[0])
+        if position < 0:
+            raise ValueError(f"Task {task!r} has no model here; tasks_ has {listed(self.tasks_)}.")
+        names = getattr(self, "feature_names_in_", None)
+        if names is not None and self._form_.position is not None:
+            names = np.delete(names, self._form_.position)
+        return {
+            "task": self.tasks_[position].item(),
+            "coef": self.coef_[position].copy(),
+            "intercept": float(self.intercept_[position]),
+            "classes": self.classes_.tolist() if hasattr(self, "classes_") else None,
+            "feature_names": None if names is None else names.tolist(),
+        }
+
+    def _linear(self, X, task):
+        """Linear scores in the form of the input."""
+        rows = self._read_rows(X, task, mean=self.unseen_task == "mean")
+        if rows.codes is None:
+            column = self._wide_columns()
+            return rows.X @ self.coef_[column].T + self.intercept_[column]
+        mean, shift = getattr(self, "mean_coef_", None), getattr(self, "mean_intercept_", 0.0)
+        if mean is None:
+            if rows.unseen is not None and len(rows.unseen):
+                raise ValueError(
+                    f"Tasks that were not fitted: {listed(rows.unseen)}. This fit released no "
+                    'mean model, so unseen_task="mean" has nothing to predict with: refit with '
+                    "it, or add the tasks with personalize()."
+                )
+            mean = np.zeros(self.coef_.shape[1])
+        out = np.empty(rows.X.shape[0])
+        model = self.coef_, self.intercept_, mean, shift, out
+        if sparse.issparse(rows.X):
+            data = rows.X.data.astype(np.float64, copy=False)
+            csr_row_scores(data, rows.X.indices, rows.X.indptr, rows.codes, *model)
+        else:
+            X = np.ascontiguousarray(rows.X, dtype=np.float64)
+            position = self.coef_.shape[1] if rows.position is None else rows.position
+            row_scores(X, rows.codes, position, *model)
+        return rows.wrap(out)
+
+    def _pairs(self, X, y, task):
+        return pair_known(y, self.predict(X, task=task), self._form_.labels)
+
+
+class MTLRegressorMixin(RegressorMixin):
+    """Real targets: predict and score."""
+
+    def _encode_target(self, table, classes=None):
+        return real_target(table), None
+
+    def predict(self, X, task=None):
+        """Predict targets.
+
+        Parameters
+        ----------
+        X, task
+            As in `fit`.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,), or (n_samples, n_tasks), or dict
+            One value per row; after a fit with 2-D y, without task ids, one column per task
+            in the order of the columns of y (tasks added later come last); for a mapping X,
+            ``{task: array}``.
+        """
+        return self._linear(X, task)
+
+    def score(self, X, y, task=None):
+        """Coefficient of determination R2, over all known targets of all tasks together.
+
+        Parameters
+        ----------
+        X, y, task
+            As in `fit`.
+
+        Returns
+        -------
+        score : float
+        """
+        known, predicted = self._pairs(X, y, task)
+        return r2_score(known.astype(np.float64), predicted)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = self._is_private()
+        return tags
+
+
+class MTLClassifierMixin(ClassifierMixin):
+    """Two classes, the same for all tasks: decision_function, predict_proba, predict, score."""
+
+    # "error": a task whose rows are all of one class is an error; "allow": the method copes.
+    _one_class_tasks = "error"
+
+    def _encode_target(self, table, classes=None):
+        codes, classes = encode_labels(table, classes)
+        if len(classes) > 2:
+            raise ValueError(
+                "Only binary classification is supported. The type of the target is multiclass. "
+                f"Classes: {listed(classes)}."
+            )
+        if len(classes) < 2:
+            raise ValueError(
+                "The targets contain only one class, "
+                f"{classes[0].item()!r}; a classifier needs two."
+            )
+        if self._one_class_tasks == "error":
+            ones = np.add.reduceat(codes, table.offsets[:-1])
+            alone = table.tasks[(ones == 0) | (ones == table.sizes)]
+            if len(alone):
+                raise ValueError(
+                    f"Tasks with only one class in y: {listed(alone)}. Drop them, pool them with "
+                    "other tasks, or add them with personalize() once they have both classes."
+                )
+        return 2.0 * codes - 1.0, classes
+
+    def decision_function(self, X, task=None):
+        """Log-odds of the second class.
+
+        Parameters
+        ----------
+        X, task
+            As in `fit`.
+
+        Returns
+        -------
+        scores : ndarray of shape (n_samples,), or (n_samples, n_tasks), or dict
+            In the form of the predictions of `predict`.
+        """
+        return self._linear(X, task)
+
+    def predict(self, X, task=None):
+        """Predict classes.
+
+        Parameters
+        ----------
+        X, task
+            As in `fit`.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,), or (n_samples, n_tasks), or dict
+            One class per row; after a fit with 2-D y, without task ids, one column per task in
+            the order of the columns of y (tasks added later come last); for a mapping X,
+            ``{task: array}``.
+        """
+        return _each(self._linear(X, task), lambda score: self.classes_[(score > 0).astype(int)])
+
+    def predict_proba(self, X, task=None):
+        """Probabilities of the classes.
+
+        Parameters
+        ----------
+        X, task
+            As in `fit`.
+
+        Returns
+        -------
+        p : ndarray of shape (n_samples, 2), or (n_samples, n_tasks), or dict
+            Columns in the order of `classes_`. After a fit with 2-D y, without task ids: the
+            probability of the second class for every task.
+        """
+
+        def probabilities(score):
+            second = 0.5 * (1.0 + np.tanh(0.5 * score))  # does not overflow
+            return second if second.ndim == 2 else np.column_stack([1.0 - second, second])
+
+        return _each(self._linear(X, task), probabilities)
+
+    def score(self, X, y, task=None):
+        """Accuracy over all known labels of all tasks together.
+
+        Parameters
+        ----------
+        X, y, task
+            As in `fit`.
+
+        Returns
+        -------
+        score : float
+        """
+        known, predicted = self._pairs(X, y, task)
+        return float(np.mean(known == predicted))
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.classifier_tags.multi_label = False
+        tags.classifier_tags.poor_score = self._is_private()
+        return tags
+
+
+def _each(scores, function):
+    if isinstance(scores, dict):
+        return {name: function(score) for name, score in scores.items()}
+    return function(scores)

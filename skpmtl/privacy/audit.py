@@ -1,0 +1,384 @@
+"""Attack a mechanism or a fitted estimator and compare with what it claims."""
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import beta, chi2, norm
+from sklearn.base import clone
+
+from .accounting import compose_gdp, gdp_epsilon, pure_epsilon
+from .report import PrivacyLeakWarning
+from .rng import SeededSource, SystemSource
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """Outcome of `audit`.
+
+    Attributes
+    ----------
+    passed : bool
+        No check failed. It does not prove privacy: an audit can only find faults.
+    failures : tuple of str
+    epsilon_lower : float
+        The true epsilon at `delta` is at least this, with `confidence`.
+    epsilon_claimed, delta : float
+    confidence : float
+        Joint confidence of all statistical checks.
+    noise_ratio : tuple of float
+        Observed over stated noise std, per release.
+    sensitivity_observed, sensitivity_stated : float
+        Distance of the first releases of the neighbours under the same noise; NaN if the
+        noise cannot be replayed.
+    event : str
+        The event that gave `epsilon_lower`.
+    scores : tuple of two ndarrays
+        The statistic of that event on fresh draws of the data and of its neighbour.
+    threshold : float
+    """
+
+    passed: bool
+    failures: tuple
+    epsilon_lower: float
+    epsilon_claimed: float
+    delta: float
+    confidence: float
+    noise_ratio: tuple
+    sensitivity_observed: float
+    sensitivity_stated: float
+    event: str
+    scores: tuple
+    threshold: float
+
+    def __str__(self):
+        verdict = "passed" if self.passed else "FAILED"
+        return "\n".join(
+            [
+                f"Audit {verdict} ({100 * self.confidence:.6g} % confidence, "
+                f"{len(self.scores[0])} fresh draws per neighbour).",
+                f"epsilon >= {self.epsilon_lower:.4g} at delta = {self.delta:.4g}; claimed "
+                f"{self.epsilon_claimed:.4g}. Event: {self.event}.",
+                f"Noise std, observed/stated: {', '.join(f'{r:.3f}' for r in self.noise_ratio)}. "
+                f"Sensitivity: seen {self.sensitivity_observed:.4g}, stated "
+                f"{self.sensitivity_stated:.4g}.",
+                *self.failures,
+            ]
+        )
+
+    def plot(self, ax=None):
+        """Histogram of the attack's statistic on both neighbours. -> the matplotlib axes"""
+        import matplotlib.pyplot as plt
+
+        if ax is None:
+            ax = plt.subplots()[1]
+        bins = np.histogram_bin_edges(np.concatenate(self.scores), bins=40)
+        for scores, label in zip(self.scores, ("data", "neighbour"), strict=True):
+            ax.hist(scores, bins=bins, alpha=0.6, label=label)
+        ax.axvline(self.threshold, color="black", linestyle="--", label="threshold")
+        ax.set(
+            xlabel=self.event.rpartition(" ")[0].rpartition(" ")[0],
+            ylabel="draws",
+            title=f"epsilon >= {self.epsilon_lower:.3g}, claimed {self.epsilon_claimed:.3g}",
+        )
+        ax.legend()
+        return ax
+
+
+def audit(
+    target,
+    data=None,
+    neighbour=None,
+    *,
+    epsilon=None,
+    delta=None,
+    n_draws=None,
+    confidence=0.999,
+    random_state=None,
+):
+    """Lower bound on the epsilon of a mechanism or of a whole estimator, and exact checks.
+
+    The target is run many times on both neighbours. Half of the draws choose an event
+    (statistic, threshold, direction), the other half bounds its two probabilities by
+    Clopper-Pearson intervals, so the bound is valid whatever the event:
+    epsilon >= log((p - delta) / q). Two faults are too small for that and are looked for
+    directly: the noise variance against the stated one, and the distance of the first
+    releases under the same noise against the stated sensitivity. For estimators the
+    report's own arithmetic is repeated too.
+
+    Parameters
+    ----------
+    target : mechanism or estimator
+        A mechanism has ``release(value, source)`` and ``describe()``. An estimator has
+        ``random_state``; fitted, it has ``privacy_`` (`PrivacyReport`) and
+        ``billboard_.releases`` (arrays in the order of the report's `releases`, before any
+        shift or projection).
+    data, neighbour : default=None
+        Mechanism: two values of the statistic; None: zero and the stated sensitivity in one
+        entry. Estimator: the arguments of ``fit`` as tuples, (X, y) or (X, y, task). Choose
+        them so that one task changes as much as it may.
+    epsilon, delta : float, default=None
+        The claim. None: what the mechanism (at delta 0 or 1e-5) or the report states.
+    n_draws : int, default=None
+        Runs on each neighbour; None: 2000 for a mechanism, 200 for an estimator.
+    confidence : float, default=0.999
+    random_state : int, default=None
+        Reproducible audit; None: noise from the operating system.
+
+    Returns
+    -------
+    AuditResult
+    """
+    if not 0.5 < confidence < 1:
+        raise ValueError(f"confidence={confidence!r} must lie between 0.5 and 1.")
+    seeds = np.random.default_rng(random_state)
+    if hasattr(target, "fit"):
+        if data is None or neighbour is None:
+            raise ValueError(
+                "auditing an estimator needs data and neighbour: the arguments of fit as tuples, "
+                "equal but for one task."
+            )
+        run = _estimator_runner(target, seeds if random_state is not None else None)
+        n_draws = 200 if n_draws is None else n_draws
+    else:
+        run = _mechanism_runner(target, seeds if random_state is not None else None)
+        n_draws = 2000 if n_draws is None else n_draws
+        if data is None:
+            data, neighbour = np.zeros(target.shape), np.zeros(target.shape)
+            neighbour[(0,) * len(target.shape)] = target.sensitivity
+    if n_draws < 20:
+        raise ValueError(f"n_draws={n_draws!r} is too small for a bound: use 20 or more.")
+    seed = int(seeds.integers(2**31))
+    first, book = run(data, seed)
+    replayed = all(map(np.array_equal, first, run(data, seed)[0]))
+    other = run(neighbour, seed)[0]
+    claim = _claim(book, epsilon, delta)
+    failures = list(_book_failures(book, first))
+    entries = book["releases"][: len(first)]
+    observed, stated = np.nan, entries[0]["sensitivity"]
+    if replayed:
+        observed = _norm(other[0] - first[0], entries[0]["norm"])
+        rounding = entries[0]["noise_std"] * 2.0**-24 * first[0].size
+        if observed > stated * (1 + 1e-9) + rounding:
+            failures.append(
+                f"Sensitivity: under the same noise the first releases differ by {observed:.6g} "
+                f"({entries[0]['norm']}), but {stated:.6g} is stated."
+            )
+    draws = [
+        [np.stack(release) for release in zip(*(run(d)[0] for _ in range(n_draws)), strict=True)]
+        for d in (data, neighbour)
+    ]
+    risk = (1.0 - confidence) / 2  # for the noise tests and for the bound
+    ratios = []
+    for t, entry in enumerate(entries):
+        ratio, caught = _noise_ratio([d[t] for d in draws], entry, risk / len(entries))
+        ratios.append(ratio)
+        if caught:
+            failures.append(
+                f"Noise: release {t + 1} has {ratio:.3f} times the stated std "
+                f"{entry['noise_std']:.6g}."
+            )
+    difference = other[0] - first[0] if replayed else None
+    lower, event, scores, threshold = _attack(draws, difference, entries, book, claim[1], risk)
+    if lower > claim[0]:
+        failures.append(
+            f"Budget: epsilon is at least {lower:.4g} at delta = {claim[1]:.4g}, but "
+            f"{claim[0]:.4g} is claimed."
+        )
+    return AuditResult(
+        passed=not failures,
+        failures=tuple(failures),
+        epsilon_lower=lower,
+        epsilon_claimed=claim[0],
+        delta=claim[1],
+        confidence=confidence,
+        noise_ratio=tuple(ratios),
+        sensitivity_observed=float(observed),
+        sensitivity_stated=float(stated),
+        event=event,
+        scores=scores,
+        threshold=threshold,
+    )
+
+
+# ---------------------------------------------------------------- running the target
+def _mechanism_runner(mechanism, seeds):
+    fresh = SystemSource() if seeds is None else SeededSource(seeds)
+    book = {"report": None, "releases": (mechanism.describe(),)}
+
+    def run(value, seed=None):
+        source = fresh if seed is None else SeededSource(np.random.default_rng(seed))
+        value = np.asarray(value, dtype=float)
+        book["values"] = [*book.get("values", []), value][:3]
+        return [np.asarray(mechanism.release(value, source))], book
+
+    return run
+
+
+def _estimator_runner(estimator, seeds):
+    def run(data, seed=None):
+        if seed is None and seeds is not None:
+            seed = int(seeds.integers(2**31))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PrivacyLeakWarning)  # seeds are part of the audit
+            fitted = clone(estimator).set_params(random_state=seed).fit(*data)
+        releases = [np.atleast_1d(np.asarray(r, float)) for r in fitted.billboard_.releases]
+        report = fitted.privacy_
+        if not releases or not report.releases:
+            raise ValueError(
+                "nothing to audit: the fit published no noisy statistic "
+                f"(guarantee {report.guarantee!r}, epsilon={report.epsilon!r})."
+            )
+        return releases, {"report": report, "releases": report.releases}
+
+    return run
+
+
+# ---------------------------------------------------------------- the claim
+def _claim(book, epsilon, delta):
+    report, entry = book["report"], book["releases"][0]
+    if report is None:
+        mu, nominal = entry.get("mu"), entry.get("epsilon")
+        delta = (0.0 if mu is None else 1e-5) if delta is None else delta
+    else:
+        mu, nominal = report.mu, report.epsilon
+        if delta is None or delta == report.delta:
+            mu, delta = None, report.delta
+    if epsilon is None:
+        epsilon = nominal if mu is None else float(gdp_epsilon(mu, delta))
+    return float(epsilon), float(delta)
+
+
+def _book_failures(book, releases):
+    """Does the report follow from its own releases?"""
+    report = book["report"]
+    if report is None:
+        return
+    if report.guarantee == "none":
+        yield f"Report: no guarantee is claimed ({report.notes.get('reason', report.mechanism)})."
+        return
+    entries = report.releases
+    if len(entries) != len(releases):
+        yield f"Report: lists {len(entries)} releases, but {len(releases)} were published."
+    if report.mu is not None:
+        mu = compose_gdp([entry["sensitivity"] / entry["noise_std"] for entry in entries])
+        spent = float(gdp_epsilon(mu, report.delta))
+    elif all("epsilon" in entry for entry in entries):
+        spent = pure_epsilon([entry["epsilon"] for entry in entries], report.delta)
+    else:
+        return  # sampling: not a function of the releases alone
+    if spent > report.epsilon * (1 + 1e-6):
+        yield (
+            f"Report: sensitivities and noise of its releases cost epsilon = {spent:.6g} at "
+            f"delta = {report.delta:.6g}, but {report.epsilon:.6g} is stated."
+        )
+
+
+# ---------------------------------------------------------------- exact checks
+def _norm(difference, kind):
+    if kind == "nuclear" and difference.ndim == 2:
+        return float(np.abs(np.linalg.eigvalsh(difference)).sum())
+    if kind in ("frobenius", "l2"):
+        return float(np.linalg.norm(difference))
+    return float(np.abs(difference).sum())
+
+
+def _noise_ratio(groups, entry, risk):
+    """-> (observed / stated std, whether it is significantly below 1).
+
+    Deviations from each group's mean are chi-squared for Gaussian noise; what an adaptive
+    release adds to the variance only raises them. Other noise has heavier tails: a normal
+    approximation, with a margin of 10 %.
+    """
+    squares = []
+    for draws in groups:
+        centred = (draws - draws.mean(axis=0)) / entry["noise_std"]
+        if centred.ndim == 3:  # off-diagonal entries have half the variance and occur once
+            squares.append(np.square(centred).sum(axis=(1, 2)))
+            entries = draws.shape[1] * (draws.shape[1] + 1) // 2
+        else:
+            squares.append(np.square(centred).sum(axis=1))
+            entries = draws.shape[1]
+    squares = np.concatenate(squares)
+    degrees = entries * (len(squares) - len(groups))
+    ratio = float(np.sqrt(squares.sum() / degrees))
+    if "mu" in entry:
+        return ratio, bool(chi2.cdf(squares.sum(), degrees) < risk)
+    top = ratio**2 + norm.isf(risk) * squares.std() / (entries * np.sqrt(len(squares)))
+    return ratio, bool(top < 1.0 and ratio < 0.9)
+
+
+# ---------------------------------------------------------------- the attack
+def _attack(draws, difference, entries, book, delta, risk):
+    """Choose an event on the first half of the draws, bound its odds on the second."""
+    half = len(draws[0][0]) // 2
+    best = (-np.inf,)
+    for name, statistic in _statistics(draws, difference, entries, book, half):
+        scores = [statistic(d) for d in draws]
+        for bound, threshold, above, swapped in _events(
+            [s[:half] for s in scores], delta, risk
+        ):
+            if bound > best[0]:
+                best = (bound, name, scores, threshold, above, swapped)
+    _, name, scores, threshold, above, swapped = best
+    fresh = [s[half:] for s in scores]
+    counts = [int(((s > threshold) == above).sum()) for s in fresh]
+    likely, unlikely = counts if swapped else counts[::-1]
+    lower = float(_log_odds(likely, unlikely, len(fresh[0]), delta, risk))
+    event = f"{name} {'>' if above else '<='} {threshold:.4g}"
+    return max(0.0, lower), event, tuple(fresh), float(threshold)
+
+
+def _statistics(draws, difference, entries, book, half):
+    """Pairs (name, function of the draws of one data set)."""
+    # What separates the two means: exact for the first release, learned for the others.
+    axes = [n[:half].mean(axis=0) - d[:half].mean(axis=0) for d, n in zip(*draws, strict=True)]
+    if difference is not None:
+        axes[0] = difference
+    weights = [axis / entry["noise_std"] ** 2 for axis, entry in zip(axes, entries, strict=True)]
+
+    def projection(count):
+        def score(groups):
+            pairs = zip(groups[:count], weights, strict=False)
+            return sum(g.reshape(len(g), -1) @ w.ravel() for g, w in pairs)
+
+        return score
+
+    yield "weighted projection of the first release on the difference", projection(1)
+    if len(axes) > 1:
+        yield "weighted projection of all releases on the differences", projection(len(axes))
+    if book["report"] is None:  # the noise itself is known: look for one-sided noise
+        for name, value in (("data", book["values"][0]), ("neighbour", book["values"][2])):
+
+            def smallest(groups, value=value):
+                noise = groups[0] - value
+                if noise.ndim == 3:
+                    return np.linalg.eigvalsh(noise)[:, 0]
+                return noise.min(axis=1)
+
+            yield f"smallest eigenvalue or entry of the release minus the {name}", smallest
+
+
+def _events(scores, delta, risk):
+    """Best threshold of every direction: (bound, threshold, above, swapped)."""
+    pooled = np.sort(np.concatenate(scores))
+    thresholds = np.unique(np.append(pooled[:: max(1, len(pooled) // 400)], [pooled[-1], 0.0]))
+    # The extremes of each sample matter for one-sided noise.
+    thresholds = np.union1d(thresholds, [f(s) for s in scores for f in (np.min, np.max)])
+    n = len(scores[0])
+    above = [n - np.searchsorted(np.sort(s), thresholds, side="right") for s in scores]
+    for is_above in (True, False):
+        counts = above if is_above else [n - a for a in above]
+        for swapped in (True, False):
+            likely, unlikely = counts if swapped else counts[::-1]
+            bounds = _log_odds(likely, unlikely, n, delta, risk)
+            i = int(np.argmax(bounds))
+            yield bounds[i], thresholds[i], is_above, swapped
+
+
+def _log_odds(likely, unlikely, n, delta, risk):
+    """log((p - delta) / q) with p, q at the unfavourable ends of their intervals."""
+    likely, unlikely = np.asarray(likely), np.asarray(unlikely)
+    low = np.where(likely > 0, beta.ppf(risk / 2, np.maximum(likely, 1), n - likely + 1), 0.0)
+    high = np.where(unlikely < n, beta.isf(risk / 2, unlikely + 1, np.maximum(n - unlikely, 1)), 1.0)
+    return np.log(np.maximum(low - delta, 1e-300) / high)
