@@ -98,7 +98,9 @@ def _clean(uniques):
     if kind in "UT":
         return uniques.astype(str)
     if kind == "f":
-        whole = np.isfinite(uniques) & (uniques == np.round(uniques)) & (abs(uniques) < 2.0**63)
+        if np.isinf(uniques).any():
+            raise ValueError("Task ids contain infinity (inf); use strings or integers.")
+        whole = (uniques == np.round(uniques)) & (abs(uniques) < 2.0**63)
         if not whole.all():
             raise ValueError(
                 f"Task ids must be whole numbers or strings, but {np.sum(~whole)} of "

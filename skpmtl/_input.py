@@ -49,6 +49,11 @@ class Rows:
     position: int | None = None
     parts: Mapping | None = None  # mapping: rows of each task
 
+    def features(self, pick=slice(None)):
+        """float64 features of some rows, without the task column."""
+        X = self.X[pick]
+        return table_matrix(X, None, self.position)
+
     def wrap(self, values):
         """Predictions in the form of the input."""
         if self.parts is None:
@@ -104,11 +109,15 @@ def take_column(X, position):
     return safe_indexing(X, position, axis=1)
 
 
-def _numeric(estimator, X):
+def _numeric(estimator, X, accept_sparse="csr"):
     """ndarray of any real type and layout, or CSR; not yet checked for NaN."""
     try:
         return check_array(
-            X, accept_sparse="csr", ensure_all_finite=False, estimator=estimator, input_name="X"
+            X,
+            accept_sparse=accept_sparse,
+            ensure_all_finite=False,
+            estimator=estimator,
+            input_name="X",
         )
     except ValueError as error:
         if not hasattr(X, "columns") or "could not convert" not in str(error):
@@ -134,21 +143,21 @@ def _read_mapping(estimator, X, y, task, reset):
     return matrix, y, ids, {name: np.shape(x)[0] for name, x in X.items()}
 
 
-def _read_features(estimator, X, task, fitted):
+def read_features(estimator, X, task, fitted, accept_sparse="csr"):
     """-> matrix, ids or None, form; `fitted` is the form of the fit, None in fit itself."""
     feature, reset = estimator.task_feature, fitted is None
     if feature is None:
-        matrix = None if hasattr(X, "columns") else _numeric(estimator, X)
+        matrix = None if hasattr(X, "columns") else _numeric(estimator, X, accept_sparse)
         validate_data(
             estimator, X if matrix is None else matrix, skip_check_array=True, reset=reset
         )
-        matrix = _numeric(estimator, X) if matrix is None else matrix
+        matrix = _numeric(estimator, X, accept_sparse) if matrix is None else matrix
         return matrix, task, InputForm("single" if task is None else "keyword")
     if task is not None:
         raise ValueError("Give either task_feature or task=, not both.")
     if not hasattr(X, "columns"):
         X = check_array(
-            X, accept_sparse="csr", dtype=None, ensure_all_finite=False, estimator=estimator
+            X, accept_sparse=accept_sparse, dtype=None, ensure_all_finite=False, estimator=estimator
         )
     validate_data(estimator, X, skip_check_array=True, reset=reset)
     if X.shape[1] < 2:
@@ -165,7 +174,7 @@ def _read_features(estimator, X, task, fitted):
     return _numeric(estimator, safe_indexing(X, rest, axis=1)), ids, form
 
 
-def _encode_rows(ids, n_rows):
+def encode_rows(ids, n_rows):
     ids = ids if hasattr(ids, "factorize") or isinstance(ids, (list, tuple)) else np.asarray(ids)
     if np.ndim(ids) == 0:
         raise ValueError(f"task={ids!s} must hold one id for each of the {n_rows} rows of X.")
@@ -174,7 +183,7 @@ def _encode_rows(ids, n_rows):
     return encode_ids(ids)
 
 
-def _check_finite(estimator, X, form, codes=None, labels=None):
+def check_finite(estimator, X, form, codes=None, labels=None):
     """ValueError that names the first NaN or infinity of X, with row, task and column."""
     values = X.data if sparse.issparse(X) else X
     with np.errstate(all="ignore"):
@@ -190,7 +199,7 @@ def _check_finite(estimator, X, form, codes=None, labels=None):
     else:
         row, column = np.argwhere(bad)[0]
         value = values[row, column]
-    if form.position is not None and X.shape[1] < estimator.n_features_in_:
+    if form.position is not None and kept_column(estimator, X, form) is None:
         column += column >= form.position
     names = getattr(estimator, "feature_names_in_", None)
     column = int(column) if names is None else repr(str(names[column]))
@@ -233,7 +242,7 @@ def read_training(estimator, X, y, task=None, *, tasks="auto", form=None):
         matrix, y, ids, _ = _read_mapping(estimator, X, y, task, fitted is None)
         form = InputForm("mapping")
     else:
-        matrix, ids, form = _read_features(estimator, X, task, fitted)
+        matrix, ids, form = read_features(estimator, X, task, fitted)
     names = column_labels(y)
     y = check_array(
         y, ensure_2d=False, dtype=None, ensure_all_finite=False, estimator=estimator, input_name="y"
@@ -255,19 +264,28 @@ def read_training(estimator, X, y, task=None, *, tasks="auto", form=None):
             raise ValueError("tasks= is given, but no row has a task: set task_feature or task=.")
         codes, labels = np.zeros(len(y), dtype=np.int64), np.zeros(1, dtype=np.int64)
     else:
-        codes, labels = _encode_rows(ids, len(y))
+        codes, labels = encode_rows(ids, len(y))
         codes, labels = _public_codes(codes, labels, tasks)
-    _check_finite(estimator, matrix, form, codes, labels)
-    order = None
-    if (codes[1:] < codes[:-1]).any():
-        # Stable sorts of 16-bit integers are radix sorts.
-        narrow = codes.astype(np.uint16) if len(labels) <= 2**16 else codes
-        order = np.argsort(narrow, kind="stable")
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(labels)))])
-    dropped = form.position if matrix.shape[1] == estimator.n_features_in_ else None
-    matrix = _table_matrix(matrix, order, dropped)
+    check_finite(estimator, matrix, form, codes, labels)
+    order, offsets = sort_rows(codes, len(labels))
+    matrix = table_matrix(matrix, order, kept_column(estimator, matrix, form))
     y = y if order is None else y[order]
     return TaskTable(matrix, y, offsets, labels, order=order), form
+
+
+def sort_rows(codes, n_tasks):
+    """-> order (None where sorted already), offsets of the tasks in that order."""
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=n_tasks))])
+    if not (codes[1:] < codes[:-1]).any():
+        return None, offsets
+    # Stable sorts of 16-bit integers are radix sorts.
+    narrow = codes.astype(np.uint16) if n_tasks <= 2**16 else codes
+    return np.argsort(narrow, kind="stable"), offsets
+
+
+def kept_column(estimator, matrix, form):
+    """Position of the task column in a matrix that still has it, else None."""
+    return form.position if matrix.shape[1] == estimator.n_features_in_ else None
 
 
 def _public_codes(codes, labels, tasks):
@@ -292,7 +310,7 @@ def _wide_table(estimator, matrix, y, names, tasks):
     column = np.argsort(labels)
     _public_codes(column, labels[column], tasks)
     form = InputForm("wide", labels=labels)
-    _check_finite(estimator, matrix, form)
+    check_finite(estimator, matrix, form)
     known = known_labels(y)[:, column].T
     sizes = known.sum(axis=1)
     if (sizes == 0).any():
@@ -301,10 +319,10 @@ def _wide_table(estimator, matrix, y, names, tasks):
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     rows = np.nonzero(known)[1]
     values = y[:, column].T[known]
-    return TaskTable(_table_matrix(matrix, None, None), values, offsets, labels[column], rows), form
+    return TaskTable(table_matrix(matrix, None, None), values, offsets, labels[column], rows), form
 
 
-def _table_matrix(X, order, dropped):
+def table_matrix(X, order, dropped):
     """float64 in C order, or CSR, in table order; at most one copy.
 
     `dropped` is the position of the task column that X still has.
@@ -334,11 +352,11 @@ def read_rows(estimator, X, task=None):
         matrix, _, ids, parts = _read_mapping(estimator, X, None, task, False)
         form = InputForm("mapping")
     else:
-        matrix, ids, form = _read_features(estimator, X, task, fitted)
+        matrix, ids, form = read_features(estimator, X, task, fitted)
     if ids is not None:
-        codes, labels = _encode_rows(ids, matrix.shape[0])
+        codes, labels = encode_rows(ids, matrix.shape[0])
         position = locate(labels, estimator.tasks_)
-        _check_finite(estimator, matrix, form, codes, labels)
+        check_finite(estimator, matrix, form, codes, labels)
         codes, missing = position[codes], labels[position < 0]
     else:
         if fitted.kind == "wide":
@@ -350,6 +368,5 @@ def read_rows(estimator, X, task=None):
                 f"This estimator was fitted with task ids ({len(estimator.tasks_)} tasks): give "
                 "task=, one id for each row of X."
             )
-        _check_finite(estimator, matrix, form)
-    dropped = form.position if matrix.shape[1] == estimator.n_features_in_ else None
-    return Rows(matrix, codes, missing, dropped, parts)
+        check_finite(estimator, matrix, form)
+    return Rows(matrix, codes, missing, kept_column(estimator, matrix, form), parts)

@@ -15,6 +15,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import ThreadpoolController
 
+from ._kernels.anderson import combine, remember
 from ._kernels.linalg import spd_inverse
 
 _FIRST = 30  # proximal steps before a Newton phase
@@ -268,7 +269,7 @@ def _proximal(loss, penalty, alpha, W, lipschitz, tol, max_iter, patience):
     """
     value, V = loss.evaluate(W)
     objective = value + alpha * penalty.value(W)
-    history, before, gaps = _Anderson(), None, []
+    history, before, gaps = _Anderson(loss.shape), None, []
     n_iter, next_check, exhausted = 0, 0, False
     while True:
         if n_iter >= next_check or exhausted:
@@ -279,8 +280,12 @@ def _proximal(loss, penalty, alpha, W, lipschitz, tol, max_iter, patience):
             if gap <= goal or slow or exhausted or n_iter >= max_iter:
                 return Solution(W, objective, gap, n_iter, gap <= goal, lipschitz)
             next_check = min(n_iter + _CHECK, max_iter)
-        plain = W + V / lipschitz
-        guess = plain if before is None else history.extrapolate(plain, plain - before)
+        guess = None
+        if before is not None:
+            guess = history.extrapolate(W, V, 1.0 / lipschitz, before)
+        extrapolated = guess is not None
+        if guess is None:
+            guess = W + V / lipschitz
         while True:
             n_iter += 1
             trial, omega = penalty.prox(guess, alpha / lipschitz)
@@ -289,14 +294,14 @@ def _proximal(loss, penalty, alpha, W, lipschitz, tol, max_iter, patience):
             if trial_objective <= objective + 1e-14 * abs(objective):
                 break
             history.clear()
-            if guess is not plain:
-                guess = plain
+            if extrapolated:
+                extrapolated = False
             elif trial_objective - objective <= 1e-12 * abs(objective):
                 exhausted = True  # rounding: no lower objective can be told apart
                 break
             else:  # the curvature bound was too small
                 lipschitz *= 1.5
-                plain = guess = W + V / lipschitz
+            guess = W + V / lipschitz
         if not exhausted:
             before = guess
             W, V, value, objective = trial, trial_V, trial_value, trial_objective
@@ -311,38 +316,43 @@ def _closing(gaps, goal):
 
 
 class _Anderson:
-    """Type-II Anderson extrapolation from the last `_MEMORY` differences."""
+    """Type-II Anderson extrapolation of the gradient step from the last `_MEMORY` steps."""
 
-    def __init__(self):
+    def __init__(self, shape):
+        self.shape = shape
+        size = shape[0] * shape[1]
+        self.x, self.r = np.empty((2, size))
+        self.dx, self.dr = np.empty((2, _MEMORY, size))
+        self.products, self.rhs = np.empty((_MEMORY, _MEMORY)), np.empty(_MEMORY)
         self.clear()
 
     def clear(self):
-        self.count = 0
-        self.last = None
+        self.count = -1
 
-    def extrapolate(self, point, residual):
-        """-> the combination of past points whose residual is smallest; `point` at first."""
-        x, r = point.ravel(), residual.ravel()
-        if self.last is None:
-            if not hasattr(self, "dx"):
-                self.dx, self.dr = np.empty((2, _MEMORY, x.size))
-                self.products = np.empty((_MEMORY, _MEMORY))
-            self.last = x, r
-            return point
+    def extrapolate(self, W, V, step, guess):
+        """Combination of the last points before a proximal step whose residual is smallest.
+
+        `guess` is the point that gave W; the plain next one is W + step V. None when the
+        history says nothing yet.
+        """
         slot = self.count % _MEMORY
         self.count += 1
-        np.subtract(x, self.last[0], out=self.dx[slot])
-        np.subtract(r, self.last[1], out=self.dr[slot])
-        self.last = x, r
-        n = min(self.count, _MEMORY)
-        self.products[slot, :n] = self.products[:n, slot] = self.dr[:n] @ self.dr[slot]
-        A = self.products[:n, :n].copy()
-        A[np.diag_indices(n)] *= 1.0 + 1e-10
+        used = min(self.count, _MEMORY)
+        remember(
+            W.ravel(), V.ravel(), step, guess.ravel(), used == 0, self.x, self.r, self.dx,
+            self.dr, slot, used, self.products, self.rhs,
+        )  # fmt: skip
+        if used == 0:
+            return None
+        A = self.products[:used, :used].copy()
+        A[np.diag_indices(used)] *= 1.0 + 1e-10
         try:
-            weights = np.linalg.solve(A, self.dr[:n] @ r)
+            weights = np.linalg.solve(A, self.rhs[:used])
         except np.linalg.LinAlgError:
-            return point
-        return (x - weights @ self.dx[:n]).reshape(point.shape)
+            return None
+        out = np.empty(self.x.size)
+        combine(self.x, self.dx, weights, out)
+        return out.reshape(self.shape)
 
 
 def _newton(loss, alpha, basis, target, max_iter):

@@ -140,12 +140,14 @@ def audit(
             )
         run = _estimator_runner(target, seeds if random_state is not None else None)
         n_draws = 200 if n_draws is None else n_draws
+        values = None
     else:
         run = _mechanism_runner(target, seeds if random_state is not None else None)
         n_draws = 2000 if n_draws is None else n_draws
-        if data is None:
+        if data is None or neighbour is None:
             data, neighbour = np.zeros(target.shape), np.zeros(target.shape)
             neighbour[(0,) * len(target.shape)] = target.sensitivity
+        values = np.asarray(data, dtype=float), np.asarray(neighbour, dtype=float)
     if n_draws < 20:
         raise ValueError(f"n_draws={n_draws!r} is too small for a bound: use 20 or more.")
     seed = int(seeds.integers(2**31))
@@ -153,7 +155,7 @@ def audit(
     replayed = all(map(np.array_equal, first, run(data, seed)[0]))
     other = run(neighbour, seed)[0]
     claim = _claim(book, epsilon, delta)
-    failures = list(_book_failures(book, first))
+    failures = list(_book_failures(book, first, claim[1]))
     entries = book["releases"][: len(first)]
     observed, stated = np.nan, entries[0]["sensitivity"]
     if replayed:
@@ -179,7 +181,7 @@ def audit(
                 f"{entry['noise_std']:.6g}."
             )
     difference = other[0] - first[0] if replayed else None
-    lower, event, scores, threshold = _attack(draws, difference, entries, book, claim[1], risk)
+    lower, event, scores, threshold = _attack(draws, difference, entries, values, claim[1], risk)
     if lower > claim[0]:
         failures.append(
             f"Budget: epsilon is at least {lower:.4g} at delta = {claim[1]:.4g}, but "
@@ -204,12 +206,11 @@ def audit(
 # ---------------------------------------------------------------- running the target
 def _mechanism_runner(mechanism, seeds):
     fresh = SystemSource() if seeds is None else SeededSource(seeds)
-    book = {"report": None, "releases": (mechanism.describe(),)}
+    bound = getattr(mechanism, "delta_lower_bound", 0.0)
+    book = {"report": None, "releases": (mechanism.describe(),), "delta_lower_bound": bound}
 
     def run(value, seed=None):
         source = fresh if seed is None else SeededSource(np.random.default_rng(seed))
-        value = np.asarray(value, dtype=float)
-        book["values"] = [*book.get("values", []), value][:3]
         return [np.asarray(mechanism.release(value, source))], book
 
     return run
@@ -249,10 +250,15 @@ def _claim(book, epsilon, delta):
     return float(epsilon), float(delta)
 
 
-def _book_failures(book, releases):
-    """Does the report follow from its own releases?"""
+def _book_failures(book, releases, delta):
+    """Does the claim follow from what is known in closed form?"""
     report = book["report"]
     if report is None:
+        if book["delta_lower_bound"] > delta:
+            yield (
+                f"Closed form: delta is at least {book['delta_lower_bound']:.6g} for every "
+                f"epsilon, but {delta:.6g} is claimed."
+            )
         return
     if report.guarantee == "none":
         yield f"Report: no guarantee is claimed ({report.notes.get('reason', report.mechanism)})."
@@ -309,15 +315,13 @@ def _noise_ratio(groups, entry, risk):
 
 
 # ---------------------------------------------------------------- the attack
-def _attack(draws, difference, entries, book, delta, risk):
+def _attack(draws, difference, entries, values, delta, risk):
     """Choose an event on the first half of the draws, bound its odds on the second."""
     half = len(draws[0][0]) // 2
     best = (-np.inf,)
-    for name, statistic in _statistics(draws, difference, entries, book, half):
+    for name, statistic in _statistics(draws, difference, entries, values, half):
         scores = [statistic(d) for d in draws]
-        for bound, threshold, above, swapped in _events(
-            [s[:half] for s in scores], delta, risk
-        ):
+        for bound, threshold, above, swapped in _events([s[:half] for s in scores], delta, risk):
             if bound > best[0]:
                 best = (bound, name, scores, threshold, above, swapped)
     _, name, scores, threshold, above, swapped = best
@@ -329,7 +333,7 @@ def _attack(draws, difference, entries, book, delta, risk):
     return max(0.0, lower), event, tuple(fresh), float(threshold)
 
 
-def _statistics(draws, difference, entries, book, half):
+def _statistics(draws, difference, entries, values, half):
     """Pairs (name, function of the draws of one data set)."""
     # What separates the two means: exact for the first release, learned for the others.
     axes = [n[:half].mean(axis=0) - d[:half].mean(axis=0) for d, n in zip(*draws, strict=True)]
@@ -347,8 +351,8 @@ def _statistics(draws, difference, entries, book, half):
     yield "weighted projection of the first release on the difference", projection(1)
     if len(axes) > 1:
         yield "weighted projection of all releases on the differences", projection(len(axes))
-    if book["report"] is None:  # the noise itself is known: look for one-sided noise
-        for name, value in (("data", book["values"][0]), ("neighbour", book["values"][2])):
+    if values is not None:  # the noise itself is known: look for one-sided noise
+        for name, value in zip(("data", "neighbour"), values, strict=True):
 
             def smallest(groups, value=value):
                 noise = groups[0] - value
@@ -380,5 +384,7 @@ def _log_odds(likely, unlikely, n, delta, risk):
     """log((p - delta) / q) with p, q at the unfavourable ends of their intervals."""
     likely, unlikely = np.asarray(likely), np.asarray(unlikely)
     low = np.where(likely > 0, beta.ppf(risk / 2, np.maximum(likely, 1), n - likely + 1), 0.0)
-    high = np.where(unlikely < n, beta.isf(risk / 2, unlikely + 1, np.maximum(n - unlikely, 1)), 1.0)
+    high = np.where(
+        unlikely < n, beta.isf(risk / 2, unlikely + 1, np.maximum(n - unlikely, 1)), 1.0
+    )
     return np.log(np.maximum(low - delta, 1e-300) / high)

@@ -1,0 +1,201 @@
+"""Reference methods: every task alone."""
+
+import numpy as np
+from sklearn.base import clone, is_classifier
+from sklearn.dummy import DummyClassifier
+from sklearn.metrics import r2_score
+from sklearn.utils import get_tags
+from sklearn.utils.metaestimators import available_if
+
+from ._targets import encode_labels, pair_known, real_target
+from .base import TaskIndexed
+
+__all__ = ["PerTask"]
+
+
+class PerTask(TaskIndexed):
+    """One clone of a scikit-learn estimator per task, each fitted on the rows of its task.
+
+    Nothing leaves a task, so that there is nothing to protect and no privacy budget; as long
+    as every task keeps its own model to itself. All models together are not private.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Regressor or classifier. It is fitted on the features as float64 array or CSR matrix,
+        without the task.
+    task_feature : str, int or None, default=None
+        Column of X that holds the task id, by name or position. None: ids are passed as
+        ``task=``, or y has one column per task, or X and y are mappings.
+    tasks : "auto" or array-like, default="auto"
+        List of the tasks; "auto" takes the tasks of the data.
+
+    Attributes
+    ----------
+    estimators_ : dict
+        Fitted estimators by task id. A task whose rows are all of one class has a
+        `DummyClassifier` that always predicts this class.
+    tasks_ : ndarray of shape (n_tasks,)
+        Task ids, sorted.
+    classes_ : ndarray of shape (n_classes,)
+        Classes of all tasks together; classifiers only.
+    n_features_in_, feature_names_in_
+        Of X as given, so that a task column counts.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import Ridge
+    >>> from skpmtl import PerTask
+    >>> from skpmtl.datasets import make_low_rank_tasks
+    >>> X, y, task = make_low_rank_tasks(n_tasks=4, n_features=3, random_state=0)
+    >>> model = PerTask(Ridge(0.01)).fit(X, y, task=task)
+    >>> model.estimators_[2].coef_.shape, model.predict(X, task=task).shape
+    ((3,), (120,))
+    """
+
+    def __init__(self, estimator, *, task_feature=None, tasks="auto"):
+        self.estimator = estimator
+        self.task_feature = task_feature
+        self.tasks = tasks
+
+    def _check_parameters(self):
+        if not hasattr(self.estimator, "fit") or isinstance(self.estimator, type):
+            raise TypeError(f"estimator={self.estimator!r} must be an instance with a fit method.")
+        if isinstance(self.tasks, str) and self.tasks != "auto":
+            raise ValueError(f'tasks={self.tasks!r} must be "auto" or a list of task ids.')
+
+    def _encode_target(self, table, classes=None):
+        if not is_classifier(self.estimator):
+            return real_target(table), None
+        codes, classes = encode_labels(table, classes)
+        return classes[codes], classes
+
+    def _fit_table(self, table):
+        return {"estimators_": self._fit_tasks(table)}
+
+    def _fit_tasks(self, table):
+        fitted = {}
+        for k, task in enumerate(table.tasks.tolist()):
+            X, y = table.task(k)
+            one_class = is_classifier(self.estimator) and (y == y[0]).all()
+            estimator = DummyClassifier() if one_class else clone(self.estimator)
+            try:
+                fitted[task] = estimator.fit(X, y)
+            except ValueError as error:
+                raise ValueError(f"Task {task!r}: {error}") from error
+        return fitted
+
+    def personalize(self, X, y, task=None):
+        """Fit tasks that were not in `fit`, or fit known ones again.
+
+        Parameters
+        ----------
+        X, y, task
+            As in `fit`. A 2-D y needs column names that name the tasks.
+
+        Returns
+        -------
+        self : object
+        """
+        table = self._read_new_tasks(X, y, task)
+        estimators = {**self.estimators_, **self._fit_tasks(table)}
+        self.tasks_, self._form_ = self._add_labels(table.tasks)
+        self.estimators_ = {task: estimators[task] for task in self.tasks_.tolist()}
+        return self
+
+    def _predict_tasks(self, X, task, predict, columns):
+        """Apply predict(estimator, features) to the rows of every task.
+
+        `columns` is the number of values per row, or None for one value per row.
+        """
+        rows = self._read_rows(X, task)
+        tasks = self.tasks_.tolist()
+        if rows.codes is None:
+            features = rows.features()
+            results = [
+                predict(self.estimators_[tasks[k]], features) for k in self._wide_columns()
+            ]
+            if columns is None:
+                return np.column_stack(results)
+            if columns != 2:
+                raise ValueError(
+                    f"Probabilities of {columns} classes do not fit into one column per task; "
+                    "predict with task=."
+                )
+            return np.column_stack([result[:, 1] for result in results])
+        order = np.argsort(rows.codes, kind="stable")
+        present, starts = np.unique(rows.codes[order], return_index=True)
+        parts = np.split(order, starts[1:])
+        results = [
+            predict(self.estimators_[tasks[k]], rows.features(part))
+            for k, part in zip(present, parts, strict=True)
+        ]
+        joined = np.concatenate(results)
+        out = np.empty_like(joined)
+        out[order] = joined
+        return rows.wrap(out)
+
+    def predict(self, X, task=None):
+        """Predict every row with the estimator of its task.
+
+        Parameters
+        ----------
+        X, task
+            As in `fit`.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,), or (n_samples, n_tasks), or dict
+            One column per task after a fit with 2-D y, a dict for a mapping X.
+        """
+        return self._predict_tasks(X, task, lambda model, Z: model.predict(Z), None)
+
+    @available_if(lambda self: hasattr(self.estimator, "predict_proba"))
+    def predict_proba(self, X, task=None):
+        """Probabilities of the classes, 0 for a class that a task does not have.
+
+        Parameters
+        ----------
+        X, task
+            As in `fit`.
+
+        Returns
+        -------
+        p : ndarray of shape (n_samples, n_classes), or (n_samples, n_tasks), or dict
+            Columns in the order of `classes_`. After a fit with 2-D y, without task ids: the
+            probability of the second of two classes for every task.
+        """
+
+        def probabilities(model, Z):
+            p = np.zeros((Z.shape[0], len(self.classes_)))
+            p[:, np.searchsorted(self.classes_, model.classes_)] = model.predict_proba(Z)
+            return p
+
+        return self._predict_tasks(X, task, probabilities, len(getattr(self, "classes_", ())))
+
+    def score(self, X, y, task=None):
+        """R2 or accuracy over all known targets of all tasks together.
+
+        Parameters
+        ----------
+        X, y, task
+            As in `fit`.
+
+        Returns
+        -------
+        score : float
+        """
+        known, predicted = pair_known(y, self.predict(X, task=task), self._form_.labels)
+        if is_classifier(self.estimator):
+            return float(np.mean(known == predicted))
+        return r2_score(known.astype(np.float64), predicted)
+
+    def __sklearn_tags__(self):
+        tags, inner = super().__sklearn_tags__(), get_tags(self.estimator)
+        tags.estimator_type = inner.estimator_type
+        tags.regressor_tags, tags.classifier_tags = inner.regressor_tags, inner.classifier_tags
+        if tags.classifier_tags is not None:
+            tags.classifier_tags.multi_label = False
+        tags.input_tags.sparse = inner.input_tags.sparse
+        tags.non_deterministic = inner.non_deterministic
+        return tags

@@ -1,0 +1,233 @@
+"""Scores of multi-task predictions. They are computed from rows and carry no noise."""
+
+import warnings
+
+import numpy as np
+from scipy.stats import rankdata
+from sklearn.base import is_classifier
+from sklearn.exceptions import UndefinedMetricWarning
+from sklearn.metrics import get_scorer
+from sklearn.utils import Bunch, get_tags
+from sklearn.utils.validation import check_consistent_length
+
+from ._ids import encode_ids, factorize
+from ._input import is_mapping_of_tasks, take_column, task_position
+from ._targets import pair_known
+from .tasks import column_labels, distinct_ids, known_labels
+
+__all__ = ["average_auc", "nmse", "task_scores"]
+
+
+def nmse(y_true, y_pred):
+    """Normalised mean squared error: mean squared error over the variance of the targets.
+
+    Both are taken over all rows of all tasks together. 1 is what the mean of `y_true` would
+    reach, 0 is perfect; for complete targets it is 1 - R2.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,) or (n_samples, n_tasks)
+        Targets, NaN where not known (two dimensions only).
+    y_pred : array-like of the same shape
+        Predictions.
+
+    Returns
+    -------
+    nmse : float
+
+    Examples
+    --------
+    >>> from skpmtl.metrics import nmse
+    >>> nmse([1.0, 2.0, 3.0], [1.0, 2.0, 5.0])
+    2.0
+    """
+    y_true, y_pred = pair_known(y_true, np.asarray(y_pred, dtype=np.float64))
+    y_true = y_true.astype(np.float64)
+    variance = np.var(y_true)
+    if variance == 0:
+        raise ValueError(f"The {len(y_true)} targets do not vary; nmse divides by their variance.")
+    return float(np.mean((y_true - y_pred) ** 2) / variance)
+
+
+def average_auc(y_true, y_score, task=None):
+    """Area under the ROC curve, averaged over the tasks.
+
+    Tasks with only one class have no such area and are left out of the average; `task_scores`
+    with ``scoring="roc_auc"`` shows which.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,) or (n_samples, n_tasks)
+        Labels of two classes, of which the larger is the positive one. With two dimensions,
+        NaN where not known.
+    y_score : array-like of the same shape
+        Scores: a decision function, or the probability of the positive class.
+    task : array-like of shape (n_samples,), default=None
+        Task of every row; None: one task, or one per column.
+
+    Returns
+    -------
+    auc : float
+
+    Examples
+    --------
+    >>> from skpmtl.metrics import average_auc
+    >>> average_auc([0, 1, 0, 1, 1], [0.1, 0.9, 0.8, 0.2, 0.5], task=[1, 1, 2, 2, 2])
+    0.5
+    """
+    y_true, y_score = np.asarray(y_true), np.asarray(y_score, dtype=np.float64)
+    if y_true.shape != y_score.shape:
+        raise ValueError(
+            f"y_true has the shape {y_true.shape}, y_score {y_score.shape}. For probabilities "
+            "of both classes take predict_proba(X)[:, 1]."
+        )
+    if y_true.ndim == 2:
+        if task is not None:
+            raise ValueError("With two dimensions the columns are the tasks: give no task=.")
+        known = known_labels(y_true)
+        codes = np.nonzero(known)[1]
+        y_true, y_score = y_true[known], y_score[known]
+    else:
+        codes = np.zeros(len(y_true), np.int64) if task is None else encode_ids(task)[0]
+        check_consistent_length(codes, y_true)
+    labels, classes = factorize(y_true)
+    if (labels < 0).any() or len(classes) != 2 or not np.isfinite(y_score).all():
+        raise ValueError("average_auc needs labels of two classes, none missing, finite scores.")
+    positive = labels == np.argsort(classes)[1]
+    # The area is the mean rank of the positive rows, rescaled (Mann-Whitney). Ranks within
+    # tasks come from the ranks of all rows once these are sorted by task.
+    order = np.lexsort((y_score, codes))
+    codes, y_score, positive = codes[order], y_score[order], positive[order]
+    sizes = np.bincount(codes)
+    start = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    new = np.concatenate([[True], (codes[1:] != codes[:-1]) | (y_score[1:] != y_score[:-1])])
+    rank = rankdata(np.cumsum(new)) - start[codes]
+    n_positive = np.bincount(codes, positive, len(sizes))
+    n_negative = sizes - n_positive
+    usable = (n_positive > 0) & (n_negative > 0)
+    if not usable.any():
+        raise ValueError("No task has rows of both classes, so that no area is defined.")
+    total = np.bincount(codes, rank * positive, len(sizes)) - n_positive * (n_positive + 1) / 2
+    return float(np.mean(total[usable] / (n_positive * n_negative)[usable]))
+
+
+def task_scores(estimator, X, y, task=None, *, scoring=None):
+    """One score for every task.
+
+    The result is computed from the rows of the tasks, without noise: whoever publishes it
+    releases data, also when the fit was private.
+
+    Parameters
+    ----------
+    estimator : fitted estimator
+        With a task, like those of this package, or a pipeline or search that ends in one.
+    X, y : array-like, frame or mapping
+        Test rows in any form that ``estimator.predict`` takes.
+    task : array-like of shape (n_samples,), str or int, default=None
+        Task ids, which are passed to the estimator, or the name or position of the column of
+        X that holds them. None: the estimator's own `task_feature`, or a mapping or 2-D y.
+    scoring : str or scorer, default=None
+        As in scikit-learn; None is R2 or accuracy.
+
+    Returns
+    -------
+    scores : Bunch
+        With the keys `tasks` (ids), `scores`, `n_samples` (arrays of shape (n_tasks,), for the
+        tasks that have rows here) and `mean`, the macro average. A score that is not defined
+        for a task (R2 of one row, AUC of one class) is NaN and left out of `mean`.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import Ridge
+    >>> from skpmtl import PerTask
+    >>> from skpmtl.datasets import make_low_rank_tasks
+    >>> from skpmtl.metrics import task_scores
+    >>> X, y, task = make_low_rank_tasks(n_tasks=4, n_features=3, random_state=0)
+    >>> result = task_scores(PerTask(Ridge(0.01)).fit(X, y, task=task), X, y, task=task)
+    >>> result.tasks, bool(result.mean > 0.9)
+    (array([0, 1, 2, 3]), True)
+    """
+    if scoring is None:
+        scoring = "accuracy" if is_classifier(estimator) else "r2"
+    scorer = get_scorer(scoring)
+    keywords, y, codes, tasks = _split_tasks(estimator, X, y, task)
+    view = _Predicted(estimator, X, y, keywords)
+    known, _ = pair_known(y, view.full("predict"))
+    order = np.argsort(codes, kind="stable")
+    sizes = np.bincount(codes, minlength=len(tasks))
+    scores = np.full(len(tasks), np.nan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UndefinedMetricWarning)
+        for k, rows in enumerate(np.split(order, np.cumsum(sizes)[:-1])):
+            if len(rows):
+                scores[k] = scorer(view, rows[:, None], known[rows])
+    present = sizes > 0
+    defined = scores[~np.isnan(scores)]
+    return Bunch(
+        tasks=tasks[present],
+        scores=scores[present],
+        n_samples=sizes[present],
+        mean=float(defined.mean()) if len(defined) else float("nan"),
+    )
+
+
+def _split_tasks(estimator, X, y, task):
+    """-> keywords of predict, y, and codes and labels of the tasks of all known targets."""
+    if is_mapping_of_tasks(X):
+        tasks = list(X)
+        codes = np.repeat(np.arange(len(tasks)), [len(np.asarray(y[name])) for name in tasks])
+        return {}, y, codes, distinct_ids(tasks, "The keys of X")
+    column = task if isinstance(task, (str, int, np.integer)) else None
+    if task is None:
+        column = getattr(estimator, "task_feature", None)
+    if column is not None:
+        ids = take_column(X if hasattr(X, "columns") else np.asarray(X), task_position(X, column))
+        return {}, y, *encode_ids(ids)
+    if task is not None:
+        return {"task": task}, y, *encode_ids(task)
+    values = np.asarray(y)
+    labels = getattr(getattr(estimator, "_form_", None), "labels", None)
+    if values.ndim != 2 or labels is None:
+        raise ValueError("Which row belongs to which task? Give task=, ids or a column of X.")
+    if column_labels(y) is not None:
+        names = distinct_ids(column_labels(y), "The columns of y").tolist()
+        values = values[:, [names.index(label) for label in labels.tolist()]]
+    return {}, values, np.nonzero(known_labels(values))[1], labels
+
+
+class _Predicted:
+    """Fitted estimator for scorers whose X is row numbers: every method is called once."""
+
+    def __init__(self, estimator, X, y, keywords):
+        self.estimator, self.X, self.y, self.keywords = estimator, X, y, keywords
+        self._results = {}
+
+    def full(self, method):
+        """Result of a method for all rows."""
+        if method not in self._results:
+            self._results[method] = getattr(self.estimator, method)(self.X, **self.keywords)
+        return self._results[method]
+
+    def _rows(self, method, rows):
+        values = self.full(method)
+        if isinstance(values, dict):
+            values = np.concatenate(list(values.values()))
+        elif np.ndim(self.y) == 2 and np.shape(self.y)[1] > 1:
+            values = values[known_labels(np.asarray(self.y))]
+            if method == "predict_proba":
+                values = np.column_stack([1.0 - values, values])
+        return values[rows[:, 0]]
+
+    def __getattr__(self, name):
+        if name in ("predict", "predict_proba", "decision_function"):
+            getattr(self.estimator, name)  # AttributeError where it has none
+            return lambda rows: self._rows(name, rows)
+        if name == "classes_":
+            return self.estimator.classes_
+        raise AttributeError(name)
+
+    def __sklearn_is_fitted__(self):
+        return True
+
+    def __sklearn_tags__(self):
+        return get_tags(self.estimator)

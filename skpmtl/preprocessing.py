@@ -1,0 +1,156 @@
+"""Preprocessing that every task does alone."""
+
+import warnings
+from numbers import Integral
+
+import numpy as np
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from ._ids import listed, locate
+from ._input import (
+    check_finite,
+    encode_rows,
+    kept_column,
+    read_features,
+    sort_rows,
+    table_matrix,
+)
+from .tasks import SingleTaskWarning
+
+__all__ = ["TaskScaler"]
+
+
+class TaskScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """Standardise the features within every task: mean 0 and variance 1 in each.
+
+    The mean and scale of a task come from its own rows and are used for its own rows, so
+    that nothing passes between tasks and no privacy budget is spent, as long as `mean_` and
+    `scale_` stay with the tasks. `StandardScaler` over all rows is a statistic of all tasks.
+
+    The task column stays where it is. A frame gives a frame, anything else an array;
+    ``set_output`` has precedence. To scale without changing the task column by means of
+    scikit-learn's own transformers, use ``ColumnTransformer(..., remainder="passthrough")``.
+
+    Parameters
+    ----------
+    task_feature : str, int or None, default=None
+        Column of X that holds the task id, by name or position. None: all rows are one task,
+        and a `SingleTaskWarning` says so.
+    with_mean, with_std : bool, default=True
+        Whether to subtract the mean, and to divide by the standard deviation. Features that
+        are constant in a task are not divided.
+
+    Attributes
+    ----------
+    tasks_ : ndarray of shape (n_tasks,)
+        Task ids, sorted.
+    mean_, scale_ : ndarray of shape (n_tasks, n_features)
+        Without the task column.
+    n_features_in_, feature_names_in_
+        Of X as given, so that a task column counts.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from skpmtl import TaskScaler
+    >>> table = pd.DataFrame({"school": ["a", "a", "b", "b"], "size": [1.0, 3.0, 10.0, 30.0]})
+    >>> TaskScaler(task_feature="school").fit_transform(table)["size"].tolist()
+    [-1.0, 1.0, -1.0, 1.0]
+    """
+
+    def __init__(self, *, task_feature=None, with_mean=True, with_std=True):
+        self.task_feature = task_feature
+        self.with_mean = with_mean
+        self.with_std = with_std
+
+    def fit(self, X, y=None):
+        """Compute mean and scale of every task.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (n_samples, n_features)
+            With the task column, without NaN.
+        y : object
+            Not used.
+
+        Returns
+        -------
+        self : object
+        """
+        if not isinstance(self.task_feature, (str, Integral, type(None))):
+            raise TypeError(f"task_feature={self.task_feature!r} must be None, a str or an int.")
+        matrix, ids, form = read_features(self, X, None, None, accept_sparse=False)
+        if ids is None:
+            warnings.warn(
+                "There is no task_feature: all rows are taken as one task.",
+                SingleTaskWarning,
+                stacklevel=2,
+            )
+            ids = np.zeros(len(matrix), dtype=np.int64)
+        codes, self.tasks_ = encode_rows(ids, len(matrix))
+        check_finite(self, matrix, form, codes, self.tasks_)
+        order, offsets = sort_rows(codes, len(self.tasks_))
+        table = table_matrix(matrix, order, kept_column(self, matrix, form))
+        sizes = np.diff(offsets)[:, None]
+        self.mean_ = np.add.reduceat(table, offsets[:-1], axis=0) / sizes
+        deviation = table - np.repeat(self.mean_, sizes[:, 0], axis=0)
+        deviation *= deviation
+        std = np.sqrt(np.add.reduceat(deviation, offsets[:-1], axis=0) / sizes)
+        # Rounding leaves a constant feature with a deviation just above 0.
+        self.scale_ = np.where(std > 10 * np.finfo(float).eps * abs(self.mean_), std, 1.0)
+        self._form_ = form
+        return self
+
+    def transform(self, X):
+        """Scale rows with the mean and scale of their task.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (n_samples, n_features)
+            With the task column.
+
+        Returns
+        -------
+        X : frame of the same type, or ndarray, of shape (n_samples, n_features)
+
+        Raises
+        ------
+        ValueError
+            For tasks that were not in `fit`.
+        """
+        check_is_fitted(self)
+        matrix, ids, form = read_features(self, X, None, self._form_, accept_sparse=False)
+        if ids is None:
+            ids = np.zeros(len(matrix), dtype=np.int64)
+        codes, labels = encode_rows(ids, len(matrix))
+        position = locate(labels, self.tasks_)
+        if (position < 0).any():
+            raise ValueError(
+                f"Tasks that were not in fit: {listed(labels[position < 0])}. Scale the rows of a "
+                "new task by a TaskScaler of their own."
+            )
+        check_finite(self, matrix, form, codes, labels)
+        codes = position[codes]
+        scaled = table_matrix(matrix, None, kept_column(self, matrix, form))
+        if self.with_mean:
+            scaled = scaled - self.mean_[codes]
+        if self.with_std:
+            scaled = scaled / self.scale_[codes]
+        return _beside_task(X, scaled, ids, form.position)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = tags.input_tags.categorical = self.task_feature is not None
+        return tags
+
+
+def _beside_task(X, scaled, ids, position):
+    """The scaled features with the task column put back."""
+    columns = list(scaled.T)
+    if position is not None:
+        columns.insert(position, ids)
+    if not hasattr(X, "columns"):
+        return scaled if position is None else np.column_stack(columns)
+    named = dict(zip(X.columns, columns, strict=True))
+    return type(X)(named, index=X.index) if hasattr(X, "index") else type(X)(named)

@@ -1,0 +1,178 @@
+"""Accounting when only some tasks (or records) enter a round.
+
+Every round adds up the clipped contributions of the participants and Gaussian noise, and
+divides by a public constant. ``noise_multiplier`` is the std of the noise on that sum over
+the clip norm. Dividing by the realised number of participants is not covered.
+
+=====================  ==============================================================
+all tasks, T rounds    mu = c sqrt(T) / z, exact (c = 1 "zero-out", 2 "replace-one")
+public blocks          `blocks_mu`: each task once per pass, mu = c sqrt(passes) / z
+Poisson, rate p        `poisson_epsilon`: privacy amplification; needs dp-accounting
+fixed size q of m      `fixed_size_delta`: participants see who was selected, so there is
+                       no amplification; a mixture over the number of participations
+=====================  ==============================================================
+"""
+
+import math
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.stats import binom
+
+from .accounting import gdp_delta, gdp_epsilon, gdp_mu
+from .mechanisms import mean_sensitivity
+
+
+def _reach(adjacency):
+    """Sensitivity of the sum over the clip norm: 1 or 2."""
+    return mean_sensitivity(1.0, 1.0, adjacency)
+
+
+def _check_rate(rate):
+    if not 0 < rate <= 1:
+        raise ValueError(f"rate={rate!r} must lie in (0, 1].")
+
+
+def blocks_mu(noise_multiplier, n_passes, adjacency):
+    """Gaussian-DP parameter of `n_passes` passes over fixed, public, disjoint blocks."""
+    return _reach(adjacency) * math.sqrt(n_passes) / noise_multiplier
+
+
+# ---------------------------------------------------------------- fixed size
+def fixed_size_delta(noise_multiplier, n_rounds, rate, epsilon, adjacency):
+    """Exact delta of joint DP when q of m tasks are drawn each round, rate = q / m.
+
+    The other tasks know whether they were drawn and hence whether the last one was. Given
+    the N ~ Binomial(T, rate) rounds of a task the loss is that of c sqrt(N) / z, so
+    delta = E_N gdp_delta(c sqrt(N) / z, epsilon).
+    """
+    _check_rate(rate)
+    rounds = np.arange(n_rounds + 1)
+    mus = _reach(adjacency) * np.sqrt(rounds) / noise_multiplier
+    return float(binom.pmf(rounds, n_rounds, rate) @ gdp_delta(mus, epsilon))
+
+
+def fixed_size_epsilon(noise_multiplier, n_rounds, rate, delta, adjacency):
+    """Smallest epsilon of `fixed_size_delta` at `delta`."""
+
+    def excess(epsilon):
+        spent = fixed_size_delta(noise_multiplier, n_rounds, rate, epsilon, adjacency)
+        return math.log(max(spent, 1e-300)) - math.log(delta)
+
+    if excess(0.0) <= 0:
+        return 0.0
+    top = float(gdp_epsilon(blocks_mu(noise_multiplier, n_rounds, adjacency), delta))
+    return brentq(excess, 0.0, top * (1 + 1e-9), xtol=1e-13 * top)
+
+
+def fixed_size_noise(epsilon, delta, n_rounds, rate, adjacency):
+    """Smallest noise multiplier with `fixed_size_delta` at most `delta`."""
+    top = blocks_mu(1.0, n_rounds, adjacency) / float(gdp_mu(epsilon, delta))
+
+    def excess(log_z):
+        spent = fixed_size_delta(math.exp(log_z), n_rounds, rate, epsilon, adjacency)
+        return math.log(max(spent, 1e-300)) - math.log(delta)
+
+    if excess(-50.0) <= 0:  # with delta above P(N > 0) no noise at all would do
+        raise ValueError(
+            f"delta={delta!r} exceeds the probability of ever being drawn: choose a smaller one."
+        )
+    return math.exp(brentq(excess, -50.0, math.log(top) + 1e-9, xtol=1e-13))
+
+
+# ---------------------------------------------------------------- Poisson
+def poisson_epsilon(noise_multiplier, n_rounds, rate, delta, adjacency, *, group_size=1):
+    """epsilon of Poisson sampling at `rate`, by privacy-loss distributions (upper bound).
+
+    Parameters
+    ----------
+    noise_multiplier : float
+    n_rounds : int
+    rate : float in (0, 1]
+        Each task takes part independently with this probability, secretly from the others.
+    delta : float
+    adjacency : {"zero-out", "replace-one"}
+    group_size : int, default=1
+        Protect groups of this many records ("zero-out" only).
+
+    Returns
+    -------
+    float
+    """
+    _check_rate(rate)
+    if group_size > 1 and adjacency != "zero-out":
+        raise ValueError(
+            f"group_size={group_size!r} under Poisson sampling is accounted for "
+            f'adjacency="zero-out" only, not {adjacency!r}.'
+        )
+    full = float(gdp_epsilon(group_size * blocks_mu(noise_multiplier, n_rounds, adjacency), delta))
+    if rate == 1.0:
+        return full
+    event = _event(noise_multiplier, n_rounds, rate, group_size)
+    epsilon = min(full, 5.0)
+    for _ in range(2):  # a coarse pass finds the size of epsilon and so the second grid
+        accountant = _accountant(epsilon, adjacency)
+        accountant.compose(event)
+        epsilon = float(accountant.get_epsilon(delta))
+    return min(full, epsilon)
+
+
+def poisson_noise(epsilon, delta, n_rounds, rate, adjacency):
+    """Noise multiplier, at most 0.1 % too large, for (epsilon, delta) under Poisson sampling."""
+    _check_rate(rate)
+    full = blocks_mu(1.0, n_rounds, adjacency) / float(gdp_mu(epsilon, delta))
+    if rate == 1.0:
+        return full
+    dp = _dp_accounting()
+    found = dp.calibrate_dp_mechanism(
+        lambda: _accountant(epsilon, adjacency),
+        lambda z: _event(z, n_rounds, rate),
+        epsilon,
+        delta,
+        dp.ExplicitBracketInterval(0.9 * rate * full, 1.05 * full),
+        tol=1e-3 * rate * full,
+    )
+    return min(full, float(found))
+
+
+def _event(noise_multiplier, n_rounds, rate, group_size=1):
+    dp = _dp_accounting()
+    if group_size == 1:
+        one = dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(noise_multiplier))
+    else:
+        members = np.arange(group_size + 1)
+        one = dp.dp_event.MixtureOfGaussiansDpEvent(
+            noise_multiplier, members, binom.pmf(members, group_size, rate)
+        )
+    return dp.SelfComposedDpEvent(one, n_rounds)
+
+
+def _accountant(epsilon, adjacency):
+    """PLD accountant with a grid fit for epsilon; its rounding is pessimistic."""
+    dp = _dp_accounting()
+    relation = {
+        "zero-out": dp.NeighboringRelation.REPLACE_SPECIAL,
+        "replace-one": dp.NeighboringRelation.REPLACE_ONE,
+    }[adjacency]
+    interval = min(max(epsilon / 1000, 1e-5), 5e-3)
+    return dp.pld.PLDAccountant(relation, value_discretization_interval=interval)
+
+
+def accountant_name():
+    """Name and version of the library behind `poisson_epsilon`, for the report."""
+    from importlib.metadata import version
+
+    _dp_accounting()
+    return f"dp-accounting {version('dp-accounting')}, privacy-loss distributions"
+
+
+def _dp_accounting():
+    # Imported late: it takes seconds and is needed for Poisson sampling only.
+    try:
+        import dp_accounting
+    except ImportError as error:
+        raise ImportError(
+            "accounting for Poisson sampling needs dp-accounting: install the extra with  "
+            "pip install skpmtl[sampling]"
+        ) from error
+    return dp_accounting

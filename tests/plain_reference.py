@@ -1,0 +1,141 @@
+"""Slow, plain numpy counterparts of what the package computes, for the tests."""
+
+import numpy as np
+
+from skpmtl.tasks import TaskTable
+
+
+def penalty_value(W, penalty):
+    """Trace norm or L2,1 norm (over features) of W (n_tasks, n_features)."""
+    if penalty == "trace":
+        return np.linalg.svd(W, compute_uv=False).sum()
+    return np.linalg.norm(W, axis=0).sum()
+
+
+def dual_norm(V, penalty):
+    return np.linalg.norm(V, 2) if penalty == "trace" else np.linalg.norm(V, axis=0).max()
+
+
+def task_loss(X, y, w, b, logistic):
+    """Mean loss of one task and the mean of minus its derivative by the scores."""
+    z = X @ w + b
+    if logistic:  # y in {-1, 1}
+        return np.logaddexp(0.0, -y * z).mean(), y / (1.0 + np.exp(np.clip(y * z, -700, 700)))
+    return 0.5 * np.mean((y - z) ** 2), y - z
+
+
+def objective(X, y, task, W, b, *, penalty, alpha, ridge=0.0, weight="equal", logistic=False):
+    """The documented objective at weights W (n_tasks, n_features) and intercepts b."""
+    total = alpha * penalty_value(W, penalty) + 0.5 * ridge * np.sum(W**2)
+    for k, label in enumerate(np.unique(task)):
+        rows = task == label
+        factor = 1.0 if weight == "equal" else rows.sum()
+        total += factor * task_loss(X[rows], y[rows], W[k], b[k], logistic)[0]
+    return total
+
+
+def descent(X, y, task, W, b, *, ridge=0.0, weight="equal", logistic=False):
+    """Minus the gradient of the smooth part by W, and by the intercepts."""
+    V, g = -ridge * W, np.zeros(len(W))
+    for k, label in enumerate(np.unique(task)):
+        rows = task == label
+        factor = 1.0 / rows.sum() if weight == "equal" else 1.0
+        r = task_loss(X[rows], y[rows], W[k], b[k], logistic)[1]
+        V[k] += factor * X[rows].T @ r
+        g[k] = factor * r.sum()
+    return V, g
+
+
+def best_intercepts(X, y, task, W, logistic=False):
+    """Optimal intercepts of fixed weights: a mean, or bisection."""
+    b = np.zeros(len(W))
+    for k, label in enumerate(np.unique(task)):
+        rows = task == label
+        z = X[rows] @ W[k]
+        if not logistic:
+            b[k] = np.mean(y[rows] - z)
+            continue
+        low, high = -np.abs(z).max() - 50.0, np.abs(z).max() + 50.0
+        for _ in range(200):
+            b[k] = 0.5 * (low + high)
+            slope = np.sum(y[rows] / (1.0 + np.exp(np.clip(y[rows] * (z + b[k]), -700, 700))))
+            low, high = (b[k], high) if slope > 0 else (low, b[k])
+    return b
+
+
+def excess_bound(X, y, task, W, b, *, penalty, alpha, ridge=0.0, weight="equal", logistic=False):
+    """Upper bound on objective(W, b) minus the optimum, from convexity alone.
+
+    With V = -gradient of the smooth part f >= 0 and intercepts at their optimum,
+    F(W) - F(W*) <= alpha Omega(W) - <V, W> + (dual norm of V - alpha)_+ Omega(W*), and
+    Omega(W*) <= F(W) / alpha.
+    """
+    kind = {"ridge": ridge, "weight": weight, "logistic": logistic}
+    V, _ = descent(X, y, task, W, b, **kind)
+    value = objective(X, y, task, W, b, penalty=penalty, alpha=alpha, **kind)
+    outside = max(dual_norm(V, penalty) - alpha, 0.0)
+    return alpha * penalty_value(W, penalty) - np.vdot(V, W) + outside * value / alpha
+
+
+def fista(X, y, task, *, penalty, alpha, ridge=0.0, weight="equal", logistic=False, n_iter=3000):
+    """Accelerated proximal gradient with restarts, intercepts by `best_intercepts`."""
+    tasks = np.unique(task)
+    kind = {"ridge": ridge, "weight": weight, "logistic": logistic}
+    step = 0.0
+    for label in tasks:
+        rows = task == label
+        factor = 1.0 / rows.sum() if weight == "equal" else 1.0
+        step = max(step, factor * np.linalg.norm(X[rows], 2) ** 2)
+    step = 1.0 / (step * (0.25 if logistic else 1.0) + ridge)
+    W = np.zeros((len(tasks), X.shape[1]))
+    Z, t = W, 1.0
+    for _ in range(n_iter):
+        V, _ = descent(X, y, task, Z, best_intercepts(X, y, task, Z, logistic), **kind)
+        A = Z + step * V
+        if penalty == "trace":
+            U, s, Vt = np.linalg.svd(A, full_matrices=False)
+            new = (U * np.maximum(s - step * alpha, 0.0)) @ Vt
+        else:
+            norms = np.linalg.norm(A, axis=0)
+            new = A * (np.maximum(norms - step * alpha, 0.0) / np.where(norms > 0, norms, 1.0))
+        if np.vdot(Z - new, new - W) > 0:
+            t = 1.0
+        following = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * t * t))
+        Z, W, t = new + (t - 1.0) / following * (new - W), new, following
+    return W, best_intercepts(X, y, task, W, logistic)
+
+
+def make_rows(sizes, d, seed=0, *, labels=False):
+    """Gaussian rows of tasks with correlated coefficients: X, y, task."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((int(np.sum(sizes)), d))
+    task = np.repeat(np.arange(len(sizes)), sizes)
+    W = rng.standard_normal(d) + 0.5 * rng.standard_normal((len(sizes), d))
+    b = rng.standard_normal(len(sizes))
+    y = np.einsum("ij,ij->i", X, W[task]) + b[task] + 0.5 * rng.standard_normal(len(X))
+    if labels:
+        y = np.where(y > b[task], 1.0, -1.0)
+        y[np.searchsorted(task, np.arange(len(sizes)))] = 1.0  # both classes in every task
+        y[np.searchsorted(task, np.arange(len(sizes)), side="right") - 1] = -1.0
+    return X, y, task
+
+
+def long_table(X, y, task):
+    """TaskTable of rows that are sorted by task."""
+    tasks, sizes = np.unique(task, return_counts=True)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    return TaskTable(X, np.asarray(y, dtype=float), offsets, tasks)
+
+
+def wide_table(X, Y):
+    """TaskTable of a shared X and Y (n_samples, n_tasks) with NaN where not known."""
+    known = ~np.isnan(Y.T)
+    offsets = np.concatenate([[0], np.cumsum(known.sum(axis=1))])
+    rows = np.nonzero(known)[1]
+    return TaskTable(X, Y.T[known], offsets, np.arange(Y.shape[1]), rows)
+
+
+def unfold(X, Y):
+    """The same as long rows sorted by task: X, y, task."""
+    task, rows = np.nonzero(~np.isnan(Y.T))
+    return X[rows], Y[rows, task], task

@@ -1,0 +1,297 @@
+"""Accounting against quadrature, enumeration, Monte Carlo and published numbers."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import chi2, norm
+
+from skpmtl.privacy import (
+    PrivacyLeakWarning,
+    allocation_weights,
+    cb_epsilon,
+    check_budget,
+    compose_gdp,
+    gdp_delta,
+    gdp_epsilon,
+    gdp_mu,
+    group_privacy,
+    optimal_pure_delta,
+    optimal_pure_epsilon,
+    published_wishart_delta_bound,
+    pure_epsilon,
+    pure_epsilons,
+    record_budget,
+    release_epsilons,
+    release_mus,
+    wishart_delta,
+)
+
+PAPER_DELTA = 1 / (139 * math.log(139))
+EPSILONS = [1e-3, 1e-2, 0.1, 1.0, 3.0, 10.0, 50.0]
+DELTAS = [1e-15, 1e-12, 1e-8, 1e-5, PAPER_DELTA, 0.1, 0.5, 0.9]
+
+
+def quadrature_delta(mu, epsilon):
+    """Hockey-stick divergence of N(mu, 1) from N(0, 1), a positive integrand throughout."""
+    start = epsilon / mu - mu / 2
+
+    def integrand(u):  # phi(start + u) / phi(start) * (1 - exp(-mu u))
+        return math.exp(-start * u - u * u / 2) * -math.expm1(-mu * u)
+
+    peak = max(-start, 0.0)
+    width = 1 / max(1.0, start)
+    edges = [max(0.0, peak - 12.0), *(peak + width * np.array([1.0, 5.0, 12.0, 40.0]))]
+    parts = [quad(integrand, a, b, epsabs=0, epsrel=1e-12)[0] for a, b in zip(edges, edges[1:])]
+    if start < 0:
+        parts.append(quad(integrand, 0.0, edges[0], epsabs=0, epsrel=1e-12)[0])
+    return sum(parts) * norm.pdf(start)
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("delta", DELTAS)
+def test_gdp_agrees_with_quadrature(epsilon, delta):
+    mu = gdp_mu(epsilon, delta)
+    assert quadrature_delta(mu, epsilon) == pytest.approx(delta, rel=1e-10)
+    assert gdp_delta(mu, epsilon) == pytest.approx(delta, rel=1e-11)
+    assert gdp_epsilon(mu, delta) == pytest.approx(epsilon, rel=1e-9)
+
+
+def test_gdp_numbers_and_limits():
+    assert gdp_mu([0.1, 1.0, 10.0], PAPER_DELTA) == pytest.approx([0.0619, 0.4054, 2.516], rel=1e-3)
+    assert gdp_delta(2.0, 0.0) == pytest.approx(2 * norm.cdf(1.0) - 1, rel=1e-14)
+    assert gdp_mu(0.0, 1e-15) == pytest.approx(1e-15 * math.sqrt(2 * math.pi), rel=1e-12)
+    assert gdp_delta(0.0, [0.0, 1.0, -1.0]) == pytest.approx([0.0, 0.0, 1 - math.exp(-1)])
+    assert gdp_delta(math.inf, 3.0) == 1.0
+    assert gdp_epsilon(0.0, 1e-5) == 0.0 and gdp_epsilon(0.1, 0.5) == 0.0
+    assert gdp_mu(1e40, 1e-5) == pytest.approx(math.sqrt(2e40), rel=1e-6)  # no overflow
+    # delta(-epsilon) = 1 - e^-epsilon (1 - delta(epsilon)), the other order of the pair
+    for mu, e in itertools.product([0.2, 0.99, 1.01, 4.0], [0.1, 2.0]):
+        reflected = 1 - math.exp(-e) * (1 - gdp_delta(mu, e))
+        assert gdp_delta(mu, -e) == pytest.approx(reflected, rel=1e-12)
+    assert isinstance(gdp_mu(1.0, 1e-5), float)
+    assert gdp_mu([[1.0], [2.0]], [1e-5, 1e-6, 1e-7]).shape == (2, 3)
+
+
+@pytest.mark.parametrize("bad", [(1.0, 0.0), (1.0, 1.0), (-1.0, 1e-5)])
+def test_gdp_refuses(bad):
+    with pytest.raises(ValueError, match="delta=|epsilon="):
+        gdp_mu(*bad)
+
+
+def test_gaussian_composition_is_the_root_of_squares():
+    mus, epsilon = [0.7, 1.9], 0.8
+    # Loss of the first release is N(mu^2/2, mu^2); integrate it out.
+    nodes, weights = np.polynomial.hermite_e.hermegauss(120)
+    losses = mus[0] ** 2 / 2 + mus[0] * nodes
+    direct = weights @ gdp_delta(mus[1], epsilon - losses) / math.sqrt(2 * math.pi)
+    assert gdp_delta(compose_gdp(mus), epsilon) == pytest.approx(direct, rel=1e-10)
+
+
+def enumerated_delta(epsilons, epsilon):
+    """Randomised responses: all outcomes one by one."""
+    total = 0.0
+    for signs in itertools.product([1, -1], repeat=len(epsilons)):
+        loss = float(np.dot(signs, epsilons))
+        log_p = -sum(np.log1p(np.exp(-s * e)) for s, e in zip(signs, epsilons))
+        total += math.exp(log_p) * max(0.0, 1 - math.exp(epsilon - loss))
+    return total
+
+
+@pytest.mark.parametrize("T, eps0", [(1, 1.0), (7, 0.3), (10, 2.0)])
+@pytest.mark.parametrize("epsilon", [0.0, 0.4, 1.5])
+def test_optimal_homogeneous_composition(T, eps0, epsilon):
+    p = 1 / (1 + math.exp(-eps0))
+    formula = sum(
+        max(0, math.comb(T, i) * (p**i * (1 - p) ** (T - i)
+                                  - math.exp(epsilon) * p ** (T - i) * (1 - p) ** i))
+        for i in range(T + 1)
+    )  # fmt: skip
+    assert optimal_pure_delta([eps0] * T, epsilon) == pytest.approx(formula, rel=1e-10, abs=1e-15)
+    assert formula == pytest.approx(enumerated_delta([eps0] * T, epsilon), rel=1e-10, abs=1e-15)
+
+
+def test_optimal_heterogeneous_composition_is_a_tight_upper_bound():
+    epsilons = [0.05, 0.11, 0.3, 0.31, 0.7, 1.0, 1.3, 0.02]
+    for epsilon in [0.0, 0.5, 1.0, 2.0, 3.0]:
+        exact = enumerated_delta(epsilons, epsilon)
+        bound = optimal_pure_delta(epsilons, epsilon)
+        assert exact <= bound * (1 + 1e-12) and bound <= exact * 1.002 + 1e-9
+    # equal numbers, one of them perturbed, go through the grid and must agree with the binomial
+    near = [0.1] * 29 + [0.1 * (1 - 1e-9)]
+    assert optimal_pure_epsilon(near, 1e-6) == pytest.approx(
+        optimal_pure_epsilon([0.1] * 30, 1e-6), rel=1e-3
+    )
+
+
+def test_composition_of_pure_and_gaussian_releases():
+    epsilons, mu, epsilon = [0.3, 0.3, 0.8], 0.6, 1.0
+    exact = 0.0
+    for signs in itertools.product([1, -1], repeat=3):
+        p = math.exp(-sum(np.log1p(np.exp(-s * e)) for s, e in zip(signs, epsilons)))
+        rest = epsilon - float(np.dot(signs, epsilons))
+        exact += p * gdp_delta(mu, rest)
+    assert optimal_pure_delta(epsilons, epsilon, mu) == pytest.approx(exact, rel=1e-3)
+    assert optimal_pure_delta(epsilons, epsilon, mu) >= exact
+    total = optimal_pure_epsilon(epsilons, exact, mu)
+    assert epsilon <= total <= epsilon * 1.001
+    # an almost empty pure release changes nothing
+    assert optimal_pure_epsilon([1e-9], 1e-5, 0.3) == pytest.approx(gdp_epsilon(0.3, 1e-5), rel=1e-6)
+
+
+def test_cb_is_equation_6():
+    epsilons, delta = np.array([0.1, 0.2, 0.4]), 1e-4
+    drift = sum((math.exp(e) - 1) * e / (math.exp(e) + 1) for e in epsilons)
+    S = float((epsilons**2).sum())
+    expected = min(
+        epsilons.sum(),
+        drift + math.sqrt(2 * S * math.log(math.e + math.sqrt(S) / delta)),
+        drift + math.sqrt(2 * S * math.log(1 / delta)),
+    )
+    assert cb_epsilon(epsilons, delta) == pytest.approx(expected, rel=1e-14)
+    assert cb_epsilon(epsilons, 0.0) == pytest.approx(0.7)
+    many = np.full(1000, 0.01)
+    assert optimal_pure_epsilon(many, 1e-6) < cb_epsilon(many, 1e-6) < many.sum()
+
+
+@pytest.mark.parametrize("method", ["best", "cb", "optimal", "basic"])
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 10.0])
+@pytest.mark.parametrize("weights", [np.ones(40), np.arange(1.0, 21) ** 0.4])
+def test_pure_calibration_goes_both_ways(method, epsilon, weights):
+    for delta in [1e-12, 1e-3]:
+        budgets = pure_epsilons(epsilon, delta, weights, method)
+        assert budgets / budgets[0] == pytest.approx(weights / weights[0])
+        spent = pure_epsilon(budgets, delta, method)
+        assert spent == pytest.approx(epsilon, rel=1e-9)
+        assert budgets.sum() >= epsilon * (1 - 1e-12)  # never worse than the plain sum
+
+
+def test_pure_tables():
+    """Diagonal Laplace over exact Gaussian noise, std per entry, d irrelevant (section 3)."""
+    table = {0.1: ([0.88, 2.3, 2.3, 2.3], [0.85, 1.4, 1.4, 1.4]),
+             1.0: ([0.57, 1.8, 2.0, 2.0], [0.57, 1.4, 1.4, 1.4]),
+             10.0: ([0.36, 1.1, 1.7, 1.7], [0.36, 1.1, 1.4, 1.4])}  # fmt: skip
+    bounds = []
+    for epsilon, rows in table.items():
+        for method, row in zip(["cb", "optimal"], rows):
+            for T, expected in zip([1, 10, 50, 200], row):
+                eps_t = pure_epsilons(epsilon, PAPER_DELTA, np.ones(T), method)
+                ratio = math.sqrt(2) / eps_t[0] * gdp_mu(epsilon, PAPER_DELTA) / math.sqrt(T)
+                assert ratio == pytest.approx(expected, abs=0.051 if expected > 1 else 0.0051)
+                if (epsilon, method) == (1.0, "cb"):
+                    bounds.append(published_wishart_delta_bound(eps_t))
+    assert bounds == pytest.approx([0.632, 0.632, 0.874, 0.984], abs=5e-4)
+    assert pure_epsilons(1.0, 0.0, [1, 3]) == pytest.approx([0.25, 0.75])
+
+
+def quadrature_wishart(epsilon, k, kappa):
+    """Both hockey-stick divergences of chi2_k and kappa + chi2_k by quadrature."""
+    f = chi2(k).pdf
+    deltas = []
+    for p, q in [(f, lambda c: f(c - kappa)), (lambda c: f(c - kappa), f)]:
+        top = chi2(k).isf(1e-18) + kappa
+        edges = np.unique(np.concatenate([[0, kappa], np.linspace(0, top, 400)]))
+        grid = [
+            quad(lambda c, p=p, q=q: max(0.0, p(c) - math.exp(epsilon) * q(c)), a, b)[0]
+            for a, b in zip(edges, edges[1:])
+        ]
+        deltas.append(sum(grid))
+    return max(deltas)
+
+
+@pytest.mark.parametrize("k, kappa", [(2, 0.5), (3, 1.0), (12, 2.0), (100, 4.415)])
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0])
+def test_wishart_curve_agrees_with_quadrature(k, kappa, epsilon):
+    d = 4
+    value = wishart_delta(epsilon, d, k + d - 1, 1 / kappa, 1.0)
+    assert value == pytest.approx(quadrature_wishart(epsilon, k, kappa), rel=2e-5, abs=1e-9)
+
+
+def test_wishart_curve_on_matrices():
+    """Monte Carlo with full matrices: log-density ratio of W_d(nu, V) and its shift by e e'."""
+    d, nu, V, epsilon, n = 3, 9, 0.2, 0.6, 200_000
+    rng = np.random.default_rng(3)
+    G = rng.standard_normal((n, d, nu))
+    E = V * G @ G.transpose(0, 2, 1)
+    e = np.zeros((d, d))
+    e[0, 0] = 1.0
+    shifted = E - e
+    inside = np.linalg.eigvalsh(shifted)[:, 0] > 0
+    log_p = (nu - d - 1) / 2 * np.log(np.linalg.det(E)) - np.trace(E, axis1=1, axis2=2) / 2 / V
+    log_q = np.full(n, -np.inf)
+    log_q[inside] = (nu - d - 1) / 2 * np.log(np.linalg.det(shifted[inside]))
+    log_q -= np.trace(shifted, axis1=1, axis2=2) / 2 / V
+    samples = np.maximum(0.0, 1 - np.exp(epsilon + log_q - log_p))
+    exact = wishart_delta(epsilon, d, nu, V, 1.0)
+    assert abs(samples.mean() - exact) < 4.5 * samples.std() / math.sqrt(n)
+
+
+def test_published_wishart_has_no_epsilon():
+    for eps0, epsilon, d in itertools.product([0.1, 1.0], [0.0, 1.0, 30.0], [1, 27]):
+        delta = wishart_delta(epsilon, d, d + 1, 1 / (2 * eps0), 1.0)
+        assert delta == pytest.approx(1 - math.exp(-eps0), rel=1e-12)
+    for k, kappa in [(100, 4.415), (1000, 16.80), (1e6, 571.9)]:  # calibrated, section 2.2
+        delta = wishart_delta(1.0, 27, k + 26, 1 / kappa, 1.0)
+        assert delta == pytest.approx(PAPER_DELTA, rel=2e-3)
+    with pytest.raises(ValueError, match="degrees=27"):
+        wishart_delta(1.0, 27, 27, 1.0, 1.0)
+
+
+def test_group_privacy():
+    epsilon, delta = group_privacy(0.1, 1e-8, 12)
+    assert epsilon == pytest.approx(1.2)
+    assert delta == pytest.approx(1e-8 * sum(math.exp(0.1 * i) for i in range(12)), rel=1e-12)
+    assert group_privacy(*record_budget(2.0, 1e-6, 30), 30) == pytest.approx((2.0, 1e-6))
+    published = record_budget(2.0, 1e-6, 30, "published")
+    assert published == pytest.approx((2 / 30, 1e-6 / (30 * math.exp(2))))
+    assert published[1] < record_budget(2.0, 1e-6, 30)[1]
+    assert group_privacy(0.0, 1e-6, 5) == pytest.approx((0.0, 5e-6))
+    # exact Gaussian group privacy (mu -> k mu) is never worse than the lemma
+    spent = gdp_epsilon(3 * 0.2, group_privacy(gdp_epsilon(0.2, 1e-6), 1e-6, 3)[1])
+    assert spent < 3 * gdp_epsilon(0.2, 1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan])
+def test_budget_refuses_epsilon(epsilon):
+    with pytest.raises(ValueError, match="epsilon="):
+        check_budget(epsilon, 1e-5, 10)
+
+
+def test_budget():
+    assert check_budget(1, None, 139) == (1.0, 1e-5)
+    assert check_budget(1, None, 1000) == (1.0, 1e-6)
+    assert check_budget(1, None, 139, pure=True) == (1.0, 0.0)
+    for delta in [-0.1, 1.0, math.nan]:
+        with pytest.raises(ValueError, match="delta="):
+            check_budget(1, delta, 10)
+    with pytest.raises(ValueError, match="pure"):
+        check_budget(1, 0, 10)
+    with pytest.warns(PrivacyLeakWarning, match="1/n_tasks"):
+        check_budget(1, 0.1, 10)
+
+
+def test_allocation():
+    assert allocation_weights(0.0, 4) == pytest.approx([1, 1, 1, 1])
+    assert allocation_weights(2, 3) == pytest.approx(np.array([1, 4, 9]) / 9)
+    assert allocation_weights(("geometric", 0.5), 3) == pytest.approx([0.25, 0.5, 1])
+    assert allocation_weights(("geometric", 2), 3) == pytest.approx([1, 0.5, 0.25])
+    assert allocation_weights("paper-convex", 3, acceleration=True) == pytest.approx(
+        allocation_weights(0.4, 3)
+    )
+    assert allocation_weights("paper-convex", 3) == pytest.approx([1, 1, 1])
+    mus = release_mus(0.7, 50, 0.4)
+    assert compose_gdp(mus) == pytest.approx(0.7, rel=1e-14)
+    assert mus[31] / mus[3] == pytest.approx(8**0.4)
+    epsilons = release_epsilons(1.0, 1e-5, 20, ("geometric", 0.9))
+    assert pure_epsilon(epsilons, 1e-5) == pytest.approx(1.0, rel=1e-9)
+    assert epsilons[1] / epsilons[0] == pytest.approx(1 / 0.9)
+    extreme = release_mus(1.0, 5000, ("geometric", 0.5))  # 2^5000 does not overflow
+    assert compose_gdp(extreme) == pytest.approx(1.0) and (extreme > 0).all()
+
+
+@pytest.mark.parametrize("bad", ["cube", ("geometric", 0), ("power", 1), math.nan, None])
+def test_allocation_refuses(bad):
+    with pytest.raises(ValueError, match="allocation="):
+        allocation_weights(bad, 3)
