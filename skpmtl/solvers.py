@@ -15,7 +15,6 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import ThreadpoolController
 
-from ._kernels.anderson import combine, remember
 from ._kernels.linalg import spd_inverse
 
 _FIRST = 30  # proximal steps before a Newton phase
@@ -276,16 +275,15 @@ def _proximal(loss, penalty, alpha, W, lipschitz, tol, max_iter, patience):
             gap = _dual_gap(loss, penalty, alpha, W, V, value, objective)
             goal = tol * abs(objective)
             gaps.append(gap)
-            slow = n_iter >= patience and not _closing(gaps, goal)
-            if gap <= goal or slow or exhausted or n_iter >= max_iter:
+            done = gap <= goal or exhausted or n_iter >= max_iter
+            if done or (n_iter >= patience and not _closing(gaps, goal)):
                 return Solution(W, objective, gap, n_iter, gap <= goal, lipschitz)
             next_check = min(n_iter + _CHECK, max_iter)
-        guess = None
-        if before is not None:
-            guess = history.extrapolate(W, V, 1.0 / lipschitz, before)
+        plain = W + V / lipschitz
+        guess = history.extrapolate(plain, plain - before) if before is not None else None
         extrapolated = guess is not None
-        if guess is None:
-            guess = W + V / lipschitz
+        if not extrapolated:
+            guess = plain
         while True:
             n_iter += 1
             trial, omega = penalty.prox(guess, alpha / lipschitz)
@@ -319,40 +317,32 @@ class _Anderson:
     """Type-II Anderson extrapolation of the gradient step from the last `_MEMORY` steps."""
 
     def __init__(self, shape):
-        self.shape = shape
-        size = shape[0] * shape[1]
-        self.x, self.r = np.empty((2, size))
-        self.dx, self.dr = np.empty((2, _MEMORY, size))
-        self.products, self.rhs = np.empty((_MEMORY, _MEMORY)), np.empty(_MEMORY)
+        self.dx, self.dr = np.empty((2, _MEMORY, shape[0] * shape[1]))
+        self.products = np.empty((_MEMORY, _MEMORY))
         self.clear()
 
     def clear(self):
-        self.count = -1
+        self.count, self.last = 0, None
 
-    def extrapolate(self, W, V, step, guess):
-        """Combination of the last points before a proximal step whose residual is smallest.
-
-        `guess` is the point that gave W; the plain next one is W + step V. None when the
-        history says nothing yet.
-        """
+    def extrapolate(self, point, residual):
+        """Combination of the last points whose residual is smallest; None without history."""
+        x, r = point.ravel(), residual.ravel()
+        former, self.last = self.last, (x, r)
+        if former is None:
+            return None
         slot = self.count % _MEMORY
         self.count += 1
-        used = min(self.count, _MEMORY)
-        remember(
-            W.ravel(), V.ravel(), step, guess.ravel(), used == 0, self.x, self.r, self.dx,
-            self.dr, slot, used, self.products, self.rhs,
-        )  # fmt: skip
-        if used == 0:
-            return None
-        A = self.products[:used, :used].copy()
-        A[np.diag_indices(used)] *= 1.0 + 1e-10
+        np.subtract(x, former[0], out=self.dx[slot])
+        np.subtract(r, former[1], out=self.dr[slot])
+        n = min(self.count, _MEMORY)
+        self.products[slot, :n] = self.products[:n, slot] = self.dr[:n] @ self.dr[slot]
+        A = self.products[:n, :n].copy()
+        A[np.diag_indices(n)] *= 1.0 + 1e-10
         try:
-            weights = np.linalg.solve(A, self.rhs[:used])
+            weights = np.linalg.solve(A, self.dr[:n] @ r)
         except np.linalg.LinAlgError:
             return None
-        out = np.empty(self.x.size)
-        combine(self.x, self.dx, weights, out)
-        return out.reshape(self.shape)
+        return (x - weights @ self.dx[:n]).reshape(point.shape)
 
 
 def _newton(loss, alpha, basis, target, max_iter):

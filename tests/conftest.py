@@ -1,20 +1,46 @@
-"""Fixtures shared by the tests: where the reference data lie, one thread for small matrices."""
+"""Fixtures shared by the tests: where the reference data lie, tables with a task column."""
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
-def _shared_file(name):
-    path = SHARED / name
+@pytest.fixture
+def shared_data():
+    """The folder shared/data beside the checkout."""
+    if not SHARED.is_dir():
+        pytest.skip("needs the folder shared/data beside the checkout")
+    return SHARED
+
+
+@pytest.fixture
+def school_mat(shared_data):
+    """The School data set, ``shared/data/school.mat``."""
+    path = shared_data / "school.mat"
     if not path.is_file():
-        pytest.skip(f"needs {name} in the folder shared/data beside the checkout")
+        pytest.skip("needs school.mat in the folder shared/data beside the checkout")
     return path
 
 
 @pytest.fixture
-def school_mat():
-    """The School data set, ``shared/data/school.mat``."""
-    return _shared_file("school.mat")
+def school_like():
+    """Function that makes a frame with a string column "school", in random order, and y.
+
+    Coefficients of the schools scatter around common ones; the noise is small.
+    """
+    import pandas as pd
+
+    def make(n_tasks=8, n_features=4, rows=(15, 40), seed=0):
+        rng = np.random.default_rng(seed)
+        task = rng.permutation(np.repeat(np.arange(n_tasks), rng.integers(*rows, n_tasks)))
+        X = rng.normal(size=(len(task), n_features))
+        W = rng.normal(size=n_features) + 0.3 * rng.normal(size=(n_tasks, n_features))
+        y = np.einsum("ij,ij->i", X, W[task]) + 0.1 * rng.normal(size=len(task))
+        frame = pd.DataFrame(X, columns=[f"x{j}" for j in range(n_features)])
+        frame.insert(1, "school", [f"s{t:03d}" for t in task])
+        return frame, pd.Series(y, name="score")
+
+    return make

@@ -44,10 +44,10 @@ def test_school(capsys, tmp_path, school_mat):
     assert table["private, epsilon 10"] < table["each task alone"]
 
 
-@pytest.mark.parametrize("arguments", [["--epsilon", "0"], ["--epsilon", "inf"], ["--repeats", "0"]])
+@pytest.mark.parametrize("arguments", ["--epsilon 0", "--epsilon inf", "--repeats 0"])
 def test_bad_arguments_end_before_the_study(arguments, capsys):
     with pytest.raises(SystemExit) as stop:
-        main(arguments)
+        main(arguments.split())
     assert stop.value.code == 2
     assert "repeats must be at least 1" in capsys.readouterr().err
 

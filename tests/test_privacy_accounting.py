@@ -192,7 +192,7 @@ def quadrature_wishart(epsilon, k, kappa):
     deltas = []
     for p, q in [(f, lambda c: f(c - kappa)), (lambda c: f(c - kappa), f)]:
         top = chi2(k).isf(1e-18) + kappa
-        edges = np.unique(np.concatenate([[0, kappa], np.linspace(0, top, 400)]))
+        edges = np.unique(np.concatenate([[0, kappa], np.linspace(0, top, 100)]))
         grid = [
             quad(lambda c, p=p, q=q: max(0.0, p(c) - math.exp(epsilon) * q(c)), a, b)[0]
             for a, b in zip(edges, edges[1:])

@@ -1,0 +1,407 @@
+"""Sensitivities by search, noise by its moments, guarantees by exact events and densities."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import chi2, kstest
+
+from skpmtl._kernels.clip import clip_rows
+from skpmtl._kernels.wishart import bartlett
+from skpmtl.privacy import (
+    DiagonalGaussian,
+    DiagonalLaplace,
+    PublishedWishart,
+    SymmetricGaussian,
+    SymmetrizedWishart,
+    VectorGaussian,
+    diagonal_gaussian_shift,
+    diagonal_sensitivity,
+    gaussian_shift,
+    gdp_mu,
+    l4_diagonal_sensitivity,
+    laplace_shift,
+    mean_sensitivity,
+    noise_source,
+    pure_epsilons,
+    second_moment_sensitivity,
+    wishart_shift,
+)
+from skpmtl.privacy.rng import SeededSource
+
+ADJACENCIES = ["zero-out", "replace-one"]
+
+
+def seeded(seed):
+    """A source for tests: the noise must be the same in every run of the test."""
+    return SeededSource(np.random.default_rng(seed))
+
+
+def mechanisms(d):
+    return [
+        SymmetricGaussian(d, 2.0, 0.7),
+        DiagonalGaussian(d, 2.0, 0.7),
+        VectorGaussian(d, 0.1, 3.0),
+        DiagonalLaplace(d, 2.0, 0.5),
+        SymmetrizedWishart(d, 2.0, 0.5),
+        PublishedWishart(d, 1.3, 0.5),
+    ]
+
+
+# ---------------------------------------------------------------- sensitivities
+def pairs(d, adjacency, bound, power, rng):
+    """Neighbouring contributions: random ones and the corners where the maximum sits."""
+    corners = [np.zeros(d), *(bound * np.eye(d)), *(-bound * np.eye(d))]
+    noise = rng.standard_normal((300, d)) * rng.uniform(size=(300, 1)) ** -0.5
+    W = np.vstack([corners, noise])
+    clip_rows(W, bound, power, W)
+    if adjacency == "zero-out":
+        return [(w, np.zeros(d)) for w in W]
+    return list(itertools.product(W[:40], W)) + list(zip(W, -W))
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_sensitivities_are_attained_and_never_exceeded(adjacency, d):
+    K = 1.7
+    rng = np.random.default_rng(d)
+    distances = {"frobenius": [], "nuclear": [], "l1": [], "l2": [], "l4": [], "mean": []}
+    for w, v in pairs(d, adjacency, K, 2, rng):
+        D = np.outer(w, w) - np.outer(v, v)
+        distances["frobenius"].append(np.linalg.norm(D))
+        distances["nuclear"].append(np.abs(np.linalg.eigvalsh(D)).sum())
+        distances["l1"].append(np.abs(w * w - v * v).sum())
+        distances["l2"].append(np.linalg.norm(w * w - v * v))
+        distances["mean"].append(np.linalg.norm(w - v) / 20)
+    for w, v in pairs(d, adjacency, K, 4, rng):
+        distances["l4"].append(np.linalg.norm(w * w - v * v))
+    stated = {
+        "frobenius": second_moment_sensitivity(K, adjacency, dimension=d),
+        "nuclear": second_moment_sensitivity(K, adjacency, dimension=d, norm="nuclear"),
+        "l1": diagonal_sensitivity(K, adjacency, dimension=d, norm="l1"),
+        "l2": diagonal_sensitivity(K, adjacency, dimension=d),
+        "l4": l4_diagonal_sensitivity(K, adjacency, dimension=d),
+        "mean": mean_sensitivity(K, 20, adjacency),
+    }
+    for name, seen in distances.items():
+        assert max(seen) == pytest.approx(stated[name], rel=1e-9), name
+        assert max(seen) <= stated[name] * (1 + 1e-15), name
+
+
+def test_sensitivity_errors():
+    with pytest.raises(ValueError, match="adjacency='add'"):
+        second_moment_sensitivity(1.0, "add")
+    with pytest.raises(ValueError, match="norm='max'"):
+        diagonal_sensitivity(1.0, "zero-out", norm="max")
+    with pytest.raises(ValueError, match="norm='max'"):
+        second_moment_sensitivity(1.0, "zero-out", norm="max")
+
+
+# ---------------------------------------------------------------- clipping
+@pytest.mark.parametrize("kernel", [clip_rows, getattr(clip_rows, "py_func", clip_rows)])
+@pytest.mark.parametrize("power", [2, 4])
+def test_clip(kernel, power):
+    rng = np.random.default_rng(0)
+    W = rng.standard_normal((60, 6)) * 10.0 ** rng.uniform(-3, 3, size=(60, 1))
+    W[0] = 0.0
+    W[1, 2], W[2, 3], W[3, 0] = np.nan, np.inf, -np.inf
+    W[4] = 1e308  # finite, but its square is not
+    W[5] = 1e-310
+    out = np.empty_like(W)
+    kernel(W, 2.0, power, out)
+    assert np.isfinite(out).all() and (out[:4] == 0).all()
+    norms = (np.abs(out) ** power).sum(axis=1) ** (1 / power)
+    assert (norms <= 2.0).all()
+    assert norms[4] == pytest.approx(2.0, rel=1e-11)
+    finite = W[6:]
+    norm = (finite**power).sum(axis=1) ** (1 / power)
+    expected = finite * np.minimum(1.0, 2.0 / norm)[:, None]
+    np.testing.assert_allclose(out[6:], expected, rtol=3e-12)
+    inside = norm < 1.9
+    assert (out[6:][inside] == finite[inside]).all()
+    kernel(W, 2.0, power, W)  # in place
+    assert (W == out).all()
+
+
+def test_l4_clip_needs_less_noise_for_dense_models():
+    """||w||_4^2 near sqrt(3/d) ||w||_2^2 for Gaussian w: about 3 times less at d = 27."""
+    w = np.random.default_rng(0).standard_normal((2000, 27))
+    w /= np.linalg.norm(w, axis=1, keepdims=True)
+    S = np.median(np.sqrt((w**4).sum(axis=1)))
+    gain = diagonal_sensitivity(1.0, "zero-out") / l4_diagonal_sensitivity(S**0.5, "zero-out")
+    assert gain == pytest.approx(math.sqrt(27 / 3), rel=0.1)
+
+
+# ---------------------------------------------------------------- noise
+@pytest.mark.parametrize("i", range(6))
+@pytest.mark.parametrize("d", [1, 4])
+def test_two_thousand_draws_show_the_stated_noise(i, d):
+    mechanism = mechanisms(d)[i]
+    source = seeded(10 * d + i)
+    E = np.array([mechanism.sample(source) for _ in range(2000)])
+    mean = getattr(mechanism, "noise_mean", 0.0)
+    diagonal = np.diagonal(E, axis1=1, axis2=2) if E.ndim == 3 else E
+    centred = diagonal - mean
+    z = centred / mechanism.noise_std
+    error = (z**2).std(axis=0) / math.sqrt(2000)
+    assert (np.abs((z**2).mean(axis=0) - 1) < 4.5 * error).all()
+    assert (np.abs(z.mean(axis=0)) < 4.5 / math.sqrt(2000)).all()
+    assert (error < 0.1).all()  # the test can see 20 % of the std at least
+    if E.ndim == 3 and d > 1:
+        assert (E == E.transpose(0, 2, 1)).all()
+        ratio = (E[:, 1, 0] / mechanism.noise_std) ** 2
+        assert abs(ratio.mean() - 0.5) < 4.5 * ratio.std() / math.sqrt(2000)
+
+
+def test_stated_noise_is_sensitivity_over_budget():
+    for d in [1, 27, 295]:
+        for mechanism, scale in [
+            (SymmetricGaussian(d, 2.0, 0.4), 5.0),
+            (DiagonalGaussian(d, 2.0, 0.4), 5.0),
+            (DiagonalLaplace(d, 2.0, 0.4), 5.0 * math.sqrt(2)),
+            (SymmetrizedWishart(d, 2.0, 0.4), 2.5 * 2 * math.sqrt(d + 1)),
+        ]:
+            excess = mechanism.noise_std / scale - 1  # paid for rounding to the grid
+            assert 0 < excess < 5e-5 * max(1.0, d**0.5 / 5)
+            assert mechanism.step <= 2.0**-24 * mechanism.noise_std
+            assert math.log2(mechanism.step) == round(math.log2(mechanism.step))
+
+
+def test_symmetric_gaussian_is_isotropic():
+    """<E, D> ~ N(0, s^2 ||D||_F^2) for every symmetric D: what makes mu = Delta / s exact."""
+    d, mechanism = 4, SymmetricGaussian(4, 1.0, 1.0)
+    source = seeded(5)
+    E = np.array([mechanism.sample(source) for _ in range(4000)])
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        D = rng.standard_normal((d, d))
+        D = (D + D.T) / 2
+        z = (E * D).sum(axis=(1, 2)) / np.linalg.norm(D) / mechanism.noise_std
+        assert kstest(z, "norm").pvalue > 1e-4
+
+
+def test_bartlett_is_wishart():
+    d, nu, n = 3, 7, 4000
+    rng = np.random.default_rng(1)
+    python = getattr(bartlett, "py_func", bartlett)
+    W = np.empty((n, d, d))
+    for i in range(n):
+        z, c = rng.standard_normal(d * (d - 1) // 2), rng.chisquare(nu - np.arange(d))
+        bartlett(z, c, W[i])
+        if i < 20:
+            A = np.diag(np.sqrt(c))
+            A[np.tril_indices(d, -1)] = z
+            np.testing.assert_allclose(W[i], A @ A.T, rtol=1e-13, atol=1e-14)
+            again = np.empty((d, d))
+            python(z, c, again)
+            np.testing.assert_allclose(W[i], again, rtol=1e-14, atol=1e-15)
+    x = rng.standard_normal(d)
+    x /= np.linalg.norm(x)
+    quadratic = np.einsum("i,nij,j->n", x, W, x)
+    assert kstest(quadratic, chi2(nu).cdf).pvalue > 1e-4
+    inverse = 1 / np.einsum("i,nij,j->n", x, np.linalg.inv(W), x)
+    assert kstest(inverse, chi2(nu - d + 1).cdf).pvalue > 1e-4
+
+
+# ---------------------------------------------------------------- guarantees
+@pytest.mark.parametrize("i", range(6))
+def test_coupled_releases_differ_by_the_signal_only(i):
+    d = 5
+    mechanism = mechanisms(d)[i]
+    value, neighbour = np.zeros(mechanism.shape), np.zeros(mechanism.shape)
+    neighbour[(1,) * value.ndim] = mechanism.sensitivity
+    first = mechanism.release(value, seeded(3))
+    second = mechanism.release(neighbour, seeded(3))
+    rounding = mechanism.step * value.size
+    difference = second - first
+    assert np.abs(difference - neighbour).max() <= mechanism.step
+    norm = {"l1": lambda D: np.abs(D).sum(),
+            "nuclear": lambda D: np.abs(np.linalg.eigvalsh(D)).sum()}.get(
+        mechanism.norm, np.linalg.norm)  # fmt: skip
+    assert norm(difference) <= mechanism.sensitivity + rounding
+    assert (first / mechanism.step == np.rint(first / mechanism.step)).all()
+    assert (first == mechanism.sample(seeded(3))).all()
+
+
+def published_event(mechanism, n, seed):
+    """How often release - K^2 e1 e1' is not PSD, without the task and with it."""
+    source = seeded(seed)
+    signal = np.zeros(mechanism.shape)
+    signal[0, 0] = mechanism.sensitivity
+    without = np.array([mechanism.release(0 * signal, source) for _ in range(n)])
+    with_task = np.array([mechanism.release(signal, source) for _ in range(n)])
+    # Rounding to the grid moves eigenvalues by at most d steps.
+    edge = -mechanism.dimension * mechanism.step
+    return [
+        float((np.linalg.eigvalsh(S - signal)[:, 0] < edge).mean()) for S in (without, with_task)
+    ]
+
+
+def assert_event_within_budget(mechanism, epsilon, delta, n=2000, seed=0):
+    p, q = published_event(mechanism, n, seed)
+    allowance = 4.5 * math.sqrt((p + math.exp(2 * epsilon) * q + 1 / n) / n)
+    assert p <= math.exp(epsilon) * q + delta + allowance
+    assert q <= math.exp(epsilon) * p + delta + allowance
+
+
+@pytest.mark.parametrize("d", [1, 5, 27])
+def test_the_event_that_breaks_the_published_mechanism(d):
+    for epsilon in [0.3, 1.0]:
+        mechanism = PublishedWishart(d, 1.4, epsilon)
+        p, q = published_event(mechanism, 2000, d)
+        expected = 1 - math.exp(-epsilon)
+        assert q == 0.0
+        assert abs(p - expected) < 4.5 * math.sqrt(expected * (1 - expected) / 2000)
+        assert mechanism.delta_lower_bound == pytest.approx(expected)
+        with pytest.raises(AssertionError):
+            assert_event_within_budget(mechanism, epsilon, 1e-5)
+        sound = [SymmetrizedWishart(d, 1.4, epsilon),
+                 SymmetricGaussian(d, 1.4, gdp_mu(epsilon, 1e-5))]  # fmt: skip
+        for mechanism in sound:
+            assert_event_within_budget(mechanism, epsilon, 1e-5)
+
+
+@pytest.mark.parametrize("d", [1, 3, 8])
+def test_symmetrised_wishart_density_ratio(d):
+    """x'Ex = V (chi2_{d+1} - chi2_{d+1}'): its log-density moves by at most epsilon."""
+    epsilon, sensitivity = 0.8, 1.5
+    V = SymmetrizedWishart(d, sensitivity, epsilon).scale
+    f = chi2(d + 1, scale=V).pdf
+
+    def density(x):
+        x = abs(x)
+        return quad(lambda t: f(t + x) * f(t), 0, 60 * V + 4 * V * d, epsrel=1e-10)[0]
+
+    grid = np.linspace(-15 * V, 15 * V, 61)
+    ratios = [abs(math.log(density(x) / density(x - sensitivity))) for x in grid]
+    assert max(ratios) <= epsilon * (1 + 1e-6)
+    assert max(ratios) > 0.6 * epsilon  # it approaches the budget in the tails
+    if d == 1:  # Laplace of scale 2V = sensitivity / epsilon
+        assert density(0.7) == pytest.approx(math.exp(-0.7 / (2 * V)) / (4 * V), rel=1e-6)
+
+
+def test_symmetrised_wishart_log_density_is_lipschitz_in_nuclear_norm():
+    """Importance sampling of h at d = 2, with differences of two signs (replace-one)."""
+    d, V = 2, 0.5
+    rng = np.random.default_rng(7)
+    G = rng.standard_normal((200_000, d, d + 1))
+    F = V * G @ G.transpose(0, 2, 1)  # density of E is E_F[p_W(E + F)]
+
+    def log_density(E):
+        S = E + F
+        inside = (S[:, 0, 0] > 0) & (np.linalg.det(S) > 0)
+        return math.log(np.where(inside, np.exp(-np.trace(S, axis1=1, axis2=2) / 2 / V), 0).mean())
+
+    for _ in range(20):
+        E = rng.standard_normal((d, d))
+        E = E + E.T
+        w, v = rng.standard_normal((2, d))
+        D = np.outer(w, w) / (w @ w) - np.outer(v, v) / (v @ v)
+        bound = np.abs(np.linalg.eigvalsh(D)).sum() / (2 * V)
+        assert abs(log_density(E) - log_density(E - D)) <= bound + 0.05
+
+
+def test_low_rank_noise_is_six_times_smaller_than_the_published():
+    """Spectral norm of the centred noise at (1, 1/(m log m)), T = 10, d = 27, zero-out."""
+    d, T, m = 27, 10, 139
+    delta = 1 / (m * math.log(m))
+    ours = SymmetricGaussian(d, 1.0, gdp_mu(1.0, delta) / math.sqrt(T))
+    theirs = PublishedWishart(d, 1.0, pure_epsilons(1.0, delta, np.ones(T), "cb")[0])
+    source = seeded(0)
+    mean = theirs.noise_mean * np.eye(d)
+    norms = [
+        np.mean([np.linalg.norm(E(), 2) for _ in range(60)])
+        for E in (lambda: ours.sample(source), lambda: theirs.sample(source) - mean)
+    ]
+    assert norms[1] / norms[0] > 6.0
+
+
+# ---------------------------------------------------------------- arithmetic
+def test_release_stays_exact_when_noise_is_tiny():
+    mechanism = SymmetricGaussian(3, 1.0, 1e20)  # the paper runs epsilon = 1e40
+    value = np.diag([1e3, 2.0, 3.0])
+    released = mechanism.release(value, seeded(0))
+    np.testing.assert_allclose(released, value, rtol=1e-15, atol=1e-18)
+
+
+def test_release_hides_the_low_order_bits_of_the_value():
+    mechanism = DiagonalGaussian(2, 1.0, 1.0)
+    base = np.array([0.25, 0.5])
+    below = mechanism.step / 5
+    assert (
+        mechanism.release(base, seeded(1)) == mechanism.release(base + below, seeded(1))
+    ).all()
+
+
+def test_release_checks_its_value():
+    mechanism = SymmetricGaussian(2, 1.0, 1.0)
+    source = seeded(0)
+    with pytest.raises(ValueError, match="shape"):
+        mechanism.release(np.zeros(2), source)
+    with pytest.raises(ValueError, match="not finite"):
+        mechanism.release(np.array([[np.nan, 0], [0, 0]]), source)
+    slightly = np.array([[1.0, 0.3], [0.3 + 1e-9, 1.0]])
+    out = mechanism.release(slightly, source)
+    assert (out == out.T).all()
+    for bad in [(2, 0.0, 1.0), (2, 1.0, math.inf), (2, math.nan, 1.0)]:
+        with pytest.raises(ValueError, match="positive and finite"):
+            SymmetricGaussian(*bad)
+
+
+def test_release_with_the_system_source_differs_every_time():
+    mechanism = VectorGaussian(4, 1.0, 1.0)
+    source = noise_source()
+    assert (mechanism.sample(source) != mechanism.sample(source)).all()
+
+
+# ---------------------------------------------------------------- shifts
+def test_shift_formulas():
+    assert gaussian_shift(2.0, 27, 50) == pytest.approx(
+        2.0 * (math.sqrt(54) + math.sqrt(2 * math.log(5000)))
+    )
+    assert gaussian_shift(2.0, 27, 50, 1.5) == pytest.approx(3.0 * math.sqrt(54))
+    assert laplace_shift(3.0, 27, 50) == pytest.approx(3.0 * math.log(27 * 50 / 0.02))
+    for shift in (gaussian_shift, diagonal_gaussian_shift, laplace_shift, wishart_shift):
+        assert shift(1.0, 5, 3, 0) == 0.0
+        assert shift(1.0, 5, 3, 2.0) == pytest.approx(2 * shift(1.0, 5, 3, 1.0))
+        assert shift(1.0, 1, 3, 1.0) > 0
+        for bad in ("big", -1.0, math.nan):
+            with pytest.raises(ValueError, match="noise_shift="):
+                shift(1.0, 5, 3, bad)
+
+
+@pytest.mark.parametrize("i", [0, 1, 3, 4])
+@pytest.mark.parametrize("d", [1, 6])
+def test_shift_keeps_noise_above_zero(i, d):
+    """P(some of T = 20 releases falls below -c) is at most beta = 0.01; 200 fits here."""
+    mechanism, T = mechanisms(d)[i], 20
+    source = seeded(40 + i)
+    below = 0
+    for _ in range(200):
+        E = np.array([mechanism.sample(source) for _ in range(T)])
+        smallest = np.linalg.eigvalsh(E).min() if E.ndim == 3 else E.min()
+        below += smallest < -mechanism.shift(T)
+    assert below <= 8  # Binomial(200, 0.01) exceeds 8 with probability 2e-4
+    assert mechanism.shift(T) < (15 if i == 4 else 10) * mechanism.noise_std * d**0.5
+
+
+def test_diagonal_gaussian_shift_is_sharp():
+    """Union bound over independent entries: the failure probability is beta, not less."""
+    mechanism = DiagonalGaussian(10, 1.0, 1.0)
+    source, c = seeded(0), diagonal_gaussian_shift(1.0, 10, 1, beta=0.2)
+    fails = np.mean([(mechanism.sample(source) < -c).any() for _ in range(3000)])
+    assert 0.15 < fails < 0.22
+
+
+def test_published_wishart_needs_no_shift():
+    assert PublishedWishart(3, 1.0, 1.0).shift(5) == 0.0
+
+
+def test_describe_names_the_budget():
+    gaussian = SymmetricGaussian(3, 2.0, 0.5).describe("second moment")
+    assert gaussian["mu"] == 0.5 and "epsilon" not in gaussian
+    assert gaussian["statistic"] == "second moment" and gaussian["norm"] == "frobenius"
+    assert gaussian["noise_std"] == pytest.approx(4.0, rel=1e-5)
+    assert DiagonalLaplace(3, 2.0, 0.5).describe()["epsilon"] == 0.5
