@@ -32,6 +32,8 @@ def encode_labels(table, classes=None):
     codes, labels = factorize(table.y)
     if (codes < 0).any():
         _refuse_target(table, np.flatnonzero(codes < 0), "NaN or None")
+    if labels.dtype.kind == "f" and np.isinf(labels).any():
+        _refuse_target(table, np.flatnonzero(np.isinf(labels)[codes]), "infinity (inf)")
     if labels.dtype.kind == "O":
         if len({isinstance(label, str) for label in labels}) > 1:
             raise TypeError(f"The classes mix strings and other types: {listed(labels)}.")
@@ -61,32 +63,44 @@ def _refuse_target(table, bad, problem):
     )
 
 
-def pair_known(y, predicted, labels=None):
-    """Targets and predictions of all known labels, two vectors, from any form.
+def pair_known(y, predicted, labels=None, sample_weight=None):
+    """Targets and predictions of all known labels, as vectors, from any form.
 
     Parameters
     ----------
     y : array-like or mapping
-    predicted : ndarray or mapping, what the estimator predicts for the same rows
+    predicted : ndarray or mapping
+        What the estimator predicts for the same rows.
     labels : ndarray of shape (n_tasks,), default=None
         Tasks of the columns of wide predictions; a frame `y` is put in this order.
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of rows; not with mappings.
+
+    Returns
+    -------
+    y, predicted, sample_weight : ndarray of shape (n_known,); the last may be None
     """
     if isinstance(predicted, Mapping):
-        parts = [column_or_1d(np.asarray(y[name])) for name in predicted]
-        y, predicted = np.concatenate(parts), np.concatenate(list(predicted.values()))
+        if sample_weight is not None:
+            raise ValueError("sample_weight does not go with a mapping; use stack_tasks first.")
+        y = np.concatenate([column_or_1d(np.asarray(y[name])) for name in predicted])
+        predicted = np.concatenate(list(predicted.values()))
     names = column_labels(y)
     y = np.asarray(y)
     if predicted.ndim == 1:
         y = column_or_1d(y)
-        check_consistent_length(y, predicted)
-        return y, predicted
+        check_consistent_length(y, predicted, sample_weight)
+        return y, predicted, sample_weight
     if y.shape != predicted.shape:
         raise ValueError(
             f"y has the shape {y.shape}, but the predictions {predicted.shape}; y needs one "
             "column per task."
         )
     if names is not None and labels is not None:
-        names = distinct_ids(names, "The columns of y")
-        y = y[:, [names.tolist().index(label) for label in labels.tolist()]]
+        names = distinct_ids(names, "The columns of y").tolist()
+        y = y[:, [names.index(label) for label in labels.tolist()]]
     known = known_labels(y)
-    return y[known], predicted[known]
+    if sample_weight is not None:
+        check_consistent_length(y, sample_weight)
+        sample_weight = np.asarray(sample_weight)[np.nonzero(known)[0]]
+    return y[known], predicted[known], sample_weight

@@ -301,8 +301,8 @@ class BaseMTL(TaskIndexed):
             row_scores(X, rows.codes, position, *model)
         return rows.wrap(out)
 
-    def _pairs(self, X, y, task):
-        return pair_known(y, self.predict(X, task=task), self._form_.labels)
+    def _pairs(self, X, y, task, sample_weight):
+        return pair_known(y, self.predict(X, task=task), self._form_.labels, sample_weight)
 
 
 class MTLRegressorMixin(RegressorMixin):
@@ -328,20 +328,22 @@ class MTLRegressorMixin(RegressorMixin):
         """
         return self._linear(X, task)
 
-    def score(self, X, y, task=None):
+    def score(self, X, y, task=None, sample_weight=None):
         """Coefficient of determination R2, over all known targets of all tasks together.
 
         Parameters
         ----------
         X, y, task
             As in `fit`.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows of X; not with mappings.
 
         Returns
         -------
         score : float
         """
-        known, predicted = self._pairs(X, y, task)
-        return r2_score(known.astype(np.float64), predicted)
+        known, predicted, weight = self._pairs(X, y, task, sample_weight)
+        return r2_score(known.astype(np.float64), predicted, sample_weight=weight)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -430,20 +432,22 @@ class MTLClassifierMixin(ClassifierMixin):
 
         return _each(self._linear(X, task), probabilities)
 
-    def score(self, X, y, task=None):
+    def score(self, X, y, task=None, sample_weight=None):
         """Accuracy over all known labels of all tasks together.
 
         Parameters
         ----------
         X, y, task
             As in `fit`.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows of X; not with mappings.
 
         Returns
         -------
         score : float
         """
-        known, predicted = self._pairs(X, y, task)
-        return float(np.mean(known == predicted))
+        known, predicted, weight = self._pairs(X, y, task, sample_weight)
+        return float(np.average(known == predicted, weights=weight))
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -173,22 +173,26 @@ class PerTask(TaskIndexed):
 
         return self._predict_tasks(X, task, probabilities, len(getattr(self, "classes_", ())))
 
-    def score(self, X, y, task=None):
+    def score(self, X, y, task=None, sample_weight=None):
         """R2 or accuracy over all known targets of all tasks together.
 
         Parameters
         ----------
         X, y, task
             As in `fit`.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows of X; not with mappings.
 
         Returns
         -------
         score : float
         """
-        known, predicted = pair_known(y, self.predict(X, task=task), self._form_.labels)
+        known, predicted, weight = pair_known(
+            y, self.predict(X, task=task), self._form_.labels, sample_weight
+        )
         if is_classifier(self.estimator):
-            return float(np.mean(known == predicted))
-        return r2_score(known.astype(np.float64), predicted)
+            return float(np.average(known == predicted, weights=weight))
+        return r2_score(known.astype(np.float64), predicted, sample_weight=weight)
 
     def __sklearn_tags__(self):
         tags, inner = super().__sklearn_tags__(), get_tags(self.estimator)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ._kernels import passes
 from ._kernels.grams import build_grams, gram_product
+from ._kernels.linalg import spd_inverse
 
 _NONE = np.empty(0, dtype=np.int64)
 NARROW = 64  # up to this width compiled loops build Gram matrices faster than BLAS calls
@@ -212,6 +213,25 @@ class GramLoss(SquaredLoss):
 
     def curvature(self, D):
         return self._product(D) + self.ridge * D
+
+    def mean_curvature(self):
+        """Mean eigenvalue of the Hessians."""
+        return float(np.einsum("kjj->", self.G)) / self.G[..., 0].size + self.ridge
+
+    def resolvent(self, rho):
+        """Function B -> (H_k + rho I)^-1 b_k for the rows b_k of B."""
+        inverse = self.G.copy()
+        diagonal = np.arange(self.shape[1])
+        inverse[:, diagonal, diagonal] += self.ridge + rho
+        if not spd_inverse(inverse):
+            raise np.linalg.LinAlgError("a task's curvature is not finite; scale the features")
+
+        def solve(B):
+            out = np.empty(self.shape)
+            gram_product(inverse, B, out)
+            return out
+
+        return solve
 
     def project(self, basis):
         out = basis.project(self.G)

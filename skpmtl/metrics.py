@@ -41,7 +41,7 @@ def nmse(y_true, y_pred):
     >>> nmse([1.0, 2.0, 3.0], [1.0, 2.0, 5.0])
     2.0
     """
-    y_true, y_pred = pair_known(y_true, np.asarray(y_pred, dtype=np.float64))
+    y_true, y_pred, _ = pair_known(y_true, np.asarray(y_pred, dtype=np.float64))
     y_true = y_true.astype(np.float64)
     variance = np.var(y_true)
     if variance == 0:
@@ -152,7 +152,7 @@ def task_scores(estimator, X, y, task=None, *, scoring=None):
     scorer = get_scorer(scoring)
     keywords, y, codes, tasks = _split_tasks(estimator, X, y, task)
     view = _Predicted(estimator, X, y, keywords)
-    known, _ = pair_known(y, view.full("predict"))
+    known = pair_known(y, view.full("predict"))[0]
     order = np.argsort(codes, kind="stable")
     sizes = np.bincount(codes, minlength=len(tasks))
     scores = np.full(len(tasks), np.nan)

@@ -1,8 +1,9 @@
 """Exact minimisation of loss(W) + alpha * penalty(W), stopped on the duality gap.
 
-Two engines take turns. Proximal gradient with Anderson extrapolation finds the rank or the
-rows in use and finishes well-conditioned problems. What is left after `_FIRST` iterations
-is ill-conditioned, and goes to a Newton method on the d x d side: both penalties are
+Two engines take turns. A first-order method with Anderson extrapolation (Douglas-Rachford
+splitting where Gram matrices are at hand, else proximal gradient) finds the rank or the rows
+in use and finishes well-conditioned problems. What is left after `_FIRST` iterations is
+ill-conditioned, and goes to a Newton method on the d x d side: both penalties are
 ``alpha Omega(W) = min over W' = P C of alpha / 2 (||P||^2 + ||C||^2)`` (P square for the
 trace norm, diagonal for L2,1). The per-task C are eliminated exactly, and Newton steps in P
 do not see the conditioning of the tasks.
@@ -172,7 +173,6 @@ class Solution:
     gap: float
     n_iter: int
     converged: bool
-    lipschitz: float
 
 
 def minimize(loss, penalty, alpha, *, W=None, tol=1e-6, max_iter=10_000, log=None):
@@ -208,26 +208,29 @@ def minimize(loss, penalty, alpha, *, W=None, tol=1e-6, max_iter=10_000, log=Non
             f"{tol * abs(solution.objective):.3g} after {solution.n_iter} iterations. Raise "
             "max_iter or tol, scale the features, or add a ridge.",
             ConvergenceWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     return solution
 
 
 def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
-    lipschitz = 1.05 * float(loss.curvatures().max())
+    if alpha > 0 and hasattr(loss, "resolvent"):
+        first_order = _Splitting(loss, penalty, alpha)
+    else:
+        first_order = _Proximal(loss, penalty, alpha)
     newton = loss.quadratic and alpha > 0
     patience, sharpness, done = (_FIRST if newton else max_iter), 1e-3, 0
     if W is None:
         W = np.zeros(loss.shape)
     while True:
-        phase = _proximal(loss, penalty, alpha, W, lipschitz, tol, max_iter - done, patience)
+        phase = first_order.run(W, tol, max_iter - done, patience)
         done += phase.n_iter
         if log is not None:
             log(done, phase.objective, phase.gap)
-        if phase.converged or done >= max_iter:
+        if phase.converged or done >= max_iter or not newton:
             phase.n_iter = done
             return phase
-        W, lipschitz, patience = phase.W, phase.lipschitz, 8
+        W, patience = phase.W, 8
         if W.any():
             basis = penalty.basis(W)
             if basis.width > _NEWTON_WIDTH:
@@ -258,59 +261,124 @@ def _dual_gap(loss, penalty, alpha, W, V, value, objective):
     return max(objective - best, 0.0)
 
 
-def _proximal(loss, penalty, alpha, W, lipschitz, tol, max_iter, patience):
+class _Monitor:
+    """When to look at the duality gap, and when a phase has lasted long enough."""
+
+    def __init__(self, tol, max_iter, patience):
+        self.tol, self.max_iter, self.patience = tol, max_iter, patience
+        self.next_check, self.gaps = 0, []
+
+    def due(self, n_iter):
+        return n_iter >= self.next_check or n_iter >= self.max_iter
+
+    def ends(self, n_iter, gap, objective):
+        """Whether the phase ends here: converged, out of iterations, or not about to converge."""
+        goal = self.tol * abs(objective)
+        self.gaps.append((n_iter, gap))
+        self.next_check = n_iter + (_CHECK if gap > 100 * goal else _CHECK // 2)
+        if gap <= goal or n_iter >= self.max_iter:
+            return True
+        return n_iter >= self.patience and not self._closing(goal)
+
+    def _closing(self, goal):
+        """Whether the recent rate brings the gap to the goal within `_FIRST` iterations."""
+        if len(self.gaps) < 4:
+            return False
+        (start, high), (end, low) = self.gaps[-4], self.gaps[-1]
+        rate = np.log(high / low) / (end - start)
+        return rate * _FIRST >= np.log(low / goal)
+
+
+class _Proximal:
     """Proximal gradient with type-II Anderson extrapolation, safeguarded by the objective.
 
     The extrapolated variable is the point before the proximal step, where the map is
     smoothest. An extrapolated point that does not lower the objective is dropped for the
-    plain step, so the objective never rises. After `patience` iterations the phase ends
-    unless the gap falls fast enough to close within as many again.
+    plain step, so the objective never rises. A phase ends after `patience` iterations unless
+    the gap falls fast enough to close within as many again.
     """
-    value, V = loss.evaluate(W)
-    objective = value + alpha * penalty.value(W)
-    history, before, gaps = _Anderson(loss.shape), None, []
-    n_iter, next_check, exhausted = 0, 0, False
-    while True:
-        if n_iter >= next_check or exhausted:
-            gap = _dual_gap(loss, penalty, alpha, W, V, value, objective)
-            goal = tol * abs(objective)
-            gaps.append(gap)
-            done = gap <= goal or exhausted or n_iter >= max_iter
-            if done or (n_iter >= patience and not _closing(gaps, goal)):
-                return Solution(W, objective, gap, n_iter, gap <= goal, lipschitz)
-            next_check = min(n_iter + _CHECK, max_iter)
-        plain = W + V / lipschitz
-        guess = history.extrapolate(plain, plain - before) if before is not None else None
-        extrapolated = guess is not None
-        if not extrapolated:
-            guess = plain
+
+    def __init__(self, loss, penalty, alpha):
+        self.loss, self.penalty, self.alpha = loss, penalty, alpha
+        self.lipschitz = 1.05 * float(loss.curvatures().max())
+
+    def run(self, W, tol, max_iter, patience):
+        loss, penalty, alpha = self.loss, self.penalty, self.alpha
+        value, V = loss.evaluate(W)
+        objective = value + alpha * penalty.value(W)
+        history, before, monitor = _Anderson(loss.shape), None, _Monitor(tol, max_iter, patience)
+        n_iter, exhausted = 0, False
         while True:
+            if monitor.due(n_iter) or exhausted:
+                gap = _dual_gap(loss, penalty, alpha, W, V, value, objective)
+                if monitor.ends(n_iter, gap, objective) or exhausted:
+                    return Solution(W, objective, gap, n_iter, gap <= tol * abs(objective))
+            plain = W + V / self.lipschitz
+            guess = history.extrapolate(plain, plain - before) if before is not None else None
+            extrapolated = guess is not None
+            if not extrapolated:
+                guess = plain
+            while True:
+                n_iter += 1
+                trial, omega = penalty.prox(guess, alpha / self.lipschitz)
+                trial_value, trial_V = loss.evaluate(trial)
+                trial_objective = trial_value + alpha * omega
+                if trial_objective <= objective + 1e-14 * abs(objective):
+                    break
+                history.clear()
+                if extrapolated:
+                    extrapolated = False
+                elif trial_objective - objective <= 1e-12 * abs(objective):
+                    exhausted = True  # rounding: no lower objective can be told apart
+                    break
+                else:  # the curvature bound was too small
+                    self.lipschitz *= 1.5
+                guess = W + V / self.lipschitz
+            if not exhausted:
+                before = guess
+                W, V, value, objective = trial, trial_V, trial_value, trial_objective
+
+
+class _Splitting:
+    """Douglas-Rachford splitting with type-II Anderson extrapolation, for Gram matrices.
+
+    S <- S + (H + rho I)^-1 (h + rho (2 W - S)) - W with W = prox(S), for the Hessians H_k and
+    linear terms h_k of all tasks: the loss enters through exact solves, so that the number
+    of iterations depends on the conditioning far less than that of gradient steps. rho is
+    the mean curvature. An extrapolated point with a much larger residual is dropped.
+    """
+
+    def __init__(self, loss, penalty, alpha):
+        self.loss, self.penalty, self.alpha = loss, penalty, alpha
+        self.rho = loss.mean_curvature()
+        self.resolvent = loss.resolvent(self.rho)
+
+    def run(self, W, tol, max_iter, patience):
+        loss, penalty, alpha, rho = self.loss, self.penalty, self.alpha, self.rho
+        _, V = loss.evaluate(W)
+        S = W + V / rho  # a fixed point when W is the solution
+        history, monitor = _Anderson(loss.shape), _Monitor(tol, max_iter, patience)
+        n_iter, plain, smallest = 0, None, np.inf
+        while True:
+            W, omega = penalty.prox(S, alpha / rho)
+            if monitor.due(n_iter):
+                value, V = loss.evaluate(W)
+                objective = value + alpha * omega
+                gap = _dual_gap(loss, penalty, alpha, W, V, value, objective)
+                if monitor.ends(n_iter, gap, objective):
+                    return Solution(W, objective, gap, n_iter, gap <= tol * abs(objective))
             n_iter += 1
-            trial, omega = penalty.prox(guess, alpha / lipschitz)
-            trial_value, trial_V = loss.evaluate(trial)
-            trial_objective = trial_value + alpha * omega
-            if trial_objective <= objective + 1e-14 * abs(objective):
-                break
-            history.clear()
-            if extrapolated:
-                extrapolated = False
-            elif trial_objective - objective <= 1e-12 * abs(objective):
-                exhausted = True  # rounding: no lower objective can be told apart
-                break
-            else:  # the curvature bound was too small
-                lipschitz *= 1.5
-            guess = W + V / lipschitz
-        if not exhausted:
-            before = guess
-            W, V, value, objective = trial, trial_V, trial_value, trial_objective
-
-
-def _closing(gaps, goal):
-    """Whether the recent rate brings the gap to the goal within `_FIRST` iterations."""
-    if len(gaps) < 4:
-        return False
-    rate = np.log(gaps[-4] / gaps[-1]) / (3 * _CHECK)
-    return rate * _FIRST >= np.log(gaps[-1] / goal)
+            residual = self.resolvent(loss.g + rho * (2.0 * W - S)) - W
+            size = float(np.vdot(residual, residual))
+            if size > 4.0 * smallest and plain is not None:
+                S, plain = plain, None
+                history.clear()
+                continue
+            smallest = min(smallest, size)
+            plain = S + residual
+            S = history.extrapolate(plain, residual)
+            if S is None:
+                S, plain = plain, None
 
 
 class _Anderson:

@@ -1,5 +1,7 @@
 """Dense kernels on one small symmetric matrix per task."""
 
+import numpy as np
+
 from .._jit import njit
 
 
@@ -11,6 +13,7 @@ def spd_inverse(A):
     library call, which for r below about 100 costs more than the arithmetic.
     """
     r = A.shape[1]
+    row = np.empty(r)
     for k in range(A.shape[0]):
         L = A[k]
         for j in range(r):  # factor, by rows of the lower triangle
@@ -27,25 +30,23 @@ def spd_inverse(A):
         for i in range(r):  # inverse of the factor, row by row
             pivot = 1.0 / L[i, i]
             for j in range(i):
-                L[j, i] = 0.0  # the upper triangle collects row i
+                row[j] = 0.0
             for q in range(i):
-                a = L[i, q]
-                for j in range(q):
-                    L[j, i] -= a * L[q, j]
-                L[q, i] -= a * L[q, q]
+                a = L[i, q] * pivot
+                for j in range(q + 1):
+                    row[j] -= a * L[q, j]
+            for j in range(i):
+                L[i, j] = row[j]
             L[i, i] = pivot
-            for j in range(i):
-                L[i, j] = L[j, i] * pivot
         for i in range(r):  # inverse = M' M for the inverse factor M, into the upper triangle
-            for j in range(i):
-                L[j, i] = 0.0
-            s = 0.0
+            for j in range(i + 1):
+                row[j] = 0.0
             for q in range(i, r):
                 a = L[q, i]
-                s += a * a
-                for j in range(i):
-                    L[j, i] += a * L[q, j]
-            L[i, i] = s
+                for j in range(i + 1):
+                    row[j] += a * L[q, j]
+            for j in range(i + 1):
+                L[j, i] = row[j]
         for i in range(r):
             for j in range(i):
                 L[i, j] = L[j, i]

@@ -29,7 +29,7 @@ class AuditResult:
     noise_ratio : tuple of float
         Observed over stated noise std, per release.
     sensitivity_observed, sensitivity_stated : float
-        Distance of the first releases of the neighbours under the same noise; NaN if the
+        Distance of the neighbours' first differing release under the same noise; NaN if the
         noise cannot be replayed.
     event : str
         The event that gave `epsilon_lower`.
@@ -103,7 +103,7 @@ def audit(
     Clopper-Pearson intervals, so the bound is valid whatever the event:
     epsilon >= log((p - delta) / q). Two faults are too small for that and are looked for
     directly: the noise variance against the stated one, and the distance of the first
-    releases under the same noise against the stated sensitivity. For estimators the
+    differing release under the same noise against the stated sensitivity. For estimators the
     report's own arithmetic is repeated too.
 
     Parameters
@@ -157,14 +157,18 @@ def audit(
     claim = _claim(book, epsilon, delta)
     failures = list(_book_failures(book, first, claim[1]))
     entries = book["releases"][: len(first)]
-    observed, stated = np.nan, entries[0]["sensitivity"]
+    # The noise is replayed, so up to the first release that differs the histories agree and
+    # that release differs by the signal alone; later ones react to it and tell nothing.
+    where, signal, observed, stated = 0, None, np.nan, entries[0]["sensitivity"]
     if replayed:
-        observed = _norm(other[0] - first[0], entries[0]["norm"])
-        rounding = entries[0]["noise_std"] * 2.0**-24 * first[0].size
-        if observed > stated * (1 + 1e-9) + rounding:
+        differs = [not np.array_equal(*pair) for pair in zip(first, other, strict=True)]
+        where = differs.index(True) if any(differs) else 0
+        signal, entry = other[where] - first[where], entries[where]
+        observed, stated = _norm(signal, entry["norm"]), entry["sensitivity"]
+        if observed > stated * (1 + 1e-9) + entry["noise_std"] * 2.0**-24 * signal.size:
             failures.append(
-                f"Sensitivity: under the same noise the first releases differ by {observed:.6g} "
-                f"({entries[0]['norm']}), but {stated:.6g} is stated."
+                f"Sensitivity: under the same noise release {where + 1} differs by "
+                f"{observed:.6g} ({entry['norm']}), but {stated:.6g} is stated."
             )
     draws = [
         [np.stack(release) for release in zip(*(run(d)[0] for _ in range(n_draws)), strict=True)]
@@ -180,8 +184,8 @@ def audit(
                 f"Noise: release {t + 1} has {ratio:.3f} times the stated std "
                 f"{entry['noise_std']:.6g}."
             )
-    difference = other[0] - first[0] if replayed else None
-    lower, event, scores, threshold = _attack(draws, difference, entries, values, claim[1], risk)
+    known = {} if signal is None else {where: signal}
+    lower, event, scores, threshold = _attack(draws, known, entries, values, claim[1], risk)
     if lower > claim[0]:
         failures.append(
             f"Budget: epsilon is at least {lower:.4g} at delta = {claim[1]:.4g}, but "
@@ -315,11 +319,11 @@ def _noise_ratio(groups, entry, risk):
 
 
 # ---------------------------------------------------------------- the attack
-def _attack(draws, difference, entries, values, delta, risk):
+def _attack(draws, known, entries, values, delta, risk):
     """Choose an event on the first half of the draws, bound its odds on the second."""
     half = len(draws[0][0]) // 2
     best = (-np.inf,)
-    for name, statistic in _statistics(draws, difference, entries, values, half):
+    for name, statistic in _statistics(draws, known, entries, values, half):
         scores = [statistic(d) for d in draws]
         for bound, threshold, above, swapped in _events([s[:half] for s in scores], delta, risk):
             if bound > best[0]:
@@ -333,24 +337,24 @@ def _attack(draws, difference, entries, values, delta, risk):
     return max(0.0, lower), event, tuple(fresh), float(threshold)
 
 
-def _statistics(draws, difference, entries, values, half):
+def _statistics(draws, known, entries, values, half):
     """Pairs (name, function of the draws of one data set)."""
-    # What separates the two means: exact for the first release, learned for the others.
+    # What separates the two means: learned, but for the one that the replay shows.
     axes = [n[:half].mean(axis=0) - d[:half].mean(axis=0) for d, n in zip(*draws, strict=True)]
-    if difference is not None:
-        axes[0] = difference
+    for t, signal in known.items():
+        axes[t] = signal
     weights = [axis / entry["noise_std"] ** 2 for axis, entry in zip(axes, entries, strict=True)]
 
-    def projection(count):
+    def projection(chosen):
         def score(groups):
-            pairs = zip(groups[:count], weights, strict=False)
-            return sum(g.reshape(len(g), -1) @ w.ravel() for g, w in pairs)
+            return sum(groups[t].reshape(len(groups[t]), -1) @ weights[t].ravel() for t in chosen)
 
         return score
 
-    yield "weighted projection of the first release on the difference", projection(1)
-    if len(axes) > 1:
-        yield "weighted projection of all releases on the differences", projection(len(axes))
+    for t in known:
+        yield f"projection of release {t + 1} on the difference", projection([t])
+    if not known or len(axes) > 1:
+        yield "projection of all releases on the differences", projection(range(len(axes)))
     if values is not None:  # the noise itself is known: look for one-sided noise
         for name, value in zip(("data", "neighbour"), values, strict=True):
 
