@@ -8,6 +8,7 @@ from sklearn.base import is_classifier
 from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import get_scorer
 from sklearn.utils import Bunch, get_tags
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length
 
 from ._ids import encode_ids, factorize
@@ -218,13 +219,20 @@ class _Predicted:
                 values = np.column_stack([1.0 - values, values])
         return values[rows[:, 0]]
 
-    def __getattr__(self, name):
-        if name in ("predict", "predict_proba", "decision_function"):
-            getattr(self.estimator, name)  # AttributeError where it has none
-            return lambda rows: self._rows(name, rows)
-        if name == "classes_":
-            return self.estimator.classes_
-        raise AttributeError(name)
+    def predict(self, rows):
+        return self._rows("predict", rows)
+
+    @available_if(lambda self: hasattr(self.estimator, "predict_proba"))
+    def predict_proba(self, rows):
+        return self._rows("predict_proba", rows)
+
+    @available_if(lambda self: hasattr(self.estimator, "decision_function"))
+    def decision_function(self, rows):
+        return self._rows("decision_function", rows)
+
+    @property
+    def classes_(self):
+        return self.estimator.classes_
 
     def __sklearn_is_fitted__(self):
         return True

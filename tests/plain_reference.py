@@ -12,8 +12,13 @@ def penalty_value(W, penalty):
     return np.linalg.norm(W, axis=0).sum()
 
 
+def dual_levels(V, penalty):
+    """Numbers whose maximum is the dual norm: singular values, or norms over the tasks."""
+    return np.linalg.svd(V, compute_uv=False) if penalty == "trace" else np.linalg.norm(V, axis=0)
+
+
 def dual_norm(V, penalty):
-    return np.linalg.norm(V, 2) if penalty == "trace" else np.linalg.norm(V, axis=0).max()
+    return dual_levels(V, penalty).max()
 
 
 def task_loss(X, y, w, b, logistic):
@@ -68,13 +73,21 @@ def excess_bound(X, y, task, W, b, *, penalty, alpha, ridge=0.0, weight="equal",
 
     With V = -gradient of the smooth part f >= 0 and intercepts at their optimum,
     F(W) - F(W*) <= alpha Omega(W) - <V, W> + (dual norm of V - alpha)_+ Omega(W*), and
-    Omega(W*) <= F(W) / alpha.
+    Omega(W*) <= F(W) / alpha. With a ridge also, for V of the loss without it,
+    F(W*) >= loss(W) + min over U of <V, W - U> + alpha Omega(U) + ridge / 2 ||U||^2.
     """
     kind = {"ridge": ridge, "weight": weight, "logistic": logistic}
     V, _ = descent(X, y, task, W, b, **kind)
     value = objective(X, y, task, W, b, penalty=penalty, alpha=alpha, **kind)
     outside = max(dual_norm(V, penalty) - alpha, 0.0)
-    return alpha * penalty_value(W, penalty) - np.vdot(V, W) + outside * value / alpha
+    omega = alpha * penalty_value(W, penalty)
+    bound = omega - np.vdot(V, W) + outside * value / alpha
+    if ridge:
+        V = V + ridge * W
+        above = np.maximum(dual_levels(V, penalty) - alpha, 0.0)
+        rest = 0.5 * ridge * np.sum(W**2) + 0.5 / ridge * np.sum(above**2)
+        bound = min(bound, omega - np.vdot(V, W) + rest)
+    return bound
 
 
 def fista(X, y, task, *, penalty, alpha, ridge=0.0, weight="equal", logistic=False, n_iter=3000):

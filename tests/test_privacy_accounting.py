@@ -44,7 +44,10 @@ def quadrature_delta(mu, epsilon):
     peak = max(-start, 0.0)
     width = 1 / max(1.0, start)
     edges = [max(0.0, peak - 12.0), *(peak + width * np.array([1.0, 5.0, 12.0, 40.0]))]
-    parts = [quad(integrand, a, b, epsabs=0, epsrel=1e-12)[0] for a, b in zip(edges, edges[1:])]
+    parts = [
+        quad(integrand, a, b, epsabs=0, epsrel=1e-12)[0]
+        for a, b in zip(edges[:-1], edges[1:], strict=True)
+    ]
     if start < 0:
         parts.append(quad(integrand, 0.0, edges[0], epsabs=0, epsrel=1e-12)[0])
     return sum(parts) * norm.pdf(start)
@@ -95,7 +98,7 @@ def enumerated_delta(epsilons, epsilon):
     total = 0.0
     for signs in itertools.product([1, -1], repeat=len(epsilons)):
         loss = float(np.dot(signs, epsilons))
-        log_p = -sum(np.log1p(np.exp(-s * e)) for s, e in zip(signs, epsilons))
+        log_p = -sum(np.log1p(np.exp(-s * e)) for s, e in zip(signs, epsilons, strict=True))
         total += math.exp(log_p) * max(0.0, 1 - math.exp(epsilon - loss))
     return total
 
@@ -130,7 +133,7 @@ def test_composition_of_pure_and_gaussian_releases():
     epsilons, mu, epsilon = [0.3, 0.3, 0.8], 0.6, 1.0
     exact = 0.0
     for signs in itertools.product([1, -1], repeat=3):
-        p = math.exp(-sum(np.log1p(np.exp(-s * e)) for s, e in zip(signs, epsilons)))
+        p = math.exp(-sum(np.log1p(np.exp(-s * e)) for s, e in zip(signs, epsilons, strict=True)))
         rest = epsilon - float(np.dot(signs, epsilons))
         exact += p * gdp_delta(mu, rest)
     assert optimal_pure_delta(epsilons, epsilon, mu) == pytest.approx(exact, rel=1e-3)
@@ -138,7 +141,9 @@ def test_composition_of_pure_and_gaussian_releases():
     total = optimal_pure_epsilon(epsilons, exact, mu)
     assert epsilon <= total <= epsilon * 1.001
     # an almost empty pure release changes nothing
-    assert optimal_pure_epsilon([1e-9], 1e-5, 0.3) == pytest.approx(gdp_epsilon(0.3, 1e-5), rel=1e-6)
+    assert optimal_pure_epsilon([1e-9], 1e-5, 0.3) == pytest.approx(
+        gdp_epsilon(0.3, 1e-5), rel=1e-6
+    )
 
 
 def test_cb_is_equation_6():
@@ -175,8 +180,8 @@ def test_pure_tables():
              10.0: ([0.36, 1.1, 1.7, 1.7], [0.36, 1.1, 1.4, 1.4])}  # fmt: skip
     bounds = []
     for epsilon, rows in table.items():
-        for method, row in zip(["cb", "optimal"], rows):
-            for T, expected in zip([1, 10, 50, 200], row):
+        for method, row in zip(["cb", "optimal"], rows, strict=True):
+            for T, expected in zip([1, 10, 50, 200], row, strict=True):
                 eps_t = pure_epsilons(epsilon, PAPER_DELTA, np.ones(T), method)
                 ratio = math.sqrt(2) / eps_t[0] * gdp_mu(epsilon, PAPER_DELTA) / math.sqrt(T)
                 assert ratio == pytest.approx(expected, abs=0.051 if expected > 1 else 0.0051)
@@ -195,7 +200,7 @@ def quadrature_wishart(epsilon, k, kappa):
         edges = np.unique(np.concatenate([[0, kappa], np.linspace(0, top, 100)]))
         grid = [
             quad(lambda c, p=p, q=q: max(0.0, p(c) - math.exp(epsilon) * q(c)), a, b)[0]
-            for a, b in zip(edges, edges[1:])
+            for a, b in zip(edges[:-1], edges[1:], strict=True)
         ]
         deltas.append(sum(grid))
     return max(deltas)

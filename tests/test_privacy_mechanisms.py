@@ -59,7 +59,7 @@ def pairs(d, adjacency, bound, power, rng):
     clip_rows(W, bound, power, W)
     if adjacency == "zero-out":
         return [(w, np.zeros(d)) for w in W]
-    return list(itertools.product(W[:40], W)) + list(zip(W, -W))
+    return list(itertools.product(W[:40], W)) + list(zip(W, -W, strict=True))
 
 
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
@@ -155,16 +155,18 @@ def test_two_thousand_draws_show_the_stated_noise(i, d):
         assert abs(ratio.mean() - 0.5) < 4.5 * ratio.std() / math.sqrt(2000)
 
 
-def test_stated_noise_is_sensitivity_over_budget():
+def test_stated_noise_is_inflated_sensitivity_over_budget():
+    """Rounding moves neighbours by one step per entry: sqrt(entries), entries, sqrt(d) d steps."""
     for d in [1, 27, 295]:
-        for mechanism, scale in [
-            (SymmetricGaussian(d, 2.0, 0.4), 5.0),
-            (DiagonalGaussian(d, 2.0, 0.4), 5.0),
-            (DiagonalLaplace(d, 2.0, 0.4), 5.0 * math.sqrt(2)),
-            (SymmetrizedWishart(d, 2.0, 0.4), 2.5 * 2 * math.sqrt(d + 1)),
+        for mechanism, ideal, steps in [
+            (SymmetricGaussian(d, 2.0, 0.4), 5.0, d),
+            (DiagonalGaussian(d, 2.0, 0.4), 5.0, math.sqrt(d)),
+            (DiagonalLaplace(d, 2.0, 0.4), 5.0 * math.sqrt(2), d),
+            (SymmetrizedWishart(d, 2.0, 0.4), 2.5 * 2 * math.sqrt(d + 1), d**1.5),
         ]:
-            excess = mechanism.noise_std / scale - 1  # paid for rounding to the grid
-            assert 0 < excess < 5e-5 * max(1.0, d**0.5 / 5)
+            inflation = 1 + steps * mechanism.step / 2.0
+            assert mechanism.noise_std == pytest.approx(ideal * inflation, rel=1e-12)
+            assert inflation < 1.0004
             assert mechanism.step <= 2.0**-24 * mechanism.noise_std
             assert math.log2(mechanism.step) == round(math.log2(mechanism.step))
 
@@ -330,9 +332,7 @@ def test_release_hides_the_low_order_bits_of_the_value():
     mechanism = DiagonalGaussian(2, 1.0, 1.0)
     base = np.array([0.25, 0.5])
     below = mechanism.step / 5
-    assert (
-        mechanism.release(base, seeded(1)) == mechanism.release(base + below, seeded(1))
-    ).all()
+    assert (mechanism.release(base, seeded(1)) == mechanism.release(base + below, seeded(1))).all()
 
 
 def test_release_checks_its_value():

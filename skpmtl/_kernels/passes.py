@@ -148,7 +148,8 @@ def logistic_residuals(z, y, offsets, scale, centre, r, b):
         lo, hi = offsets[k], offsets[k + 1]
         shift = b[k]
         low, high = -np.inf, np.inf
-        for _ in range(60 if centre else 1):
+        reach = 4.0
+        for _ in range(100 if centre else 1):
             slope = 0.0
             total = 0.0
             for p in range(lo, hi):
@@ -170,9 +171,11 @@ def logistic_residuals(z, y, offsets, scale, centre, r, b):
             step = shift + total / slope if slope > 0 else np.inf
             if not (low < step < high) or abs(step - shift) > 8.0:
                 if low == -np.inf:
-                    step = high - 4.0
+                    step = high - reach
+                    reach *= 2.0
                 elif high == np.inf:
-                    step = low + 4.0
+                    step = low + reach
+                    reach *= 2.0
                 else:
                     step = 0.5 * (low + high)
             if step == shift:

@@ -115,8 +115,9 @@ def audit(
         shift or projection).
     data, neighbour : default=None
         Mechanism: two values of the statistic; None: zero and the stated sensitivity in one
-        entry. Estimator: the arguments of ``fit`` as tuples, (X, y) or (X, y, task). Choose
-        them so that one task changes as much as it may.
+        entry. Estimator: the arguments of ``fit`` as tuples, (X, y) or (X, y, task). They
+        must be neighbours in the claimed adjacency (under "zero-out" the task contributes
+        zero to one of them); choose them so that this task changes as much as it may.
     epsilon, delta : float, default=None
         The claim. None: what the mechanism (at delta 0 or 1e-5) or the report states.
     n_draws : int, default=None
@@ -154,9 +155,14 @@ def audit(
     first, book = run(data, seed)
     replayed = all(map(np.array_equal, first, run(data, seed)[0]))
     other = run(neighbour, seed)[0]
+    if len(other) != len(first):
+        raise ValueError(
+            f"data and neighbour published {len(first)} and {len(other)} releases: their number "
+            "itself depends on private rows."
+        )
     claim = _claim(book, epsilon, delta)
-    failures = list(_book_failures(book, first, claim[1]))
-    entries = book["releases"][: len(first)]
+    failures = list(_book_failures(book, claim[1]))
+    entries = book["releases"]
     # The noise is replayed, so up to the first release that differs the histories agree and
     # that release differs by the signal alone; later ones react to it and tell nothing.
     where, signal, observed, stated = 0, None, np.nan, entries[0]["sensitivity"]
@@ -234,6 +240,11 @@ def _estimator_runner(estimator, seeds):
                 "nothing to audit: the fit published no noisy statistic "
                 f"(guarantee {report.guarantee!r}, epsilon={report.epsilon!r})."
             )
+        if len(releases) != len(report.releases):
+            raise ValueError(
+                f"the report lists {len(report.releases)} releases, but the billboard holds "
+                f"{len(releases)}: the audit needs both in step."
+            )
         return releases, {"report": report, "releases": report.releases}
 
     return run
@@ -254,7 +265,7 @@ def _claim(book, epsilon, delta):
     return float(epsilon), float(delta)
 
 
-def _book_failures(book, releases, delta):
+def _book_failures(book, delta):
     """Does the claim follow from what is known in closed form?"""
     report = book["report"]
     if report is None:
@@ -268,8 +279,6 @@ def _book_failures(book, releases, delta):
         yield f"Report: no guarantee is claimed ({report.notes.get('reason', report.mechanism)})."
         return
     entries = report.releases
-    if len(entries) != len(releases):
-        yield f"Report: lists {len(entries)} releases, but {len(releases)} were published."
     if report.mu is not None:
         mu = compose_gdp([entry["sensitivity"] / entry["noise_std"] for entry in entries])
         spent = float(gdp_epsilon(mu, report.delta))

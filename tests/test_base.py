@@ -1,0 +1,470 @@
+"""The plumbing of all estimators, on the smallest ones: a ridge regression per task."""
+
+import logging
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.exceptions import NotFittedError
+from sklearn.inspection import permutation_importance
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.model_selection import (
+    GridSearchCV,
+    KFold,
+    cross_val_predict,
+    cross_validate,
+    learning_curve,
+)
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from tiny_ridge import TinyRidge, TinyRidgeClassifier
+
+from skpmtl._kernels.predict import csr_row_scores, row_scores
+from skpmtl.model_selection import LeaveTasksOut, TaskStratifiedKFold
+from skpmtl.privacy.report import PrivacyLeakWarning
+
+
+@pytest.mark.filterwarnings("ignore::skpmtl.tasks.SingleTaskWarning")
+@parametrize_with_checks(
+    [TinyRidge(), TinyRidgeClassifier(), TinyRidge(epsilon=1.0), TinyRidgeClassifier(epsilon=1.0)]
+)
+def test_scikit_learn_suite(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.filterwarnings("ignore::skpmtl.tasks.SingleTaskWarning")
+@parametrize_with_checks(
+    [TinyRidge(task_feature=0)],
+    expected_failed_checks=lambda est: {
+        "check_regressor_multioutput": "a 2-D y has one column per task, beside a task column",
+        **(
+            {"check_positive_only_tag_during_fit": "the check itself fails on integer X"}
+            if sklearn.__version__.startswith("1.6.")
+            else {}
+        ),
+    },
+)
+def test_scikit_learn_suite_with_task_column(estimator, check):
+    check(estimator)
+
+
+# ------------------------------------------------------------------------------ tools
+def pipeline(**parameters):
+    features = ColumnTransformer(
+        [("num", StandardScaler(), ["x0", "x1", "x2", "x3"])],
+        remainder="passthrough",
+        verbose_feature_names_out=False,
+    ).set_output(transform="pandas")
+    return make_pipeline(features, TinyRidge(task_feature="school", **parameters))
+
+
+def test_pipeline_with_passthrough(school_like):
+    frame, y = school_like()
+    model = pipeline().fit(frame, y)
+    assert model.score(frame, y) > 0.9
+    assert model[-1].tasks_[0] == "s000" and model[-1].coef_.shape == (8, 4)
+    by_position = make_pipeline(
+        ColumnTransformer([("num", StandardScaler(), [0, 2, 3, 4])], remainder="passthrough"),
+        TinyRidge(task_feature=-1),
+    ).fit(frame.to_numpy(), y)
+    assert_allclose(by_position[-1].coef_, model[-1].coef_)
+
+
+def test_verbose_names_are_hinted_at(school_like):
+    frame, y = school_like()
+    model = pipeline()
+    model[0].set_params(verbose_feature_names_out=True)
+    with pytest.raises(ValueError, match="Did you mean 'remainder__school'"):
+        model.fit(frame, y)
+
+
+@pytest.mark.parametrize("scoring", [None, "r2", "neg_mean_squared_error"])
+def test_grid_search_on_a_frame_with_strings(school_like, scoring):
+    frame, y = school_like()
+    cv = TaskStratifiedKFold(4, task_feature="school")
+    grid = GridSearchCV(pipeline(), {"tinyridge__alpha": [0.1, 1e6]}, cv=cv, scoring=scoring)
+    grid.fit(frame, y)
+    assert grid.best_params_ == {"tinyridge__alpha": 0.1}
+    assert np.isfinite(grid.cv_results_["mean_test_score"]).all()
+    assert grid.predict(frame.head(3)).shape == (3,)
+
+
+def test_cross_validation_tools(school_like):
+    frame, y = school_like()
+    cv = TaskStratifiedKFold(4, task_feature="school", shuffle=True, random_state=0)
+    predicted = cross_val_predict(pipeline(), frame, y, cv=cv)
+    assert r2_score(y, predicted) > 0.9
+    scores = cross_validate(pipeline(), frame, y, cv=cv, scoring=["r2", "neg_mean_absolute_error"])
+    assert scores["test_r2"].min() > 0.9
+    sizes, train, test = learning_curve(
+        pipeline(), frame, y, cv=cv, train_sizes=[0.6, 1.0], shuffle=True, random_state=0
+    )
+    assert np.isfinite(train).all() and test[-1].min() > 0.9 and sizes[0] < sizes[1]
+
+
+def test_permutation_importance_knows_the_task_column(school_like):
+    frame, y = school_like(seed=1)
+    model = TinyRidge(task_feature="school").fit(frame, y)
+    result = permutation_importance(model, frame, y, n_repeats=3, random_state=0)
+    importance = dict(zip(frame, result.importances_mean, strict=True))
+    assert importance["school"] > 0.01  # another school's coefficients predict worse
+    # Without noise, the effect of a feature grows with the size of its coefficients.
+    size = dict(zip(["x0", "x1", "x2", "x3"], np.mean(model.coef_**2, axis=0), strict=True))
+    assert max(size, key=size.get) == max(size, key=importance.get)
+
+
+def test_sorted_rows_and_plain_kfold_are_explained(school_like):
+    frame, y = school_like()
+    frame = frame.sort_values("school")
+    y = y[frame.index]
+    with pytest.raises(ValueError, match="use TaskStratifiedKFold"):
+        cross_validate(TinyRidge(task_feature="school"), frame, y, cv=KFold(4), error_score="raise")
+
+
+def test_tasks_left_out_meet_the_mean_model(school_like):
+    frame, y = school_like()
+    est = TinyRidge(task_feature="school", unseen_task="mean")
+    result = cross_validate(
+        est, frame, y, cv=LeaveTasksOut(4, task_feature="school", random_state=0),
+        return_estimator=True, return_indices=True,
+    )  # fmt: skip
+    for model, test in zip(result["estimator"], result["indices"]["test"], strict=True):
+        X = frame.iloc[test].drop(columns="school").to_numpy()
+        expected = X @ model.coef_.mean(axis=0) + model.intercept_.mean()
+        assert_allclose(model.predict(frame.iloc[test]), expected)
+
+
+def test_metadata_routing_needs_no_requests(school_like):
+    frame, y = school_like()
+    X, ids = frame.drop(columns="school"), frame["school"].to_numpy()
+    direct = TinyRidge().fit(StandardScaler().fit_transform(X), y, task=ids)
+    with config_context(enable_metadata_routing=True):
+        model = make_pipeline(StandardScaler(), TinyRidge()).fit(X, y, task=ids)
+        assert_allclose(model[-1].coef_, direct.coef_)
+        assert model.predict(X, task=ids).shape == y.shape
+        assert model.score(X, y, task=ids) > 0.9
+        cv = TaskStratifiedKFold(3)
+        grid = GridSearchCV(TinyRidge(), {"alpha": [0.1, 1e6]}, cv=cv)
+        grid.fit(X, y, task=ids, groups=ids)
+        assert grid.best_params_ == {"alpha": 0.1}
+        labels = np.where(y > y.median(), "high", "low")
+        clf = make_pipeline(StandardScaler(), TinyRidgeClassifier()).fit(X, labels, task=ids)
+        assert clf.predict_proba(X, task=ids).shape == (len(y), 2)
+        assert clf.decision_function(X, task=ids).shape == (len(y),)
+
+
+def test_clone_pickle_and_set_params(school_like):
+    frame, y = school_like()
+    est = TinyRidge(0.3, task_feature="school", tasks=sorted(set(frame["school"]))).fit(frame, y)
+    again = pickle.loads(pickle.dumps(est))
+    assert_allclose(again.predict(frame), est.predict(frame))
+    copy = clone(est)
+    assert copy.get_params() == est.get_params()
+    with pytest.raises(NotFittedError):
+        copy.predict(frame)
+    assert "TinyRidge" in est._repr_html_() if hasattr(est, "_repr_html_") else repr(est)
+
+
+# ---------------------------------------------------------------------------- kernels
+@pytest.mark.parametrize("position", [0, 2, 4, None])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_row_scores(position, compiled):
+    rng = np.random.default_rng(0)
+    X, coef, shift = rng.normal(size=(7, 4)), rng.normal(size=(3, 4)), rng.normal(size=3)
+    mean, codes, out = rng.normal(size=4), np.array([2, 0, -1, 1, 1, -1, 0]), np.empty(7)
+    expected = np.where(
+        codes < 0, X @ mean + 0.5, np.einsum("ij,ij->i", X, coef[codes]) + shift[codes]
+    )
+    dense, csr = row_scores, csr_row_scores
+    if not compiled:
+        dense, csr = getattr(dense, "py_func", dense), getattr(csr, "py_func", csr)
+    given = X if position is None else np.insert(X, position, 99.0, axis=1)
+    dense(given, codes, 4 if position is None else position, coef, shift, mean, 0.5, out)
+    assert_allclose(out, expected)
+    S = sparse.csr_matrix(X * (abs(X) > 0.5))
+    csr(S.data, S.indices, S.indptr, codes, coef, shift, mean, 0.5, out)
+    W, b = np.vstack([coef, mean])[codes], np.append(shift, 0.5)[codes]
+    assert_allclose(out, np.einsum("ij,ij->i", S.toarray(), W) + b)
+
+
+# ------------------------------------------------------------------------- parameters
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"epsilon": 0}, "epsilon=0 must be positive.*epsilon=None"),
+        ({"epsilon": -1.5}, "epsilon=-1.5 must be positive"),
+        ({"epsilon": float("nan")}, "epsilon=nan must be positive"),
+        ({"epsilon": "big"}, "'epsilon' parameter .* Got 'big'"),
+        ({"delta": 0.0}, r"'delta' .* range \(0.0, 1.0\).* Got 0.0"),
+        ({"delta": 1.0}, "Got 1.0"),
+        ({"delta": float("nan")}, "Got nan"),
+        ({"adjacency": "add-remove"}, "'replace-one'.*Got 'add-remove'"),
+        ({"unseen_task": "ignore"}, "'unseen_task'"),
+        ({"fit_intercept": "yes"}, "'fit_intercept'"),
+        ({"random_state": "seed"}, "'random_state'"),
+    ],
+)
+def test_bad_parameters_are_found_in_fit(parameters, message):
+    est = TinyRidge(**parameters)  # the constructor stores, fit checks
+    with pytest.raises(ValueError, match=message):
+        est.fit(np.eye(4), np.arange(4.0), task=[1, 1, 2, 2])
+
+
+def test_generators_are_random_states():
+    est = TinyRidge(random_state=np.random.default_rng(0))
+    assert est.fit(np.eye(2), [1.0, 2.0], task=[1, 1]).coef_.shape == (1, 2)
+
+
+def test_private_fits_warn_about_the_task_list():
+    X, y, ids = np.arange(8.0).reshape(4, 2), np.arange(4.0), [1, 1, 2, 2]
+    with pytest.warns(PrivacyLeakWarning, match=r"tasks=\[...\]") as record:
+        TinyRidge(epsilon=1.0).fit(X, y, task=ids)
+    assert record[0].filename == __file__  # the caller's line, not ours
+    # All of these are silent: warnings are errors in the tests.
+    TinyRidge(epsilon=1.0, tasks=[1, 2]).fit(X, y, task=ids)
+    TinyRidge(epsilon=None).fit(X, y, task=ids)
+    TinyRidge(epsilon=float("inf")).fit(X, y, task=ids)
+    TinyRidge(epsilon=1.0).fit(X, np.column_stack([y, y]))  # columns are no rows
+
+
+def test_failed_fit_leaves_nothing_and_refit_nothing_stale():
+    X, y, ids = np.arange(8.0).reshape(4, 2), np.arange(4.0), [1, 1, 2, 2]
+    est = TinyRidge().fit(pd.DataFrame(X, columns=["a", "b"]), y, task=ids)
+    assert est.objective_ == 0.0 and hasattr(est, "feature_names_in_")
+    est.set_params(epsilon=1.0, tasks=[1, 2]).fit(X, y, task=ids)
+    assert not hasattr(est, "objective_") and not hasattr(est, "mean_coef_")
+    assert not hasattr(est, "feature_names_in_")
+    for broken in ({"epsilon": -1}, {"tasks": [1]}):
+        est.set_params(epsilon=None, tasks="auto").fit(X, y, task=ids).set_params(**broken)
+        with pytest.raises(ValueError):
+            est.fit(X, y, task=ids)
+        assert [name for name in vars(est) if name.endswith("_")] == []
+
+
+def test_mean_model_that_was_not_released(school_like):
+    frame, y = school_like()
+    tasks = sorted(set(frame["school"]))
+    est = TinyRidge(task_feature="school", epsilon=1.0, tasks=tasks, unseen_task="mean")
+    est.fit(frame, y)
+    assert est.predict(frame).shape == y.shape
+    with pytest.raises(ValueError, match=r"\['new'\]. This fit released no mean.*personalize"):
+        est.predict(frame.assign(school="new"))
+
+
+def test_verbose_logs_progress(caplog):
+    X, y, ids = np.arange(8.0).reshape(4, 2), np.arange(4.0), [1, 1, 2, 2]
+    with caplog.at_level(logging.INFO, logger="skpmtl"):
+        TinyRidge().fit(X, y, task=ids)
+        assert caplog.messages == []
+        TinyRidge(verbose=1).fit(X, y, task=ids)
+    assert caplog.messages == ["TinyRidge task 0", "TinyRidge task 1"]
+
+
+# ------------------------------------------------------------------------ classifiers
+LABELS = {
+    "01": [0, 1],
+    "-11": [-1, 1],
+    "strings": ["no", "yes"],
+    "bools": [False, True],
+    "floats": [0.0, 1.0],
+}
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_labels_of_classifiers(kind, school_like):
+    frame, y = school_like()
+    codes = (y > y.median()).astype(int).to_numpy()
+    labels = np.array(LABELS[kind])[codes]
+    est = TinyRidgeClassifier(task_feature="school").fit(frame, labels)
+    assert_array_equal(est.classes_, LABELS[kind])
+    # Squared loss on -1 and 1: the scores are those of the regression on the same targets.
+    scores = TinyRidge(task_feature="school").fit(frame, 2.0 * codes - 1).predict(frame)
+    assert_allclose(est.decision_function(frame), scores)
+    predicted = est.predict(frame)
+    assert predicted.dtype == labels.dtype
+    assert_array_equal(predicted, np.array(LABELS[kind])[(scores > 0).astype(int)])
+    proba = est.predict_proba(frame)
+    assert_allclose(proba[:, 1], 1 / (1 + np.exp(-scores)))
+    assert_allclose(proba.sum(axis=1), 1)
+    assert est.score(frame, labels) == accuracy_score(labels, predicted)
+    assert est.score(frame, pd.Series(labels, dtype="category")) == est.score(frame, labels)
+
+
+def test_extreme_scores_do_not_overflow():
+    X = np.array([[1.0], [-1.0], [1.0], [-1.0]])
+    est = TinyRidgeClassifier(0).fit(X, [1, 0, 1, 0], task=[1] * 4)
+    assert_allclose(est.predict_proba([[1e6], [-1e6]], task=[1, 1]), [[0, 1], [1, 0]])
+
+
+@pytest.mark.parametrize("kind", ["floats", "strings", "booleans"])
+def test_wide_classification(kind):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    Y = (X @ rng.normal(size=(3, 4)) > 0).astype(float)
+    Y[rng.random(Y.shape) < 0.2] = np.nan
+    known = ~np.isnan(Y)
+    if kind == "floats":
+        target, classes = Y, [0, 1]
+    else:
+        classes = ["no", "yes"] if kind == "strings" else [False, True]
+        target = np.where(known, np.array(classes, dtype=object)[(Y == 1).astype(int)], None)
+    est = TinyRidgeClassifier().fit(X, target)
+    assert est.classes_.tolist() == classes
+    assert est.predict(X).shape == est.predict_proba(X).shape == (60, 4)
+    assert_array_equal(est.predict(X) == classes[1], est.predict_proba(X) > 0.5)
+    correct = (est.predict(X) == classes[1]) == (Y == 1)
+    assert est.score(X, target) == correct[known].mean() > 0.8
+    by_task = est.predict_proba(X, task=[2] * 60)
+    assert_allclose(by_task[:, 1], est.predict_proba(X)[:, 2])
+
+
+def test_mapping_classification():
+    rng = np.random.default_rng(0)
+    X = {name: rng.normal(size=(n, 2)) for name, n in [("b", 9), ("a", 5)]}
+    y = {name: np.arange(len(x)) % 2 for name, x in X.items()}
+    est = TinyRidgeClassifier().fit(X, y)
+    assert {k: v.shape for k, v in est.predict_proba(X).items()} == {"b": (9, 2), "a": (5, 2)}
+    predicted = est.predict(X)
+    hits = sum((predicted[name] == y[name]).sum() for name in X)
+    assert est.score(X, y) == hits / 14
+    assert est.score({"a": X["a"]}, y) == np.mean(predicted["a"] == y["a"])
+
+
+def test_class_errors():
+    X, ids = np.arange(12.0).reshape(6, 2), ["a", "a", "b", "b", "c", "c"]
+    fit = TinyRidgeClassifier().fit
+    with pytest.raises(ValueError, match="Only binary classification is supported. The type of"):
+        fit(X, [0, 1, 2, 0, 1, 2], task=ids)
+    with pytest.raises(ValueError, match="only one class, 'x'"):
+        fit(X, ["x"] * 6, task=ids)
+    with pytest.raises(ValueError, match="Unknown label type: continuous"):
+        fit(X, np.linspace(0, 1, 6), task=ids)
+    with pytest.raises(ValueError, match=r"only one class in y: \['b', 'c'\]. Drop.*pool.*person"):
+        fit(X, [0, 1, 0, 0, 1, 1], task=ids)
+    with pytest.raises(ValueError, match=r"NaN or None: 1 value\(s\), first in row 3 \(task 'b'\)"):
+        fit(X, ["x", "y", "x", None, "x", "y"], task=ids)
+    with pytest.raises(TypeError, match="mix strings"):
+        fit(X, np.array(["x", 1, "x", 1, "x", 1], dtype=object), task=ids)
+    many = np.repeat(np.arange(9), 2)
+    with pytest.raises(ValueError, match=r"\[1, 2, 3, 4, 5\] and 3 more"):
+        fit(np.ones((18, 1)), [0, 1] + [1] * 16, task=many)
+
+
+def test_one_class_tasks_can_be_allowed():
+    class Allowing(TinyRidgeClassifier):
+        _one_class_tasks = "allow"
+
+    X = np.arange(8.0).reshape(4, 2)
+    est = Allowing().fit(X, [0, 1, 1, 1], task=["a", "a", "b", "b"])
+    assert est.predict(X[2:], task=["b", "b"]).tolist() == [1, 1]
+
+
+# ------------------------------------------------------------- personalize and export
+def test_personalize_adds_and_replaces(school_like):
+    frame, y = school_like()
+    everything = TinyRidge(task_feature="school").fit(frame, y)
+    old = frame["school"].isin(["s001", "s002", "s005"])
+    est = TinyRidge(task_feature="school", tasks=["s001", "s002", "s005"]).fit(frame[old], y[old])
+    billboard = est.export_billboard()
+    assert est.personalize(frame[~old], y[~old]) is est
+    assert_array_equal(est.tasks_, everything.tasks_)
+    assert_allclose(est.coef_, everything.coef_)
+    assert_allclose(est.predict(frame), everything.predict(frame))
+    assert est.billboard_ == billboard
+    again = frame["school"] == "s002"
+    est.personalize(frame[again], -y[again])
+    assert_allclose(est.coef_[2], -everything.coef_[2])
+    assert_allclose(np.delete(est.coef_, 2, axis=0), np.delete(everything.coef_, 2, axis=0))
+
+
+def test_personalize_in_other_forms():
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(30, 2)), pd.DataFrame(rng.normal(size=(30, 3)), columns=list("bac"))
+    whole = TinyRidge().fit(X, Y)
+    est = TinyRidge().fit(X, Y[["b", "c"]])
+    est.personalize(X, Y[["a"]].to_numpy()[:, 0], task=["a"] * 30)
+    assert_allclose(est.coef_, whole.coef_)
+    assert_allclose(est.predict(X), whole.predict(X)[:, [0, 2, 1]])  # new tasks come last
+    wide = TinyRidge().fit(X, Y["b"], task=["b"] * 30).personalize(X, Y[["c", "a"]])
+    assert_allclose(wide.coef_, whole.coef_)
+    mapping = TinyRidge().fit({"b": X}, {"b": Y["b"]})
+    mapping.personalize({"c": X, "a": X}, {"a": Y["a"], "c": Y["c"]})
+    assert_allclose(mapping.coef_, whole.coef_)
+
+
+def test_personalize_errors_leave_the_estimator(school_like):
+    frame, y = school_like()
+    est = TinyRidgeClassifier(task_feature="school").fit(frame, y > y.median())
+    before = est.coef_.copy()
+    new = frame[:6].assign(school="new")
+    for X, target, error, message in [
+        (new, ["p", "q"] * 3, ValueError, r"labels \['p', 'q'\]; the classes .*\[False, True\]"),
+        (new, [True] * 6, ValueError, r"only one class in y: \['new'\]"),
+        (new.assign(school=5), [True, False] * 3, TypeError, "integers here"),
+        (new.drop(columns="x0"), [True, False] * 3, ValueError, "feature names"),
+        (new.drop(columns="school"), [True, False] * 3, ValueError, "feature names"),
+    ]:
+        with pytest.raises(error, match=message):
+            est.personalize(X, target)
+    assert_array_equal(est.coef_, before)
+    keyword = TinyRidge().fit(np.eye(4), np.arange(4.0), task=[1, 1, 2, 2])
+    with pytest.raises(ValueError, match="no task: give task="):
+        keyword.personalize(np.eye(4), np.arange(4.0))
+    with pytest.raises(ValueError, match="needs column names"):
+        keyword.personalize(np.eye(4), np.ones((4, 2)))
+    with pytest.raises(NotFittedError):
+        TinyRidge().personalize(np.eye(4), np.arange(4.0), task=[1, 1, 2, 2])
+
+
+def test_exports(school_like):
+    frame, y = school_like()
+    est = TinyRidge(task_feature="school").fit(frame, y)
+    model = est.export_task("s003")
+    assert model["task"] == "s003" and type(model["task"]) is str
+    assert model["feature_names"] == ["x0", "x1", "x2", "x3"] and model["classes"] is None
+    mine = frame["school"] == "s003"
+    X = frame[mine].drop(columns="school").to_numpy()
+    assert_allclose(X @ model["coef"] + model["intercept"], est.predict(frame[mine]))
+    model["coef"][:] = 0
+    assert est.coef_[3].any()
+    with pytest.raises(ValueError, match="'s999' has no model here"):
+        est.export_task("s999")
+    with pytest.raises(TypeError, match="known tasks are strings"):
+        est.export_task(3)
+    copy = est.export_billboard()
+    copy["alpha"].append(0)
+    assert est.billboard_ == {"alpha": [1.0]}
+    clf = TinyRidgeClassifier().fit(np.eye(4), [0, 1, 0, 1], task=[1, 1, 2, 2])
+    assert clf.export_task(2)["classes"] == [0, 1]
+    assert clf.export_task(2)["feature_names"] is None
+
+
+def test_score_is_pooled_over_tasks(school_like):
+    frame, y = school_like()
+    est = TinyRidge(task_feature="school").fit(frame, y)
+    assert est.score(frame, y) == r2_score(y, est.predict(frame))
+    weight = np.arange(len(y)) % 3
+    assert est.score(frame, y, sample_weight=weight) == r2_score(
+        y, est.predict(frame), sample_weight=weight
+    )
+    with pytest.raises(ValueError, match="inconsistent"):
+        est.score(frame, y[:-1])
+    X, Y = np.random.default_rng(0).normal(size=(2, 20, 2))
+    Y[::3, 0] = np.nan
+    wide, rows = TinyRidge().fit(X, Y), np.arange(20) % 2
+    known = ~np.isnan(Y)
+    assert wide.score(X, Y, sample_weight=rows) == r2_score(
+        Y[known], wide.predict(X)[known], sample_weight=np.column_stack([rows, rows])[known]
+    )
+    with pytest.raises(ValueError, match="stack_tasks first"):
+        wide.score({0: X}, {0: Y[:, 1]}, sample_weight=rows)
+    with pytest.raises(ValueError, match="one column per task"):
+        TinyRidge().fit(X, Y).score(X, Y[:, :1])

@@ -1,0 +1,285 @@
+"""Compiled loops against plain numpy, both compiled and as Python functions."""
+
+import numpy as np
+import plain_reference as plain
+import pytest
+from scipy import sparse
+from scipy.stats import multivariate_normal
+
+from skpmtl._kernels import grams, linalg, local, passes
+from skpmtl.local import SNR, LocalModels
+
+_NONE = np.empty(0, dtype=np.int64)
+
+
+@pytest.fixture(params=["compiled", "python"])
+def run(request):
+    """The kernel itself, or the Python function under it."""
+    if request.param == "compiled":
+        return lambda kernel: kernel
+    return lambda kernel: getattr(kernel, "py_func", kernel)  # NUMBA_DISABLE_JIT has none
+
+
+@pytest.fixture
+def rows():
+    """Rows of tasks of 1, 7 and 4 rows: X (12, 3), y, offsets, scale."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((12, 3))
+    return X, rng.standard_normal(12), np.array([0, 1, 8, 12]), np.array([1.0, 0.25, 3.0])
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_scores_and_combine(run, rows, shared):
+    X, y, offsets, scale = rows
+    pick = np.random.default_rng(1).integers(0, 12, 12) if shared else _NONE
+    seen = X[pick] if shared else X
+    W = np.random.default_rng(2).standard_normal((3, 3))
+    codes = np.repeat(np.arange(3), np.diff(offsets))
+    expected = np.einsum("pj,pj->p", seen, W[codes])
+    gathered = np.stack([scale[k] * seen[codes == k].T @ y[codes == k] for k in range(3)])
+    S = sparse.csr_matrix(np.where(np.abs(X) > 0.5, X, 0.0))
+    thin = S.toarray()[pick] if shared else S.toarray()
+    z, out = np.full(12, np.nan), np.full((3, 3), np.nan)
+    run(passes.scores)(X, pick, shared, offsets, W, z)
+    np.testing.assert_allclose(z, expected, rtol=1e-13)
+    run(passes.combine)(X, pick, shared, offsets, y, scale, out)
+    np.testing.assert_allclose(out, gathered, rtol=1e-12)
+    csr = S.data, S.indices, S.indptr, pick, shared, offsets
+    run(passes.csr_scores)(*csr, W, z)
+    np.testing.assert_allclose(z, np.einsum("pj,pj->p", thin, W[codes]), atol=1e-14)
+    run(passes.csr_combine)(*csr, y, scale, out)
+    gathered = np.stack([scale[k] * thin[codes == k].T @ y[codes == k] for k in range(3)])
+    np.testing.assert_allclose(out, gathered, atol=1e-13)
+
+
+@pytest.mark.parametrize("centre", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
+def test_squared_passes(run, rows, centre, shared):
+    X, y, offsets, scale = rows
+    pick = np.random.default_rng(1).integers(0, 12, 12) if shared else _NONE
+    seen = X[pick] if shared else X
+    W = np.random.default_rng(2).standard_normal((3, 3))
+    value, V, b, residual = 0.0, np.empty((3, 3)), np.zeros(3), np.empty(12)
+    for k in range(3):
+        part = slice(offsets[k], offsets[k + 1])
+        r = y[part] - seen[part] @ W[k]
+        b[k] = r.mean() if centre else 0.0
+        residual[part] = r - b[k]
+        value += 0.5 * scale[k] * np.sum(residual[part] ** 2)
+        V[k] = scale[k] * seen[part].T @ residual[part]
+    r, out, intercept = np.full(12, np.nan), np.full((3, 3), np.nan), np.full(3, np.nan)
+    got = run(passes.squared_gradient)(
+        X, pick, shared, y, offsets, scale, centre, W, r, out
+    )
+    assert got == pytest.approx(value, rel=1e-13)
+    np.testing.assert_allclose(out, V, atol=1e-13)
+    np.testing.assert_allclose(r, residual, atol=1e-13)
+    z = np.einsum("pj,pj->p", seen, W[np.repeat(np.arange(3), np.diff(offsets))])
+    got = run(passes.squared_residuals)(z, y, offsets, scale, centre, r, intercept)
+    assert got == pytest.approx(value, rel=1e-13)
+    np.testing.assert_allclose(intercept, b, atol=1e-13)
+    run(passes.centre_scores)(z, offsets)
+    assert max(abs(z[offsets[k] : offsets[k + 1]].mean()) for k in range(3)) < 1e-15
+
+
+# -------------------------------------------------------------------- logistic intercepts
+def intercept_of(run, z, y, start=0.0):
+    r, b, offsets = np.empty(len(z)), np.array([start]), np.array([0, len(z)])
+    value = run(passes.logistic_residuals)(
+        np.asarray(z, float), np.asarray(y, float), offsets, np.ones(1), True, r, b
+    )
+    return float(b[0]), r, value
+
+
+@pytest.mark.parametrize("start", [0.0, 50.0, -1e4])
+@pytest.mark.parametrize("size", [1e-3, 1.0, 30.0, 500.0])
+def test_logistic_intercept_is_stationary(run, size, start):
+    rng = np.random.default_rng(3)
+    z, y = size * rng.standard_normal(40), np.where(rng.random(40) < 0.3, 1.0, -1.0)
+    b, r, value = intercept_of(run, z, y, start)
+    assert abs(r.sum()) <= 1e-9
+    np.testing.assert_allclose(r, y / (1 + np.exp(np.clip(y * (z + b), -700, 700))), atol=1e-12)
+    assert value == pytest.approx(np.logaddexp(0, -y * (z + b)).sum(), rel=1e-12)
+    for other in (b - 1e-3, b + 1e-3):
+        assert np.logaddexp(0, -y * (z + other)).sum() >= value * (1 - 1e-14)
+
+
+@pytest.mark.parametrize("gap", [1e-6, 1.0, 100.0, 1e4])
+def test_logistic_intercept_of_separated_scores(run, gap):
+    """All of one class above all of the other: the optimum lies between the two."""
+    z, y = np.array([-gap, -gap - 1, gap, gap + 2]), np.array([-1.0, -1, 1, 1])
+    b, r, value = intercept_of(run, z, y)
+    assert -gap - 2 <= b <= gap + 1
+    assert np.isfinite(value) and abs(r.sum()) <= 1e-9
+    # The classes exchanged: every row is on the wrong side.
+    b, r, value = intercept_of(run, z, -y)
+    assert abs(r.sum()) <= 1e-9
+    assert value == pytest.approx(np.logaddexp(0, y * (z + b)).sum(), rel=1e-12)
+
+
+def test_logistic_without_intercept(run, rows):
+    X, y, offsets, scale = rows
+    z, y = X[:, 0] * 100, np.sign(y)
+    r, b = np.empty(12), np.zeros(3)
+    value = run(passes.logistic_residuals)(z, y, offsets, scale, False, r, b)
+    codes = np.repeat(np.arange(3), np.diff(offsets))
+    assert value == pytest.approx(scale[codes] @ np.logaddexp(0, -y * z), rel=1e-13)
+    np.testing.assert_allclose(r, y / (1 + np.exp(y * z)), rtol=1e-12)
+    assert not b.any()
+
+
+# --------------------------------------------------------------------------- Gram matrices
+@pytest.mark.parametrize("centre", [False, True])
+def test_build_grams_and_product(run, rows, centre):
+    X, y, offsets, scale = rows
+    G, g = np.full((3, 3, 3), np.nan), np.full((3, 3), np.nan)
+    square = run(grams.build_grams)(X, y, offsets, scale, centre, G, g)
+    expected = 0.0
+    for k in range(3):
+        x, v = X[offsets[k] : offsets[k + 1]], y[offsets[k] : offsets[k + 1]]
+        if centre:
+            x, v = x - x.mean(axis=0), v - v.mean()
+        np.testing.assert_allclose(G[k], scale[k] * x.T @ x, atol=1e-13)
+        np.testing.assert_allclose(g[k], scale[k] * x.T @ v, atol=1e-13)
+        expected += scale[k] * v @ v
+    assert square == pytest.approx(expected, rel=1e-13)
+    W, out = np.random.default_rng(4).standard_normal((3, 3)), np.empty((3, 3))
+    run(grams.gram_product)(G, W, out)
+    np.testing.assert_allclose(out, np.einsum("kij,kj->ki", G, W), atol=1e-13)
+
+
+@pytest.mark.parametrize("d", [1, 2, 5, 30])
+def test_spd_inverse(run, d):
+    rng = np.random.default_rng(d)
+    Z = rng.standard_normal((4, 2 * d, d)) * np.geomspace(1, 1e3, d)
+    A = np.matmul(Z.transpose(0, 2, 1), Z) + 1e-3 * np.eye(d)
+    out = A.copy()
+    assert run(linalg.spd_inverse)(out)
+    np.testing.assert_array_equal(out, out.transpose(0, 2, 1))
+    np.testing.assert_allclose(np.matmul(A, out), np.tile(np.eye(d), (4, 1, 1)), atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "bad", [np.diag([1.0, -1e-9, 2.0]), np.zeros((3, 3)), np.full((3, 3), np.nan)]
+)
+def test_spd_inverse_refuses(run, bad):
+    assert not run(linalg.spd_inverse)(np.stack([np.eye(3), bad]))
+
+
+def test_rotate_rows(run, rows):
+    X, _, offsets, _ = rows
+    V = np.random.default_rng(5).standard_normal((3, 3, 3))
+    out = X.copy()
+    run(local.rotate_rows)(out, V, offsets)
+    for k in range(3):
+        part = slice(offsets[k], offsets[k + 1])
+        np.testing.assert_allclose(out[part], X[part] @ V[k], atol=1e-14)
+
+
+# ------------------------------------------------- evidence and left-out blocks of a task
+def plain_criterion(A, y, intercept, order, folds=5, block=16):
+    """-2 log evidence and cross-validated error of every scale, by explicit refits.
+
+    A (n, d) are rows times the prior's root: weights N(0, kappa s^2 I).
+    """
+    n, d = A.shape
+    A, y = A[order], y[order]
+    C = A - A.mean(axis=0) if intercept else A
+    v = y - y.mean() if intercept else y
+    level = np.sum(C**2) / n
+    dof = n - 1 if intercept else n
+    # An orthonormal basis of what remains of the rows after the intercept.
+    basis = np.linalg.svd(np.ones((1, n)))[2][1:] if intercept else np.eye(n)
+    count = min(n, max(folds, -(-n // block)))
+    parts = [slice(b * n // count, (b + 1) * n // count) for b in range(count)]
+    out = []
+    for snr in SNR:
+        kappa = snr / level
+        K = basis @ (np.eye(n) + kappa * A @ A.T) @ basis.T
+        v_in = basis @ y
+        s2 = v_in @ np.linalg.solve(K, v_in) / dof  # noise variance, profiled
+        logpdf = multivariate_normal(np.zeros(dof), s2 * K).logpdf(v_in)
+        evidence = -2 * logpdf - dof * (1 + np.log(2 * np.pi))
+        error = 0.0
+        for part in parts:
+            keep = np.ones(n, bool)
+            keep[part] = False
+            x, t = A[keep], y[keep]
+            mean_x = x.mean(axis=0) if intercept else np.zeros(d)
+            mean_t = t.mean() if intercept else 0.0
+            w = np.linalg.solve(
+                (x - mean_x).T @ (x - mean_x) + np.eye(d) / kappa, (x - mean_x).T @ (t - mean_t)
+            )
+            error += np.sum((y[part] - mean_t - (A[part] - mean_x) @ w) ** 2)
+        out.append(0.5 * evidence + 0.5 * n * np.log(error / n))
+    assert np.isfinite(v).all()
+    return np.array(out), level
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("sizes, d", [([12, 5, 30], 4), ([4, 9], 12), ([100], 3)])
+def test_criteria_are_evidence_and_refits(sizes, d, intercept):
+    X, y, task = plain.make_rows(sizes, d, 6)
+    table = plain.long_table(X, y, task)
+    root = np.random.default_rng(7).standard_normal((d, d))
+    model = LocalModels(table, classification=False, fit_intercept=intercept)
+    criterion, level = model.criteria(root)
+    prior = 0.5 * (np.log10(SNR) - 1.5) ** 2
+    for k in range(len(sizes)):
+        rows = slice(table.offsets[k], table.offsets[k + 1])
+        order = model._order[rows] - table.offsets[k]
+        assert sorted(order) == list(range(sizes[k]))
+        expected, size = plain_criterion(X[rows] @ root, y[rows], intercept, order)
+        assert level[k] == pytest.approx(size, rel=1e-10)
+        np.testing.assert_allclose(criterion[k] - prior, expected, rtol=1e-7, atol=1e-6)
+
+
+def test_criteria_kernel_uncompiled():
+    """The Python function of `scale_criteria` gives what the compiled one gives."""
+    X, y, task = plain.make_rows([7, 3], 3, 8, labels=True)
+    offsets = np.array([0, 7, 10])
+    for logistic in (False, True):
+        weight = np.full(10, 0.2) if logistic else np.ones(10)
+        G = np.stack([X[:7].T @ X[:7], X[7:].T @ X[7:]])
+        e, V = np.linalg.eigh(G)
+        A = X.copy()
+        local.rotate_rows(A, np.ascontiguousarray(V), offsets)
+        q = np.stack([A[:7].T @ y[:7], A[7:].T @ y[7:]])
+        square = np.array([7.0, 3.0])
+        results = []
+        for kernel in (local.scale_criteria, getattr(local.scale_criteria, "py_func", None)):
+            if kernel is None:
+                continue
+            out, level = np.empty((2, 19)), np.empty(2)
+            kernel(
+                A, y, weight, y, y, offsets, True, np.maximum(e, 0), q, square, logistic, 5, 16,
+                SNR, out, level,
+            )  # fmt: skip
+            results.append((out, level))
+        for got in results[1:]:
+            np.testing.assert_allclose(got[0], results[0][0], rtol=1e-12)
+            np.testing.assert_allclose(got[1], results[0][1], rtol=1e-12)
+        assert np.isfinite(results[0][0]).all()
+
+
+def test_logistic_criterion_is_the_laplace_evidence():
+    """At fixed working weights: quadratic evidence and left-out deviances by refits."""
+    X, y, task = plain.make_rows([14], 3, 9, labels=True)
+    model = LocalModels(plain.long_table(X, y, task), classification=True, fit_intercept=False)
+    criterion, level = model.criteria(np.eye(3))
+    order = model._order
+    # Scores start at zero: weight 1/4, response 2 y.
+    A, t, label = 0.5 * X[order], 0.5 * 2 * y[order], y[order]
+    for s, snr in enumerate(SNR):
+        kappa = snr / level[0]
+        K = np.eye(14) + kappa * A @ A.T
+        quadratic = t @ np.linalg.solve(K, t) + np.linalg.slogdet(K)[1]
+        deviance = 0.0
+        for b in range(5):
+            part = slice(b * 14 // 5, (b + 1) * 14 // 5)
+            keep = np.ones(14, bool)
+            keep[part] = False
+            w = np.linalg.solve(A[keep].T @ A[keep] + np.eye(3) / kappa, A[keep].T @ t[keep])
+            deviance += 2 * np.logaddexp(0, -label[part] * (A[part] @ w / 0.5)).sum()
+        expected = 0.5 * quadratic + 0.5 * deviance + 0.5 * np.log10(snr) ** 2
+        assert criterion[0, s] == pytest.approx(expected, rel=1e-8)

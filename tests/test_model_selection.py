@@ -1,0 +1,126 @@
+"""Splitters: every task on both sides, or on one."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from numpy.testing import assert_array_equal
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.model_selection import cross_validate
+from tiny_ridge import TinyRidge, TinyRidgeClassifier
+
+from skpmtl.model_selection import LeaveTasksOut, TaskStratifiedKFold
+
+
+def random_ids(seed, n_tasks=139, rows=(2, 8)):
+    rng = np.random.default_rng(seed)
+    return rng.permutation(np.repeat(np.arange(n_tasks), rng.integers(*rows, n_tasks)))
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("n_splits", [2, 5, 10])
+@pytest.mark.parametrize("rows", [(2, 8), (22, 251)])
+def test_every_task_is_in_every_training_set(shuffle, n_splits, rows):
+    task = random_ids(n_splits, rows=rows)
+    cv = TaskStratifiedKFold(
+        n_splits, task_feature=1, shuffle=shuffle, random_state=0 if shuffle else None
+    )
+    X = np.column_stack([np.zeros(len(task)), task])
+    seen, sizes = np.zeros(len(task), dtype=int), []
+    share = np.bincount(task) / n_splits
+    for train, test in cv.split(X):
+        assert set(task[train]) == set(range(139))
+        assert_array_equal(np.sort(np.concatenate([train, test])), np.arange(len(task)))
+        part = np.bincount(task[test], minlength=139)
+        assert (abs(part - share) < 1).all()  # each task is dealt evenly
+        seen[test] += 1
+        sizes.append(len(test))
+    assert (seen == 1).all() and max(sizes) - min(sizes) <= 1
+    assert cv.get_n_splits(X) == len(sizes) == n_splits
+
+
+def test_both_classes_of_a_task_are_in_every_training_set():
+    rng = np.random.default_rng(0)
+    task = np.repeat(np.arange(30), 6)
+    y = np.tile(["no", "no", "no", "no", "yes", "yes"], 30)
+    order = rng.permutation(len(task))
+    task, y = task[order], y[order]
+    for train, _ in TaskStratifiedKFold(5).split(task, y, groups=task):
+        assert len(set(zip(task[train], y[train], strict=True))) == 60
+    X = np.column_stack([task, rng.normal(size=(180, 2))])
+    scores = cross_validate(
+        TinyRidgeClassifier(task_feature=0), X, y, cv=TaskStratifiedKFold(5, task_feature=0),
+        error_score="raise",
+    )  # fmt: skip
+    assert np.isfinite(scores["test_score"]).all()
+
+
+def test_ids_come_from_any_container(school_like):
+    frame, y = school_like()
+    number = np.unique(frame["school"], return_inverse=True)[1]
+    expected = [test for _, test in TaskStratifiedKFold(3).split(frame, groups=frame["school"])]
+    array = np.column_stack([frame.drop(columns="school"), number])
+    for X, feature in [
+        (frame, "school"),
+        (frame, 1),
+        (pl.DataFrame(frame.to_dict("list")), "school"),
+        (array, -1),
+        (array.tolist(), 4),
+        (sparse.csr_matrix(array), -1),
+        (frame.astype({"school": "category"}), "school"),
+    ]:
+        cv = clone(TaskStratifiedKFold(3, task_feature=feature), safe=False)
+        for (_, test), known in zip(cv.split(X, y), expected, strict=True):
+            assert_array_equal(test, known)
+
+
+def test_shuffle_follows_the_seed():
+    task = random_ids(0)
+
+    def tests(**parameters):
+        cv = TaskStratifiedKFold(3, shuffle=True, **parameters)
+        return np.concatenate([test for _, test in cv.split(task, groups=task)])
+
+    assert_array_equal(tests(random_state=1), tests(random_state=1))
+    assert (tests(random_state=1) != tests(random_state=2)).any()
+
+
+def test_leave_tasks_out(school_like):
+    frame, _ = school_like(n_tasks=11)
+    cv = LeaveTasksOut(4, task_feature="school", random_state=3)
+    ids, left_out = frame["school"].to_numpy(), []
+    for train, test in cv.split(frame):
+        assert not set(ids[train]) & set(ids[test])
+        assert len(train) + len(test) == len(frame)
+        left_out.append(sorted(set(ids[test])))
+    assert sorted(sum(left_out, [])) == sorted(set(ids))
+    assert {len(part) for part in left_out} == {2, 3}
+    again = [sorted(set(ids[test])) for _, test in cv.split(frame)]
+    assert again == left_out
+
+
+def test_left_out_tasks_are_an_error_by_default(school_like):
+    frame, y = school_like()
+    cv = LeaveTasksOut(4, task_feature="school", random_state=0)
+    with pytest.raises(ValueError, match="unseen_task='mean'"):
+        cross_validate(TinyRidge(task_feature="school"), frame, y, cv=cv, error_score="raise")
+
+
+@pytest.mark.parametrize("splitter", [TaskStratifiedKFold, LeaveTasksOut])
+def test_bad_input_is_named(splitter):
+    X, ids = np.zeros((4, 2)), [1, 1, 2, 2]
+    with pytest.raises(ValueError, match="set task_feature to a column of X, or pass the ids"):
+        next(splitter(2).split(X))
+    for n_splits in (1, 2.0, "two"):
+        with pytest.raises(ValueError, match="n_splits=.*integer of at least 2"):
+            next(splitter(n_splits).split(X, groups=ids))
+    with pytest.raises(ValueError, match="n_splits=5 exceeds"):
+        next(splitter(5).split(X, groups=ids))
+    with pytest.raises(ValueError, match="missing"):
+        next(splitter(2).split(X, groups=[1, 1, None, 2]))
+    with pytest.raises(ValueError, match="inconsistent"):
+        next(splitter(2).split(X, groups=ids + [3]))
+    with pytest.raises(ValueError, match="Did you mean 'remainder__school'"):
+        frame = pd.DataFrame({"remainder__school": ids, "x": 0.0})
+        next(splitter(2, task_feature="school").split(frame))

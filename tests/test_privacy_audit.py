@@ -1,0 +1,262 @@
+"""The audit must find planted faults and must not accuse sound mechanisms."""
+
+import dataclasses
+import re
+import time
+
+import numpy as np
+import pytest
+from scipy.stats import beta
+from sklearn.base import BaseEstimator
+
+from skpmtl._kernels.clip import clip_rows
+from skpmtl.privacy import (
+    DiagonalGaussian,
+    DiagonalLaplace,
+    PrivacyReport,
+    PublishedWishart,
+    SymmetricGaussian,
+    SymmetrizedWishart,
+    VectorGaussian,
+    audit,
+    compose_gdp,
+    gdp_epsilon,
+    gdp_mu,
+    mean_sensitivity,
+    noise_source,
+    release_mus,
+    second_moment_sensitivity,
+)
+from skpmtl.privacy.audit import _log_odds
+
+
+class Board:
+    def __init__(self, releases):
+        self.releases = releases
+
+
+class Toy(BaseEstimator):
+    """Releases the noisy second moment of the tasks' means, then a noisy mean that uses it.
+
+    `fault` plants what an audit has to find.
+    """
+
+    def __init__(self, epsilon=1.0, delta=1e-5, fault=None, random_state=None):
+        self.epsilon = epsilon
+        self.delta = delta
+        self.fault = fault
+        self.random_state = random_state
+
+    def fit(self, X, y, task):
+        source = noise_source(self.random_state)
+        tasks, d = np.unique(task), X.shape[1]
+        W = np.array([X[task == t].mean(axis=0) for t in tasks])
+        if self.fault != "no clip":
+            clip_rows(W, 1.0, 2, W)
+        mus = release_mus(gdp_mu(self.epsilon, self.delta), 2, 0.5)
+        moment = SymmetricGaussian(
+            d, second_moment_sensitivity(1.0, "zero-out", dimension=d), mus[0]
+        )
+        mean = VectorGaussian(d, mean_sensitivity(1.0, len(tasks), "zero-out"), mus[1])
+        entries = [moment.describe("second moment"), mean.describe("mean")]
+        if self.fault == "half noise":
+            moment.noise_std /= 2
+        if self.fault == "half late noise":
+            mean.noise_std /= 2
+        first = moment.release(W.T @ W, source)
+        scale = 1 / (1 + np.abs(np.trace(first)))  # later releases may depend on earlier ones
+        second = mean.release(W.mean(axis=0) * scale, source)
+        self.billboard_ = Board([first, second])
+        if self.fault == "missing entry" or (self.fault == "counts" and np.abs(X).max() > 50):
+            self.billboard_.releases *= 2
+        if self.fault == "counts":
+            entries *= len(self.billboard_.releases) // 2
+        if self.fault == "wrong report":
+            entries[0]["noise_std"] /= 2
+            moment.noise_std /= 2
+        self.privacy_ = PrivacyReport(
+            "none" if self.fault == "none" else "joint DP per task",
+            adjacency="zero-out",
+            epsilon=self.epsilon,
+            delta=self.delta,
+            mechanism="symmetric Gaussian",
+            mu=compose_gdp(mus),
+            releases=entries,
+            noise_std=[e["noise_std"] for e in entries],
+            notes={"reason": "published noise"} if self.fault == "none" else {},
+        )
+        return self
+
+
+class Silent(Toy):
+    """Publishes first a statistic that is the same for both neighbours."""
+
+    def fit(self, X, y, task):
+        super().fit(X, y, task)
+        constant = VectorGaussian(1, 1.0, 1.0)
+        noise = constant.sample(noise_source(self.random_state))
+        self.billboard_.releases.insert(0, noise)
+        entries = (constant.describe("constant"), *self.privacy_.releases)
+        self.privacy_ = dataclasses.replace(self.privacy_, releases=entries)
+        return self
+
+
+def neighbours(size=100.0):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 4))
+    task = np.repeat(np.arange(8), 5)
+    other = X.copy()
+    X[task == 3] = 0.0
+    other[task == 3] = [size, 0, 0, 0]
+    return (X, None, task), (other, None, task)
+
+
+@pytest.mark.parametrize(
+    "fault, words",
+    [
+        ("no clip", "Sensitivity"),
+        ("half noise", "Noise: release 1"),
+        ("half late noise", "Noise: release 2"),
+        ("wrong report", "Report: sensitivities and noise"),
+        ("none", "no guarantee is claimed .published noise."),
+    ],
+)
+def test_planted_faults_of_an_estimator(fault, words):
+    start = time.perf_counter()
+    result = audit(Toy(fault=fault), *neighbours())
+    assert time.perf_counter() - start < 10
+    assert not result.passed and "FAILED" in str(result)
+    assert any(re.search(words, text) for text in result.failures)
+
+
+def test_sound_estimator_passes():
+    for seed in range(5):
+        result = audit(Toy(epsilon=[0.1, 1.0, 10.0][seed % 3]), *neighbours(), random_state=seed)
+        assert result.passed, str(result)
+        assert result.sensitivity_observed <= result.sensitivity_stated * (1 + 1e-5)
+        assert result.sensitivity_observed > 0.9  # the neighbours used up what is stated
+        assert np.abs(np.array(result.noise_ratio) - 1).max() < 0.1
+        assert len(result.noise_ratio) == 2
+    assert "passed" in str(result) and "99.9 %" in str(result)
+
+
+def test_vote_that_stays_equal_does_not_hide_the_next_release():
+    """The replayed histories agree until the first release that differs."""
+    a, b = neighbours()
+    result = audit(Silent(fault="no clip"), a, b, n_draws=20)
+    assert any("release 2 differs" in text for text in result.failures)
+
+
+@pytest.mark.parametrize(
+    "fault, words", [("missing entry", "in step"), ("counts", "depends on private rows")]
+)
+def test_releases_must_be_countable(fault, words):
+    with pytest.raises(ValueError, match=words):
+        audit(Toy(fault=fault), *neighbours(), n_draws=20)
+
+
+def test_removed_clip_breaks_the_bound_too():
+    result = audit(Toy(fault="no clip"), *neighbours(), random_state=0)
+    assert result.epsilon_lower > result.epsilon_claimed == 1.0
+
+
+@pytest.mark.parametrize("d", [5, 27])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+def test_published_wishart_is_caught_by_its_draws(d, epsilon):
+    start = time.perf_counter()
+    result = audit(PublishedWishart(d, 1.0, epsilon))
+    assert time.perf_counter() - start < 10
+    assert not result.passed
+    assert result.epsilon_lower > (1.2 if epsilon == 0.1 else 3.0)
+    assert any("Budget" in text for text in result.failures)
+
+
+def sound(d, epsilon):
+    mu = gdp_mu(epsilon, 1e-5)
+    return [
+        SymmetricGaussian(d, 2**0.5, mu),
+        SymmetrizedWishart(d, 2.0, epsilon),
+        DiagonalGaussian(d, 2**0.5, mu),
+        DiagonalLaplace(d, 2.0, epsilon),
+        VectorGaussian(d, 0.1, mu),
+    ]
+
+
+@pytest.mark.parametrize("i", range(5))
+def test_sound_mechanisms_pass(i):
+    for seed, epsilon in enumerate([0.1, 1.0, 10.0]):
+        result = audit(sound(5, epsilon)[i], random_state=seed)
+        assert result.passed, str(result)
+        assert result.epsilon_claimed == pytest.approx(epsilon, rel=1e-9)
+
+
+def test_audit_is_not_blind():
+    """On sound mechanisms the bound comes near the claim, and it reacts to halved noise."""
+    laplace = audit(DiagonalLaplace(5, 1.0, 1.0), n_draws=20000, random_state=0)
+    assert 0.8 < laplace.epsilon_lower <= 1.0
+    mechanism = SymmetricGaussian(5, 1.0, gdp_mu(1.0, 1e-5))
+    mechanism.sensitivity *= 4  # the statistic moves four times as far as the noise allows
+    moved = audit(mechanism, epsilon=1.0, random_state=0)
+    assert moved.epsilon_lower > 1.0 and not moved.passed
+    # another delta: the claim is that of the same mu
+    other = audit(SymmetricGaussian(3, 1.0, 0.5), delta=1e-2, random_state=0, n_draws=100)
+    assert other.epsilon_claimed == pytest.approx(gdp_epsilon(0.5, 1e-2))
+
+
+def test_audit_takes_values_of_the_statistic():
+    value, neighbour = np.zeros((3, 3)), np.diag([1.0, -1.0, 0.0])
+    mechanism = SymmetricGaussian(3, 2**0.5, 0.5)
+    result = audit(mechanism, value, neighbour, n_draws=200, random_state=0)
+    assert result.sensitivity_observed == pytest.approx(2**0.5, rel=1e-6) and result.passed
+    result = audit(mechanism, value, 2 * neighbour, n_draws=200, random_state=0)
+    assert any("Sensitivity" in text for text in result.failures)
+
+
+def test_reproducible_and_validated():
+    first = audit(Toy(), *neighbours(), n_draws=40, random_state=4)
+    again = audit(Toy(), *neighbours(), n_draws=40, random_state=4)
+    assert first.epsilon_lower == again.epsilon_lower and first.noise_ratio == again.noise_ratio
+    with pytest.raises(ValueError, match="data and neighbour"):
+        audit(Toy())
+    with pytest.raises(ValueError, match="n_draws=3"):
+        audit(VectorGaussian(2, 1.0, 1.0), n_draws=3)
+    with pytest.raises(ValueError, match="confidence=1"):
+        audit(VectorGaussian(2, 1.0, 1.0), confidence=1)
+
+
+def test_clopper_pearson_bound():
+    """log((p_low - delta) / q_high) from the textbook intervals, and at the edges."""
+    n, risk, delta = 50, 0.01, 0.02
+    low, high = beta.ppf(0.005, 40, 11), beta.ppf(0.995, 6, 45)
+    assert _log_odds(40, 5, n, delta, risk) == pytest.approx(np.log((low - delta) / high))
+    assert _log_odds(0, 0, n, delta, risk) < -100  # nothing seen, nothing known
+    assert _log_odds(n, n, n, 0.0, risk) == pytest.approx(np.log(beta.ppf(0.005, n, 1)))
+
+
+def test_plot():
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    result = audit(DiagonalLaplace(3, 1.0, 1.0), n_draws=100, random_state=0)
+    ax = result.plot()
+    assert "claimed 1" in ax.get_title()
+    assert result.plot(ax=ax) is ax
+    plt.close(ax.figure)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("d", [5, 27])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
+def test_twenty_runs_each(d, epsilon):
+    """Published: caught 20/20. Sound: no alarm in 20 runs of each."""
+    assert not any(audit(PublishedWishart(d, 1.0, epsilon)).passed for _ in range(20))
+    for mechanism in sound(d, epsilon):
+        assert all(audit(mechanism).passed for _ in range(20)), mechanism.name
+
+
+@pytest.mark.slow
+def test_twenty_runs_of_an_estimator():
+    assert all(audit(Toy(), *neighbours()).passed for _ in range(20))
+    for fault in ("no clip", "half noise"):
+        assert not any(audit(Toy(fault=fault), *neighbours()).passed for _ in range(20))

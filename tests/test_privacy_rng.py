@@ -1,0 +1,147 @@
+"""Noise sources: distributions, independence of streams, warnings, the integer grid."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import chi2, kstest
+
+from skpmtl.privacy import PrivacyLeakWarning, VectorGaussian, noise_source
+from skpmtl.privacy.rng import SystemSource, add_on_grid, grid_step
+
+RARE = 1e-7  # operating-system noise cannot be seeded: false alarms of these tests
+
+
+@pytest.mark.parametrize(
+    "draw, distribution",
+    [
+        (lambda s: s.normal(20000), "norm"),
+        (lambda s: s.laplace(20000), "laplace"),
+        (lambda s: s.uniform(20000), "uniform"),
+        (lambda s: s.chisquare(np.full(20000, 1.0)), chi2(1).cdf),
+        (lambda s: s.chisquare(np.full(20000, 28.0)), chi2(28).cdf),
+    ],
+)
+def test_system_source_has_the_distributions(draw, distribution):
+    assert kstest(draw(noise_source()), distribution).pvalue > RARE
+
+
+def test_system_source_shapes_and_description():
+    source = noise_source()
+    assert source.description == "operating system"
+    assert source.normal((3, 4)).shape == (3, 4)
+    assert source.normal(0).shape == (0,)
+    assert source.chisquare([1.0, 2.0]).shape == (2,)
+    assert sorted(source.permutation(100)) == list(range(100))
+    assert (source.permutation(100) != source.permutation(100)).any()
+
+
+class Words(SystemSource):
+    """The extreme words an operating system may return."""
+
+    def _words(self, size):
+        return np.array([0, 1, 2**64 - 1, 2**64 - 2, 2**63], dtype=np.uint64)
+
+
+def test_extreme_words_give_finite_symmetric_numbers():
+    source = Words()
+    z, x, u, c = source.normal(5), source.laplace(5), source.uniform(5), source.chisquare([3.0] * 5)
+    assert np.isfinite(z).all() and np.isfinite(x).all() and np.isfinite(c).all()
+    assert z[0] == -z[1] and z[0] < -9.0  # tails reach far, and the sign is a fair bit
+    assert z[2] == z[3] == 0
+    assert x[0] == -x[1] and -45 < x[0] < -43
+    assert (u > 0).all() and (u < 1).all()
+    assert (c >= 0).all()
+
+
+def test_permutation_is_uniform():
+    source = noise_source()
+    counts = np.zeros(6)
+    for _ in range(3000):
+        order = source.permutation(3)
+        counts[[(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)].index(
+            tuple(int(i) for i in order))] += 1  # fmt: skip
+    assert chi2(5).sf(((counts - 500) ** 2 / 500).sum()) > RARE
+
+
+@pytest.mark.parametrize("make", [lambda: 3, lambda: np.random.RandomState(3)])
+def test_seeded_sources_warn_and_repeat(make):
+    with pytest.warns(PrivacyLeakWarning, match="seed"):
+        first = noise_source(make())
+    with pytest.warns(PrivacyLeakWarning):
+        second = noise_source(make())
+    assert first.description == "seeded: not private against anyone who knows the seed"
+    for name in ("normal", "laplace", "uniform", "permutation"):
+        a, b = getattr(first, name)(50), getattr(second, name)(50)
+        assert (a == b).all()
+    assert (first.chisquare([1.0, 5.0]) == second.chisquare([1.0, 5.0])).all()
+
+
+def test_one_stream_per_fit():
+    """Two fits from one Generator or RandomState never share noise; nor does the caller."""
+    for shared in (np.random.default_rng(3), np.random.RandomState(3)):
+        with pytest.warns(PrivacyLeakWarning):
+            first, second = noise_source(shared).normal(20), noise_source(shared).normal(20)
+        assert (first != second).all()
+    with pytest.warns(PrivacyLeakWarning):
+        noise = noise_source(3).normal(20)
+    assert (noise != np.random.default_rng(3).standard_normal(20)).all()
+
+
+def test_grid():
+    assert grid_step(1.0) == 2.0**-24
+    assert grid_step(3.9) == 2.0**-23
+    step = grid_step(0.3)
+    noise = np.rint(np.random.default_rng(0).standard_normal(1000) * 0.3 / step)
+    value = np.random.default_rng(1).uniform(-5, 5, 1000)
+    out = add_on_grid(value, noise, step)
+    assert (out / step == np.rint(out / step)).all()
+    assert (out / step - noise == np.rint(value / step)).all()  # exact integer arithmetic
+    # Beyond 2^53 steps floats would round: the exact sum is taken and rounded once.
+    huge = add_on_grid(np.array([2.0**60]), np.array([1.0]), 1.0)
+    assert huge[0] == float(2**60 + 1)
+
+
+def test_float_addition_would_leak_and_the_grid_does_not():
+    """Two values that differ below the grid step give the same set of outputs."""
+    mechanism = VectorGaussian(1, 1.0, 1.0)
+    source = noise_source()
+    values = np.array([0.0]), np.array([1.0])  # apart by the sensitivity
+    residues = [
+        {float(np.fmod(mechanism.release(v, source)[0] / mechanism.step, 1.0)) for _ in range(200)}
+        for v in values
+    ]
+    assert residues == [{0.0}, {0.0}]
+
+
+def test_secure_needs_the_operating_system():
+    with pytest.raises(ValueError, match="random_state=3"):
+        noise_source(3, secure=True)
+
+
+def test_secure_without_opendp_names_the_extra():
+    try:
+        import opendp  # noqa: F401
+    except ImportError:
+        with pytest.raises(ImportError, match=r"skpmtl\[secure\]"):
+            noise_source(secure=True)
+    else:
+        pytest.skip("opendp is installed")
+
+
+def test_secure_mechanisms():
+    pytest.importorskip("opendp", reason="needs the extra skpmtl[secure]")
+    from skpmtl.privacy import DiagonalLaplace, SymmetricGaussian, SymmetrizedWishart
+
+    source = noise_source(secure=True)
+    assert "OpenDP" in source.description
+    gaussian = SymmetricGaussian(3, 1.0, 0.5)
+    E = np.array([gaussian.sample(source) for _ in range(2000)]) / gaussian.noise_std
+    assert (E == E.transpose(0, 2, 1)).all()
+    assert kstest(E[:, 0, 0], "norm").pvalue > RARE
+    assert kstest(E[:, 1, 0] * math.sqrt(2), "norm").pvalue > RARE
+    laplace = DiagonalLaplace(2, 1.0, 0.5)
+    E = np.array([laplace.sample(source) for _ in range(2000)])
+    assert kstest(E.ravel() / laplace.scale, "laplace").pvalue > RARE
+    with pytest.raises(ValueError, match="secure=True"):
+        SymmetrizedWishart(2, 1.0, 1.0).sample(source)
