@@ -11,6 +11,7 @@ from .model_protected import (
 from .model_selection import LeaveTasksOut, TaskStratifiedKFold
 from .preprocessing import TaskScaler
 from .privacy import PrivacyLeakWarning
+from .private_search import PrivateSearch
 from .tasks import SingleTaskWarning, stack_tasks, wide_to_long
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "MPMTLLowRankClassifier",
     "PerTask",
     "PrivacyLeakWarning",
+    "PrivateSearch",
     "SingleTaskWarning",
     "TaskScaler",
     "TaskStratifiedKFold",

@@ -20,7 +20,12 @@ from sklearn.utils.validation import check_is_fitted
 from ._compat import Interval, InvalidParameterError, StrOptions
 from ._ids import encode_ids, listed, locate
 from ._input import read_rows, read_training
-from ._kernels.predict import csr_row_scores, row_scores
+from ._kernels.predict import (
+    csr_row_scores,
+    csr_row_scores_multi,
+    row_scores,
+    row_scores_multi,
+)
 from ._targets import encode_labels, pair_known, real_target
 from .privacy.report import PrivacyLeakWarning
 from .tasks import SingleTaskWarning
@@ -163,7 +168,8 @@ class BaseMTL(TaskIndexed):
     ``_fit_table(table) -> dict``
         All fitted attributes: "coef_" (n_tasks, n_features), "intercept_" (n_tasks,),
         "billboard_", and for `unseen_task="mean"` "mean_coef_" (n_features,) and
-        "mean_intercept_". It must not set attributes; those of an earlier fit are still
+        "mean_intercept_"; with more than two classes, "coef_" (n_tasks, n_classes,
+        n_features) and so on. It must not set attributes; those of an earlier fit are still
         there for a warm start.
     ``_personalize_table(table) -> (coef, intercept)``
         Models of the tasks of a table from ``self.billboard_`` and these rows only.
@@ -224,15 +230,9 @@ class BaseMTL(TaskIndexed):
         table = self._read_new_tasks(X, y, task)
         coef, intercept = self._personalize_table(table)
         tasks, form = self._add_labels(table.tasks)
-        merged = np.empty((len(tasks), self.coef_.shape[1])), np.empty(len(tasks))
-        for labels, parts in (
-            (self.tasks_, (self.coef_, self.intercept_)),
-            (table.tasks, (coef, intercept)),
-        ):
-            position = np.searchsorted(tasks, labels)
-            for whole, part in zip(merged, parts, strict=True):
-                whole[position] = part
-        self.coef_, self.intercept_ = merged
+        old, new = np.searchsorted(tasks, self.tasks_), np.searchsorted(tasks, table.tasks)
+        self.coef_ = merge_rows(len(tasks), old, self.coef_, new, coef)
+        self.intercept_ = merge_rows(len(tasks), old, self.intercept_, new, intercept)
         self.tasks_, self._form_ = tasks, form
         return self
 
@@ -253,7 +253,8 @@ class BaseMTL(TaskIndexed):
         -------
         model : dict
             Keys "task", "coef" (n_features,), "intercept", "classes" (list, or None for
-            regression) and "feature_names" (list, or None).
+            regression) and "feature_names" (list, or None). With more than two classes "coef"
+            is (n_classes, n_features) and "intercept" (n_classes,).
 
         Raises
         ------
@@ -264,42 +265,60 @@ class BaseMTL(TaskIndexed):
         position = int(locate(encode_ids([task])[1], self.tasks_)[0])
         if position < 0:
             raise ValueError(f"Task {task!r} has no model here; tasks_ has {listed(self.tasks_)}.")
+        intercept = self.intercept_[position]
         names = getattr(self, "feature_names_in_", None)
         if names is not None and self._form_.position is not None:
             names = np.delete(names, self._form_.position)
         return {
             "task": self.tasks_[position].item(),
-            "coef": self.coef_[position].copy(),
-            "intercept": float(self.intercept_[position]),
+            "coef": self._task_coef(position),
+            "intercept": float(intercept) if np.ndim(intercept) == 0 else intercept.copy(),
             "classes": self.classes_.tolist() if hasattr(self, "classes_") else None,
             "feature_names": None if names is None else names.tolist(),
         }
 
-    def _linear(self, X, task):
-        """Linear scores in the form of the input."""
+    def _task_coef(self, position):
+        return self.coef_[position].copy()
+
+    def _linear(self, X, task, decide=None):
+        """Linear scores in the form of the input, or `decide` of them."""
         rows = self._read_rows(X, task, mean=self.unseen_task == "mean")
+        new = rows.unseen is not None and len(rows.unseen)
+        if new and not (hasattr(self, "mean_coef_") and hasattr(self, "mean_intercept_")):
+            raise ValueError(
+                f"Tasks that were not fitted: {listed(rows.unseen)}. This fit released no "
+                'mean model, so unseen_task="mean" has nothing to predict with: refit with '
+                "it, or add the tasks with personalize()."
+            )
+        return rows.wrap(self._row_values(rows, decide))
+
+    def _row_values(self, rows, decide):
+        """Scores, or `decide` of them, of rows that were read."""
+        scores = self._row_scores(rows)
+        return scores if decide is None else decide(scores)
+
+    def _row_scores(self, rows):
+        coef, shape = self.coef_, self.coef_.shape[1:]
         if rows.codes is None:
             column = self._wide_columns()
-            return rows.X @ self.coef_[column].T + self.intercept_[column]
-        mean, shift = getattr(self, "mean_coef_", None), getattr(self, "mean_intercept_", 0.0)
-        if mean is None:
-            if rows.unseen is not None and len(rows.unseen):
-                raise ValueError(
-                    f"Tasks that were not fitted: {listed(rows.unseen)}. This fit released no "
-                    'mean model, so unseen_task="mean" has nothing to predict with: refit with '
-                    "it, or add the tasks with personalize()."
-                )
-            mean = np.zeros(self.coef_.shape[1])
-        out = np.empty(rows.X.shape[0])
-        model = self.coef_, self.intercept_, mean, shift, out
+            scores = rows.X @ coef[column].reshape(-1, shape[-1]).T
+            return scores.reshape(-1, len(column), *shape[:-1]) + self.intercept_[column]
+        mean = getattr(self, "mean_coef_", None)
+        mean = np.zeros(shape) if mean is None else mean
+        shift = getattr(self, "mean_intercept_", None)
+        shift = (np.zeros(shape[:-1]) if shape[:-1] else 0.0) if shift is None else shift
+        out = np.empty((rows.X.shape[0], *shape[:-1]))
+        model = coef, self.intercept_, mean, shift, out
         if sparse.issparse(rows.X):
             data = rows.X.data.astype(np.float64, copy=False)
-            csr_row_scores(data, rows.X.indices, rows.X.indptr, rows.codes, *model)
+            score = csr_row_scores_multi if shape[:-1] else csr_row_scores
+            score(data, rows.X.indices, rows.X.indptr, rows.codes, *model)
         else:
             X = np.ascontiguousarray(rows.X, dtype=np.float64)
-            position = self.coef_.shape[1] if rows.position is None else rows.position
-            row_scores(X, rows.codes, position, *model)
-        return rows.wrap(out)
+            position = shape[-1] if rows.position is None else rows.position
+            score = row_scores_multi if shape[:-1] else row_scores
+            score(X, rows.codes, position, *model)
+        return out
 
     def _pairs(self, X, y, task, sample_weight):
         return pair_known(y, self.predict(X, task=task), self._form_.labels, sample_weight)
@@ -352,14 +371,16 @@ class MTLRegressorMixin(RegressorMixin):
 
 
 class MTLClassifierMixin(ClassifierMixin):
-    """Two classes, the same for all tasks: decision_function, predict_proba, predict, score."""
+    """The same classes for all tasks: decision_function, predict_proba, predict, score."""
 
     # "error": a task whose rows are all of one class is an error; "allow": the method copes.
     _one_class_tasks = "error"
+    # Whether there may be more than two classes; targets are then the numbers of the classes.
+    _multiclass = False
 
     def _encode_target(self, table, classes=None):
         codes, classes = encode_labels(table, classes)
-        if len(classes) > 2:
+        if len(classes) > 2 and not self._multiclass:
             raise ValueError(
                 "Only binary classification is supported. The type of the target is multiclass. "
                 f"Classes: {listed(classes)}."
@@ -369,6 +390,8 @@ class MTLClassifierMixin(ClassifierMixin):
                 "The targets contain only one class, "
                 f"{classes[0].item()!r}; a classifier needs two."
             )
+        if len(classes) > 2:
+            return codes.astype(np.float64), classes
         if self._one_class_tasks == "error":
             ones = np.add.reduceat(codes, table.offsets[:-1])
             alone = table.tasks[(ones == 0) | (ones == table.sizes)]
@@ -380,7 +403,7 @@ class MTLClassifierMixin(ClassifierMixin):
         return 2.0 * codes - 1.0, classes
 
     def decision_function(self, X, task=None):
-        """Log-odds of the second class.
+        """Log-odds of the second class; with more than two, one score for every class.
 
         Parameters
         ----------
@@ -390,7 +413,8 @@ class MTLClassifierMixin(ClassifierMixin):
         Returns
         -------
         scores : ndarray of shape (n_samples,), or (n_samples, n_tasks), or dict
-            In the form of the predictions of `predict`.
+            In the form of the predictions of `predict`, with one more dimension of length
+            n_classes when there are more than two.
         """
         return self._linear(X, task)
 
@@ -409,7 +433,12 @@ class MTLClassifierMixin(ClassifierMixin):
             the order of the columns of y (tasks added later come last); for a mapping X,
             ``{task: array}``.
         """
-        return _each(self._linear(X, task), lambda score: self.classes_[(score > 0).astype(int)])
+
+        def decide(score):
+            binary = len(self.classes_) == 2
+            return self.classes_[(score > 0).astype(int) if binary else score.argmax(axis=-1)]
+
+        return self._linear(X, task, decide)
 
     def predict_proba(self, X, task=None):
         """Probabilities of the classes.
@@ -421,16 +450,20 @@ class MTLClassifierMixin(ClassifierMixin):
 
         Returns
         -------
-        p : ndarray of shape (n_samples, 2), or (n_samples, n_tasks), or dict
+        p : ndarray of shape (n_samples, n_classes), or (n_samples, n_tasks), or dict
             Columns in the order of `classes_`. After a fit with 2-D y, without task ids: the
-            probability of the second class for every task.
+            probability of the second of two classes for every task, or (n_samples, n_tasks,
+            n_classes).
         """
 
         def probabilities(score):
+            if len(self.classes_) > 2:
+                p = np.exp(score - score.max(axis=-1, keepdims=True))
+                return p / p.sum(axis=-1, keepdims=True)
             second = 0.5 * (1.0 + np.tanh(0.5 * score))  # does not overflow
             return second if second.ndim == 2 else np.column_stack([1.0 - second, second])
 
-        return _each(self._linear(X, task), probabilities)
+        return self._linear(X, task, probabilities)
 
     def score(self, X, y, task=None, sample_weight=None):
         """Accuracy over all known labels of all tasks together.
@@ -451,13 +484,15 @@ class MTLClassifierMixin(ClassifierMixin):
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
+        tags.classifier_tags.multi_class = self._multiclass
         tags.classifier_tags.multi_label = False
         tags.classifier_tags.poor_score = self._is_private()
         return tags
 
 
-def _each(scores, function):
-    if isinstance(scores, dict):
-        return {name: function(score) for name, score in scores.items()}
-    return function(scores)
+def merge_rows(n_rows, *pairs):
+    """Array of `n_rows` with `values` at `positions`, for position, values, position, values."""
+    whole = np.empty((n_rows, *pairs[-1].shape[1:]))
+    for positions, values in zip(pairs[::2], pairs[1::2], strict=True):
+        whole[positions] = values
+    return whole

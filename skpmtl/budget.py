@@ -23,7 +23,7 @@ from .privacy.mechanisms import (
     mean_sensitivity,
     second_moment_sensitivity,
 )
-from .privacy.report import PrivacyReport
+from .privacy.report import ARITHMETIC, PrivacyReport
 
 _PROXIMAL_RELEASES = 5  # releases of Algorithms 2 and 3 when n_releases="auto"
 _MEAN_SHARE = 0.3  # of the budget, for the mean model that unseen_task="mean" publishes
@@ -230,6 +230,7 @@ class Plan:
             ],
             accountant=f"skpmtl {__version__}, " + _ACCOUNTANTS[self.kind],
             rng=source.description,
+            arithmetic=_EXACT if source.exact else ARITHMETIC,
             public_inputs=public,
             assumptions=_ASSUMPTIONS,
             notes=notes,
@@ -242,6 +243,11 @@ _ACCOUNTANTS = {
     "wishart": "optimal composition of pure releases",
     "wishart-published": "the composition bound of the paper (nominal)",
 }
+_EXACT = (
+    "exact: values are rounded to a public grid of 2^-24 of the noise scale, discrete noise is "
+    "drawn exactly on that grid and added as integers; the noise is calibrated to the sensitivity "
+    "after rounding"
+)
 _ASSUMPTIONS = (
     "the curator is trusted and adds the noise once",
     "the list of tasks, the features and the classes are public",

@@ -18,6 +18,9 @@ from .shrinkage import DriftingAverage, shrink_diagonal, shrink_matrix
 # tasks around the released centre.
 VOTE_RANGE = {False: (-1.5, 3.0), True: (-3.0, 1.5)}
 VOTE_SPREAD = 0.3
+# Advantage of the even prior from which a task leaves the billboard aside: odds of e^4, so that
+# a task with few rows does not do so by chance.
+_DOUBT = 8.0
 
 
 @dataclass
@@ -49,14 +52,25 @@ class PriorBillboard:
     report: object = None
 
     def personalize(self, table, *, classification, fit_intercept):
-        """Models of the tasks of `table`, from their rows and this billboard alone."""
+        """Models of the tasks of `table`, from their rows and this billboard alone.
+
+        A task compares the released prior with an even one, M = I / d, by the same criterion,
+        and takes it where it is clearly better: a billboard that is all noise does no harm.
+        """
         local = LocalModels(table, classification=classification, fit_intercept=fit_intercept)
-        root = _root(self.moment)
+        d = table.n_features
+        even = np.eye(d) / np.sqrt(d)
+        choices = [self._models(local, root) for root in (_root(self.moment), even)]
+        (W, b, loss), (even_W, even_b, even_loss) = choices
+        alone = even_loss + _DOUBT < loss
+        return np.where(alone[:, None], even_W, W), np.where(alone, even_b, b)
+
+    def _models(self, local, root):
         for _ in range(2 if local.classification else 1):
             criterion, level = local.criteria(root)
             criterion = criterion + self._vote_penalty()
-            W, b = local.solve(root, _scale(criterion, level))
-        return W, b
+            W, b = local.solve(root, best_scale(criterion, level))
+        return W, b, criterion.min(axis=1)
 
     def _vote_penalty(self):
         if self.snr_centre is None:
@@ -72,8 +86,17 @@ def _root(moment):
     return U * np.sqrt(np.maximum(values, 0.0))
 
 
-def _scale(criterion, level):
-    return SNR[criterion.argmin(axis=1)] / np.maximum(level, 1e-300)
+def best_scale(criterion, level):
+    """kappa of every task: minimum of the parabola through the best grid point's neighbours."""
+    best = criterion.argmin(axis=1)
+    middle = np.clip(best, 1, len(SNR) - 2)
+    rows = np.arange(len(best))
+    left, centre, right = (criterion[rows, middle + step] for step in (-1, 0, 1))
+    bend = left - 2.0 * centre + right
+    inside = (best == middle) & (bend > 0)
+    shift = np.where(inside, 0.5 * (left - right) / np.where(inside, bend, 1.0), best - middle)
+    snr = SNR[middle] * (SNR[1] / SNR[0]) ** shift
+    return snr / np.maximum(level, 1e-300)
 
 
 def n_releases_for(n_tasks, n_features, mu, sensitivity, statistic):
@@ -140,7 +163,7 @@ def release_prior(local, statistic, *, moment, vote, source, tilt, log=None):
             criterion = criterion + board._vote_penalty()
         if last:
             return board
-        W, _ = local.solve(root, _scale(criterion, level), tol=1e-3)
+        W, _ = local.solve(root, best_scale(criterion, level), tol=1e-3)
         U = contributions(W)
         S = np.einsum("kj,kj->j", U, U) if statistic == "diagonal" else U.T @ U
         std = 0.0

@@ -130,7 +130,7 @@ class LocalModels:
         root : ndarray (d, r)
         kappa : ndarray (n_tasks,)
         tol : float
-            Newton steps for the logistic loss end when no score moves by more.
+            Newton steps of a task for the logistic loss end when none of its scores moves by more.
 
         Returns
         -------
@@ -144,20 +144,26 @@ class LocalModels:
                 A, y, rows, offsets = self._rows(first, last, root)
                 codes = np.repeat(np.arange(last - first), np.diff(offsets))
                 precision = 1.0 / np.maximum(kappa[first:last], 1e-300)
+                C = np.zeros((last - first, A.shape[1]))
+                moving = np.ones(last - first, dtype=bool)
                 for _ in range(30):
                     response, weight = self._working(y, rows)
-                    C = self._weighted_ridge(A, response, weight, offsets, precision)
-                    score = np.einsum("pj,pj->p", A, C[codes])
+                    new = self._weighted_ridge(A, response, weight, offsets, precision)
+                    C[moving] = new[moving]
+                    score = np.einsum("pj,pj->p", A, new[codes])
                     if self.fit_intercept:
                         rest = np.bincount(codes, weight * (response - score))
-                        b[first:last] = rest / np.bincount(codes, weight)
-                        score += b[first:last][codes]
+                        shift = rest / np.bincount(codes, weight)
+                        b[first:last][moving] = shift[moving]
+                        score += shift[codes]
                     if not self.classification:
                         break
-                    step = score - self._scores[rows]
+                    # A task stops by its own scores: others must not see that it took longer.
+                    step = np.where(moving[codes], score - self._scores[rows], 0.0)
                     # A longer step would leave the quadratic approximation.
                     self._scores[rows] += np.clip(step, -4.0, 4.0)
-                    if np.abs(step).max() <= tol:
+                    moving &= np.maximum.reduceat(np.abs(step), offsets[:-1]) > tol
+                    if not moving.any():
                         break
                 W[first:last] = C @ root.T
         return W, b

@@ -298,7 +298,7 @@ class SharedGramLoss(SquaredLoss):
 
     def curvatures(self, n_steps=6):
         x = np.random.default_rng(0).standard_normal((1, len(self.G)))
-        for _ in range(3 * n_steps):
+        for _ in range(n_steps):
             x = self.curvature(x / np.linalg.norm(x))
         return np.full(self.shape[0], np.linalg.norm(x))
 

@@ -72,7 +72,11 @@ class TaskHalf:
         kappa = SNR[criterion.argmin(axis=1)] / np.maximum(level, 1e-300)
         self.W, _ = local.solve(root, kappa, tol=1e-6)
         self.projected = self.W
-        self.step = 1.0 / np.maximum(1.1 * self.loss.curvatures(), 1e-300)[:, None]
+        # Features that do not vary inside a task leave a curvature of rounding errors.
+        raw = self.loss.combine(self.loss.scores(np.ones_like(self.W)))
+        floor = 1e-10 * np.linalg.norm(raw, axis=1)
+        curvature = np.maximum(1.1 * self.loss.curvatures(), np.maximum(floor, 1e-300))
+        self.step = 1.0 / curvature[:, None]
         self.t = 0
 
     def update(self, projection):

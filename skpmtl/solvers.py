@@ -214,7 +214,7 @@ def minimize(loss, penalty, alpha, *, W=None, tol=1e-6, max_iter=10_000, log=Non
 
 
 def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
-    if alpha > 0 and hasattr(loss, "resolvent"):
+    if alpha > 0 and hasattr(loss, "resolvent") and loss.mean_curvature() > 0:
         first_order = _Splitting(loss, penalty, alpha)
     else:
         first_order = _Proximal(loss, penalty, alpha)
@@ -233,8 +233,10 @@ def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
         W, patience = phase.W, 8
         if W.any():
             basis = penalty.basis(W)
-            if basis.width > _NEWTON_WIDTH:
-                patience = max_iter
+            # What a Newton step costs, in first-order iterations.
+            price = basis.width**3 * loss.shape[0] / (4 * loss.table.n_rows * loss.shape[1])
+            if basis.width > _NEWTON_WIDTH or 4 * price > done:
+                patience = max(4 * price, done)
                 continue
             W, steps = _newton(loss, alpha, basis, sharpness * phase.gap, min(50, max_iter - done))
             sharpness *= 1e-3

@@ -71,7 +71,7 @@ def problems():
 
 @pytest.mark.skipif(not reference_rows(), reason="needs shared/data/reference_objectives.csv")
 @pytest.mark.parametrize(
-    "row", reference_rows(), ids=lambda row: "-".join((row["problem"], row["penalty"], row["formula"]))
+    "row", reference_rows(), ids=lambda row: f"{row['problem']}-{row['penalty']}-{row['formula']}"
 )
 def test_published_optimum(row, problems):
     X, y, task = problems(row["problem"])

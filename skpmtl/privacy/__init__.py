@@ -37,6 +37,7 @@ from .mechanisms import (
 )
 from .report import PrivacyLeakWarning, PrivacyReport
 from .rng import noise_source
+from .selection import selection_epsilon, selection_mu
 
 __all__ = [
     "AuditResult",
@@ -75,6 +76,8 @@ __all__ = [
     "release_epsilons",
     "release_mus",
     "second_moment_sensitivity",
+    "selection_epsilon",
+    "selection_mu",
     "wishart_delta",
     "wishart_shift",
 ]

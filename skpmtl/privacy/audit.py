@@ -323,7 +323,10 @@ def _noise_ratio(groups, entry, risk):
     ratio = float(np.sqrt(squares.sum() / degrees))
     if "mu" in entry:
         return ratio, bool(chi2.cdf(squares.sum(), degrees) < risk)
-    top = ratio**2 + norm.isf(risk) * squares.std() / (entries * np.sqrt(len(squares)))
+    # A sample with few large values has a small mean and a small spread: never less than the
+    # spread of independent Laplace entries, whose squares have variance 5.
+    spread = max(squares.std(), np.sqrt(5.0 * entries))
+    top = ratio**2 + norm.isf(risk) * spread / (entries * np.sqrt(len(squares)))
     return ratio, bool(top < 1.0 and ratio < 0.9)
 
 

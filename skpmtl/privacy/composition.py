@@ -107,7 +107,7 @@ def _merged(reports):
         return "; ".join(dict.fromkeys(getattr(r, attribute) for r in reports))
 
     releases = tuple({"fit": i + 1, **e} for i, r in enumerate(reports) for e in r.releases)
-    sensitivities = tuple(s for r in reports for s in _per_release(r))
+    sensitivities = tuple(s for r in reports for s in per_release(r))
     return PrivacyReport(
         guarantee=first.guarantee,
         unit=first.unit,
@@ -129,7 +129,7 @@ def _merged(reports):
     )
 
 
-def _per_release(report):
+def per_release(report):
     if isinstance(report.sensitivity, tuple):
         return report.sensitivity
     return (report.sensitivity,) * len(report.noise_std)

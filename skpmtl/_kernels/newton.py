@@ -1,0 +1,91 @@
+"""Value, gradient and Hessian products of all tasks' losses at models of their own.
+
+Models are (n_tasks, n_outputs, d + 1), the intercept last; rows are dense. ``kind`` as in
+`skpmtl._kernels.rounds`.
+"""
+
+import numpy as np
+
+from .._jit import njit
+
+
+@njit
+def loss_gradient(X, rows, shared, offsets, y, kind, scale, W, P, gradient):
+    """-> sum of the losses; gradient of all tasks; P keeps what `hessian_product` needs.
+
+    P[p] holds the class probabilities of row p: of the second class for the logistic loss.
+    """
+    C, d = W.shape[1], W.shape[2] - 1
+    z = np.empty(C)
+    value = 0.0
+    for k in range(W.shape[0]):
+        for c in range(C):
+            for j in range(d + 1):
+                gradient[k, c, j] = 0.0
+        total = 0.0
+        for p in range(offsets[k], offsets[k + 1]):
+            x = X[rows[p]] if shared else X[p]
+            for c in range(C):
+                s = W[k, c, d]
+                for j in range(d):
+                    s += x[j] * W[k, c, j]
+                z[c] = s
+            if kind == 0:
+                z[0] -= y[p]
+                total += 0.5 * z[0] * z[0]
+            elif kind == 1:
+                t = y[p] * z[0]
+                total += np.log1p(np.exp(-t)) if t > 0 else np.log1p(np.exp(t)) - t
+                P[p, 0] = 1.0 / (1.0 + np.exp(-z[0]))
+                z[0] = -y[p] / (1.0 + np.exp(t))
+            else:
+                top = z[0]
+                for c in range(1, C):
+                    top = max(top, z[c])
+                mass = 0.0
+                for c in range(C):
+                    P[p, c] = np.exp(z[c] - top)
+                    mass += P[p, c]
+                label = int(y[p])
+                total += np.log(mass) - (z[label] - top)
+                for c in range(C):
+                    P[p, c] /= mass
+                    z[c] = P[p, c]
+                z[label] -= 1.0
+            for c in range(C):
+                a = scale[k] * z[c]
+                for j in range(d):
+                    gradient[k, c, j] += a * x[j]
+                gradient[k, c, d] += a
+        value += scale[k] * total
+    return value
+
+
+@njit
+def hessian_product(X, rows, shared, offsets, kind, scale, P, U, out):
+    """out = Hessian of the losses times U, at the P of `loss_gradient`."""
+    C, d = U.shape[1], U.shape[2] - 1
+    z = np.empty(C)
+    for k in range(U.shape[0]):
+        for c in range(C):
+            for j in range(d + 1):
+                out[k, c, j] = 0.0
+        for p in range(offsets[k], offsets[k + 1]):
+            x = X[rows[p]] if shared else X[p]
+            middle = 0.0
+            for c in range(C):
+                s = U[k, c, d]
+                for j in range(d):
+                    s += x[j] * U[k, c, j]
+                z[c] = s
+                middle += P[p, c] * s
+            if kind == 1:
+                z[0] *= P[p, 0] * (1.0 - P[p, 0])
+            elif kind == 2:
+                for c in range(C):
+                    z[c] = P[p, c] * (z[c] - middle)
+            for c in range(C):
+                a = scale[k] * z[c]
+                for j in range(d):
+                    out[k, c, j] += a * x[j]
+                out[k, c, d] += a

@@ -1,0 +1,572 @@
+"""Steps of a task on its own rows, around a shared model that all tasks receive.
+
+Task k holds the difference D_k between its model and factor_k times its anchor, the shared
+model. For dense rows D_k is (n_outputs, n_features); for CSR rows it lives on the columns that
+occur in the task's rows and is (n_columns, n_outputs), so that the work is proportional to the
+non-zeros. Inside, features are centred by the task's own means when there is an intercept,
+which makes the intercept's curvature separate from that of the weights.
+
+``kind`` is 0 for squared loss, 1 for the logistic loss with y in {-1, 1}, 2 for the multinomial
+loss with y the number of the class. ``bound`` of a kind is the largest second derivative of its
+loss: 1, 1/4, 1/2.
+"""
+
+import numpy as np
+
+from .._jit import njit
+
+
+@njit
+def count_columns(indices, indptr, rows, shared, offsets, n_features, counts):
+    """counts[k] = number of distinct columns in the CSR rows of task k."""
+    seen = np.full(n_features, -1, dtype=np.int64)
+    for k in range(offsets.shape[0] - 1):
+        count = 0
+        for p in range(offsets[k], offsets[k + 1]):
+            i = rows[p] if shared else p
+            for q in range(indptr[i], indptr[i + 1]):
+                if seen[indices[q]] != k:
+                    seen[indices[q]] = k
+                    count += 1
+        counts[k] = count
+
+
+@njit
+def _place_columns(indices, indptr, rows, shared, lo, hi, place, columns):
+    """Number the columns of a task in order of appearance; -> how many."""
+    count = 0
+    for p in range(lo, hi):
+        i = rows[p] if shared else p
+        for q in range(indptr[i], indptr[i + 1]):
+            j = indices[q]
+            if place[j] < 0:
+                place[j] = count
+                columns[count] = j
+                count += 1
+    return count
+
+
+@njit
+def _scores(X, data, indices, indptr, is_sparse, rows, shared, lo, n, place, V, shift, base, z):
+    """z = base + shift + rows of the task times V."""
+    C = z.shape[1]
+    if is_sparse:
+        for i in range(n):
+            r = rows[lo + i] if shared else lo + i
+            for c in range(C):
+                z[i, c] = base[i, c] + shift[c]
+            for q in range(indptr[r], indptr[r + 1]):
+                a = data[q]
+                v = V[place[indices[q]] * C : (place[indices[q]] + 1) * C]
+                for c in range(C):
+                    z[i, c] += a * v[c]
+        return
+    d = X.shape[1]
+    # Two rows and two outputs at a time: every number loaded serves two products.
+    for i in range(0, n - 1, 2):
+        x0 = X[rows[lo + i]] if shared else X[lo + i]
+        x1 = X[rows[lo + i + 1]] if shared else X[lo + i + 1]
+        for c in range(0, C - 1, 2):
+            v0 = V[c * d : (c + 1) * d]
+            v1 = V[(c + 1) * d : (c + 2) * d]
+            s00, s01, s10, s11 = 0.0, 0.0, 0.0, 0.0
+            for j in range(d):
+                s00 += x0[j] * v0[j]
+                s01 += x0[j] * v1[j]
+                s10 += x1[j] * v0[j]
+                s11 += x1[j] * v1[j]
+            z[i, c] = base[i, c] + shift[c] + s00
+            z[i, c + 1] = base[i, c + 1] + shift[c + 1] + s01
+            z[i + 1, c] = base[i + 1, c] + shift[c] + s10
+            z[i + 1, c + 1] = base[i + 1, c + 1] + shift[c + 1] + s11
+        if C % 2:
+            c = C - 1
+            v0 = V[c * d : (c + 1) * d]
+            s00, s10 = 0.0, 0.0
+            for j in range(d):
+                s00 += x0[j] * v0[j]
+                s10 += x1[j] * v0[j]
+            z[i, c] = base[i, c] + shift[c] + s00
+            z[i + 1, c] = base[i + 1, c] + shift[c] + s10
+    if n % 2:
+        i = n - 1
+        x0 = X[rows[lo + i]] if shared else X[lo + i]
+        for c in range(C):
+            v0 = V[c * d : (c + 1) * d]
+            s00 = 0.0
+            for j in range(d):
+                s00 += x0[j] * v0[j]
+            z[i, c] = base[i, c] + shift[c] + s00
+
+
+@njit
+def _gather(X, data, indices, indptr, is_sparse, rows, shared, lo, n, place, r, size, G):
+    """G = sum over the rows of the task of x_i r_i, in the layout of V; `size` numbers of G."""
+    C = r.shape[1]
+    for j in range(size):
+        G[j] = 0.0
+    if is_sparse:
+        for i in range(n):
+            p = rows[lo + i] if shared else lo + i
+            for q in range(indptr[p], indptr[p + 1]):
+                a = data[q]
+                g = G[place[indices[q]] * C : (place[indices[q]] + 1) * C]
+                for c in range(C):
+                    g[c] += a * r[i, c]
+        return
+    d = X.shape[1]
+    # Four rows at a time: G is loaded and stored a quarter as often.
+    for i in range(0, n - 3, 4):
+        x0 = X[rows[lo + i]] if shared else X[lo + i]
+        x1 = X[rows[lo + i + 1]] if shared else X[lo + i + 1]
+        x2 = X[rows[lo + i + 2]] if shared else X[lo + i + 2]
+        x3 = X[rows[lo + i + 3]] if shared else X[lo + i + 3]
+        for c in range(C):
+            g = G[c * d : (c + 1) * d]
+            r0, r1, r2, r3 = r[i, c], r[i + 1, c], r[i + 2, c], r[i + 3, c]
+            for j in range(d):
+                g[j] += r0 * x0[j] + r1 * x1[j] + r2 * x2[j] + r3 * x3[j]
+    for i in range(n - n % 4, n):
+        x0 = X[rows[lo + i]] if shared else X[lo + i]
+        for c in range(C):
+            g = G[c * d : (c + 1) * d]
+            r0 = r[i, c]
+            for j in range(d):
+                g[j] += r0 * x0[j]
+
+
+@njit
+def _feature_means(X, data, indices, indptr, is_sparse, rows, shared, lo, n, place, width, mean):
+    for j in range(width):
+        mean[j] = 0.0
+    for i in range(n):
+        p = rows[lo + i] if shared else lo + i
+        if is_sparse:
+            for q in range(indptr[p], indptr[p + 1]):
+                mean[place[indices[q]]] += data[q] / n
+        else:
+            for j in range(width):
+                mean[j] += X[p, j] / n
+
+
+@njit
+def _residuals(z, y, lo, n, kind):
+    """z <- derivative of the loss of every row with respect to its scores."""
+    C = z.shape[1]
+    if kind == 0:
+        for i in range(n):
+            z[i, 0] -= y[lo + i]
+    elif kind == 1:
+        for i in range(n):
+            label = y[lo + i]
+            t = label * z[i, 0]
+            if t > 0:
+                e = np.exp(-t)
+                z[i, 0] = -label * e / (1.0 + e)
+            else:
+                z[i, 0] = -label / (1.0 + np.exp(t))
+    else:
+        for i in range(n):
+            top = z[i, 0]
+            for c in range(1, C):
+                top = max(top, z[i, c])
+            total = 0.0
+            for c in range(C):
+                z[i, c] = np.exp(z[i, c] - top)
+                total += z[i, c]
+            for c in range(C):
+                z[i, c] /= total
+            z[i, int(y[lo + i])] -= 1.0
+
+
+@njit
+def curvatures(X, data, indices, indptr, is_sparse, rows, shared, offsets, centre, n_steps, out):
+    """out[k] = largest eigenvalue of X_k' X_k (X_k centred), from below, by power iteration."""
+    n_features = X.shape[1]
+    longest = 0
+    for k in range(offsets.shape[0] - 1):
+        longest = max(longest, offsets[k + 1] - offsets[k])
+    place = np.full(n_features if is_sparse else 1, -1, dtype=np.int64)
+    columns = np.empty(n_features, dtype=np.int64)
+    v = np.empty(n_features)
+    g = np.empty(n_features)
+    mean = np.empty(n_features)
+    z = np.empty((longest, 1))
+    base = np.zeros((longest, 1))
+    shift = np.zeros(1)
+    for k in range(offsets.shape[0] - 1):
+        lo, n = offsets[k], offsets[k + 1] - offsets[k]
+        width = n_features
+        if is_sparse:
+            width = _place_columns(indices, indptr, rows, shared, lo, lo + n, place, columns)
+        for j in range(width):
+            mean[j] = 0.0
+        if centre:
+            _feature_means(
+                X, data, indices, indptr, is_sparse, rows, shared, lo, n, place, width, mean
+            )
+        # One scattered start for all tasks; a task's number does not depend on its company.
+        for j in range(width):
+            v[j] = 0.5 + (0.6180339887498949 * (j + 1)) % 1.0
+            if j % 2:
+                v[j] = -v[j]
+        value = 0.0
+        for _ in range(n_steps):
+            norm = 0.0
+            for j in range(width):
+                norm += v[j] * v[j]
+            norm = norm**0.5
+            if not norm > 0:
+                break
+            dot = 0.0
+            for j in range(width):
+                v[j] /= norm
+                dot += mean[j] * v[j]
+            shift[0] = -dot
+            _scores(
+                X, data, indices, indptr, is_sparse, rows, shared, lo, n, place, v, shift, base, z
+            )
+            total = 0.0
+            value = 0.0
+            for i in range(n):
+                total += z[i, 0]
+                value += z[i, 0] * z[i, 0]
+            _gather(
+                X, data, indices, indptr, is_sparse, rows, shared, lo, n, place, z, width, g
+            )
+            for j in range(width):
+                v[j] = g[j] - mean[j] * total
+        out[k] = value
+        if is_sparse:
+            for j in range(width):
+                place[columns[j]] = -1
+
+
+@njit
+def local_steps(
+    X, data, indices, indptr, is_sparse, rows, shared, offsets, y, kind, bound, scale, centre,
+    pick, anchor, which, factor, strength, intercept_strength, curvature,
+    penalty, n_steps, accelerate, rate, tol, start, from_start,
+    columns, ends, D, b, variance, descent, trace,
+):  # fmt: skip
+    """Gradient steps of the tasks `pick` on loss + penalty, from the anchor or from `start`.
+
+    Task a of `pick` writes D[ends[a]:ends[a + 1]], its intercepts b[a], and for squared loss
+    the mean square of its last residuals variance[a]; for CSR rows also its columns, at
+    ends / n_outputs. `penalty` 0: strength / 2 ||D||^2; 1: strength / 2 times the mean
+    symmetrised Kullback-Leibler divergence to the predictions at the start (squared loss: the
+    mean squared difference); 2: the quadratic one weighted by the diagonal of the Fisher
+    information at the start, scaled to a maximum of 1 (elastic weight consolidation).
+    `anchor` is (n_anchors, n_outputs n_features), in the layout of D over all columns. Steps
+    have length rate / (curvature + strength); with `accelerate` momentum is Nesterov's constant
+    one. A task ends when a step moves it by less than `tol` relative to D. With `trace`,
+    `descent` receives the sum of the loss's share of the steps.
+    """
+    C = b.shape[1]
+    n_features = anchor.shape[1] // C
+    longest, widest = 0, 0
+    for a in range(pick.shape[0]):
+        longest = max(longest, offsets[pick[a] + 1] - offsets[pick[a]])
+        widest = max(widest, (ends[a + 1] - ends[a]) // C)
+    place = np.full(n_features if is_sparse else 1, -1, dtype=np.int64)
+    mean = np.zeros(widest)
+    z = np.empty((longest, C))
+    base = np.empty((longest, C))
+    before = np.empty((longest if penalty == 1 else 1, C))
+    V = np.empty(widest * C)
+    G = np.empty(widest * C)
+    fisher = np.empty(widest * C if penalty == 2 else 1)
+    shift = np.zeros(C)
+    level = np.zeros(C)
+    lead = np.zeros(C)
+    new = np.zeros(C)
+    total = np.zeros(C)
+    none = np.zeros(C)
+    for a in range(pick.shape[0]):
+        k = pick[a]
+        lo, n = offsets[k], offsets[k + 1] - offsets[k]
+        W = D[ends[a] : ends[a + 1]]
+        size = W.shape[0]
+        width = size // C
+        shared_model = anchor[which[k]]
+        if is_sparse:
+            mine = columns[ends[a] // C : ends[a + 1] // C]
+            _place_columns(indices, indptr, rows, shared, lo, lo + n, place, mine)
+            for i in range(n):
+                r = rows[lo + i] if shared else lo + i
+                for c in range(C):
+                    base[i, c] = 0.0
+                for q in range(indptr[r], indptr[r + 1]):
+                    v = shared_model[indices[q] * C : (indices[q] + 1) * C]
+                    x = factor[k] * data[q]
+                    for c in range(C):
+                        base[i, c] += x * v[c]
+        else:
+            for i in range(n):
+                for c in range(C):
+                    z[i, c] = 0.0
+            _scores(
+                X, data, indices, indptr, is_sparse, rows, shared, lo, n, place,
+                shared_model, none, z, base,
+            )  # fmt: skip
+            for i in range(n):
+                for c in range(C):
+                    base[i, c] *= factor[k]
+        for j in range(width):
+            mean[j] = 0.0
+        for c in range(C):
+            level[c] = 0.0
+            total[c] = 0.0
+        if centre:
+            _feature_means(
+                X, data, indices, indptr, is_sparse, rows, shared, lo, n, place, width, mean
+            )
+            for i in range(n):
+                for c in range(C):
+                    total[c] += base[i, c] / n
+            for i in range(n):
+                for c in range(C):
+                    base[i, c] -= total[c]
+            # Intercepts start at the frequencies of the classes, with half a row for each.
+            if kind == 0:
+                for i in range(n):
+                    level[0] += y[lo + i] / n
+            elif kind == 1:
+                positive = 0.5
+                for i in range(n):
+                    if y[lo + i] > 0:
+                        positive += 1.0
+                level[0] = np.log(positive / (n + 1.0 - positive))
+            else:
+                for c in range(C):
+                    level[c] = 0.5
+                for i in range(n):
+                    level[int(y[lo + i])] += 1.0
+                middle = 0.0
+                for c in range(C):
+                    level[c] = np.log(level[c])
+                    middle += level[c] / C
+                for c in range(C):
+                    level[c] -= middle
+        weight = scale[k]
+        rho = strength[k]
+        tau = intercept_strength[k]
+        smooth = weight * bound * curvature[k]
+        if penalty == 1:
+            smooth *= 1.0 + rho
+        b_smooth = weight * bound * n + tau
+        begin = level.copy()
+        for attempt in range(6):
+            full = smooth + (0.0 if penalty == 1 else rho)
+            step = rate / full if full > 0 else 0.0
+            momentum = 0.0
+            if accelerate:
+                q = (rho / full) ** 0.5 if full > 0 else 1.0
+                momentum = (1.0 - q) / (1.0 + q)
+            for j in range(size):
+                W[j] = start[a, j] if from_start else 0.0
+                V[j] = W[j]
+            for c in range(C):
+                level[c] = begin[c]
+                lead[c] = begin[c]
+            first = -1.0
+            diverged = False
+            for t in range(n_steps):
+                for c in range(C):
+                    s = lead[c]
+                    if centre:
+                        if is_sparse:
+                            for j in range(width):
+                                s -= mean[j] * V[j * C + c]
+                        else:
+                            for j in range(width):
+                                s -= mean[j] * V[c * width + j]
+                    shift[c] = s
+                _scores(
+                    X, data, indices, indptr, is_sparse, rows, shared, lo, n, place, V, shift,
+                    base, z,
+                )  # fmt: skip
+                if penalty == 1:
+                    _pull_to_predictions(z, before, y, lo, n, kind, rho, t == 0)
+                else:
+                    _residuals(z, y, lo, n, kind)
+                if penalty == 2 and t == 0:
+                    _fisher_diagonal(
+                        X, data, indices, indptr, is_sparse, rows, shared, lo, n, place, mean, z,
+                        size, fisher,
+                    )  # fmt: skip
+                if kind == 0:
+                    square = 0.0
+                    for i in range(n):
+                        square += z[i, 0] * z[i, 0]
+                    variance[a] = square / n
+                _gather(
+                    X, data, indices, indptr, is_sparse, rows, shared, lo, n, place, z, size, G
+                )
+                moved, size2, turn = 0.0, 0.0, 0.0
+                for c in range(C):
+                    new[c] = 0.0
+                    total[c] = 0.0
+                if centre:
+                    for i in range(n):
+                        for c in range(C):
+                            total[c] += z[i, c]
+                    for c in range(C):
+                        new[c] = lead[c] - (weight * total[c] + tau * lead[c]) / b_smooth
+                        moved += (new[c] - lead[c]) ** 2 * b_smooth
+                        turn += (lead[c] - new[c]) * (new[c] - level[c]) * b_smooth
+                for j in range(size):
+                    c = j % C if is_sparse else j // width
+                    f = mean[j // C] if is_sparse else mean[j % width]
+                    g = weight * (G[j] - f * total[c])
+                    if trace:
+                        descent[a, j] -= step * g
+                    if penalty == 0:
+                        g += rho * V[j]
+                    elif penalty == 2:
+                        g += rho * fisher[j] * V[j]
+                    w = V[j] - step * g
+                    G[j] = w
+                    moved += (w - V[j]) ** 2 * full
+                    size2 += w * w * full
+                    turn += (V[j] - w) * (w - W[j]) * full
+                if first < 0:
+                    first = moved
+                elif moved > 100.0 * first and moved > 1e-20 and accelerate:
+                    diverged = True  # the power iteration stopped too early
+                    break
+                # Momentum that points uphill is dropped (adaptive restart).
+                beta = 0.0 if turn > 0 else momentum
+                for j in range(size):
+                    V[j] = G[j] + beta * (G[j] - W[j])
+                    W[j] = G[j]
+                for c in range(C):
+                    lead[c] = new[c] + beta * (new[c] - level[c])
+                    level[c] = new[c]
+                if moved <= tol * tol * (size2 + 1e-300):
+                    break
+            if not diverged:
+                break
+            smooth *= 2.0
+        for c in range(C):
+            b[a, c] = 0.0
+        if centre:
+            # Back from centred features: b = level - mean' w.
+            for c in range(C):
+                b[a, c] = level[c]
+            for j in range(size):
+                c = j % C if is_sparse else j // width
+                f = mean[j // C] if is_sparse else mean[j % width]
+                b[a, c] -= f * W[j]
+                column = columns[ends[a] // C + j // C] * C + c if is_sparse else j
+                b[a, c] -= f * factor[k] * shared_model[column]
+        if is_sparse:
+            for j in range(width):
+                place[columns[ends[a] // C + j]] = -1
+
+
+@njit
+def _fisher_diagonal(
+    X, data, indices, indptr, is_sparse, rows, shared, lo, n, place, mean, z, size, fisher
+):
+    """Mean of the squared gradients of the rows, scaled to a maximum of 1."""
+    C = z.shape[1]
+    for j in range(size):
+        fisher[j] = 0.0
+    top = 0.0
+    for i in range(n):
+        p = rows[lo + i] if shared else lo + i
+        if is_sparse:
+            for q in range(indptr[p], indptr[p + 1]):
+                at = place[indices[q]]
+                for c in range(C):
+                    fisher[at * C + c] += (data[q] * z[i, c]) ** 2
+        else:
+            d = X.shape[1]
+            for c in range(C):
+                for j in range(d):
+                    fisher[c * d + j] += ((X[p, j] - mean[j]) * z[i, c]) ** 2
+    for j in range(size):
+        top = max(top, fisher[j])
+    for j in range(size):
+        fisher[j] /= max(top, 1e-300)
+
+
+@njit
+def _pull_to_predictions(z, before, y, lo, n, kind, rho, first):
+    """z <- derivative of loss + rho / 2 symmetrised divergence to the predictions at the start."""
+    C = z.shape[1]
+    if first:
+        for i in range(n):
+            for c in range(C):
+                before[i, c] = z[i, c]
+    if kind == 0:
+        for i in range(n):
+            z[i, 0] = z[i, 0] - y[lo + i] + rho * (z[i, 0] - before[i, 0])
+    elif kind == 1:
+        for i in range(n):
+            # (p - q)(logit p - logit q) / 2, differentiated by the score of p.
+            p = 1.0 / (1.0 + np.exp(-z[i, 0]))
+            q = 1.0 / (1.0 + np.exp(-before[i, 0]))
+            pull = p * (1.0 - p) * (z[i, 0] - before[i, 0]) + p - q
+            z[i, 0] = p - 0.5 * (1.0 + y[lo + i]) + 0.5 * rho * pull
+    else:
+        p = np.empty(C)
+        q = np.empty(C)
+        for i in range(n):
+            top_p, top_q = z[i, 0], before[i, 0]
+            for c in range(1, C):
+                top_p = max(top_p, z[i, c])
+                top_q = max(top_q, before[i, c])
+            sum_p, sum_q = 0.0, 0.0
+            for c in range(C):
+                p[c] = np.exp(z[i, c] - top_p)
+                q[c] = np.exp(before[i, c] - top_q)
+                sum_p += p[c]
+                sum_q += q[c]
+            middle = 0.0
+            for c in range(C):
+                p[c] /= sum_p
+                q[c] /= sum_q
+                middle += p[c] * (z[i, c] - before[i, c])
+            for c in range(C):
+                pull = p[c] * (z[i, c] - before[i, c] - middle) + p[c] - q[c]
+                z[i, c] = p[c] + 0.5 * rho * pull
+            z[i, int(y[lo + i])] -= 1.0
+
+
+@njit
+def add_clipped(D, columns, ends, n_outputs, pick, anchor, which, factor, clip_norm, total, below):
+    """total[which] += clipped (D - (1 - factor) anchor) of every task; differences on own columns.
+
+    below[a] tells whether the update of task a was inside the bound. An update that is not
+    finite counts as zero.
+    """
+    C = n_outputs
+    lack = np.zeros(anchor.shape[0])
+    square = np.zeros(anchor.shape[0])
+    for g in range(anchor.shape[0]):
+        for j in range(anchor.shape[1]):
+            square[g] += anchor[g, j] ** 2
+    for a in range(pick.shape[0]):
+        g = which[pick[a]]
+        off = factor[pick[a]] - 1.0
+        norm = off * off * square[g]
+        for p in range(ends[a], ends[a + 1]):
+            v = anchor[g, columns[p // C] * C + p % C]
+            norm += (D[p] + off * v) ** 2 - (off * v) ** 2
+        # What the subtraction may have lost to rounding is added back.
+        norm = (max(norm, 0.0) + 1e-12 * off * off * square[g]) ** 0.5
+        if not np.isfinite(norm):
+            below[a] = False
+            continue
+        below[a] = norm <= clip_norm
+        limit = clip_norm * (1.0 - 1e-12)
+        shrink = 1.0 if norm <= limit else limit / norm
+        for p in range(ends[a], ends[a + 1]):
+            total[g, columns[p // C] * C + p % C] += shrink * D[p]
+        lack[g] += shrink * off
+    for g in range(anchor.shape[0]):
+        if lack[g] != 0.0:
+            for j in range(anchor.shape[1]):
+                total[g, j] += lack[g] * anchor[g, j]

@@ -1,0 +1,308 @@
+"""The curator half of mean-regularised rounds: budget, noise, and what is published.
+
+The curator sees one clipped update per participating task and round. It publishes
+
+    u_t = (sum of clipped updates + N(0, s_t^2 I)) / q,    w~_t = w~_(t-1) + eta u_t,
+
+with w~_0 = 0 and q a public constant: the number of tasks, or the sampling rate times it,
+whoever takes part and also when nobody does. With clusters the sums of all clusters make one
+vector, of which one task moves only one part, so that clusters cost nothing (parallel
+composition); w~ of a cluster of m_c of the m tasks then moves by eta u_t m / m_c.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ._version import __version__
+from .privacy.accounting import check_budget, gdp_epsilon, gdp_mu
+from .privacy.mechanisms import VectorGaussian, mean_sensitivity
+from .privacy.report import PrivacyReport
+from .privacy.rng import add_on_grid
+from .privacy.sampling import (
+    accountant_name,
+    blocks_mu,
+    fixed_size_epsilon,
+    fixed_size_noise,
+    poisson_epsilon,
+    poisson_noise,
+)
+
+_COUNT_SHARE = 0.1  # of mu^2, for the counts that adapt the clipping bound
+_INTERCEPT_SHARE = 0.1  # of mu^2, for the mean intercept of unseen_task="mean"
+_CLIP_RATE = 1.0  # log of the bound moves by this times the distance to the quantile
+_BLOCK = 1 << 18  # noise is drawn and added in pieces
+
+
+def auto_rounds(epsilon):
+    """Public rule for the number of rounds: 3, 10, 30, 100 for epsilon to .1, 1, 2, above."""
+    for limit, rounds in ((0.1, 3), (1.0, 10), (2.0, 30)):
+        if epsilon is not None and epsilon <= limit:
+            return rounds
+    return 100
+
+
+def auto_server_rate(epsilon):
+    """Public rule for the server's step: 1/2 for epsilon to .2, else 1."""
+    return 0.5 if epsilon is not None and epsilon <= 0.2 else 1.0
+
+
+class BlockGaussian(VectorGaussian):
+    """`VectorGaussian` that adds its noise piece by piece, in place: models may be large."""
+
+    def release_in_place(self, value, source):
+        flat = value.reshape(-1)
+        scale = self.noise_std / self.step
+        for first in range(0, flat.size, _BLOCK):
+            part = flat[first : first + _BLOCK]
+            if not np.isfinite(part).all():
+                raise ValueError("the statistic is not finite: clip the contributions first.")
+            if source.exact:
+                noise = source.discrete_normal(scale, part.size)
+            else:
+                noise = np.rint(source.normal(part.size) * scale)
+            part[:] = add_on_grid(part, noise, self.step)
+
+
+class RoundPlan:
+    """Budget of the rounds. Reads public numbers only: counts and parameters.
+
+    Parameters
+    ----------
+    est : estimator
+    n_tasks : int
+    size : int
+        Numbers in all shared models together.
+    n_intercepts : int
+        Numbers in the mean intercept that is released at the end; 0 for none.
+
+    Attributes
+    ----------
+    noise_multiplier : float or None
+        Std of the noise on the sum of the updates (and counts) over the clip norm; None
+        without privacy.
+    denominator : float
+        The constant q.
+    """
+
+    def __init__(self, est, n_tasks, size, n_intercepts=0):
+        private = est._is_private()
+        epsilon = est.epsilon if private else None
+        self.n_tasks, self.size = n_tasks, size
+        self.adjacency, self.clip_norm = est.adjacency, float(est.clip_norm)
+        self.quantile = est.clip_quantile
+        self.n_rounds = est._n_rounds(epsilon)
+        self.server_rate = est.server_learning_rate
+        if isinstance(self.server_rate, str):
+            self.server_rate = auto_server_rate(epsilon)
+        self.sampling, self.rate = est.sampling, float(est.sampling_rate)
+        if self.sampling == "all" and self.rate != 1.0:
+            raise ValueError(
+                f'sampling_rate={self.rate!r} with sampling="all" has no meaning: set '
+                'sampling="poisson" or "fixed", or leave the rate at 1.'
+            )
+        if self.sampling == "fixed":  # a whole number of tasks
+            self.rate = max(round(self.rate * n_tasks), 1) / n_tasks
+        self.denominator = self.rate * n_tasks
+        self.epsilon = self.delta = self.mu = self.noise_multiplier = self.intercept = None
+        if not private or self.n_rounds == 0:
+            return
+        self.epsilon, self.delta = check_budget(est.epsilon, est.delta, n_tasks)
+        reach = mean_sensitivity(1.0, 1.0, self.adjacency)
+        if self.sampling == "all":
+            self.mu = gdp_mu(self.epsilon, self.delta)
+            rounds = self.mu
+            if n_intercepts:
+                rounds = self.mu * math.sqrt(1.0 - _INTERCEPT_SHARE)
+                self.intercept = VectorGaussian(
+                    n_intercepts,
+                    mean_sensitivity(self.clip_norm, n_tasks, self.adjacency),
+                    self.mu * math.sqrt(_INTERCEPT_SHARE),
+                )
+            self.noise_multiplier = reach * math.sqrt(self.n_rounds) / rounds
+        elif n_intercepts:
+            raise ValueError(
+                'unseen_task="mean" releases the mean of the local intercepts, which is accounted '
+                'for sampling="all" only: use it, or fit_intercept=False, or '
+                'unseen_task="error".'
+            )
+        else:
+            find = poisson_noise if self.sampling == "poisson" else fixed_size_noise
+            self.noise_multiplier = find(
+                self.epsilon, self.delta, self.n_rounds, self.rate, self.adjacency
+            )
+
+    # ---------------------------------------------------------------------- mechanisms
+    def mechanisms(self, clip_norm):
+        """-> mechanism of the mean update, mechanism of the count or None, for one round.
+
+        Updates over the clip norm and centred counts (inside - 1/2) times 2 have norm at most
+        1 each; together they are one Gaussian release of the planned noise multiplier.
+        """
+        reach = mean_sensitivity(1.0, 1.0, self.adjacency)
+        mu = reach / self.noise_multiplier
+        share = 0.0 if self.quantile is None else _COUNT_SHARE
+        sensitivity = mean_sensitivity(clip_norm, self.denominator, self.adjacency)
+        update = BlockGaussian(self.size, sensitivity, mu * math.sqrt(1.0 - share))
+        if not share:
+            return update, None
+        half = mean_sensitivity(0.5, self.denominator, self.adjacency)
+        return update, VectorGaussian(1, half, mu * math.sqrt(share))
+
+    def draw(self, source):
+        """Positions of the tasks of one round; the draw is secret randomness like the noise."""
+        m = self.n_tasks
+        if self.sampling == "all" or (self.sampling == "poisson" and self.rate == 1.0):
+            return np.arange(m)
+        if self.sampling == "poisson":
+            return np.flatnonzero(source.uniform(m) < self.rate)
+        return np.sort(source.permutation(m)[: round(self.denominator)])
+
+    def next_bound(self, clip_norm, inside):
+        """The bound of the next round, from the released share of updates inside it."""
+        return clip_norm * math.exp(_CLIP_RATE * (self.quantile - min(max(inside, 0.0), 1.0)))
+
+    def spent(self, n_rounds):
+        """epsilon after this many rounds, at the fit's delta (infinite without privacy)."""
+        if self.noise_multiplier is None:
+            return math.inf if self.n_rounds else 0.0
+        z, args = self.noise_multiplier, (self.delta, self.adjacency)
+        if self.sampling == "all":
+            return float(gdp_epsilon(blocks_mu(z, n_rounds, self.adjacency), self.delta))
+        if self.sampling == "poisson":
+            return poisson_epsilon(z, n_rounds, self.rate, *args)
+        return fixed_size_epsilon(z, n_rounds, self.rate, *args)
+
+    # -------------------------------------------------------------------------- report
+    def report(self, est, entries, source):
+        """The statement of the guarantee for the releases described by `entries`."""
+        public = {
+            "n_tasks": self.n_tasks,
+            "n_numbers": self.size,
+            "n_rounds": self.n_rounds,
+            "clip_norm": self.clip_norm,
+            "clip_quantile": self.quantile,
+            "server_learning_rate": self.server_rate,
+            "denominator": self.denominator,
+            "update": est._update_name(),
+        }
+        if est.clusters is not None:
+            public["clusters"] = "public mapping of tasks to clusters"
+        notes = {}
+        if self.quantile is not None:
+            notes["adaptive clipping"] = (
+                f"{_COUNT_SHARE:.0%} of the squared budget pays for the counts, which raises the "
+                f"noise of the updates by {1 / math.sqrt(1 - _COUNT_SHARE) - 1:.1%}"
+            )
+        if self.intercept is not None:
+            notes["mean intercept"] = f"{_INTERCEPT_SHARE:.0%} of the squared budget"
+        if self.n_rounds == 0:
+            return PrivacyReport(
+                guarantee="joint DP per task",
+                adjacency=self.adjacency,
+                epsilon=0.0,
+                mechanism="none: nothing is released",
+                accountant="nothing to account",
+                assumptions=_ASSUMPTIONS,
+            )
+        return PrivacyReport(
+            guarantee="joint DP per task",
+            unit="task",
+            adjacency=self.adjacency,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            mechanism="Gaussian noise on the mean of clipped updates",
+            sensitivity=[entry["sensitivity"] for entry in entries],
+            noise_std=[entry["noise_std"] for entry in entries],
+            mu=self.mu,
+            releases=entries,
+            accountant=self._accountant(),
+            sampling=self._scheme(),
+            rng=source.description,
+            public_inputs=public,
+            assumptions=_ASSUMPTIONS,
+            notes=notes,
+        )
+
+    def _accountant(self):
+        if self.sampling == "poisson" and self.rate < 1:
+            return accountant_name()
+        if self.sampling == "fixed":
+            return (
+                f"skpmtl {__version__}, exact mixture over the number of participations, no "
+                "amplification by sampling"
+            )
+        return f"skpmtl {__version__}, exact Gaussian differential privacy"
+
+    def _scheme(self):
+        q = f"constant denominator q = {self.denominator:.6g}"
+        if self.sampling == "poisson":
+            return (
+                f"Poisson, every task with probability {self.rate:.6g} in every round, "
+                f"independently and secretly; {q}"
+            )
+        if self.sampling == "fixed":
+            return (
+                f"{round(self.denominator)} of {self.n_tasks} tasks in every round, taken as "
+                f"known to all of them; {q}"
+            )
+        return f"all tasks in every round; {q}"
+
+
+_ASSUMPTIONS = (
+    "the curator is trusted and adds the noise once",
+    "the list of tasks, the features and the classes are public",
+    "every task receives its own model only, and keeps its intercepts and scaling to itself",
+    "the parameters were not tuned on these data without being charged for it",
+    "whether the input was valid at all is not protected",
+)
+
+
+def run_rounds(plan, groups, contribute, anchor, source, log=None):
+    """All rounds; moves `anchor` in place. -> releases, entries of the report, clip norms
+
+    Parameters
+    ----------
+    plan : RoundPlan
+    groups : ndarray (n_anchors,)
+        Number of tasks of each shared model (public).
+    contribute : callable
+        ``contribute(pick, anchor, clip_norm, total) -> count`` adds the clipped updates of the
+        tasks at the positions `pick` to `total` (n_anchors, size) and returns how many were
+        inside the bound. It is all the curator sees of the tasks.
+    anchor : ndarray (n_anchors, size)
+        Shared models, zero at the start.
+    source : noise source, which also draws the participants
+    """
+    releases, entries, bounds = [], [], []
+    private = plan.noise_multiplier is not None
+    clip_norm = plan.clip_norm if private else math.inf
+    step = plan.server_rate * (groups.sum() / groups)[:, None]
+    for t in range(plan.n_rounds):
+        pick = plan.draw(source)
+        total = np.zeros(anchor.shape)
+        count = contribute(pick, anchor, clip_norm, total)
+        total /= plan.denominator
+        bounds.append(clip_norm)
+        if private:
+            update, counter = plan.mechanisms(clip_norm)
+            update.release_in_place(total, source)
+            name = f"round {t + 1}"
+            entries.append({"name": name, **update.describe("mean of clipped updates")})
+        releases.append(total if len(anchor) > 1 else total[0])
+        anchor += step * total
+        if private and counter is not None:
+            centred = np.array([(count - 0.5 * len(pick)) / plan.denominator])
+            inside = counter.release(centred, source)
+            releases.append(inside)
+            entries.append({"name": f"{name}, count", **counter.describe("share inside the bound")})
+            clip_norm = plan.next_bound(clip_norm, inside[0] + 0.5)
+        if log is not None:
+            log(t + 1, update.noise_std if private else 0.0)
+    if plan.mu is None:  # sampling: the rounds are accounted together
+        entries = [
+            {"mu if drawn" if key == "mu" else key: value for key, value in entry.items()}
+            for entry in entries
+        ]
+    return releases, entries, bounds

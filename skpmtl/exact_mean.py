@@ -1,0 +1,251 @@
+"""Exact minimum of the mean-regularised objective, when there is no privacy to keep.
+
+sum_k [ loss_k(w_k, b_k) + lam / 2 ||w_k - v||^2 ] + ridge / 2 sum_k ||w_k||^2, minimised over
+the w_k, the intercepts b_k and v, which puts v at the mean of the w_k (of each cluster).
+"""
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from ._kernels.newton import hessian_product, loss_gradient
+from .personal import local_intercepts
+from .rounds import _BOUND, task_grams
+from .solvers import single_thread
+
+_DIRECT = 600  # features up to which tasks are factorised
+_NO_INDEX = np.empty(0, dtype=np.int64)
+
+
+def minimize_exactly(half, lam, *, tol, max_iter, log=None):
+    """-> W (n_tasks, n_outputs, d), b (n_tasks, n_outputs), objective, n_iter; dense rows.
+
+    Parameters
+    ----------
+    half : TaskHalf
+    lam : float > 0
+    tol : float
+        Newton steps end when none of the coefficients moves by more than `tol` times the
+        largest.
+    """
+    with single_thread():
+        if half.problem.kind == 0 and half.table.n_features <= _DIRECT:
+            return _least_squares(half, lam)
+        return _newton(half, lam, tol, max_iter, log)
+
+
+def _means(W, which, count):
+    """Mean of the tasks of each cluster, (n_clusters, ...)."""
+    total = np.zeros((len(count), *W.shape[1:]))
+    np.add.at(total, which, W)
+    return total / count.reshape(-1, *[1] * (W.ndim - 1))
+
+
+def _least_squares(half, lam):
+    """w_k = P_k (g_k + lam v) with P_k = (G_k + (lam + ridge) I)^-1, and v their mean."""
+    table, problem, which = half.table, half.problem, half.which
+    d, count = table.n_features, np.bincount(which)
+    diagonal = np.arange(d)
+    A, r = np.zeros((len(count), d, d)), np.zeros((len(count), d))
+    blocks = list(task_grams(table, problem, half.scale)) if table.n_tasks * d * d < 1 << 22 else None
+    for first, last, G, g in blocks or task_grams(table, problem, half.scale):
+        G = G.copy()
+        G[:, diagonal, diagonal] += problem.ridge
+        H = G.copy()
+        H[:, diagonal, diagonal] += lam
+        # I - lam P_k without the cancellation: P_k (G_k + ridge I).
+        solved = np.linalg.solve(H, np.concatenate([G, g[:, :, None]], axis=2))
+        np.add.at(A, which[first:last], solved[:, :, :d])
+        np.add.at(r, which[first:last], solved[:, :, d])
+    v = np.stack([np.linalg.lstsq(a, b, rcond=1e-13)[0] for a, b in zip(A, r, strict=True)])
+    W = np.empty((table.n_tasks, d))
+    for first, last, G, g in blocks or task_grams(table, problem, half.scale):
+        H = G.copy()
+        H[:, diagonal, diagonal] += lam + problem.ridge
+        right = g + lam * v[which[first:last]]
+        W[first:last] = np.linalg.solve(H, right[:, :, None])[:, :, 0]
+    b = local_intercepts(table, W) if problem.fit_intercept else np.zeros(table.n_tasks)
+    state = _State(half, lam)
+    Wb = np.concatenate([W[:, None], b[:, None, None]], axis=2)
+    return W[:, None], b[:, None], state.value(Wb), 1
+
+
+class _State:
+    """Objective over models with their intercepts last, (n_tasks, n_outputs, d + 1)."""
+
+    def __init__(self, half, lam):
+        table, problem = half.table, half.problem
+        self.half, self.lam, self.ridge = half, lam, problem.ridge
+        self.which, self.count = half.which, np.bincount(half.which)
+        shared = table.rows is not None
+        self._rows = (table.X, table.rows if shared else _NO_INDEX, shared, table.offsets)
+        self._y, self._kind, self._scale = table.y, problem.kind, half.scale
+        self.held = np.where(half._single, lam, 0.0) if problem.fit_intercept else None
+        self.P = np.empty((table.n_rows, problem.n_outputs))
+        self.gradient = None
+
+    def _penalty(self, U):
+        """Gradient of the penalties at U, which is also their Hessian times U."""
+        out = np.zeros_like(U)
+        W = U[:, :, :-1]
+        out[:, :, :-1] = (self.lam + self.ridge) * W
+        out[:, :, :-1] -= self.lam * _means(W, self.which, self.count)[self.which]
+        if self.held is not None:
+            out[:, :, -1] = self.held[:, None] * U[:, :, -1]
+        return out
+
+    def value(self, Wb):
+        """Objective; leaves the gradient and what Hessian products need."""
+        gradient = np.empty_like(Wb)
+        value = loss_gradient(
+            *self._rows, self._y, self._kind, self._scale, Wb, self.P, gradient
+        )
+        pull = self._penalty(Wb)
+        self.gradient = gradient + pull
+        self._fix(self.gradient)
+        return value + 0.5 * float(np.vdot(pull, Wb))
+
+    def product(self, U):
+        out = np.empty_like(U)
+        hessian_product(*self._rows, self._kind, self._scale, self.P, U, out)
+        out += self._penalty(U)
+        return self._fix(out)
+
+    def _fix(self, U):
+        if self.held is None:
+            U[:, :, -1] = 0.0
+        return U
+
+
+class _Arrow:
+    """Approximate inverse of the Hessian: losses replaced by multiples of their Gram matrices."""
+
+    def __init__(self, state):
+        half, lam = state.half, state.lam
+        table = half.table
+        m, d = table.n_tasks, table.n_features
+        self.state = state
+        self.inverse = np.empty((m, d + 1, d + 1))
+        diagonal = np.arange(d)
+        for k in range(m):
+            X, _ = table.task(k)
+            Z = np.column_stack([X, np.ones(len(X))])
+            H = (0.6 * _BOUND[half.problem.kind] * half.scale[k]) * (Z.T @ Z)
+            H[diagonal, diagonal] += lam + state.ridge
+            if state.held is None:
+                H[d], H[:, d], H[d, d] = 0.0, 0.0, 1.0
+            else:
+                H[d, d] += state.held[k]
+            self.inverse[k] = np.linalg.inv(H)
+        core = np.eye(d) - lam * _means(self.inverse[:, :d, :d], state.which, state.count)
+        self.core = np.linalg.pinv(core, rcond=1e-12, hermitian=True)
+
+    def __call__(self, R):
+        state = self.state
+        first = R @ self.inverse
+        means = _means(first[:, :, :-1], state.which, state.count)
+        v = np.einsum("gcj,gji->gci", means, self.core)
+        more = state.lam * v[state.which]
+        return first + more @ self.inverse[:, :-1]
+
+
+def _conjugate_gradient(product, precondition, R, tol, max_iter):
+    """Solve product(U) = R to a relative residual of `tol`."""
+    U, R = np.zeros_like(R), R.copy()
+    Z = precondition(R)
+    D, rho = Z.copy(), float(np.vdot(R, Z))
+    stop = tol * tol * float(np.vdot(R, R))
+    for _ in range(max_iter):
+        if float(np.vdot(R, R)) <= stop or not rho > 0:
+            break
+        HD = product(D)
+        step = rho / float(np.vdot(D, HD))
+        U += step * D
+        R -= step * HD
+        Z = precondition(R)
+        new = float(np.vdot(R, Z))
+        D = Z + (new / rho) * D
+        rho = new
+    return U
+
+
+def _newton(half, lam, tol, max_iter, log):
+    """Newton steps by conjugate gradients, with halved steps where the objective rises."""
+    table, C = half.table, half.problem.n_outputs
+    state = _State(half, lam)
+    Wb = np.zeros((table.n_tasks, C, table.n_features + 1))
+    if half.problem.fit_intercept and half.problem.kind == 1:
+        share = np.add.reduceat((table.y > 0).astype(float), table.offsets[:-1])
+        Wb[:, 0, -1] = np.log((share + 0.5) / (table.sizes - share + 0.5))
+    direct = table.n_features <= _DIRECT
+    precondition = _Arrow(state) if direct else (lambda R: R)
+    value = state.value(Wb)
+    start = float(np.linalg.norm(state.gradient))
+    n_iter = 0
+    for n_iter in range(1, max_iter + 1):
+        size = float(np.linalg.norm(state.gradient))
+        # The last systems are solved to the accuracy asked for, the first ones roughly.
+        forcing = min(0.1, max(1e-3 * size / max(start, 1e-300), 1e-11))
+        step = -_conjugate_gradient(state.product, precondition, state.gradient, forcing, 2000)
+        slope, length = float(np.vdot(state.gradient, step)), 1.0
+        moved = np.abs(step).max() <= tol * max(np.abs(Wb).max(), 1e-300)
+        for _ in range(40):
+            new = state.value(Wb + length * step)
+            if new <= value + 1e-4 * length * slope or abs(slope) <= 1e-13 * abs(value):
+                break
+            length *= 0.5
+        Wb, value = Wb + length * step, new
+        if log is not None:
+            log(n_iter, value, size)
+        if moved or size == 0:
+            break
+    else:
+        warnings.warn(
+            f"Newton steps still move coefficients by {np.abs(step).max():.3g} after {max_iter} "
+            "iterations. Raise max_iter or tol, scale the features, or raise lam.",
+            ConvergenceWarning,
+            stacklevel=6,
+        )
+    return Wb[:, :, :-1].copy(), Wb[:, :, -1].copy(), value, n_iter
+
+
+def fixed_point(half, anchor, *, tol, max_iter, memory=8):
+    """v = mean of prox_k(v) by Anderson's method, for sparse tasks; moves `anchor`. -> n_iter"""
+    count = np.bincount(half.which)
+    everybody = np.arange(half.table.n_tasks)
+    points, residuals = [], []
+    for n_iter in range(1, max_iter + 1):
+        total = np.zeros_like(anchor)
+        half.sum_of_updates(everybody, anchor, np.inf, total, n_steps=5000, tol=1e-2 * tol)
+        F = total / count[:, None]
+        if np.abs(F).max() <= tol * max(np.abs(anchor).max(), 1e-300):
+            return n_iter
+        points.append(anchor.copy())
+        residuals.append(F)
+        del points[:-memory], residuals[:-memory]
+        if len(points) > 1:
+            dF = np.stack([(a - residuals[-1]).ravel() for a in residuals[:-1]], axis=1)
+            weights = np.linalg.lstsq(dF, -residuals[-1].ravel(), rcond=1e-12)[0]
+            anchor += F
+            for w, x, f in zip(weights, points[:-1], residuals[:-1], strict=True):
+                anchor += w * (x + f - points[-1] - residuals[-1])
+        else:
+            anchor += F
+    warnings.warn(
+        f"The mean still moves by {np.abs(F).max():.3g} after {max_iter} iterations. Raise "
+        "max_iter or tol, or add a ridge.",
+        ConvergenceWarning,
+        stacklevel=6,
+    )
+    return max_iter
+
+
+def dense_copy(table, limit=1 << 24):
+    """The table with dense rows where that is small, else None."""
+    if not table.is_sparse:
+        return table
+    if table.X.shape[0] * table.X.shape[1] > limit:
+        return None
+    return replace(table, X=table.X.toarray())

@@ -1,0 +1,307 @@
+"""What mean-regularised rounds publish, and how a task turns it into a model of its own."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ._ids import listed, locate
+from .rounds import TaskHalf, task_inverses
+
+# Weight of the noise in the strength lam_k, and the number of rounds after which it stops
+# growing: later rounds correct part of the earlier noise.
+_NOISE_WEIGHT, _NOISE_ROUNDS = 0.2, 10
+_AUTO_DIVERGENCE = 0.5  # strength of the divergence penalty when lam="auto"
+_FINETUNE_STEPS = 20
+_DENSE_LIMIT = 1 << 20  # coefficients of all tasks are an array up to this many numbers
+
+
+@dataclass
+class MeanBillboard:
+    """What the curator of the rounds published, and the public settings tasks need with it.
+
+    Attributes
+    ----------
+    means : ndarray (n_clusters, size)
+        Shared models after the last round; see `mean` for their usual shape.
+    releases : list of ndarray
+        Noisy means of the clipped updates in the order of publication; with adaptive clipping
+        each is followed by the noisy share of updates inside the bound, minus 1/2; the mean
+        intercept, if released, comes last.
+    clip_norms : list of float
+        Bound in every round.
+    noise_variance : ndarray (n_clusters,)
+        Variance of the noise in one number of `means`, for at most 10 rounds; the task's
+        `personalize` reckons with it. 0 without privacy.
+    shape : tuple
+        (n_features,) or (n_classes, n_features).
+    problem : skpmtl.rounds.Problem
+    personalization, local_steps
+        As in the estimator.
+    cluster_of : dict or None
+        Public mapping of tasks to rows of `means`.
+    mean_intercept : ndarray or None
+        Noisy mean of the clipped intercepts.
+    report : PrivacyReport
+    """
+
+    means: np.ndarray
+    releases: list
+    clip_norms: list
+    noise_variance: np.ndarray
+    shape: tuple
+    problem: object
+    personalization: str
+    local_steps: object
+    sparse: bool
+    cluster_of: dict | None = None
+    mean_intercept: np.ndarray | None = None
+    report: object = None
+    plan: object = field(default=None, repr=False)
+
+    @property
+    def mean(self):
+        """The shared model, of shape `shape`; one row per cluster when there are clusters."""
+        if self.sparse and len(self.shape) == 2:
+            models = self.means.reshape(len(self.means), self.shape[1], self.shape[0])
+            models = models.transpose(0, 2, 1)
+        else:
+            models = self.means.reshape(len(self.means), *self.shape)
+        return models[0] if self.cluster_of is None else models
+
+    def history(self):
+        """Noise and budget after every round; nothing here depends on the data.
+
+        Returns
+        -------
+        list of dict
+            Keys "round", "clip_norm", "noise_std" (of one number of the mean) and "epsilon"
+            (spent so far, at the delta of the report).
+        """
+        entries = [e for e in self.report.releases if e["name"].count(",") == 0]
+        return [
+            {
+                "round": t + 1,
+                "clip_norm": bound,
+                "noise_std": entries[t]["noise_std"] if entries else 0.0,
+                "epsilon": self.plan.spent(t + 1),
+            }
+            for t, bound in enumerate(self.clip_norms)
+        ]
+
+    def clusters(self, tasks):
+        """Row of `means` for each of the task ids."""
+        return cluster_rows(tasks, self.cluster_of)
+
+    def personalize(self, table):
+        """Models of the tasks of `table`, from their rows and this billboard alone. -> Models"""
+        return Models(table, self)
+
+
+def cluster_rows(tasks, cluster_of):
+    if cluster_of is None:
+        return np.zeros(len(tasks), dtype=np.int64)
+    known = [cluster_of.get(task) for task in tasks.tolist()]
+    missing = tasks[[number is None for number in known]]
+    if len(missing):
+        raise ValueError(
+            f"Tasks without a cluster: {listed(missing)}. Add them to clusters={{task: cluster}}."
+        )
+    return np.array(known, dtype=np.int64)
+
+
+class Models:
+    """Personal models of the tasks of a table.
+
+    Wide sparse tasks differ from the shared model on the columns that occur in their rows
+    only. These differences are kept when they are small beside the rows; otherwise the rows
+    are, and a model is computed again when it is asked for.
+    """
+
+    def __init__(self, table, board, dense=None):
+        self.board, self.problem = board, board.problem
+        self.which = board.clusters(table.tasks)
+        self.half = TaskHalf(table, board.problem, self.which)
+        self.shape = board.shape
+        self.intercept = np.empty((table.n_tasks, board.problem.n_outputs))
+        size = table.n_tasks * board.means.shape[1]
+        self.dense = not table.is_sparse or size <= _DENSE_LIMIT if dense is None else dense
+        everybody = np.arange(table.n_tasks)
+        lam = self._strength()
+        self._lam, self._stored = lam, None
+        self.factor = np.ones(table.n_tasks)
+        if board.personalization == "mean-reg":
+            self.factor = self.half.factor(lam)
+        if self.dense:
+            self.coef = self._dense(everybody)
+            return
+        # Columns and values of a model against the indices and values of the rows.
+        C = board.problem.n_outputs
+        room = 2 * len(table.X.data)
+        if (C + 1) * int(self.half.widths.sum()) <= room:
+            self._stored = [None] * table.n_tasks
+        if self._stored is not None or board.problem.fit_intercept:
+            for block in self.half.blocks(everybody):
+                for k, columns, values in self._solve(block):
+                    if self._stored is not None:
+                        self._stored[k] = columns, values
+        else:
+            self.intercept[:] = 0.0
+        if self._stored is not None:
+            self.half = None
+
+    def _strength(self):
+        """Strength of every task's penalty for the variant asked for."""
+        board, half = self.board, self.half
+        problem = board.problem
+        if board.personalization == "symmetrized-kl" and isinstance(problem.lam, str):
+            return np.full(len(half.lam), _AUTO_DIVERGENCE)
+        if board.personalization != "mean-reg" or not board.noise_variance.any():
+            return half.lam
+        sizes = half.table.sizes
+        unit = sizes * half.scale  # 1 for mean losses
+        variance = np.ones(len(sizes))
+        if problem.kind == 0:
+            variance = self._residual_variance()
+        noise = board.noise_variance[self.which]
+        inverse = unit / np.maximum(half.lam, 1e-300)
+        return unit / (inverse + _NOISE_WEIGHT * sizes * noise / np.maximum(variance, 1e-300))
+
+    def _residual_variance(self):
+        """Mean squared residual of each task's model at the strength without noise."""
+        variance = np.empty(len(self.which))
+        everybody = np.arange(len(self.which))
+        for block in self.half.blocks(everybody):
+            local = self._proximal(block, self.half.lam)
+            variance[block] = local.variance
+        return variance
+
+    def _proximal(self, block, lam):
+        steps, tol = (1000, 1e-8) if self.problem.kind == 0 else (60, 1e-4)
+        return self.half.steps(block, self.board.means, lam, n_steps=steps, tol=tol)
+
+    def _local(self, block):
+        board, variant = self.board, self.board.personalization
+        if variant == "mean-reg":
+            return self._proximal(block, self._lam)
+        steps = _FINETUNE_STEPS if isinstance(board.local_steps, str) else board.local_steps
+        lam, penalty = self._lam, "free"
+        if variant == "finetune":
+            lam = np.zeros_like(lam)
+        elif variant == "none":  # the intercept alone is fitted
+            lam, steps = 1e9 * (1.0 + self.half.smoothness), 100
+        else:
+            penalty = "predictions" if variant == "symmetrized-kl" else "fisher"
+        local = self.half.steps(
+            block, board.means, lam, n_steps=steps, accelerate=False, penalty=penalty
+        )
+        if variant == "none":
+            local.D[:] = 0.0
+        return local
+
+    def _solve(self, block):
+        """Yield (task, columns, values (n_columns, n_outputs)) of sparse tasks."""
+        local, C = self._local(block), self.problem.n_outputs
+        self.intercept[block] = local.b
+        for a, k in enumerate(block):
+            ends = slice(local.ends[a], local.ends[a + 1])
+            columns = slice(local.ends[a] // C, local.ends[a + 1] // C)
+            yield int(k), local.columns[columns].copy(), local.D[ends].reshape(-1, C).copy()
+
+    def _dense(self, everybody):
+        """Coefficients (n_tasks, *shape) of all tasks."""
+        half, board, C = self.half, self.board, self.problem.n_outputs
+        means = board.mean if board.cluster_of is not None else board.mean[None]
+        coef = means[self.which] * self.factor.reshape(-1, *[1] * len(self.shape))
+        if half.factorised() and board.personalization == "mean-reg":
+            exact_models(half, self._lam, board.means, coef, self.intercept)
+            return coef
+        for block in half.blocks(everybody):
+            if half.table.is_sparse:
+                for k, columns, values in self._solve(block):
+                    coef[k].reshape(C, -1)[:, columns] += values.T
+            else:
+                local = self._local(block)
+                self.intercept[block] = local.b
+                coef[block] += local.D.reshape(len(block), *self.shape)
+        return coef
+
+    def differences(self, pick):
+        """Yield (task, columns, values) of the tasks at the positions `pick`, sparse only."""
+        if self._stored is not None:
+            for k in pick:
+                yield (int(k), *self._stored[k])
+            return
+        for block in self.half.blocks(np.asarray(pick)):
+            yield from self._solve(block)
+
+    def task_coef(self, k):
+        """Coefficients of one task, of shape `shape`."""
+        if self.dense:
+            return self.coef[k].copy()
+        means = self.board.mean if self.board.cluster_of is not None else self.board.mean[None]
+        coef = means[self.which[k]] * self.factor[k]
+        for _, columns, values in self.differences([k]):
+            coef.reshape(self.problem.n_outputs, -1)[:, columns] += values.T
+        return coef
+
+    def scores(self, X, k):
+        """Scores (n_rows, n_outputs) of CSR rows under the model of task k."""
+        shared = self.board.means[self.which[k]].reshape(X.shape[1], -1)
+        out = self.factor[k] * (X @ shared)
+        for _, columns, values in self.differences([k]):
+            out += X[:, columns] @ values
+        return out + self.intercept[k]
+
+
+def exact_models(half, lam, means, coef, intercept):
+    """Proximal models of squared loss by factorisation, into `coef` and `intercept`."""
+    table, problem = half.table, half.problem
+    inverse, h = task_inverses(table, problem, half.scale, lam + problem.ridge)
+    pull = lam[:, None] * means[half.which]
+    coef[:] = h + np.einsum("kij,kj->ki", inverse, pull)
+    intercept[:, 0] = local_intercepts(table, coef) if problem.fit_intercept else 0.0
+
+
+def local_intercepts(table, coef):
+    """Mean residual of every task, squared loss."""
+    starts = table.offsets[:-1]
+    X = table.X if table.rows is None else table.X[table.rows]
+    means = np.add.reduceat(X, starts, axis=0) / table.sizes[:, None]
+    return np.add.reduceat(table.y, starts) / table.sizes - np.einsum("kj,kj->k", means, coef)
+
+
+class SparseModels:
+    """Personal models of wide sparse tasks, from one or several calls.
+
+    Parameters
+    ----------
+    models : Models
+        Of the tasks of the fit.
+    """
+
+    def __init__(self, models):
+        self.parts = [models]
+        self.owner = np.zeros(len(models.which), dtype=np.int64)
+        self.place = np.arange(len(models.which))
+
+    def merged(self, n_tasks, old, new, models):
+        """A copy with the tasks of `models` at the positions `new`, the known ones at `old`."""
+        out = object.__new__(SparseModels)
+        out.parts = [*self.parts, models]
+        out.owner = np.full(n_tasks, len(self.parts))
+        out.place = np.empty(n_tasks, dtype=np.int64)
+        out.owner[old], out.place[old] = self.owner, self.place
+        out.owner[new], out.place[new] = len(self.parts), np.arange(len(new))
+        return out
+
+    def task_coef(self, k):
+        """Coefficients of the task at position k."""
+        return self.parts[self.owner[k]].task_coef(int(self.place[k]))
+
+    def scores(self, X, k):
+        """Scores (n_rows, n_outputs) of CSR rows of the task at position k."""
+        return self.parts[self.owner[k]].scores(X, int(self.place[k]))
+
+    def coef(self):
+        """All coefficients as one dense array."""
+        return np.stack([self.task_coef(k) for k in range(len(self.owner))])

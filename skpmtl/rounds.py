@@ -1,0 +1,344 @@
+"""The task half of mean-regularised rounds: what tasks compute alone around a shared model.
+
+All tasks of a table together, vectorised; nothing here combines tasks except the sum of
+clipped updates, which stands for the curator's (or a secure aggregation's) addition.
+
+Models are flat: (n_outputs, n_features) for dense rows, (n_features, n_outputs) for CSR rows,
+where differences live on the task's own columns; see `skpmtl._kernels.rounds`.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ._kernels import rounds as kernels
+from ._kernels.clip import clip_rows
+from ._kernels.grams import gram_product
+from .losses import grams
+from .solvers import single_thread
+
+_BLOCK = 1 << 21  # numbers of models held at once while a round runs over the tasks
+_AUTO_LAM = 0.05  # of a task's own smoothness, for lam="auto"
+_BOUND = (1.0, 0.25, 0.5)  # of the second derivative: squared, logistic, multinomial
+# "quadratic" counts the ridge in, "free" does not.
+_PENALTY = {"quadratic": 0, "free": 0, "predictions": 1, "fisher": 2}
+_NO_INDEX = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a task minimises: its loss, and how strongly it holds on to the shared model.
+
+    Parameters
+    ----------
+    kind : {0, 1, 2}
+        Squared, logistic (y in {-1, 1}) or multinomial loss (y counts the classes from 0).
+    n_outputs : int
+        1, or the number of classes of the multinomial loss.
+    fit_intercept : bool
+    task_weight : {"equal", "samples"}
+        Mean loss or sum of losses.
+    lam : float or "auto"
+        "auto": 0.05 times the smoothness of the task's own loss.
+    ridge : float
+    """
+
+    kind: int
+    n_outputs: int
+    fit_intercept: bool
+    task_weight: str = "equal"
+    lam: object = "auto"
+    ridge: float = 0.0
+
+
+class TaskHalf:
+    """Local work of all tasks of a table.
+
+    Parameters
+    ----------
+    table : TaskTable
+    problem : Problem
+    which : ndarray (n_tasks,) of int64, default=None
+        Shared model (cluster) of each task; None: there is one for all.
+
+    Attributes
+    ----------
+    curvature : ndarray (n_tasks,)
+        Largest eigenvalue of X_k' X_k, centred when there is an intercept.
+    smoothness : ndarray (n_tasks,)
+        Lipschitz constant of the gradient of each task's loss.
+    lam : ndarray (n_tasks,)
+    """
+
+    def __init__(self, table, problem, which=None):
+        self.table, self.problem = table, problem
+        m, d, C = table.n_tasks, table.n_features, problem.n_outputs
+        self.which = np.zeros(m, dtype=np.int64) if which is None else which
+        self.scale = 1.0 / table.sizes if problem.task_weight == "equal" else np.ones(m)
+        shared = table.rows is not None
+        rows = table.rows if shared else _NO_INDEX
+        if table.is_sparse:
+            X, csr = np.empty((0, d)), (table.X.data, table.X.indices, table.X.indptr)
+        else:
+            X, csr = table.X, (np.empty(0), _NO_INDEX, _NO_INDEX)
+        self._rows = (X, *csr, table.is_sparse, rows, shared, table.offsets)
+        self.widths = np.full(m, d)
+        if table.is_sparse:
+            kernels.count_columns(*csr[1:], rows, shared, table.offsets, d, self.widths)
+        self.curvature = np.empty(m)
+        kernels.curvatures(*self._rows, problem.fit_intercept, 15, self.curvature)
+        self.curvature *= 1.05
+        self.smoothness = self.curvature * self.scale * _BOUND[problem.kind]
+        if isinstance(problem.lam, str):
+            self.lam = np.maximum(_AUTO_LAM * self.smoothness, 1e-8)
+        else:
+            self.lam = np.full(m, float(problem.lam))
+        self._single = self._has_missing_class()
+        self._exact = None
+
+    def _has_missing_class(self):
+        """Tasks in which a class is missing, whose unpenalised intercepts would be infinite."""
+        table, C = self.table, self.problem.n_outputs
+        if self.problem.kind == 0 or table.y is None:
+            return np.zeros(table.n_tasks, dtype=bool)
+        if self.problem.kind == 1:
+            positive = np.add.reduceat((table.y > 0).astype(float), table.offsets[:-1])
+            return (positive == 0) | (positive == table.sizes)
+        pairs = np.unique(table.codes * C + table.y.astype(np.int64))
+        return np.bincount(pairs // C, minlength=table.n_tasks) < C
+
+    # ------------------------------------------------------------------------- blocks
+    def blocks(self, pick):
+        """`pick` in pieces whose models together stay small."""
+        cost = np.cumsum(self.widths[pick] * self.problem.n_outputs)
+        first = 0
+        while first < len(pick):
+            done = cost[first - 1] if first else 0
+            last = max(int(np.searchsorted(cost, done + _BLOCK, side="right")), first + 1)
+            yield pick[first:last]
+            first = last
+
+    def steps(
+        self, pick, anchor, lam, *, n_steps, accelerate=True, rate=1.0, tol=0.0,
+        penalty="quadratic", start=None, trace=False,
+    ):  # fmt: skip
+        """Local steps of the tasks `pick`, a block. -> Local
+
+        Parameters
+        ----------
+        pick : ndarray of int64
+        anchor : ndarray (n_anchors, n_outputs * n_features)
+        lam : ndarray (n_tasks,)
+            Strength of the penalty.
+        n_steps, accelerate, rate, tol, penalty, start, trace
+            See `skpmtl._kernels.rounds.local_steps`.
+        """
+        problem, C = self.problem, self.problem.n_outputs
+        ends = np.concatenate([[0], np.cumsum(self.widths[pick] * C)])
+        columns = np.empty(ends[-1] // C if self.table.is_sparse else 0, dtype=np.int64)
+        D, b = np.empty(ends[-1]), np.empty((len(pick), C))
+        variance = np.zeros(len(pick))
+        descent = np.zeros((len(pick), anchor.shape[1])) if trace else np.empty((0, 0))
+        quadratic = penalty == "quadratic"
+        strength = lam + problem.ridge if quadratic else lam
+        factor = self.factor(lam) if quadratic else np.ones(len(lam))
+        # A missing class would send its intercept to infinity: these tasks hold theirs.
+        held = np.where(self._single, self.lam, 0.0)
+        kernels.local_steps(
+            *self._rows, self.table.y, problem.kind, _BOUND[problem.kind], self.scale,
+            problem.fit_intercept, pick, anchor, self.which, factor, strength, held,
+            self.curvature, _PENALTY[penalty], n_steps, accelerate, float(rate), float(tol),
+            np.empty((0, 0)) if start is None else start, start is not None,
+            columns, ends, D, b, variance, descent, trace,
+        )  # fmt: skip
+        return Local(pick, columns, ends, D, b, variance, descent)
+
+    def factor(self, lam):
+        """A ridge draws the shared model to zero: the centre is factor times the anchor."""
+        if not self.problem.ridge:
+            return np.ones(len(lam))
+        return lam / (lam + self.problem.ridge)
+
+    # --------------------------------------------------------------- squared loss, exact
+    def factorised(self):
+        """Whether the proximal step of all tasks is a product with stored inverses."""
+        table = self.table
+        if self.problem.kind or table.is_sparse:
+            return False
+        size = table.n_tasks * table.n_features**2
+        return size <= max(1 << 20, table.X.size)
+
+    def exact_prox(self, anchor):
+        """Differences of the exact proximal models to factor times the anchors, (m, d)."""
+        if self._exact is None:
+            rho = self.lam + self.problem.ridge
+            inverse, h = task_inverses(self.table, self.problem, self.scale, rho)
+            self._exact = inverse, h, self.lam[:, None], self.factor(self.lam)[:, None]
+        inverse, h, lam, factor = self._exact
+        mine = anchor[self.which]
+        out = np.empty_like(mine)
+        gram_product(inverse, lam * mine, out)
+        out += h
+        out -= factor * mine
+        return out
+
+    # -------------------------------------------------------------------- contributions
+    def sum_of_updates(self, pick, anchor, clip_norm, total, *, n_steps, tol):
+        """Add the clipped proximal updates prox_k(w~) - w~ of the tasks `pick` to `total`.
+
+        Returns how many of them were inside the bound.
+        """
+        if self.factorised():
+            D = self.exact_prox(anchor)[pick]
+            off = (self.factor(self.lam)[pick] - 1.0)[:, None]
+            if off.any():
+                D += off * anchor[self.which[pick]]
+            return add_clipped_rows(D, self.which[pick], clip_norm, total)
+        inside = 0
+        factor = self.factor(self.lam)
+        for block in self.blocks(pick):
+            local = self.steps(block, anchor, self.lam, n_steps=n_steps, tol=tol)
+            if self.table.is_sparse:
+                below = np.empty(len(block), dtype=bool)
+                kernels.add_clipped(
+                    local.D, local.columns, local.ends, self.problem.n_outputs, block, anchor,
+                    self.which, factor, clip_norm, total, below,
+                )  # fmt: skip
+                inside += int(below.sum())
+                continue
+            D = local.D.reshape(len(block), -1)
+            if self.problem.ridge:
+                D += (factor[block] - 1.0)[:, None] * anchor[self.which[block]]
+            inside += add_clipped_rows(D, self.which[block], clip_norm, total)
+        return inside
+
+
+@dataclass
+class Local:
+    """What `TaskHalf.steps` found for a block of tasks."""
+
+    pick: np.ndarray
+    columns: np.ndarray
+    ends: np.ndarray
+    D: np.ndarray
+    b: np.ndarray
+    variance: np.ndarray
+    descent: np.ndarray
+
+
+def add_clipped_rows(D, which, clip_norm, total):
+    """Clip the rows of D in place and add them to total[which]; -> rows inside the bound."""
+    norms = np.sqrt(np.einsum("kj,kj->k", D, D))
+    if np.isfinite(clip_norm):
+        clip_rows(D, clip_norm, 2, D)
+    if len(total) == 1:
+        total[0] += D.sum(axis=0)
+    else:
+        np.add.at(total, which, D)
+    return int((norms <= clip_norm).sum())
+
+
+def task_grams(table, problem, scale):
+    """Blocks (first, last, G, g) of scale_k X_k' C X_k and scale_k X_k' C y_k; dense rows."""
+    d = table.n_features
+    cost = np.cumsum(table.sizes * d + d * d)
+    first = 0
+    while first < table.n_tasks:
+        done = cost[first - 1] if first else 0
+        last = max(int(np.searchsorted(cost, done + _BLOCK, side="right")), first + 1)
+        ends = table.offsets[first : last + 1]
+        rows = slice(ends[0], ends[-1])
+        X = table.X[rows if table.rows is None else table.rows[rows]]
+        G, g, _ = grams(X, table.y[rows], ends - ends[0], scale[first:last], problem.fit_intercept)
+        yield first, last, G, g
+        first = last
+
+
+def task_inverses(table, problem, scale, rho):
+    """-> (G_k + rho_k I)^-1, (m, d, d), and its product with g_k, (m, d)."""
+    m, d = table.n_tasks, table.n_features
+    inverse, h = np.empty((m, d, d)), np.empty((m, d))
+    diagonal = np.arange(d)
+    with single_thread():
+        for first, last, G, g in task_grams(table, problem, scale):
+            G[:, diagonal, diagonal] += rho[first:last, None]
+            inverse[first:last] = np.linalg.inv(G)
+            h[first:last] = np.einsum("kij,kj->ki", inverse[first:last], g)
+    return inverse, h
+
+
+class RunningModels:
+    """Updates by plain gradient steps, some with a model that every task keeps over the rounds.
+
+    ==============  ======================  ======================================
+    update          starts from             sends
+    ==============  ======================  ======================================
+    "algorithm-1"   its model w_k           new w_k - old w_k
+    "stateful"      its model w_k           new w_k - w~
+    "fedavg"        w~ (no penalty)         new model - w~
+    "fedprox"       w~                      new model - w~
+    "ppsgd"         w~ + theta_k            the loss's share of the steps
+    ==============  ======================  ======================================
+
+    Parameters
+    ----------
+    half : TaskHalf
+    update : str
+    n_steps : int
+    rate : float
+        Steps have length rate / (smoothness of the task's objective).
+
+    Attributes
+    ----------
+    W : ndarray (n_tasks, size) or None
+        Running models ("ppsgd": personal parts theta_k).
+    """
+
+    def __init__(self, half, update, size, *, n_steps, rate):
+        self.half, self.update, self.n_steps, self.rate = half, update, n_steps, rate
+        keeps = update in ("algorithm-1", "stateful", "ppsgd")
+        if half.table.is_sparse and keeps:
+            raise ValueError(
+                f"update={update!r} keeps a dense model for every task, which sparse X is not "
+                'meant for: use update="prox", or X.toarray().'
+            )
+        self.W = np.zeros((half.table.n_tasks, size)) if keeps else None
+        self.lam = np.zeros_like(half.lam) if update == "fedavg" else half.lam
+
+    def sum_of_updates(self, pick, anchor, clip_norm, total):
+        """As `TaskHalf.sum_of_updates`; moves the running models of the tasks `pick`."""
+        half, inside = self.half, 0
+        for block in half.blocks(pick):
+            shared = anchor[half.which[block]]
+            start = None
+            if self.W is not None:
+                start = self.W[block] - (0.0 if self.update == "ppsgd" else shared)
+            local = half.steps(
+                block, anchor, self.lam, n_steps=self.n_steps, accelerate=False, rate=self.rate,
+                penalty="free", start=start, trace=self.update == "ppsgd",
+            )  # fmt: skip
+            if half.table.is_sparse:
+                below = np.empty(len(block), dtype=bool)
+                kernels.add_clipped(
+                    local.D, local.columns, local.ends, half.problem.n_outputs, block, anchor,
+                    half.which, np.ones(len(half.which)), clip_norm, total, below,
+                )  # fmt: skip
+                inside += int(below.sum())
+                continue
+            D = local.D.reshape(len(block), -1)
+            if self.update == "ppsgd":
+                self.W[block], D = D, local.descent
+            elif self.update == "algorithm-1":
+                old = self.W[block]
+                self.W[block] = shared + D
+                D = self.W[block] - old
+            elif self.update == "stateful":
+                self.W[block] = shared + D
+            inside += add_clipped_rows(D, half.which[block], clip_norm, total)
+        return inside
+
+    def models(self, anchor):
+        """Personal models that the rounds left, (n_tasks, size), or None."""
+        if self.update == "ppsgd":
+            return anchor[self.half.which] + self.W
+        return self.W

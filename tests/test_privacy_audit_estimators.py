@@ -1,0 +1,184 @@
+"""Audits of whole estimators: no alarm on ours, and planted faults are found."""
+
+import dataclasses
+import time
+
+import numpy as np
+import pytest
+
+from skpmtl import (
+    MPMTLGroupSparse,
+    MPMTLGroupSparseClassifier,
+    MPMTLLowRank,
+    MPMTLLowRankClassifier,
+    empirical_bayes,
+    projection,
+)
+from skpmtl.privacy import audit
+
+N_TASKS = 8
+SETTINGS = {
+    "empirical-bayes": {},
+    "proximal": {"algorithm": "proximal", "n_releases": 3, "unseen_task": "mean"},
+    "pure": {"mechanism": "wishart"},
+}
+
+
+def neighbours(model=MPMTLLowRank, *, zero_out=False, size=50.0, d=3, n=12):
+    """Task 3 has a large model along the first axis, or along the second (or none)."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((N_TASKS * n, d))
+    task = np.repeat(np.arange(N_TASKS), n)
+    W = rng.standard_normal((N_TASKS, d))
+    noise = 0.01 * rng.standard_normal(len(task))
+    noise[task == 3] = 0.0
+    data = []
+    for axis in (0, 1):
+        W[3] = 0.0
+        W[3, axis] = 0.0 if zero_out and axis == 1 else size
+        y = np.einsum("ij,ij->i", X, W[task]) + noise
+        data.append((X, (y > 0).astype(int) if "Classifier" in model.__name__ else y, task))
+    return data
+
+
+def run(estimator, data, limit=10.0, **settings):
+    start = time.perf_counter()
+    result = audit(estimator, *data, **settings)
+    assert time.perf_counter() - start < limit
+    return result
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize(
+    "model",
+    [MPMTLLowRank, MPMTLGroupSparse, MPMTLLowRankClassifier, MPMTLGroupSparseClassifier],
+)
+def test_sound_estimators_pass(model, settings):
+    estimator = model(tasks=range(N_TASKS), **settings)
+    result = run(estimator, neighbours(model), n_draws=60, random_state=1)
+    assert result.passed, str(result)
+    # The neighbours use up most of what is stated, so that the check has something to see.
+    assert 0.75 < result.sensitivity_observed / result.sensitivity_stated <= 1.0 + 1e-7
+    assert np.abs(np.array(result.noise_ratio) - 1.0).max() < 0.3
+
+
+# ---------------------------------------------------------------- (a) published noise
+class Boasting(MPMTLLowRank):
+    """Claims for the published mechanism what its paper claims."""
+
+    def _fit_table(self, table):
+        fitted = super()._fit_table(table)
+        report = dataclasses.replace(fitted["privacy_"], guarantee="joint DP per task", notes={})
+        return {**fitted, "privacy_": report}
+
+
+PUBLISHED = {"mechanism": "wishart-published", "algorithm": "proximal", "n_releases": 1}
+
+
+def test_published_wishart_is_refused():
+    estimator = MPMTLLowRank(tasks=range(N_TASKS), **PUBLISHED)
+    result = run(estimator, neighbours(), n_draws=40, random_state=0)
+    assert not result.passed
+    assert any("no guarantee is claimed" in text for text in result.failures)
+
+
+def test_published_wishart_is_caught_by_its_draws():
+    """Nothing but the releases speaks against it: the report claims a guarantee."""
+    estimator = Boasting(tasks=range(N_TASKS), adjacency="zero-out", **PUBLISHED)
+    result = run(estimator, neighbours(zero_out=True, d=2), n_draws=300, random_state=0)
+    assert result.epsilon_lower > result.epsilon_claimed == 1.0
+    assert any("Budget" in text for text in result.failures)
+
+
+# ---------------------------------------------------------------- (b) no clip
+class UnclippedPrior(MPMTLLowRank):
+    """Contributes w w' instead of w w' / ||w||^2."""
+
+    def _release_prior(self, table, plan, source):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(empirical_bayes, "contributions", lambda W: W)
+            return super()._release_prior(table, plan, source)
+
+
+class UnclippedProjections(MPMTLGroupSparse):
+    """Contributes models of any norm."""
+
+    def _release_projections(self, table, plan, source):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(projection, "clip_rows", lambda W, K, order, out: np.copyto(out, W))
+            return super()._release_projections(table, plan, source)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        UnclippedPrior(tasks=range(N_TASKS)),
+        UnclippedProjections(tasks=range(N_TASKS), algorithm="proximal"),
+    ],
+    ids=["empirical-bayes", "proximal"],
+)
+def test_removed_clip_is_caught(estimator):
+    result = run(estimator, neighbours(), n_draws=40, random_state=0)
+    assert any(text.startswith("Sensitivity") for text in result.failures)
+    assert result.sensitivity_observed > 100 * result.sensitivity_stated
+
+
+# ---------------------------------------------------------------- (c) halved noise
+class HalfSource:
+    """A noise source whose normals are half as large."""
+
+    exact = False
+
+    def __init__(self, source):
+        self._source, self.description = source, source.description
+
+    def normal(self, size):
+        return 0.5 * self._source.normal(size)
+
+
+class HalfNoise(MPMTLLowRank):
+    def _release_prior(self, table, plan, source):
+        return super()._release_prior(table, plan, HalfSource(source))
+
+    def _release_projections(self, table, plan, source):
+        return super()._release_projections(table, plan, HalfSource(source))
+
+
+class HonestHalfNoise(MPMTLLowRank):
+    """Halves the noise and says so, but not what it costs."""
+
+    def _release_prior(self, table, plan, source):
+        for mechanism in plan.moment:
+            mechanism.noise_std /= 2
+        return super()._release_prior(table, plan, source)
+
+
+@pytest.mark.parametrize("algorithm", ["empirical-bayes", "proximal"])
+def test_halved_noise_is_caught(algorithm):
+    estimator = HalfNoise(tasks=range(N_TASKS), algorithm=algorithm)
+    result = run(estimator, neighbours(), n_draws=100, random_state=0)
+    assert any(text.startswith("Noise") for text in result.failures)
+    assert np.abs(np.array(result.noise_ratio) - 0.5).min() < 0.05
+
+
+def test_halved_noise_that_is_stated_is_caught_by_the_arithmetic():
+    result = run(HonestHalfNoise(tasks=range(N_TASKS)), neighbours(), n_draws=40, random_state=0)
+    assert any("Report: sensitivities and noise" in text for text in result.failures)
+
+
+# ---------------------------------------------------------------- repeated
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("model", [MPMTLLowRank, MPMTLGroupSparseClassifier])
+def test_no_alarm_in_twenty_runs(model, settings):
+    estimator = model(tasks=range(N_TASKS), **settings)
+    for seed in range(20):
+        result = audit(estimator, *neighbours(model), random_state=seed)
+        assert result.passed, (seed, str(result))
+
+
+@pytest.mark.slow
+def test_faults_are_caught_in_twenty_runs():
+    for seed in range(20):
+        for estimator in (UnclippedPrior(tasks=range(N_TASKS)), HalfNoise(tasks=range(N_TASKS))):
+            assert not audit(estimator, *neighbours(), random_state=seed).passed
