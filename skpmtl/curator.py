@@ -43,10 +43,6 @@ def auto_rounds(epsilon):
     return 100
 
 
-def auto_server_rate(epsilon):
-    """Public rule for the server's step: 1/2 for epsilon to .2, else 1."""
-    return 0.5 if epsilon is not None and epsilon <= 0.2 else 1.0
-
 
 class BlockGaussian(VectorGaussian):
     """`VectorGaussian` that adds its noise piece by piece, in place: models may be large."""
@@ -94,8 +90,6 @@ class RoundPlan:
         self.quantile = est.clip_quantile
         self.n_rounds = est._n_rounds(epsilon)
         self.server_rate = est.server_learning_rate
-        if isinstance(self.server_rate, str):
-            self.server_rate = auto_server_rate(epsilon)
         self.sampling, self.rate = est.sampling, float(est.sampling_rate)
         if self.sampling == "all" and self.rate != 1.0:
             raise ValueError(

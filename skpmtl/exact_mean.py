@@ -11,8 +11,9 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from ._kernels.newton import hessian_product, loss_gradient
+from .losses import grams
 from .personal import local_intercepts
-from .rounds import _BOUND, task_grams
+from .rounds import row_blocks, task_grams
 from .solvers import single_thread
 
 _DIRECT = 600  # features up to which tasks are factorised
@@ -120,35 +121,44 @@ class _State:
 
 
 class _Arrow:
-    """Approximate inverse of the Hessian: losses replaced by multiples of their Gram matrices."""
+    """Inverse of the Hessian without the products between classes; exact for one output."""
 
     def __init__(self, state):
         half, lam = state.half, state.lam
-        table = half.table
+        table, C = half.table, half.problem.n_outputs
         m, d = table.n_tasks, table.n_features
-        self.state = state
-        self.inverse = np.empty((m, d + 1, d + 1))
+        # One weight per row and class; one per row where matrices for all classes are too many.
+        joint = C > 1 and m * C * (d + 1) ** 2 > 1 << 25
+        weights = np.ones_like(state.P) if half.problem.kind == 0 else state.P * (1.0 - state.P)
+        if joint:
+            weights = weights.mean(axis=1, keepdims=True)
+        self.state, groups = state, weights.shape[1]
+        self.inverse = np.empty((m, groups, d + 1, d + 1))
+        self.core = np.empty((len(state.count), groups, d, d))
         diagonal = np.arange(d)
-        for k in range(m):
-            X, _ = table.task(k)
+        for first, last, rows, X in row_blocks(table):
             Z = np.column_stack([X, np.ones(len(X))])
-            H = (0.6 * _BOUND[half.problem.kind] * half.scale[k]) * (Z.T @ Z)
-            H[diagonal, diagonal] += lam + state.ridge
-            if state.held is None:
-                H[d], H[:, d], H[d, d] = 0.0, 0.0, 1.0
-            else:
-                H[d, d] += state.held[k]
-            self.inverse[k] = np.linalg.inv(H)
-        core = np.eye(d) - lam * _means(self.inverse[:, :d, :d], state.which, state.count)
-        self.core = np.linalg.pinv(core, rcond=1e-12, hermitian=True)
+            ends = table.offsets[first : last + 1] - table.offsets[first]
+            for c in range(groups):
+                A = np.sqrt(weights[rows, c])[:, None] * Z
+                H, _, _ = grams(A, np.zeros(len(A)), ends, half.scale[first:last], False)
+                H[:, diagonal, diagonal] += lam + state.ridge
+                if state.held is None:
+                    H[:, d], H[:, :, d], H[:, d, d] = 0.0, 0.0, 1.0
+                else:
+                    H[:, d, d] += state.held[first:last] + 1e-9 * half.scale[first:last]
+                self.inverse[first:last, c] = np.linalg.inv(H)
+        for c in range(groups):
+            means = _means(self.inverse[:, c, :d, :d], state.which, state.count)
+            self.core[:, c] = np.linalg.pinv(np.eye(d) - lam * means, rcond=1e-12, hermitian=True)
 
     def __call__(self, R):
         state = self.state
-        first = R @ self.inverse
+        first = (self.inverse @ R[..., None])[..., 0]
         means = _means(first[:, :, :-1], state.which, state.count)
-        v = np.einsum("gcj,gji->gci", means, self.core)
+        v = (self.core @ means[..., None])[..., 0]
         more = state.lam * v[state.which]
-        return first + more @ self.inverse[:, :-1]
+        return first + (self.inverse[:, :, :, :-1] @ more[..., None])[..., 0]
 
 
 def _conjugate_gradient(product, precondition, R, tol, max_iter):
@@ -180,14 +190,14 @@ def _newton(half, lam, tol, max_iter, log):
         share = np.add.reduceat((table.y > 0).astype(float), table.offsets[:-1])
         Wb[:, 0, -1] = np.log((share + 0.5) / (table.sizes - share + 0.5))
     direct = table.n_features <= _DIRECT
-    precondition = _Arrow(state) if direct else (lambda R: R)
     value = state.value(Wb)
     start = float(np.linalg.norm(state.gradient))
     n_iter = 0
     for n_iter in range(1, max_iter + 1):
         size = float(np.linalg.norm(state.gradient))
+        precondition = _Arrow(state) if direct else (lambda R: R)
         # The last systems are solved to the accuracy asked for, the first ones roughly.
-        forcing = min(0.1, max(1e-3 * size / max(start, 1e-300), 1e-11))
+        forcing = min(0.1, max(0.1 * size / max(start, 1e-300), 1e-11))
         step = -_conjugate_gradient(state.product, precondition, state.gradient, forcing, 2000)
         slope, length = float(np.vdot(state.gradient, step)), 1.0
         moved = np.abs(step).max() <= tol * max(np.abs(Wb).max(), 1e-300)

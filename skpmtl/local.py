@@ -106,6 +106,7 @@ class LocalModels:
                 A, label, rows, offsets = self._rows(first, last, root)
                 y, weight = self._working(label, rows)
                 response = y.copy()
+                size = np.add.reduceat(np.einsum("pj,pj->p", A, A), offsets[:-1])
                 self._centre_and_weight(A, y, weight, offsets)
                 G, g, _ = grams(A, y, offsets, np.ones(last - first), False)
                 e, V = np.linalg.eigh(G)
@@ -117,6 +118,9 @@ class LocalModels:
                     self.classification, _FOLDS, _FOLD_ROWS, SNR, out[first:last],
                     level[first:last],
                 )  # fmt: skip
+                # Features that do not vary inside a task leave rounding errors: no scale fits.
+                constant = level[first:last] * np.diff(offsets) <= 1e-24 * size
+                level[first:last][constant] = np.inf
         centre, spread = _WEAK[self.classification]
         out += 0.5 * ((np.log10(SNR) - centre) / spread) ** 2
         return out, level
@@ -173,5 +177,7 @@ class LocalModels:
         A, y = A.copy(), response.copy()
         self._centre_and_weight(A, y, weight, offsets)
         G, g, _ = grams(A, y, offsets, np.ones(n_tasks), False)
-        G[:, np.arange(r), np.arange(r)] += precision[:, None]
+        # A scale chosen at other weights may be out of proportion: the solve must not fail.
+        floor = 1e-12 * np.einsum("kjj->k", G)
+        G[:, np.arange(r), np.arange(r)] += np.maximum(precision, floor)[:, None]
         return np.linalg.solve(G, g[:, :, None])[:, :, 0]

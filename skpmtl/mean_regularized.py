@@ -39,7 +39,7 @@ class Rounds(BaseMTL):
         "sampling_rate": [Interval(Real, 0, 1, closed="right")],
         "local_steps": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "local_learning_rate": [Interval(Real, 0, None, closed="neither")],
-        "server_learning_rate": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+        "server_learning_rate": [Interval(Real, 0, None, closed="neither")],
         "personalization": [
             StrOptions({"mean-reg", "finetune", "symmetrized-kl", "ewc", "none"})
         ],
@@ -65,7 +65,7 @@ class Rounds(BaseMTL):
         sampling_rate=1.0,
         local_steps="auto",
         local_learning_rate=1.0,
-        server_learning_rate="auto",
+        server_learning_rate=1.0,
         personalization="mean-reg",
         ridge=0.0,
         task_weight="equal",
@@ -374,7 +374,7 @@ class _MeanRegularized(Rounds):
         sampling_rate=1.0,
         local_steps="auto",
         local_learning_rate=1.0,
-        server_learning_rate="auto",
+        server_learning_rate=1.0,
         personalization="mean-reg",
         ridge=0.0,
         task_weight="equal",

@@ -154,16 +154,16 @@ class Models:
         board, half = self.board, self.half
         problem = board.problem
         if board.personalization == "symmetrized-kl" and isinstance(problem.lam, str):
-            return np.full(len(half.lam), _AUTO_DIVERGENCE)
+            return np.full(len(half.own_lam), _AUTO_DIVERGENCE)
         if board.personalization != "mean-reg" or not board.noise_variance.any():
-            return half.lam
+            return half.own_lam
         sizes = half.table.sizes
         unit = sizes * half.scale  # 1 for mean losses
         variance = np.ones(len(sizes))
         if problem.kind == 0:
             variance = self._residual_variance()
         noise = board.noise_variance[self.which]
-        inverse = unit / np.maximum(half.lam, 1e-300)
+        inverse = unit / np.maximum(half.own_lam, 1e-300)
         return unit / (inverse + _NOISE_WEIGHT * sizes * noise / np.maximum(variance, 1e-300))
 
     def _residual_variance(self):
@@ -171,7 +171,7 @@ class Models:
         variance = np.empty(len(self.which))
         everybody = np.arange(len(self.which))
         for block in self.half.blocks(everybody):
-            local = self._proximal(block, self.half.lam)
+            local = self._proximal(block, self.half.own_lam)
             variance[block] = local.variance
         return variance
 

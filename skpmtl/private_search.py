@@ -285,11 +285,6 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             raise InvalidParameterError(
                 f'n_trials={self.n_trials!r} must be an integer with selection="compose".'
             )
-        if not math.isfinite(self.epsilon):
-            raise InvalidParameterError(
-                f"epsilon={self.epsilon!r} must be finite. For a search without privacy use "
-                "GridSearchCV."
-            )
         grids = self.param_distributions
         for grid in [grids] if isinstance(grids, dict) else grids:
             taken = sorted(set(grid) & set(_RESERVED))
@@ -356,7 +351,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
                 f"tasks (guarantee {report.guarantee!r}, {report.accountant}), which PrivateSearch "
                 "needs: use a Gaussian mechanism with all tasks in every release."
             )
-        if report.mu > mu:
+        if report.mu > mu * (1.0 + _ROUNDING):
             raise RuntimeError(
                 f"the fit with {params} reports mu = {report.mu!r} instead of {mu!r}: it does not "
                 "keep to the epsilon and delta that it was given."

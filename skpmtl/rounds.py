@@ -19,6 +19,7 @@ from .solvers import single_thread
 
 _BLOCK = 1 << 21  # numbers of models held at once while a round runs over the tasks
 _AUTO_LAM = 0.05  # of a task's own smoothness, for lam="auto"
+_AUTO_ROWS = (5.0, 0.0, 0.0)  # more by this over its rows when it personalises, by kind of loss
 _BOUND = (1.0, 0.25, 0.5)  # of the second derivative: squared, logistic, multinomial
 # "quadratic" counts the ridge in, "free" does not.
 _PENALTY = {"quadratic": 0, "free": 0, "predictions": 1, "fisher": 2}
@@ -39,7 +40,8 @@ class Problem:
     task_weight : {"equal", "samples"}
         Mean loss or sum of losses.
     lam : float or "auto"
-        "auto": 0.05 times the smoothness of the task's own loss.
+        "auto": 0.05 times the smoothness of the task's own loss in the rounds, and a little more
+        for small tasks in the personalisation.
     ridge : float
     """
 
@@ -67,7 +69,8 @@ class TaskHalf:
         Largest eigenvalue of X_k' X_k, centred when there is an intercept.
     smoothness : ndarray (n_tasks,)
         Lipschitz constant of the gradient of each task's loss.
-    lam : ndarray (n_tasks,)
+    lam, own_lam : ndarray (n_tasks,)
+        Strength in the rounds, and in the personalisation.
     """
 
     def __init__(self, table, problem, which=None):
@@ -91,8 +94,10 @@ class TaskHalf:
         self.smoothness = self.curvature * self.scale * _BOUND[problem.kind]
         if isinstance(problem.lam, str):
             self.lam = np.maximum(_AUTO_LAM * self.smoothness, 1e-8)
+            more = 1.0 + _AUTO_ROWS[problem.kind] / (_AUTO_LAM * table.sizes)
+            self.own_lam = more * self.lam
         else:
-            self.lam = np.full(m, float(problem.lam))
+            self.lam = self.own_lam = np.full(m, float(problem.lam))
         self._single = self._has_missing_class()
         self._exact = None
 
@@ -238,20 +243,25 @@ def add_clipped_rows(D, which, clip_norm, total):
     return int((norms <= clip_norm).sum())
 
 
-def task_grams(table, problem, scale):
-    """Blocks (first, last, G, g) of scale_k X_k' C X_k and scale_k X_k' C y_k; dense rows."""
+def row_blocks(table):
+    """Blocks (first, last, rows, X) of tasks, their table rows and features; dense rows."""
     d = table.n_features
     cost = np.cumsum(table.sizes * d + d * d)
     first = 0
     while first < table.n_tasks:
         done = cost[first - 1] if first else 0
         last = max(int(np.searchsorted(cost, done + _BLOCK, side="right")), first + 1)
-        ends = table.offsets[first : last + 1]
-        rows = slice(ends[0], ends[-1])
-        X = table.X[rows if table.rows is None else table.rows[rows]]
-        G, g, _ = grams(X, table.y[rows], ends - ends[0], scale[first:last], problem.fit_intercept)
-        yield first, last, G, g
+        rows = slice(table.offsets[first], table.offsets[last])
+        yield first, last, rows, table.X[rows if table.rows is None else table.rows[rows]]
         first = last
+
+
+def task_grams(table, problem, scale):
+    """Blocks (first, last, G, g) of scale_k X_k' C X_k and scale_k X_k' C y_k; dense rows."""
+    for first, last, rows, X in row_blocks(table):
+        ends = table.offsets[first : last + 1] - rows.start
+        G, g, _ = grams(X, table.y[rows], ends, scale[first:last], problem.fit_intercept)
+        yield first, last, G, g
 
 
 def task_inverses(table, problem, scale, rho):

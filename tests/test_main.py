@@ -24,13 +24,13 @@ def test_generated_tasks(capsys, tmp_path):
     main(["--quick", "--output", str(picture)])
     printed = capsys.readouterr()
     assert "Data: generated" in printed.out and "fetch_school" in printed.err
-    assert "[10/10]" in printed.err
+    assert "[12/12]" in printed.err
     table = errors(printed.out)
-    alone, pooled, exact = "each task alone", "one model for all", "joint, not private"
-    private = ["private, epsilon 1", "private, epsilon 10"]
-    assert list(table) == [alone, pooled, exact, *private]
+    alone, tuned, pooled = "each task alone", "alone, tuned together", "one model for all"
+    exact, *private = "joint, not private", "private, epsilon 1", "private, epsilon 10"
+    assert list(table) == [alone, tuned, pooled, exact, *private]
     # Four unrelated blocks of equal tasks: joint helps, one model for all does not.
-    assert table[exact] < table[private[1]] < table[alone] < table[pooled]
+    assert table[exact] < table[private[1]] < table[tuned] < table[pooled]
     assert "epsilon" in printed.out.split("Privacy report")[1]
     assert picture.read_bytes().startswith(b"\x89PNG")
 

@@ -116,9 +116,8 @@ def test_budget_adds_up(cls, algorithm, unseen):
         mus = [release["mu"] for release in model.privacy_.releases]
         assert np.sqrt(np.sum(np.square(mus))) == pytest.approx(model.privacy_.mu, rel=1e-9)
         for release in model.privacy_.releases:
-            # A little more than sensitivity / mu, for the rounding to the grid.
             ratio = release["noise_std"] * release["mu"] / release["sensitivity"]
-            assert 1 <= ratio < 1 + 1e-4
+            assert ratio == pytest.approx(1.0, rel=1e-14)
 
 
 # -------------------------------------------------------------------------- personalize

@@ -123,14 +123,15 @@ class _Mechanism:
     Attributes
     ----------
     sensitivity : float
-        As given, in `norm`, before the inflation for rounding.
+        As given, in `norm`; it also bounds how far neighbours are apart after rounding.
     noise_std : float
         Std of the noise of one entry (of a diagonal entry for matrices).
     mu, epsilon : float or None
         The Gaussian-DP parameter or the pure epsilon of one release; the other is None.
     step : float
         Grid step, 2^-24 of the noise scale. Rounding moves neighbours apart by at most one
-        step per entry; the noise is calibrated to the sensitivity plus that.
+        step per entry; values are scaled down by that much of the sensitivity first (about
+        1e-6 of it), so that the noise is exactly sensitivity over budget.
     shape : tuple
         Shape of the released array.
     """
@@ -143,7 +144,7 @@ class _Mechanism:
         return self._noise_steps(source) * self.step
 
     def release(self, value, source):
-        """value + noise, on the grid. `source` comes from `noise_source`."""
+        """value (scaled, see `step`) + noise, on the grid. `source` is from `noise_source`."""
         value = np.asarray(value, dtype=float)
         if value.shape != self.shape:
             raise ValueError(f"expected a statistic of shape {self.shape}, got {value.shape}.")
@@ -151,7 +152,7 @@ class _Mechanism:
             raise ValueError("the statistic is not finite: clip the contributions first.")
         if value.ndim == 2:  # matrix products may be asymmetric in the last bit
             value = np.tril(value) + np.tril(value, -1).T
-        return add_on_grid(value, self._noise_steps(source), self.step)
+        return add_on_grid(value * self._shrink, self._noise_steps(source), self.step)
 
     def describe(self, statistic=None):
         """Entry of the report's `releases`."""
@@ -167,12 +168,23 @@ class _Mechanism:
 
 
 def _calibrate(sensitivity, budget, rounding, multiple=1.0):
-    """-> (scale, step): scale = multiple (sensitivity + rounding * step) / budget."""
+    """-> (scale, step, shrink), scale = multiple * sensitivity / budget.
+
+    Values are multiplied by shrink = 1 - rounding * step / sensitivity, so that neighbours
+    are no more than `sensitivity` apart after rounding, and the noise is the textbook's.
+    """
     for name, number in (("sensitivity", sensitivity), ("budget", budget)):
         if not 0 < number < math.inf:
             raise ValueError(f"{name}={number!r} of a mechanism must be positive and finite.")
-    step = grid_step(multiple * sensitivity / budget)
-    return multiple * (sensitivity + rounding * step) / budget, step
+    scale = multiple * sensitivity / budget
+    step = grid_step(scale)
+    shrink = 1.0 - rounding * step / sensitivity
+    if shrink <= 0:
+        raise ValueError(
+            f"budget={budget!r} leaves nothing of a statistic of this size: the noise exceeds "
+            f"it {1 / budget:.2g} times. Raise epsilon or delta, or make fewer releases."
+        )
+    return scale, step, shrink
 
 
 class SymmetricGaussian(_Mechanism):
@@ -194,7 +206,7 @@ class SymmetricGaussian(_Mechanism):
     def __init__(self, dimension, sensitivity, mu):
         self.dimension, self.shape = dimension, (dimension, dimension)
         self.sensitivity, self.mu = float(sensitivity), float(mu)
-        self.noise_std, self.step = _calibrate(self.sensitivity, self.mu, dimension)
+        self.noise_std, self.step, self._shrink = _calibrate(self.sensitivity, self.mu, dimension)
 
     def _noise_steps(self, source):
         d, scale = self.dimension, self.noise_std / self.step
@@ -233,7 +245,9 @@ class VectorGaussian(_Mechanism):
     def __init__(self, dimension, sensitivity, mu):
         self.dimension, self.shape = dimension, (dimension,)
         self.sensitivity, self.mu = float(sensitivity), float(mu)
-        self.noise_std, self.step = _calibrate(self.sensitivity, self.mu, math.sqrt(dimension))
+        self.noise_std, self.step, self._shrink = _calibrate(
+            self.sensitivity, self.mu, math.sqrt(dimension)
+        )
 
     def _noise_steps(self, source):
         scale = self.noise_std / self.step
@@ -271,7 +285,7 @@ class DiagonalLaplace(_Mechanism):
     def __init__(self, dimension, sensitivity, epsilon):
         self.dimension, self.shape = dimension, (dimension,)
         self.sensitivity, self.epsilon = float(sensitivity), float(epsilon)
-        self.scale, self.step = _calibrate(self.sensitivity, self.epsilon, dimension)
+        self.scale, self.step, self._shrink = _calibrate(self.sensitivity, self.epsilon, dimension)
         self.noise_std = math.sqrt(2.0) * self.scale
 
     def _noise_steps(self, source):
@@ -320,7 +334,9 @@ class SymmetrizedWishart(_Wishart):
         self.dimension, self.shape = dimension, (dimension, dimension)
         self.sensitivity, self.epsilon = float(sensitivity), float(epsilon)
         # nuclear norm <= sqrt(d) Frobenius norm <= sqrt(d) d step
-        self.scale, self.step = _calibrate(self.sensitivity, self.epsilon, dimension**1.5, 0.5)
+        self.scale, self.step, self._shrink = _calibrate(
+            self.sensitivity, self.epsilon, dimension**1.5, 0.5
+        )
         self.noise_std = 2.0 * self.scale * math.sqrt(dimension + 1.0)
 
     def _noise_steps(self, source):
@@ -357,7 +373,7 @@ class PublishedWishart(_Wishart):
     def __init__(self, dimension, clip_norm, epsilon):
         self.dimension, self.shape = dimension, (dimension, dimension)
         self.sensitivity, self.epsilon = float(clip_norm) ** 2, float(epsilon)
-        self.scale, self.step = _calibrate(self.sensitivity, self.epsilon, 0.0, 0.5)
+        self.scale, self.step, self._shrink = _calibrate(self.sensitivity, self.epsilon, 0.0, 0.5)
         self.noise_std = self.scale * math.sqrt(2.0 * (dimension + 1))
         self.noise_mean = self.scale * (dimension + 1)
         self.delta_lower_bound = published_wishart_delta_bound([self.epsilon])

@@ -1,0 +1,472 @@
+"""The search: what it spends, what it shows, what it refuses."""
+
+import inspect
+import math
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import loguniform
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import check_estimator
+
+from skpmtl import (
+    MPMTLGroupSparse,
+    MPMTLLowRank,
+    MPMTLLowRankClassifier,
+    PerTask,
+    PrivacyLeakWarning,
+    PrivateSearch,
+    SingleTaskWarning,
+    TaskStratifiedKFold,
+)
+from skpmtl._search_rows import SplitRows
+from skpmtl.datasets import make_low_rank_tasks
+from skpmtl.metrics import task_scores
+from skpmtl.privacy import (
+    PrivacyReport,
+    compose,
+    compose_gdp,
+    gdp_mu,
+    grid_search_cost,
+    selection_mu,
+)
+from skpmtl.tasks import TaskTable
+
+M = 40
+
+
+@pytest.fixture
+def data():
+    return make_low_rank_tasks(n_tasks=M, n_samples=20, n_features=4, random_state=0)
+
+
+def search(estimator=None, grid=None, **settings):
+    estimator = MPMTLLowRank(tasks=range(M)) if estimator is None else estimator
+    grid = {"n_releases": [1, 2]} if grid is None else grid
+    return PrivateSearch(estimator, grid, **{"n_trials": 3, **settings})
+
+
+class Spy(MPMTLLowRank):
+    """Remembers every fit of the class."""
+
+    seen = []
+
+    def fit(self, X, y, task=None):
+        super().fit(X, y, task)
+        self.seen.append((self, np.copy(self.billboard_.releases[1]), self.coef_.copy(), X, y))
+        return self
+
+
+@pytest.fixture
+def spied():
+    Spy.seen.clear()
+    yield Spy(tasks=range(M))
+    Spy.seen.clear()
+
+
+# ---------------------------------------------------------------- the budget
+@pytest.mark.parametrize("selection", ["poisson", "logarithmic", "compose"])
+@pytest.mark.parametrize("share", ["auto", 0.2])
+def test_budget_of_a_trial(data, selection, share):
+    X, y, task = data
+    fitted = search(n_trials=2, selection=selection, epsilon=2.0, score_share=share)
+    report = fitted.fit(X, y, task=task).privacy_
+    mu = selection_mu(2.0, 1e-5, 2, selection)
+    *train, score = report.releases
+    assert score["name"] == "score" and score["sensitivity"] == 1 / M
+    mus = [entry["mu"] for entry in train]
+    assert compose_gdp([*mus, score["mu"]]) == pytest.approx(mu, rel=1e-12)
+    assert compose_gdp([*mus, score["mu"]]) <= mu
+    if share != "auto":
+        assert score["mu"] ** 2 / mu**2 == pytest.approx(share)
+    else:
+        wanted = (1 / (0.02 * M * mu)) ** 2
+        assert score["mu"] ** 2 / mu**2 == pytest.approx(min(0.5, wanted))
+    assert (report.epsilon, report.delta) == (2.0, 1e-5)
+    if selection == "compose":
+        assert report.mu == pytest.approx(gdp_mu(2.0, 1e-5))
+    else:
+        assert report.mu is None and "only the winning trial is ever seen" in str(report)
+    assert len(report.releases) == len(report.noise_std) == len(report.sensitivity)
+
+
+def test_report_travels_with_the_winner(data):
+    X, y, task = data
+    fitted = search(epsilon=2.0).fit(X, y, task=task)
+    assert fitted.best_estimator_.privacy_ is fitted.privacy_
+    assert fitted.best_estimator_.billboard_.report is fitted.privacy_
+    assert PrivacyReport.from_json(fitted.privacy_.to_json()) == fitted.privacy_
+    text = str(fitted.privacy_)
+    for words in ("best of a random number of, on average 3 trials", "n_releases in [1, 2]",
+                  "score_range = 0, 1", "epsilon = 2", "Poisson number of trials"):  # fmt: skip
+        assert words in text, words
+    total = compose([fitted.privacy_, fitted.privacy_])
+    assert 2.0 < total.epsilon <= 4.0 + 1e-9
+
+
+def test_auto_selection_by_the_number_of_trials(data):
+    X, y, task = data
+    few = search(n_trials=7).fit(X, y, task=task)
+    many = search(n_trials=7.5).fit(X, y, task=task)
+    assert few.privacy_.public_inputs["selection"] == "poisson"
+    assert many.privacy_.public_inputs["selection"] == "logarithmic"
+    one = search(n_trials=1).fit(X, y, task=task)
+    assert one.privacy_.mu == pytest.approx(gdp_mu(1.0, 1e-5))
+
+
+def test_tiny_budget_and_large_delta(data):
+    """A delta above that of mu at epsilon = 0 has no epsilon > 0 to hand to the fits."""
+    X, y, task = data
+    with pytest.warns(PrivacyLeakWarning, match="delta=0.2"):
+        fitted = search(epsilon=1e-3, delta=0.2).fit(X, y, task=task)
+    assert fitted.privacy_.epsilon == 1e-3 and fitted.privacy_.delta == 0.2
+
+
+def test_every_fit_gets_its_share_and_its_own_noise(data, spied):
+    X, y, task = data
+    fitted = search(spied, {"n_releases": [1]}, n_trials=6, selection="logarithmic")
+    with pytest.warns(PrivacyLeakWarning, match="The noise of this fit"):
+        fitted.set_params(random_state=1).fit(X, y, task=task)
+    mu = {model.privacy_.mu for model, *_ in Spy.seen if model is not fitted.best_estimator_}
+    assert len(Spy.seen) > 1 and len(mu) == 1
+    assert fitted.privacy_.notes["mu_train"] == mu.pop()
+    seeds = {model.random_state for model, *_ in Spy.seen}
+    assert len(seeds) == len(Spy.seen)
+    # unseeded: the estimator's own seed must not give all trials the same noise
+    Spy.seen.clear()
+    fitted.set_params(random_state=None, estimator__random_state=0).fit(X, y, task=task)
+    assert {model.random_state for model, *_ in Spy.seen} == {None}
+
+
+# ---------------------------------------------------------------- what is shown
+def test_losing_trials_leave_no_trace(data, spied):
+    X, y, task = data
+    fitted = search(spied, {"n_releases": [1, 2, 3]}, n_trials=12, selection="poisson")
+    fitted.fit(X, y, task=task)
+    assert len(Spy.seen) > 2
+    assert len(fitted.cv_results_["params"]) == 1 and fitted.best_index_ == 0
+    assert fitted.cv_results_["mean_test_score"].tolist() == [fitted.best_score_]
+    assert fitted.cv_results_["params"] == [fitted.best_params_]
+    assert fitted.cv_results_["param_n_releases"].tolist() == [fitted.best_params_["n_releases"]]
+    frozen = pickle.dumps(fitted)
+    for model, release, _, _, _ in Spy.seen:
+        shown = release.tobytes() in frozen
+        assert shown == (model is fitted.best_estimator_)
+    # nor does anything tell how many there were
+    assert f"{len(Spy.seen)} trials" not in str(fitted.privacy_)
+    assert not any(np.shape(v)[:1] == (len(Spy.seen),) for v in fitted.cv_results_.values())
+
+
+def test_warnings_do_not_count_the_trials(data, spied):
+    X, y, task = data
+    fitted = search(spied.set_params(tasks="auto"), n_trials=12, selection="poisson")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fitted.fit(X, y, task=task)
+    assert len(Spy.seen) > 2
+    assert [str(w.message)[:12] for w in caught] == ['tasks="auto"']
+
+
+def test_compose_pays_for_the_candidates_that_there_are(data):
+    X, y, task = data
+    with pytest.warns(UserWarning, match="total space of parameters 2 is smaller"):
+        fitted = search(n_trials=12, selection="compose").fit(X, y, task=task)
+    assert len(fitted.cv_results_["params"]) == fitted.privacy_.public_inputs["n_trials"] == 2
+    assert fitted.privacy_.notes["mu_trial"] == pytest.approx(gdp_mu(1.0, 1e-5) / math.sqrt(2))
+
+
+def test_compose_shows_all_trials(data):
+    X, y, task = data
+    grid = {"n_releases": [1, 2, 3], "algorithm": ["proximal"]}
+    fitted = search(grid=grid, n_trials=3, selection="compose").fit(X, y, task=task)
+    results = fitted.cv_results_
+    assert sorted(p["n_releases"] for p in results["params"]) == [1, 2, 3]
+    assert results["mean_test_score"].argmax() == fitted.best_index_
+    assert results["rank_test_score"][fitted.best_index_] == 1
+    assert results["params"][fitted.best_index_] == fitted.best_params_
+    assert results["mean_test_score"][fitted.best_index_] == fitted.best_score_
+    assert fitted.n_splits_ == 1
+
+
+# ---------------------------------------------------------------- scores
+def test_score_is_the_clipped_mean_over_all_tasks(data):
+    """With a huge budget the noise vanishes, and the score is that of the definition."""
+    X, y, task = data
+    lone = np.flatnonzero(task == 3)[1:]  # task 3 keeps one row: no score, counts as lo
+    keep = np.delete(np.arange(len(y)), lone)
+    X, y, task = X[keep], y[keep], task[keep]
+    estimator = MPMTLLowRank(tasks=range(M))
+    settings = dict(n_trials=1, epsilon=1e6, score_range=(0.5, 0.9), score_share=0.5)
+    fitted = search(estimator, {"n_releases": [1]}, **settings).fit(X, y, task=task)
+    rows = SplitRows(estimator, X, y, task, 0.25)
+    held_X, held_y, held_task = rows.held_out
+    reference = clone(fitted.best_estimator_).fit(*rows.training)
+    scores = task_scores(reference, held_X, held_y, task=held_task).scores
+    assert len(scores) == M - 1
+    expected = (np.clip(scores, 0.5, 0.9).sum() + 0.5) / M
+    assert fitted.best_score_ == pytest.approx(expected, abs=2e-4)
+    assert expected < 0.9 - 0.4 / M + 1e-12
+
+
+def test_winner_is_the_best_candidate(data):
+    """alpha = 100 shrinks everything to zero."""
+    X, y, task = data
+    estimator = MPMTLLowRank(tasks=range(M), algorithm="proximal", clip_norm=10.0)
+    grid = {"alpha": [0.01, 100.0]}
+    for selection in ("compose", "poisson"):
+        fitted = search(estimator, grid, n_trials=12, selection=selection, epsilon=1e4)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The total space of parameters")
+            fitted.fit(X, y, task=task)
+        assert fitted.best_params_ == {"alpha": 0.01}
+
+
+def test_winner_uses_all_rows(data, spied):
+    X, y, task = data
+    fitted = search(spied, {"n_releases": [1]}, n_trials=1).fit(X, y, task=task)
+    (model, _, trained, X_seen, y_seen), = Spy.seen
+    assert len(y_seen) == 15 * M
+    W, b = model.billboard_.personalize(
+        sorted_table(X, y, task), classification=False, fit_intercept=True
+    )
+    np.testing.assert_array_equal(fitted.best_estimator_.coef_, W)
+    assert np.abs(trained - W).max() > 0
+
+
+def sorted_table(X, y, task):
+    order = np.argsort(task, kind="stable")
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(task))])
+    return TaskTable(X[order], y[order], offsets, np.unique(task))
+
+
+def test_split_of_a_task_depends_on_its_own_rows_alone():
+    rng = np.random.default_rng(0)
+    task = rng.permutation(np.repeat(np.arange(6), [1, 2, 3, 8, 20, 40]))
+    label = rng.integers(2, size=len(task))
+    X = np.arange(len(task), dtype=float)[:, None]
+    for estimator in (MPMTLLowRank(), MPMTLLowRankClassifier()):
+        rows = SplitRows(estimator, X, label, task, 0.25)
+        held = rows.held_out[0].ravel()
+        assert set(held) | set(rows.training[0].ravel()) == set(range(len(task)))
+        assert not set(held) & set(rows.training[0].ravel())
+        assert set(task) == set(rows.training[2])
+        for k in range(1, 6):
+            share = np.mean(np.isin(np.flatnonzero(task == k), held))
+            assert 0 < share <= 0.5
+        # task 5 gets other labels and fewer rows: the others are split as before
+        keep = (task != 5) | (rng.uniform(size=len(task)) < 0.5)
+        other = np.where(task == 5, 1 - label, label)
+        again = SplitRows(estimator, X[keep], other[keep], task[keep], 0.25).held_out[0].ravel()
+        mine = np.flatnonzero(task == 5)
+        assert set(held) - set(mine) == set(again) - set(mine)
+    # every class of a task with two rows of it is still in the training rows
+    pairs = set(zip(task[label == 1], label[label == 1], strict=True))
+    kept = SplitRows(MPMTLLowRankClassifier(), X, label, task, 0.5).training
+    assert pairs <= set(zip(kept[2], kept[1], strict=True))
+
+
+class Local(MPMTLLowRank):
+    """Publishes a constant, so that only the score can depend on the rows."""
+
+    def _release_prior(self, table, plan, source):
+        board = super()._release_prior(table, plan, source)
+        board.moment = np.eye(table.n_features) / table.n_features
+        board.snr_centre = None
+        return board
+
+
+@pytest.mark.parametrize(
+    "scoring, score_range", [(None, "auto"), ("neg_mean_squared_error", (-3, 5))]
+)
+def test_one_task_moves_the_score_by_its_sensitivity(data, scoring, score_range):
+    """Replayed noise, one task replaced by anything."""
+    X, y, task = data
+    settings = dict(n_trials=1, random_state=0, scoring=scoring, score_range=score_range)
+    bound = (8 if scoring else 1) / M
+    rng = np.random.default_rng(0)
+    found = []
+    for fill in (0.0, 1e12, rng.standard_normal(20) * 1e-9, 1e3 * rng.standard_normal(20)):
+        other = y.copy()
+        other[task == 5] = fill
+        with pytest.warns(PrivacyLeakWarning):
+            scores = [
+                search(Local(tasks=range(M)), {"n_releases": [1]}, **settings)
+                .fit(X, target, task=task)
+                .best_score_
+                for target in (y, other)
+            ]
+        found.append(abs(scores[1] - scores[0]))
+    assert 0.5 * bound < max(found) <= bound * (1 + 1e-5) if not scoring else max(found) <= bound
+
+
+# ---------------------------------------------------------------- conventions
+@pytest.mark.parametrize("model", [MPMTLLowRank, MPMTLLowRankClassifier])
+def test_check_estimator(model):
+    with warnings.catch_warnings():
+        for category in (SingleTaskWarning, PrivacyLeakWarning):
+            warnings.simplefilter("ignore", category)
+        warnings.filterwarnings("ignore", "A column-vector y was passed")
+        warnings.filterwarnings("ignore", "The number of unique classes")
+        results = check_estimator(
+            PrivateSearch(model(), {"n_releases": [1, 2]}, n_trials=1.5), on_skip=None
+        )
+    assert len(results) > 40
+
+
+def test_interface_of_a_search():
+    names = list(inspect.signature(PrivateSearch).parameters)
+    assert names[:2] == ["estimator", "param_distributions"]
+    model = search(MPMTLGroupSparse(alpha=0.7))
+    assert model.get_params()["estimator__alpha"] == 0.7
+    copy = clone(model.set_params(estimator__clip_norm=2.0, n_trials=5))
+    assert copy.estimator.clip_norm == 2.0 and copy.n_trials == 5
+    assert not hasattr(copy, "classes_") and not hasattr(copy, "n_features_in_")
+    assert not hasattr(copy, "predict_proba")
+    assert hasattr(search(MPMTLLowRankClassifier()), "predict_proba")
+
+
+def test_task_column_frames_and_nesting(school_like):
+    X, y = school_like(n_tasks=12)
+    schools = sorted(X["school"].unique())
+    estimator = MPMTLLowRank(task_feature="school", tasks=schools)
+    model = search(estimator, {"alpha": loguniform(0.01, 1), "n_releases": [1, 2]}, epsilon=50.0)
+    model.fit(X, y)
+    assert 0.01 <= model.best_params_["alpha"] <= 1
+    assert "alpha in rv_continuous_frozen" in str(model.privacy_)
+    assert model.predict(X).shape == (len(y),)
+    assert model.feature_names_in_.tolist() == list(X.columns)
+    assert model.n_features_in_ == 5
+    assert model.score(X, y) == model.best_estimator_.score(X, y) > 0.9
+    assert pickle.loads(pickle.dumps(model)).predict(X)[0] == model.predict(X)[0]
+    # inside scikit-learn
+    cv = TaskStratifiedKFold(2, task_feature="school")
+    assert cross_val_score(model, X, y, cv=cv).min() > 0.9
+    outer = GridSearchCV(model, {"n_trials": [1, 2]}, cv=cv).fit(X, y)
+    cost = grid_search_cost(outer)
+    assert cost.notes["fits"] == 5 and cost.epsilon > 50.0
+
+
+def test_classifier(data):
+    X, y, task = data
+    label = np.where(y > np.median(y), "high", "low").astype(object)
+    for k in range(M):  # both classes in every task
+        first = np.flatnonzero(task == k)[:4]
+        label[first] = ["high", "high", "low", "low"]
+    model = search(MPMTLLowRankClassifier(tasks=range(M)), scoring="roc_auc", epsilon=20.0)
+    model.fit(X, label, task=task)
+    assert model.classes_.tolist() == ["high", "low"]
+    assert model.predict_proba(X, task=task).shape == (len(y), 2)
+    assert set(model.predict(X, task=task)) == {"high", "low"}
+    assert model.decision_function(X, task=task).shape == (len(y),)
+
+
+def test_list_of_grids(data):
+    X, y, task = data
+    grids = [{"algorithm": ["proximal"], "alpha": [0.1, 0.2]}, {"n_releases": [2]}]
+    model = search(grid=grids, n_trials=3, selection="compose").fit(X, y, task=task)
+    results = model.cv_results_
+    assert results["param_alpha"].mask.sum() == 1 and len(results["params"]) == 3
+    assert "alpha in [0.1, 0.2]; n_releases in [2]" in str(model.privacy_)
+
+
+def test_seed_reproduces_and_warns(data):
+    X, y, task = data
+    fits = []
+    for _ in range(2):
+        with pytest.warns(PrivacyLeakWarning, match="reproducible") as caught:
+            fits.append(search(random_state=7, n_trials=4).fit(X, y, task=task))
+        assert len(caught) == 1
+    assert fits[0].best_score_ == fits[1].best_score_
+    np.testing.assert_array_equal(fits[0].best_estimator_.coef_, fits[1].best_estimator_.coef_)
+    assert "not private against" in str(fits[0].privacy_)
+
+
+# ---------------------------------------------------------------- refusals
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        (dict(estimator=MPMTLLowRank(epsilon=None)), "leave the estimator's epsilon"),
+        (dict(estimator=MPMTLLowRank(mechanism="wishart")), 'set mechanism="gaussian"'),
+        (dict(estimator=MPMTLGroupSparse(mechanism="laplace")), "privacy.compose"),
+        (dict(grid={"mechanism": ["wishart"]}), "mechanism='wishart'"),
+        (dict(grid={"epsilon": [1.0, 2.0]}), "param_distributions has 'epsilon'"),
+        (dict(grid=[{"alpha": [1]}, {"adjacency": ["zero-out"]}]), "has 'adjacency'"),
+        (dict(scoring="neg_mean_squared_error"), r"pass score_range=\(lo, hi\)"),
+        (dict(score_range=(1.0, 0.0)), "two numbers lo < hi"),
+        (dict(score_range=(0.0, math.inf)), "two numbers lo < hi"),
+        (dict(epsilon=0.0), "epsilon"),
+        (dict(epsilon=math.inf), "epsilon"),
+        (dict(delta=1.0), "delta"),
+        (dict(n_trials=0.5), "n_trials"),
+        (dict(n_trials=2.5, selection="compose"), "must be an integer"),
+        (dict(selection="geometric"), "selection"),
+        (dict(test_size=0.75), "test_size"),
+        (dict(grid={"nonsense": [1]}), "nonsense"),
+    ],
+)
+def test_refused_settings(data, settings, words):
+    X, y, task = data
+    model = search().fit(X, y, task=task)
+    settings = {"param_distributions" if k == "grid" else k: v for k, v in settings.items()}
+    with pytest.raises(ValueError, match=words):
+        model.set_params(**settings).fit(X, y, task=task)
+    assert not hasattr(model, "best_estimator_") and not hasattr(model, "privacy_")
+
+
+def test_refused_estimators(data):
+    X, y, task = data
+    pipe = make_pipeline(FunctionTransformer(), MPMTLLowRank())
+    with pytest.raises(TypeError, match="not a pipeline"):
+        search(pipe).fit(X, y, task=task)
+    with pytest.raises(TypeError, match="PerTask is not a private estimator"):
+        search(PerTask(MPMTLLowRank())).fit(X, y, task=task)
+
+
+class Overspending(MPMTLLowRank):
+    def _fit_table(self, table):
+        self.epsilon = 2 * self.epsilon
+        return super()._fit_table(table)
+
+
+class Sampling(MPMTLLowRank):
+    """Accounted by something else than Gaussian DP."""
+
+    def _fit_table(self, table):
+        fitted = super()._fit_table(table)
+        object.__setattr__(fitted["privacy_"], "mu", None)
+        return fitted
+
+
+def test_reports_of_the_fits_are_checked(data):
+    X, y, task = data
+    with pytest.raises(RuntimeError, match="does not keep to the epsilon and delta"):
+        search(Overspending(tasks=range(M))).fit(X, y, task=task)
+    with pytest.raises(ValueError, match="not accounted by Gaussian"):
+        search(Sampling(tasks=range(M))).fit(X, y, task=task)
+
+
+def test_refused_input(data):
+    X, y, task = data
+    wide = np.arange(12.0).reshape(6, 2)
+    for given in (({"a": X}, {"a": y}), (X[:6], wide), (X[:6], pd.DataFrame(wide))):
+        with pytest.raises(ValueError, match="stack_tasks.*wide_to_long"):
+            search().fit(*given)
+    with pytest.raises(ValueError, match="y is None"):
+        search().fit(X, None, task=task)
+    with pytest.raises(ValueError, match="inconsistent numbers"):
+        search().fit(X, y, task=task[1:])
+    column = np.column_stack([task, X])
+    with pytest.raises(ValueError, match="not both"):
+        search(MPMTLLowRank(task_feature=0, tasks=range(M))).fit(column, y, task=task)
+
+
+def test_secure_reaches_the_score():
+    model = search(MPMTLLowRank(secure=True), random_state=0)
+    with pytest.raises(ValueError, match="secure=True draws from the operating system"):
+        model.fit(np.zeros((4, 2)), np.zeros(4))
