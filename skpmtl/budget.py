@@ -176,7 +176,11 @@ class Plan:
         releases = []
         votes, moments = iter(self.vote), iter(self.moment)
         statistic = {"matrix": "sum of w w'", "diagonal": "sum of w * w"}[board.statistic]
-        what = "unit directions w" if self.algorithm == "empirical-bayes" else "clipped models w"
+        what = "clipped models w"
+        if self.algorithm == "empirical-bayes":
+            what = "unit directions w"
+            if board.statistic == "diagonal" and self.kind == "gaussian":
+                statistic = "sum of w * w / ||w * w||_2"
         for t in range(len(self.moment) + 1):
             if self.vote:
                 vote = next(votes)

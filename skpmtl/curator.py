@@ -58,7 +58,7 @@ class BlockGaussian(VectorGaussian):
                 noise = source.discrete_normal(scale, part.size)
             else:
                 noise = np.rint(source.normal(part.size) * scale)
-            part[:] = add_on_grid(part, noise, self.step)
+            part[:] = add_on_grid(part * self._shrink, noise, self.step)
 
 
 class RoundPlan:

@@ -1,8 +1,10 @@
 """Empirical-Bayes model-protected learning: release a prior, let every task use it.
 
 Round t: every task computes its posterior mode w under the current prior N(0, kappa s^2 M),
-with kappa and s its own; it contributes w w' / ||w||^2 (or its diagonal), whose trace is 1, so
-that there is nothing to clip. The curator releases the noisy sum, averages it over the rounds
+with kappa and s its own; it contributes w w' / ||w||^2, whose trace is 1, so that there is
+nothing to clip. The diagonal statistic is w * w, of unit sum for pure mechanisms and of unit
+length for Gaussian noise, whose sensitivity is about lengths: a direction spread over many
+features then stands out further by 1 / ||w||_4^2. The curator releases the noisy sum, averages it over the rounds
 and shrinks it to the next M. One more released number per round, the mean clipped log10
 signal-to-noise ratio ("vote"), centres the tasks' choice of kappa.
 """
@@ -130,6 +132,15 @@ def contributions(W):
     return U * ((1.0 - 1e-12) / np.where(usable, norm, 1.0))[:, None]
 
 
+def _diagonals(U, mechanism):
+    """u * u of the unit directions: of unit length where the noise is Gaussian, else of sum 1."""
+    squares = U * U
+    if mechanism is not None and mechanism.norm == "l2":
+        length = np.sqrt(np.einsum("kj,kj->k", squares, squares))
+        squares *= ((1.0 - 1e-12) / np.where(length > 0, length, 1.0))[:, None]
+    return squares
+
+
 def release_prior(local, statistic, *, moment, vote, source, tilt, log=None):
     """Curator and tasks together, in one process. -> PriorBillboard
 
@@ -165,7 +176,7 @@ def release_prior(local, statistic, *, moment, vote, source, tilt, log=None):
             return board
         W, _ = local.solve(root, best_scale(criterion, level), tol=1e-3)
         U = contributions(W)
-        S = np.einsum("kj,kj->j", U, U) if statistic == "diagonal" else U.T @ U
+        S = _diagonals(U, moment[t]).sum(axis=0) if statistic == "diagonal" else U.T @ U
         std = 0.0
         if moment[t] is not None:
             S = moment[t].release(S, source)
@@ -175,9 +186,10 @@ def release_prior(local, statistic, *, moment, vote, source, tilt, log=None):
         size = d if statistic == "diagonal" else d * (d + 1) / 2
         S, variance = average.add(S, std**2, size)
         if statistic == "diagonal":
-            M = shrink_diagonal(S, np.sqrt(variance), float(m))
+            unit_length = moment[t] is not None and moment[t].norm == "l2"
+            trace = (float(m), m * np.sqrt(d)) if unit_length else float(m)
+            board.moment = shrink_diagonal(S, np.sqrt(variance), trace)
         else:
-            M = shrink_matrix(S, np.sqrt(variance / 2), float(m), tilt)
-        board.moment = M / m
+            board.moment = shrink_matrix(S, np.sqrt(variance / 2), float(m), tilt) / m
         if log is not None:
             log(t + 1, std)

@@ -19,7 +19,7 @@ from .rounds import Problem, RunningModels, TaskHalf
 
 __all__ = ["PrivateMeanRegMTL", "PrivateMeanRegMTLClassifier"]
 
-_PROX_STEPS, _PROX_TOL = 10, 1e-3  # of the accelerated steps of one round
+_PROX_STEPS, _PROX_TOL = 12, 1e-3  # of the accelerated steps of one round
 _PLAIN_STEPS = 20  # gradient steps of one round of the other updates
 
 

@@ -18,8 +18,10 @@ from .losses import grams
 from .solvers import single_thread
 
 _BLOCK = 1 << 21  # numbers of models held at once while a round runs over the tasks
-_AUTO_LAM = 0.05  # of a task's own smoothness, for lam="auto"
-_AUTO_ROWS = (5.0, 0.0, 0.0)  # more by this over its rows when it personalises, by kind of loss
+# lam="auto" by kind of loss: this part of a task's own smoothness, and more of it, by _AUTO_ROWS
+# over the number of its rows, when it personalises.
+_AUTO_LAM = (0.05, 0.02, 0.02)
+_AUTO_ROWS = (5.0, 0.0, 0.0)
 _BOUND = (1.0, 0.25, 0.5)  # of the second derivative: squared, logistic, multinomial
 # "quadratic" counts the ridge in, "free" does not.
 _PENALTY = {"quadratic": 0, "free": 0, "predictions": 1, "fisher": 2}
@@ -40,8 +42,8 @@ class Problem:
     task_weight : {"equal", "samples"}
         Mean loss or sum of losses.
     lam : float or "auto"
-        "auto": 0.05 times the smoothness of the task's own loss in the rounds, and a little more
-        for small tasks in the personalisation.
+        "auto": in the rounds 0.05 (logistic: 0.02) times the smoothness of the task's own loss;
+        in the personalisation 0.05 + 5 / n_k (logistic: 0.02) times.
     ridge : float
     """
 
@@ -93,9 +95,9 @@ class TaskHalf:
         self.curvature *= 1.05
         self.smoothness = self.curvature * self.scale * _BOUND[problem.kind]
         if isinstance(problem.lam, str):
-            self.lam = np.maximum(_AUTO_LAM * self.smoothness, 1e-8)
-            more = 1.0 + _AUTO_ROWS[problem.kind] / (_AUTO_LAM * table.sizes)
-            self.own_lam = more * self.lam
+            part = _AUTO_LAM[problem.kind]
+            self.lam = np.maximum(part * self.smoothness, 1e-8)
+            self.own_lam = self.lam * (1.0 + _AUTO_ROWS[problem.kind] / (part * table.sizes))
         else:
             self.lam = self.own_lam = np.full(m, float(problem.lam))
         self._single = self._has_missing_class()

@@ -78,23 +78,45 @@ def shrink_matrix(S, std, trace, tilt=0.5):
 
 
 _SHARES = np.array([0.0, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97, 0.995])
+_TRACES = np.linspace(-2.0, 2.0, 9)  # of an unknown trace, in std of the noise on its sum
 
 
 def shrink_diagonal(r, std, trace):
-    """Estimate non-negative s of known sum `trace` from r = s + N(0, std^2 I), r (d,).
+    """Estimate the shape of non-negative s from r = s + N(0, std^2 I), r (d,).
 
     Each s_j is one of two levels; the posterior mean averages over a grid of the number of
     high ones and of how much of the trace they hold beyond an even share.
 
+    Parameters
+    ----------
+    r : ndarray (d,)
+    std : float
+    trace : float or (float, float)
+        Sum of s, or public bounds on it: then it is averaged over too.
+
     Returns
     -------
-    ndarray (d,), positive with the given sum.
+    ndarray (d,), positive with sum 1.
     """
     d = len(r)
+    if d == 1:
+        return np.ones(1)
+    if std == 0:
+        s = np.maximum(r, 1e-4 * trace / d)
+    else:
+        traces = [trace]
+        if isinstance(trace, tuple):
+            traces = np.unique(np.clip(r.sum() + std * np.sqrt(d) * _TRACES, *trace))
+        evidences, shapes = zip(*(_two_levels(r, std, total) for total in traces), strict=True)
+        weight = np.exp(np.array(evidences) - max(evidences))
+        s = np.maximum(weight @ np.array(shapes) / weight.sum(), 1e-4 / d)
+    return s / s.sum()
+
+
+def _two_levels(r, std, trace):
+    """-> log evidence of the trace, posterior mean of s / trace."""
+    d = len(r)
     mean = trace / d
-    if std == 0 or d == 1:
-        s = np.maximum(r, 1e-4 * mean)
-        return s * (trace / s.sum())
     half = max(1, d // 2)
     counts = np.unique(np.round(np.geomspace(1, half, min(half, 20))).astype(int))
     high = mean * (1.0 + _SHARES[None, :] * (d / counts[:, None] - 1.0))
@@ -106,7 +128,8 @@ def shrink_diagonal(r, std, trace):
     share = np.exp(a - z)
     posterior = share * high[..., None] + (1.0 - share) * low[..., None]
     evidence = z.sum(axis=-1)
-    weight = np.exp(evidence - evidence.max())
-    s = np.einsum("cs,csj->j", weight, posterior) / weight.sum()
-    s = np.maximum(s, 1e-4 * mean)
-    return s * (trace / s.sum())
+    top = evidence.max()
+    weight = np.exp(evidence - top)
+    return top + np.log(weight.sum()), np.einsum("cs,csj->j", weight, posterior) / (
+        weight.sum() * trace
+    )

@@ -3,7 +3,9 @@
 Every solver gets the same arrays and is timed for the whole way from them to coefficients
 that are within 1e-6 (relative) of the optimum. The peers run with exactly the effort that
 this accuracy needs, found beforehand, and without any test of convergence; our estimator
-runs as users run it, at its default `tol`, and pays for its duality gap.
+runs as users run it, at its default `tol`, and pays for its duality gap. Seconds are CPU
+time of the process, which other load on the machine disturbs least; with one thread they
+are wall time on an idle machine.
 """
 
 import statistics
@@ -182,9 +184,9 @@ def measure(quick, repeats):
         seconds = {peer: [] for peer in fits}
         for _ in range(repeats):
             for peer, fit in fits.items():
-                start = time.perf_counter()
+                start = time.process_time()
                 fit()
-                seconds[peer].append(time.perf_counter() - start)
+                seconds[peer].append(time.process_time() - start)
         median = {peer: statistics.median(times) for peer, times in seconds.items()}
         for peer in fits:
             yield {
