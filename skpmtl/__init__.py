@@ -2,6 +2,17 @@
 
 from ._version import __version__
 from .baselines import PerTask
+from .federated_baselines import (
+    PPSGD,
+    LocalOnly,
+    LocalOnlyClassifier,
+    PPSGDClassifier,
+    PrivateFedAvg,
+    PrivateFedAvgClassifier,
+    PrivateFedProx,
+    PrivateFedProxClassifier,
+)
+from .mean_regularized import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
 from .model_protected import (
     MPMTLGroupSparse,
     MPMTLGroupSparseClassifier,
@@ -16,12 +27,22 @@ from .tasks import SingleTaskWarning, stack_tasks, wide_to_long
 
 __all__ = [
     "LeaveTasksOut",
+    "LocalOnly",
+    "LocalOnlyClassifier",
     "MPMTLGroupSparse",
     "MPMTLGroupSparseClassifier",
     "MPMTLLowRank",
     "MPMTLLowRankClassifier",
+    "PPSGD",
+    "PPSGDClassifier",
     "PerTask",
     "PrivacyLeakWarning",
+    "PrivateFedAvg",
+    "PrivateFedAvgClassifier",
+    "PrivateFedProx",
+    "PrivateFedProxClassifier",
+    "PrivateMeanRegMTL",
+    "PrivateMeanRegMTLClassifier",
     "PrivateSearch",
     "SingleTaskWarning",
     "TaskScaler",

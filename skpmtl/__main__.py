@@ -14,6 +14,7 @@ import numpy as np
 from sklearn.linear_model import RidgeCV
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import normalize
+from threadpoolctl import threadpool_limits
 
 from . import MPMTLLowRank
 from .baselines import PerTask
@@ -49,15 +50,17 @@ def main(arguments=None):
     scores = {name: [] for name in (*BASELINES, *options.epsilon)}
     shown, reported = min(options.epsilon, key=lambda epsilon: abs(np.log(epsilon))), None
     total, done = options.repeats * len(scores), 0
-    for repeat in range(options.repeats):
-        train, test = draw(repeat)
-        for name in scores:
-            done += 1
-            progress(f"[{done}/{total}] repeat {repeat + 1}, {label(name)}")
-            predicted, report = fit_predict(name, train, test, tasks, options.delta)
-            scores[name].append(nmse(test[1], predicted))
-            if name == shown:
-                reported = report
+    # Matrices this small are slower on several threads, much slower on a busy machine.
+    with threadpool_limits(1):
+        for repeat in range(options.repeats):
+            train, test = draw(repeat)
+            for name in scores:
+                done += 1
+                progress(f"[{done}/{total}] repeat {repeat + 1}, {label(name)}")
+                predicted, report = fit_predict(name, train, test, tasks, options.delta)
+                scores[name].append(nmse(test[1], predicted))
+                if name == shown:
+                    reported = report
     progress(f"done in {time.perf_counter() - start:.0f} s", last=True)
     print(table(scores))
     print(f"\n{LEGEND}\n\nPrivacy report of one fit (epsilon {shown:g}):\n")

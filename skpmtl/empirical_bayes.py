@@ -4,9 +4,9 @@ Round t: every task computes its posterior mode w under the current prior N(0, k
 with kappa and s its own; it contributes w w' / ||w||^2, whose trace is 1, so that there is
 nothing to clip. The diagonal statistic is w * w, of unit sum for pure mechanisms and of unit
 length for Gaussian noise, whose sensitivity is about lengths: a direction spread over many
-features then stands out further by 1 / ||w||_4^2. The curator releases the noisy sum, averages it over the rounds
-and shrinks it to the next M. One more released number per round, the mean clipped log10
-signal-to-noise ratio ("vote"), centres the tasks' choice of kappa.
+features then stands out further by 1 / ||w||_4^2. The curator releases the noisy sum, averages
+it over the rounds and shrinks it to the next M. One more released number per round, the mean
+clipped log10 signal-to-noise ratio ("vote"), centres the tasks' choice of kappa.
 """
 
 from dataclasses import dataclass, field

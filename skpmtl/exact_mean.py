@@ -39,6 +39,8 @@ def minimize_exactly(half, lam, *, tol, max_iter, log=None):
 
 def _means(W, which, count):
     """Mean of the tasks of each cluster, (n_clusters, ...)."""
+    if len(count) == 1:
+        return W.mean(axis=0)[None]
     total = np.zeros((len(count), *W.shape[1:]))
     np.add.at(total, which, W)
     return total / count.reshape(-1, *[1] * (W.ndim - 1))
@@ -196,8 +198,9 @@ def _newton(half, lam, tol, max_iter, log):
     for n_iter in range(1, max_iter + 1):
         size = float(np.linalg.norm(state.gradient))
         precondition = _Arrow(state) if direct else (lambda R: R)
-        # The last systems are solved to the accuracy asked for, the first ones roughly.
-        forcing = min(0.1, max(0.1 * size / max(start, 1e-300), 1e-11))
+        # The first systems are solved roughly, the last ones as far as rounding allows.
+        relative = size / max(start, 1e-300)
+        forcing = max(min(0.1, 0.1 * relative), 1e-11, 1e-14 / max(relative, 1e-14))
         step = -_conjugate_gradient(state.product, precondition, state.gradient, forcing, 2000)
         slope, length = float(np.vdot(state.gradient, step)), 1.0
         moved = np.abs(step).max() <= tol * max(np.abs(Wb).max(), 1e-300)
@@ -209,7 +212,7 @@ def _newton(half, lam, tol, max_iter, log):
         Wb, value = Wb + length * step, new
         if log is not None:
             log(n_iter, value, size)
-        if moved or size == 0:
+        if moved or relative <= 1e-13:
             break
     else:
         warnings.warn(

@@ -3,6 +3,8 @@
 All of them release a mean in rounds and may be personalised afterwards like it.
 """
 
+from dataclasses import replace
+
 from .base import MTLClassifierMixin, MTLRegressorMixin
 from .mean_regularized import Rounds
 
@@ -61,6 +63,10 @@ class _LocalOnly(Rounds):
     def _n_rounds(self, epsilon):
         return 0
 
+    def _problem(self, table):
+        problem = super()._problem(table)
+        return replace(problem, lam="alone") if problem.lam == "auto" else problem
+
 
 def _doc(summary, text, lam, classifier, note=""):
     kind = "classification" if classifier else "regression"
@@ -98,7 +104,7 @@ _TEXTS = {
         "Every task alone, {}.",
         "Nothing is released: the shared model stays 0 and the mean-regularised personalisation\n"
         "    is a ridge on every task's own rows.",
-        "Strength of the ridge.",
+        "Strength of the ridge. \"auto\": 0.5 / n_k times the smoothness of the task's loss.",
     ),
 }
 _UNUSED = " What concerns the rounds has no effect."

@@ -22,6 +22,7 @@ _BLOCK = 1 << 21  # numbers of models held at once while a round runs over the t
 # over the number of its rows, when it personalises.
 _AUTO_LAM = (0.05, 0.02, 0.02)
 _AUTO_ROWS = (5.0, 0.0, 0.0)
+_ALONE_ROWS = 0.5  # the same for lam="alone", without a shared model
 _BOUND = (1.0, 0.25, 0.5)  # of the second derivative: squared, logistic, multinomial
 # "quadratic" counts the ridge in, "free" does not.
 _PENALTY = {"quadratic": 0, "free": 0, "predictions": 1, "fisher": 2}
@@ -43,7 +44,7 @@ class Problem:
         Mean loss or sum of losses.
     lam : float or "auto"
         "auto": in the rounds 0.05 (logistic: 0.02) times the smoothness of the task's own loss;
-        in the personalisation 0.05 + 5 / n_k (logistic: 0.02) times.
+        in the personalisation 0.05 + 5 / n_k (logistic: 0.02) times. "alone": 0.5 / n_k times.
     ridge : float
     """
 
@@ -94,7 +95,9 @@ class TaskHalf:
         kernels.curvatures(*self._rows, problem.fit_intercept, 15, self.curvature)
         self.curvature *= 1.05
         self.smoothness = self.curvature * self.scale * _BOUND[problem.kind]
-        if isinstance(problem.lam, str):
+        if problem.lam == "alone":
+            self.lam = self.own_lam = np.maximum(_ALONE_ROWS / table.sizes * self.smoothness, 1e-8)
+        elif problem.lam == "auto":
             part = _AUTO_LAM[problem.kind]
             self.lam = np.maximum(part * self.smoothness, 1e-8)
             self.own_lam = self.lam * (1.0 + _AUTO_ROWS[problem.kind] / (part * table.sizes))
@@ -289,7 +292,7 @@ class RunningModels:
     "stateful"      its model w_k           new w_k - w~
     "fedavg"        w~ (no penalty)         new model - w~
     "fedprox"       w~                      new model - w~
-    "ppsgd"         w~ + theta_k            the loss's share of the steps
+    "ppsgd"         w~ + theta_k            movement of the shared part
     ==============  ======================  ======================================
 
     Parameters
@@ -339,7 +342,8 @@ class RunningModels:
                 continue
             D = local.D.reshape(len(block), -1)
             if self.update == "ppsgd":
-                self.W[block], D = D, local.descent
+                self.W[block] = D - local.descent
+                D = local.descent
             elif self.update == "algorithm-1":
                 old = self.W[block]
                 self.W[block] = shared + D

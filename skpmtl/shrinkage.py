@@ -78,6 +78,9 @@ def shrink_matrix(S, std, trace, tilt=0.5):
 
 
 _SHARES = np.array([0.0, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97, 0.995])
+# Prior odds of the most uneven share: without them an unknown trace, whose noise is that of a
+# whole sum, would leave a floor under features that nobody uses.
+_SPARSE = 50.0
 _TRACES = np.linspace(-2.0, 2.0, 9)  # of an unknown trace, in std of the noise on its sum
 
 
@@ -128,6 +131,7 @@ def _two_levels(r, std, trace):
     share = np.exp(a - z)
     posterior = share * high[..., None] + (1.0 - share) * low[..., None]
     evidence = z.sum(axis=-1)
+    evidence[:, -1] += np.log(_SPARSE)
     top = evidence.max()
     weight = np.exp(evidence - top)
     return top + np.log(weight.sum()), np.einsum("cs,csj->j", weight, posterior) / (

@@ -259,8 +259,10 @@ def local_steps(
     information at the start, scaled to a maximum of 1 (elastic weight consolidation).
     `anchor` is (n_anchors, n_outputs n_features), in the layout of D over all columns. Steps
     have length rate / (curvature + strength); with `accelerate` momentum is Nesterov's constant
-    one. A task ends when a step moves it by less than `tol` relative to D. With `trace`,
-    `descent` receives the sum of the loss's share of the steps.
+    one. A task ends when a step moves it by less than `tol` relative to D. With `trace` D is the
+    sum of a shared part, which starts at the anchor and moves by the gradient of the loss, and
+    of a personal part that carries the penalty; `descent` receives the movement of the shared
+    one.
     """
     C = b.shape[1]
     n_features = anchor.shape[1] // C
@@ -354,6 +356,8 @@ def local_steps(
         smooth = weight * bound * curvature[k]
         if penalty == 1:
             smooth *= 1.0 + rho
+        if trace:
+            smooth *= 2.0
         b_smooth = weight * bound * n + tau
         begin = level.copy()
         for attempt in range(6):
@@ -403,7 +407,7 @@ def local_steps(
                 _gather(
                     X, data, indices, indptr, is_sparse, rows, shared, lo, n, place, z, size, G
                 )
-                moved, size2, turn = 0.0, 0.0, 0.0
+                moved, size2, turn, b_moved, b_turn = 0.0, 0.0, 0.0, 0.0, 0.0
                 for c in range(C):
                     new[c] = 0.0
                     total[c] = 0.0
@@ -413,23 +417,31 @@ def local_steps(
                             total[c] += z[i, c]
                     for c in range(C):
                         new[c] = lead[c] - (weight * total[c] + tau * lead[c]) / b_smooth
-                        moved += (new[c] - lead[c]) ** 2 * b_smooth
-                        turn += (lead[c] - new[c]) * (new[c] - level[c]) * b_smooth
-                for j in range(size):
-                    c = j % C if is_sparse else j // width
-                    f = mean[j // C] if is_sparse else mean[j % width]
-                    g = weight * (G[j] - f * total[c])
-                    if trace:
-                        descent[a, j] -= step * g
-                    if penalty == 0:
-                        g += rho * V[j]
-                    elif penalty == 2:
-                        g += rho * fisher[j] * V[j]
-                    w = V[j] - step * g
-                    G[j] = w
-                    moved += (w - V[j]) ** 2 * full
-                    size2 += w * w * full
-                    turn += (V[j] - w) * (w - W[j]) * full
+                        b_moved += (new[c] - lead[c]) ** 2 * b_smooth
+                        b_turn += (lead[c] - new[c]) * (new[c] - level[c]) * b_smooth
+                outer = width if is_sparse else C
+                inner = C if is_sparse else width
+                for o in range(outer):
+                    for i in range(inner):
+                        j = o * inner + i
+                        off = mean[o] * total[i] if is_sparse else mean[i] * total[o]
+                        g = weight * (G[j] - off)
+                        if trace:  # the shared part moves by g, the personal one as well
+                            own = V[j] - descent[a, j]
+                            descent[a, j] -= step * g
+                            g = 2.0 * g + rho * own
+                        elif penalty == 0:
+                            g += rho * V[j]
+                        elif penalty == 2:
+                            g += rho * fisher[j] * V[j]
+                        w = V[j] - step * g
+                        G[j] = w
+                        moved += (w - V[j]) ** 2
+                        size2 += w * w
+                        turn += (V[j] - w) * (w - W[j])
+                moved = b_moved + moved * full
+                size2 *= full
+                turn = b_turn + turn * full
                 if first < 0:
                     first = moved
                 elif moved > 100.0 * first and moved > 1e-20 and accelerate:
