@@ -3,8 +3,8 @@
 import numpy as np
 
 from ._kernels.clip import clip_rows
-from .empirical_bayes import VOTE_RANGE, n_releases_for, vote_share
 from ._version import __version__
+from .empirical_bayes import VOTE_RANGE, n_releases_for, vote_share
 from .privacy.accounting import (
     check_budget,
     gdp_mu,

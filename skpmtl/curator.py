@@ -11,7 +11,6 @@ composition); w~ of a cluster of m_c of the m tasks then moves by eta u_t m / m_
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 

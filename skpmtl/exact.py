@@ -44,8 +44,8 @@ class PenaltyBillboard:
         if statistic == "diagonal":
             shape = np.sqrt(np.einsum("kj,kj->j", W, W))
         else:
-            _, s, Vt = np.linalg.svd(W, full_matrices=False)
-            shape = (Vt.T * s) @ Vt
+            values, U = np.linalg.eigh(W.T @ W)
+            shape = (U * np.sqrt(np.maximum(values, 0.0))) @ U.T
         return cls(statistic, shape, n_tasks=len(W), **settings)
 
     def personalize(self, table, *, classification, fit_intercept):

@@ -52,7 +52,8 @@ def _least_squares(half, lam):
     d, count = table.n_features, np.bincount(which)
     diagonal = np.arange(d)
     A, r = np.zeros((len(count), d, d)), np.zeros((len(count), d))
-    blocks = list(task_grams(table, problem, half.scale)) if table.n_tasks * d * d < 1 << 22 else None
+    small = table.n_tasks * d * d < 1 << 22  # then the matrices are built once
+    blocks = list(task_grams(table, problem, half.scale)) if small else None
     for first, last, G, g in blocks or task_grams(table, problem, half.scale):
         G = G.copy()
         G[:, diagonal, diagonal] += problem.ridge

@@ -6,7 +6,7 @@ All of them release a mean in rounds and may be personalised afterwards like it.
 from dataclasses import replace
 
 from .base import MTLClassifierMixin, MTLRegressorMixin
-from .mean_regularized import Rounds
+from .released_mean import Rounds
 
 __all__ = [
     "LocalOnly",
@@ -29,7 +29,8 @@ _DOC = """{summary}
         {lam}
     epsilon, delta, adjacency, clip_norm, clip_quantile, n_rounds, sampling, sampling_rate, \
 local_steps, local_learning_rate, server_learning_rate, personalization, ridge, task_weight, \
-clusters, fit_intercept, task_feature, tasks, unseen_task, max_iter, tol, random_state, verbose
+clusters, fit_intercept, task_feature, tasks, unseen_task, max_iter, tol, secure, random_state, \
+verbose
         As in `{main}`.{note}
 
     Attributes
@@ -83,9 +84,9 @@ def _doc(summary, text, lam, classifier, note=""):
 _TEXTS = {
     "fedavg": (
         "Private federated averaging, {}.",
-        "In every round each task takes gradient steps from the shared model on its own loss and\n"
-        "    sends the clipped difference; with ``personalization=\"none\"`` every task is left with\n"
-        "    the shared model and an intercept of its own.",
+        "In every round each task takes gradient steps from the shared model on its own\n"
+        "    loss and sends the clipped difference; with ``personalization=\"none\"`` every task\n"
+        "    is left with the shared model and an intercept of its own.",
         _PULL.format("not used in "),
     ),
     "fedprox": (

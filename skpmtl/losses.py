@@ -8,7 +8,7 @@ minimised over them. ``ridge / 2 ||W||_F^2`` belongs to the smooth part.
 import numpy as np
 
 from ._kernels import passes
-from ._kernels.grams import build_grams, gram_product
+from ._kernels.grams import build_grams, gram_product, reflected_solve
 from ._kernels.linalg import spd_inverse
 
 _NONE = np.empty(0, dtype=np.int64)
@@ -174,7 +174,8 @@ class SquaredLoss(_Loss):
         out = np.empty((m, r, r))
         X, ends = self.table.X, self.offsets
         for k in range(m):
-            rows = self._rows[ends[k] : ends[k + 1]] if self._shared else slice(ends[k], ends[k + 1])
+            rows = slice(ends[k], ends[k + 1])
+            rows = self._rows[rows] if self._shared else rows
             Z = basis.features(X[rows])
             if self.fit_intercept:
                 Z = Z - Z.mean(axis=0)
@@ -219,16 +220,16 @@ class GramLoss(SquaredLoss):
         return float(np.einsum("kjj->", self.G)) / self.G[..., 0].size + self.ridge
 
     def resolvent(self, rho):
-        """Function B -> (H_k + rho I)^-1 b_k for the rows b_k of B."""
+        """Function W, S -> (H_k + rho I)^-1 (g_k + rho (2 w_k - s_k)) - w_k for all tasks."""
         inverse = self.G.copy()
         diagonal = np.arange(self.shape[1])
         inverse[:, diagonal, diagonal] += self.ridge + rho
         if not spd_inverse(inverse):
             raise np.linalg.LinAlgError("a task's curvature is not finite; scale the features")
 
-        def solve(B):
+        def solve(W, S):
             out = np.empty(self.shape)
-            gram_product(inverse, B, out)
+            reflected_solve(inverse, self.g, rho, W, S, out)
             return out
 
         return solve

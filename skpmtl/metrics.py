@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+from scipy import sparse
 from scipy.stats import rankdata
 from sklearn.base import is_classifier
 from sklearn.exceptions import UndefinedMetricWarning
@@ -182,7 +183,8 @@ def _split_tasks(estimator, X, y, task):
     if task is None:
         column = getattr(estimator, "task_feature", None)
     if column is not None:
-        ids = take_column(X if hasattr(X, "columns") else np.asarray(X), task_position(X, column))
+        X = X if hasattr(X, "columns") or sparse.issparse(X) else np.asarray(X)
+        ids = take_column(X, task_position(X, column))
         return {}, y, *encode_ids(ids)
     if task is not None:
         return {"task": task}, y, *encode_ids(task)

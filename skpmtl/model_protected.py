@@ -2,8 +2,6 @@
 
 from numbers import Integral, Real
 
-import numpy as np
-
 from ._compat import Interval, StrOptions
 from .base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from .budget import Plan, exact_report

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ._ids import listed, locate
+from ._ids import listed
 from .rounds import TaskHalf, task_inverses
 
 # Weight of the noise in the strength lam_k, and the number of rounds after which it stops
@@ -29,9 +29,10 @@ class MeanBillboard:
         intercept, if released, comes last.
     clip_norms : list of float
         Bound in every round.
-    noise_variance : ndarray (n_clusters,)
-        Variance of the noise in one number of `means`, for at most 10 rounds; the task's
-        `personalize` reckons with it. 0 without privacy.
+    noise_variance, total_variance : ndarray (n_clusters,)
+        Variance of the noise in one number of `means`, counting at most 10 rounds, and all;
+        0 without privacy. `personalize` reckons with them: it trusts the shared model less, and
+        not at all where it is no longer than noise alone would be.
     shape : tuple
         (n_features,) or (n_classes, n_features).
     problem : skpmtl.rounds.Problem
@@ -48,6 +49,7 @@ class MeanBillboard:
     releases: list
     clip_norms: list
     noise_variance: np.ndarray
+    total_variance: np.ndarray
     shape: tuple
     problem: object
     personalization: str
@@ -61,12 +63,20 @@ class MeanBillboard:
     @property
     def mean(self):
         """The shared model, of shape `shape`; one row per cluster when there are clusters."""
-        if self.sparse and len(self.shape) == 2:
-            models = self.means.reshape(len(self.means), self.shape[1], self.shape[0])
-            models = models.transpose(0, 2, 1)
-        else:
-            models = self.means.reshape(len(self.means), *self.shape)
+        models = self.shaped(self.means)
         return models[0] if self.cluster_of is None else models
+
+    def shaped(self, flat):
+        """Models (n, size) as (n, *shape)."""
+        if self.sparse and len(self.shape) == 2:
+            return flat.reshape(len(flat), *self.shape[::-1]).transpose(0, 2, 1)
+        return flat.reshape(len(flat), *self.shape)
+
+    def lost(self):
+        """Which shared models are no longer than noise alone would be."""
+        size = self.means.shape[1]
+        square = np.einsum("gj,gj->g", self.means, self.means)
+        return square <= self.total_variance * (size + 2.0 * np.sqrt(2.0 * size))
 
     def history(self):
         """Noise and budget after every round; nothing here depends on the data.
@@ -118,12 +128,12 @@ class Models:
     """
 
     def __init__(self, table, board, dense=None):
-        self.board, self.problem = board, board.problem
+        self.board, self.problem, self.means = board, board.problem, board.means
         self.which = board.clusters(table.tasks)
         self.half = TaskHalf(table, board.problem, self.which)
         self.shape = board.shape
         self.intercept = np.empty((table.n_tasks, board.problem.n_outputs))
-        size = table.n_tasks * board.means.shape[1]
+        size = table.n_tasks * self.means.shape[1]
         self.dense = not table.is_sparse or size <= _DENSE_LIMIT if dense is None else dense
         everybody = np.arange(table.n_tasks)
         lam = self._strength()
@@ -157,6 +167,9 @@ class Models:
             return np.full(len(half.own_lam), _AUTO_DIVERGENCE)
         if board.personalization != "mean-reg" or not board.noise_variance.any():
             return half.own_lam
+        lost = board.lost()
+        if lost.any():  # nothing but noise: these tasks go alone
+            self.means = np.where(lost[:, None], 0.0, board.means)
         sizes = half.table.sizes
         unit = sizes * half.scale  # 1 for mean losses
         variance = np.ones(len(sizes))
@@ -164,7 +177,8 @@ class Models:
             variance = self._residual_variance()
         noise = board.noise_variance[self.which]
         inverse = unit / np.maximum(half.own_lam, 1e-300)
-        return unit / (inverse + _NOISE_WEIGHT * sizes * noise / np.maximum(variance, 1e-300))
+        lam = unit / (inverse + _NOISE_WEIGHT * sizes * noise / np.maximum(variance, 1e-300))
+        return np.where(lost[self.which], half.lone_lam, lam)
 
     def _residual_variance(self):
         """Mean squared residual of each task's model at the strength without noise."""
@@ -177,7 +191,7 @@ class Models:
 
     def _proximal(self, block, lam):
         steps, tol = (1000, 1e-8) if self.problem.kind == 0 else (60, 1e-4)
-        return self.half.steps(block, self.board.means, lam, n_steps=steps, tol=tol)
+        return self.half.steps(block, self.means, lam, n_steps=steps, tol=tol)
 
     def _local(self, block):
         board, variant = self.board, self.board.personalization
@@ -192,7 +206,7 @@ class Models:
         else:
             penalty = "predictions" if variant == "symmetrized-kl" else "fisher"
         local = self.half.steps(
-            block, board.means, lam, n_steps=steps, accelerate=False, penalty=penalty
+            block, self.means, lam, n_steps=steps, accelerate=False, penalty=penalty
         )
         if variant == "none":
             local.D[:] = 0.0
@@ -210,10 +224,10 @@ class Models:
     def _dense(self, everybody):
         """Coefficients (n_tasks, *shape) of all tasks."""
         half, board, C = self.half, self.board, self.problem.n_outputs
-        means = board.mean if board.cluster_of is not None else board.mean[None]
+        means = board.shaped(self.means)
         coef = means[self.which] * self.factor.reshape(-1, *[1] * len(self.shape))
         if half.factorised() and board.personalization == "mean-reg":
-            exact_models(half, self._lam, board.means, coef, self.intercept)
+            exact_models(half, self._lam, self.means, coef, self.intercept)
             return coef
         for block in half.blocks(everybody):
             if half.table.is_sparse:
@@ -238,7 +252,7 @@ class Models:
         """Coefficients of one task, of shape `shape`."""
         if self.dense:
             return self.coef[k].copy()
-        means = self.board.mean if self.board.cluster_of is not None else self.board.mean[None]
+        means = self.board.shaped(self.means)
         coef = means[self.which[k]] * self.factor[k]
         for _, columns, values in self.differences([k]):
             coef.reshape(self.problem.n_outputs, -1)[:, columns] += values.T
@@ -246,7 +260,7 @@ class Models:
 
     def scores(self, X, k):
         """Scores (n_rows, n_outputs) of CSR rows under the model of task k."""
-        shared = self.board.means[self.which[k]].reshape(X.shape[1], -1)
+        shared = self.means[self.which[k]].reshape(X.shape[1], -1)
         out = self.factor[k] * (X @ shared)
         for _, columns, values in self.differences([k]):
             out += X[:, columns] @ values

@@ -14,6 +14,7 @@ import numpy as np
 from ._kernels import rounds as kernels
 from ._kernels.clip import clip_rows
 from ._kernels.grams import gram_product
+from ._kernels.rows import count_columns, curvatures
 from .losses import grams
 from .solvers import single_thread
 
@@ -26,6 +27,7 @@ _ALONE_ROWS = 0.5  # the same for lam="alone", without a shared model
 _BOUND = (1.0, 0.25, 0.5)  # of the second derivative: squared, logistic, multinomial
 # "quadratic" counts the ridge in, "free" does not.
 _PENALTY = {"quadratic": 0, "free": 0, "predictions": 1, "fisher": 2}
+KEEP_MODELS = ("algorithm-1", "stateful", "ppsgd")  # updates with a dense model per task
 _NO_INDEX = np.empty(0, dtype=np.int64)
 
 
@@ -72,13 +74,13 @@ class TaskHalf:
         Largest eigenvalue of X_k' X_k, centred when there is an intercept.
     smoothness : ndarray (n_tasks,)
         Lipschitz constant of the gradient of each task's loss.
-    lam, own_lam : ndarray (n_tasks,)
-        Strength in the rounds, and in the personalisation.
+    lam, own_lam, lone_lam : ndarray (n_tasks,)
+        Strength in the rounds, in the personalisation, and without a shared model.
     """
 
     def __init__(self, table, problem, which=None):
         self.table, self.problem = table, problem
-        m, d, C = table.n_tasks, table.n_features, problem.n_outputs
+        m, d = table.n_tasks, table.n_features
         self.which = np.zeros(m, dtype=np.int64) if which is None else which
         self.scale = 1.0 / table.sizes if problem.task_weight == "equal" else np.ones(m)
         shared = table.rows is not None
@@ -90,19 +92,21 @@ class TaskHalf:
         self._rows = (X, *csr, table.is_sparse, rows, shared, table.offsets)
         self.widths = np.full(m, d)
         if table.is_sparse:
-            kernels.count_columns(*csr[1:], rows, shared, table.offsets, d, self.widths)
+            count_columns(*csr[1:], rows, shared, table.offsets, d, self.widths)
         self.curvature = np.empty(m)
-        kernels.curvatures(*self._rows, problem.fit_intercept, 15, self.curvature)
+        curvatures(*self._rows, problem.fit_intercept, 15, self.curvature)
         self.curvature *= 1.05
         self.smoothness = self.curvature * self.scale * _BOUND[problem.kind]
+        alone = np.maximum(_ALONE_ROWS / table.sizes * self.smoothness, 1e-8)
         if problem.lam == "alone":
-            self.lam = self.own_lam = np.maximum(_ALONE_ROWS / table.sizes * self.smoothness, 1e-8)
+            self.lam = self.own_lam = alone
         elif problem.lam == "auto":
             part = _AUTO_LAM[problem.kind]
             self.lam = np.maximum(part * self.smoothness, 1e-8)
             self.own_lam = self.lam * (1.0 + _AUTO_ROWS[problem.kind] / (part * table.sizes))
         else:
             self.lam = self.own_lam = np.full(m, float(problem.lam))
+        self.lone_lam = alone if isinstance(problem.lam, str) else self.lam
         self._single = self._has_missing_class()
         self._exact = None
 
@@ -311,7 +315,7 @@ class RunningModels:
 
     def __init__(self, half, update, size, *, n_steps, rate):
         self.half, self.update, self.n_steps, self.rate = half, update, n_steps, rate
-        keeps = update in ("algorithm-1", "stateful", "ppsgd")
+        keeps = update in KEEP_MODELS
         if half.table.is_sparse and keeps:
             raise ValueError(
                 f"update={update!r} keeps a dense model for every task, which sparse X is not "

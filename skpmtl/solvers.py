@@ -13,6 +13,7 @@ import warnings
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg.lapack import dgesv
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import ThreadpoolController
 
@@ -266,9 +267,9 @@ def _dual_gap(loss, penalty, alpha, W, V, value, objective):
 class _Monitor:
     """When to look at the duality gap, and when a phase has lasted long enough."""
 
-    def __init__(self, tol, max_iter, patience):
+    def __init__(self, tol, max_iter, patience, first=0):
         self.tol, self.max_iter, self.patience = tol, max_iter, patience
-        self.next_check, self.gaps = 0, []
+        self.next_check, self.gaps = first, []
 
     def due(self, n_iter):
         return n_iter >= self.next_check or n_iter >= self.max_iter
@@ -277,18 +278,24 @@ class _Monitor:
         """Whether the phase ends here: converged, out of iterations, or not about to converge."""
         goal = self.tol * abs(objective)
         self.gaps.append((n_iter, gap))
-        self.next_check = n_iter + (_CHECK if gap > 100 * goal else _CHECK // 2)
         if gap <= goal or n_iter >= self.max_iter:
             return True
+        self.next_check = n_iter + _CHECK
+        if len(self.gaps) > 1:  # a little before the recent rate reaches the goal
+            rate = self._rate(2)
+            ahead = 0.8 * np.log(gap / goal) / rate if rate > 0 else np.inf
+            self.next_check = n_iter + int(np.clip(ahead, 1, _CHECK))
         return n_iter >= self.patience and not self._closing(goal)
 
     def _closing(self, goal):
         """Whether the recent rate brings the gap to the goal within `_FIRST` iterations."""
         if len(self.gaps) < 4:
             return False
-        (start, high), (end, low) = self.gaps[-4], self.gaps[-1]
-        rate = np.log(high / low) / (end - start)
-        return rate * _FIRST >= np.log(low / goal)
+        return self._rate(4) * _FIRST >= np.log(self.gaps[-1][1] / goal)
+
+    def _rate(self, count):
+        (start, high), (end, low) = self.gaps[-count], self.gaps[-1]
+        return np.log(high / low) / max(end - start, 1)
 
 
 class _Proximal:
@@ -345,9 +352,9 @@ class _Splitting:
     """Douglas-Rachford splitting with type-II Anderson extrapolation, for Gram matrices.
 
     S <- S + (H + rho I)^-1 (h + rho (2 W - S)) - W with W = prox(S), for the Hessians H_k and
-    linear terms h_k of all tasks: the loss enters through exact solves, so that the number
-    of iterations depends on the conditioning far less than that of gradient steps. rho is
-    the mean curvature. An extrapolated point with a much larger residual is dropped.
+    linear terms h_k of all tasks: the loss enters through exact solves (`resolvent`), so that
+    the number of iterations depends on the conditioning far less than that of gradient steps.
+    rho is the mean curvature. An extrapolated point with a much larger residual is dropped.
     """
 
     def __init__(self, loss, penalty, alpha):
@@ -359,7 +366,8 @@ class _Splitting:
         loss, penalty, alpha, rho = self.loss, self.penalty, self.alpha, self.rho
         _, V = loss.evaluate(W)
         S = W + V / rho  # a fixed point when W is the solution
-        history, monitor = _Anderson(loss.shape), _Monitor(tol, max_iter, patience)
+        first = 0 if W.any() else _CHECK  # nothing to certify at zero
+        history, monitor = _Anderson(loss.shape), _Monitor(tol, max_iter, patience, first)
         n_iter, plain, smallest = 0, None, np.inf
         while True:
             W, omega = penalty.prox(S, alpha / rho)
@@ -370,7 +378,7 @@ class _Splitting:
                 if monitor.ends(n_iter, gap, objective):
                     return Solution(W, objective, gap, n_iter, gap <= tol * abs(objective))
             n_iter += 1
-            residual = self.resolvent(loss.g + rho * (2.0 * W - S)) - W
+            residual = self.resolvent(W, S)
             size = float(np.vdot(residual, residual))
             if size > 4.0 * smallest and plain is not None:
                 S, plain = plain, None
@@ -405,14 +413,16 @@ class _Anderson:
         np.subtract(x, former[0], out=self.dx[slot])
         np.subtract(r, former[1], out=self.dr[slot])
         n = min(self.count, _MEMORY)
-        self.products[slot, :n] = self.products[:n, slot] = self.dr[:n] @ self.dr[slot]
+        np.dot(self.dr[:n], self.dr[slot], out=self.products[slot, :n])
+        self.products[:n, slot] = self.products[slot, :n]
         A = self.products[:n, :n].copy()
-        A[np.diag_indices(n)] *= 1.0 + 1e-10
-        try:
-            weights = np.linalg.solve(A, self.dr[:n] @ r)
-        except np.linalg.LinAlgError:
+        A.flat[:: n + 1] *= 1.0 + 1e-10
+        # LAPACK itself: numpy's checks would cost more than a system this small.
+        _, _, weights, failed = dgesv(A, self.dr[:n] @ r, overwrite_a=True, overwrite_b=True)
+        if failed:
             return None
-        return (x - weights @ self.dx[:n]).reshape(point.shape)
+        guess = weights @ self.dx[:n]
+        return np.subtract(x, guess, out=guess).reshape(point.shape)
 
 
 def _newton(loss, alpha, basis, target, max_iter):

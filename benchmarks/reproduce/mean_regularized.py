@@ -9,9 +9,9 @@ paper. The score is nMSE (less is better) or accuracy.
 One rule gives the hyper-parameters of every method, data set and epsilon; it reads public
 numbers only:
 
-- ``clip_norm`` = 1.9 s / r with r the typical length of a row, and s the scale of the scores: a fifth
-  of the public range of the target for squared loss, the root of the number of classes for
-  the logistic loss;
+- ``clip_norm`` = 1.9 s / r with r the typical length of a row, and s the scale of the scores: a
+  fifth of the public range of the target for squared loss, the root of the number of classes
+  for the logistic loss;
 - everything else is the estimators' default: ``lam="auto"`` (a task's own choice), the
   number of rounds and the server's step by the public rules of epsilon, the noise-aware
   personalisation.
@@ -98,8 +98,8 @@ def school(seed, n_train=None, quick=False):
 
 
 def synthetic(seed, m=200, d=60, C=10, spread=0.5, shift=0.5, median=40, n_test=50, quick=False):
-    """Synthetic(s, b): W_k = W_0 + s N(0, 1), x ~ N(v_k, diag(j^-1.2)), v_k = sqrt(b) N(0, 1) j^-.6,
-    y = argmax(W_k x + .3 Gumbel), log-normal sizes."""
+    """Synthetic(s, b): W_k = W_0 + s N(0, 1), x ~ N(v_k, diag(j^-1.2)), v_k = sqrt(b) N(0, 1)
+    j^-.6, y = argmax(W_k x + .3 Gumbel), log-normal sizes."""
     if quick:
         m, d, C, n_test = 40, 12, 4, 20
     rng = np.random.default_rng(seed)

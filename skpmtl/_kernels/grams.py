@@ -20,6 +20,22 @@ def gram_product(G, W, out):
 
 
 @njit
+def reflected_solve(inverse, g, rho, W, S, out):
+    """out[k] = inverse[k] @ (g[k] + rho (2 W[k] - S[k])) - W[k]."""
+    d = W.shape[1]
+    b = np.empty(d)
+    for k in range(W.shape[0]):
+        for j in range(d):
+            b[j] = g[k, j] + rho * (2.0 * W[k, j] - S[k, j])
+        for i in range(d):
+            row = inverse[k, i]
+            s = 0.0
+            for j in range(d):
+                s += row[j] * b[j]
+            out[k, i] = s - W[k, i]
+
+
+@njit
 def build_grams(X, y, offsets, scale, centre, G, g):
     """G[k] = scale_k X_k' C X_k, g[k] = scale_k X_k' C y_k with C the centring (or identity).
 

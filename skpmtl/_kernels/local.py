@@ -81,22 +81,22 @@ def scale_criteria(
                     for j in range(d):
                         r -= x[j] * c[j]
                     u[i] = r
-                    for l in range(i + 1):
-                        z = A[start + l]
+                    for o in range(i + 1):
+                        z = A[start + o]
                         h = 0.0
                         for j in range(d):
                             h += f[j] * x[j] * z[j]
                         if centre:
-                            h += (weight[start + i] * weight[start + l]) ** 0.5 / mass
-                        B[i, l] = -h
+                            h += (weight[start + i] * weight[start + o]) ** 0.5 / mass
+                        B[i, o] = -h
                     B[i, i] += 1.0
                 for i in range(size):  # Cholesky factor of B and forward substitution
-                    for l in range(i + 1):
-                        t = B[i, l]
-                        for j in range(l):
-                            t -= B[i, j] * B[l, j]
-                        if l < i:
-                            B[i, l] = t / B[l, l]
+                    for o in range(i + 1):
+                        t = B[i, o]
+                        for j in range(o):
+                            t -= B[i, j] * B[o, j]
+                        if o < i:
+                            B[i, o] = t / B[o, o]
                         else:
                             B[i, i] = max(t, 1e-14) ** 0.5
                     t = u[i]

@@ -1,0 +1,358 @@
+"""Estimators that release a mean in rounds and personalise it afterwards."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from numbers import Integral, Real
+
+import numpy as np
+from scipy import sparse
+
+from ._compat import Interval, StrOptions
+from ._kernels.clip import clip_rows
+from .base import BaseMTL, merge_rows
+from .budget import exact_report
+from .curator import RoundPlan, auto_rounds, run_rounds
+from .exact_mean import dense_copy, fixed_point, minimize_exactly
+from .personal import MeanBillboard, Models, SparseModels, cluster_rows
+from .privacy.rng import SeededSource, noise_source
+from .rounds import KEEP_MODELS, Problem, RunningModels, TaskHalf
+
+_PROX_STEPS, _PROX_TOL = 12, 1e-3  # of the accelerated steps of one round
+_PLAIN_STEPS = 20  # gradient steps of one round of the other updates
+
+
+class Rounds(BaseMTL):
+    """Estimators that release a mean in rounds and personalise it afterwards.
+
+    Subclasses have the attribute or parameter `update`.
+    """
+
+    _parameter_constraints = {
+        **BaseMTL._parameter_constraints,
+        "lam": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+        "clip_norm": [Interval(Real, 0, None, closed="neither")],
+        "clip_quantile": [None, Interval(Real, 0, 1, closed="neither")],
+        "n_rounds": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+        "sampling": [StrOptions({"all", "poisson", "fixed"})],
+        "sampling_rate": [Interval(Real, 0, 1, closed="right")],
+        "local_steps": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+        "local_learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "server_learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "personalization": [
+            StrOptions({"mean-reg", "finetune", "symmetrized-kl", "ewc", "none"})
+        ],
+        "ridge": [Interval(Real, 0, None, closed="left")],
+        "task_weight": [StrOptions({"equal", "samples"})],
+        "clusters": [Mapping, None],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "secure": ["boolean"],
+        "tol": [Interval(Real, 0, None, closed="neither")],
+    }
+    _classification = False
+
+    def __init__(
+        self,
+        lam="auto",
+        *,
+        epsilon=1.0,
+        delta=None,
+        adjacency="replace-one",
+        clip_norm=1.0,
+        clip_quantile=None,
+        n_rounds="auto",
+        sampling="all",
+        sampling_rate=1.0,
+        local_steps="auto",
+        local_learning_rate=1.0,
+        server_learning_rate=1.0,
+        personalization="mean-reg",
+        ridge=0.0,
+        task_weight="equal",
+        clusters=None,
+        fit_intercept=True,
+        task_feature=None,
+        tasks="auto",
+        unseen_task="error",
+        max_iter=100,
+        tol=1e-10,
+        secure=False,
+        random_state=None,
+        verbose=0,
+    ):
+        self.lam = lam
+        self.epsilon = epsilon
+        self.delta = delta
+        self.adjacency = adjacency
+        self.clip_norm = clip_norm
+        self.clip_quantile = clip_quantile
+        self.n_rounds = n_rounds
+        self.sampling = sampling
+        self.sampling_rate = sampling_rate
+        self.local_steps = local_steps
+        self.local_learning_rate = local_learning_rate
+        self.server_learning_rate = server_learning_rate
+        self.personalization = personalization
+        self.ridge = ridge
+        self.task_weight = task_weight
+        self.clusters = clusters
+        self.fit_intercept = fit_intercept
+        self.task_feature = task_feature
+        self.tasks = tasks
+        self.unseen_task = unseen_task
+        self.max_iter = max_iter
+        self.tol = tol
+        self.secure = secure
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _update_name(self):
+        return self.update
+
+    def _n_rounds(self, epsilon):
+        return auto_rounds(epsilon) if isinstance(self.n_rounds, str) else self.n_rounds
+
+    # ------------------------------------------------------------------------- fit
+    def _fit_table(self, table):
+        problem = self._problem(table)
+        cluster_of = self._cluster_rows(table)
+        which = cluster_rows(table.tasks, cluster_of)
+        update = self._update_name()
+        if update != "prox" and self.ridge:
+            raise ValueError(
+                f'ridge={self.ridge!r} belongs to update="prox"; with {update!r} pass ridge=0.'
+            )
+        if update == "prox" and not self._is_private():
+            return self._fit_exact(table, problem, which, cluster_of)
+        means = np.zeros((which.max() + 1, problem.n_outputs * table.n_features))
+        share_intercept = (
+            self._is_private()
+            and self.fit_intercept
+            and self.unseen_task == "mean"
+            and cluster_of is None
+        )
+        plan = RoundPlan(
+            self, table.n_tasks, means.size, problem.n_outputs if share_intercept else 0
+        )
+        source = self._source()
+        half = TaskHalf(table, problem, which)
+        running = None
+        if update == "prox":
+            steps = _PROX_STEPS if isinstance(self.local_steps, str) else self.local_steps
+
+            def contribute(pick, anchor, clip_norm, total):
+                return half.sum_of_updates(
+                    pick, anchor, clip_norm, total, n_steps=steps, tol=_PROX_TOL
+                )
+        else:
+            steps = _PLAIN_STEPS if isinstance(self.local_steps, str) else self.local_steps
+            running = RunningModels(
+                half, update, means.shape[1], n_steps=steps, rate=self.local_learning_rate
+            )
+            contribute = running.sum_of_updates
+        groups = np.bincount(which)
+        log = self._progress("round %d: noise std %.3g")
+        releases, entries, bounds = run_rounds(plan, groups, contribute, means, source, log)
+        board = self._board(table, problem, means, cluster_of)
+        board.releases, board.clip_norms, board.plan = releases, bounds, plan
+        board.noise_variance, board.total_variance = _noise_variances(plan, entries, groups)
+        models = board.personalize(table)
+        fitted = self._fitted(table, board, models, plan.n_rounds)
+        if running is not None and running.W is not None and self.personalization == "none":
+            fitted["coef_"] = running.models(means).reshape(table.n_tasks, *board.shape)
+        if plan.intercept is not None:
+            b = models.intercept.copy()
+            clip_rows(b, plan.clip_norm, 2, b)
+            board.mean_intercept = plan.intercept.release(b.sum(axis=0) / len(b), source)
+            board.releases.append(board.mean_intercept)
+            entries.append(
+                {"name": "mean intercept", **plan.intercept.describe("mean of clipped intercepts")}
+            )
+        if self._is_private() or not plan.n_rounds:
+            board.report = plan.report(self, entries, source)
+        else:
+            board.report = exact_report("the rounds ran without noise (epsilon=None)")
+        fitted["privacy_"] = board.report
+        if cluster_of is None:
+            fitted["mean_coef_"] = board.mean.copy()
+            shift = board.mean_intercept
+            if not self._is_private() and self.fit_intercept:
+                shift = models.intercept.mean(axis=0)
+            elif not self.fit_intercept:
+                shift = np.zeros(problem.n_outputs)
+            if shift is not None:
+                fitted["mean_intercept_"] = shift if len(board.shape) == 2 else float(shift[0])
+        return fitted
+
+    def _problem(self, table):
+        kind = 0
+        if self._classification:
+            kind = 1 if table.y.max() <= 1 else 2  # -1 and 1, or the numbers of the classes
+        n_outputs = int(table.y.max()) + 1 if kind == 2 else 1
+        lam, ridge = self.lam, float(self.ridge)
+        return Problem(kind, n_outputs, self.fit_intercept, self.task_weight, lam, ridge)
+
+    def _cluster_rows(self, table):
+        """{task: number of its cluster} for the clusters that have a task here."""
+        if self.clusters is None:
+            return None
+        tasks = table.tasks.tolist()
+        missing = [task for task in tasks if task not in self.clusters]
+        if missing:
+            cluster_rows(table.tasks, dict.fromkeys(set(tasks) - set(missing), 0))
+        present = sorted({str(self.clusters[task]) for task in tasks})
+        number = {name: g for g, name in enumerate(present)}
+        return {
+            task: number[str(name)] for task, name in self.clusters.items() if str(name) in number
+        }
+
+    def _source(self):
+        if self._is_private():
+            return noise_source(self.random_state, secure=self.secure)
+        seed = self.random_state
+        if isinstance(seed, np.random.RandomState):
+            seed = seed.randint(2**31)
+        return SeededSource(np.random.default_rng(seed))
+
+    def _board(self, table, problem, means, cluster_of):
+        shape = (table.n_features,)
+        return MeanBillboard(
+            means=means,
+            releases=[],
+            clip_norms=[],
+            noise_variance=np.zeros(len(means)),
+            total_variance=np.zeros(len(means)),
+            shape=shape if problem.kind < 2 else (problem.n_outputs, *shape),
+            problem=problem,
+            personalization=self.personalization,
+            local_steps=self.local_steps,
+            sparse=table.is_sparse,
+            cluster_of=cluster_of,
+        )
+
+    def _fitted(self, table, board, models, n_iter):
+        b = models.intercept
+        fitted = {
+            "intercept_": b if len(board.shape) == 2 else b[:, 0],
+            "n_iter_": max(n_iter, 1),
+            "billboard_": board,
+        }
+        if models.dense:
+            fitted["coef_"] = models.coef
+        else:
+            fitted["models_"] = SparseModels(models)
+        return fitted
+
+    def _fit_exact(self, table, problem, which, cluster_of):
+        given = table
+        table = dense_copy(given) or given
+        half = TaskHalf(table, problem, which)
+        lam = float(np.median(half.lam))
+        half.problem = problem = replace(problem, lam=lam)
+        half.lam = np.full(table.n_tasks, lam)
+        log = self._progress("iteration %d: objective %.8g, gradient norm %.3g")
+        size = problem.n_outputs * table.n_features
+        anchor = np.zeros((which.max() + 1, size))
+        objective = W = None
+        if table.is_sparse:
+            n_iter = fixed_point(half, anchor, tol=self.tol, max_iter=self.max_iter)
+        else:
+            W, b, objective, n_iter = minimize_exactly(
+                half, lam, tol=self.tol, max_iter=self.max_iter, log=log
+            )
+            flat = W.transpose(0, 2, 1) if given.is_sparse else W
+            np.add.at(anchor, which, flat.reshape(len(W), size))
+            anchor /= np.bincount(which)[:, None]
+        board = self._board(given, problem, anchor, cluster_of)
+        board.personalization = "mean-reg"
+        board.report = exact_report()
+        if W is None:
+            models = Models(given, board)
+            fitted = self._fitted(given, board, models, n_iter)
+            b = models.intercept
+        else:
+            fitted = {
+                "coef_": W.reshape(table.n_tasks, *board.shape),
+                "intercept_": b if len(board.shape) == 2 else b[:, 0],
+                "n_iter_": n_iter,
+                "objective_": objective,
+                "billboard_": board,
+            }
+        fitted.update(privacy_=board.report, lam_=lam)
+        if cluster_of is None:
+            fitted["mean_coef_"] = board.mean.copy()
+            shift = b.mean(axis=0)
+            fitted["mean_intercept_"] = shift if len(board.shape) == 2 else float(shift[0])
+        return fitted
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self._update_name() not in KEEP_MODELS
+        return tags
+
+    # -------------------------------------------------------------- personal models
+    def _personalize_table(self, table):
+        models = self.billboard_.personalize(table)
+        b = models.intercept
+        return models.coef, b if len(self.billboard_.shape) == 2 else b[:, 0]
+
+    def personalize(self, X, y, task=None):
+        if "models_" not in vars(self):
+            return super().personalize(X, y, task)
+        table = self._read_new_tasks(X, y, task)
+        models = Models(table, self.billboard_, dense=False)
+        b = models.intercept if len(self.billboard_.shape) == 2 else models.intercept[:, 0]
+        tasks, form = self._add_labels(table.tasks)
+        old, new = np.searchsorted(tasks, self.tasks_), np.searchsorted(tasks, table.tasks)
+        self.models_ = self.models_.merged(len(tasks), old, new, models)
+        self.intercept_ = merge_rows(len(tasks), old, self.intercept_, new, b)
+        self.tasks_, self._form_ = tasks, form
+        return self
+
+    personalize.__doc__ = BaseMTL.personalize.__doc__
+
+    def __getattr__(self, name):
+        # Coefficients of wide sparse tasks are written out only when somebody asks for them.
+        if name == "coef_" and "models_" in vars(self):
+            return self.models_.coef()
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _task_coef(self, position):
+        if "models_" in vars(self):
+            return self.models_.task_coef(position)
+        return super()._task_coef(position)
+
+    def _row_values(self, rows, decide):
+        if "models_" not in vars(self):
+            return super()._row_values(rows, decide)
+        X = sparse.csr_matrix(rows.X, dtype=np.float64)
+        single = len(self.billboard_.shape) == 1
+
+        def values(part, k):
+            if k < 0:
+                mean = np.atleast_2d(self.mean_coef_)
+                scores = part @ mean.T + self.mean_intercept_
+            else:
+                scores = self.models_.scores(part, k)
+            scores = np.asarray(scores[:, 0] if single else scores)
+            return scores if decide is None else decide(scores)
+
+        if rows.codes is None:
+            return np.stack([values(X, k) for k in self._wide_columns()], axis=1)
+        order = np.argsort(rows.codes, kind="stable")
+        present, starts = np.unique(rows.codes[order], return_index=True)
+        out = None
+        for k, part in zip(present, np.split(order, starts[1:]), strict=True):
+            some = values(X[part], k)
+            if out is None:
+                out = np.empty((X.shape[0], *some.shape[1:]), dtype=some.dtype)
+            out[part] = some
+        return out
+
+
+def _noise_variances(plan, entries, groups):
+    """Variance of the noise in one number of each shared model: of ten rounds, of all."""
+    if plan.noise_multiplier is None:
+        return np.zeros((2, len(groups)))
+    squares = [e["noise_std"] ** 2 for e in entries if "," not in e["name"]]
+    step = plan.server_rate * groups.sum() / groups
+    return step**2 * np.array([[sum(squares[:10])], [sum(squares)]])

@@ -1,0 +1,643 @@
+"""PrivateMeanRegMTL and its baselines: objective, updates, personalisation, forms of input."""
+
+import csv
+import importlib.util
+import pickle
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import optimize, sparse
+from scipy.special import logsumexp
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from benchmarks.reproduce import mean_regularized as reproduce
+from skpmtl import (
+    PPSGD,
+    LocalOnly,
+    LocalOnlyClassifier,
+    PPSGDClassifier,
+    PrivateFedAvg,
+    PrivateFedAvgClassifier,
+    PrivateFedProx,
+    PrivateFedProxClassifier,
+    PrivateMeanRegMTL,
+    PrivateMeanRegMTLClassifier,
+)
+from skpmtl._kernels import rounds as kernels
+from skpmtl._kernels.newton import hessian_product, loss_gradient
+from skpmtl.rounds import Problem, TaskHalf
+from skpmtl.tasks import TaskTable
+
+ESTIMATORS = [
+    PrivateMeanRegMTL,
+    PrivateMeanRegMTLClassifier,
+    PrivateFedAvg,
+    PrivateFedAvgClassifier,
+    PrivateFedProx,
+    PrivateFedProxClassifier,
+    PPSGD,
+    PPSGDClassifier,
+    LocalOnly,
+    LocalOnlyClassifier,
+]
+SETTINGS = [cls() for cls in ESTIMATORS] + [
+    PrivateMeanRegMTL(epsilon=None),
+    PrivateMeanRegMTLClassifier(epsilon=None),
+    PrivateFedAvgClassifier(epsilon=None, n_rounds=10),
+]
+
+
+@pytest.mark.filterwarnings("ignore::skpmtl.tasks.SingleTaskWarning")
+@pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
+@parametrize_with_checks(SETTINGS)
+def test_scikit_learn_suite(estimator, check):
+    check(estimator)
+
+
+def problem(kind, m=7, d=4, C=3, seed=0, rows=(12, 25), spread=0.5):
+    """-> X, y, task in random order; kind "real", "binary" or "multi"."""
+    rng = np.random.default_rng(seed)
+    task = rng.permutation(np.repeat(np.arange(m), rng.integers(*rows, m)))
+    X = rng.normal(size=(len(task), d)) + 0.3
+    n_outputs = C if kind == "multi" else 1
+    W = rng.normal(size=(n_outputs, d)) + spread * rng.normal(size=(m, n_outputs, d))
+    z = np.einsum("id,icd->ic", X, W[task]) + rng.gumbel(size=(len(task), n_outputs))
+    y = z.argmax(axis=1) if kind == "multi" else z[:, 0] > 0.5 if kind == "binary" else z[:, 0]
+    return X, y, task
+
+
+# ------------------------------------------------------------------------------ exact
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("weight", ["equal", "samples"])
+@pytest.mark.parametrize("lam, ridge", [(0.3, 0.0), (50.0, 0.2), (1e-3, 1e-2)])
+def test_squared_loss_is_one_linear_system(intercept, weight, lam, ridge):
+    X, y, task = problem("real")
+    m, d = 7, 4
+    # All coefficients, then all intercepts, as one symmetric system.
+    A, r = np.zeros((m * (d + 1), m * (d + 1))), np.zeros(m * (d + 1))
+    for k in range(m):
+        Z = np.column_stack([X[task == k], np.full((task == k).sum(), float(intercept))])
+        s = 1 / len(Z) if weight == "equal" else 1.0
+        at = slice(k * (d + 1), (k + 1) * (d + 1))
+        A[at, at] += s * Z.T @ Z
+        r[at] = s * Z.T @ y[task == k]
+    for k in range(m):
+        for j in range(d):
+            A[k * (d + 1) + j, k * (d + 1) + j] += lam + ridge
+            for i in range(m):
+                A[k * (d + 1) + j, i * (d + 1) + j] -= lam / m
+        if not intercept:
+            A[k * (d + 1) + d, k * (d + 1) + d] = 1.0
+    solution = np.linalg.solve(A, r).reshape(m, d + 1)
+    est = PrivateMeanRegMTL(
+        lam, epsilon=None, ridge=ridge, task_weight=weight, fit_intercept=intercept
+    ).fit(X, y, task=task)
+    assert_allclose(est.coef_, solution[:, :d], rtol=0, atol=1e-9)
+    assert_allclose(est.intercept_, solution[:, d], rtol=0, atol=1e-9)
+    assert_allclose(est.mean_coef_, solution[:, :d].mean(axis=0), rtol=0, atol=1e-9)
+    weights = 1 / np.bincount(task) if weight == "equal" else np.ones(m)
+    residual = y - np.einsum("ij,ij->i", X, est.coef_[task]) - est.intercept_[task]
+    pull = est.coef_ - est.coef_.mean(axis=0)
+    value = 0.5 * (weights[task] @ residual**2 + lam * (pull**2).sum())
+    assert est.objective_ == pytest.approx(value + 0.5 * ridge * (est.coef_**2).sum(), rel=1e-10)
+    # Wide features (iterated) and sparse rows find the same.
+    for given in (sparse.csr_matrix(X), X.astype(np.float32)):
+        again = est.fit(given, y, task=task).coef_
+        assert_allclose(again, solution[:, :d], atol=1e-9 if sparse.issparse(given) else 1e-5)
+
+
+@pytest.mark.parametrize("kind", ["binary", "multi"])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_logistic_loss_against_a_long_descent(kind, intercept):
+    X, y, task = problem(kind, rows=(25, 40))
+    m, d, C = 7, 4, 3 if kind == "multi" else 2
+    lam, ridge = 0.2, 0.05
+    codes = y.astype(int)
+    sizes = np.bincount(task)
+
+    def scores(W, b):
+        return np.einsum("id,icd->ic", X, W[task]) + b[task]
+
+    def value(v):
+        W = v.reshape(m, -1, d + 1)
+        W, b = W[:, :, :d], W[:, :, d] * intercept
+        z = scores(W, b)
+        z = np.column_stack([np.zeros(len(z)), z]) if kind == "binary" else z
+        loss = (logsumexp(z, axis=1) - z[np.arange(len(z)), codes]) / sizes[task]
+        p = np.exp(z - logsumexp(z, axis=1)[:, None])
+        p[np.arange(len(z)), codes] -= 1
+        p = (p[:, 1:] if kind == "binary" else p) / sizes[task][:, None]
+        pull = W - W.mean(axis=0)
+        G = np.zeros((m, p.shape[1], d + 1))
+        for c in range(p.shape[1]):
+            np.add.at(G[:, c, :d], task, p[:, c, None] * X)
+            np.add.at(G[:, c, d], task, p[:, c] * intercept)
+        G[:, :, :d] += lam * pull + ridge * W
+        return loss.sum() + 0.5 * (lam * (pull**2).sum() + ridge * (W**2).sum()), G.ravel()
+
+    n = m * (d + 1) * (1 if kind == "binary" else C)
+    v = np.zeros(n)
+    for _ in range(4):  # restarts, until rounding stops it
+        v = optimize.minimize(
+            value, v, jac=True, method="L-BFGS-B",
+            options={"maxiter": 20_000, "maxfun": 40_000, "ftol": 0, "gtol": 1e-13, "maxcor": 50},
+        ).x  # fmt: skip
+    H = np.array([optimize.approx_fprime(v, lambda u, i=i: value(u)[1][i]) for i in range(n)])
+    v -= np.linalg.pinv(H, rcond=1e-6) @ value(v)[1]  # descent stops at 1e-8; one Newton step
+    W = v.reshape(m, -1, d + 1)
+    est = PrivateMeanRegMTLClassifier(lam, epsilon=None, ridge=ridge, fit_intercept=intercept)
+    est.fit(X, y, task=task)
+    found = est.coef_.reshape(m, -1, d)
+    assert_allclose(found, W[:, :, :d], rtol=0, atol=1e-8)
+    assert est.objective_ == pytest.approx(value(v)[0], rel=1e-12)
+    if intercept:  # of several classes the common level is free
+        b = est.intercept_.reshape(m, -1)
+        level = (b - W[:, :, d]) @ np.ones((b.shape[1], 1)) / b.shape[1] * (kind == "multi")
+        assert_allclose(b - level, W[:, :, d], rtol=0, atol=1e-7)
+
+
+def test_published_optima(shared_data):
+    spec = importlib.util.spec_from_file_location("made", shared_data / "make_problems.py")
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    with (shared_data / "reference_objectives.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["penalty"] == "graph"]
+    assert len(rows) >= 6
+    for row in rows:
+        if row["problem"] == "school":
+            (X, y, task), *_ = made.school_view(*made.school(str(shared_data / "school.mat")))
+        else:
+            (X, y), *_ = made.synthetic(row["problem"])
+            m, n, d = X.shape
+            X, y, task = X.reshape(-1, d), y.ravel(), np.repeat(np.arange(m), n)
+        logit = row["formula"] == "logit"
+        # lam1 ||W - mean||^2 + lam2 ||W||^2 there carry no 1/2.
+        est = (PrivateMeanRegMTLClassifier if logit else PrivateMeanRegMTL)(
+            2 * float(row["lam1"]), epsilon=None, ridge=2 * float(row["lam2"]),
+            fit_intercept=row["formula"] != "sum",
+            task_weight="samples" if row["formula"] == "sum" else "equal",
+        ).fit(X, y, task=task)  # fmt: skip
+        assert est.objective_ == pytest.approx(float(row["optimum"]), rel=1e-9), row
+
+
+def test_auto_lam_is_a_part_of_the_median_smoothness():
+    X, y, task = problem("real")
+    est = PrivateMeanRegMTL(epsilon=None).fit(X, y, task=task)
+    tops = []
+    for k in range(7):
+        A = X[task == k] - X[task == k].mean(axis=0)
+        tops.append(np.linalg.eigvalsh(A.T @ A / len(A))[-1])
+    assert est.lam_ == pytest.approx(0.05 * np.median(tops), rel=0.06)
+
+
+def test_clusters_are_separate_fits_without_privacy():
+    X, y, task = problem("real")
+    clusters = {k: "ab"[k % 2] for k in range(9)}
+    est = PrivateMeanRegMTL(0.4, epsilon=None, clusters=clusters).fit(X, y, task=task)
+    for g in range(2):
+        mine = task % 2 == g
+        alone = PrivateMeanRegMTL(0.4, epsilon=None).fit(X[mine], y[mine], task=task[mine])
+        assert_allclose(est.coef_[g::2], alone.coef_, atol=1e-10)
+        assert_allclose(est.billboard_.mean[g], alone.mean_coef_, atol=1e-10)
+    new = est.personalize(X[:9], y[:9], task=np.full(9, 8)).coef_[7]
+    expected = PrivateMeanRegMTL(0.4, epsilon=None).fit(X[task % 2 == 0], y[task % 2 == 0],
+                                                        task=task[task % 2 == 0])  # fmt: skip
+    assert_allclose(new, expected.personalize(X[:9], y[:9], task=np.full(9, 8)).coef_[-1])
+    with pytest.raises(ValueError, match=r"without a cluster: \[11\]. Add them to clusters"):
+        est.personalize(X[:9], y[:9], task=np.full(9, 11))
+    with pytest.raises(ValueError, match=r"without a cluster: \[3\]"):
+        est.set_params(clusters={k: 0 for k in range(7) if k != 3}).fit(X, y, task=task)
+
+
+# ---------------------------------------------------------------------------- kernels
+def table_of(X, y, task):
+    order = np.argsort(task, kind="stable")
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(task))])
+    return TaskTable(X[order], y[order].astype(float), offsets, np.unique(task))
+
+
+@pytest.mark.parametrize("kind", [0, 1, 2])
+@pytest.mark.parametrize("form", ["dense", "csr", "shared"])
+def test_local_steps_find_the_proximal_model(kind, form):
+    """Optimality of the limit, from the rows alone, for all forms and a ridge."""
+    X, y, task = problem(["real", "binary", "multi"][kind], d=5)
+    X *= np.random.default_rng(1).random(X.shape) < 0.6
+    y = np.where(y, 1.0, -1.0) if kind == 1 else y
+    table = table_of(X, y, task)
+    C = 3 if kind == 2 else 1
+    anchor = np.random.default_rng(2).normal(size=(C, 5))
+    lam, ridge, b_sum = 0.3, 0.1, 0.0
+    if form == "csr":
+        table = TaskTable(sparse.csr_matrix(table.X), table.y, table.offsets, table.tasks)
+    elif form == "shared":
+        back = np.random.default_rng(3).permutation(len(table.X))
+        X_shared = np.empty_like(table.X)
+        X_shared[back] = table.X
+        table = TaskTable(X_shared, table.y, table.offsets, table.tasks, rows=back)
+    half = TaskHalf(table, Problem(kind, C, True, lam=lam, ridge=ridge))
+    flat = (anchor.T if form == "csr" else anchor).reshape(1, -1)
+    local = half.steps(np.arange(7), flat, half.lam, n_steps=20_000, tol=1e-13)
+    factor = lam / (lam + ridge)
+    for k in range(7):
+        D, b = local.D[local.ends[k] : local.ends[k + 1]], local.b[k]
+        W = factor * anchor
+        if form == "csr":
+            columns = local.columns[local.ends[k] // C : local.ends[k + 1] // C]
+            W[:, columns] += D.reshape(-1, C).T
+        else:
+            W = W + D.reshape(C, 5)
+        X_k, y_k = table.task(k)
+        X_k = X_k.toarray() if form == "csr" else X_k
+        z = X_k @ W.T + b
+        if kind == 0:
+            r = z - y_k[:, None]
+        elif kind == 1:
+            r = -y_k[:, None] / (1 + np.exp(y_k[:, None] * z))
+        else:
+            r = np.exp(z - logsumexp(z, axis=1)[:, None]) - np.eye(3)[y_k.astype(int)]
+        gradient = r.T @ X_k / len(X_k) + lam * (W - anchor) + ridge * W
+        assert_allclose(gradient, 0, atol=1e-9)
+        missing = kind == 2 and len(np.unique(y_k)) < 3
+        if not missing:
+            b_sum += np.abs(r.mean(axis=0)).sum()
+    assert b_sum < 1e-8
+    if kind == 0:  # the stored factorisation gives the same
+        exact = TaskHalf(table_of(X, y, task), half.problem).exact_prox(anchor.reshape(1, -1))
+        if form == "dense":
+            assert_allclose(local.D.reshape(7, 5), exact, atol=1e-9)
+
+
+def test_curvatures_are_largest_eigenvalues():
+    X, y, task = problem("real", d=6)
+    table = table_of(X, y, task)
+    csr = TaskTable(sparse.csr_matrix(table.X), table.y, table.offsets, table.tasks)
+    for intercept in (True, False):
+        found = TaskHalf(table, Problem(0, 1, intercept)).curvature
+        assert_allclose(TaskHalf(csr, Problem(0, 1, intercept)).curvature, found)
+        for k in range(7):
+            A = table.task(k)[0]
+            A = A - A.mean(axis=0) if intercept else A
+            assert found[k] == pytest.approx(np.linalg.norm(A, 2) ** 2, rel=0.06)
+
+
+@pytest.mark.parametrize("kind", [0, 1, 2])
+def test_newton_kernels_are_derivatives(kind):
+    X, y, task = problem(["real", "binary", "multi"][kind])
+    y = np.where(y, 1.0, -1.0) if kind == 1 else y
+    table, C = table_of(X, y, task), 3 if kind == 2 else 1
+    rng, scale = np.random.default_rng(0), 1.0 / np.bincount(task)
+    W, U = rng.normal(size=(2, 7, C, 5))
+    P, none = np.empty((len(X), C)), np.empty(0, dtype=np.int64)
+    rows = table.X, none, False, table.offsets
+
+    def at(t):
+        G = np.empty_like(W)
+        value = loss_gradient(*rows, table.y, kind, scale, W + t * U, P, G)
+        return value, G
+
+    h = 1e-5
+    (up, G_up), (down, G_down), (_, G) = at(h), at(-h), at(0.0)
+    assert (up - down) / (2 * h) == pytest.approx(np.vdot(G, U), rel=1e-7)
+    H = np.empty_like(W)
+    hessian_product(*rows, kind, scale, P, U, H)
+    assert_allclose(H, (G_up - G_down) / (2 * h), rtol=1e-5, atol=1e-8)
+
+
+def test_kernels_uncompiled_agree():
+    X, y, task = problem("multi", m=3, rows=(6, 9))
+    half = TaskHalf(table_of(X, y, task), Problem(2, 3, True, lam=0.2))
+    anchor = np.random.default_rng(0).normal(size=(1, 12))
+    compiled = half.steps(np.arange(3), anchor, half.lam, n_steps=5)
+    function = kernels.local_steps
+    kernels.local_steps = getattr(function, "py_func", function)
+    try:
+        plain = half.steps(np.arange(3), anchor, half.lam, n_steps=5)
+    finally:
+        kernels.local_steps = function
+    assert_allclose(plain.D, compiled.D, rtol=1e-10)
+    assert_allclose(plain.b, compiled.b, rtol=1e-9, atol=1e-12)
+
+
+# -------------------------------------------------------------------------- the rounds
+@pytest.mark.parametrize("update", ["algorithm-1", "stateful"])
+def test_printed_updates(update):
+    """Gradient steps in numpy, without noise and clipping."""
+    X, y, task = problem("real")
+    lam, E, T = 0.3, 3, 4
+    est = PrivateMeanRegMTL(
+        lam, epsilon=None, update=update, n_rounds=T, local_steps=E, fit_intercept=False,
+        personalization="none",
+    ).fit(X, y, task=task)  # fmt: skip
+    half = TaskHalf(table_of(X, y, task), Problem(0, 1, False, lam=lam))
+    W, mean = np.zeros((7, 4)), np.zeros(4)
+    for _ in range(T):
+        sent = np.empty_like(W)
+        for k in range(7):
+            A, target = X[task == k], y[task == k]
+            w = W[k].copy()
+            for _ in range(E):
+                gradient = A.T @ (A @ w - target) / len(A) + lam * (w - mean)
+                w -= gradient / (half.smoothness[k] + lam)
+            sent[k] = w - (W[k] if update == "algorithm-1" else mean)
+            W[k] = w
+        mean = mean + sent.mean(axis=0)
+    assert_allclose(est.mean_coef_, mean, atol=1e-12)
+    assert_allclose(est.coef_, W, atol=1e-12)
+
+
+def test_fedavg_fedprox_ppsgd_local_only():
+    X, y, task = problem("real")
+    settings = {"epsilon": None, "n_rounds": 3, "local_steps": 2, "fit_intercept": False,
+                "personalization": "none"}  # fmt: skip
+    half = TaskHalf(table_of(X, y, task), Problem(0, 1, False, lam=0.3))
+    for cls, lam in ((PrivateFedAvg, 0.0), (PrivateFedProx, 0.3)):
+        mean = np.zeros(4)
+        for _ in range(3):
+            sent = np.zeros((7, 4))
+            for k in range(7):
+                A, target, w = X[task == k], y[task == k], mean.copy()
+                for _ in range(2):
+                    gradient = A.T @ (A @ w - target) / len(A) + lam * (w - mean)
+                    w -= gradient / (half.smoothness[k] + lam)
+                sent[k] = w - mean
+            mean = mean + sent.mean(axis=0)
+        est = cls(0.3, **settings).fit(X, y, task=task)
+        assert_allclose(est.mean_coef_, mean, atol=1e-12)
+        assert_allclose(est.coef_, np.tile(mean, (7, 1)), atol=1e-12)
+    mean, theta = np.zeros(4), np.zeros((7, 4))
+    for _ in range(3):
+        sent = np.zeros((7, 4))
+        for k in range(7):
+            A, target = X[task == k], y[task == k]
+            for _ in range(2):
+                g = A.T @ (A @ (mean + sent[k] + theta[k]) - target) / len(A)
+                step = 1.0 / (2 * half.smoothness[k] + 0.3)
+                sent[k] -= step * g
+                theta[k] -= step * (g + 0.3 * theta[k])
+        mean = mean + sent.mean(axis=0)
+    est = PPSGD(0.3, **settings).fit(X, y, task=task)
+    assert_allclose(est.mean_coef_, mean, atol=1e-12)
+    assert_allclose(est.coef_, mean + theta, atol=1e-12)
+    alone = LocalOnly(0.3, fit_intercept=False, tasks=list(range(7))).fit(X, y, task=task)
+    for k in range(7):
+        A = X[task == k]
+        ridge = np.linalg.solve(A.T @ A / len(A) + 0.3 * np.eye(4), A.T @ y[task == k] / len(A))
+        assert_allclose(alone.coef_[k], ridge, atol=1e-10)
+    assert alone.privacy_.epsilon == 0 and alone.billboard_.releases == []
+
+
+def test_prox_rounds_without_noise_reach_the_optimum():
+    """Large epsilon: the rounds are gradient descent on the mean Moreau envelope."""
+    X, y, task = problem("real")
+    exact = PrivateMeanRegMTL(0.3, epsilon=None).fit(X, y, task=task)
+    est = PrivateMeanRegMTL(
+        0.3, epsilon=1e12, delta=1e-5, clip_norm=50.0, n_rounds=200, tasks=list(range(7))
+    ).fit(X, y, task=task)
+    assert_allclose(est.mean_coef_, exact.mean_coef_, atol=1e-3)
+    assert_allclose(est.coef_, exact.coef_, atol=1e-3)
+
+
+# --------------------------------------------------------------------- personalisation
+@pytest.mark.parametrize("kind", ["real", "binary", "multi"])
+@pytest.mark.parametrize("variant", ["mean-reg", "finetune", "symmetrized-kl", "ewc", "none"])
+def test_personalisation_gives_fitted_models_again(kind, variant):
+    X, y, task = problem(kind, rows=(15, 30))
+    cls = PrivateMeanRegMTL if kind == "real" else PrivateMeanRegMTLClassifier
+    known = task < 5
+    est = cls(epsilon=5.0, personalization=variant, tasks=list(range(5)))
+    est.fit(X[known], y[known], task=task[known])
+    coef, releases = est.coef_.copy(), len(est.billboard_.releases)
+    est.personalize(X, y, task=task)
+    assert_allclose(est.coef_[:5], coef, rtol=1e-6, atol=1e-9)
+    assert est.coef_.shape[0] == 7 and len(est.billboard_.releases) == releases
+    mean = est.billboard_.mean
+    if variant == "none":
+        assert_allclose(est.coef_, np.broadcast_to(mean, est.coef_.shape), atol=1e-12)
+    else:
+        loss = {"real": "neg"}.get(kind, "accuracy")
+        own, shared = est.score(X, y, task=task), None
+        shared = est.set_params(personalization="none")
+        shared.billboard_.personalization = "none"
+        shared = shared.personalize(X, y, task=task).score(X, y, task=task)
+        assert own > shared - 0.02, loss
+
+
+def test_noise_aware_strength():
+    X, y, task = problem("real", rows=(30, 31))
+    settings = {"clip_norm": 0.5, "n_rounds": 4, "tasks": list(range(7)), "delta": 1e-3}
+    est = PrivateMeanRegMTL(0.4, epsilon=20.0, **settings).fit(X, y, task=task)
+    board = est.billboard_
+    assert not board.lost()
+    std = est.privacy_.noise_std[0]
+    assert_allclose(board.noise_variance, 4 * std**2)
+    for k in range(7):
+        A, target = X[task == k], y[task == k]
+        A, target = A - A.mean(axis=0), target - target.mean()
+        G, g = A.T @ A / 30, A.T @ target / 30
+
+        def prox(lam, G=G, g=g):
+            return np.linalg.solve(G + lam * np.eye(4), g + lam * board.mean)
+
+        s2 = np.mean((target - A @ prox(0.4)) ** 2)
+        lam = 1 / (1 / 0.4 + 0.2 * 30 * 4 * std**2 / s2)
+        assert_allclose(est.coef_[k], prox(lam), rtol=1e-5, atol=1e-7)
+
+
+def test_a_lost_mean_is_not_used():
+    """Where w~ is no longer than noise, tasks get the models that they would have alone."""
+    X, y, task = problem("real")
+    settings = {"tasks": list(range(7)), "epsilon": 0.01}
+    est = PrivateMeanRegMTL(clip_norm=1e3, **settings).fit(X, y, task=task)
+    alone = LocalOnly(**settings).fit(X, y, task=task)
+    for _ in range(30):  # noise alone passes for a mean in one fit of some twenty
+        if est.billboard_.lost():
+            break
+        est.fit(X, y, task=task)
+    assert_allclose(est.coef_, alone.coef_, rtol=1e-9)
+
+
+def test_symmetrised_divergence_is_differentiated_correctly():
+    rng = np.random.default_rng(0)
+    for kind, C in ((1, 1), (2, 4)):
+        z0, z = rng.normal(size=(2, 1, C))
+        y = np.array([1.0])
+
+        def value(z, kind=kind, z0=z0):
+            full = [np.append(0.0, s) if kind == 1 else s for s in (z[0], z0[0])]
+            p, q = (np.exp(s - logsumexp(s)) for s in full)
+            loss = -np.log(p[1])
+            return loss + 0.7 / 2 * np.sum((p - q) * (np.log(p) - np.log(q)))
+
+        found, before = z.copy(), z0.copy()
+        kernels._pull_to_predictions(found, before, y, 0, 1, kind, 0.7, False)
+        numeric = optimize.approx_fprime(z[0], lambda v: value(v[None]), 1e-7)
+        assert_allclose(found[0], numeric, atol=1e-6)
+
+
+# ------------------------------------------------------------------------ odd problems
+def test_odd_tasks_are_handled():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 3))
+    task = np.repeat([0, 1, 2, 3], [20, 1, 9, 10])
+    y = X[:, 0] + 0.1 * rng.normal(size=40)
+    y[21:30] = 2.5  # constant
+    labels = np.array(["a", "b", "c"])[rng.integers(0, 3, 40)]
+    labels[20] = "c"
+    labels[21:30] = "a"
+    for epsilon in (None, 1.0):
+        common = {"epsilon": epsilon, "tasks": [0, 1, 2, 3]}
+        est = PrivateMeanRegMTL(0.5, **common).fit(X, y, task=task)
+        assert np.isfinite(est.coef_).all()
+        assert est.predict(X[21:30], task=task[21:30]).mean() == pytest.approx(2.5, abs=1e-8)
+        clf = PrivateMeanRegMTLClassifier(0.5, **common).fit(X, labels, task=task)
+        assert clf.coef_.shape == (4, 3, 3) and clf.intercept_.shape == (4, 3)
+        assert np.abs(clf.intercept_).max() < 20
+        p = clf.predict_proba(X, task=task)
+        assert_allclose(p.sum(axis=1), 1)
+        assert (clf.predict(X[21:30], task=task[21:30]) == "a").all()
+        binary = PrivateMeanRegMTLClassifier(0.5, **common).fit(X, labels == "a", task=task)
+        assert binary.coef_.shape == (4, 3) and np.abs(binary.intercept_).max() < 20
+        assert clf.export_task(2)["intercept"].shape == (3,)
+
+
+def test_multilabel_as_wide_y_and_multiclass_columns():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    Y = (X @ rng.normal(size=(3, 5)) > 0).astype(float)
+    Y[rng.random(Y.shape) < 0.1] = np.nan
+    est = PrivateMeanRegMTLClassifier(0.1, epsilon=None).fit(X, Y)
+    long = PrivateMeanRegMTLClassifier(0.1, epsilon=None)
+    known = ~np.isnan(Y)
+    rows, columns = np.nonzero(known)
+    long.fit(X[rows], Y[known], task=columns)
+    assert_allclose(est.coef_, long.coef_, atol=1e-8)
+    assert est.predict_proba(X).shape == (60, 5)
+    assert est.score(X, Y) > 0.85
+    many = PrivateMeanRegMTLClassifier(0.1, epsilon=None).fit(X, rng.integers(0, 4, (60, 2)))
+    assert many.predict(X).shape == (60, 2)
+    assert many.predict_proba(X).shape == many.decision_function(X).shape == (60, 2, 4)
+    assert_array_equal(many.predict(X)[:, 1], many.predict(X, task=[1] * 60))
+
+
+def test_errors():
+    X, y, task = problem("real")
+    tasks = list(range(7))
+    for parameters, message in [
+        ({"lam": 0.0}, "'lam'"),
+        ({"lam": "best"}, "'lam'"),
+        ({"clip_norm": 0}, "'clip_norm'"),
+        ({"clip_quantile": 1.0}, "'clip_quantile'"),
+        ({"n_rounds": 0}, "'n_rounds'"),
+        ({"update": "fedavg"}, "'update'"),
+        ({"sampling": "shuffle"}, "'sampling'"),
+        ({"sampling_rate": 0.0}, "'sampling_rate'"),
+        ({"sampling_rate": 0.5}, 'sampling_rate=0.5 with sampling="all" has no meaning'),
+        ({"update": "stateful", "ridge": 0.1}, 'ridge=0.1 belongs to update="prox"'),
+        ({"sampling": "fixed", "sampling_rate": 0.5, "unseen_task": "mean"}, 'sampling="all"'),
+        ({"clusters": [0, 1]}, "'clusters'"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            PrivateMeanRegMTL(tasks=tasks, **parameters).fit(X, y, task=task)
+    with pytest.raises(ValueError, match=r"keeps a dense model for every task.*X.toarray\(\)"):
+        PrivateMeanRegMTL(tasks=tasks, update="stateful").fit(sparse.csr_matrix(X), y, task=task)
+    est = PrivateMeanRegMTL(tasks=tasks).fit(X, y, task=task)
+    with pytest.raises(ValueError, match="not fitted: .12.. Add them with personalize"):
+        est.predict(X[:2], task=[12, 12])
+    with pytest.raises(ValueError, match="released no mean"):
+        est.set_params(unseen_task="mean").predict(X[:2], task=[12, 12])
+    with pytest.raises(AttributeError, match="no attribute 'coef_'"):
+        PrivateMeanRegMTL().coef_  # noqa: B018
+
+
+# ----------------------------------------------------------------------------- sparse
+@pytest.fixture(scope="module")
+def tags():
+    """60 tasks, 3000 columns, 9 classes: too many coefficients for one array."""
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(20, 40, 60)
+    n, nnz = sizes.sum(), 8
+    columns = np.sort((3000 * rng.random((n, nnz)) ** 3).astype(np.int32), axis=1)
+    X = sparse.csr_matrix((np.ones(n * nnz), columns.ravel(), np.arange(n + 1) * nnz), (n, 3000))
+    X.sum_duplicates()
+    task = np.repeat(np.arange(60), sizes)
+    y = (columns[:, 3] // 7 + (task % 2)) % 9
+    return X, y, task
+
+
+def test_sparse_models_are_those_of_dense_rows(tags):
+    X, y, task = tags
+    some = task < 6
+    settings = {"tasks": list(range(6)), "random_state": 3, "epsilon": 30.0, "n_rounds": 2,
+                "delta": 1e-3, "ridge": 0.01}  # fmt: skip
+    pytest_warns = pytest.warns(UserWarning, match="reproducible from random_state")
+    with pytest_warns:
+        dense = PrivateMeanRegMTLClassifier(0.05, **settings)
+        dense.fit(X[some].toarray(), y[some], task=task[some])
+    with pytest.warns(UserWarning, match="reproducible"):
+        csr = PrivateMeanRegMTLClassifier(0.05, **settings).fit(X[some], y[some], task=task[some])
+    # Sums before the noise agree; the noise is drawn in another order of the coefficients.
+    half = [
+        TaskHalf(table_of(M, y[some], task[some]), Problem(2, 9, True, lam=0.05, ridge=0.01))
+        for M in (X[some].toarray(), X[some])
+    ]
+    anchor = np.random.default_rng(0).normal(scale=0.05, size=(9, 3000))
+    totals = np.zeros((1, 27000)), np.zeros((1, 27000))
+    inside = [
+        h.sum_of_updates(np.arange(6), a.reshape(1, -1), 0.3, t, n_steps=9, tol=0.0)
+        for h, a, t in zip(half, (anchor, anchor.T.copy()), totals, strict=True)
+    ]
+    assert inside[0] == inside[1]
+    assert_allclose(totals[0].reshape(9, 3000), totals[1].reshape(3000, 9).T, atol=1e-9)
+    assert dense.coef_.shape == csr.coef_.shape == (6, 9, 3000)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_wide_sparse_models_are_kept_by_column(tags, fit_intercept):
+    X, y, task = tags
+    est = PrivateMeanRegMTLClassifier(
+        0.05, tasks=list(range(50)), n_rounds=1, fit_intercept=fit_intercept, epsilon=1e5, delta=1e-3
+    )
+    first = task < 50
+    est.fit(X[first], y[first], task=task[first])
+    assert "coef_" not in vars(est)
+    score = est.score(X[first], y[first], task=task[first])
+    est.personalize(X[~first], y[~first], task=task[~first])
+    est = pickle.loads(pickle.dumps(est))
+    assert est.score(X[first], y[first], task=task[first]) == score > 0.3
+    assert est.coef_.shape == (60, 9, 3000)
+    rows = np.arange(0, X.shape[0], 7)
+    scores = est.decision_function(X[rows], task=task[rows])
+    model = est.export_task(55)
+    assert_array_equal(model["coef"], est.coef_[55])
+    direct = np.einsum("id,icd->ic", X[rows].toarray(), est.coef_[task[rows]])
+    assert_allclose(scores, direct + est.intercept_[task[rows]], atol=1e-9)
+    moved = np.flatnonzero((est.coef_[55] != est.mean_coef_).any(axis=0))
+    assert set(moved) <= set(X[task == 55].indices)
+
+
+def test_binary_sparse_and_exact_sparse(tags):
+    X, y, task = tags
+    est = PrivateMeanRegMTLClassifier(0.05, tasks=list(range(60)), n_rounds=1)
+    est.fit(X, y > 3, task=task)
+    assert est.predict(X, task=task).shape == y.shape
+    small = task < 4
+    exact = PrivateMeanRegMTLClassifier(0.05, epsilon=None, ridge=0.01)
+    exact.fit(X[small], y[small] > 3, task=task[small])
+    dense = PrivateMeanRegMTLClassifier(0.05, epsilon=None, ridge=0.01)
+    dense.fit(X[small].toarray(), y[small] > 3, task=task[small])
+    assert_allclose(exact.coef_, dense.coef_, atol=1e-9)
+
+
+# ---------------------------------------------------------------------------- the table
+def test_reproduction_script(tmp_path, school_mat):
+    path = tmp_path / "table.csv"
+    rows = reproduce.main(["--quick", "--output", str(path)])
+    with path.open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == len(rows) > 60
+    found = {(r["data"], r["epsilon"], r["method"], r["personalization"]): r["mean"] for r in rows}
+    for name in ("School 80/20", "School 10-shot"):
+        assert found[name, "inf", "prox", "mean-reg"] < found[name, "inf", "local only", "mean-reg"]
+    accuracy = {k: v for k, v in found.items() if k[0].startswith("Syn")}
+    assert max(accuracy.values()) < 1
+    assert accuracy["Synthetic(.5,.5)", "inf", "prox", "mean-reg"] > 0.5
