@@ -30,7 +30,7 @@ from .privacy.sampling import (
 
 _COUNT_SHARE = 0.1  # of mu^2, for the counts that adapt the clipping bound
 _INTERCEPT_SHARE = 0.1  # of mu^2, for the mean intercept of unseen_task="mean"
-_CLIP_RATE = 1.0  # log of the bound moves by this times the distance to the quantile
+_CLIP_RATE = 0.5  # log of the bound moves by this times the distance to the quantile
 _BLOCK = 1 << 18  # noise is drawn and added in pieces
 
 

@@ -221,6 +221,7 @@ def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
         first_order = _Proximal(loss, penalty, alpha)
     newton = loss.quadratic and alpha > 0
     patience, sharpness, done = (_FIRST if newton else max_iter), 1e-3, 0
+    between = 8  # first-order steps between Newton phases
     if W is None:
         W = np.zeros(loss.shape)
     while True:
@@ -231,7 +232,7 @@ def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
         if phase.converged or done >= max_iter or not newton:
             phase.n_iter = done
             return phase
-        W, patience = phase.W, 8
+        W, patience = phase.W, between
         if W.any():
             basis = penalty.basis(W)
             # What a Newton step costs, in first-order iterations.
@@ -241,6 +242,8 @@ def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
                 continue
             W, steps = _newton(loss, alpha, basis, sharpness * phase.gap, min(50, max_iter - done))
             sharpness *= 1e-3
+            # Newton judges steps by the objective, which rounding hides at last.
+            between *= 2
             done += steps
 
 
