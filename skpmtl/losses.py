@@ -9,7 +9,7 @@ import numpy as np
 
 from ._kernels import passes
 from ._kernels.grams import build_grams, gram_product, reflected_solve
-from ._kernels.linalg import spd_inverse
+from ._kernels.linalg import LANES, spd_inverse, spd_inverse_narrow
 
 _NONE = np.empty(0, dtype=np.int64)
 NARROW = 64  # up to this width compiled loops build Gram matrices faster than BLAS calls
@@ -224,7 +224,8 @@ class GramLoss(SquaredLoss):
         inverse = self.G.copy()
         diagonal = np.arange(self.shape[1])
         inverse[:, diagonal, diagonal] += self.ridge + rho
-        if not spd_inverse(inverse):
+        narrow = self.shape[1] <= 48 and self.shape[0] > LANES
+        if not (spd_inverse_narrow if narrow else spd_inverse)(inverse):
             raise np.linalg.LinAlgError("a task's curvature is not finite; scale the features")
 
         def solve(W, S):

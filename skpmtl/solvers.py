@@ -22,6 +22,7 @@ from ._kernels.linalg import spd_inverse
 _FIRST = 30  # proximal steps before a Newton phase
 _CHECK = 4  # iterations between two evaluations of the duality gap
 _MEMORY = 6  # Anderson history
+_RELAXATION = 1.6  # of Douglas-Rachford steps, below 2
 _NEWTON_WIDTH = 128  # columns of P up to which Newton is worth its n_tasks * width^3
 _controller = None
 
@@ -354,7 +355,7 @@ class _Proximal:
 class _Splitting:
     """Douglas-Rachford splitting with type-II Anderson extrapolation, for Gram matrices.
 
-    S <- S + (H + rho I)^-1 (h + rho (2 W - S)) - W with W = prox(S), for the Hessians H_k and
+    S <- S + 1.6 ((H + rho I)^-1 (h + rho (2 W - S)) - W) with W = prox(S), for the Hessians H_k and
     linear terms h_k of all tasks: the loss enters through exact solves (`resolvent`), so that
     the number of iterations depends on the conditioning far less than that of gradient steps.
     rho is the mean curvature. An extrapolated point with a much larger residual is dropped.
@@ -369,7 +370,7 @@ class _Splitting:
         loss, penalty, alpha, rho = self.loss, self.penalty, self.alpha, self.rho
         _, V = loss.evaluate(W)
         S = W + V / rho  # a fixed point when W is the solution
-        first = 0 if W.any() else _CHECK  # nothing to certify at zero
+        first = 0 if W.any() else 2 * _CHECK  # nothing to certify at zero
         history, monitor = _Anderson(loss.shape), _Monitor(tol, max_iter, patience, first)
         n_iter, plain, smallest = 0, None, np.inf
         while True:
@@ -388,7 +389,7 @@ class _Splitting:
                 history.clear()
                 continue
             smallest = min(smallest, size)
-            plain = S + residual
+            plain = S + _RELAXATION * residual
             S = history.extrapolate(plain, residual)
             if S is None:
                 S, plain = plain, None

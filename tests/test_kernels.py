@@ -148,22 +148,27 @@ def test_build_grams_and_product(run, rows, centre):
     np.testing.assert_allclose(out, np.einsum("kij,kj->ki", G, W), atol=1e-13)
 
 
-@pytest.mark.parametrize("d", [1, 2, 5, 30])
-def test_spd_inverse(run, d):
+INVERSES = [linalg.spd_inverse, linalg.spd_inverse_narrow]
+
+
+@pytest.mark.parametrize("d, m", [(1, 4), (2, 65), (5, 4), (30, 3)])
+@pytest.mark.parametrize("inverse", INVERSES, ids=["one by one", "side by side"])
+def test_spd_inverse(run, inverse, d, m):
     rng = np.random.default_rng(d)
-    Z = rng.standard_normal((4, 2 * d, d)) * np.geomspace(1, 1e3, d)
+    Z = rng.standard_normal((m, 2 * d, d)) * np.geomspace(1, 1e3, d)
     A = np.matmul(Z.transpose(0, 2, 1), Z) + 1e-3 * np.eye(d)
     out = A.copy()
-    assert run(linalg.spd_inverse)(out)
+    assert run(inverse)(out)
     np.testing.assert_array_equal(out, out.transpose(0, 2, 1))
-    np.testing.assert_allclose(np.matmul(A, out), np.tile(np.eye(d), (4, 1, 1)), atol=1e-7)
+    np.testing.assert_allclose(np.matmul(A, out), np.tile(np.eye(d), (m, 1, 1)), atol=1e-7)
 
 
 @pytest.mark.parametrize(
     "bad", [np.diag([1.0, -1e-9, 2.0]), np.zeros((3, 3)), np.full((3, 3), np.nan)]
 )
-def test_spd_inverse_refuses(run, bad):
-    assert not run(linalg.spd_inverse)(np.stack([np.eye(3), bad]))
+@pytest.mark.parametrize("inverse", INVERSES, ids=["one by one", "side by side"])
+def test_spd_inverse_refuses(run, inverse, bad):
+    assert not run(inverse)(np.stack([np.eye(3), bad]))
 
 
 def test_rotate_rows(run, rows):

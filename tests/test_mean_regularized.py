@@ -26,6 +26,7 @@ from skpmtl import (
 )
 from skpmtl._kernels import rounds as kernels
 from skpmtl._kernels.newton import hessian_product, loss_gradient
+from skpmtl.exact_mean import fixed_point
 from skpmtl.rounds import Problem, TaskHalf
 from skpmtl.tasks import TaskTable
 
@@ -625,6 +626,16 @@ def test_binary_sparse_and_exact_sparse(tags):
     dense = PrivateMeanRegMTLClassifier(0.05, epsilon=None, ridge=0.01)
     dense.fit(X[small].toarray(), y[small] > 3, task=task[small])
     assert_allclose(exact.coef_, dense.coef_, atol=1e-9)
+    # Rows too many to be written out: Anderson's method on the mean, 60 columns for speed.
+    narrow = X[small][:, :60].tocsr()
+    dense.fit(narrow.toarray(), y[small] > 3, task=task[small])
+    signs = np.where(y[small] > 3, 1.0, -1.0)
+    half = TaskHalf(
+        table_of(narrow, signs, task[small]), Problem(1, 1, True, lam=0.05, ridge=0.01)
+    )
+    anchor = np.zeros((1, 60))
+    assert fixed_point(half, anchor, tol=1e-9, max_iter=100) < 100
+    assert_allclose(anchor[0], dense.mean_coef_, atol=1e-6)
 
 
 # ---------------------------------------------------------------------------- the table

@@ -5,6 +5,62 @@ import numpy as np
 from .._jit import njit
 
 
+LANES = 64  # matrices that are inverted side by side
+
+
+@njit
+def spd_inverse_narrow(A):
+    """`spd_inverse` for r up to about 50 and many matrices.
+
+    Sweeps the pivots of `LANES` lower triangles at once, with the same entry of all of them
+    side by side in memory: loops inside one small matrix are too short for vector
+    instructions.
+    """
+    m, r = A.shape[0], A.shape[1]
+    L = np.empty((r, r, LANES))
+    column, scaled = np.empty((r, LANES)), np.empty((r, LANES))
+    for first in range(0, m, LANES):
+        count = min(LANES, m - first)
+        for t in range(LANES):
+            k = first + min(t, count - 1)  # idle lanes repeat the last matrix
+            for i in range(r):
+                for j in range(i + 1):
+                    L[i, j, t] = A[k, i, j]
+        for k in range(r):
+            pivot = scaled[k]
+            for t in range(LANES):
+                if not L[k, k, t] > 0.0:
+                    return False
+                pivot[t] = 1.0 / L[k, k, t]
+            for i in range(r):
+                if i == k:
+                    continue
+                source, c, s = L[i, k] if i > k else L[k, i], column[i], scaled[i]
+                for t in range(LANES):
+                    c[t] = source[t]
+                    s[t] = c[t] * pivot[t]
+            for i in range(r):
+                if i == k:
+                    continue
+                c = column[i]
+                for j in range(i + 1):
+                    if j == k:
+                        continue
+                    entry, s = L[i, j], scaled[j]
+                    for t in range(LANES):
+                        entry[t] -= c[t] * s[t]
+            for i in range(r):
+                target = L[i, k] if i > k else L[k, i]
+                for t in range(LANES):
+                    target[t] = scaled[i, t] if i != k else -pivot[t]
+        for t in range(count):
+            for i in range(r):
+                for j in range(i + 1):
+                    A[first + t, i, j] = -L[i, j, t]
+                    A[first + t, j, i] = -L[i, j, t]
+    return True
+
+
 @njit
 def spd_inverse(A):
     """Replace every symmetric positive definite A[k] by its inverse. -> False if one is not.
