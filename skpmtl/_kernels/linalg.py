@@ -4,7 +4,6 @@ import numpy as np
 
 from .._jit import njit
 
-
 LANES = 64  # matrices that are inverted side by side
 
 
