@@ -199,7 +199,7 @@ class Plan:
         public = {
             "n_tasks": self.n_tasks,
             "n_features": self.dimension,
-            "n_releases": len(self.moment),
+            "n_moment_releases": len(self.moment),
             "allocation": est.allocation,
         }
         if self.algorithm == "proximal":

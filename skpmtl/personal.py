@@ -10,6 +10,7 @@ from .rounds import TaskHalf, task_inverses
 # Weight of the noise in the strength lam_k, and the number of rounds after which it stops
 # growing: later rounds correct part of the earlier noise.
 _NOISE_WEIGHT, _NOISE_ROUNDS = 0.2, 10
+_LOST = 4.0  # at 2 a shared model still helped a little (Synthetic(.5, .5), epsilon = 0.1)
 _AUTO_DIVERGENCE = 0.5  # strength of the divergence penalty when lam="auto"
 _FINETUNE_STEPS = 20
 _DENSE_LIMIT = 1 << 20  # coefficients of all tasks are an array up to this many numbers
@@ -32,7 +33,7 @@ class MeanBillboard:
     noise_variance, total_variance : ndarray (n_clusters,)
         Variance of the noise in one number of `means`, counting at most 10 rounds, and all;
         0 without privacy. `personalize` reckons with them: it trusts the shared model less, and
-        not at all where it is no longer than noise alone would be.
+        not at all where it is `lost`.
     shape : tuple
         (n_features,) or (n_classes, n_features).
     problem : skpmtl.rounds.Problem
@@ -73,10 +74,13 @@ class MeanBillboard:
         return flat.reshape(len(flat), *self.shape)
 
     def lost(self):
-        """Which shared models are no longer than noise alone would be."""
-        size = self.means.shape[1]
-        square = np.einsum("gj,gj->g", self.means, self.means)
-        return square <= self.total_variance * (size + 2.0 * np.sqrt(2.0 * size))
+        """Which shared models are noise by a public reckoning.
+
+        The noise is `_LOST` times as long as the way that the clipped updates of all rounds can
+        make together.
+        """
+        way = self.plan.server_rate * np.sum(self.clip_norms)
+        return np.sqrt(self.means.shape[1] * self.total_variance) >= _LOST * way
 
     def history(self):
         """Noise and budget after every round; nothing here depends on the data.

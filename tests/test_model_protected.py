@@ -77,7 +77,7 @@ def test_every_combination_fits(cls):
             assert model.coef_.shape == (3, 5) and model.intercept_.shape == (3,)
             assert flag == (not model.intercept_.any())
             report = model.privacy_
-            rounds = report.public_inputs["n_releases"]
+            rounds = report.public_inputs["n_moment_releases"]
             votes = rounds + 1 if report.notes["algorithm"] == "empirical-bayes" else 0
             count = rounds + votes + (unseen == "mean")
             assert len(report.releases) == len(model.billboard_.releases) == count
@@ -285,7 +285,7 @@ def test_report(cls, way):
     assert report.rng == "operating system"
     assert report.public_inputs["n_tasks"] == 6 and report.public_inputs["n_features"] == 5
     assert report.notes["algorithm"] == way
-    assert len(report.shift) == (report.public_inputs["n_releases"] if way == "proximal" else 0)
+    assert len(report.shift) == (report.public_inputs["n_moment_releases"] if way == "proximal" else 0)
     if way == "proximal":
         assert {"alpha", "clip_norm", "noise_shift"} <= set(report.public_inputs)
     text = str(report)
