@@ -85,7 +85,7 @@ _DOC = """{summary}
     lam : float or "auto", default="auto"
         Pull towards the shared model, in the objective below. "auto" is every task's own
         choice, which stays with the task: {auto}
-        With ``epsilon=None``: {part} times the median smoothness.
+        With ``epsilon=None``: the median of what the tasks would choose to personalise.
     epsilon : float or None, default=1.0
         Privacy budget of the whole fit. None or infinity: no privacy; the exact optimum with
         ``update="prox"``, rounds without noise and clipping otherwise.
@@ -221,7 +221,6 @@ class PrivateMeanRegMTL(MTLRegressorMixin, _MeanRegularized):
         model="linear regression",
         auto="0.05 times the smoothness of its loss in\n        the rounds, 0.05 + 5 / n_k times "
         "in the personalisation.",
-        part="0.05",
         shapes="",
         intercepts="",
         classes="",
@@ -237,7 +236,6 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, _MeanRegularized):
         summary="Private mean-regularised multi-task logistic regression, binary or multinomial.",
         model="logistic regression",
         auto="0.02 times the smoothness of its loss.",
-        part="0.02",
         shapes=" or (n_tasks, n_classes, n_features)",
         intercepts=" or (n_tasks, n_classes)",
         classes="\n    classes_ : ndarray of shape (n_classes,)\n        "

@@ -246,7 +246,7 @@ class Rounds(BaseMTL):
         given = table
         table = dense_copy(given) or given
         half = TaskHalf(table, problem, which)
-        lam = float(np.median(half.lam))
+        lam = float(np.median(half.own_lam))
         half.problem = problem = replace(problem, lam=lam)
         half.lam = np.full(table.n_tasks, lam)
         log = self._progress("iteration %d: objective %.8g, gradient norm %.3g")

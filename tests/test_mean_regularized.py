@@ -182,14 +182,14 @@ def test_published_optima(shared_data):
         assert est.objective_ == pytest.approx(float(row["optimum"]), rel=1e-9), row
 
 
-def test_auto_lam_is_a_part_of_the_median_smoothness():
+def test_auto_lam_is_the_median_of_the_tasks_own():
     X, y, task = problem("real")
     est = PrivateMeanRegMTL(epsilon=None).fit(X, y, task=task)
-    tops = []
+    own = []
     for k in range(7):
         A = X[task == k] - X[task == k].mean(axis=0)
-        tops.append(np.linalg.eigvalsh(A.T @ A / len(A))[-1])
-    assert est.lam_ == pytest.approx(0.05 * np.median(tops), rel=0.06)
+        own.append((0.05 + 5 / len(A)) * np.linalg.eigvalsh(A.T @ A / len(A))[-1])
+    assert est.lam_ == pytest.approx(np.median(own), rel=0.06)
 
 
 def test_clusters_are_separate_fits_without_privacy():
