@@ -285,7 +285,8 @@ def test_report(cls, way):
     assert report.rng == "operating system"
     assert report.public_inputs["n_tasks"] == 6 and report.public_inputs["n_features"] == 5
     assert report.notes["algorithm"] == way
-    assert len(report.shift) == (report.public_inputs["n_moment_releases"] if way == "proximal" else 0)
+    shifts = report.public_inputs["n_moment_releases"] if way == "proximal" else 0
+    assert len(report.shift) == shifts
     if way == "proximal":
         assert {"alpha", "clip_norm", "noise_shift"} <= set(report.public_inputs)
     text = str(report)
