@@ -94,14 +94,18 @@ class _Loss:
         self._residuals(self.scores(W))
         return self._b.copy()
 
-    def evaluate(self, W):
-        """-> (value, V): the smooth objective at W and V = minus its gradient."""
-        value = self._residuals(self.scores(W))
-        V = self.combine(self._r)
+    def _with_ridge(self, value, V, W):
+        """Value and V (changed in place) of the loss alone -> with the ridge term."""
         if self.ridge:
             value += 0.5 * self.ridge * np.vdot(W, W)
             V -= self.ridge * W
         return value, V
+
+    def evaluate(self, W):
+        """-> (value, V): the smooth objective at W and V = minus its gradient."""
+        value = self._residuals(self.scores(W))
+        V = self.combine(self._r)
+        return self._with_ridge(value, V, W)
 
     def curvatures(self, n_steps=6):
         """Largest curvature of every task, by power iteration on all tasks at once.
@@ -148,10 +152,7 @@ class SquaredLoss(_Loss):
             self.table.X, self._rows, self._shared, self.y, self.offsets, self.scale,
             self.fit_intercept, np.ascontiguousarray(W), self._r, V,
         )  # fmt: skip
-        if self.ridge:
-            value += 0.5 * self.ridge * np.vdot(W, W)
-            V -= self.ridge * W
-        return value, V
+        return self._with_ridge(value, V, W)
 
     def dual_terms(self, W, V, value):
         """-> (a, q): the dual value of theta times the residuals is theta a - theta^2 q / 2."""
@@ -204,10 +205,7 @@ class GramLoss(SquaredLoss):
         V = self.g - self._product(W)
         # 1/2 sum scale ||y||^2 - w'g + 1/2 w'Gw with Gw = g - V
         value = 0.5 * (self.square - np.vdot(W, self.g) - np.vdot(W, V))
-        if self.ridge:
-            value += 0.5 * self.ridge * np.vdot(W, W)
-            V -= self.ridge * W
-        return value, V
+        return self._with_ridge(value, V, W)
 
     def dual_terms(self, W, V, value):
         return self.square - np.vdot(W, self.g), 2.0 * value - self.ridge * np.vdot(W, W)
@@ -265,10 +263,7 @@ class WideLoss(SquaredLoss):
         self._residual = R
         value = 0.5 * float(self.scale @ np.einsum("ik,ik->k", R, R))
         V = (R.T @ X) * self.scale[:, None]
-        if self.ridge:
-            value += 0.5 * self.ridge * np.vdot(W, W)
-            V -= self.ridge * W
-        return value, V
+        return self._with_ridge(value, V, W)
 
     def dual_terms(self, W, V, value):
         a = float(self.scale @ np.einsum("ik,ik->k", self._residual, self.Y))
