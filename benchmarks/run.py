@@ -28,6 +28,31 @@ def commit():
         return "unknown"
 
 
+def with_commit(rows):
+    """The rows with the commit they were measured at."""
+    name = commit()
+    for row in rows:
+        yield {**row, "commit": name}
+
+
+def write_rows(rows, fields, output=None):
+    """Print rows as they are measured, and write them to the file `output`. -> list of rows"""
+    printer = csv.DictWriter(sys.stdout, fields)
+    printer.writeheader()
+    done = []
+    for row in rows:
+        printer.writerow(row)
+        sys.stdout.flush()
+        done.append(row)
+    if output:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with output.open("w", newline="") as file:
+            writer = csv.DictWriter(file, fields)
+            writer.writeheader()
+            writer.writerows(done)
+    return done
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
     parser.add_argument("suite", choices=["peers"])
@@ -37,22 +62,10 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     repeats = options.repeats or (1 if options.quick else 7)
 
-    rows, name = [], commit()
-    printer = csv.DictWriter(sys.stdout, FIELDS)
-    printer.writeheader()
     # Other solvers differ most in how many threads they use, so everything gets one.
     with threadpool_limits(1):
-        for row in exact.measure(options.quick, repeats):
-            row["commit"] = name
-            printer.writerow(row)
-            sys.stdout.flush()
-            rows.append(row)
-    if options.output:
-        with options.output.open("w", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS)
-            writer.writeheader()
-            writer.writerows(rows)
-    return rows
+        measured = with_commit(exact.measure(options.quick, repeats))
+        return write_rows(measured, FIELDS, options.output)
 
 
 if __name__ == "__main__":

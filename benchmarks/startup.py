@@ -8,7 +8,6 @@ sklearn.linear_model`; "first fit" is what the first fit of a process costs over
 """
 
 import argparse
-import csv
 import json
 import os
 import statistics
@@ -17,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from .run import commit
+from .run import with_commit, write_rows
 
 FIELDS = ("commit", "measure", "estimator", "cache", "seconds")
 
@@ -91,21 +90,9 @@ def main(arguments=None):
     parser.add_argument("--quick", action="store_true", help="one estimator, one repeat")
     parser.add_argument("--output", type=Path, default=None, help="also write the rows here")
     options = parser.parse_args(arguments)
-    printer = csv.DictWriter(sys.stdout, FIELDS)
-    printer.writeheader()
-    rows, name = [], commit()
     estimators = ESTIMATORS[:1] if options.quick else ESTIMATORS
-    for row in measure(1 if options.quick else options.repeats, estimators):
-        row["commit"] = name
-        printer.writerow(row)
-        sys.stdout.flush()
-        rows.append(row)
-    if options.output:
-        with options.output.open("w", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS)
-            writer.writeheader()
-            writer.writerows(rows)
-    return rows
+    rows = measure(1 if options.quick else options.repeats, estimators)
+    return write_rows(with_commit(rows), FIELDS, options.output)
 
 
 if __name__ == "__main__":

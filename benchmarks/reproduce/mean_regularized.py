@@ -21,8 +21,6 @@ one global model are not helped by local intercepts.
 """
 
 import argparse
-import csv
-import sys
 import warnings
 from pathlib import Path
 
@@ -43,6 +41,8 @@ from skpmtl.federated_baselines import (
 from skpmtl.mean_regularized import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
 from skpmtl.metrics import nmse
 from skpmtl.privacy import PrivacyLeakWarning
+
+from ..run import write_rows
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 RESULTS = Path(__file__).resolve().parents[1] / "results"
@@ -199,20 +199,9 @@ def main(arguments=None):
     parser.add_argument("--only", default=None, help="part of the name of a data set")
     parser.add_argument("--output", type=Path, default=RESULTS / "mean_regularized.csv")
     options = parser.parse_args(arguments)
-    rows = []
-    printer = csv.DictWriter(sys.stdout, FIELDS)
-    printer.writeheader()
     with threadpool_limits(1):
-        for row in measure(options.quick, options.repeats, options.only):
-            printer.writerow(row)
-            sys.stdout.flush()
-            rows.append(row)
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    with options.output.open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        writer.writeheader()
-        writer.writerows(rows)
-    return rows
+        rows = measure(options.quick, options.repeats, options.only)
+        return write_rows(rows, FIELDS, options.output)
 
 
 if __name__ == "__main__":
