@@ -102,6 +102,10 @@ def _data(quick):
             (X, y), _, _ = made.synthetic(name)
             m, n, d = X.shape
             yield name, X.reshape(-1, d), y.ravel(), np.repeat(np.arange(m), n)
+        for name in ("big_lowrank", "big_groupsparse"):
+            X, y, _ = made.big(name)
+            m, n, d = X.shape
+            yield name, X.reshape(-1, d), y.ravel(), np.repeat(np.arange(m), n)
         X, Y, _ = made.big("big_shared")
         yield "big_shared", X, Y, None
         return

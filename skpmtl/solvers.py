@@ -370,7 +370,7 @@ class _Splitting:
         loss, penalty, alpha, rho = self.loss, self.penalty, self.alpha, self.rho
         _, V = loss.evaluate(W)
         S = W + V / rho  # a fixed point when W is the solution
-        first = 0 if W.any() else 2 * _CHECK  # nothing to certify at zero
+        first = 0 if W.any() else 6  # nothing to certify at zero
         history, monitor = _Anderson(loss.shape), _Monitor(tol, max_iter, patience, first)
         n_iter, plain, smallest = 0, None, np.inf
         while True:
