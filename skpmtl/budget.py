@@ -234,7 +234,7 @@ class Plan:
             ],
             accountant=f"skpmtl {__version__}, " + _ACCOUNTANTS[self.kind],
             rng=source.description,
-            arithmetic=_EXACT if source.exact else ARITHMETIC,
+            arithmetic=EXACT_ARITHMETIC if source.exact else ARITHMETIC,
             public_inputs=public,
             assumptions=_ASSUMPTIONS,
             notes=notes,
@@ -247,7 +247,7 @@ _ACCOUNTANTS = {
     "wishart": "optimal composition of pure releases",
     "wishart-published": "the composition bound of the paper (nominal)",
 }
-_EXACT = (
+EXACT_ARITHMETIC = (
     "exact: values are rounded to a public grid of 2^-24 of the noise scale, discrete noise is "
     "drawn exactly on that grid and added as integers; the noise is calibrated to the sensitivity "
     "after rounding"

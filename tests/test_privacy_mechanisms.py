@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 from scipy.integrate import quad
-from scipy.stats import chi2, kstest
+from scipy.stats import beta, chi2, gamma, kstest, laplace
 
 from skpmtl._kernels.clip import clip_rows
 from skpmtl._kernels.wishart import bartlett
@@ -16,6 +16,7 @@ from skpmtl.privacy import (
     PublishedWishart,
     SymmetricGaussian,
     SymmetrizedWishart,
+    VectorGamma,
     VectorGaussian,
     diagonal_gaussian_shift,
     diagonal_sensitivity,
@@ -47,6 +48,7 @@ def mechanisms(d):
         DiagonalLaplace(d, 2.0, 0.5),
         SymmetrizedWishart(d, 2.0, 0.5),
         PublishedWishart(d, 1.3, 0.5),
+        VectorGamma(d, 2.0, 0.5),
     ]
 
 
@@ -135,7 +137,7 @@ def test_l4_clip_needs_less_noise_for_dense_models():
 
 
 # ---------------------------------------------------------------- noise
-@pytest.mark.parametrize("i", range(6))
+@pytest.mark.parametrize("i", range(7))
 @pytest.mark.parametrize("d", [1, 4])
 def test_two_thousand_draws_show_the_stated_noise(i, d):
     mechanism = mechanisms(d)[i]
@@ -162,6 +164,7 @@ def test_stated_noise_is_sensitivity_over_budget():
             (SymmetricGaussian(d, 2.0, 0.4), 5.0, d),
             (DiagonalGaussian(d, 2.0, 0.4), 5.0, math.sqrt(d)),
             (DiagonalLaplace(d, 2.0, 0.4), 5.0 * math.sqrt(2), d),
+            (VectorGamma(d, 2.0, 0.4), 5.0 * math.sqrt(d + 1), math.sqrt(d)),
             (SymmetrizedWishart(d, 2.0, 0.4), 2.5 * 2 * math.sqrt(d + 1), d**1.5),
         ]:
             assert mechanism.noise_std == pytest.approx(ideal, rel=1e-14)
@@ -188,6 +191,52 @@ def test_symmetric_gaussian_is_isotropic():
         assert kstest(z, "norm").pvalue > 1e-4
 
 
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_l2_gamma_has_its_density(d):
+    """exp(-epsilon |x| / Delta): radius Gamma(d, Delta / epsilon), uniform direction."""
+    sensitivity, epsilon = 1.5, 0.6
+    scale = sensitivity / epsilon
+    one = VectorGamma(d, sensitivity, epsilon)
+    E = VectorGamma(d, sensitivity, epsilon, n_vectors=4000).sample(seeded(20 + d))
+    E = E.reshape(4000, d)
+    radius = np.linalg.norm(E, axis=1)
+    assert kstest(radius, gamma(d, scale=scale).cdf).pvalue > 1e-4
+    if d == 1:
+        assert kstest(E[:, 0], laplace(scale=scale).cdf).pvalue > 1e-4
+    else:  # (u_1 + 1) / 2 of a uniform direction is Beta((d-1)/2, (d-1)/2)
+        half = (d - 1) / 2
+        for j in range(d):
+            assert kstest((E[:, j] / radius + 1) / 2, beta(half, half).cdf).pvalue > 1e-4
+    assert abs(np.corrcoef(radius, E[:, 0])[0, 1]) < 4.5 / math.sqrt(4000)
+    assert abs(np.corrcoef(radius[1:], radius[:-1])[0, 1]) < 4.5 / math.sqrt(4000)
+    # The density of the radius over r^(d-1) falls by exp(-epsilon) over the sensitivity.
+    f = gamma(d, scale=one.scale)
+    at = np.array([1.0, 1.0 + sensitivity])
+    log_density = f.logpdf(at) - (d - 1) * np.log(at)
+    assert log_density[0] - log_density[1] == pytest.approx(epsilon, rel=1e-12)
+    assert one.noise_std == pytest.approx(scale * math.sqrt(d + 1))
+
+
+def test_l2_gamma_vectors_are_one_release():
+    mechanism = VectorGamma(3, 1.0, 0.7, n_vectors=5)
+    value, neighbour = np.ones(15), np.ones(15)
+    neighbour[6:9] += np.array([0.6, 0.8, 0.0])  # the third vector moves by the sensitivity
+    first, second = (mechanism.release(v, seeded(2)) for v in (value, neighbour))
+    moved = (second - first).reshape(5, 3)
+    assert not moved[[0, 1, 3, 4]].any()
+    assert 0.999 < np.linalg.norm(moved) <= 1.0
+    assert (first / mechanism.step == np.rint(first / mechanism.step)).all()
+    assert mechanism.describe()["epsilon"] == 0.7 and mechanism.describe()["norm"] == "l2"
+    with pytest.raises(ValueError, match="shape"):
+        mechanism.release(np.ones((5, 3)), seeded(0))
+
+    class Exact:
+        exact = True
+
+    with pytest.raises(ValueError, match="no exact sampler for L2-gamma"):
+        mechanism.release(value, Exact())
+
+
 def test_bartlett_is_wishart():
     d, nu, n = 3, 7, 4000
     rng = np.random.default_rng(1)
@@ -212,7 +261,7 @@ def test_bartlett_is_wishart():
 
 
 # ---------------------------------------------------------------- guarantees
-@pytest.mark.parametrize("i", range(6))
+@pytest.mark.parametrize("i", range(7))
 def test_coupled_releases_differ_by_the_signal_only(i):
     d = 5
     mechanism = mechanisms(d)[i]

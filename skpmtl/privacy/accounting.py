@@ -20,7 +20,7 @@ _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 _XTOL, _RTOL = 1e-15, 4.0 * np.finfo(float).eps
 
 
-def check_budget(epsilon, delta, n_tasks, *, pure=False):
+def check_budget(epsilon, delta, n_tasks, *, pure=False, unit="task"):
     """Validate a budget and fill in the default delta. -> (epsilon, delta)
 
     Parameters
@@ -29,9 +29,11 @@ def check_budget(epsilon, delta, n_tasks, *, pure=False):
     delta : float in [0, 1) or None
         None: min(1e-5, 1 / n_tasks^2), or 0 for a pure mechanism. 0 needs a pure mechanism.
     n_tasks : int
-        Number of tasks (public).
+        Number of tasks, or of whatever `unit` is (public).
     pure : bool, default=False
         Whether the mechanism can give delta = 0.
+    unit : {"task", "record"}, default="task"
+        For the text of the warning.
 
     Warns
     -----
@@ -54,8 +56,8 @@ def check_budget(epsilon, delta, n_tasks, *, pure=False):
         )
     if delta * n_tasks >= 1:
         warnings.warn(
-            f"delta={delta!r} is at least 1/n_tasks = {1 / n_tasks:.3g}: publishing one random "
-            "task in clear would satisfy this guarantee. Choose a smaller delta.",
+            f"delta={delta!r} is at least 1/n_{unit}s = {1 / n_tasks:.3g}: publishing one random "
+            f"{unit} in clear would satisfy this guarantee. Choose a smaller delta.",
             PrivacyLeakWarning,
             stacklevel=3,
         )

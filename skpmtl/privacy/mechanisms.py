@@ -298,6 +298,47 @@ class DiagonalLaplace(_Mechanism):
         return laplace_shift(self.scale, self.dimension, n_releases, factor)
 
 
+class VectorGamma(_Mechanism):
+    """Noise of density exp(-epsilon ||x||_2 / sensitivity) on vectors; (epsilon, 0)-DP.
+
+    A uniform direction times a radius ~ Gamma(d, sensitivity / epsilon): the noise of output
+    perturbation (Chaudhuri et al. 2011), the K-norm mechanism of the Euclidean ball.
+
+    Parameters
+    ----------
+    dimension : int
+        Of one vector.
+    sensitivity : float
+        L2, of one vector.
+    epsilon : float
+    n_vectors : int, default=1
+        Vectors of independent noise that are released as one array (n_vectors * dimension,).
+        Neighbours may differ in one of them only.
+    """
+
+    name = "L2-gamma"
+    norm = "l2"
+
+    def __init__(self, dimension, sensitivity, epsilon, *, n_vectors=1):
+        self.dimension, self.n_vectors = dimension, n_vectors
+        self.shape = (n_vectors * dimension,)
+        self.sensitivity, self.epsilon = float(sensitivity), float(epsilon)
+        self.scale, self.step, self._shrink = _calibrate(
+            self.sensitivity, self.epsilon, math.sqrt(dimension)
+        )
+        self.noise_std = self.scale * math.sqrt(dimension + 1.0)
+
+    def _noise_steps(self, source):
+        if source.exact:
+            raise ValueError(
+                "secure=True has no exact sampler for L2-gamma noise: use a Gaussian mechanism."
+            )
+        z = source.normal((self.n_vectors, self.dimension))
+        radius = 0.5 * source.chisquare(np.full(self.n_vectors, 2.0 * self.dimension))
+        z *= (radius / np.linalg.norm(z, axis=1))[:, None]
+        return np.rint(z.reshape(-1) * (self.scale / self.step))
+
+
 class _Wishart(_Mechanism):
     norm = "nuclear"
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
 
@@ -18,7 +19,17 @@ _NEIGHBOURS = {
     ("task", "zero-out"): "one task contributes nothing (the number of tasks is public)",
     ("record", "replace-one"): "one record is replaced by an arbitrary other record",
     ("record", "zero-out"): "one record contributes nothing (the number of records is public)",
+    ("records", "replace-one"): "up to that many records of one task are replaced by arbitrary "
+    "other records",
+    ("records", "zero-out"): "up to that many records of one task contribute nothing (the number "
+    "of records is public)",
+    ("person", "replace-one"): "all records of one person are replaced by arbitrary other "
+    "records (which records are the person's is public)",
+    ("person", "zero-out"): "all records of one person contribute nothing (the number of records "
+    "is public)",
 }
+
+_UNIT = re.compile(r"task|record|person|[1-9][0-9]* records")
 
 
 class PrivacyLeakWarning(UserWarning):
@@ -31,11 +42,13 @@ class PrivacyReport:
 
     Parameters
     ----------
-    guarantee : {"joint DP per task", "record DP", "none"}
+    guarantee : {"joint DP per task", "task DP", "record DP", "none"}
         "joint DP per task": what is published (the billboard) is (epsilon, delta)-DP in every
-        task; a task's own model goes to that task only.
+        task; a task's own model goes to that task only. "task DP" and "record DP": all that
+        the fit computed is. Of meta-learning, what leaves a task is private and its own model
+        goes to that task only: "record-level DP (task-global)", "local DP per task".
     unit : str
-        Whose data one guarantee protects: "task" or "record".
+        Whose data one guarantee protects: "task", "record", "5 records" or "person".
     adjacency : {"replace-one", "zero-out"}
     epsilon, delta : float
         For guarantee "none": the nominal ones (infinity without noise).
@@ -88,8 +101,10 @@ class PrivacyReport:
     __hash__ = None  # holds dictionaries
 
     def __post_init__(self):
-        if self.unit not in ("task", "record"):
-            raise ValueError(f'unit={self.unit!r} must be "task" or "record".')
+        if not _UNIT.fullmatch(self.unit):
+            raise ValueError(
+                f'unit={self.unit!r} must be "task", "record", "person" or "<number> records".'
+            )
         if self.adjacency not in ("replace-one", "zero-out"):
             raise ValueError(f'adjacency={self.adjacency!r} must be "replace-one" or "zero-out".')
         for item in fields(self):
@@ -107,9 +122,10 @@ class PrivacyReport:
                 f"{self.adjacency}."
             )
         else:
+            neighbours = _NEIGHBOURS[self.unit.split()[-1], self.adjacency]
             sentences.append(
                 f"Two data sets are neighbours (unit: {self.unit}; adjacency: {self.adjacency}) "
-                f"when {_NEIGHBOURS[self.unit, self.adjacency]}; the probability of any set of "
+                f"when {neighbours}; the probability of any set of "
                 f"published outcomes under one is at most exp({self.epsilon:.6g}) times that "
                 f"under the other plus {self.delta:.6g} ({budget})."
             )
@@ -140,6 +156,14 @@ class PrivacyReport:
                 f"= {self.delta:.6g})-differentially private in every task (joint differential "
                 "privacy: a task's own model is for that task, and the models of all tasks "
                 "together are not private)."
+            )
+        if self.guarantee in ("record-level DP (task-global)", "local DP per task"):
+            whom = f"group of {self.unit} of one task" if " " in self.unit else self.unit
+            return (
+                f"What leaves a task in this fit is (epsilon = {self.epsilon:.6g}, delta = "
+                f"{self.delta:.6g})-differentially private in every {whom} "
+                f"({self.guarantee}); a fine-tuned model is for its own task, and the models of "
+                "all tasks together are not private."
             )
         return (
             f"The output of this fit is (epsilon = {self.epsilon:.6g}, delta = {self.delta:.6g})-"

@@ -1,0 +1,346 @@
+"""Output perturbation: exact regularised models of all tasks, and how far a record moves them.
+
+Model of task k around a public centre v_k, with Z the clipped rows (and a constant feature):
+
+    w_k = argmin  1/n_k sum_i loss(z_i'w, y_i) + lam / 2 ||w - v_k||^2.
+
+The objective is lam-strongly convex, so that another record moves w_k by at most
+2 L / (n_k lam) when the loss is L-Lipschitz at the minimisers (Chaudhuri et al. 2011). Nothing
+in the bounds below is estimated from data.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit, wrightomega
+
+from ._ids import listed
+from ._kernels.clip import clip_rows
+from .losses import LogisticLoss, SquaredLoss, grams
+from .privacy.accounting import check_budget, gdp_epsilon, gdp_mu, pure_epsilons, record_budget
+from .privacy.mechanisms import mean_sensitivity
+from .rounds import row_blocks
+from .solvers import single_thread
+from .tasks import TaskTable
+
+_STEPS, _HALVINGS = 200, 40
+# Newton steps end within this part of a record's influence L / (n lam) of the minimiser, and
+# the sensitivity is raised by twice as much.
+_GAP = 1e-6
+_EXACT = 1e-11  # the same without privacy: gradient over its size at zero
+
+
+# ------------------------------------------------------------------------ public bounds
+class Bounds:
+    """What follows from public bounds on rows and targets for any data.
+
+    The first-order condition gives lam ||w - v||^2 = mean of -l'(p) (p - p_v), p = z'w and
+    p_v = z'v, of which the right side is bounded in two ways: by ``slope`` |p - p_v| and
+    by its maximum over p.
+
+    Parameters
+    ----------
+    max_row_norm : float
+        Of a row without the constant feature; longer ones are scaled down to it.
+    max_target : float or None
+        Of |y|, larger ones are set to it; None for the logistic loss.
+    clip_norm : float or None
+        Bound on w - v that is enforced as well.
+    lam : float
+    fit_intercept : bool
+        Whether there is a constant feature 1.
+    """
+
+    def __init__(self, max_row_norm, max_target, clip_norm, lam, fit_intercept):
+        self.max_row_norm, self.max_target = max_row_norm, max_target
+        self.clip_norm, self.lam = clip_norm, lam
+        self.radius = float(np.hypot(max_row_norm, 1.0 if fit_intercept else 0.0))
+
+    def clip(self, X, y):
+        """Rows and targets inside the bounds."""
+        clipped = np.empty_like(X)
+        clip_rows(X, self.max_row_norm, 2, clipped)
+        if self.max_target is not None:
+            y = np.clip(y, -self.max_target, self.max_target)
+        return clipped, y
+
+    def distance(self, centre_norm):
+        """Bound on ||w - v|| for ||v|| = `centre_norm`."""
+        a = self.radius * centre_norm
+        if self.max_target is None:
+            slope, largest = expit(a), wrightomega(a - 1.0)  # max of t / (1 + e^(t - a))
+        else:
+            slope = self.max_target + a
+            largest = slope**2 / 4.0
+        return np.minimum(self.radius * slope / self.lam, np.sqrt(largest / self.lam))
+
+    def lipschitz(self, centre_norm):
+        """Bound on the gradient of one record's loss at the minimiser."""
+        score = self.radius * (centre_norm + self.distance(centre_norm))
+        slope = expit(score) if self.max_target is None else self.max_target + score
+        return self.radius * slope
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far the models of a fit may be from their centres, and move.
+
+    Attributes
+    ----------
+    limit : ndarray (n_tasks,)
+        Bound on ||w - v||, to which contributions are clipped.
+    gradient : ndarray (n_tasks,)
+        Norm of the gradient at which the solver may stop.
+    sensitivity : ndarray (n_tasks,)
+        How far w moves (L2) between neighbours.
+    record : ndarray (n_tasks,)
+        The same when one record is changed.
+    """
+
+    limit: np.ndarray
+    gradient: np.ndarray
+    sensitivity: np.ndarray
+    record: np.ndarray
+
+
+class Budget:
+    """Budget of a record or of a task, divided among releases. Reads public numbers only.
+
+    Parameters
+    ----------
+    est : estimator
+        Its `guarantee`, `group`, `mechanism`, `adjacency`, `epsilon`, `delta`,
+        `max_task_rows` and `min_task_rows`.
+    table : TaskTable
+    n_releases : int
+
+    Attributes
+    ----------
+    kind : {"gamma", "gaussian"}
+    size : int
+        Records that a neighbour changes: 1, or the bound on the rows of a task.
+    shares : ndarray (n_releases,)
+        mu ("gaussian") or epsilon ("gamma") of every release, for `size` records.
+    mu : float or None
+        Gaussian-DP parameter of all releases together.
+    rows : ndarray (n_tasks,)
+        Public numbers of rows that sensitivities are divided by; ones when the whole
+        contribution of a task is bounded instead.
+    rows_are_public : bool
+        Whether these are the numbers of rows of the data.
+    """
+
+    def __init__(self, est, table, n_releases):
+        self.unit, self.adjacency = est.guarantee, est.adjacency
+        self.group = est.group if self.unit == "task" else None
+        self.grouped = self.group in ("published", "tight", "gaussian")
+        auto = "gaussian" if self.group in ("gaussian", "direct") else "gamma"
+        self.kind = auto if est.mechanism == "auto" else est.mechanism
+        if self.group == "gaussian" and self.kind == "gamma":
+            raise ValueError(
+                'group="gaussian" is the group privacy of Gaussian noise: set '
+                'mechanism="gaussian" or "auto", or group="published" or "tight".'
+            )
+        self._check_rows(est, table)
+        pure = self.kind == "gamma"
+        units = table.n_tasks if self.unit == "task" else table.n_rows
+        self.epsilon, self.delta = check_budget(
+            est.epsilon, est.delta, units, pure=pure, unit=self.unit
+        )
+        self.size = int(est.max_task_rows) if self.grouped else 1
+        self.record = self.epsilon / self.size, self.delta  # epsilon, delta of one record
+        if self.group in ("published", "tight"):
+            self.record = record_budget(self.epsilon, self.delta, self.size, self.group)
+        elif self.group == "gaussian":
+            mu = gdp_mu(self.epsilon, self.delta) / self.size
+            self.record = float(gdp_epsilon(mu, self.delta)), self.delta
+        even = np.ones(n_releases)
+        if pure:
+            method = "cb" if self.group == "published" else "best"
+            self.mu, self.shares = None, self.size * pure_epsilons(*self.record, even, method)
+        else:
+            lemma = self.group in ("published", "tight")
+            mu = self.size * gdp_mu(*self.record) if lemma else gdp_mu(self.epsilon, self.delta)
+            self.mu, self.shares = float(mu), mu / np.sqrt(n_releases) * even
+
+    def _check_rows(self, est, table):
+        if self.grouped and est.max_task_rows is None:
+            raise ValueError(
+                f"group={est.group!r} needs max_task_rows, a public bound on the number of rows "
+                'of every task, which multiplies the noise. Pass it, or group="direct", or '
+                'guarantee="record".'
+            )
+        low, high = est.min_task_rows, est.max_task_rows
+        if low is not None and high is not None and low > high:
+            raise ValueError(f"min_task_rows={low!r} exceeds max_task_rows={high!r}.")
+        for bound, sign, word in ((high, 1, "more"), (low, -1, "fewer")):
+            if bound is None:
+                continue
+            odd = sign * (table.sizes - bound) > 0
+            if odd.any():
+                name = "max_task_rows" if sign > 0 else "min_task_rows"
+                raise ValueError(
+                    f"Tasks with {word} rows than {name}={bound!r}: "
+                    f"{listed(table.tasks[odd])} ({table.sizes[odd][0]} rows in the first). "
+                    "Drop rows or tasks by a rule that does not look at the data, or change "
+                    "the bound."
+                )
+        self.rows_are_public = self.group != "direct" and low is None
+        if self.rows_are_public:
+            self.rows = table.sizes.astype(float)
+        else:
+            self.rows = np.full(table.n_tasks, 1.0 if self.group == "direct" else float(low))
+
+    def reach(self, bounds, centre_norm):
+        """-> Reach of models around centres of the public norms `centre_norm` (n_tasks,)."""
+        factor = mean_sensitivity(1.0, 1.0, self.adjacency)
+        influence = bounds.lipschitz(centre_norm) / (self.rows * bounds.lam)
+        limit = bounds.distance(centre_norm) + _GAP * influence
+        if bounds.clip_norm is not None:
+            limit = np.minimum(limit, bounds.clip_norm)
+        # Both neighbours are solved to the gap only: |w - w*| <= |gradient| / lam. A record that
+        # contributes nothing leaves a model of the others, hence 2 for both adjacencies.
+        record = np.minimum((factor + 2.0 * _GAP) * influence, 2.0 * limit)
+        moved = factor * limit if self.group == "direct" else self.size * record
+        return Reach(limit, _GAP * influence * bounds.lam, moved, record)
+
+
+# ----------------------------------------------------------------------------- solver
+class ProximalModels:
+    """Minimisers of all tasks of a table around given centres.
+
+    Parameters
+    ----------
+    table : TaskTable
+        Dense, sparse or wide; rows become dense a block of tasks at a time.
+    classification : bool
+        Logistic instead of squared loss, y in {-1, 1}.
+    fit_intercept : bool
+        A last feature 1, penalised like the others.
+    lam : float
+    bounds : Bounds, default=None
+        Rows and targets are clipped to them.
+    root : ndarray (width, width), default=None
+        Rows are multiplied by it.
+    """
+
+    def __init__(self, table, *, classification, fit_intercept, lam, bounds=None, root=None):
+        self.table, self.lam = table, lam
+        self.classification, self.fit_intercept = classification, fit_intercept
+        self.bounds, self._root = bounds, root
+        self.width = table.n_features + bool(fit_intercept)
+        # One copy of long dense rows is kept; shared or sparse ones would multiply.
+        keep = table.rows is None and not table.is_sparse
+        self._kept = list(self._build()) if keep else None
+        size = table.n_tasks * self.width**2
+        small = keep and size <= max(1 << 20, table.X.size)
+        self._inverses = {} if small and not classification else None
+
+    def _build(self):
+        table = self.table
+        for first, last, rows, X in row_blocks(table):
+            X = X.toarray() if table.is_sparse else X
+            y = table.y[rows]
+            if self.bounds is not None:
+                X, y = self.bounds.clip(X, y)
+            Z = np.column_stack([X, np.ones(len(X))]) if self.fit_intercept else X
+            if self._root is not None:
+                Z = Z @ self._root
+            offsets = table.offsets[first : last + 1] - table.offsets[first]
+            part = TaskTable(np.ascontiguousarray(Z), y, offsets, table.tasks[first:last])
+            kind = LogisticLoss if self.classification else SquaredLoss
+            yield slice(first, last), kind(part, 1.0 / part.sizes, False, 0.0)
+
+    def solve(self, centre, start=None, gradient=None):
+        """Models around `centre` (n_tasks, width), by Newton's method on all tasks at once.
+
+        Parameters
+        ----------
+        centre : ndarray (n_tasks, width)
+        start : ndarray (n_tasks, width), default=None
+            None: the centre.
+        gradient : ndarray (n_tasks,), default=None
+            Norm at which a task stops; a task that does not reach it is an error. None: as
+            far as rounding allows.
+        """
+        W = np.array(centre if start is None else start, dtype=float)
+        with single_thread():
+            for part, loss in self._build() if self._kept is None else self._kept:
+                if gradient is None:
+                    zero = loss.evaluate(np.zeros_like(W[part]))[1]
+                    own = np.linalg.norm(zero, axis=1)
+                    own += self.lam * np.linalg.norm(centre[part], axis=1)
+                    target, allowed = _EXACT * own, 1e-6 * own
+                else:
+                    target = allowed = gradient[part]
+                W[part], size = self._newton(part, loss, W[part], centre[part], target)
+                off = size > allowed
+                if off.any():
+                    raise ValueError(
+                        f"The models of the tasks {listed(loss.table.tasks[off])} cannot be "
+                        "computed exactly enough in floating point. Raise lam, or scale the "
+                        "features."
+                    )
+        return W
+
+    def value(self, W, centre):
+        """Sum of the objectives of all tasks."""
+        penalty = 0.5 * self.lam * float(np.square(W - centre).sum())
+        blocks = self._build() if self._kept is None else self._kept
+        return penalty + sum(loss.evaluate(W[part])[0] for part, loss in blocks)
+
+    def _newton(self, part, loss, W, centre, target):
+        """-> W, norms of the gradients."""
+
+        def slope(W):
+            gradient = self.lam * (W - centre) - loss.evaluate(W)[1]
+            return gradient, np.linalg.norm(gradient, axis=1)
+
+        gradient, size = slope(W)
+        for _ in range(_STEPS):
+            active = size > target
+            if not active.any():
+                break
+            step = (self._inverse(part, loss) @ gradient[:, :, None])[:, :, 0]
+            step[~active] = 0.0
+            # The gradient's norm falls along Newton's direction, whatever the start.
+            length = np.ones(len(W))
+            for _ in range(_HALVINGS):
+                new = W - length[:, None] * step
+                gradient, new_size = slope(new)
+                worse = active & ~(new_size <= (1.0 - 1e-4 * length) * size)
+                if not worse.any():
+                    break
+                length[worse] *= 0.5
+            W = np.where(worse[:, None], W, new)
+            if worse.any():  # rounding: these tasks cannot get any further
+                target = np.where(worse, np.inf, target)
+                gradient, size = slope(W)
+            else:
+                size = new_size
+        return W, size
+
+    def _inverse(self, part, loss):
+        """Inverse Hessians at the last W that `loss` was evaluated at."""
+        kept = None if self._inverses is None else self._inverses.get(part.start)
+        if kept is not None:
+            return kept
+        table, Z = loss.table, loss.table.X
+        if self.classification:
+            u = np.abs(loss._r)  # residuals: u (1 - u) is the second derivative
+            Z = np.sqrt(u * (1.0 - u))[:, None] * Z
+        H, _, _ = grams(Z, np.zeros(len(Z)), table.offsets, loss.scale, False)
+        diagonal = np.arange(self.width)
+        H[:, diagonal, diagonal] += self.lam
+        inverse = np.linalg.inv(H)
+        if self._inverses is not None:
+            self._inverses[part.start] = inverse
+        return inverse
+
+    def contributions(self, centre, reach):
+        """What every task sends: w - centre, clipped to its limit, (n_tasks, width)."""
+        U = self.solve(centre, gradient=reach.gradient) - centre
+        U /= reach.limit[:, None]
+        clip_rows(U, 1.0, 2, U)
+        U *= reach.limit[:, None]
+        return U
