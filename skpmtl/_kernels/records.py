@@ -1,0 +1,173 @@
+"""Gradient steps of all tasks on clipped gradients of single records; dense rows.
+
+The gradient of a record of a linear model is r (x, 1)' with r the derivative of its loss by
+its scores, so that its norm is |r| |(x, 1)|: it is clipped by scaling r, and no gradient of a
+record is ever stored. Models are (n_outputs, n_features + 1) with the intercept last, or
+(n_outputs, n_features) without one; ``kind`` and y are as in `skpmtl._kernels.rounds`.
+"""
+
+import numpy as np
+
+from .._jit import njit
+from .clip import MARGIN
+from .rows import residuals
+
+
+@njit
+def record_norms(X, intercept, out):
+    """out[i] = |(x_i, 1)|, or |x_i| without intercept; squares neither overflow nor vanish."""
+    for i in range(X.shape[0]):
+        largest = 1.0 if intercept else 0.0
+        for j in range(X.shape[1]):
+            largest = max(largest, abs(X[i, j]))
+        total = (1.0 / largest) ** 2 if intercept else 0.0
+        if largest > 0:
+            for j in range(X.shape[1]):
+                total += (X[i, j] / largest) ** 2
+        out[i] = largest * total**0.5
+
+
+@njit
+def clipped_sum(
+    X, rows, shared, y, norms, kind, intercept, clip_norm, first, last, stride, mask, W, z, G
+):
+    """G = sum of clip(gradient_p, clip_norm) over the table rows p = first, first + stride, ...
+
+    below `last`; a gradient that is not finite counts as zero.
+
+    Parameters
+    ----------
+    X : (n, d); rows : int64; shared : bool
+        Table row p is X[rows[p]] when `shared`, else X[p], and `rows` is not read.
+    y : (n_rows,)
+        Targets of the table rows.
+    norms : (n,)
+        `record_norms` of X.
+    clip_norm : float
+        Infinity does not clip.
+    mask : (last - first,) of uint8, or empty
+        Rows with a 0 are left out; empty takes all.
+    W : (n_outputs, d + intercept)
+    z : (1, n_outputs)
+        Work space.
+    G : (n_outputs, d + intercept)
+        Result.
+    """
+    C, d = W.shape[0], X.shape[1]
+    limit = clip_norm * (1.0 - MARGIN)
+    for c in range(C):
+        for j in range(W.shape[1]):
+            G[c, j] = 0.0
+    for p in range(first, last, stride):
+        if mask.shape[0] > 0 and mask[p - first] == 0:
+            continue
+        i = rows[p] if shared else p
+        x = X[i]
+        for c in range(C):
+            w = W[c]
+            s = 0.0
+            for j in range(d):
+                s += x[j] * w[j]
+            z[0, c] = s + w[d] if intercept else s
+        residuals(z, y, p, 1, kind)
+        largest = 0.0
+        finite = True
+        for c in range(C):
+            if not np.isfinite(z[0, c]):
+                finite = False
+            largest = max(largest, abs(z[0, c]))
+        if not finite or largest == 0.0:
+            continue
+        square = 0.0
+        for c in range(C):
+            square += (z[0, c] / largest) ** 2
+        norm = largest * square**0.5 * norms[i]
+        if not np.isfinite(norm):
+            continue
+        shrink = limit / norm if norm > limit else 1.0
+        for c in range(C):
+            r = shrink * z[0, c]
+            g = G[c]
+            for j in range(d):
+                g[j] += r * x[j]
+            if intercept:
+                g[d] += r
+
+
+@njit
+def inner_steps(
+    X, rows, shared, offsets, y, norms, kind, intercept, pick, start, clip_norm, n_steps, rate,
+    batch_size, n_batches, mask, mask_ends, noise, noise_step, shrink, average, update, gradients,
+):  # fmt: skip
+    """Noisy gradient steps of the tasks `pick` from one start; -> what each would send.
+
+    Step t of task k: w <- w - rate[k] / B (S + noise), S the sum of the clipped gradients of a
+    batch. The batch is all n_k rows with B = n_k; or, with n_batches[k] > 1, the rows lo + b,
+    lo + b + n_batches[k], ... with b = t mod n_batches[k] and B their number; or, with a
+    `mask`, the marked rows with the constant B = batch_size.
+
+    Parameters
+    ----------
+    pick : (q,) of int64
+        Positions of tasks.
+    start : (n_outputs, size)
+    rate : (n_tasks,)
+    mask, mask_ends : uint8, (q + 1,)
+        mask[mask_ends[a] : mask_ends[a + 1]] holds n_steps times n_k marks for task pick[a].
+    noise : (q, n_steps, n_outputs, size), or empty for no noise
+        Whole numbers: noise in steps of the public grid noise_step[k]. S is scaled by shrink[k]
+        and rounded to the grid first, so that what a step uses is a release on the grid.
+    average : bool
+        Whether the result is the mean of w after every step, instead of the last w.
+    update : (q, n_outputs, size)
+        Receives that result minus the start.
+    gradients : (q, n_steps, n_outputs, size), or empty
+        Receives the noisy sums, which are the releases of each task.
+    """
+    C, size = start.shape
+    W = np.empty((C, size))
+    G = np.empty((C, size))
+    total = np.empty((C, size))
+    z = np.empty((1, C))
+    private = noise.shape[0] > 0
+    everybody = mask[:0]
+    for a in range(pick.shape[0]):
+        k = pick[a]
+        lo, hi = offsets[k], offsets[k + 1]
+        n = hi - lo
+        for c in range(C):
+            for j in range(size):
+                W[c, j] = start[c, j]
+                total[c, j] = 0.0
+        for t in range(n_steps):
+            first, stride, marks = lo, 1, everybody
+            divisor = float(n)
+            if mask.shape[0] > 0:
+                begin = mask_ends[a] + t * n
+                marks = mask[begin : begin + n]
+                divisor = batch_size
+            elif n_batches[k] > 1:
+                stride = n_batches[k]
+                first = lo + t % stride
+                divisor = float((hi - first + stride - 1) // stride)
+            clipped_sum(
+                X, rows, shared, y, norms, kind, intercept, clip_norm, first, hi, stride, marks,
+                W, z, G,
+            )  # fmt: skip
+            if private:
+                step = noise_step[k]
+                for c in range(C):
+                    for j in range(size):
+                        whole = np.rint(G[c, j] * shrink[k] / step)
+                        G[c, j] = (whole + noise[a, t, c, j]) * step
+            length = rate[k] / divisor
+            for c in range(C):
+                for j in range(size):
+                    if gradients.shape[0] > 0:
+                        gradients[a, t, c, j] = G[c, j]
+                    W[c, j] -= length * G[c, j]
+                    total[c, j] += W[c, j]
+        for c in range(C):
+            for j in range(size):
+                result = total[c, j] / n_steps if average else W[c, j]
+                update[a, c, j] = result - start[c, j]
