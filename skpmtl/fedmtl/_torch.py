@@ -1,0 +1,141 @@
+"""Shared layers that are a torch module, for convolution nets and the like.
+
+Clients are trained one after the other: on CPUs that is as fast as `torch.func.vmap` for
+convolutions, or faster. Losses, heads and aggregation are those of the built-in network.
+"""
+
+import numpy as np
+
+from .network import BatchLoss, Network
+
+
+class TorchNetwork(Network):
+    """A trunk built by `factory`, and linear heads.
+
+    Parameters
+    ----------
+    factory : callable
+        ``factory() -> torch.nn.Module`` from (batch, n_features) to (batch, width). All floating
+        entries of its state (parameters, and statistics of normalisation layers) are shared.
+    n_features : int
+    """
+
+    def __init__(self, factory, n_features):
+        try:
+            import torch
+        except ImportError as error:
+            raise ImportError(
+                "module= needs torch: install skpmtl with its extra [torch]."
+            ) from error
+        self.factory = factory
+        self.trunk = factory()
+        if not isinstance(self.trunk, torch.nn.Module):
+            raise TypeError(
+                f"module() returned {type(self.trunk).__name__}; it must build a torch.nn.Module."
+            )
+        self.trunk.eval()
+        with torch.no_grad():
+            out = self.trunk(torch.zeros(2, n_features))
+        if out.ndim != 2 or len(out) != 2:
+            raise ValueError(
+                f"module() maps features (2, {n_features}) to {tuple(out.shape)}; it must give "
+                "(batch, width). Add torch.nn.Flatten() at the end."
+            )
+        self.width = out.shape[1]
+        self.n_shared = sum(values.numel() for values in self._floating())
+
+    def _floating(self):
+        """Entries of the state that are shared; they are the module's own memory."""
+        state = self.trunk.state_dict(keep_vars=True).values()
+        return [values for values in state if values.is_floating_point()]
+
+    def _write(self, shared):
+        import torch
+
+        at = 0
+        with torch.no_grad():
+            for values in self._floating():
+                part = np.ascontiguousarray(shared[at : at + values.numel()], dtype=np.float32)
+                values.copy_(torch.from_numpy(part).reshape(values.shape))
+                at += values.numel()
+
+    def _read(self):
+        parts = [values.detach().double().numpy().ravel() for values in self._floating()]
+        return np.concatenate(parts) if parts else np.empty(0)
+
+    def initial_shared(self, rng):
+        import torch
+
+        with torch.random.fork_rng(devices=[]):  # the user's generator stays as it is
+            torch.manual_seed(int(rng.integers(2**31)))
+            self.trunk = self.factory()
+        return self._read()
+
+    def scores(self, theta, X, keep=None):
+        import torch
+
+        head = theta[:, self.n_shared :].reshape(len(theta), self.width + 1, -1)
+        out = np.empty((*X.shape[:2], head.shape[2]))
+        self.trunk.eval()
+        for i, shared in enumerate(theta[:, : self.n_shared]):
+            self._write(shared)
+            with torch.no_grad():
+                hidden = self.trunk(torch.from_numpy(np.asarray(X[i], dtype=np.float32)))
+            out[i] = hidden.double().numpy() @ head[i, :-1] + head[i, -1]
+        return out
+
+    def train(self, theta, table, heads, optimizer, rng, anchor=None):
+        total = count = 0.0
+        for i in range(table.n_clients):
+            rows = np.arange(table.offsets[i], table.offsets[i + 1])
+            fixed = None if anchor is None else anchor[i]
+            loss = BatchLoss(heads.take([i]))
+            value, known = self._train_client(theta[i], table, rows, loss, optimizer, rng, fixed)
+            total, count = total + value, count + known
+        return total / count
+
+    def _train_client(self, theta, table, rows, loss, optimizer, rng, anchor):
+        import torch
+
+        fixed = None
+        if anchor is not None:  # its entries, in the order of `own`
+            self._write(anchor[: self.n_shared])
+            at = torch.tensor(anchor[self.n_shared :], dtype=torch.float32)
+            at = at.reshape(self.width + 1, -1)
+            fixed = [*(p.detach().clone() for p in self.trunk.parameters()), at[:-1], at[-1]]
+        self._write(theta[: self.n_shared])
+        head = theta[self.n_shared :].reshape(self.width + 1, -1)
+        weight = torch.tensor(head[:-1], dtype=torch.float32, requires_grad=True)
+        bias = torch.tensor(head[-1], dtype=torch.float32, requires_grad=True)
+        own = [*self.trunk.parameters(), weight, bias]
+        decayed = [p for p in own if p.ndim > 1]
+        plain = [p for p in own if p.ndim <= 1]
+        groups = [{"params": decayed, "weight_decay": optimizer.alpha}, {"params": plain}]
+        if optimizer.solver == "adam":
+            step = torch.optim.Adam(groups, lr=optimizer.learning_rate)
+        else:
+            step = torch.optim.SGD(
+                groups, lr=optimizer.learning_rate, momentum=optimizer.momentum
+            )
+        self.trunk.train()
+        for _ in range(optimizer.epochs):
+            total = count = 0.0
+            n_batches = -(-len(rows) // optimizer.batch_size)
+            ends = np.arange(1, n_batches) * len(rows) // n_batches
+            for batch in np.split(rng.permutation(rows), ends):
+                X = torch.from_numpy(table.X[batch].astype(np.float32))
+                scores = self.trunk(X) @ weight + bias
+                delta, value, known = loss.derivative(
+                    scores.detach().double().numpy()[None], table.Y[batch][None]
+                )
+                step.zero_grad()
+                scores.backward(torch.from_numpy(delta[0].astype(np.float32)))
+                if fixed is not None:
+                    for p, target in zip(own, fixed, strict=True):
+                        if p.grad is not None:
+                            p.grad.add_(p.detach() - target, alpha=optimizer.proximal)
+                step.step()
+                total, count = total + value, count + known
+        theta[: self.n_shared] = self._read()
+        head[:-1], head[-1] = weight.detach().numpy(), bias.detach().numpy()
+        return total, count

@@ -1,0 +1,302 @@
+"""FedMTL as estimators: clients with different sets of tasks."""
+
+import numpy as np
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.metrics import r2_score
+
+from .base import BaseFedMTL
+
+__all__ = ["FedMTLClassifier", "FedMTLRegressor"]
+
+
+class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
+    """Federated multi-task classification: every client gets its own averages of layers.
+
+    A client trains a network with shared hidden layers and one linear head per task it has. In
+    every round it trains some epochs on its rows and sends all layers; similarities
+    between clients, from their layers alone, give every client its own weighted averages back.
+    Clients may have different sets of tasks, tasks different classes.
+
+    FedMTL gives no differential privacy; `privacy_` says so. With ``secure="mpc"`` the
+    averages are computed on secret shares: see Notes.
+
+    Parameters
+    ----------
+    hidden_layer_sizes : int or tuple of int, default=(32,)
+        Widths of the shared hidden layers. ``()``: the heads are on the features, and nothing
+        is shared but the heads of equal tasks.
+    activation : {"identity", "logistic", "tanh", "relu"}, default="relu"
+        Of all hidden layers. "identity" with one layer is a linear shared projection.
+    threshold : float or (float, float), default=(0.75, 0.95)
+        Least similarity of a neighbour, in [0, 1]; a pair goes linearly from the first to
+        the last round. For `aggregation` "similarity" and "heads-by-similarity".
+    n_rounds : int, default=20
+    local_epochs : int, default=1
+        Epochs over its own rows by which a client trains in a round.
+    batch_size : int, default=32
+        Most rows in a batch; the batches of a client are of equal size, up to one row.
+    solver : {"adam", "sgd"}, default="adam"
+        Its moments start anew in every round.
+    learning_rate : float, default=0.01
+        Step size; "sgd" usually wants more.
+    momentum : float, default=0.9
+        Of "sgd".
+    alpha : float, default=1e-4
+        Strength of the squared penalty alpha / 2 on weights, not on biases.
+    aggregation : str, default="per-task"
+        A rule of `fedmtl_aggregate`: "per-task" (ours), "similarity" (the paper), "uniform",
+        "shared-only", "heads-by-similarity", "jaccard", "exact-match". Or a baseline: "local",
+        no exchange; "fedavg", federated averaging among the clients with the same set of
+        tasks, which "exact-match" is too; "fedprox", the same with local training held near the
+        average; "pfedme", personal models that are kept from round to round and pulled towards
+        the average of the group (as pFedMe, with the average as its only server model).
+    proximal_strength : float, default=0.1
+        Factor of half the squared distance to the average, of "fedprox" and "pfedme".
+    secure : {None, "mpc"}, default=None
+        "mpc": the rule "similarity" under multi-party computation with three servers, started
+        on this machine in every round (extra ``skpmtl[mpc]``).
+    module : callable, default=None
+        ``module() -> torch.nn.Module``, the shared layers instead of `hidden_layer_sizes` and
+        `activation`: from (batch, n_features) to (batch, width), in float32. Needs the extra
+        ``skpmtl[torch]``. Clients are then trained one after the other.
+    client_feature : str, int or None, default=None
+        Column of X that holds the client, by name or position. None: ``client=``.
+    task_feature : str, int or None, default=None
+        Column of X that holds the task, for a y with one dimension. None: ``task=``, or a y
+        with one column per task.
+    random_state : int, RandomState, Generator or None, default=None
+        Start of the networks and order of the rows.
+    verbose : bool or int, default=0
+        Log every round.
+
+    Attributes
+    ----------
+    clients_ : ndarray of shape (n_clients,)
+        Client ids, sorted.
+    task_names_ : ndarray of shape (n_tasks,)
+        Tasks, in the order of the columns of y, or sorted.
+    classes_ : list of ndarray, or ndarray
+        Classes of every task; with a y of one dimension, the classes of all tasks together.
+    similarity_ : ndarray of shape (n_clients, n_clients), or None with `secure`
+        Weights of the last round before thresholds and numbers of rows.
+    history_ : dict of ndarray of shape (n_rounds,)
+        "loss" (mean over labels, during the local epochs), "accuracy" (of the averaged models,
+        on the training rows) and "threshold". Computed from rows, in the clear: for simulation.
+    n_iter_ : int
+        Number of rounds.
+    privacy_ : PrivacyReport
+        With the guarantee "none".
+    n_features_in_, feature_names_in_
+        Of X as given, so that id columns count.
+
+    Notes
+    -----
+    Loss of a client in a batch: the sum over its tasks of the mean over the rows whose label is
+    known; logistic for two classes, softmax for more. All clients start with the same shared
+    layers, each with heads of its own. A client predicts with its average of the last round.
+    The classes of a task are those of all clients together; a client may lack some.
+
+    ``secure="mpc"`` protects against the servers, not against what the models tell: the uploads,
+    the similarities and the numbers of rows stay secret from the servers while a minority of
+    them is curious (one of three). It is not differential privacy.
+
+    References
+    ----------
+    J. Sen, C. Borcea. FedMTL: privacy-preserving federated multi-task learning. ECAI 2024.
+
+    Examples
+    --------
+    >>> from skpmtl import FedMTLClassifier
+    >>> from skpmtl.fedmtl import make_fedmtl_clients
+    >>> X, y, client = make_fedmtl_clients(n_clients=8, n_tasks=4, random_state=0)
+    >>> model = FedMTLClassifier(random_state=0).fit(X, y, client=client)
+    >>> model.predict(X, client=client).shape, model.similarity_.shape
+    ((880, 4), (8, 8))
+    """
+
+    _classification = True
+
+    def predict(self, X, client=None, task=None):
+        """Predict classes.
+
+        Parameters
+        ----------
+        X, client, task
+            As in `fit`.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples, n_tasks) or (n_samples,)
+            In the form of y in `fit`. With one column per task, a task that the row's client
+            does not have is NaN (numbers then are floats), or None with classes of strings.
+
+        Raises
+        ------
+        ValueError
+            For clients and tasks that are not known, and in the long form for a task that the
+            row's client does not have.
+        """
+
+        def decide(scores, k):
+            single = scores.shape[1] == 1
+            return scores[:, 0] > 0 if single else scores.argmax(axis=1)
+
+        codes, wanted = self._by_task(X, client, task, decide, -1)
+        classes = self._task_classes_
+        if codes.ndim == 1:
+            wanted = np.zeros(len(codes), dtype=np.int64) if wanted is None else wanted
+            offsets = np.concatenate([[0], np.cumsum([len(own) for own in classes])])
+            return np.concatenate(classes)[offsets[wanted] + codes]
+        missing = codes < 0
+        numbers = all(own.dtype.kind in "biuf" for own in classes)
+        kinds = {own.dtype.kind for own in classes}
+        dtype = np.result_type(*classes) if numbers or kinds == {"U"} else np.dtype(object)
+        empty = None
+        if missing.any():
+            dtype = np.result_type(dtype, np.float64) if numbers else np.dtype(object)
+            empty = np.nan if numbers else None
+        labels = np.empty(codes.shape, dtype=dtype)
+        for k, own in enumerate(classes):
+            labels[:, k] = own[codes[:, k]]
+        if missing.any():
+            labels[missing] = empty
+        return labels
+
+    def predict_proba(self, X, client=None, task=None):
+        """Probabilities of the classes.
+
+        Parameters
+        ----------
+        X, client, task
+            As in `fit`.
+
+        Returns
+        -------
+        p : list of ndarray of shape (n_samples, n_classes_of_task), or ndarray
+            With one column per task: one array per task, with rows of NaN where the row's client
+            does not have it. Otherwise an array (n_samples, n_classes), columns in the order
+            of `classes_`, 0 for classes that the row's task does not have.
+        """
+        n, wanted, parts = self._scores(X, client, task)
+        classes = self._task_classes_
+        wide = self._form_.kind == "wide"
+        if wide:
+            out = [np.full((n, len(own)), np.nan) for own in classes]
+        else:
+            out = np.zeros((n, len(self.classes_)))
+        for part, by_task in parts:
+            for k, scores in by_task.items():
+                p = _probabilities(scores[:, : self._models_.heads.n_outputs[k]])
+                if wide:
+                    out[k][part] = p
+                    continue
+                mine = slice(None) if wanted is None else wanted[part] == k
+                columns = np.searchsorted(self.classes_, classes[k])
+                out[np.ix_(part[mine], columns)] = p[mine]
+        return out
+
+    def score(self, X, y, client=None, task=None, sample_weight=None):
+        """Accuracy over all known labels of all tasks together.
+
+        Parameters
+        ----------
+        X, y, client, task
+            As in `fit`.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows of X.
+
+        Returns
+        -------
+        score : float
+        """
+        known, predicted, weight = self._known_pairs(X, y, client, task, sample_weight)
+        return float(np.average(known == predicted, weights=weight))
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = False
+        return tags
+
+
+class FedMTLRegressor(RegressorMixin, BaseFedMTL):
+    """Federated multi-task regression: every client gets its own averages of layers.
+
+    As `FedMTLClassifier`, with the squared loss 1/2 (y - f(x))^2 and one output per task. Targets
+    should be of order one, since the loss is not scaled.
+
+    Parameters
+    ----------
+    hidden_layer_sizes, activation, threshold, n_rounds, local_epochs, batch_size, solver, \
+learning_rate, momentum, alpha, aggregation, proximal_strength, secure, module, client_feature, \
+task_feature, random_state, verbose
+        As in `FedMTLClassifier`.
+
+    Attributes
+    ----------
+    clients_, task_names_, similarity_, n_iter_, privacy_, n_features_in_, feature_names_in_
+        As in `FedMTLClassifier`.
+    history_ : dict of ndarray of shape (n_rounds,)
+        "loss", "mse" (mean squared error of the averaged models on the training rows) and
+        "threshold".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skpmtl import FedMTLRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X, client = rng.normal(size=(90, 3)), np.repeat(["a", "b", "c"], 30)
+    >>> y = np.column_stack([X[:, 0], X[:, 1] - X[:, 2]])
+    >>> y[client == "c", 0] = np.nan  # c does not have the first task
+    >>> model = FedMTLRegressor(random_state=0).fit(X, y, client=client)
+    >>> np.isnan(model.predict(X, client=client)).sum(axis=0).tolist()
+    [30, 0]
+    """
+
+    _classification = False
+
+    def predict(self, X, client=None, task=None):
+        """Predict targets.
+
+        Parameters
+        ----------
+        X, client, task
+            As in `fit`.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples, n_tasks) or (n_samples,)
+            In the form of y in `fit`. With one column per task, NaN for a task that the row's
+            client does not have.
+
+        Raises
+        ------
+        ValueError
+            For clients and tasks that are not known, and in the long form for a task that the
+            row's client does not have.
+        """
+        return self._by_task(X, client, task, lambda scores, k: scores[:, 0], np.nan)[0]
+
+    def score(self, X, y, client=None, task=None, sample_weight=None):
+        """Coefficient of determination R2, over all known targets of all tasks together.
+
+        Parameters
+        ----------
+        X, y, client, task
+            As in `fit`.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows of X.
+
+        Returns
+        -------
+        score : float
+        """
+        known, predicted, weight = self._known_pairs(X, y, client, task, sample_weight)
+        return r2_score(known.astype(np.float64), predicted, sample_weight=weight)
+
+
+def _probabilities(scores):
+    if scores.shape[1] == 1:
+        second = 0.5 * (1.0 + np.tanh(0.5 * scores[:, 0]))  # does not overflow
+        return np.column_stack([1.0 - second, second])
+    p = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return p / p.sum(axis=1, keepdims=True)

@@ -1,0 +1,434 @@
+"""FedMTL's aggregation on secret shares, by servers that learn nothing about the models.
+
+Who learns what
+---------------
+- **Secrecy from the servers, not differential privacy.** A client receives the exact aggregate of
+  equations 2 and 3, and whatever that says about its neighbours' models and data.
+- Up to ``(n_servers - 1) // 2`` of the servers may be curious and pool all they saw: one of three,
+  two of five. They must follow the protocol; a server that deviates is not caught, except that
+  answers that do not fit together are refused. Two servers give no secrecy here (Shamir shares
+  need an honest majority), so they are refused. The paper's "P - 1 servers may collude" needs
+  another protocol, of the kind of CHEETAH.
+- Public: the shapes (`Job`: clients, shared parameters, head length, task count, `max_heads`,
+  `max_size`) and who takes part. Secret: parameters, which and how many tasks a client has, sizes,
+  thresholds, similarities. The time and the messages are those of the shapes.
+- Links between servers are mutual TLS under an own authority, whose certificates only servers get.
+  A share must reach its server over a link that is authenticated and encrypted as well: who sees
+  a majority of a client's shares, as the one who runs `secure_aggregate` does, sees its model.
+
+Servers on several machines
+---------------------------
+Everybody agrees on a `Job`. Every server has a folder with ``job.json`` (`Job.save`) and its
+certificate (`make_certificates`, or openssl) and runs ``python -m skpmtl.fedmtl.mpc_server
+FOLDER``, see there. Client i calls `split_upload`, delivers share r to server r as
+``in/<i>.shares``, fetches ``out/<i>.shares`` from every server and calls `collect_answer`.
+"""
+
+import importlib.util
+import math
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import numpy as np
+
+from . import mpc_server
+from .aggregation import _Uploads
+from .mpc_server import BYTES, LOST, PRIME, RESULT, SCORE, SIZE, VALUE, Job, from_bytes, to_bytes
+
+__all__ = ["Job", "collect_answer", "make_certificates", "secure_aggregate", "split_upload"]
+
+_LARGEST = 2.0**20  # of a parameter
+_SIZE_RATIO = 2**16  # of max_size to a size: reciprocals keep 1e-5
+_MAX_HEADS = 10  # 4,097 comparisons for every pair of clients
+
+
+def secure_aggregate(
+    shared,
+    heads,
+    task_ids,
+    sizes,
+    thresholds,
+    *,
+    n_servers=3,
+    max_heads=None,
+    max_size=None,
+    timeout=600.0,
+    folder=None,
+):
+    """`fedmtl_aggregate` with aggregation="similarity", computed on shares by server processes.
+
+    This function plays all clients and starts the servers on this machine: it shows the cost and
+    the result of the protocol. For secrecy, servers belong to different owners (see the module).
+
+    Parameters
+    ----------
+    shared, heads, task_ids, sizes, thresholds
+        As in `fedmtl_aggregate`; parameters below 2^20 in absolute value. The mapping of tasks to
+        columns is public and common, here in the order of first appearance.
+    n_servers : int, default=3
+        3 or more; ``(n_servers - 1) // 2`` of them may be curious.
+    max_heads : int, default=None
+        Heads that every client uploads, zero heads included: a public cap of the number of tasks
+        per client, at most 10. None: the largest number there is.
+    max_size : float, default=None
+        Public bound of the sizes; a size may be up to 2^16 times smaller. None: the power of two
+        at or above the largest.
+    timeout : float, default=600.0
+        Seconds for the whole run.
+    folder : path, default=None
+        New or empty folder that keeps what every server got and sent, ``server<r>/``, for an audit.
+        None: a temporary folder, removed at the end.
+
+    Returns
+    -------
+    shared : ndarray of shape (N, P)
+    heads : list of length N
+        In the form of the argument, new arrays.
+    similarity : None
+        Nobody learns it.
+
+    Raises
+    ------
+    ValueError
+        As in `fedmtl_aggregate`, and for bounds that do not hold; before any process starts.
+    ImportError
+        Without the extra ``skpmtl[mpc]``.
+    RuntimeError
+        A server ended early or the time is over. All processes were ended, nothing is returned.
+
+    Notes
+    -----
+    Cosines have 22 fractional bits and results 28. Equal to the plain result to about 1e-6 of the
+    largest parameter, provided that no S_ij is within 1e-5 of Z_i (there the threshold may fall
+    either way) and that sizes are whole numbers up to 2^24.
+
+    With N clients, R = max_heads and D parameters per head, the work is N^2 (R 2^(R-1) + R^2) / 2
+    comparisons, N^2 R D + N^2 P multiplications.
+    """
+    n_servers = int(n_servers)
+    if n_servers < 3:
+        raise ValueError(
+            f"n_servers={n_servers} gives no secrecy: with Shamir shares a minority of servers may "
+            "be curious, and of two servers that is none. Use 3 servers or more; a protocol for "
+            "2 servers, as CHEETAH in SPU, is another engine."
+        )
+    uploads = _Uploads(shared, heads, task_ids, sizes, thresholds)
+    sizes = np.asarray(sizes, dtype=np.float64)
+    max_heads = int(uploads.counts.max() if max_heads is None else max_heads)
+    if max_size is None:
+        max_size = 2.0 ** math.ceil(math.log2(sizes.max()))
+    # Heads of different length use different columns: their cosine is 0 then.
+    lengths = np.unique(uploads.lengths)
+    columns = {task: k for k, task in enumerate(dict.fromkeys(t for own in task_ids for t in own))}
+    start = dict(zip(lengths, np.cumsum(lengths) - lengths, strict=True))
+    padded = np.zeros((len(uploads.vectors), int(lengths.sum())))
+    windows = [slice(start[length], start[length] + length) for length in uploads.lengths]
+    for row, window in enumerate(windows):
+        padded[row, window] = uploads.vectors[row, : uploads.lengths[row]]
+    job = Job(
+        addresses=[f"127.0.0.1:{port}" for port in _free_ports(n_servers)],
+        n_clients=len(sizes),
+        n_shared=uploads.shared.shape[1],
+        n_tasks=len(columns),
+        head_length=padded.shape[1],
+        max_heads=max_heads,
+        max_size=float(max_size),
+        timeout=float(timeout),
+    )
+    shares = []
+    for i, (begin, end) in enumerate(zip(uploads.starts, uploads.starts[1:], strict=False)):
+        own = [columns[task] for task in task_ids[i]]
+        upload = uploads.shared[i], padded[begin:end], own, sizes[i], uploads.thresholds[i]
+        try:
+            shares.append(split_upload(job, *upload))
+        except ValueError as error:
+            raise ValueError(f"Client {i}: {error}") from None
+    answers = _answers_of_local_servers(job, shares, folder)
+    new_shared, new_vectors = [], np.zeros_like(uploads.vectors)
+    for i, answer in enumerate(answers):
+        own_shared, own_heads = collect_answer(job, answer)
+        new_shared.append(own_shared)
+        rows = range(uploads.starts[i], uploads.starts[i + 1])
+        for row, head in zip(rows, own_heads, strict=False):
+            new_vectors[row, : uploads.lengths[row]] = head[windows[row]]
+    return np.array(new_shared), uploads.split(new_vectors), None
+
+
+def split_upload(job, shared, heads, tasks, size, threshold):
+    """One client's upload as shares, one for every server.
+
+    Parameters
+    ----------
+    job : Job
+    shared : array-like of shape (P,)
+    heads : array-like of shape (K_i, D)
+    tasks : sequence of K_i ints
+        Column of every head's task in the common mapping, 0 to ``job.n_tasks - 1``.
+    size : float
+    threshold : float in [0, 1]
+
+    Returns
+    -------
+    shares : list of bytes
+        Share r is for server r only. Equal length for all clients; any ``job.threshold`` of them
+        together are uniform random bytes.
+
+    Raises
+    ------
+    ValueError
+        For what does not fit the job; the upload is not split then.
+    """
+    shared, heads = np.asarray(shared, np.float64), np.asarray(heads, np.float64)
+    tasks = np.asarray(tasks)
+    if shared.shape != (job.n_shared,) or heads.shape != (len(tasks), job.head_length):
+        raise ValueError(
+            f"shared has the shape {shared.shape} and heads {heads.shape}; the job asks for "
+            f"({job.n_shared},) and ({len(tasks)}, {job.head_length}), one head per task."
+        )
+    if not 1 <= job.max_heads <= _MAX_HEADS:
+        raise ValueError(f"max_heads={job.max_heads} must be from 1 to {_MAX_HEADS}.")
+    if not 1 <= len(tasks) <= job.max_heads:
+        raise ValueError(f"{len(tasks)} heads, but max_heads={job.max_heads}, and at least one.")
+    if len(set(tasks.tolist())) < len(tasks) or not set(tasks.tolist()) <= set(range(job.n_tasks)):
+        raise ValueError(f"tasks={tasks.tolist()} must be different columns below {job.n_tasks}.")
+    for values in (shared, heads):
+        if not (np.abs(values) < _LARGEST).all():
+            raise ValueError(
+                f"A parameter is {values[~(np.abs(values) < _LARGEST)][0]:g}; the fixed-point "
+                f"numbers of the protocol end at {_LARGEST:g}. Scale the features."
+            )
+    if not job.max_size / _SIZE_RATIO <= size <= job.max_size:
+        raise ValueError(
+            f"The size {size:g} is not between max_size / {_SIZE_RATIO} and max_size="
+            f"{job.max_size:g}; choose another max_size, the same for all clients, or cap sizes."
+        )
+    if not 0 <= threshold <= 1:
+        raise ValueError(f"The threshold {threshold:g} is not in [0, 1].")
+    rows = np.zeros((job.max_heads, job.head_length))
+    rows[: len(heads)] = heads
+    # The client makes the unit vectors itself: the servers need no roots, and added rows, like
+    # heads of zeros, have cosine 0 with everything.
+    directions = rows / np.where(rows.any(axis=1), np.abs(rows).max(axis=1), 1.0)[:, None]
+    norm = np.linalg.norm(directions, axis=1, keepdims=True)
+    labels = np.zeros((job.max_heads, job.n_tasks))
+    labels[np.arange(len(tasks)), tasks] = 1.0
+    parts = (
+        (shared, VALUE),
+        (rows, VALUE),
+        (directions / np.where(norm > 0, norm, 1.0), SCORE),
+        (labels, 0),
+        (size / job.max_size, SIZE),
+        (threshold, SCORE),
+    )
+    upload = [np.rint(np.ravel(values) * 2.0**bits) for values, bits in parts]
+    secret = np.concatenate(upload).astype(np.int64).astype(object)
+    # Shamir: server r gets f(r + 1) of a random polynomial with f(0) the secret.
+    coefficients = [
+        np.array([secrets.randbelow(PRIME) for _ in secret], dtype=object)
+        for _ in range(job.threshold)
+    ]
+    shares = []
+    for x in range(1, job.n_servers + 1):
+        value = sum(c * x**k for k, c in enumerate(coefficients, start=1)) + secret
+        shares.append(to_bytes(value % PRIME))
+    return shares
+
+
+def collect_answer(job, answers):
+    """One client's new model, from the servers' shares of its answer.
+
+    Parameters
+    ----------
+    job : Job
+    answers : list of bytes
+        From every server, in order of their numbers.
+
+    Returns
+    -------
+    shared : ndarray of shape (P,)
+    heads : ndarray of shape (max_heads, D)
+        In the order of the upload; rows that were added to hide the number of tasks are zeros.
+
+    Raises
+    ------
+    RuntimeError
+        An answer is missing, cut or does not fit the others.
+    """
+    n_heads = job.max_heads * job.head_length
+    lengths = [len(answer) for answer in answers]
+    if lengths != [(job.n_shared + n_heads) * BYTES] * job.n_servers:
+        raise RuntimeError(
+            f"The answers have {lengths} bytes instead of {job.n_servers} times "
+            f"{(job.n_shared + n_heads) * BYTES}. Ask all servers again."
+        )
+    answers = [from_bytes(answer) for answer in answers]
+    known = range(1, job.threshold + 2)
+
+    def interpolated(x):
+        total = 0
+        for i in known:
+            up = math.prod(x - j for j in known if j != i)
+            down = math.prod(i - j for j in known if j != i)
+            total = total + answers[i - 1] * (up * pow(down, -1, PRIME) % PRIME)
+        return total % PRIME
+
+    for x in range(known.stop, job.n_servers + 1):
+        if (interpolated(x) != answers[x - 1]).any():
+            raise RuntimeError(
+                "The servers' answers do not fit together: one of them is damaged or not of this "
+                "run. Run the aggregation again."
+            )
+    secret = interpolated(0)
+    secret = np.where(secret > PRIME // 2, secret - PRIME, secret)
+    values = (secret / 2**RESULT).astype(np.float64)
+    return values[: job.n_shared], values[job.n_shared :].reshape(job.max_heads, job.head_length)
+
+
+def make_certificates(folders, *, days=30):
+    """An authority, and a key and a certificate in every server's folder.
+
+    The authority's key is forgotten at the end. Whoever runs this knows the servers' keys for a
+    moment: between owners that do not trust him, let every server make its own key (doc/fedmtl.rst
+    has the commands).
+
+    Parameters
+    ----------
+    folders : sequence of paths
+        Folder of every server, in order of their numbers. Files are written to its ``.config``.
+    days : int, default=30
+        Validity.
+    """
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    now, pem = datetime.now(timezone.utc), serialization.Encoding.PEM
+
+    def certificate(name, key, issuer, issuer_key, *extensions):
+        subject = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, name)])
+        authority = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, issuer)])
+        builder = (
+            x509.CertificateBuilder(issuer_name=authority, subject_name=subject)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(hours=1))
+            .not_valid_after(now + timedelta(days=days))
+        )
+        for extension in extensions:
+            builder = builder.add_extension(extension, critical=True)
+        key_id = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        from_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
+        builder = builder.add_extension(key_id, False).add_extension(from_id, False)
+        return builder.sign(issuer_key, hashes.SHA256()).public_bytes(pem)
+
+    def usage(**true):
+        names = ("digital_signature", "content_commitment", "key_encipherment", "crl_sign",
+                 "data_encipherment", "key_agreement", "key_cert_sign", "encipher_only",
+                 "decipher_only")  # fmt: skip
+        return x509.KeyUsage(**{name: true.get(name, False) for name in names})
+
+    authority_key = ec.generate_private_key(ec.SECP256R1())
+    authority = certificate(
+        "authority", authority_key, "authority", authority_key,
+        x509.BasicConstraints(ca=True, path_length=0), usage(key_cert_sign=True),
+    )  # fmt: skip
+    for rank, folder in enumerate(folders):
+        config = Path(folder) / ".config"
+        config.mkdir(parents=True, exist_ok=True)
+        key = ec.generate_private_key(ec.SECP256R1())
+        own = certificate(
+            f"MPyC party {rank}", key, "authority", authority_key,
+            x509.BasicConstraints(ca=False, path_length=None), usage(digital_signature=True),
+        )  # fmt: skip
+        (config / "mpyc_ca.crt").write_bytes(authority)
+        (config / f"party_{rank}.crt").write_bytes(own)
+        secret = key.private_bytes(
+            pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        mode = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        with open(os.open(config / f"party_{rank}.key", mode, 0o600), "wb") as file:
+            file.write(secret)
+
+
+def _free_ports(count):
+    with ExitStack() as stack:  # all open at once, hence different
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def _answers_of_local_servers(job, shares, folder):
+    """-> for every client the list of its answer's shares; `shares` by client and server."""
+    for module in ("mpyc", "gmpy2", "cryptography"):
+        if importlib.util.find_spec(module) is None:
+            raise ImportError(
+                f"Secure aggregation needs {module}: install the extra with  "
+                "pip install skpmtl[mpc]"
+            )
+    with ExitStack() as stack:
+        if folder is None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="skpmtl-mpc-"))
+        folder = Path(folder).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise ValueError(f"folder={str(folder)!r} must be new or empty.")
+        folders = [folder / f"server{rank}" for rank in range(job.n_servers)]
+        make_certificates(folders)
+        for rank, place in enumerate(folders):
+            job.save(place, rank)
+            (place / "in").mkdir()
+            for i, own in enumerate(shares):
+                (place / "in" / f"{i}.shares").write_bytes(own[rank])
+        _run_servers(job, folders)
+        return [
+            [(place / "out" / f"{i}.shares").read_bytes() for place in folders]
+            for i in range(job.n_clients)
+        ]
+
+
+def _run_servers(job, folders):
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    end = time.monotonic() + job.timeout
+    with ExitStack() as stack:
+        servers = []
+        for place in folders:
+            log = stack.enter_context(open(place / "log.txt", "wb"))
+            # By path: the process then imports nothing of skpmtl.
+            server = subprocess.Popen(
+                [sys.executable, mpc_server.__file__, str(place)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
+            )  # fmt: skip
+            stack.callback(server.wait)
+            stack.callback(server.kill)
+            servers.append(server)
+        while any(server.poll() is None for server in servers):
+            if any(server.returncode for server in servers):
+                break
+            if time.monotonic() > end:
+                late = next(r for r, server in enumerate(servers) if server.poll() is None)
+                raise RuntimeError(
+                    f"Server {late} did not finish within timeout={job.timeout:g} seconds; all "
+                    "servers were stopped and nothing was aggregated. Give more time, or lower "
+                    "max_heads or the number of clients."
+                )
+            time.sleep(0.05)
+        failed = {r: server.poll() for r, server in enumerate(servers) if server.poll()}
+    if failed:
+        # Servers that only lost a connection end with LOST.
+        rank = min(failed, key=lambda r: failed[r] == LOST)
+        lines = (folders[rank] / "log.txt").read_text(errors="replace").split("\n")
+        reason = next((line for line in reversed(lines) if line.strip()), "no message")
+        raise RuntimeError(
+            f"Server {rank} ended with status {failed[rank]} ({reason.strip()}); the others were "
+            "stopped and nothing was aggregated. Start the aggregation again; pass folder= to "
+            f"keep server{rank}/log.txt."
+        )

@@ -1,0 +1,244 @@
+"""Rounds: local epochs of all clients, upload, aggregation, and back.
+
+The two halves stay apart: clients see their rows and their own model, the server uploads only.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .aggregation import AGGREGATIONS, fedmtl_aggregate
+from .network import BatchLoss, Heads, Optimizer
+
+BASELINES = ("local", "fedavg", "fedprox", "pfedme")
+_EVALUATION_ROWS = 1 << 16  # rows evaluated at a time
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the rounds go.
+
+    Parameters
+    ----------
+    aggregation : str
+        One of the rules of `fedmtl_aggregate`, or of `BASELINES`.
+    thresholds : ndarray (n_rounds,)
+        Threshold of every round.
+    optimizer : Optimizer
+    secure : str or None
+    """
+
+    aggregation: str
+    thresholds: np.ndarray
+    optimizer: Optimizer
+    secure: str | None = None
+
+
+@dataclass(frozen=True)
+class Models:
+    """Parameters of clients.
+
+    Parameters
+    ----------
+    clients : ndarray (N,)
+        Ids, sorted.
+    heads : Heads
+    theta : ndarray (N, n_parameters)
+        What the clients predict with.
+    uploads : ndarray (N, n_parameters) or None
+        What they sent last; None where no server has it in the clear.
+    sizes : ndarray (N,)
+    """
+
+    clients: np.ndarray
+    heads: Heads
+    theta: np.ndarray
+    uploads: np.ndarray | None
+    sizes: np.ndarray
+
+    def take(self, pick):
+        uploads = None if self.uploads is None else self.uploads[pick]
+        return Models(
+            self.clients[pick], self.heads.take(pick), self.theta[pick], uploads, self.sizes[pick]
+        )
+
+    def merge(self, other, network):
+        """Clients of both, those of `other` last; they may differ in the number of slots."""
+        n_slots = max(self.heads.slots.shape[1], other.heads.slots.shape[1])
+        both = [(part, _with_slots(part.heads, n_slots)) for part in (self, other)]
+        theta = [_with_parameters(network, p.theta, p.heads, heads) for p, heads in both]
+        uploads = [_with_parameters(network, p.uploads, p.heads, heads) for p, heads in both]
+        return Models(
+            np.concatenate([self.clients, other.clients]),
+            replace(self.heads, slots=np.vstack([heads.slots for _, heads in both])),
+            np.vstack(theta),
+            np.vstack(uploads),
+            np.concatenate([self.sizes, other.sizes]),
+        )
+
+
+def _with_slots(heads, n_slots):
+    missing = n_slots - heads.slots.shape[1]
+    return replace(heads, slots=np.pad(heads.slots, ((0, 0), (0, missing)), constant_values=-1))
+
+
+def _with_parameters(network, theta, heads, wider):
+    own = network.head_blocks(theta, heads)
+    out = np.zeros((len(theta), network.width + 1, wider.slots.shape[1], heads.width))
+    out[:, :, : own.shape[2]] = own
+    return np.hstack([theta[:, : network.n_shared], out.reshape(len(theta), -1)])
+
+
+def initial_parameters(network, heads, rng):
+    """One start of the shared layers for all clients, one of its own for every head."""
+    shared = network.initial_shared(rng)
+    own = network.initial_heads(heads, rng)
+    n = len(own)
+    return np.hstack([np.broadcast_to(shared, (n, len(shared))), own.reshape(n, -1)])
+
+
+def run_rounds(network, table, heads, theta, plan, rng, *, others=None, progress=None):
+    """Train the clients of a table.
+
+    Parameters
+    ----------
+    network : Network
+    table : ClientTable
+    heads : Heads
+    theta : ndarray (N, n_parameters)
+        Start; changed in place.
+    plan : Plan
+    rng : Generator
+    others : Models, default=None
+        Further clients, whose uploads do not change: they are averaged with, no more.
+    progress : callable, default=None
+
+    Returns
+    -------
+    theta, uploads : ndarray (N, n_parameters)
+        uploads None with `secure`.
+    similarity : ndarray or None
+        Of the last round; the clients of the table come first.
+    history : dict of ndarray (n_rounds,)
+    """
+    optimizer, personal = plan.optimizer, plan.aggregation == "pfedme"
+    if plan.aggregation not in ("fedprox", "pfedme"):
+        optimizer = replace(optimizer, proximal=0.0)
+    anchor = theta.copy() if optimizer.proximal else None
+    score = "accuracy" if heads.classification else "mse"
+    history = {"threshold": plan.thresholds, "loss": [], score: []}
+    similarity = uploads = None
+    for number, threshold in enumerate(plan.thresholds):
+        loss = network.train(theta, table, heads, optimizer, rng, anchor)
+        if not np.isfinite(theta).all():
+            client = table.clients[~np.isfinite(theta).all(axis=1)][0].item()
+            raise ValueError(
+                f"The training of client {client!r} diverged in round {number + 1}: its "
+                "parameters are not finite. Scale the features, and for regression the "
+                f"targets, or lower learning_rate={optimizer.learning_rate:g}."
+            )
+        uploads = theta.copy()
+        averaged, similarity = aggregate(
+            network, uploads, heads, table.sizes, float(threshold), plan, others
+        )
+        if anchor is not None:
+            anchor[:] = averaged
+        if not personal:
+            theta[:] = averaged
+        history["loss"].append(loss)
+        history[score].append(training_score(network, theta, table, heads))
+        if progress is not None:
+            progress(number + 1, len(plan.thresholds), loss, score, history[score][-1])
+    history = {name: np.array(values) for name, values in history.items()}
+    return theta, None if plan.secure else uploads, similarity, history
+
+
+def aggregate(network, uploads, heads, sizes, threshold, plan, others=None):
+    """The server's half of a round: -> parameters back to the clients, similarity."""
+    if plan.aggregation == "local":
+        return uploads, np.eye(len(uploads) + (0 if others is None else len(others.sizes)))
+    split = [_split(network, uploads, heads)]
+    if others is not None:
+        split.append(_split(network, others.uploads, others.heads))
+        sizes = np.concatenate([sizes, others.sizes])
+    shared = np.vstack([part[0] for part in split])
+    vectors = [own for part in split for own in part[1]]
+    tasks = [own for part in split for own in part[2]]
+    arguments = shared, vectors, tasks, sizes, threshold
+    if plan.secure == "mpc":
+        from .secure import secure_aggregate
+
+        shared, vectors, similarity = secure_aggregate(*arguments)
+    else:
+        # The groups of FedAvg, FedProx and pFedMe are the clients with equal sets of tasks.
+        rule = plan.aggregation if plan.aggregation in AGGREGATIONS else "exact-match"
+        shared, vectors, similarity = fedmtl_aggregate(*arguments, aggregation=rule)
+    n = len(uploads)
+    return _join(network, shared[:n], vectors[:n], heads, uploads), similarity
+
+
+def _split(network, theta, heads):
+    """Parameter vectors -> shared layers, heads and task ids of every client."""
+    own = network.head_blocks(theta, heads)
+    outputs = heads.n_outputs.tolist()
+    vectors, tasks = [], []
+    for i, row in enumerate(heads.slots.tolist()):
+        mine = [k for k in row if k >= 0]
+        tasks.append(mine)
+        vectors.append([own[i, :, s, : outputs[k]].ravel() for s, k in enumerate(mine)])
+        if len({outputs[k] for k in mine}) == 1:
+            vectors[i] = np.array(vectors[i])
+    return theta[:, : network.n_shared], vectors, tasks
+
+
+def _join(network, shared, vectors, heads, like):
+    """Inverse of `_split`; what is no client's stays as in `like`."""
+    theta = like.copy()
+    theta[:, : network.n_shared] = shared
+    own = network.head_blocks(theta, heads)
+    for i, mine in enumerate(vectors):
+        for s, vector in enumerate(mine):
+            outputs = heads.n_outputs[heads.slots[i, s]]
+            own[i, :, s, :outputs] = np.reshape(vector, (network.width + 1, outputs))
+    return theta
+
+
+def training_score(network, theta, table, heads):
+    """Accuracy, or mean squared error, over all known labels of the training rows."""
+    total = count = 0.0
+    order = np.argsort(table.sizes, kind="stable")
+    limit = max(_EVALUATION_ROWS // max(heads.slots.shape[1] * heads.width, 1), 1)
+    first = 0
+    while first < len(order):  # blocks of clients of similar size, padded
+        last = first + 1
+        while last < len(order) and table.sizes[order[last]] * (last + 1 - first) <= limit:
+            last += 1
+        clients = order[first:last]
+        place = np.arange(table.sizes[clients[-1]])
+        valid = place < table.sizes[clients, None]
+        rows = np.where(valid, table.offsets[clients, None] + place, 0)
+        scores = network.scores(theta[clients], table.X[rows])
+        Y = np.where(valid[..., None], table.Y[rows], np.nan)
+        correct, known = BatchLoss(heads.take(clients)).score(scores, Y)
+        total, count = total + correct, count + known
+        first = last
+    return total / count
+
+
+def average_start(network, stored, heads, rng):
+    """Start of new clients: the mean of what the others sent, weighted by their rows."""
+    theta = initial_parameters(network, heads, rng)
+    weights = stored.sizes / stored.sizes.sum()
+    theta[:, : network.n_shared] = weights @ stored.uploads[:, : network.n_shared]
+    _, vectors, tasks = _split(network, stored.uploads, stored.heads)
+    own = network.head_blocks(theta, heads)
+    for k in np.unique(heads.slots[heads.slots >= 0]):
+        held = [(i, ids.index(k)) for i, ids in enumerate(tasks) if k in ids]
+        if not held:
+            continue  # all clients that had the task are being replaced
+        weight = np.array([stored.sizes[i] for i, _ in held])
+        mean = weight @ np.array([vectors[i][s] for i, s in held]) / weight.sum()
+        outputs = heads.n_outputs[k]
+        i, s = np.nonzero(heads.slots == k)
+        own[i, :, s, :outputs] = mean.reshape(network.width + 1, outputs)
+    return theta
