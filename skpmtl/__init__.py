@@ -2,6 +2,8 @@
 
 from ._version import __version__
 from .baselines import PerTask
+from .dp_baselines import DPAggregation, DPAggregationClassifier
+from .dp_relationship import DPRelationship, DPRelationshipClassifier
 from .federated_baselines import (
     PPSGD,
     LocalOnly,
@@ -12,7 +14,9 @@ from .federated_baselines import (
     PrivateFedProx,
     PrivateFedProxClassifier,
 )
+from .fedmtl import FedMTLClassifier, FedMTLRegressor
 from .mean_regularized import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
+from .meta import DPMetaInit, DPMetaInitClassifier
 from .model_protected import (
     MPMTLGroupSparse,
     MPMTLGroupSparseClassifier,
@@ -24,8 +28,17 @@ from .preprocessing import TaskScaler
 from .privacy import PrivacyLeakWarning
 from .private_search import PrivateSearch
 from .tasks import SingleTaskWarning, stack_tasks, wide_to_long
+from .threads import get_num_threads, set_num_threads
 
 __all__ = [
+    "FedMTLClassifier",
+    "FedMTLRegressor",
+    "DPAggregation",
+    "DPAggregationClassifier",
+    "DPMetaInit",
+    "DPMetaInitClassifier",
+    "DPRelationship",
+    "DPRelationshipClassifier",
     "LeaveTasksOut",
     "LocalOnly",
     "LocalOnlyClassifier",
@@ -48,6 +61,8 @@ __all__ = [
     "TaskScaler",
     "TaskStratifiedKFold",
     "__version__",
+    "get_num_threads",
+    "set_num_threads",
     "stack_tasks",
     "wide_to_long",
 ]

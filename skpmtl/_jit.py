@@ -13,9 +13,11 @@ def njit(function):
     ``cache=True`` raises at import time when neither the package folder nor a user
     cache folder can be written (numba issue 4908); such a process compiles afresh, and
     ``NUMBA_CACHE_DIR`` names a writable folder. ``parallel`` stays off because numba's
-    default threading layer aborts the process under joblib's threads.
+    default threading layer aborts the process under joblib's threads; ``nogil`` lets plain
+    threads run a kernel on blocks of tasks side by side.
     """
+    options = {"error_model": "numpy", "fastmath": _FASTMATH, "nogil": True}
     try:
-        return numba.njit(cache=True, error_model="numpy", fastmath=_FASTMATH)(function)
+        return numba.njit(cache=True, **options)(function)
     except RuntimeError:
-        return numba.njit(error_model="numpy", fastmath=_FASTMATH)(function)
+        return numba.njit(**options)(function)

@@ -23,6 +23,7 @@ VOTE_SPREAD = 0.3
 # Advantage of the even prior from which a task leaves the billboard aside: odds of e^4, so that
 # a task with few rows does not do so by chance.
 _DOUBT = 8.0
+_BLOCK = 1 << 20  # coefficients at a time in the sum of contributions
 
 
 @dataclass
@@ -60,17 +61,16 @@ class PriorBillboard:
         and takes it where it is clearly better: a billboard that is all noise does no harm.
         """
         local = LocalModels(table, classification=classification, fit_intercept=fit_intercept)
-        d = table.n_features
-        even = np.eye(d) / np.sqrt(d)
-        choices = [self._models(local, root) for root in (_root(self.moment), even)]
-        (W, b, loss), (even_W, even_b, even_loss) = choices
+        W, b, loss = self._models(local, _root(self.moment))
+        even_W, even_b, even_loss = self._models(local, _even_root(table.n_features))
         alone = even_loss + _DOUBT < loss
-        return np.where(alone[:, None], even_W, W), np.where(alone, even_b, b)
+        W[alone], b[alone] = even_W[alone], even_b[alone]
+        return W, b
 
     def _models(self, local, root):
         for _ in range(2 if local.classification else 1):
             criterion, level = local.criteria(root)
-            criterion = criterion + self._vote_penalty()
+            criterion += self._vote_penalty()
             W, b = local.solve(root, best_scale(criterion, level))
         return W, b, criterion.min(axis=1)
 
@@ -81,11 +81,16 @@ class PriorBillboard:
 
 
 def _root(moment):
-    """R with R R' = moment; a diagonal moment is given by its diagonal."""
+    """R with R R' = moment; a diagonal moment is given by its diagonal, and so is its root."""
     if moment.ndim == 1:
-        return np.diag(np.sqrt(moment))
+        return np.sqrt(moment)
     values, U = np.linalg.eigh(moment)
     return U * np.sqrt(np.maximum(values, 0.0))
+
+
+def _even_root(d):
+    """Root of I / d."""
+    return np.full(d, d**-0.5)
 
 
 def best_scale(criterion, level):
@@ -141,6 +146,15 @@ def _diagonals(U, mechanism):
     return squares
 
 
+def _sum_of_contributions(W, statistic, mechanism):
+    """Sum over the tasks of u u', or of the diagonal statistic; (d, d) or (d,)."""
+    total, step = 0.0, max(_BLOCK // W.shape[1], 1)
+    for first in range(0, len(W), step):
+        U = contributions(W[first : first + step])
+        total += _diagonals(U, mechanism).sum(axis=0) if statistic == "diagonal" else U.T @ U
+    return total
+
+
 def release_prior(local, statistic, *, moment, vote, source, tilt, log=None):
     """Curator and tasks together, in one process. -> PriorBillboard
 
@@ -163,7 +177,7 @@ def release_prior(local, statistic, *, moment, vote, source, tilt, log=None):
     average = DriftingAverage()
     for t in range(len(moment) + 1):
         last = t == len(moment)
-        root = _root(board.moment)
+        root = _root(board.moment) if t else _even_root(d)
         criterion, level = local.criteria(root)
         if vote:
             votes = np.clip(np.log10(SNR)[criterion.argmin(axis=1)], low, high) - middle
@@ -171,12 +185,11 @@ def release_prior(local, statistic, *, moment, vote, source, tilt, log=None):
             board.releases.append(total)
             board.snr_centre = float(np.clip(middle + total[0] / m, low, high))
             board.snr_spread = float(np.hypot(VOTE_SPREAD, 2 * vote[t].noise_std / m))
-            criterion = criterion + board._vote_penalty()
+            criterion += board._vote_penalty()
         if last:
             return board
         W, _ = local.solve(root, best_scale(criterion, level), tol=1e-3)
-        U = contributions(W)
-        S = _diagonals(U, moment[t]).sum(axis=0) if statistic == "diagonal" else U.T @ U
+        S = _sum_of_contributions(W, statistic, moment[t])
         std = 0.0
         if moment[t] is not None:
             S = moment[t].release(S, source)

@@ -4,18 +4,24 @@ M is public (it comes from the billboard); kappa, the noise level s and the inte
 task's own. All tasks are treated alike, in blocks that bound the memory.
 """
 
-import numpy as np
+from weakref import WeakKeyDictionary
 
-from ._kernels.local import rotate_rows, scale_criteria
-from .losses import grams
-from .solvers import single_thread
+import numpy as np
+from scipy import sparse
+
+from ._kernels.local import posterior_modes, scale_criteria
+from .threads import run_blocks, single_blas_thread
 
 # Grid of the prior variance of a score in units of the noise variance.
 SNR = np.logspace(-4, 5, 19)
 # Public weak prior on log10(snr): (centre, spread), for squared and logistic loss.
 _WEAK = {False: (1.5, 1.0), True: (0.0, 1.0)}
 _FOLDS, _FOLD_ROWS = 5, 16
-_BLOCK = 1 << 24  # numbers held at once: rows times width plus tasks times width squared
+_BLOCK = 1 << 19  # numbers of transformed rows held at once by a thread
+_NEWTON_STEPS = 30
+# Criteria of squared loss, functions of a table and a root, by table: the first and the last
+# ones of a fit are asked for twice.
+_criteria = WeakKeyDictionary()
 
 
 class LocalModels:
@@ -35,61 +41,59 @@ class LocalModels:
         self.fit_intercept = fit_intercept
         # Folds are blocks of rows in a scattered order (golden-ratio sequence) that depends on
         # a row's place in its task alone: a task gets the same model in any company.
-        place = np.arange(table.n_rows) - table.offsets[table.codes]
-        self._order = np.lexsort(((place * 0.6180339887498949) % 1.0, table.codes))
-        self._scores = np.zeros(table.n_rows) if classification else None
+        self._order, sizes = np.empty(table.n_rows, dtype=np.int64), table.sizes
+        for n in np.unique(sizes):
+            start = table.offsets[:-1][sizes == n, None]
+            place = np.arange(n)
+            scattered = np.argsort((place * 0.6180339887498949) % 1.0, kind="stable")
+            self._order[start + place] = start + scattered
+        self._scores = np.zeros(table.n_rows if classification else 0)
+        # Where they take little beside the rows: 2 results of len(SNR) numbers.
+        few = 20 * len(SNR) * table.n_tasks <= np.prod(table.X.shape)
+        results = _criteria.setdefault(table, {}) if few and not classification else {}
+        self._known = results.setdefault(fit_intercept, [])
+        self._keep = few and not classification
 
-    # ------------------------------------------------------------------ working rows
     def _blocks(self, width):
-        ends = self.table.offsets
-        limit = max(_BLOCK // max(width, 1), 1)
-        cost = ends[1:] - ends[:-1] + width
-        first, used = 0, 0
-        for k in range(self.table.n_tasks):
-            if used and used + cost[k] > limit:
-                yield first, k
-                first, used = k, 0
-            used += cost[k]
-        yield first, self.table.n_tasks
+        """Pairs (first, last) of tasks whose rows times `width` fill a block."""
+        ends, limit = self.table.offsets, max(_BLOCK // max(width, 1), 1)
+        first = 0
+        while first < self.table.n_tasks:
+            last = int(np.searchsorted(ends, ends[first] + limit, side="right")) - 1
+            last = max(last, first + 1)
+            yield first, last
+            first = last
 
-    def _rows(self, first, last, root):
-        """-> features times root, label, slice of the rows, offsets of tasks first..last-1."""
+    def _run(self, kernel, root, *arguments):
+        """kernel(A, pick, label, score, offsets, intercept, logistic, ..., tasks) on all blocks."""
         table = self.table
-        rows = slice(table.offsets[first], table.offsets[last])
-        pick = self._order[rows]
-        A = np.ascontiguousarray(table.X[pick if table.rows is None else table.rows[pick]] @ root)
-        return A, table.y[pick], rows, table.offsets[first : last + 1] - rows.start
+        shared = None if table.rows is None else _times(table.X, root)
 
-    def _working(self, y, rows):
-        """-> response and weight of the working least squares at the current scores."""
-        if not self.classification:
-            return y.copy(), np.ones(len(y))
-        score = self._scores[rows]
-        p = 1.0 / (1.0 + np.exp(-np.clip(y * score, -30, 30)))
-        weight = np.maximum(p * (1.0 - p), 1e-6)
-        return score + y * (1.0 - p) / weight, weight
+        def block(first, last):
+            rows = slice(table.offsets[first], table.offsets[last])
+            pick = self._order[rows]
+            label = table.y[pick]
+            if shared is None:
+                A, pick = _times(table.X[rows], root), pick - rows.start
+            else:
+                A, pick = shared, table.rows[pick]
+            score = self._scores[rows]
+            ends = table.offsets[first : last + 1] - rows.start
+            kernel(
+                A, pick, label, score, ends, self.fit_intercept, self.classification,
+                *(x[first:last] if per_task else x for x, per_task in arguments),
+            )  # fmt: skip
 
-    def _centre_and_weight(self, A, y, weight, offsets):
-        """Remove the weighted mean of every task (its intercept), then weight, in place."""
-        if self.fit_intercept:
-            sizes, mass = np.diff(offsets), np.add.reduceat(weight, offsets[:-1])
-            mean = np.add.reduceat(weight * y, offsets[:-1]) / mass
-            y -= np.repeat(mean, sizes)
-            mean = np.add.reduceat(weight[:, None] * A, offsets[:-1]) / mass[:, None]
-            A -= np.repeat(mean, sizes, axis=0)
-        if self.classification:
-            root = np.sqrt(weight)
-            y *= root
-            A *= root[:, None]
+        with single_blas_thread():
+            run_blocks(block, self._blocks(table.n_features))
 
-    # --------------------------------------------------------------------- criteria
     def criteria(self, root):
         """How well every scale of `SNR` explains every task.
 
         Parameters
         ----------
-        root : ndarray (d, r)
-            M = root @ root.T.
+        root : ndarray (d, r) or (d,)
+            M = root @ root.T, or diag(root**2).
 
         Returns
         -------
@@ -99,39 +103,27 @@ class LocalModels:
         level : ndarray (n_tasks,)
             kappa = snr / level.
         """
-        m, r = self.table.n_tasks, root.shape[1]
+        for known, out, level in self._known:
+            if np.array_equal(known, root):
+                return out.copy(), level
+        m = self.table.n_tasks
         out, level = np.empty((m, len(SNR))), np.empty(m)
-        with single_thread():
-            for first, last in self._blocks(r):
-                A, label, rows, offsets = self._rows(first, last, root)
-                y, weight = self._working(label, rows)
-                response = y.copy()
-                size = np.add.reduceat(np.einsum("pj,pj->p", A, A), offsets[:-1])
-                self._centre_and_weight(A, y, weight, offsets)
-                G, g, _ = grams(A, y, offsets, np.ones(last - first), False)
-                e, V = np.linalg.eigh(G)
-                q = np.matmul(g[:, None, :], V)[:, 0]
-                rotate_rows(A, np.ascontiguousarray(V), offsets)
-                scale_criteria(
-                    A, y, weight, response, label, offsets, self.fit_intercept,
-                    np.maximum(e, 0.0), q, np.add.reduceat(y * y, offsets[:-1]),
-                    self.classification, _FOLDS, _FOLD_ROWS, SNR, out[first:last],
-                    level[first:last],
-                )  # fmt: skip
-                # Features that do not vary inside a task leave rounding errors: no scale fits.
-                constant = level[first:last] * np.diff(offsets) <= 1e-24 * size
-                level[first:last][constant] = np.inf
+        self._run(
+            scale_criteria, root, (_FOLDS, False), (_FOLD_ROWS, False), (SNR, False),
+            (out, True), (level, True),
+        )  # fmt: skip
         centre, spread = _WEAK[self.classification]
         out += 0.5 * ((np.log10(SNR) - centre) / spread) ** 2
+        if self._keep:  # the even prior comes first, and again when a task doubts the last one
+            self._known[1:] = [(root, out.copy(), level)]
         return out, level
 
-    # ------------------------------------------------------------------------ models
     def solve(self, root, kappa, tol=1e-8):
         """Posterior modes under priors N(0, kappa_k M).
 
         Parameters
         ----------
-        root : ndarray (d, r)
+        root : ndarray (d, r) or (d,)
         kappa : ndarray (n_tasks,)
         tol : float
             Newton steps of a task for the logistic loss end when none of its scores moves by more.
@@ -142,42 +134,23 @@ class LocalModels:
         b : ndarray (n_tasks,)
         """
         m = self.table.n_tasks
-        W, b = np.empty((m, self.table.n_features)), np.zeros(m)
-        with single_thread():
+        W, b = np.empty((m, root.shape[-1])), np.empty(m)
+        precision = 1.0 / np.maximum(kappa, 1e-300)
+        self._run(
+            posterior_modes, root, (precision, True), (float(tol), False),
+            (_NEWTON_STEPS, False), (W, True), (b, True),
+        )  # fmt: skip
+        if root.ndim == 1:
+            W *= root
+            return W, b
+        with single_blas_thread():
             for first, last in self._blocks(root.shape[1]):
-                A, y, rows, offsets = self._rows(first, last, root)
-                codes = np.repeat(np.arange(last - first), np.diff(offsets))
-                precision = 1.0 / np.maximum(kappa[first:last], 1e-300)
-                C = np.zeros((last - first, A.shape[1]))
-                moving = np.ones(last - first, dtype=bool)
-                for _ in range(30):
-                    response, weight = self._working(y, rows)
-                    new = self._weighted_ridge(A, response, weight, offsets, precision)
-                    C[moving] = new[moving]
-                    score = np.einsum("pj,pj->p", A, new[codes])
-                    if self.fit_intercept:
-                        rest = np.bincount(codes, weight * (response - score))
-                        shift = rest / np.bincount(codes, weight)
-                        b[first:last][moving] = shift[moving]
-                        score += shift[codes]
-                    if not self.classification:
-                        break
-                    # A task stops by its own scores: others must not see that it took longer.
-                    step = np.where(moving[codes], score - self._scores[rows], 0.0)
-                    # A longer step would leave the quadratic approximation.
-                    self._scores[rows] += np.clip(step, -4.0, 4.0)
-                    moving &= np.maximum.reduceat(np.abs(step), offsets[:-1]) > tol
-                    if not moving.any():
-                        break
-                W[first:last] = C @ root.T
+                W[first:last] = W[first:last] @ root.T
         return W, b
 
-    def _weighted_ridge(self, A, response, weight, offsets, precision):
-        n_tasks, r = len(precision), A.shape[1]
-        A, y = A.copy(), response.copy()
-        self._centre_and_weight(A, y, weight, offsets)
-        G, g, _ = grams(A, y, offsets, np.ones(n_tasks), False)
-        # A scale chosen at other weights may be out of proportion: the solve must not fail.
-        floor = 1e-12 * np.einsum("kjj->k", G)
-        G[:, np.arange(r), np.arange(r)] += np.maximum(precision, floor)[:, None]
-        return np.linalg.solve(G, g[:, :, None])[:, :, 0]
+
+def _times(X, root):
+    """X @ root as an array in C order; a diagonal root is given by its diagonal."""
+    if root.ndim == 2:
+        return np.ascontiguousarray(X @ root)
+    return X.multiply(root).toarray() if sparse.issparse(X) else X * root

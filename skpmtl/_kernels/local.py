@@ -1,122 +1,433 @@
-"""What a task computes alone: its working rows, and how well each prior scale explains them.
+"""What a task computes alone: how well each prior scale explains it, and its model at one scale.
 
 Rows A are features times a root of the prior moment M, so that the prior of the transformed
 weights c is N(0, kappa s^2 I). `weight` is 1 for squared loss; for the logistic loss rows and
 responses are those of the quadratic approximation at the current scores.
+
+A task with n rows and r columns works in the smaller of two spaces: on K = A A' (n x n) or on
+G = A' A (r x r), of rows that are centred when there is an intercept, and weighted. For many
+scales the matrix is made tridiagonal once, which costs a third of its eigenvectors and leaves a
+linear system of linear cost per scale; for one scale a Cholesky factor does.
 """
 
 import numpy as np
 
 from .._jit import njit
+from .linalg import add_rows, cholesky_solve, dot_rows, gram, tridiagonal
+
+_LANES = 8  # scales are padded to a multiple of this: one vector register
+
+
+# ------------------------------------------------------------------------------- one task
+@njit
+def _centred_rows(A, pick, response, weight, centre, weighted, C, v, mean):
+    """C, v = the rows `pick` and their response, less weighted means, times root weights.
+
+    Fills `mean` (r,). -> mean response, sum of weights, sum of squares of the rows.
+    """
+    n, d = C.shape
+    mass, level, size = 0.0, 0.0, 0.0
+    for j in range(d):
+        mean[j] = 0.0
+    for i in range(n):
+        x, c, w = A[pick[i]], C[i], weight[i]
+        s = 0.0
+        for j in range(d):
+            c[j] = x[j]
+            mean[j] += w * x[j]
+            s += x[j] * x[j]
+        size += s
+        mass += w
+        level += w * response[i]
+        v[i] = response[i]
+    if centre:
+        level /= mass
+        for j in range(d):
+            mean[j] /= mass
+        for i in range(n):
+            c = C[i]
+            v[i] -= level
+            for j in range(d):
+                c[j] -= mean[j]
+    else:
+        level = 0.0
+        for j in range(d):
+            mean[j] = 0.0
+    if weighted:
+        for i in range(n):
+            root, c = weight[i] ** 0.5, C[i]
+            v[i] *= root
+            for j in range(d):
+                c[j] *= root
+    return level, mass, size
 
 
 @njit
-def rotate_rows(A, V, offsets):
-    """A_k <- A_k V_k in place."""
-    d = A.shape[1]
-    old = np.empty(d)
-    for k in range(offsets.shape[0] - 1):
-        for p in range(offsets[k], offsets[k + 1]):
-            for j in range(d):
-                old[j] = A[p, j]
-                A[p, j] = 0.0
-            for i in range(d):
-                a = old[i]
-                for j in range(d):
-                    A[p, j] += a * V[k, i, j]
+def _working(label, score, logistic, response, weight):
+    """Response and weight of the working least squares at the current scores, in place."""
+    for i in range(label.shape[0]):
+        if logistic:
+            t = min(max(label[i] * score[i], -30.0), 30.0)
+            p = 1.0 / (1.0 + np.exp(-t))
+            weight[i] = max(p * (1.0 - p), 1e-6)
+            response[i] = score[i] + label[i] * (1.0 - p) / weight[i]
+        else:
+            response[i], weight[i] = label[i], 1.0
 
 
+# ---------------------------------------------------------------------------- many scales
 @njit
 def scale_criteria(
-    A, y, weight, response, label, offsets, centre, e, q, square, logistic, n_folds, fold_rows,
-    snr, out, level,
-):  # fmt: skip
+    A, pick, label, score, offsets, centre, logistic, n_folds, fold_rows, snr, out, level
+):
     """out[k, s]: -2 log evidence and cross-validated deviance of task k at snr[s], averaged.
 
-    A holds centred, weighted rows in the eigenbasis of their Gram matrix (eigenvalues e[k],
-    q[k] = A_k' y_k); rows are in random order. The scale is kappa = snr / level[k] with
-    level[k] = sum(e[k]) / n_k, so that snr is the prior variance of a score in units of the
-    noise. The noise variance is profiled for squared loss and 1 for the logistic loss, whose
-    deviance is taken at the left-out score: the working `response` minus its residual.
+    Row p of the tasks, which `offsets` divides among them, is A[pick[p]]; `label` and, for the
+    logistic loss, `score` belong to it. The scale is kappa = snr / level[k] with level[k] =
+    trace(G_k) / n_k, so that snr is the prior variance of a score in units of the noise; level
+    is infinite when no row differs from another. The noise variance is profiled for squared
+    loss and 1 for the logistic loss, whose deviance is taken at the left-out score: the working
+    response minus its residual.
 
     Folds are consecutive blocks of rows; with H the hat matrix the residuals of a block that
     was left out are exactly (I - H_bb)^-1 r_b. A task has at least `n_folds` blocks and
     blocks of at most `fold_rows` rows, which keeps the cost linear in its rows.
     """
-    d = A.shape[1]
-    f = np.empty(d)
-    c = np.empty(d)
-    B = np.empty((fold_rows, fold_rows))
-    u = np.empty(fold_rows)
-    for k in range(offsets.shape[0] - 1):
-        lo, hi = offsets[k], offsets[k + 1]
-        n = hi - lo
-        total = 0.0
-        for j in range(d):
-            total += e[k, j]
-        level[k] = total / n
-        mass = 0.0
-        for p in range(lo, hi):
-            mass += weight[p]
+    m, d, S = offsets.shape[0] - 1, A.shape[1], snr.shape[0]
+    lanes = (S + _LANES - 1) // _LANES * _LANES
+    longest, widest, tallest = 0, 0, 0
+    for k in range(m):
+        n = offsets[k + 1] - offsets[k]
+        longest, widest = max(longest, n), max(widest, min(n, d))
+        if n > d:
+            tallest = max(tallest, n)
+    rows = np.empty(longest * d)
+    flipped = np.empty(tallest * d)
+    turned = np.empty(tallest * d)
+    square = np.empty((2, widest * widest))
+    panel = np.empty(2 * widest * widest)
+    diag, off, scratch = np.empty(widest), np.empty(widest), np.empty((2, 2 * widest))
+    response, weight, v = np.empty(longest), np.empty(longest), np.empty(longest)
+    mean, q = np.empty(d), np.empty(widest)
+    kappa, quad, logdet, error = (
+        np.zeros(lanes), np.empty(lanes), np.empty(lanes), np.empty(lanes)
+    )  # fmt: skip
+    inverse, low = np.empty((widest, lanes)), np.empty((widest, lanes))
+    t = np.empty((widest, lanes))
+    solved = np.empty(widest * fold_rows * lanes)
+    B = np.empty((fold_rows, fold_rows * lanes))
+    u = np.empty((fold_rows, lanes))
+    for k in range(m):
+        lo = offsets[k]
+        n = offsets[k + 1] - offsets[k]
+        dual = n <= d
+        r = n if dual else d
+        C = rows[: n * d].reshape((n, d))
+        K = square[0, : r * r].reshape((r, r))
+        Q = square[1, : r * r].reshape((r, r))
+        P = panel[: 2 * r * r].reshape((2 * r, r))
+        y = v[:n]
+        _working(label[lo : lo + n], score[lo : lo + n], logistic, response, weight)
+        _, mass, size = _centred_rows(
+            A, pick[lo : lo + n], response, weight, centre, logistic, C, y, mean
+        )
+        if dual:
+            gram(C, K)
+        else:
+            F = flipped[: n * d].reshape((d, n))
+            for i in range(n):
+                for j in range(d):
+                    F[j, i] = C[i, j]
+            gram(F, K)
+        trace = 0.0
+        for j in range(r):
+            trace += K[j, j]
+        level[k] = trace / n
+        tridiagonal(K, diag[:r], off[:r], Q, P, scratch[0, : 2 * r], scratch[1, :r])
+        # Z: rows whose products x' (I + kappa T)^-1 z give the hat matrix, or I minus it.
+        if dual:
+            Z = Q
+        else:
+            Z = turned[: n * r].reshape((n, r))
+            for i in range(n):
+                for j in range(r):
+                    Z[i, j] = 0.0
+                add_rows(Q, 0, 0, C[i], Z[i])
+        for j in range(r):
+            q[j] = 0.0
+        add_rows(Z, 0, 0, y, q[:r])
+        yy = 0.0
+        for i in range(n):
+            yy += y[i] * y[i]
+        for s in range(S):
+            kappa[s] = snr[s] / level[k] if level[k] > 0 else 0.0
+        _factors(diag[:r], off[:r], q, kappa, inverse, low, t, quad, logdet)
         folds = min(n, max(n_folds, (n + fold_rows - 1) // fold_rows))
-        dof = max(n - 1, 1) if centre else n
-        tiny = 1e-9 * square[k] + 1e-300
-        for s in range(snr.shape[0]):
-            kappa = snr[s] / level[k] if level[k] > 0 else 0.0
-            quad = square[k]
-            logdet = 0.0
-            for j in range(d):
-                f[j] = kappa / (1.0 + kappa * e[k, j])
-                c[j] = f[j] * q[k, j]
-                quad -= c[j] * q[k, j]
-                logdet += np.log1p(kappa * e[k, j])
-            quad = max(quad, tiny)
-            error = 0.0
-            for b in range(folds):
-                start = lo + (b * n) // folds
-                size = lo + ((b + 1) * n) // folds - start
-                for i in range(size):
-                    x = A[start + i]
-                    r = y[start + i]
-                    for j in range(d):
-                        r -= x[j] * c[j]
-                    u[i] = r
-                    for o in range(i + 1):
-                        z = A[start + o]
-                        h = 0.0
-                        for j in range(d):
-                            h += f[j] * x[j] * z[j]
-                        if centre:
-                            h += (weight[start + i] * weight[start + o]) ** 0.5 / mass
-                        B[i, o] = -h
-                    B[i, i] += 1.0
-                for i in range(size):  # Cholesky factor of B and forward substitution
-                    for o in range(i + 1):
-                        t = B[i, o]
-                        for j in range(o):
-                            t -= B[i, j] * B[o, j]
-                        if o < i:
-                            B[i, o] = t / B[o, o]
-                        else:
-                            B[i, i] = max(t, 1e-14) ** 0.5
-                    t = u[i]
-                    for j in range(i):
-                        t -= B[i, j] * u[j]
-                    u[i] = t / B[i, i]
-                for i in range(size - 1, -1, -1):
-                    t = u[i]
-                    for j in range(i + 1, size):
-                        t -= B[j, i] * u[j]
-                    u[i] = t / B[i, i]
-                for i in range(size):
+        for s in range(lanes):
+            error[s] = 0.0
+        for b in range(folds):
+            start = (b * n) // folds
+            count = ((b + 1) * n) // folds - start
+            V = solved[: r * count * lanes].reshape((r, count * lanes))
+            _solve_block(Z, start, inverse, low, V, lanes)
+            _products(Z, start, V, B, lanes)
+            _products_of(Z, start, t, r, u, count)
+            for i in range(count):
+                w = weight[start + i]
+                for o in range(i + 1):
+                    shift = (w * weight[start + o]) ** 0.5 / mass if centre else 0.0
+                    if not dual and o == i:
+                        shift -= 1.0
+                    x = B[i, o * lanes : (o + 1) * lanes]
+                    for s in range(lanes):
+                        x[s] = (x[s] if dual else -kappa[s] * x[s]) - shift
+                if not dual:
+                    for s in range(lanes):
+                        u[i, s] = y[start + i] - kappa[s] * u[i, s]
+            _left_out(B, u, count, lanes)
+            for i in range(count):
+                if logistic:
                     p = start + i
-                    if logistic:
-                        t = label[p] * (response[p] - u[i] / weight[p] ** 0.5)
-                        error += 2.0 * (np.log1p(np.exp(-t)) if t > 0 else np.log1p(np.exp(t)) - t)
-                    else:
-                        error += u[i] * u[i]
+                    root, sign, z = weight[p] ** 0.5, label[lo + p], response[p]
+                    for s in range(S):
+                        a = sign * (z - u[i, s] / root)
+                        error[s] += 2.0 * (
+                            np.log1p(np.exp(-a)) if a > 0 else np.log1p(np.exp(a)) - a
+                        )
+                else:
+                    for s in range(lanes):
+                        error[s] += u[i, s] * u[i, s]
+        tiny = 1e-9 * yy + 1e-300
+        dof = max(n - 1, 1) if centre else n
+        for s in range(S):
+            energy = max(quad[s] if dual else yy - kappa[s] * quad[s], tiny)
             if logistic:
-                out[k, s] = 0.5 * (quad + logdet) + 0.5 * error
+                out[k, s] = 0.5 * (energy + logdet[s]) + 0.5 * error[s]
             else:
-                evidence = dof * np.log(quad / dof) + logdet
-                out[k, s] = 0.5 * evidence + 0.5 * n * np.log(max(error, tiny) / n)
+                evidence = dof * np.log(energy / dof) + logdet[s]
+                out[k, s] = 0.5 * evidence + 0.5 * n * np.log(max(error[s], tiny) / n)
+        # Features that do not vary inside a task leave rounding errors: no scale fits.
+        if trace <= 1e-24 * size:
+            level[k] = np.inf
+
+
+@njit
+def _factors(diag, off, q, kappa, inverse, low, t, quad, logdet):
+    """I + kappa_s T = L D L' for every scale s, one lane each.
+
+    `inverse` (r, lanes) receives 1 / D, `low` the subdiagonal of L, t the solution for q, quad
+    q' (I + kappa T)^-1 q and logdet the logarithm of the determinant.
+    """
+    r, lanes = diag.shape[0], kappa.shape[0]
+    product = np.ones(lanes)
+    for s in range(lanes):
+        quad[s] = 0.0
+        logdet[s] = 0.0
+    for j in range(r):
+        x, y, b = inverse[j], low[j], t[j]
+        if j == 0:
+            for s in range(lanes):
+                pivot = 1.0 + kappa[s] * diag[0]
+                product[s] *= pivot
+                x[s] = 1.0 / pivot
+                b[s] = q[0]
+                quad[s] += b[s] * b[s] * x[s]
+        else:
+            a, z, e = off[j - 1], low[j - 1], t[j - 1]
+            for s in range(lanes):
+                # Schur complements of I + something positive semi-definite.
+                pivot = max(1.0 + kappa[s] * (diag[j] - a * z[s]), 1.0)
+                product[s] *= pivot
+                x[s] = 1.0 / pivot
+                b[s] = q[j] - z[s] * e[s]
+                quad[s] += b[s] * b[s] * x[s]
+        for s in range(lanes):
+            y[s] = kappa[s] * off[j] * x[s]
+        if j % 8 == 7 or j == r - 1:  # eight pivots of at most 1e5 n do not overflow
+            for s in range(lanes):
+                logdet[s] += np.log(product[s])
+                product[s] = 1.0
+    for j in range(r - 1, -1, -1):
+        x, b = inverse[j], t[j]
+        if j == r - 1:
+            for s in range(lanes):
+                b[s] *= x[s]
+        else:
+            y, e = low[j], t[j + 1]
+            for s in range(lanes):
+                b[s] = b[s] * x[s] - y[s] * e[s]
+
+
+@njit
+def _solve_block(Z, start, inverse, low, V, lanes):
+    """V[:, lane s of row o] = (I + kappa_s T)^-1 Z[start + o]."""
+    r, count = V.shape[0], V.shape[1] // lanes
+    V3 = V.reshape((r, count, lanes))
+    for o in range(count):
+        z, x = Z[start + o], V3[0, o]
+        for s in range(lanes):
+            x[s] = z[0]
+        for j in range(1, r):
+            a, x, e, y = z[j], V3[j, o], V3[j - 1, o], low[j - 1]
+            for s in range(lanes):
+                x[s] = a - y[s] * e[s]
+    for j in range(r - 1, -1, -1):
+        d = inverse[j]
+        for o in range(count):
+            x = V3[j, o]
+            if j == r - 1:
+                for s in range(lanes):
+                    x[s] *= d[s]
+            else:
+                y, e = low[j], V3[j + 1, o]
+                for s in range(lanes):
+                    x[s] = x[s] * d[s] - y[s] * e[s]
+
+
+@njit
+def _products(Z, start, V, B, lanes):
+    """B[i, lane s of row o] = Z[start + i] . V[:, lane s of row o] for o <= i."""
+    r, count = V.shape[0], V.shape[1] // lanes
+    for i in range(count):
+        row = B[i]
+        for e in range((i + 1) * lanes):
+            row[e] = 0.0
+    j = 0
+    while j + 4 <= r:
+        f0, f1, f2, f3 = V[j], V[j + 1], V[j + 2], V[j + 3]
+        for i in range(count):
+            z, row = Z[start + i], B[i]
+            a0, a1, a2, a3 = z[j], z[j + 1], z[j + 2], z[j + 3]
+            for e in range((i + 1) * lanes):
+                row[e] += a0 * f0[e] + a1 * f1[e] + a2 * f2[e] + a3 * f3[e]
+        j += 4
+    while j < r:
+        f0 = V[j]
+        for i in range(count):
+            a0, row = Z[start + i, j], B[i]
+            for e in range((i + 1) * lanes):
+                row[e] += a0 * f0[e]
+        j += 1
+
+
+@njit
+def _products_of(Z, start, t, r, u, count):
+    """u[i] = Z[start + i] times t, for the rows of a block."""
+    for i in range(count):
+        row = u[i]
+        for s in range(row.shape[0]):
+            row[s] = 0.0
+        add_rows(t, 0, 0, Z[start + i, :r], row)
+
+
+@njit
+def _left_out(B, u, count, lanes):
+    """u <- (I - H_bb)^-1 u in every lane, by the Cholesky factor of B, which is overwritten."""
+    B3 = B.reshape((B.shape[0], B.shape[0], lanes))
+    for i in range(count):
+        y = u[i]
+        for o in range(i + 1):
+            x = B3[i, o]
+            for j in range(o):
+                a, b = B3[i, j], B3[o, j]
+                for s in range(lanes):
+                    x[s] -= a[s] * b[s]
+            if o < i:
+                a, b = B3[o, o], u[o]
+                for s in range(lanes):
+                    x[s] *= a[s]
+                    y[s] -= x[s] * b[s]
+            else:  # the diagonal keeps its inverse
+                for s in range(lanes):
+                    x[s] = 1.0 / max(x[s], 1e-14) ** 0.5
+                    y[s] *= x[s]
+    for i in range(count - 1, -1, -1):
+        y = u[i]
+        for j in range(i + 1, count):
+            a, b = B3[j, i], u[j]
+            for s in range(lanes):
+                y[s] -= a[s] * b[s]
+        a = B3[i, i]
+        for s in range(lanes):
+            y[s] *= a[s]
+
+
+# ------------------------------------------------------------------------------ one scale
+@njit
+def posterior_modes(
+    A, pick, label, score, offsets, centre, logistic, precision, tol, max_iter, coef, intercept
+):
+    """coef[k], intercept[k]: mode under the prior N(0, I / precision[k]) of every task.
+
+    Rows as in `scale_criteria`. For the logistic loss Newton steps of a task end when none of
+    its scores, which move by at most 4 a step, moves by more than `tol`; `score` is updated.
+    """
+    m, d = offsets.shape[0] - 1, A.shape[1]
+    longest, widest, tallest = 0, 0, 0
+    for k in range(m):
+        n = offsets[k + 1] - offsets[k]
+        longest, widest = max(longest, n), max(widest, min(n, d))
+        if n > d:
+            tallest = max(tallest, n)
+    rows, flipped = np.empty(longest * d), np.empty(tallest * d)
+    square, solution = np.empty(widest * (widest + 1)), np.empty(widest)
+    response, weight, v, mean = np.empty(longest), np.empty(longest), np.empty(longest), np.empty(d)
+    for k in range(m):
+        lo = offsets[k]
+        n = offsets[k + 1] - offsets[k]
+        dual = n <= d
+        r = n if dual else d
+        C = rows[: n * d].reshape((n, d))
+        U = square[: r * (r + 1)].reshape((r, r + 1))
+        y, x, c = v[:n], solution[:r], coef[k]
+        mine = pick[lo : lo + n]
+        for _ in range(max_iter if logistic else 1):
+            _working(label[lo : lo + n], score[lo : lo + n], logistic, response, weight)
+            middle, _, _ = _centred_rows(
+                A, mine, response, weight, centre, logistic, C, y, mean
+            )
+            if dual:
+                gram(C, U)
+                for i in range(n):
+                    U[i, n] = y[i]
+            else:
+                F = flipped[: n * d].reshape((d, n))
+                for i in range(n):
+                    for j in range(d):
+                        F[j, i] = C[i, j]
+                gram(F, U)
+                dot_rows(F, 0, 0, y, x)
+                for j in range(d):
+                    U[j, d] = x[j]
+            trace = 0.0
+            for j in range(r):
+                trace += U[j, j]
+            # A scale chosen at other weights may be out of proportion: the solve must not fail.
+            for j in range(r):
+                U[j, j] += max(precision[k], 1e-12 * trace)
+            cholesky_solve(U, x)
+            if dual:
+                for j in range(d):
+                    c[j] = 0.0
+                add_rows(C, 0, 0, x, c)
+            else:
+                for j in range(d):
+                    c[j] = x[j]
+            if centre:
+                for j in range(d):
+                    middle -= mean[j] * c[j]
+            intercept[k] = middle
+            if not logistic:
+                break
+            largest = 0.0
+            for i in range(n):
+                a = A[mine[i]]
+                s = middle
+                for j in range(d):
+                    s += a[j] * c[j]
+                step = s - score[lo + i]
+                # A longer step would leave the quadratic approximation.
+                score[lo + i] += min(max(step, -4.0), 4.0)
+                largest = max(largest, abs(step))
+            if largest <= tol:
+                break
