@@ -10,11 +10,11 @@ a server and run there as ``python mpc_server.py FOLDER``. FOLDER holds all that
 ``.config/mpyc_ca.crt``, ``.config/party_<rank>.crt``, ``.config/party_<rank>.key``
     Certificate of the authority, own certificate and key, by the names that MPyC gives them.
 ``in/<i>.shares``
-    This server's share of the upload of client i, in the format of `Job.split`.
+    This server's share of the upload of client i, see `skpmtl.fedmtl.secure.split_upload`.
 
 It writes ``out/<i>.shares``, its share of the answer to client i, and ``out/run.json`` (seconds,
-CPU seconds, bytes sent), all at the end or not at all. Exit status: 0, or `LOST` if another server
-went away, or 1; the reason is the last line of the error output.
+CPU seconds, bytes sent) last, once all servers have finished. Exit status: 0, or `LOST` if another
+server did not come or went away, or 1; the reason is the last line of the error output.
 
 The servers run one fixed sequence of operations of MPyC (Shamir shares, honest majority): no
 branch and no message size depends on data. No value is opened among them; what MPyC opens within
@@ -28,7 +28,9 @@ import json
 import os
 import pickle
 import sys
+import threading
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -45,6 +47,7 @@ RESULT = SCORE + SIZE + 2 * VALUE
 PRECISION = 28  # fractional bits of a result that are not noise
 SECURITY = 40
 LOST = 3
+_MAX_HEADS = 10  # 4,097 comparisons for every pair of clients
 _ELEMENTS = 2**16  # at most that many numbers are in work at a time
 
 
@@ -55,17 +58,22 @@ class Job:
     Attributes
     ----------
     addresses : list of str
-        "host:port" of every server, in order of their numbers; 3 or more.
+        "host:port" of every server, in order of their numbers.
     n_clients, n_shared, n_tasks : int
         Clients N, shared parameters P, tasks known to the system K.
     head_length : int
         Parameters of a head D, after padding.
     max_heads : int
-        Rows R that every client uploads: a public cap of its number of tasks.
+        Rows R that every client uploads: a public cap of its number of tasks, at most 10.
     max_size : float
         Public bound of the clients' sizes.
     timeout : float
         Seconds after which a server gives up.
+
+    Raises
+    ------
+    ValueError
+        For fewer than three servers, and for `max_heads` out of its range.
     """
 
     addresses: list
@@ -76,6 +84,16 @@ class Job:
     max_heads: int
     max_size: float
     timeout: float = 600.0
+
+    def __post_init__(self):
+        if self.n_servers < 3:
+            raise ValueError(
+                f"n_servers={self.n_servers} gives no secrecy: with Shamir shares a minority of "
+                "servers may be curious, and of two servers that is none. Use 3 servers or more; a "
+                "protocol for 2 servers, as CHEETAH in SPU, is another engine."
+            )
+        if not 1 <= self.max_heads <= _MAX_HEADS:
+            raise ValueError(f"max_heads={self.max_heads} must be from 1 to {_MAX_HEADS}.")
 
     @property
     def n_servers(self):
@@ -256,28 +274,26 @@ class _ArraysOnly(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-async def _lost_peers(mpc):
-    """-> numbers of the servers whose connections are gone, once there are any."""
-    while True:
-        peers = [peer for peer in mpc.parties if peer.pid != mpc.pid]
-        gone = [p.pid for p in peers if p.protocol is None or p.protocol.transport.is_closing()]
-        if gone:
-            return gone
+def _unconnected(mpc):
+    peers = [peer for peer in mpc.parties if peer.pid != mpc.pid]
+    return [p.pid for p in peers if p.protocol is None or p.protocol.transport.is_closing()]
+
+
+async def _until_lost(mpc):
+    while not _unconnected(mpc):
         await asyncio.sleep(0.2)
 
 
 async def _serve(mpc, job, uploads):
     """-> (shared, heads, seconds, bytes sent)"""
     await mpc.start()
-    print(f"Connected to all {job.n_servers - 1} other servers.", flush=True)
+    print(f"Process {os.getpid()} is connected to {job.n_servers - 1} servers.", flush=True)
     started = time.perf_counter()
     work = asyncio.ensure_future(aggregate(mpc, job, uploads))
-    watch = asyncio.ensure_future(_lost_peers(mpc))
+    watch = asyncio.ensure_future(_until_lost(mpc))
     await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)
     if not work.done():
-        lost = ", ".join(map(str, watch.result()))
-        print(f"Lost the connection to server {lost}.", file=sys.stderr, flush=True)
-        os._exit(LOST)  # MPyC has no way to give up a computation
+        raise ConnectionError("a server went away")
     watch.cancel()
     shared, heads = work.result()
     sent = sum(peer.protocol.nbytes_sent for peer in mpc.parties if peer.pid != mpc.pid)
@@ -293,7 +309,10 @@ def main(arguments=None):
     )  # fmt: skip
     parser.add_argument("folder", type=Path)
     parser.add_argument("--listen", help="host to listen on; default: the one in the addresses")
+    parser.add_argument("--attached", action="store_true", help="end with the standard input")
     options = parser.parse_args(arguments)
+    if options.attached:
+        threading.Thread(target=lambda: os.read(0, 1) or os._exit(LOST), daemon=True).start()
     os.chdir(options.folder)  # where MPyC looks for .config
     folder = Path()
     rank, job = Job.load(folder)
@@ -315,11 +334,17 @@ def main(arguments=None):
     loop.create_server = partial(loop.create_server, host=host)  # MPyC: every interface
     try:
         result = mpc.run(asyncio.wait_for(_serve(mpc, job, uploads), job.timeout))
-    except (TimeoutError, asyncio.TimeoutError):
-        missing = [p.pid for p in mpc.parties if p.pid != rank and p.protocol is None]
-        reason = f"no connection to server {missing[0]}" if missing else "connected, not finished"
-        print(f"Gave up after {job.timeout:g} s: {reason}.", file=sys.stderr, flush=True)
-        os._exit(1)
+    except Exception as error:
+        if _unconnected(mpc):
+            with suppress(RuntimeError):  # the first to go takes others with it: name them all
+                loop.run_until_complete(asyncio.sleep(1.0))
+            reason = f"No connection to server {', '.join(map(str, _unconnected(mpc)))}."
+        elif isinstance(error, (TimeoutError, asyncio.TimeoutError)):
+            reason = f"Not finished within {job.timeout:g} seconds."
+        else:
+            raise
+        print(reason, file=sys.stderr, flush=True)
+        os._exit(LOST if _unconnected(mpc) else 1)  # MPyC cannot give up a computation
     shared, heads, seconds, sent = result
     out = folder / "out"
     out.mkdir(exist_ok=True)
