@@ -12,21 +12,20 @@ evidence is that of the quadratic approximation at the initialisation.
 
 import numpy as np
 
-from ._kernels.finetune import evidence
+from ._kernels.finetune import descend, evidence, rotate
 from ._kernels.records import inner_steps, record_norms
 from ._kernels.rows import curvatures, residuals
 from .empirical_bayes import best_scale
 from .local import SNR
 from .losses import grams
-from .rounds import Problem, TaskHalf, row_blocks
+from .rounds import row_blocks
 from .solvers import single_thread
-from .tasks import TaskTable
 
 BOUND = (1.0, 0.25, 0.5)  # of the second derivative: squared, logistic, multinomial loss
 # Public prior on log10 of kappa times the mean squared length of a row (prior variance of a
 # score in units of the noise): centre by kind of loss, and spread.
 _CENTRE, _SPREAD = (-0.75, -0.75, -0.75), 0.5
-_MAX_STEPS, _TOL = 5000, 1e-10
+_MAX_STEPS, _TOL = 1000, 1e-9
 _NO_INDEX, _NO_MARKS = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint8)
 _NO_NOISE = np.empty((0, 0, 0, 0))
 
@@ -83,12 +82,15 @@ class FineTuner:
         kappa = np.where(level > 0, best_scale(criterion, level), 0.0)
         if kind == 0:
             return self.init + spectrum.solve(kappa)
-        part = TaskTable(A, y, ends, np.arange(len(sizes)))
-        local = TaskHalf(part, Problem(kind, len(self.init), False, "samples", 1.0)).steps(
-            np.arange(len(sizes)), self.init.reshape(1, -1), 1.0 / np.maximum(kappa, 1e-12),
-            n_steps=_MAX_STEPS, tol=_TOL, accelerate=False,
+        # In the eigenbasis, scaled by the root of the curvature at the initialisation.
+        inverse = 1.0 / np.maximum(kappa, 1e-12)[:, None]
+        scale = 1.0 / np.sqrt(spectrum.values + inverse)
+        u = np.empty((len(sizes), len(self.init), scale.shape[1]))
+        descend(
+            spectrum.features(A, root, scale), y, A @ self.init.T, ends, kind,
+            scale**2 * inverse, _MAX_STEPS, _TOL, u,
         )  # fmt: skip
-        return self.init + local.D.reshape(-1, *self.init.shape)
+        return self.init + spectrum.back(u * scale[:, None, :])
 
     def sgd(self, n_steps, rate):
         """`n_steps` gradient steps of length `rate` on the mean loss. -> models
@@ -156,7 +158,7 @@ class _Primal:
     """Eigenvectors of A_k' A_k, (m, r, r): for tasks with more rows than columns."""
 
     def __init__(self, A, response, ends):
-        ones = np.ones(len(ends) - 1)
+        self.ends, ones = ends, np.ones(len(ends) - 1)
         G = np.empty((len(ones), A.shape[1], A.shape[1]))
         g = np.empty((len(ones), response.shape[1], A.shape[1]))
         for c in range(response.shape[1]):
@@ -173,7 +175,17 @@ class _Primal:
         """(A'A + I / kappa)^-1 A' response, (m, n_outputs, r)."""
         k = kappa[:, None]
         scale = k / (1.0 + k * self.values)
-        return np.matmul(self.products * scale[:, None, :], self.vectors.transpose(0, 2, 1))
+        return self.back(self.products * scale[:, None, :])
+
+    def features(self, A, root, scale):
+        """Rows of unweighted A in the eigenbasis, times `scale` (m, r)."""
+        out = np.empty_like(A)
+        rotate(A, self.vectors * scale[:, None, :], self.ends, out)
+        return out
+
+    def back(self, u):
+        """Models (m, n_outputs, d) of coordinates in the eigenbasis."""
+        return np.matmul(u, self.vectors.transpose(0, 2, 1))
 
 
 class _Dual:
@@ -184,17 +196,31 @@ class _Dual:
         m, n = len(sizes), sizes.max()
         place = np.arange(len(A)) - np.repeat(ends[:-1], sizes)
         codes = np.repeat(np.arange(m), sizes)
+        self.where = codes, place
         self.rows = np.zeros((m, n, A.shape[1]))
         self.rows[codes, place] = A
         padded = np.zeros((m, response.shape[1], n))
         padded[codes, :, place] = response
         values, self.vectors = np.linalg.eigh(np.matmul(self.rows, self.rows.transpose(0, 2, 1)))
-        self.values = np.maximum(values, 0.0)
+        # Rounding errors of zero eigenvalues would be divided by.
+        self.values = np.where(values > 1e-13 * values[:, -1:], values, 0.0)
         self.half = np.matmul(padded, self.vectors)
         self.products = self.half * np.sqrt(self.values)[:, None, :]
 
     def solve(self, kappa):
         k = kappa[:, None]
         scale = k / (1.0 + k * self.values)
-        dual = np.matmul(self.half * scale[:, None, :], self.vectors.transpose(0, 2, 1))
-        return np.matmul(dual, self.rows)
+        return self._combine(self.half * scale[:, None, :])
+
+    def features(self, A, root, scale):
+        factor = self.vectors * (np.sqrt(self.values) * scale)[:, None, :]
+        return factor[self.where] / root
+
+    def back(self, u):
+        inside = self.values > 0
+        inverse = inside / np.sqrt(np.where(inside, self.values, 1.0))
+        return self._combine(u * inverse[:, None, :])
+
+    def _combine(self, dual):
+        """Sums of the rows with weights given in the eigenbasis."""
+        return np.matmul(np.matmul(dual, self.vectors.transpose(0, 2, 1)), self.rows)

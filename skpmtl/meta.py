@@ -17,7 +17,7 @@ from .privacy.rng import SeededSource, noise_source
 
 __all__ = ["DPMetaInit", "DPMetaInitClassifier"]
 
-_LOST = 0.9  # expected error, over that of 0, from which tasks leave an initialisation aside
+_LOST = 0.8  # expected error, over that of 0, from which tasks leave an initialisation aside
 
 
 @dataclass
@@ -342,7 +342,7 @@ _DOC = """{summary}
         whole, against everybody, at the price of far more noise: its update is clipped to
         `clip_norm` and noised once per visit. None: nothing.
     clip_norm : float, default=0.5
-        Public bound on the gradient of a record, which has the norm |r| |(x, 1)|, r the
+        Public bound on the gradient of a record, which has the norm ``|r| |(x, 1)|``, r the
         derivative of the loss by the score: take half of a typical one. 0.5 suits rows of length
         1 and targets of variance 1. For other data: 0.5 s l with l the length of (x, 1) and s the
         scale of a residual, a fifth of the range of a target (classes: 0.5). "local": bound on
@@ -405,7 +405,7 @@ _DOC = """{summary}
     ----------
     init_coef_ : ndarray of shape (n_features,){shapes}
     init_intercept_ : float{intercepts}
-        The initialisation phi; also as mean_coef_ and mean_intercept_.
+        The initialisation phi; also as `mean_coef_` and `mean_intercept_`.
     coef_ : ndarray of shape (n_tasks, n_features){task_shapes}
         Fine-tuned models. All together they are not a private object: hand each task its own
         with `export_task`.
@@ -441,7 +441,7 @@ _DOC = """{summary}
     sizes n_k, the width d and the number m of tasks. Rows are taken to be of length 1, spread
     evenly over d directions, with residuals of 2 clip_norm and scores of the same size; all rounds
     together then go as far as minimises the sum of what is left of the error and of the noise.
-    Where that leaves more than 90 % of the error of no initialisation, tasks fine-tune from 0.
+    Where that leaves more than 80 % of the error of no initialisation, tasks fine-tune from 0.
 
     References
     ----------

@@ -26,8 +26,9 @@ from .privacy.mechanisms import VectorGaussian, mean_sensitivity
 from .privacy.report import PrivacyLeakWarning, PrivacyReport
 from .privacy.sampling import accountant_name, poisson_epsilon, poisson_noise
 
-# Poisson: up to so many different rates are calibrated one by one, others rounded up to a grid.
-_EXACT_RATES, _RATE_GRID = 16, 1.1
+# Poisson: up to so many different rates are calibrated one by one, others rounded up to a grid,
+# a coarser one for groups, whose accounting takes half a second each time.
+_EXACT_RATES, _RATE_GRID, _GROUP_GRID = 16, 1.1, 1.25
 _ROUNDS, _FREE_ROUNDS = (25, 100), 10  # of tasks_per_round="auto", for one visit
 _UPDATES = 4.0  # clipped updates from 0 to the initialisation, privacy="local"
 # Part of the curvature that is left at bounds of about half a typical gradient.
@@ -247,8 +248,9 @@ class MetaPlan:
     def _poisson_multipliers(self):
         distinct, which = np.unique(self.rates, return_inverse=True)
         if len(distinct) > _EXACT_RATES:  # a larger rate needs more noise: up is safe
-            exponent = np.floor(np.log(distinct) / math.log(_RATE_GRID) + 1e-9)
-            distinct = np.minimum(_RATE_GRID ** (exponent + 1.0), 1.0)
+            grid = _RATE_GRID if self.group == 1 else _GROUP_GRID
+            exponent = np.ceil(np.log(distinct) / math.log(grid) - 1e-9)
+            distinct = np.maximum(np.minimum(grid**exponent, 1.0), distinct)
         steps = self.visits * self.inner_steps
         # Shares of the budget by rows: however a person's rows are spread over tasks, j of them in
         # one task cost at most j of max_rows shares.
@@ -368,9 +370,8 @@ class MetaPlan:
         return entries
 
     def _accountant(self):
-        if self.mode == "task-global" and self.batches == "poisson":
-            return accountant_name() if self.rates.min() < 1 else _EXACT
-        return _EXACT
+        sampled = self.mode == "task-global" and self.rates.min() < 1
+        return accountant_name() if sampled else _EXACT
 
     def _scheme(self):
         order = "tasks in a public random order, in parallel"
@@ -393,8 +394,8 @@ class MetaPlan:
         notes = {}
         if self.mode == "local":
             notes["adjacency"] = (
-                "the noise is calibrated to the distance of any two updates, twice the clip norm, "
-                'whatever adjacency= says: a task that sends nothing would be noticed'
+                "calibrated to the distance of any two updates, twice the clip norm, whatever "
+                "adjacency= says: a task that sends nothing would be noticed"
             )
         elif not self.people:
             notes["parallel"] = (
@@ -402,10 +403,8 @@ class MetaPlan:
                 "tasks, and task_privacy gives each its own"
             )
         if self.people:
-            notes["composition"] = (
-                f"one person has up to {self.group} row(s) in a task and {self.max_rows} in all; "
-                "the budgets of these tasks add up"
-            )
+            most = f"one person has up to {self.group} row(s) in a task and {self.max_rows} in all"
+            notes["composition"] = f"{most}; the budgets of these tasks add up"
         return notes
 
 
@@ -445,29 +444,37 @@ def poisson_multiplier(epsilon, delta, n_steps, rate, adjacency, group_size=1):
     For groups and "replace-one" the path leads over the data without the group: two "zero-out"
     steps of (epsilon / 2, delta / (1 + e^(epsilon / 2))) each.
     """
-    if rate == 1.0 or group_size == 1:
-        full = poisson_noise(epsilon, delta, n_steps, 1.0, adjacency) * group_size
-        return full if rate == 1.0 else poisson_noise(epsilon, delta, n_steps, rate, adjacency)
     full = poisson_noise(epsilon, delta, n_steps, 1.0, adjacency) * group_size
+    if rate == 1.0:
+        return full
+    if group_size == 1:
+        return poisson_noise(epsilon, delta, n_steps, rate, adjacency)
     if adjacency == "replace-one":
         epsilon, delta = epsilon / 2.0, delta / (1.0 + math.exp(epsilon / 2.0))
 
     def spent(z):
-        return poisson_epsilon(
-            z, n_steps, rate, delta, "zero-out", group_size=group_size
-        )
+        return poisson_epsilon(z, n_steps, rate, delta, "zero-out", group_size=group_size)
 
-    high = full
-    if spent(high) > epsilon:  # the detour costs more than sampling gains
-        return high
-    low = 0.9 * rate * high
-    while high / low > 1.002:
-        middle = math.sqrt(low * high)
-        if spent(middle) > epsilon:
-            low = middle
+    if spent(full) > epsilon:  # the detour costs more than sampling gains
+        return full
+    # Secant steps for log epsilon in log z, towards a little less than the budget.
+    target, x, slope, last = math.log(0.999 * epsilon), math.log(rate * full), -1.0, None
+    low, high = -math.inf, math.log(full)
+    for _ in range(30):
+        found = math.log(max(spent(math.exp(x)), 1e-300))
+        if found <= math.log(epsilon):
+            high = min(high, x)
         else:
-            high = middle
-    return high
+            low = max(low, x)
+        if abs(found - target) <= 1e-3 or high - low < 1e-3:
+            break
+        if last is not None and x != last[0]:
+            slope = min((found - last[1]) / (x - last[0]), -0.2)
+        last = x, found
+        x = min(max(x + (target - found) / slope, low), high)
+        if x in (low, high):
+            x = 0.5 * (low + high)
+    return math.exp(high)
 
 
 def check_units(unit, table, max_rows, group_size):
