@@ -59,8 +59,8 @@ def _is_missing(value):
     return value is None or type(value).__name__ in ("NAType", "NaTType") or value != value
 
 
-def encode_ids(ids):
-    """Task ids -> (codes, tasks) with `tasks` sorted, of int64 or str.
+def encode_ids(ids, name="Task"):
+    """Ids -> (codes, tasks) with `tasks` sorted, of int64 or str; `name` is for messages.
 
     Raises
     ------
@@ -73,14 +73,14 @@ def encode_ids(ids):
     missing = np.flatnonzero(codes < 0)
     if len(missing):
         raise ValueError(
-            f"Task id missing (NaN or None) in {len(missing)} row(s), first at position "
-            f"{missing[0]}. Drop these rows or give them a task of their own."
+            f"{name} id missing (NaN or None) in {len(missing)} row(s), first at position "
+            f"{missing[0]}. Drop these rows or give them a {name.lower()} of their own."
         )
-    tasks, inverse = np.unique(_clean(uniques), return_inverse=True)
+    tasks, inverse = np.unique(_clean(uniques, name), return_inverse=True)
     return inverse.astype(np.int64, copy=False)[codes], tasks
 
 
-def _clean(uniques):
+def _clean(uniques, name):
     kind = uniques.dtype.kind
     if kind == "O":
         types = {type(value) for value in uniques}
@@ -90,7 +90,7 @@ def _clean(uniques):
             names = sorted(t.__name__ for t in types)
             problem = "mix the types" if len(types) > 1 else "have the type"
             raise TypeError(
-                f"Task ids {problem} {', '.join(names)}; use strings only or integers only, "
+                f"{name} ids {problem} {', '.join(names)}; use strings only or integers only, "
                 "for example with .astype(str)."
             )
         uniques = np.array(uniques.tolist())
@@ -99,34 +99,35 @@ def _clean(uniques):
         return uniques.astype(str)
     if kind == "f":
         if np.isinf(uniques).any():
-            raise ValueError("Task ids contain infinity (inf); use strings or integers.")
+            raise ValueError(f"{name} ids contain infinity (inf); use strings or integers.")
         whole = (uniques == np.round(uniques)) & (abs(uniques) < 2.0**63)
         if not whole.all():
             raise ValueError(
-                f"Task ids must be whole numbers or strings, but {np.sum(~whole)} of "
+                f"{name} ids must be whole numbers or strings, but {np.sum(~whole)} of "
                 f"{len(uniques)} distinct ids are not, for example {uniques[~whole][0]!s}. Was the "
-                "task column scaled by an earlier step of a pipeline? Let it pass: "
+                f"{name.lower()} column scaled by an earlier step of a pipeline? Let it pass: "
                 "ColumnTransformer(..., remainder='passthrough')."
             )
         return uniques.astype(np.int64)
     if kind == "u" and uniques.max(initial=0) > np.iinfo(np.int64).max:
-        raise ValueError(f"Task id {uniques.max()} exceeds 2**63 - 1; use strings: .astype(str).")
+        raise ValueError(f"{name} id {uniques.max()} exceeds 2**63 - 1; use strings: .astype(str).")
     if kind in "iub":
         return uniques.astype(np.int64)
     raise TypeError(
-        f"Task ids have the type {uniques.dtype}; use strings or integers, for example with "
+        f"{name} ids have the type {uniques.dtype}; use strings or integers, for example with "
         ".astype(str)."
     )
 
 
-def locate(ids, known):
+def locate(ids, known, name="Task"):
     """Position of each of `ids` in the sorted `known`, -1 where it is not there.
 
     Both come from `encode_ids`. Raises TypeError when one holds strings, the other numbers.
     """
     if (ids.dtype.kind == "U") != (known.dtype.kind == "U"):
         raise TypeError(
-            f"Task ids are {_type_name(ids)} here, but the known tasks are {_type_name(known)}: "
+            f"{name} ids are {_type_name(ids)} here, but the known {name.lower()}s are "
+            f"{_type_name(known)}: "
             f"{ids[:3].tolist()} and {known[:3].tolist()}. Convert one of them with .astype."
         )
     position = np.minimum(np.searchsorted(known, ids), len(known) - 1)

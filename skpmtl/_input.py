@@ -44,7 +44,8 @@ class Rows:
     """Rows to predict, neither sorted nor copied."""
 
     X: object  # ndarray or CSR; with a column too many when `position` is given
-    codes: np.ndarray | None  # position of the task, -1: unseen; None: predict for all tasks
+    # Position of the task; -1 - j: the j-th of `unseen`; None: predict for all tasks.
+    codes: np.ndarray | None
     unseen: np.ndarray | None = None  # distinct ids that the fit does not know
     position: int | None = None
     parts: Mapping | None = None  # mapping: rows of each task
@@ -79,17 +80,17 @@ def is_mapping_of_tasks(X):
     return isinstance(X, Mapping)
 
 
-def task_position(X, task_feature):
-    """Position of the task column in X, which is a frame, an array or a sparse matrix."""
+def task_position(X, task_feature, name="task_feature"):
+    """Position of a column of ids in X, which is a frame, an array or a sparse matrix."""
     width = X.shape[1]
     if not isinstance(task_feature, str):
         if not -width <= task_feature < width:
-            raise ValueError(f"task_feature={task_feature} is outside X with {width} columns.")
+            raise ValueError(f"{name}={task_feature} is outside X with {width} columns.")
         return int(task_feature) % width
     names = column_labels(X)
     if names is None:
         raise ValueError(
-            f"task_feature={task_feature!r} is a column name, but X has no column names. Use an "
+            f"{name}={task_feature!r} is a column name, but X has no column names. Use an "
             "integer position, or keep the names with set_output(transform='pandas')."
         )
     if names.count(task_feature) != 1:
@@ -97,7 +98,7 @@ def task_position(X, task_feature):
         hint = f" Did you mean {near[0]!r} (or verbose_feature_names_out=False)?" if near else ""
         found = "occurs more than once in" if task_feature in names else "is not a column of"
         raise ValueError(
-            f"task_feature={task_feature!r} {found} X; its columns are {listed(names, 20)}.{hint}"
+            f"{name}={task_feature!r} {found} X; its columns are {listed(names, 20)}.{hint}"
         )
     return names.index(task_feature)
 
@@ -109,7 +110,7 @@ def take_column(X, position):
     return safe_indexing(X, position, axis=1)
 
 
-def _numeric(estimator, X, accept_sparse="csr"):
+def numeric(estimator, X, accept_sparse="csr"):
     """ndarray of any real type and layout, or CSR; not yet checked for NaN."""
     try:
         return check_array(
@@ -136,7 +137,7 @@ def _read_mapping(estimator, X, y, task, reset):
             "no task=."
         )
     matrix, y, ids = stack_tasks(X, y)
-    matrix = _numeric(estimator, matrix)
+    matrix = numeric(estimator, matrix)
     first = next(iter(X.values()))
     named = first if hasattr(first, "columns") else matrix
     validate_data(estimator, named, skip_check_array=True, reset=reset)
@@ -147,11 +148,11 @@ def read_features(estimator, X, task, fitted, accept_sparse="csr"):
     """-> matrix, ids or None, form; `fitted` is the form of the fit, None in fit itself."""
     feature, reset = estimator.task_feature, fitted is None
     if feature is None:
-        matrix = None if hasattr(X, "columns") else _numeric(estimator, X, accept_sparse)
+        matrix = None if hasattr(X, "columns") else numeric(estimator, X, accept_sparse)
         validate_data(
             estimator, X if matrix is None else matrix, skip_check_array=True, reset=reset
         )
-        matrix = _numeric(estimator, X, accept_sparse) if matrix is None else matrix
+        matrix = numeric(estimator, X, accept_sparse) if matrix is None else matrix
         return matrix, task, InputForm("single" if task is None else "keyword")
     if task is not None:
         raise ValueError("Give either task_feature or task=, not both.")
@@ -171,7 +172,7 @@ def read_features(estimator, X, task, fitted, accept_sparse="csr"):
     if isinstance(X, np.ndarray) and X.dtype.kind in "fiub":
         return X, ids, form  # the column is skipped later, without a copy
     rest = np.delete(np.arange(X.shape[1]), position)
-    return _numeric(estimator, safe_indexing(X, rest, axis=1)), ids, form
+    return numeric(estimator, safe_indexing(X, rest, axis=1)), ids, form
 
 
 def encode_rows(ids, n_rows):
@@ -268,8 +269,12 @@ def read_training(estimator, X, y, task=None, *, tasks="auto", form=None):
         codes, labels = _public_codes(codes, labels, tasks)
     check_finite(estimator, matrix, form, codes, labels)
     order, offsets = sort_rows(codes, len(labels))
-    matrix = table_matrix(matrix, order, kept_column(estimator, matrix, form))
     y = y if order is None else y[order]
+    if sparse.issparse(matrix) and getattr(estimator, "_sparse_in_place", False):
+        if matrix.dtype != np.float32:
+            matrix = sparse.csr_matrix(matrix, dtype=np.float64)
+        return TaskTable(matrix, y, offsets, labels, order, order), form
+    matrix = table_matrix(matrix, order, kept_column(estimator, matrix, form))
     return TaskTable(matrix, y, offsets, labels, order=order), form
 
 
@@ -357,7 +362,9 @@ def read_rows(estimator, X, task=None):
         codes, labels = encode_rows(ids, matrix.shape[0])
         position = locate(labels, estimator.tasks_)
         check_finite(estimator, matrix, form, codes, labels)
-        codes, missing = position[codes], labels[position < 0]
+        missing = labels[position < 0]
+        position[position < 0] = -1 - np.arange(len(missing))
+        codes = position[codes]
     else:
         if fitted.kind == "wide":
             codes = None

@@ -1,6 +1,6 @@
 """One aggregation of FedMTL: personalised weighted averages of layers, as a function on arrays.
 
-Equation numbers are those of J. Sen, C. Borcea, FedMTL: privacy-preserving federated multi-task
+Equation numbers are those of P. Sen, C. Borcea, FedMTL: privacy-preserving federated multi-task
 learning. The per-task rule is ours.
 """
 

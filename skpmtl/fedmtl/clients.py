@@ -209,7 +209,7 @@ def read_training(estimator, X, y, client, task, *, fitted=None, classes=None):
     else:
         row, value, task_of = np.arange(len(y)), y[order], place[order]
     value, classes = _encode_targets(
-        estimator, value, task_of, order[row], labels, kind, classes
+        estimator, value, task_of, order[row], labels, kind, classes, new=fitted is None
     )
     has = np.zeros((len(clients), len(labels)), dtype=bool)
     has[owner[row], task_of] = True
@@ -268,18 +268,18 @@ def known_positions(ids, known, name):
     return np.where(place < 0, -1, order[place])
 
 
-def _encode_targets(estimator, value, task_of, input_row, labels, kind, classes):
+def _encode_targets(estimator, value, task_of, input_row, labels, kind, classes, new):
     out = np.empty(len(value))
     found = []
     order = np.argsort(task_of, kind="stable")
     parts = np.split(order, np.searchsorted(task_of[order], np.arange(1, len(labels))))
     for k, part in enumerate(parts):
         if not len(part):
-            if classes is None:
+            if new:
                 raise ValueError(
                     f"Column {labels[k].item()!r} of y holds no label at all; drop it."
                 )
-            found.append(classes[k])
+            found.append(None if classes is None else classes[k])
             continue
         ends = np.array([0, len(part)])
         rows = {"rows" if kind == "wide" else "order": input_row[part]}

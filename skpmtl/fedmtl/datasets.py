@@ -10,7 +10,7 @@ _WAYS = ("pairs", "any")
 
 def make_fedmtl_clients(
     n_clients=60,
-    n_samples=110,
+    n_samples=117,
     n_features=12,
     *,
     n_tasks=8,
@@ -18,19 +18,23 @@ def make_fedmtl_clients(
     tasks_per_client=2,
     n_domains=1,
     n_hidden=6,
-    noise=0.04,
-    shift=0.5,
+    noise=0.057,
+    shift=0.57,
     n_test=0,
     random_state=None,
 ):
     """Classification tasks on common hidden features; a client has some of the tasks.
 
-    Hidden features are ``h = max(A' x, 0)``, the same for all clients. The label of task k in a
-    domain is the class of the largest of the scores ``B_k' h + noise * sd * Gumbel``, where sd is
-    the spread of the scores at the client. Domains have tasks of the same names, but independent
-    B_k, so that they contradict each other; their features differ in the mean as well.
-    Features are normal with unit variance around it, 0 with one domain. A, B_k and
-    `shift` times the means are normal.
+    Hidden features are ``h = max(A' (x - m), 0)`` with the mean m of the client's domain, A common
+    to all. The label of task k is the class of the largest of the scores ``B_k' h + noise * sd *
+    Gumbel``, where sd is the spread of the scores at the client. Domains have tasks of the same
+    names, but independent B_k and their own m, so that they contradict each other. Features are
+    normal with unit variance around m, which is 0 with one domain. A and B_k are normal.
+
+    These are the scenarios of the package's FedMTL study. The numbers among the defaults were
+    chosen so that the paper's method has the accuracies of the study that the package started
+    from (.794, .759, .834, .814 in the order below), with one hidden layer of 32, plain SGD of step
+    size 0.5 without penalty, batches of 10, and 20 rounds of one epoch.
 
     ======================================  ==============================================
     scenario                                arguments
@@ -43,7 +47,7 @@ def make_fedmtl_clients(
 
     Parameters
     ----------
-    n_clients, n_samples, n_features : int, default=60, 110 and 12
+    n_clients, n_samples, n_features : int, default=60, 117 and 12
         Number of clients, of rows per client and of features.
     n_tasks, n_classes : int, default=8 and 5
         Number of tasks, and of classes of each.
@@ -54,10 +58,10 @@ def make_fedmtl_clients(
         Domains, which the clients take in turn: client i belongs to i mod `n_domains`.
     n_hidden : int, default=6
         Hidden features.
-    noise : float, default=0.04
+    noise : float, default=0.057
         Noise of the scores, in units of their spread.
-    shift : float, default=0.5
-        Standard deviation of the entries of the domains' means, with two or more domains.
+    shift : float, default=0.57
+        Root mean square of the entries of the domains' means, with two or more domains.
     n_test : int, default=0
         Further rows per client, returned as a test set.
     random_state : int, RandomState instance or None, default=None
@@ -93,7 +97,9 @@ def make_fedmtl_clients(
     hidden = rng.normal(size=(n_features, n_hidden))
     scores = rng.normal(size=(n_domains, n_tasks, n_hidden, n_classes))
     scores -= scores.mean(axis=3, keepdims=True)
-    means = shift * rng.normal(size=(n_domains, n_features)) * (n_domains > 1)
+    means = rng.normal(size=(n_domains, n_features))
+    means *= shift * np.sqrt(n_features) / np.linalg.norm(means, axis=1, keepdims=True)
+    means *= n_domains > 1
     n = n_samples + n_test
     X = np.empty((n_clients, n, n_features))
     y = np.full((n_clients, n, n_tasks), np.nan)
@@ -106,7 +112,7 @@ def make_fedmtl_clients(
             count = rng.randint(1, n_tasks + 1) if count == "any" else count
             tasks = rng.permutation(n_tasks)[:count]
         X[i] = means[i % n_domains] + rng.normal(size=(n, n_features))
-        features = np.maximum(X[i] @ hidden, 0.0)
+        features = np.maximum((X[i] - means[i % n_domains]) @ hidden, 0.0)
         for k in tasks:
             score = features @ scores[i % n_domains, k]
             score += noise * score.std() * rng.gumbel(size=score.shape)

@@ -102,7 +102,7 @@ class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
 
     References
     ----------
-    J. Sen, C. Borcea. FedMTL: privacy-preserving federated multi-task learning. ECAI 2024.
+    P. Sen, C. Borcea. FedMTL: privacy-preserving federated multi-task learning. ECAI 2024.
 
     Examples
     --------
@@ -111,7 +111,7 @@ class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
     >>> X, y, client = make_fedmtl_clients(n_clients=8, n_tasks=4, random_state=0)
     >>> model = FedMTLClassifier(random_state=0).fit(X, y, client=client)
     >>> model.predict(X, client=client).shape, model.similarity_.shape
-    ((880, 4), (8, 8))
+    ((936, 4), (8, 8))
     """
 
     _classification = True

@@ -273,7 +273,8 @@ class _Stepper:
     """SGD with momentum, or Adam, on leading parts of a block of parameters."""
 
     def __init__(self, theta, optimizer):
-        self.theta, self.optimizer, self.t = theta, optimizer, 0
+        self.theta, self.optimizer = theta, optimizer
+        self.t = np.zeros((len(theta), 1))  # steps of every client
         adam = optimizer.solver == "adam"
         self.first = np.zeros_like(theta) if adam or optimizer.momentum else None
         self.second = np.zeros_like(theta) if adam else None
@@ -292,13 +293,14 @@ class _Stepper:
             theta -= rate * first
             return
         second = self.second[:active]
-        self.t += 1
+        self.t[:active] += 1
+        t = self.t[:active]
         first += (1 - _BETA1) * (slope - first)
         np.square(slope, out=slope)
         second += (1 - _BETA2) * (slope - second)
-        np.sqrt(second / (1 - _BETA2**self.t), out=slope)
+        np.sqrt(second / (1 - _BETA2**t), out=slope)
         slope += _EPS
-        theta -= rate / (1 - _BETA1**self.t) * first / slope
+        theta -= rate / (1 - _BETA1**t) * first / slope
 
 
 def _activate(z, activation):

@@ -129,7 +129,8 @@ def run_rounds(network, table, heads, theta, plan, rng, *, others=None, progress
     history = {"threshold": plan.thresholds, "loss": [], score: []}
     similarity = uploads = None
     for number, threshold in enumerate(plan.thresholds):
-        loss = network.train(theta, table, heads, optimizer, rng, anchor)
+        with np.errstate(over="ignore", invalid="ignore"):  # the error below says more
+            loss = network.train(theta, table, heads, optimizer, rng, anchor)
         if not np.isfinite(theta).all():
             client = table.clients[~np.isfinite(theta).all(axis=1)][0].item()
             raise ValueError(

@@ -1,0 +1,452 @@
+"""fedmtl_aggregate: by hand, against brute force over all matchings, and its invariances."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skpmtl.fedmtl import fedmtl_aggregate
+
+RULES = [
+    "similarity",
+    "uniform",
+    "shared-only",
+    "heads-by-similarity",
+    "jaccard",
+    "exact-match",
+    "per-task",
+]
+
+
+# ------------------------------------------------------------------------ reference
+def cosine(a, b):
+    if len(a) != len(b) or not np.any(a) or not np.any(b):
+        return 0.0
+    return float(np.dot(a, b) / np.sqrt(np.dot(a, a)) / np.sqrt(np.dot(b, b)))
+
+
+def best_matching(A):
+    """Value of the best one-to-one matching and its pairs, by trying all of them.
+
+    Zeros around the matrix let every head stay without a partner.
+    """
+    rows, columns = A.shape
+    n = rows + columns
+    padded = np.zeros((n, n))
+    padded[:rows, :columns] = A
+    best, pairs = -np.inf, None
+    for order in permutations(range(n)):
+        value = sum(padded[a, order[a]] for a in range(rows))
+        if value > best + 1e-15:
+            best = value
+            pairs = {a: order[a] for a in range(rows) if padded[a, order[a]] > 0}
+    return best, pairs
+
+
+def reference(shared, heads, ids, sizes, Z, rule):
+    """Every rule in plain loops over clients, heads and neighbours."""
+    N = len(heads)
+    Z = np.broadcast_to(Z, N)
+    cos = [[None] * N for _ in range(N)]
+    S, matched = np.ones((N, N)), {}
+    for i in range(N):
+        for j in range(N):
+            A = np.array([[cosine(a, b) for b in heads[j]] for a in heads[i]])
+            cos[i][j] = A
+            mine, other = set(ids[i]), set(ids[j])
+            common = [(ids[i].index(k), ids[j].index(k)) for k in ids[i] if k in other]
+            H, matched[i, j] = best_matching(A)
+            if rule == "similarity" and i != j:
+                S[i, j] = H / len(ids[i])
+            elif rule == "jaccard":
+                S[i, j] = len(mine & other) / len(mine | other)
+            elif rule == "exact-match":
+                S[i, j] = float(mine == other)
+            elif rule == "per-task" and i != j:
+                gates = [max(0.0, A[a, b]) for a, b in common]
+                S[i, j] = max(0.1, np.mean(gates) ** 2) if gates else np.nan
+    S[np.isnan(S)] = np.nanmean(S)
+    shared_new, heads_new = np.empty_like(shared), []
+    for i in range(N):
+        near = range(N)
+        if rule == "similarity":
+            near = [j for j in range(N) if j == i or S[i, j] >= Z[i]]
+        weight = {j: S[i, j] * sizes[j] for j in near}
+        shared_new[i] = sum(weight[j] * shared[j] for j in near) / sum(weight.values())
+        mine = []
+        for a, k in enumerate(ids[i]):
+            total, top = 0.0, 0.0
+            for j in near:
+                if rule == "heads-by-similarity":
+                    b = a if j == i else matched[i, j].get(a)
+                else:
+                    b = ids[j].index(k) if k in ids[j] else None
+                if rule == "shared-only" and j != i or b is None:
+                    continue
+                like = 1.0 if j == i else max(0.0, cos[i][j][a, b])
+                if rule == "per-task":
+                    w = sizes[j] * like**4
+                elif rule == "heads-by-similarity":
+                    w = sizes[j] * like * (like >= Z[i])
+                else:
+                    w = weight[j]
+                if w:
+                    total += w
+                    top = top + w * np.asarray(heads[j][b])
+            mine.append(top / total)
+        heads_new.append(mine)
+    return shared_new, heads_new, S
+
+
+def clients(seed, N=6, K=5, width=4, most=3, ragged=False):
+    """Clients of two domains with 1 to `most` of K tasks; their heads lie around prototypes."""
+    rng = np.random.default_rng(seed)
+    lengths = [width + (k % 2 if ragged else 0) for k in range(K)]
+    prototypes = [[rng.normal(size=n) for n in lengths] for _ in range(2)]
+    heads, ids = [], []
+    for i in range(N):
+        own = rng.permutation(K)[: rng.integers(1, most + 1)]
+        rows = [prototypes[i % 2][k] + 0.4 * rng.normal(size=lengths[k]) for k in own]
+        heads.append(rows if ragged else np.array(rows))
+        ids.append([f"t{k}" for k in own])
+    shared = rng.normal(size=(N, 7))
+    return shared, heads, ids, rng.uniform(1.0, 50.0, N), rng.uniform(0.0, 0.9, N)
+
+
+def assert_same(found, expected, tol=1e-10):
+    assert_allclose(found[0], expected[0], rtol=0, atol=tol)
+    assert_allclose(found[2], expected[2], rtol=0, atol=tol)
+    assert len(found[1]) == len(expected[1])
+    for ours, theirs in zip(found[1], expected[1], strict=True):
+        assert len(ours) == len(theirs)
+        for a, b in zip(ours, theirs, strict=True):
+            assert_allclose(a, b, rtol=0, atol=tol)
+
+
+# -------------------------------------------------------------------------- by hand
+# Cosines of client A's heads (rows) with B's:  task 1: (.96, .8), task 2: (.8, 0). Matching
+# equal tasks gives .96 + 0; the best matching crosses over: .8 + .8.
+SHARED = np.array([[1.0, 0.0, 2.0], [0.0, 10.0, 4.0]])
+HEADS = [np.array([[3.0, 4.0], [1.0, 0.0]]), np.array([[4.0, 3.0], [0.0, 2.0]])]
+IDS = [[1, 2], [1, 3]]
+SIZES = np.array([100.0, 300.0])
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.75, np.array([0.75, 0.5])])
+def test_two_clients_by_hand(threshold):
+    shared, heads, similarity = fedmtl_aggregate(SHARED, HEADS, IDS, SIZES, threshold)
+    assert_allclose(similarity, [[1.0, 0.8], [0.8, 1.0]], rtol=1e-14)
+    # Weights S D: A has 100 and 240, B has 80 and 300.
+    assert_allclose(shared[0], [100 / 340, 2400 / 340, 1160 / 340], rtol=1e-14)
+    assert_allclose(shared[1], [80 / 380, 3000 / 380, 1360 / 380], rtol=1e-14)
+    assert_allclose(heads[0], [[1260 / 340, 1120 / 340], [1.0, 0.0]], rtol=1e-14)
+    assert_allclose(heads[1], [[1440 / 380, 1220 / 380], [0.0, 2.0]], rtol=1e-14)
+
+
+def test_two_clients_by_hand_above_the_threshold():
+    shared, heads, similarity = fedmtl_aggregate(SHARED, HEADS, IDS, SIZES, [0.85, 0.5])
+    assert_allclose(similarity, [[1.0, 0.8], [0.8, 1.0]], rtol=1e-14)  # before the threshold
+    assert_allclose(shared[0], SHARED[0], rtol=1e-14)
+    assert_allclose(shared[1], [80 / 380, 3000 / 380, 1360 / 380], rtol=1e-14)
+    assert_allclose(heads[0], HEADS[0], rtol=1e-14)
+    assert_allclose(heads[1][0], [1440 / 380, 1220 / 380], rtol=1e-14)
+
+
+def test_other_rules_by_hand():
+    def run(rule, threshold=0.0):
+        return fedmtl_aggregate(SHARED, HEADS, IDS, SIZES, threshold, aggregation=rule)
+
+    mean = (100 * SHARED[0] + 300 * SHARED[1]) / 400
+    head = (100 * HEADS[0][0] + 300 * HEADS[1][0]) / 400
+    for rule in ("uniform", "shared-only"):
+        shared, heads, _ = run(rule)
+        assert_allclose(shared, [mean, mean], rtol=1e-14)
+        for own, new in zip(HEADS, heads, strict=True):
+            assert_allclose(new[0], head if rule == "uniform" else own[0], rtol=1e-14)
+            assert_allclose(new[1], own[1], rtol=1e-14)
+    shared, heads, S = run("jaccard")
+    assert_allclose(S, [[1, 1 / 3], [1 / 3, 1]], rtol=1e-14)
+    assert_allclose(shared[0], SHARED.mean(axis=0), rtol=1e-14)  # 100 and 300 / 3
+    assert_allclose(heads[0], [[3.5, 3.5], [1.0, 0.0]], rtol=1e-14)
+    shared, heads, S = run("exact-match")
+    assert_array_equal(S, np.eye(2))
+    assert_allclose(shared, SHARED, rtol=1e-14)
+    assert_allclose(heads, HEADS, rtol=1e-14)
+    shared, heads, S = run("per-task")
+    assert_allclose(S, [[1, 0.96**2], [0.96**2, 1]], rtol=1e-14)
+    w = 300 * 0.96**2
+    assert_allclose(shared[0], (100 * SHARED[0] + w * SHARED[1]) / (100 + w), rtol=1e-14)
+    w = 300 * 0.96**4
+    assert_allclose(heads[0][0], (100 * HEADS[0][0] + w * HEADS[1][0]) / (100 + w), rtol=1e-14)
+    assert_allclose(heads[1][1], HEADS[1][1], rtol=1e-14)
+
+
+def test_heads_by_similarity_crosses_over_by_hand():
+    """The best matching pairs A's task 1 with B's task 3, and A's task 2 with B's task 1."""
+    shared, heads, S = fedmtl_aggregate(
+        SHARED, HEADS, IDS, SIZES, 0.5, aggregation="heads-by-similarity"
+    )
+    assert_array_equal(S, 1.0)  # shared layers over everybody
+    assert_allclose(shared, [(100 * SHARED[0] + 300 * SHARED[1]) / 400] * 2, rtol=1e-14)
+    assert_allclose(heads[0][0], (100 * HEADS[0][0] + 240 * HEADS[1][1]) / 340, rtol=1e-14)
+    assert_allclose(heads[0][1], (100 * HEADS[0][1] + 240 * HEADS[1][0]) / 340, rtol=1e-14)
+    assert_allclose(heads[1][0], (300 * HEADS[1][0] + 80 * HEADS[0][1]) / 380, rtol=1e-14)
+    assert_allclose(heads[1][1], (300 * HEADS[1][1] + 80 * HEADS[0][0]) / 380, rtol=1e-14)
+    _, heads, _ = fedmtl_aggregate(
+        SHARED, HEADS, IDS, SIZES, [0.85, 0.5], aggregation="heads-by-similarity"
+    )
+    assert_allclose(heads[0], HEADS[0], rtol=1e-14)  # cosines of .8 are below
+    assert_allclose(heads[1][1], (300 * HEADS[1][1] + 80 * HEADS[0][0]) / 380, rtol=1e-14)
+
+
+def test_the_score_is_divided_by_the_clients_own_number_of_tasks():
+    heads = [np.array([[1.0, 0.0]]), np.array([[1.0, 0.0], [0.0, 1.0]])]
+    _, new, S = fedmtl_aggregate(np.eye(2), heads, [["a"], ["a", "b"]], [1, 1], 0.75)
+    assert_allclose(S, [[1.0, 1.0], [0.5, 1.0]], rtol=1e-14)  # asymmetric, eq. 6
+    shared, _, _ = fedmtl_aggregate(np.eye(2), heads, [["a"], ["a", "b"]], [1, 1], 0.75)
+    assert_allclose(shared, [[0.5, 0.5], [0.0, 1.0]], rtol=1e-14)
+
+
+def test_negative_cosines_stay_unmatched():
+    """Equal numbers of tasks leave no room for padding inside a square matrix: a pair with a
+    negative cosine counts 0 all the same."""
+    heads = [np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[1.0, 0.0], [0.0, -1.0]])]
+    _, _, S = fedmtl_aggregate(np.eye(2), heads, [["a", "b"]] * 2, [1, 1], 0.4)
+    assert_allclose(S, [[1.0, 0.5], [0.5, 1.0]], rtol=1e-14)
+    _, _, S = fedmtl_aggregate(np.eye(2), [h[1:] for h in heads], [["b"]] * 2, [1, 1], 0.4)
+    assert_allclose(S, np.eye(2), atol=1e-15)
+
+
+# ----------------------------------------------------------------------- brute force
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("ragged", [False, True])
+def test_against_brute_force(rule, seed, ragged):
+    shared, heads, ids, sizes, Z = clients(seed, ragged=ragged)
+    expected = reference(shared, heads, ids, sizes, Z, rule)
+    off = ~np.eye(len(Z), dtype=bool)
+    assert abs(expected[2] - Z[:, None])[off].min() > 1e-6  # rounding decides nothing
+    assert_same(fedmtl_aggregate(shared, heads, ids, sizes, Z, aggregation=rule), expected)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_one_threshold_is_every_clients(rule):
+    shared, heads, ids, sizes, _ = clients(5)
+    one = fedmtl_aggregate(shared, heads, ids, sizes, 0.45, aggregation=rule)
+    assert_same(one, reference(shared, heads, ids, sizes, 0.45, rule))
+    many = fedmtl_aggregate(shared, heads, ids, sizes, np.full(6, 0.45), aggregation=rule)
+    assert_same(one, many, 0.0)
+
+
+def test_cases_tell_the_rules_apart():
+    """The comparison above would be worth little if all rules agreed on its inputs."""
+    shared, heads, ids, sizes, Z = clients(0)
+    results = [reference(shared, heads, ids, sizes, Z, rule) for rule in RULES]
+    for i, a in enumerate(results):
+        for b in results[:i]:
+            apart = [np.abs(a[0] - b[0]).max()]
+            apart += [np.abs(np.subtract(p, q)).max() for p, q in zip(a[1], b[1], strict=True)]
+            assert max(apart) > 1e-3
+
+
+# ----------------------------------------------------------------------- invariances
+@pytest.mark.parametrize("rule", RULES)
+def test_order_of_a_clients_heads_does_not_matter(rule):
+    shared, heads, ids, sizes, Z = clients(1)
+    plain = fedmtl_aggregate(shared, heads, ids, sizes, Z, aggregation=rule)
+    rng = np.random.default_rng(0)
+    orders = [rng.permutation(len(own)) for own in ids]
+    assert any((order != np.arange(len(order))).any() for order in orders)
+    mixed = fedmtl_aggregate(
+        shared,
+        [h[order] for h, order in zip(heads, orders, strict=True)],
+        [[own[a] for a in order] for own, order in zip(ids, orders, strict=True)],
+        sizes, Z, aggregation=rule,
+    )  # fmt: skip
+    reordered = [np.asarray(h)[order] for h, order in zip(plain[1], orders, strict=True)]
+    assert_same(mixed, (plain[0], reordered, plain[2]), 1e-12)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_order_of_the_clients_does_not_matter(rule):
+    shared, heads, ids, sizes, Z = clients(2)
+    plain = fedmtl_aggregate(shared, heads, ids, sizes, Z, aggregation=rule)
+    order = np.random.default_rng(1).permutation(len(ids))
+    mixed = fedmtl_aggregate(
+        shared[order], [heads[i] for i in order], [ids[i] for i in order], sizes[order],
+        Z[order], aggregation=rule,
+    )  # fmt: skip
+    expected = plain[0][order], [plain[1][i] for i in order], plain[2][np.ix_(order, order)]
+    assert_same(mixed, expected, 1e-12)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_scale_of_sizes_and_names_of_tasks_do_not_matter(rule):
+    shared, heads, ids, sizes, Z = clients(3)
+    plain = fedmtl_aggregate(shared, heads, ids, sizes, Z, aggregation=rule)
+    named = [[("task", k) for k in own] for own in ids]
+    other = fedmtl_aggregate(shared, heads, named, 1e-3 * sizes, Z, aggregation=rule)
+    assert_same(other, plain, 1e-12)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_equal_clients_stay_as_they_are(rule):
+    shared, heads, ids, sizes, Z = clients(4)
+    same = np.tile(shared[2], (5, 1)), [heads[2]] * 5, [ids[2]] * 5, sizes[:5], Z[:5]
+    found = fedmtl_aggregate(*same, aggregation=rule)
+    assert_same(found, (same[0], same[1], np.ones((5, 5))), 1e-12)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_inputs_are_not_modified_and_not_aliased(rule):
+    given = clients(0)
+    copy = (given[0].copy(), [h.copy() for h in given[1]], [list(k) for k in given[2]])
+    copy += (given[3].copy(), given[4].copy())
+    shared, heads, similarity = fedmtl_aggregate(*given, aggregation=rule)
+    shared += 1.0
+    similarity += 1.0
+    for own in heads:
+        for head in own:
+            head += 1.0
+    for before, after in zip(copy[::3], given[::3], strict=True):
+        assert_array_equal(before, after)
+    assert_array_equal(copy[4], given[4])
+    assert copy[2] == given[2]
+    for before, after in zip(copy[1], given[1], strict=True):
+        assert_array_equal(before, after)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_aggregates_are_convex_combinations(rule):
+    shared, heads, ids, sizes, Z = clients(6)
+    new, _, _ = fedmtl_aggregate(shared, heads, ids, sizes, Z, aggregation=rule)
+    assert (new <= shared.max(axis=0) + 1e-12).all()
+    assert (new >= shared.min(axis=0) - 1e-12).all()
+
+
+# ------------------------------------------------------------------------ corner cases
+@pytest.mark.parametrize("rule", RULES)
+def test_one_client_and_one_task(rule):
+    shared, heads = np.array([[1.0, 2.0]]), [np.array([[3.0, -1.0]])]
+    found = fedmtl_aggregate(shared, heads, [["only"]], [7], 0.9, aggregation=rule)
+    assert_same(found, (shared, heads, np.ones((1, 1))), 1e-15)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("threshold", [0.0, 1.0])
+def test_extreme_thresholds(rule, threshold):
+    shared, heads, ids, sizes, _ = clients(0)
+    found = fedmtl_aggregate(shared, heads, ids, sizes, threshold, aggregation=rule)
+    assert_same(found, reference(shared, heads, ids, sizes, threshold, rule))
+    if rule == "similarity" and threshold == 1.0:  # nobody is like another to the last bit
+        assert_same(found, (shared, heads, found[2]), 1e-12)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("threshold", [0.0, 0.5, 1.0])
+def test_heads_of_zeros_are_like_nothing(rule, threshold):
+    """The cosine with a head of zeros is 0, and its client keeps itself: no 0 / 0."""
+    shared, heads, ids, sizes, _ = clients(7)
+    heads[0][0] = 0.0
+    heads[3][:] = 0.0
+    found = fedmtl_aggregate(shared, heads, ids, sizes, threshold, aggregation=rule)
+    assert np.isfinite(found[0]).all() and np.isfinite(found[2]).all()
+    assert_same(found, reference(shared, heads, ids, sizes, threshold, rule))
+    assert_array_equal(np.diag(found[2]), 1.0)
+
+
+def test_tiny_and_huge_heads_have_directions():
+    """Norms of 1e-170 and 1e170 square to 0 and infinity."""
+    shared, heads, ids, sizes, Z = clients(1)
+    plain = fedmtl_aggregate(shared, heads, ids, sizes, Z)
+    scaled = [h * (1e-170 if i % 2 else 1e170) for i, h in enumerate(heads)]
+    _, _, similarity = fedmtl_aggregate(shared, scaled, ids, sizes, Z)
+    assert_allclose(similarity, plain[2], rtol=1e-12, atol=1e-12)
+
+
+def test_heads_of_different_lengths_are_not_compared():
+    heads = [[np.array([1.0, 1.0]), np.array([1.0, 2.0, 3.0])], [np.array([1.0, 2.0, 3.0])]]
+    _, new, S = fedmtl_aggregate(np.eye(2), heads, [["a", "b"], ["b"]], [1, 1], 0.0)
+    assert_allclose(S, [[1.0, 0.5], [1.0, 1.0]], rtol=1e-14)
+    assert [len(head) for head in new[0]] == [2, 3]
+    _, _, S = fedmtl_aggregate(np.eye(2), [heads[0][:1], heads[1]], [["a"], ["b"]], [1, 1], 0.0)
+    assert_array_equal(S, np.eye(2))
+
+
+def test_no_shared_layers():
+    shared, heads, ids, sizes, Z = clients(0)
+    found = fedmtl_aggregate(np.empty((6, 0)), heads, ids, sizes, Z)
+    assert found[0].shape == (6, 0)
+    assert_same((shared, *found[1:]), (shared, *reference(shared, heads, ids, sizes, Z,
+                                                         "similarity")[1:]))  # fmt: skip
+
+
+# ------------------------------------------------------------------------------ errors
+def broken(**changes):
+    shared, heads, ids, sizes, _ = clients(0)
+    given = {"shared": shared, "heads": heads, "task_ids": ids, "sizes": sizes, "thresholds": 0.5}
+    for name, change in changes.items():
+        given[name] = change(given[name]) if callable(change) else change
+    return given
+
+
+def put(position, value):
+    def change(values):
+        values = list(values) if isinstance(values, list) else np.array(values)
+        values[position] = value
+        return values
+
+    return change
+
+
+def poison(values):
+    values = [np.array(h) for h in values]
+    values[3][0, 1] = np.nan
+    return values
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"shared": lambda v: v[:5]}, "6 entries.* 5 rows"),
+        ({"shared": lambda v: v[0]}, r"shape \(7,\)"),
+        ({"shared": put((2, 1), np.inf)}, "[Cc]lient 2 .*inf"),
+        ({"heads": lambda v: v[:5]}, "5 entries.* 6 rows"),
+        ({"heads": poison}, "[Cc]lient 3 .*nan"),
+        ({"heads": put(4, np.empty((0, 4)))}, "[Cc]lient 4 "),
+        ({"heads": put(1, np.ones((9, 4)))}, "[Cc]lient 1 .*9 heads"),
+        ({"heads": put(4, np.empty((0, 4))), "task_ids": put(4, [])}, "[Cc]lient 4 "),
+        ({"heads": put(2, np.ones((2, 4))), "task_ids": put(2, ["b", "b"])}, "[Cc]lient 2 .*'b'"),
+        ({"task_ids": lambda v: v[:5]}, "5 entries.* 6 rows"),
+        ({"sizes": lambda v: v[:5]}, "5"),
+        ({"sizes": put(3, 0.0)}, "[Cc]lient 3 .* 0"),
+        ({"sizes": put(3, -2.0)}, "-2"),
+        ({"sizes": put(3, np.nan)}, "nan"),
+        ({"sizes": put(3, np.inf)}, "inf"),
+        ({"thresholds": 1.5}, "1.5"),
+        ({"thresholds": -0.1}, "-0.1"),
+        ({"thresholds": np.nan}, "nan"),
+        ({"thresholds": [0.5] * 5}, "5"),
+        ({"thresholds": [0.5, 0.5, 0.5, 0.5, 1.25, 0.5]}, r"[Cc]lient 4.*1\.25"),
+        ({"aggregation": "median"}, "median"),
+    ],
+)
+def test_bad_input_is_named(changes, message):
+    given = broken(**changes)
+    heads = [np.array(h) for h in given["heads"]]
+    with pytest.raises(ValueError, match=message):
+        fedmtl_aggregate(**given)
+    for before, after in zip(heads, given["heads"], strict=True):
+        assert_array_equal(before, after)
+
+
+def test_no_clients():
+    with pytest.raises(ValueError):
+        fedmtl_aggregate(np.empty((0, 3)), [], [], [], 0.5)
+
+
+def test_heads_of_one_task_must_have_one_length():
+    heads = [[np.ones(3)], [np.ones(4)]]
+    with pytest.raises(ValueError, match="a"):
+        fedmtl_aggregate(np.eye(2), heads, [["a"], ["a"]], [1, 1], 0.5)
