@@ -4,6 +4,8 @@ Clients are trained one after the other: on CPUs that is as fast as `torch.func.
 convolutions, or faster. Losses, heads and aggregation are those of the built-in network.
 """
 
+from copy import deepcopy
+
 import numpy as np
 
 from .network import BatchLoss, Network
@@ -28,7 +30,8 @@ class TorchNetwork(Network):
                 "module= needs torch: install skpmtl with its extra [torch]."
             ) from error
         self.factory = factory
-        self.trunk = factory()
+        with torch.random.fork_rng(devices=[]):  # the user's generator stays as it is
+            self.trunk = factory()
         if not isinstance(self.trunk, torch.nn.Module):
             raise TypeError(
                 f"module() returned {type(self.trunk).__name__}; it must build a torch.nn.Module."
@@ -66,7 +69,7 @@ class TorchNetwork(Network):
     def initial_shared(self, rng):
         import torch
 
-        with torch.random.fork_rng(devices=[]):  # the user's generator stays as it is
+        with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(rng.integers(2**31)))
             self.trunk = self.factory()
         return self._read()
@@ -85,13 +88,20 @@ class TorchNetwork(Network):
         return out
 
     def train(self, theta, table, heads, optimizer, rng, anchor=None):
+        import torch
+
         total = count = 0.0
-        for i in range(table.n_clients):
-            rows = np.arange(table.offsets[i], table.offsets[i + 1])
-            fixed = None if anchor is None else anchor[i]
-            loss = BatchLoss(heads.take([i]))
-            value, known = self._train_client(theta[i], table, rows, loss, optimizer, rng, fixed)
-            total, count = total + value, count + known
+        with torch.random.fork_rng(devices=[]):
+            # For dropout; from a copy, so that batches are those of the built-in network.
+            torch.manual_seed(int(deepcopy(rng).integers(2**31)))
+            for i in range(table.n_clients):
+                rows = np.arange(table.offsets[i], table.offsets[i + 1])
+                fixed = None if anchor is None else anchor[i]
+                loss = BatchLoss(heads.take([i]))
+                value, known = self._train_client(
+                    theta[i], table, rows, loss, optimizer, rng, fixed
+                )
+                total, count = total + value, count + known
         return total / count
 
     def _train_client(self, theta, table, rows, loss, optimizer, rng, anchor):
