@@ -1,7 +1,7 @@
 # make demo    the School study: table, privacy report, picture (ARGS="--help" for options)
 # make test    the tests                          make test-slow  the statistical ones
 # make bench   timings against other solvers      make lint       ruff
-# make clean   removes what the others made
+# make doc     documentation, in doc/_build/html  make clean      removes what the others made
 #
 # Everything is installed into $(VENV). PYTHON is the interpreter that makes it.
 
@@ -10,7 +10,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 ARGS ?=
 
-.PHONY: demo test test-slow bench lint clean
+.PHONY: demo test test-slow bench doc lint clean
 
 demo: $(VENV)/with-plot
 	$(BIN)/python -m skpmtl $(ARGS)
@@ -25,11 +25,15 @@ bench: $(VENV)/with-test
 	$(BIN)/python -m benchmarks.run peers $(ARGS)
 	$(BIN)/python -m benchmarks.startup
 
+doc: $(VENV)/with-doc
+	$(BIN)/python -m sphinx -W --keep-going -b html $(ARGS) doc doc/_build/html
+
 lint: $(VENV)/with-lint
 	$(BIN)/ruff check .
 
 clean:
 	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf doc/_build doc/auto_examples doc/generated
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp says which extra the environment holds; a changed pyproject.toml installs again.

@@ -387,7 +387,7 @@ class DPAggregation(MTLRegressorMixin, _Aggregation):
         summary="DP-AGGR: private average of linear regressions.",
         model="least-squares model",
         loss="1/2 (y_i - x_i'w - b)^2",
-        lipschitz="L = R (Y + R B), R the bound on a row with its constant feature and Y on |y|.",
+        lipschitz="L = R (Y + R B), R the bound on a row with its constant feature, Y on a target.",
         reach="min(R Y / lam, Y / (2 sqrt(lam)), clip_norm)",
         name="DPAggregation",
         bound="max_target=3, ",

@@ -1,8 +1,19 @@
 """Pictures, following scikit-learn's Display conventions; matplotlib is imported on use."""
 
-import numpy as np
+import warnings
 
-__all__ = ["PrivacyUtilityDisplay"]
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from ._convergence import ConvergenceDisplay
+from .privacy.report import PrivacyLeakWarning
+
+__all__ = [
+    "ClientSimilarityDisplay",
+    "ConvergenceDisplay",
+    "PrivacyUtilityDisplay",
+    "TaskRelatednessDisplay",
+]
 
 
 class PrivacyUtilityDisplay:
@@ -174,6 +185,295 @@ class PrivacyUtilityDisplay:
             score_name=metric.__name__ if score_name is None else score_name,
         )
         return display.plot(ax=ax, **kwargs)
+
+
+class ClientSimilarityDisplay:
+    """Heat map of the similarities between federated clients.
+
+    Row i tells how much client i takes from every other client, before thresholds and numbers
+    of rows; it need not be symmetric. Create it from a matrix, or with :meth:`from_estimator`.
+
+    Parameters
+    ----------
+    similarity : array-like of shape (n_clients, n_clients)
+        Similarities, usually 0 to 1.
+
+    clients : array-like of shape (n_clients,), default=None
+        Names of the clients; None numbers them from 0.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        Axes with the plot.
+
+    figure_ : matplotlib Figure
+        Figure with the plot.
+
+    image_ : matplotlib AxesImage
+        The heat map.
+
+    Examples
+    --------
+    >>> from skpmtl.inspection import ClientSimilarityDisplay
+    >>> display = ClientSimilarityDisplay(similarity=[[1, 0.4], [0.8, 1]], clients=["a", "b"])
+    >>> [text.get_text() for text in display.plot().ax_.get_yticklabels()]
+    ['a', 'b']
+    """
+
+    def __init__(self, *, similarity, clients=None):
+        self.similarity = similarity
+        self.clients = clients
+
+    def plot(self, ax=None, *, order=None, colorbar=True, im_kw=None):
+        """Draw the display.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Axes to draw on; None makes a figure.
+
+        order : array-like of int, default=None
+            Positions of the clients to show, in this order; None shows all as they come.
+
+        colorbar : bool, default=True
+            Whether to add a colour bar.
+
+        im_kw : dict, default=None
+            Keywords for :meth:`matplotlib.axes.Axes.imshow`.
+
+        Returns
+        -------
+        display : ClientSimilarityDisplay
+            This object, with ``ax_`` and the other attributes set.
+        """
+        self.image_, ax = _heat_map(
+            self.similarity,
+            self.clients,
+            order,
+            ax,
+            {"vmin": 0.0, "vmax": 1.0, "cmap": "viridis", **(im_kw or {})},
+            "similarity" if colorbar else None,
+        )
+        ax.set_xlabel("client")
+        ax.set_ylabel("client that takes")
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+    @classmethod
+    def from_estimator(cls, estimator, *, ax=None, **kwargs):
+        """Draw the similarities of the last round of a fit.
+
+        Parameters
+        ----------
+        estimator : FedMTLClassifier or FedMTLRegressor
+            Fitted, in the clear: with ``secure="mpc"`` nobody knows the similarities.
+
+        ax : matplotlib Axes, default=None
+            Axes to draw on; None makes a figure.
+
+        **kwargs : dict
+            Passed to :meth:`plot`.
+
+        Returns
+        -------
+        display : ClientSimilarityDisplay
+            The display, drawn.
+        """
+        check_is_fitted(estimator)
+        if estimator.similarity_ is None:
+            raise ValueError('After a fit with secure="mpc" nobody knows the similarities.')
+        display = cls(similarity=estimator.similarity_, clients=estimator.clients_)
+        return display.plot(ax=ax, **kwargs)
+
+
+class TaskRelatednessDisplay:
+    """Heat map of how alike the linear models of the tasks are.
+
+    Create it from a matrix, from coefficients with :meth:`from_coef`, or with
+    :meth:`from_estimator`.
+
+    Parameters
+    ----------
+    relatedness : array-like of shape (n_tasks, n_tasks)
+        Relatedness, -1 to 1.
+
+    tasks : array-like of shape (n_tasks,), default=None
+        Names of the tasks; None numbers them from 0.
+
+    measure : str, default="relatedness"
+        What the numbers are; the label of the colour bar.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        Axes with the plot.
+
+    figure_ : matplotlib Figure
+        Figure with the plot.
+
+    image_ : matplotlib AxesImage
+        The heat map.
+
+    Examples
+    --------
+    >>> from skpmtl.inspection import TaskRelatednessDisplay
+    >>> display = TaskRelatednessDisplay.from_coef([[1, 2, 3], [2, 4, 6], [3, 2, 1]])
+    >>> display.relatedness.round(6).tolist()
+    [[1.0, 1.0, -1.0], [1.0, 1.0, -1.0], [-1.0, -1.0, 1.0]]
+    """
+
+    def __init__(self, *, relatedness, tasks=None, measure="relatedness"):
+        self.relatedness = relatedness
+        self.tasks = tasks
+        self.measure = measure
+
+    def plot(self, ax=None, *, order=None, colorbar=True, im_kw=None):
+        """Draw the display.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Axes to draw on; None makes a figure.
+
+        order : array-like of int, default=None
+            Positions of the tasks to show, in this order; None shows all as they come.
+
+        colorbar : bool, default=True
+            Whether to add a colour bar.
+
+        im_kw : dict, default=None
+            Keywords for :meth:`matplotlib.axes.Axes.imshow`.
+
+        Returns
+        -------
+        display : TaskRelatednessDisplay
+            This object, with ``ax_`` and the other attributes set.
+        """
+        self.image_, ax = _heat_map(
+            self.relatedness,
+            self.tasks,
+            order,
+            ax,
+            {"vmin": -1.0, "vmax": 1.0, "cmap": "RdBu_r", **(im_kw or {})},
+            self.measure if colorbar else None,
+        )
+        ax.set_xlabel("task")
+        ax.set_ylabel("task")
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+    @classmethod
+    def from_coef(cls, coef, *, tasks=None, measure="correlation", ax=None, **kwargs):
+        """Compare the rows of a matrix of coefficients and draw the display.
+
+        Parameters
+        ----------
+        coef : array-like of shape (n_tasks, n_features) or (n_tasks, n_classes, n_features)
+            One linear model per task.
+
+        tasks : array-like of shape (n_tasks,), default=None
+            Names of the tasks; None numbers them from 0.
+
+        measure : {"correlation", "cosine"}, default="correlation"
+            Correlation of two tasks' coefficients over the features, or their cosine, which
+            does not subtract a task's mean coefficient. A task whose coefficients are all
+            equal (for "cosine": all zero) has relatedness 0 to the others.
+
+        ax : matplotlib Axes, default=None
+            Axes to draw on; None makes a figure.
+
+        **kwargs : dict
+            Passed to :meth:`plot`.
+
+        Returns
+        -------
+        display : TaskRelatednessDisplay
+            The display, drawn.
+        """
+        if measure not in ("correlation", "cosine"):
+            raise ValueError(f'measure={measure!r} must be "correlation" or "cosine".')
+        coef = np.asarray(coef, dtype=np.float64)
+        if coef.ndim not in (2, 3):
+            raise ValueError(f"coef of shape {coef.shape} must have one row per task.")
+        rows = coef.reshape(len(coef), -1)
+        scale = np.linalg.norm(rows, axis=1)
+        if measure == "correlation":
+            rows = rows - rows.mean(axis=1, keepdims=True)
+        norms = np.linalg.norm(rows, axis=1)
+        flat = norms <= 1e-12 * scale  # equal up to rounding
+        rows = np.where(flat[:, None], 0.0, rows / np.where(flat, 1.0, norms)[:, None])
+        relatedness = np.clip(rows @ rows.T, -1.0, 1.0)
+        np.fill_diagonal(relatedness, 1.0)
+        return cls(relatedness=relatedness, tasks=tasks, measure=measure).plot(ax=ax, **kwargs)
+
+    @classmethod
+    def from_estimator(cls, estimator, *, measure="correlation", ax=None, **kwargs):
+        """Compare the models of a fitted estimator and draw the display.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Fitted, with `coef_` and `tasks_`. After a fit that protects what the tasks share,
+            and not their own models, a `PrivacyLeakWarning` says that the picture is made of
+            all these models together.
+
+        measure : {"correlation", "cosine"}, default="correlation"
+            As in :meth:`from_coef`.
+
+        ax : matplotlib Axes, default=None
+            Axes to draw on; None makes a figure.
+
+        **kwargs : dict
+            Passed to :meth:`plot`.
+
+        Returns
+        -------
+        display : TaskRelatednessDisplay
+            The display, drawn.
+        """
+        check_is_fitted(estimator)
+        if not hasattr(estimator, "coef_"):
+            raise TypeError(
+                f"{type(estimator).__name__} has no coef_ to compare. Give from_coef an array "
+                "with one row per task."
+            )
+        guarantee = getattr(getattr(estimator, "privacy_", None), "guarantee", "none")
+        # Of the other guarantees only what the tasks share is covered, not their own models.
+        if guarantee not in ("none", "task DP", "record DP"):
+            warnings.warn(
+                "The picture compares the models that all tasks made from their own rows; the "
+                f'guarantee of this fit ("{guarantee}") does not cover them together. Show it '
+                "only to those who may see all rows.",
+                PrivacyLeakWarning,
+                stacklevel=2,
+            )
+        return cls.from_coef(
+            estimator.coef_, tasks=estimator.tasks_, measure=measure, ax=ax, **kwargs
+        )
+
+
+_MOST_LABELS = 25  # on an axis; more would overlap
+
+
+def _heat_map(matrix, names, order, ax, im_kw, label):
+    """Square matrix with names -> image, axes."""
+    matrix = np.asarray(matrix, dtype=np.float64)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"A matrix of shape {matrix.shape} is not square.")
+    names = np.arange(len(matrix)) if names is None else np.asarray(names)
+    if names.shape != matrix.shape[:1]:
+        raise ValueError(f"{len(names)} names do not fit a matrix of shape {matrix.shape}.")
+    order = np.arange(len(names)) if order is None else np.asarray(order)
+    if ax is None:
+        _, ax = _pyplot().subplots()
+    image = ax.imshow(matrix[np.ix_(order, order)], **im_kw)
+    ticks = np.arange(0, len(order), -(-len(order) // _MOST_LABELS))
+    labels = [str(name) for name in names[order[ticks]]]
+    ax.set_xticks(ticks, labels, rotation=90)
+    ax.set_yticks(ticks, labels)
+    if label is not None:
+        ax.figure.colorbar(image, ax=ax, label=label)
+    return image, ax
 
 
 def _pyplot():

@@ -314,7 +314,7 @@ _DOC = """{summary}
 
     Notes
     -----
-    Without privacy the objective is, with n_k rows in task k,
+    Without privacy the objective is, with n_k rows in task k::
 
     {objective}
 
@@ -373,7 +373,7 @@ class MPMTLLowRank(MTLRegressorMixin, _LowRank):
         classes="",
         also="MPMTLLowRankClassifier : The same for binary targets.\n"
         "    MPMTLGroupSparse : A shared selection of features instead of a shared subspace.",
-        objective=f"    {_SQUARED} + alpha ||W||_*\n    {_RIDGE},",
+        objective=f"    {_SQUARED} + alpha ||W||_*\n       {_RIDGE},",
         example=_EXAMPLE.format(
             name="MPMTLLowRank", generator="make_low_rank_tasks", target="y"
         ),
@@ -388,7 +388,7 @@ class MPMTLGroupSparse(MTLRegressorMixin, _GroupSparse):
         classes="",
         also="MPMTLGroupSparseClassifier : The same for binary targets.\n"
         "    MPMTLLowRank : A shared subspace instead of a shared selection of features.",
-        objective=f"    {_SQUARED} + alpha sum_j ||W_j.||_2\n    {_RIDGE},",
+        objective=f"    {_SQUARED} + alpha sum_j ||W_j.||_2\n       {_RIDGE},",
         example=_EXAMPLE.format(
             name="MPMTLGroupSparse", generator="make_group_sparse_tasks", target="y"
         ),
@@ -402,7 +402,7 @@ class MPMTLLowRankClassifier(MTLClassifierMixin, _LowRank):
         model="logistic regression",
         classes=_CLASSES,
         also="MPMTLLowRank : The same for regression.",
-        objective=f"    {_LOGISTIC}\n    + alpha ||W||_*{_RIDGE}, y in {{-1, 1}},",
+        objective=f"    {_LOGISTIC}\n        + alpha ||W||_*{_RIDGE}, y in {{-1, 1}},",
         example=_EXAMPLE.format(
             name="MPMTLLowRankClassifier", generator="make_low_rank_tasks", target="y > 0"
         ),
@@ -417,7 +417,7 @@ class MPMTLGroupSparseClassifier(MTLClassifierMixin, _GroupSparse):
         model="logistic regression",
         classes=_CLASSES,
         also="MPMTLGroupSparse : The same for regression.",
-        objective=f"    {_LOGISTIC}\n    + alpha sum_j ||W_j.||_2{_RIDGE}, y in {{-1, 1}},",
+        objective=f"    {_LOGISTIC}\n        + alpha sum_j ||W_j.||_2{_RIDGE}, y in {{-1, 1}},",
         example=_EXAMPLE.format(
             name="MPMTLGroupSparseClassifier", generator="make_group_sparse_tasks", target="y > 0"
         ),

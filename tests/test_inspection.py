@@ -5,9 +5,25 @@ import sys
 import matplotlib
 import numpy as np
 import pytest
+from sklearn.dummy import DummyRegressor
 from sklearn.metrics import mean_squared_error
 
-from skpmtl.inspection import PrivacyUtilityDisplay
+from skpmtl import (
+    DPAggregation,
+    LocalOnly,
+    MPMTLLowRank,
+    PrivacyLeakWarning,
+    PrivateFedAvg,
+    PrivateMeanRegMTL,
+    PrivateMeanRegMTLClassifier,
+)
+from skpmtl.datasets import make_low_rank_tasks
+from skpmtl.inspection import (
+    ClientSimilarityDisplay,
+    ConvergenceDisplay,
+    PrivacyUtilityDisplay,
+    TaskRelatednessDisplay,
+)
 
 EPSILONS = [10.0, 0.1, 1.0]
 SCORES = np.array([[0.60, 0.62], [0.75, 0.79], [0.66, 0.70]])
@@ -88,3 +104,142 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=r"\[plot\]"):
         PrivacyUtilityDisplay(epsilons=[1], scores=[[0.5]]).plot()
+
+
+def fitted(estimator, n_tasks=5):
+    X, y, task = make_low_rank_tasks(n_tasks=n_tasks, n_features=4, random_state=0)
+    return estimator.set_params(tasks=range(n_tasks)).fit(X, y, task=task)
+
+
+def test_relatedness_is_the_correlation_or_the_cosine_of_the_models():
+    coef = np.random.default_rng(0).normal(size=(5, 4)) + 0.5
+    display = TaskRelatednessDisplay.from_coef(coef, tasks=list("abcde"))
+    np.testing.assert_allclose(display.relatedness, np.corrcoef(coef), atol=1e-14)
+    np.testing.assert_array_equal(display.image_.get_array(), display.relatedness)
+    assert display.image_.get_clim() == (-1, 1)
+    assert display.figure_.axes[-1].get_ylabel() == "correlation"
+    cosine = TaskRelatednessDisplay.from_coef(coef, measure="cosine").relatedness
+    for i, j in [(0, 1), (2, 4)]:
+        product = coef[i] @ coef[j] / np.sqrt(coef[i] @ coef[i] * (coef[j] @ coef[j]))
+        assert cosine[i, j] == pytest.approx(product, abs=1e-14)
+
+
+def test_relatedness_of_several_classes_compares_all_their_coefficients():
+    coef = np.random.default_rng(0).normal(size=(3, 2, 4))
+    display = TaskRelatednessDisplay.from_coef(coef)
+    np.testing.assert_allclose(display.relatedness, np.corrcoef(coef.reshape(3, 8)), atol=1e-14)
+
+
+@pytest.mark.parametrize("measure", ["correlation", "cosine"])
+def test_relatedness_of_a_task_without_direction_is_zero(measure):
+    level = 0.1 if measure == "correlation" else 0.0
+    coef = [[1.0, 2.0, 4.0], [level] * 3, [2.0, 4.0, 8.0]]
+    display = TaskRelatednessDisplay.from_coef(coef, measure=measure)
+    np.testing.assert_allclose(display.relatedness, [[1, 0, 1], [0, 1, 0], [1, 0, 1]], atol=1e-12)
+
+
+def test_relatedness_shows_the_tasks_in_the_order_asked_for():
+    estimator = fitted(MPMTLLowRank(epsilon=None))
+    display = TaskRelatednessDisplay.from_estimator(estimator, order=[4, 0, 2], colorbar=False)
+    expected = np.corrcoef(estimator.coef_)[np.ix_([4, 0, 2], [4, 0, 2])]
+    np.testing.assert_allclose(display.image_.get_array(), expected, atol=1e-12)
+    assert [t.get_text() for t in display.ax_.get_xticklabels()] == ["4", "0", "2"]
+    assert len(display.figure_.axes) == 1
+
+
+def test_relatedness_of_private_fits_warns_where_models_are_not_covered():
+    private = fitted(MPMTLLowRank(epsilon=1.0))
+    with pytest.warns(PrivacyLeakWarning, match='"joint DP per task"'):
+        TaskRelatednessDisplay.from_estimator(private)
+    # All of these models may be published: no warning, which would be an error here.
+    published = fitted(DPAggregation(epsilon=1.0, max_row_norm=1, max_target=50, max_task_rows=30))
+    assert published.privacy_.guarantee == "task DP"
+    TaskRelatednessDisplay.from_estimator(published)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"relatedness": [[1, 0.5]]}, ValueError, r"shape \(1, 2\) is not square"),
+        ({"relatedness": np.eye(2), "tasks": ["a"]}, ValueError, "1 names do not fit"),
+        ({"coef": [1.0, 2.0]}, ValueError, r"shape \(2,\) must have one row"),
+        ({"coef": np.eye(2), "measure": "angle"}, ValueError, "'angle' must be"),
+        ({"estimator": DummyRegressor()}, TypeError, "DummyRegressor has no coef_"),
+    ],
+)
+def test_bad_relatedness_is_named(arguments, error, message):
+    with pytest.raises(error, match=message):
+        if "relatedness" in arguments:
+            TaskRelatednessDisplay(**arguments).plot()
+        elif "coef" in arguments:
+            TaskRelatednessDisplay.from_coef(**arguments)
+        else:
+            TaskRelatednessDisplay.from_estimator(arguments["estimator"].fit([[0]], [0]))
+
+
+def test_client_similarities_are_drawn_in_the_order_asked_for():
+    similarity = np.array([[1, 0.4, 0.1], [0.8, 1, 0.2], [0.3, 0.6, 1]])
+    display = ClientSimilarityDisplay(similarity=similarity, clients=["a", "b", "c"])
+    display.plot(order=[2, 0])
+    np.testing.assert_array_equal(display.image_.get_array(), [[1, 0.3], [0.1, 1]])
+    assert [t.get_text() for t in display.ax_.get_yticklabels()] == ["c", "a"]
+    assert display.image_.get_clim() == (0, 1)
+
+
+def test_convergence_shows_what_is_public_without_reading_rows():
+    est = fitted(PrivateMeanRegMTL(epsilon=2.0, n_rounds=4, sampling="all"))
+    display = ConvergenceDisplay.from_estimator(est)
+    history = est.billboard_.history()
+    spent, noise = display.lines_
+    np.testing.assert_array_equal(spent.get_xdata(), [1, 2, 3, 4])
+    np.testing.assert_array_equal(spent.get_ydata(), [h["epsilon"] for h in history])
+    np.testing.assert_array_equal(noise.get_ydata(), [h["noise_std"] for h in history])
+    assert spent.get_ydata()[-1] == pytest.approx(2.0) and display.scores is None
+    assert [ax.get_ylabel() for ax in display.axes_] == ["epsilon spent", "noise std"]
+    assert display.figure_ is display.axes_[1].figure
+
+
+@pytest.mark.parametrize("labels", [False, True])
+def test_convergence_scores_the_mean_of_every_round_with_a_warning(labels):
+    X, y, task = make_low_rank_tasks(n_tasks=6, n_features=4, random_state=0)
+    y = y > 0 if labels else y
+    cls = PrivateMeanRegMTLClassifier if labels else PrivateMeanRegMTL
+    est = cls(
+        epsilon=50.0, n_rounds=3, clip_quantile=0.5, fit_intercept=False, tasks=range(6),
+        server_learning_rate=0.5, unseen_task="mean",
+    ).fit(X, y, task=task)  # fmt: skip
+    coef, board = est.coef_.copy(), est.billboard_
+    with pytest.warns(PrivacyLeakWarning, match="score of every round"):
+        display = ConvergenceDisplay.from_estimator(est, X, y, task=task)
+    expected, mean = [], np.zeros(4)
+    for update in board.releases[::2]:
+        mean = mean + 0.5 * update
+        z = X @ mean
+        error = np.mean((z > 0) == y) if labels else 1 - np.mean((z - y) ** 2) / np.var(y)
+        expected.append(error)
+    np.testing.assert_allclose(display.scores, expected, rtol=1e-9)
+    np.testing.assert_array_equal(display.lines_[0].get_ydata(), display.scores)
+    assert display.axes_[0].get_ylabel() == ("accuracy" if labels else "R2")
+    np.testing.assert_array_equal(est.coef_, coef)  # the estimator is as it was
+    assert est.billboard_ is board
+
+
+def test_convergence_without_privacy_warns_of_nothing():
+    X, y, task = make_low_rank_tasks(n_tasks=6, n_features=4, random_state=0)
+    est = PrivateFedAvg(epsilon=None, n_rounds=20).fit(X, y, task=task)
+    display = ConvergenceDisplay.from_estimator(est, X, y, task=task)
+    assert [ax.get_ylabel() for ax in display.axes_] == ["R2", "noise std"]
+    assert display.scores[-1] > display.scores[0]
+    est.billboard_.personalization = "none"
+    assert display.scores[-1] == est.personalize(X, y, task=task).score(X, y, task=task)
+
+
+def test_convergence_of_fits_without_rounds_is_refused():
+    for est in (fitted(PrivateMeanRegMTL(epsilon=None)), fitted(LocalOnly())):
+        with pytest.raises(ValueError, match="had no rounds"):
+            ConvergenceDisplay.from_estimator(est)
+    with pytest.raises(ValueError, match=r"shapes .*\(2,\).*\(3,\)"):
+        ConvergenceDisplay(epsilon=[1, 2], noise_std=[1, 1, 1]).plot()
+    _, ax = matplotlib.pyplot.subplots()
+    with pytest.raises(ValueError, match="1 axes for the curves"):
+        ConvergenceDisplay(epsilon=[1, 2], noise_std=[1, 1]).plot(ax)

@@ -145,7 +145,7 @@ def grid_search_cost(search):
     Every fit is one more release on the same tasks. The training folds of a
     cross-validation overlap: a task that has rows in a fold contributes to all fits outside
     it, so folds compose like fits on the same data and never as disjoint ones. The cost is
-    that of n_splits_ fits of every candidate and of the refit. (If folds are made of whole
+    that of `n_splits_` fits of every candidate and of the refit. (If folds are made of whole
     tasks, each task misses one of them and the true cost is a little smaller.)
 
     **The scores are not covered.** The search reads them without noise, so which candidate

@@ -28,7 +28,7 @@ def second_moment_sensitivity(clip_norm, adjacency, *, dimension=2, norm="froben
     """Sensitivity of W W' = sum w w', ||w||_2 <= clip_norm.
 
     "frobenius" (Gaussian noise): K^2 zero-out, sqrt(2) K^2 replace-one, since
-    ||w w' - v v'||_F^2 = |w|^4 + |v|^4 - 2 (w.v)^2. "nuclear" (Wishart noise): K^2 and
+    ``||w w' - v v'||_F^2 = |w|^4 + |v|^4 - 2 (w.v)^2``. "nuclear" (Wishart noise): K^2 and
     2 K^2. Attained by orthogonal w, v; with dimension=1 there are none and replace-one
     equals zero-out. Contributions of trace 1 or 0 have the values of K = 1.
     """

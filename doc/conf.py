@@ -1,0 +1,45 @@
+"""Sphinx configuration; ``make doc`` builds into doc/_build without the network."""
+
+import skpmtl
+
+project = "skpmtl"
+author = "The skpmtl developers"
+copyright = author
+version = release = skpmtl.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "numpydoc",
+    "sphinx_copybutton",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = ["_build", "examples"]
+templates_path = ["_templates"]
+default_role = "code"  # docstrings write `name` for parameters and attributes
+suppress_warnings = ["ref.ref"]  # inherited docstrings refer to labels of scikit-learn's guide
+
+autosummary_generate = True
+numpydoc_show_class_members = False  # the template of a class lists them
+
+html_theme = "pydata_sphinx_theme"
+html_title = "skpmtl"
+html_static_path = ["_static"]
+html_show_sourcelink = False
+html_theme_options = {"show_prev_next": False, "navigation_with_keys": False}
+# A page of the gallery brings its own list of sections, the start page needs none.
+html_sidebars = {"index": []}
+copybutton_prompt_text = ">>> |\\.\\.\\. |\\$ "
+copybutton_prompt_is_regexp = True
+
+sphinx_gallery_conf = {
+    "examples_dirs": "examples",
+    "gallery_dirs": "auto_examples",
+    "backreferences_dir": "generated/backreferences",
+    "doc_module": ("skpmtl",),
+    "within_subsection_order": "FileNameSortKey",
+    "download_all_examples": False,
+    "show_signature": False,
+    "write_computation_times": False,
+    "min_reported_time": 1e9,  # seconds on the machine of whoever built it tell nothing
+}
