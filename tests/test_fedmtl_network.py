@@ -385,3 +385,40 @@ def test_rounds_against_plain_loops(aggregation, classification):
     name = "accuracy" if classification else "mse"
     assert history[name].shape == (3,)
     assert history[name][-1] == pytest.approx(hits / count, rel=1e-10)
+
+
+# ------------------------------------------------------------------------ torch modules
+def tanh_trunk():
+    torch = pytest.importorskip("torch", reason="needs the extra skpmtl[torch]")
+    return torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Tanh())
+
+
+@pytest.mark.parametrize("classification", [True, False])
+@pytest.mark.parametrize("solver", ["sgd", "adam"])
+def test_a_torch_trunk_trains_like_the_built_in_one(classification, solver):
+    """All rows in one batch, in the precision of float32."""
+    pytest.importorskip("torch", reason="needs the extra skpmtl[torch]")
+    from skpmtl.fedmtl._torch import TorchNetwork
+
+    network, table, heads, theta, sets = problem(classification, hidden=(5,))
+    o = Optimizer(solver, 0.05, 0.5, 0.02, 100, 4, 0.3)
+    anchor = theta + 0.1 * np.random.default_rng(1).normal(size=theta.shape)
+    torch_network = TorchNetwork(tanh_trunk, 3)
+    assert (torch_network.width, torch_network.n_shared) == (5, network.n_shared)
+
+    def other_layout(theta, shape):  # torch keeps weights as (outputs, inputs)
+        theta = theta.copy()
+        theta[:, :15] = theta[:, :15].reshape(-1, *shape).transpose(0, 2, 1).reshape(-1, 15)
+        return theta
+
+    found = other_layout(theta, (3, 5))
+    arguments = table, heads, o, np.random.default_rng(0)
+    loss = torch_network.train(found, *arguments, other_layout(anchor, (3, 5)))
+    assert loss == pytest.approx(network.train(theta, *arguments, anchor), rel=1e-5)
+    blocks = network.head_blocks(theta, heads)
+    exists = np.broadcast_to(heads.outputs()[:, None], blocks.shape)
+    assert_allclose(other_layout(found, (5, 3))[:, :20], theta[:, :20], rtol=0, atol=1e-5)
+    ours = network.head_blocks(found, heads)
+    assert_allclose(ours[exists], blocks[exists], rtol=0, atol=1e-5)
+    X = table.X[None, :7].repeat(4, axis=0)
+    assert_allclose(torch_network.scores(found, X), network.scores(theta, X), rtol=0, atol=1e-4)
