@@ -308,7 +308,7 @@ class MetaPlan:
             "iterate": est.iterate,
         }
         if not local:
-            public["n_rows of every task"] = f"{self.sizes.min()} to {self.sizes.max()}"
+            public["n_rows, for noise and weights"] = f"{self.sizes.min()} to {self.sizes.max()}"
             public["batch_size"] = est.batch_size
             public["group_size"] = self.group
         if self.people:
