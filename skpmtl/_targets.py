@@ -39,9 +39,10 @@ def encode_labels(table, classes=None):
             raise TypeError(f"The classes mix strings and other types: {listed(labels)}.")
         labels = np.array(labels.tolist())
     if classes is None:
-        check_classification_targets(labels)
+        # Twice each: of distinct labels alone the check says that they look like a regression.
+        check_classification_targets(np.repeat(labels, 2))
         classes, position = np.unique(labels, return_inverse=True)
-        whole = table.rows is not None and classes.dtype.kind == "f"
+        whole = table.rows is not None and table.order is None and classes.dtype.kind == "f"
         if whole:  # NaN made the labels of a wide y floats
             classes = classes.astype(np.int64)
     else:

@@ -12,7 +12,6 @@ from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
@@ -20,12 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from ._compat import Interval, InvalidParameterError, StrOptions
 from ._ids import encode_ids, listed, locate
 from ._input import read_rows, read_training
-from ._kernels.predict import (
-    csr_row_scores,
-    csr_row_scores_multi,
-    row_scores,
-    row_scores_multi,
-)
+from ._scores import row_scores
 from ._targets import encode_labels, pair_known, real_target
 from .privacy.report import PrivacyLeakWarning
 from .tasks import SingleTaskWarning
@@ -283,14 +277,15 @@ class BaseMTL(TaskIndexed):
     def _linear(self, X, task, decide=None):
         """Linear scores in the form of the input, or `decide` of them."""
         rows = self._read_rows(X, task, mean=self.unseen_task == "mean")
-        new = rows.unseen is not None and len(rows.unseen)
-        if new and not (hasattr(self, "mean_coef_") and hasattr(self, "mean_intercept_")):
+        if rows.unseen is not None and len(rows.unseen) and not self._has_mean():
             raise ValueError(
-                f"Tasks that were not fitted: {listed(rows.unseen)}. This fit released no "
-                'mean model, so unseen_task="mean" has nothing to predict with: refit with '
-                "it, or add the tasks with personalize()."
+                f"Tasks that were not fitted: {listed(rows.unseen)}. This fit released no mean "
+                'model for unseen_task="mean": refit with it, or add them with personalize().'
             )
         return rows.wrap(self._row_values(rows, decide))
+
+    def _has_mean(self):
+        return hasattr(self, "mean_coef_") and hasattr(self, "mean_intercept_")
 
     def _row_values(self, rows, decide):
         """Scores, or `decide` of them, of rows that were read."""
@@ -307,18 +302,7 @@ class BaseMTL(TaskIndexed):
         mean = np.zeros(shape) if mean is None else mean
         shift = getattr(self, "mean_intercept_", None)
         shift = (np.zeros(shape[:-1]) if shape[:-1] else 0.0) if shift is None else shift
-        out = np.empty((rows.X.shape[0], *shape[:-1]))
-        model = coef, self.intercept_, mean, shift, out
-        if sparse.issparse(rows.X):
-            data = rows.X.data.astype(np.float64, copy=False)
-            score = csr_row_scores_multi if shape[:-1] else csr_row_scores
-            score(data, rows.X.indices, rows.X.indptr, rows.codes, *model)
-        else:
-            X = np.ascontiguousarray(rows.X, dtype=np.float64)
-            position = shape[-1] if rows.position is None else rows.position
-            score = row_scores_multi if shape[:-1] else row_scores
-            score(X, rows.codes, position, *model)
-        return out
+        return row_scores(rows, coef, self.intercept_, mean, shift)
 
     def _pairs(self, X, y, task, sample_weight):
         return pair_known(y, self.predict(X, task=task), self._form_.labels, sample_weight)

@@ -31,7 +31,8 @@ from .privacy.sampling import (
 _COUNT_SHARE = 0.1  # of mu^2, for the counts that adapt the clipping bound
 _INTERCEPT_SHARE = 0.1  # of mu^2, for the mean intercept of unseen_task="mean"
 _CLIP_RATE = 0.5  # log of the bound moves by this times the distance to the quantile
-_BLOCK = 1 << 18  # noise is drawn and added in pieces
+_BLOCK = 1 << 16  # noise is drawn and added in pieces
+_KEPT = 1 << 22  # numbers of all updates of a fit, up to which they are kept
 
 
 def auto_rounds(epsilon):
@@ -40,7 +41,6 @@ def auto_rounds(epsilon):
         if epsilon is not None and epsilon <= limit:
             return rounds
     return 100
-
 
 
 class BlockGaussian(VectorGaussian):
@@ -70,7 +70,8 @@ class RoundPlan:
     size : int
         Numbers in all shared models together.
     n_intercepts : int
-        Numbers in the mean intercept that is released at the end; 0 for none.
+        Numbers in the mean intercepts that are released at the end; 0 for none. Together with
+        sampled rounds, which have no mu, budgets add up (basic composition).
 
     Attributes
     ----------
@@ -79,6 +80,8 @@ class RoundPlan:
         without privacy.
     denominator : float
         The constant q.
+    round_delta : float or None
+        delta at which the rounds are accounted.
     """
 
     def __init__(self, est, n_tasks, size, n_intercepts=0):
@@ -98,33 +101,30 @@ class RoundPlan:
         if self.sampling == "fixed":  # a whole number of tasks
             self.rate = max(round(self.rate * n_tasks), 1) / n_tasks
         self.denominator = self.rate * n_tasks
-        self.epsilon = self.delta = self.mu = self.noise_multiplier = self.intercept = None
+        self.epsilon = self.delta = self.round_delta = self.mu = None
+        self.noise_multiplier = self.intercept = None
         if not private or self.n_rounds == 0:
             return
         self.epsilon, self.delta = check_budget(est.epsilon, est.delta, n_tasks)
         reach = mean_sensitivity(1.0, 1.0, self.adjacency)
+        share = _INTERCEPT_SHARE if n_intercepts else 0.0
         if self.sampling == "all":
+            self.round_delta = self.delta
             self.mu = gdp_mu(self.epsilon, self.delta)
-            rounds = self.mu
-            if n_intercepts:
-                rounds = self.mu * math.sqrt(1.0 - _INTERCEPT_SHARE)
-                self.intercept = VectorGaussian(
-                    n_intercepts,
-                    mean_sensitivity(self.clip_norm, n_tasks, self.adjacency),
-                    self.mu * math.sqrt(_INTERCEPT_SHARE),
-                )
+            mu = self.mu * math.sqrt(share)
+            rounds = self.mu * math.sqrt(1.0 - share)
             self.noise_multiplier = reach * math.sqrt(self.n_rounds) / rounds
-        elif n_intercepts:
-            raise ValueError(
-                'unseen_task="mean" releases the mean of the local intercepts, which is accounted '
-                'for sampling="all" only: use it, or fit_intercept=False, or '
-                'unseen_task="error".'
-            )
         else:
+            self.round_delta = (1.0 - share) * self.delta
+            mu = gdp_mu(share * self.epsilon, share * self.delta) if share else 0.0
             find = poisson_noise if self.sampling == "poisson" else fixed_size_noise
             self.noise_multiplier = find(
-                self.epsilon, self.delta, self.n_rounds, self.rate, self.adjacency
-            )
+                (1.0 - share) * self.epsilon, self.round_delta, self.n_rounds, self.rate,
+                self.adjacency,
+            )  # fmt: skip
+        if n_intercepts:
+            sensitivity = mean_sensitivity(self.clip_norm, n_tasks, self.adjacency)
+            self.intercept = VectorGaussian(n_intercepts, sensitivity, float(mu))
 
     # ---------------------------------------------------------------------- mechanisms
     def mechanisms(self, clip_norm):
@@ -157,10 +157,10 @@ class RoundPlan:
         return clip_norm * math.exp(_CLIP_RATE * (self.quantile - min(max(inside, 0.0), 1.0)))
 
     def spent(self, n_rounds):
-        """epsilon after this many rounds, at the fit's delta (infinite without privacy)."""
+        """epsilon after this many rounds, at `round_delta` (infinite without privacy)."""
         if self.noise_multiplier is None:
             return math.inf if self.n_rounds else 0.0
-        z, args = self.noise_multiplier, (self.delta, self.adjacency)
+        z, args = self.noise_multiplier, (self.round_delta, self.adjacency)
         if self.sampling == "all":
             return float(gdp_epsilon(blocks_mu(z, n_rounds, self.adjacency), self.delta))
         if self.sampling == "poisson":
@@ -189,7 +189,11 @@ class RoundPlan:
                 f"noise of the updates by {1 / math.sqrt(1 - _COUNT_SHARE) - 1:.1%}"
             )
         if self.intercept is not None:
-            notes["mean intercept"] = f"{_INTERCEPT_SHARE:.0%} of the squared budget"
+            notes["mean intercept"] = f"{_INTERCEPT_SHARE:.0%} of " + (
+                "epsilon and delta, by basic composition with the rounds"
+                if self.mu is None
+                else "the squared budget"
+            )
         if self.n_rounds == 0:
             return PrivacyReport(
                 guarantee="joint DP per task",
@@ -255,6 +259,8 @@ _ASSUMPTIONS = (
 def run_rounds(plan, groups, contribute, anchor, source, log=None):
     """All rounds; moves `anchor` in place. -> releases, entries of the report, clip norms
 
+    Updates of more than 2^22 numbers in all rounds together are not kept among the releases.
+
     Parameters
     ----------
     plan : RoundPlan
@@ -272,9 +278,14 @@ def run_rounds(plan, groups, contribute, anchor, source, log=None):
     private = plan.noise_multiplier is not None
     clip_norm = plan.clip_norm if private else math.inf
     step = plan.server_rate * (groups.sum() / groups)[:, None]
+    plan.step = step
+    keep, total = plan.n_rounds * anchor.size <= _KEPT, None
     for t in range(plan.n_rounds):
         pick = plan.draw(source)
-        total = np.zeros(anchor.shape)
+        if total is None or keep:
+            total = np.zeros(anchor.shape)
+        else:  # a large model has no further copy
+            total[:] = 0.0
         count = contribute(pick, anchor, clip_norm, total)
         total /= plan.denominator
         bounds.append(clip_norm)
@@ -283,8 +294,12 @@ def run_rounds(plan, groups, contribute, anchor, source, log=None):
             update.release_in_place(total, source)
             name = f"round {t + 1}"
             entries.append({"name": name, **update.describe("mean of clipped updates")})
-        releases.append(total if len(anchor) > 1 else total[0])
-        anchor += step * total
+        if keep:
+            releases.append(total if len(anchor) > 1 else total[0])
+            anchor += step * total
+        else:
+            total *= step
+            anchor += total
         if private and counter is not None:
             centred = np.array([(count - 0.5 * len(pick)) / plan.denominator])
             inside = counter.release(centred, source)

@@ -37,8 +37,8 @@ def minimize_exactly(half, lam, *, tol, max_iter, log=None):
         return _newton(half, lam, tol, max_iter, log)
 
 
-def _means(W, which, count):
-    """Mean of the tasks of each cluster, (n_clusters, ...)."""
+def cluster_means(W, which, count):
+    """Mean of the tasks `which` of each cluster, (n_clusters, ...)."""
     if len(count) == 1:
         return W.mean(axis=0)[None]
     total = np.zeros((len(count), *W.shape[1:]))
@@ -95,7 +95,7 @@ class _State:
         out = np.zeros_like(U)
         W = U[:, :, :-1]
         out[:, :, :-1] = (self.lam + self.ridge) * W
-        out[:, :, :-1] -= self.lam * _means(W, self.which, self.count)[self.which]
+        out[:, :, :-1] -= self.lam * cluster_means(W, self.which, self.count)[self.which]
         if self.held is not None:
             out[:, :, -1] = self.held[:, None] * U[:, :, -1]
         return out
@@ -152,13 +152,13 @@ class _Arrow:
                     H[:, d, d] += state.held[first:last] + 1e-9 * half.scale[first:last]
                 self.inverse[first:last, c] = np.linalg.inv(H)
         for c in range(groups):
-            means = _means(self.inverse[:, c, :d, :d], state.which, state.count)
+            means = cluster_means(self.inverse[:, c, :d, :d], state.which, state.count)
             self.core[:, c] = np.linalg.pinv(np.eye(d) - lam * means, rcond=1e-12, hermitian=True)
 
     def __call__(self, R):
         state = self.state
         first = (self.inverse @ R[..., None])[..., 0]
-        means = _means(first[:, :, :-1], state.which, state.count)
+        means = cluster_means(first[:, :, :-1], state.which, state.count)
         v = (self.core @ means[..., None])[..., 0]
         more = state.lam * v[state.which]
         return first + (self.inverse[:, :, :, :-1] @ more[..., None])[..., 0]
@@ -262,4 +262,4 @@ def dense_copy(table, limit=1 << 24):
         return table
     if table.X.shape[0] * table.X.shape[1] > limit:
         return None
-    return replace(table, X=table.X.toarray())
+    return replace(table, X=table.X.toarray().astype(np.float64, copy=False))

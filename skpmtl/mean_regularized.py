@@ -146,9 +146,10 @@ default="mean-reg"
         Public list of the tasks. "auto" reads it from the data, which discloses which tasks
         exist.
     unseen_task : {{"error", "mean"}}, default="error"
-        What `predict` does with a task that was not fitted: an error, or the shared model.
-        With local intercepts their clipped mean is then one more release, which takes 10 % of
-        the squared budget.
+        What `predict` does with a task that was not fitted: an error, or the shared model (with
+        `clusters` that of the cluster that they name for it). With local intercepts their
+        clipped mean is then one more release, which takes 10 % of the squared budget; under
+        sampling 10 % of `epsilon` and `delta`.
     max_iter : int, default=100
         Bound on the iterations of the exact solver.
     tol : float, default=1e-10
@@ -235,7 +236,8 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, _MeanRegularized):
     __doc__ = _DOC.format(
         summary="Private mean-regularised multi-task logistic regression, binary or multinomial.",
         model="logistic regression",
-        auto="0.02 times the smoothness of its loss.",
+        auto="0.005 times the smoothness of its loss in\n        the rounds (other updates: 0.02), "
+        "0.02 times in the personalisation.",
         shapes=" or (n_tasks, n_classes, n_features)",
         intercepts=" or (n_tasks, n_classes)",
         classes="\n    classes_ : ndarray of shape (n_classes,)\n        "

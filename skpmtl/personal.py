@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ._ids import listed
-from .rounds import TaskHalf, task_inverses
+from .rounds import TaskHalf, row_blocks, task_inverses
 
 # Weight of the noise in the strength lam_k, and the number of rounds after which it stops
 # growing: later rounds correct part of the earlier noise.
@@ -27,7 +27,8 @@ class MeanBillboard:
     releases : list of ndarray
         Noisy means of the clipped updates in the order of publication; with adaptive clipping
         each is followed by the noisy share of updates inside the bound, minus 1/2; the mean
-        intercept, if released, comes last.
+        intercept, if released, comes last. Where the updates of all rounds have more than 2^22
+        numbers together, they are missing: only their sum, in `means`, is kept.
     clip_norms : list of float
         Bound in every round.
     noise_variance, total_variance : ndarray (n_clusters,)
@@ -41,7 +42,7 @@ class MeanBillboard:
         As in the estimator.
     cluster_of : dict or None
         Public mapping of tasks to rows of `means`.
-    mean_intercept : ndarray or None
+    mean_intercept : ndarray (n_outputs,) or (n_clusters, n_outputs) or None
         Noisy mean of the clipped intercepts.
     report : PrivacyReport
     """
@@ -101,6 +102,29 @@ class MeanBillboard:
             }
             for t, bound in enumerate(self.clip_norms)
         ]
+
+    def replay(self):
+        """Shared models after every round, from the releases. -> (n_rounds, *means.shape)
+
+        Raises
+        ------
+        ValueError
+            When there were no rounds, or their releases were not kept.
+        """
+        if not self.clip_norms:
+            raise ValueError(
+                "This fit had no rounds: without privacy update=\"prox\" finds the exact optimum, "
+                "and LocalOnly releases nothing. Use a finite epsilon or another update."
+            )
+        adaptive = self.plan.quantile is not None and self.plan.noise_multiplier is not None
+        updates = self.releases[: len(self.clip_norms) * (1 + adaptive) : 1 + adaptive]
+        if len(self.releases) < len(self.clip_norms) or updates[0].size != self.means.size:
+            raise ValueError(
+                "The updates of this fit were not kept: they have more than 2^22 numbers. Use "
+                "fewer rounds, or fewer features."
+            )
+        steps = np.stack(updates).reshape(-1, *self.means.shape) * self.plan.step
+        return np.cumsum(steps, axis=0)
 
     def clusters(self, tasks):
         """Row of `means` for each of the task ids."""
@@ -173,7 +197,9 @@ class Models:
             return half.own_lam
         lost = board.lost()
         if lost.any():  # nothing but noise: these tasks go alone
-            self.means = np.where(lost[:, None], 0.0, board.means)
+            # Zeros that nobody writes to take no memory.
+            self.means = np.zeros(board.means.shape)
+            self.means[~lost] = board.means[~lost]
         sizes = half.table.sizes
         unit = sizes * half.scale  # 1 for mean losses
         variance = np.ones(len(sizes))
@@ -186,10 +212,21 @@ class Models:
 
     def _residual_variance(self):
         """Mean squared residual of each task's model at the strength without noise."""
+        half = self.half
         variance = np.empty(len(self.which))
         everybody = np.arange(len(self.which))
-        for block in self.half.blocks(everybody):
-            local = self._proximal(block, self.half.own_lam)
+        if half.factorised():
+            coef = np.empty((len(variance), self.means.shape[1]))
+            exact_models(half, half.own_lam, self.means, coef, self.intercept)
+            table, codes = half.table, half.table.codes
+            for first, last, rows, X in row_blocks(table):
+                k = codes[rows]
+                residual = table.y[rows] - np.einsum("ij,ij->i", X, coef[k]) - self.intercept[k, 0]
+                starts = table.offsets[first:last] - rows.start
+                variance[first:last] = np.add.reduceat(residual**2, starts)
+            return variance / table.sizes
+        for block in half.blocks(everybody):
+            local = self._proximal(block, half.own_lam)
             variance[block] = local.variance
         return variance
 

@@ -12,7 +12,7 @@ from ._kernels.clip import clip_rows
 from .base import BaseMTL, merge_rows
 from .budget import exact_report
 from .curator import RoundPlan, auto_rounds, run_rounds
-from .exact_mean import dense_copy, fixed_point, minimize_exactly
+from .exact_mean import cluster_means, dense_copy, fixed_point, minimize_exactly
 from .personal import MeanBillboard, Models, SparseModels, cluster_rows
 from .privacy.rng import SeededSource, noise_source
 from .rounds import KEEP_MODELS, Problem, RunningModels, TaskHalf
@@ -49,6 +49,7 @@ class Rounds(BaseMTL):
         "tol": [Interval(Real, 0, None, closed="neither")],
     }
     _classification = False
+    _sparse_in_place = True
 
     def __init__(
         self,
@@ -124,15 +125,9 @@ class Rounds(BaseMTL):
         if update == "prox" and not self._is_private():
             return self._fit_exact(table, problem, which, cluster_of)
         means = np.zeros((which.max() + 1, problem.n_outputs * table.n_features))
-        share_intercept = (
-            self._is_private()
-            and self.fit_intercept
-            and self.unseen_task == "mean"
-            and cluster_of is None
-        )
-        plan = RoundPlan(
-            self, table.n_tasks, means.size, problem.n_outputs if share_intercept else 0
-        )
+        share_intercept = self._is_private() and self.fit_intercept and self.unseen_task == "mean"
+        n_intercepts = len(means) * problem.n_outputs if share_intercept else 0
+        plan = RoundPlan(self, table.n_tasks, means.size, n_intercepts)
         source = self._source()
         half = TaskHalf(table, problem, which)
         running = None
@@ -162,25 +157,37 @@ class Rounds(BaseMTL):
         if plan.intercept is not None:
             b = models.intercept.copy()
             clip_rows(b, plan.clip_norm, 2, b)
-            board.mean_intercept = plan.intercept.release(b.sum(axis=0) / len(b), source)
-            board.releases.append(board.mean_intercept)
+            total = cluster_means(b, which, groups) * (groups / len(b))[:, None]
+            released = plan.intercept.release(total.ravel(), source)
+            board.releases.append(released)
             entries.append(
                 {"name": "mean intercept", **plan.intercept.describe("mean of clipped intercepts")}
             )
+            shift = released.reshape(total.shape) * (len(b) / groups)[:, None]
+        else:
+            shift = self._open_intercept(models.intercept, which, groups)
         if self._is_private() or not plan.n_rounds:
             board.report = plan.report(self, entries, source)
         else:
             board.report = exact_report("the rounds ran without noise (epsilon=None)")
         fitted["privacy_"] = board.report
         if cluster_of is None:
-            fitted["mean_coef_"] = board.mean.copy()
-            shift = board.mean_intercept
-            if not self._is_private() and self.fit_intercept:
-                shift = models.intercept.mean(axis=0)
-            elif not self.fit_intercept:
-                shift = np.zeros(problem.n_outputs)
-            if shift is not None:
-                fitted["mean_intercept_"] = shift if len(board.shape) == 2 else float(shift[0])
+            if models.dense:
+                fitted["mean_coef_"] = board.mean.copy()
+        return self._with_mean_intercept(fitted, board, shift)
+
+    def _open_intercept(self, b, which, groups):
+        """Mean intercepts (n_clusters, n_outputs) where they cost nothing, else None."""
+        if not self.fit_intercept:
+            return np.zeros((len(groups), b.shape[1]))
+        return None if self._is_private() else cluster_means(b, which, groups)
+
+    def _with_mean_intercept(self, fitted, board, shift):
+        if shift is None:
+            return fitted
+        board.mean_intercept = shift if board.cluster_of is not None else shift[0]
+        if board.cluster_of is None:
+            fitted["mean_intercept_"] = shift[0] if len(board.shape) == 2 else float(shift[0, 0])
         return fitted
 
     def _problem(self, table):
@@ -248,7 +255,7 @@ class Rounds(BaseMTL):
         half = TaskHalf(table, problem, which)
         lam = float(np.median(half.own_lam))
         half.problem = problem = replace(problem, lam=lam)
-        half.lam = np.full(table.n_tasks, lam)
+        half.lam = half.prox_lam = np.full(table.n_tasks, lam)
         log = self._progress("iteration %d: objective %.8g, gradient norm %.3g")
         size = problem.n_outputs * table.n_features
         anchor = np.zeros((which.max() + 1, size))
@@ -279,10 +286,10 @@ class Rounds(BaseMTL):
             }
         fitted.update(privacy_=board.report, lam_=lam)
         if cluster_of is None:
-            fitted["mean_coef_"] = board.mean.copy()
-            shift = b.mean(axis=0)
-            fitted["mean_intercept_"] = shift if len(board.shape) == 2 else float(shift[0])
-        return fitted
+            if "coef_" in fitted:
+                fitted["mean_coef_"] = board.mean.copy()
+        shift = self._open_intercept(b, which, np.bincount(which))
+        return self._with_mean_intercept(fitted, board, shift)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -312,8 +319,11 @@ class Rounds(BaseMTL):
 
     def __getattr__(self, name):
         # Coefficients of wide sparse tasks are written out only when somebody asks for them.
-        if name == "coef_" and "models_" in vars(self):
-            return self.models_.coef()
+        if "models_" in vars(self):
+            if name == "coef_":
+                return self.models_.coef()
+            if name == "mean_coef_" and self.billboard_.cluster_of is None:
+                return self.billboard_.mean
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _task_coef(self, position):
@@ -321,16 +331,47 @@ class Rounds(BaseMTL):
             return self.models_.task_coef(position)
         return super()._task_coef(position)
 
+    def _has_mean(self):
+        if self.billboard_.cluster_of is None:
+            return super()._has_mean()
+        return self.billboard_.mean_intercept is not None
+
+    def _mean_models(self, unseen):
+        """-> cluster of every unseen task, shared models (n_clusters, n_outputs, d), intercepts
+
+        Raises
+        ------
+        ValueError
+            For tasks that the public mapping does not name.
+        """
+        board = self.billboard_
+        models = board.shaped(board.means).reshape(len(board.means), -1, board.shape[-1])
+        return board.clusters(unseen), models, np.atleast_2d(board.mean_intercept)
+
+    def _row_scores(self, rows):
+        scores = super()._row_scores(rows)
+        if self.billboard_.cluster_of is None or rows.unseen is None or not len(rows.unseen):
+            return scores
+        cluster, models, shift = self._mean_models(rows.unseen)
+        new = np.flatnonzero(rows.codes < 0)
+        which = cluster[-1 - rows.codes[new]]
+        for g in np.unique(which):
+            part = new[which == g]
+            found = rows.features(part) @ models[g].T + shift[g]
+            scores[part] = found if scores.ndim == 2 else found[:, 0]
+        return scores
+
     def _row_values(self, rows, decide):
         if "models_" not in vars(self):
             return super()._row_values(rows, decide)
         X = sparse.csr_matrix(rows.X, dtype=np.float64)
         single = len(self.billboard_.shape) == 1
+        if rows.unseen is not None and len(rows.unseen):
+            cluster, models, shift = self._mean_models(rows.unseen)
 
         def values(part, k):
             if k < 0:
-                mean = np.atleast_2d(self.mean_coef_)
-                scores = part @ mean.T + self.mean_intercept_
+                scores = part @ models[cluster[-1 - k]].T + shift[cluster[-1 - k]]
             else:
                 scores = self.models_.scores(part, k)
             scores = np.asarray(scores[:, 0] if single else scores)

@@ -18,17 +18,19 @@ from ._kernels.rows import count_columns, curvatures
 from .losses import grams
 from .solvers import single_thread
 
-_BLOCK = 1 << 21  # numbers of models held at once while a round runs over the tasks
-# lam="auto" by kind of loss: this part of a task's own smoothness, and more of it, by _AUTO_ROWS
-# over the number of its rows, when it personalises.
+_POWER_STEPS = 15
+_BLOCK = 1 << 20  # numbers of models held at once while a round runs over the tasks
+# lam="auto" by kind of loss: this part of a task's own smoothness, less of it in proximal updates,
+# and more of it, by _AUTO_ROWS over the number of its rows, when it personalises.
 _AUTO_LAM = (0.05, 0.02, 0.02)
+_AUTO_PROX = (0.05, 0.005, 0.005)
 _AUTO_ROWS = (5.0, 0.0, 0.0)
 _ALONE_ROWS = 0.5  # the same for lam="alone", without a shared model
 _BOUND = (1.0, 0.25, 0.5)  # of the second derivative: squared, logistic, multinomial
+_BOLDNESS = (1.0, 4.0, 4.0)  # accelerated steps first take the bound to be that much smaller
 # "quadratic" counts the ridge in, "free" does not.
-_PENALTY = {"quadratic": 0, "free": 0, "predictions": 1, "fisher": 2}
+_PENALTY = {"quadratic": None, "free": None, "predictions": 1, "fisher": 2}
 KEEP_MODELS = ("algorithm-1", "stateful", "ppsgd")  # updates with a dense model per task
-_NO_INDEX = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,9 @@ class Problem:
     task_weight : {"equal", "samples"}
         Mean loss or sum of losses.
     lam : float or "auto"
-        "auto": in the rounds 0.05 (logistic: 0.02) times the smoothness of the task's own loss;
-        in the personalisation 0.05 + 5 / n_k (logistic: 0.02) times. "alone": 0.5 / n_k times.
+        "auto": in the rounds 0.05 (logistic: 0.02, proximal updates 0.005) times the smoothness
+        of the task's own loss; in the personalisation 0.05 + 5 / n_k (logistic: 0.02) times.
+        "alone": 0.5 / n_k times.
     ridge : float
     """
 
@@ -74,8 +77,9 @@ class TaskHalf:
         Largest eigenvalue of X_k' X_k, centred when there is an intercept.
     smoothness : ndarray (n_tasks,)
         Lipschitz constant of the gradient of each task's loss.
-    lam, own_lam, lone_lam : ndarray (n_tasks,)
-        Strength in the rounds, in the personalisation, and without a shared model.
+    lam, prox_lam, own_lam, lone_lam : ndarray (n_tasks,)
+        Strength in the rounds, in those of proximal updates, in the personalisation, and without
+        a shared model.
     """
 
     def __init__(self, table, problem, which=None):
@@ -83,32 +87,53 @@ class TaskHalf:
         m, d = table.n_tasks, table.n_features
         self.which = np.zeros(m, dtype=np.int64) if which is None else which
         self.scale = 1.0 / table.sizes if problem.task_weight == "equal" else np.ones(m)
-        shared = table.rows is not None
-        rows = table.rows if shared else _NO_INDEX
         if table.is_sparse:
             X, csr = np.empty((0, d)), (table.X.data, table.X.indices, table.X.indptr)
         else:
-            X, csr = table.X, (np.empty(0), _NO_INDEX, _NO_INDEX)
-        self._rows = (X, *csr, table.is_sparse, rows, shared, table.offsets)
+            X, csr = table.X, (None, None, None)
+        self._rows = (X, *csr, table.rows, table.offsets)
         self.widths = np.full(m, d)
         if table.is_sparse:
-            count_columns(*csr[1:], rows, shared, table.offsets, d, self.widths)
-        self.curvature = np.empty(m)
-        curvatures(*self._rows, problem.fit_intercept, 15, self.curvature)
-        self.curvature *= 1.05
+            count_columns(*csr[1:], table.rows, table.offsets, d, self.widths)
+        self.curvature = 1.05 * self._largest_eigenvalues()
         self.smoothness = self.curvature * self.scale * _BOUND[problem.kind]
         alone = np.maximum(_ALONE_ROWS / table.sizes * self.smoothness, 1e-8)
         if problem.lam == "alone":
-            self.lam = self.own_lam = alone
+            self.lam = self.prox_lam = self.own_lam = alone
         elif problem.lam == "auto":
             part = _AUTO_LAM[problem.kind]
             self.lam = np.maximum(part * self.smoothness, 1e-8)
+            self.prox_lam = np.maximum(_AUTO_PROX[problem.kind] * self.smoothness, 1e-8)
             self.own_lam = self.lam * (1.0 + _AUTO_ROWS[problem.kind] / (part * table.sizes))
         else:
-            self.lam = self.own_lam = np.full(m, float(problem.lam))
+            self.lam = self.prox_lam = self.own_lam = np.full(m, float(problem.lam))
         self.lone_lam = alone if isinstance(problem.lam, str) else self.lam
         self._single = self._has_missing_class()
         self._exact = None
+
+    def _largest_eigenvalues(self):
+        """Of X_k' X_k, from below, by power iteration."""
+        table, centre = self.table, self.problem.fit_intercept
+        out = np.empty(table.n_tasks)
+        if not self._has_small_grams():
+            curvatures(*self._rows, centre, _POWER_STEPS, out)
+            return out
+        # The same steps on matrices; their kernel compiles in a fifth of the time.
+        at = np.arange(1, table.n_features + 1)
+        start = (0.5 + 0.6180339887498949 * at % 1.0) * np.where(at % 2, 1.0, -1.0)
+        for first, last, G, _ in task_grams(table, self.problem, np.ones(table.n_tasks)):
+            v = np.broadcast_to(start, (last - first, len(start)))
+            for _ in range(_POWER_STEPS):
+                v = v / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1e-300)
+                Gv = (G @ v[:, :, None])[:, :, 0]
+                out[first:last], v = np.einsum("kj,kj->k", v, Gv), Gv
+        return out
+
+    def _has_small_grams(self):
+        """Whether a matrix for every task takes no more room than the rows."""
+        table = self.table
+        size = table.n_tasks * table.n_features**2
+        return not table.is_sparse and size <= max(1 << 20, table.X.size)
 
     def _has_missing_class(self):
         """Tasks in which a class is missing, whose unpenalised intercepts would be infinite."""
@@ -152,7 +177,7 @@ class TaskHalf:
         columns = np.empty(ends[-1] // C if self.table.is_sparse else 0, dtype=np.int64)
         D, b = np.empty(ends[-1]), np.empty((len(pick), C))
         variance = np.zeros(len(pick))
-        descent = np.zeros((len(pick), anchor.shape[1])) if trace else np.empty((0, 0))
+        descent = np.zeros((len(pick), anchor.shape[1])) if trace else None
         quadratic = penalty == "quadratic"
         strength = lam + problem.ridge if quadratic else lam
         factor = self.factor(lam) if quadratic else np.ones(len(lam))
@@ -161,9 +186,8 @@ class TaskHalf:
         kernels.local_steps(
             *self._rows, self.table.y, problem.kind, _BOUND[problem.kind], self.scale,
             problem.fit_intercept, pick, anchor, self.which, factor, strength, held,
-            self.curvature, _PENALTY[penalty], n_steps, accelerate, float(rate), float(tol),
-            np.empty((0, 0)) if start is None else start, start is not None,
-            columns, ends, D, b, variance, descent, trace,
+            self.curvature, _PENALTY[penalty], n_steps, accelerate, _BOLDNESS[problem.kind],
+            float(rate), float(tol), start, columns, ends, D, b, variance, descent,
         )  # fmt: skip
         return Local(pick, columns, ends, D, b, variance, descent)
 
@@ -176,18 +200,14 @@ class TaskHalf:
     # --------------------------------------------------------------- squared loss, exact
     def factorised(self):
         """Whether the proximal step of all tasks is a product with stored inverses."""
-        table = self.table
-        if self.problem.kind or table.is_sparse:
-            return False
-        size = table.n_tasks * table.n_features**2
-        return size <= max(1 << 20, table.X.size)
+        return self.problem.kind == 0 and self._has_small_grams()
 
     def exact_prox(self, anchor):
         """Differences of the exact proximal models to factor times the anchors, (m, d)."""
         if self._exact is None:
-            rho = self.lam + self.problem.ridge
+            rho = self.prox_lam + self.problem.ridge
             inverse, h = task_inverses(self.table, self.problem, self.scale, rho)
-            self._exact = inverse, h, self.lam[:, None], self.factor(self.lam)[:, None]
+            self._exact = inverse, h, self.prox_lam[:, None], self.factor(self.prox_lam)[:, None]
         inverse, h, lam, factor = self._exact
         mine = anchor[self.which]
         out = np.empty_like(mine)
@@ -204,14 +224,14 @@ class TaskHalf:
         """
         if self.factorised():
             D = self.exact_prox(anchor)[pick]
-            off = (self.factor(self.lam)[pick] - 1.0)[:, None]
+            off = (self.factor(self.prox_lam)[pick] - 1.0)[:, None]
             if off.any():
                 D += off * anchor[self.which[pick]]
             return add_clipped_rows(D, self.which[pick], clip_norm, total)
         inside = 0
-        factor = self.factor(self.lam)
+        factor = self.factor(self.prox_lam)
         for block in self.blocks(pick):
-            local = self.steps(block, anchor, self.lam, n_steps=n_steps, tol=tol)
+            local = self.steps(block, anchor, self.prox_lam, n_steps=n_steps, tol=tol)
             if self.table.is_sparse:
                 below = np.empty(len(block), dtype=bool)
                 kernels.add_clipped(
@@ -319,7 +339,7 @@ class RunningModels:
         if half.table.is_sparse and keeps:
             raise ValueError(
                 f"update={update!r} keeps a dense model for every task, which sparse X is not "
-                'meant for: use update="prox", or X.toarray().'
+                'meant for: use PrivateMeanRegMTL with update="prox", or X.toarray().'
             )
         self.W = np.zeros((half.table.n_tasks, size)) if keeps else None
         self.lam = np.zeros_like(half.lam) if update == "fedavg" else half.lam

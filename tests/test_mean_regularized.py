@@ -3,6 +3,7 @@
 import csv
 import importlib.util
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from skpmtl import (
     PrivateFedProxClassifier,
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
+    rounds,
 )
 from skpmtl._kernels import rounds as kernels
 from skpmtl._kernels.newton import hessian_product, loss_gradient
@@ -209,6 +211,39 @@ def test_clusters_are_separate_fits_without_privacy():
         est.personalize(X[:9], y[:9], task=np.full(9, 11))
     with pytest.raises(ValueError, match=r"without a cluster: \[3\]"):
         est.set_params(clusters={k: 0 for k in range(7) if k != 3}).fit(X, y, task=task)
+
+
+@pytest.mark.parametrize("kind", ["real", "multi"])
+@pytest.mark.parametrize("epsilon", [None, 5.0])
+def test_unseen_tasks_of_clusters(kind, epsilon):
+    """A task that the public mapping names gets its cluster's model; others are named."""
+    X, y, task = problem(kind)
+    clusters = {k: "ab"[k % 2] for k in range(9)}
+    cls = PrivateMeanRegMTL if kind == "real" else PrivateMeanRegMTLClassifier
+    est = cls(
+        0.4, epsilon=epsilon, clusters=clusters, unseen_task="mean", tasks=list(range(7))
+    ).fit(X, y, task=task)  # fmt: skip
+    board = est.billboard_
+    assert board.mean_intercept.shape == (2, 3 if kind == "multi" else 1)
+    rows, ids = X[:6], np.array([8, 7, 3, 8, 7, 0])
+    function = est.predict if kind == "real" else est.decision_function
+    means = board.mean.reshape(2, -1, 4)
+    expected = np.einsum("id,icd->ic", rows, means[ids % 2]) + board.mean_intercept[ids % 2]
+    for i in (2, 5):
+        W = est.coef_[ids[i]].reshape(-1, 4)
+        expected[i] = W @ rows[i] + est.intercept_[ids[i]]
+    expected = expected if kind == "multi" else expected[:, 0]
+    assert_allclose(function(rows, task=ids), expected, atol=1e-12)
+    assert_allclose(function(sparse.csr_matrix(rows), task=ids), expected, atol=1e-12)
+    with pytest.raises(ValueError, match=r"without a cluster: \[11\]"):
+        est.predict(X[:2], task=[11, 8])
+    if epsilon is None:
+        b = est.intercept_.reshape(7, -1)
+        assert_allclose(board.mean_intercept, [b[::2].mean(axis=0), b[1::2].mean(axis=0)])
+    else:
+        est.set_params(unseen_task="error").fit(X, y, task=task)
+        with pytest.raises(ValueError, match="released no mean"):
+            est.set_params(unseen_task="mean").predict(X[:2], task=[8, 8])
 
 
 # ---------------------------------------------------------------------------- kernels
@@ -529,7 +564,6 @@ def test_errors():
         ({"sampling_rate": 0.0}, "'sampling_rate'"),
         ({"sampling_rate": 0.5}, 'sampling_rate=0.5 with sampling="all" has no meaning'),
         ({"update": "stateful", "ridge": 0.1}, 'ridge=0.1 belongs to update="prox"'),
-        ({"sampling": "fixed", "sampling_rate": 0.5, "unseen_task": "mean"}, 'sampling="all"'),
         ({"clusters": [0, 1]}, "'clusters'"),
     ]:
         with pytest.raises(ValueError, match=message):
@@ -610,6 +644,73 @@ def test_wide_sparse_models_are_kept_by_column(tags, fit_intercept):
     assert_allclose(scores, direct + est.intercept_[task[rows]], atol=1e-9)
     moved = np.flatnonzero((est.coef_[55] != est.mean_coef_).any(axis=0))
     assert set(moved) <= set(X[task == 55].indices)
+
+
+def test_wide_sparse_unseen_tasks_of_clusters(tags):
+    X, y, task = tags
+    known = task < 50
+    est = PrivateMeanRegMTLClassifier(
+        0.05, tasks=list(range(50)), n_rounds=1, epsilon=1e5, delta=1e-3, unseen_task="mean",
+        clusters={k: k % 2 for k in range(60)},
+    ).fit(X[known], y[known], task=task[known])  # fmt: skip
+    assert "models_" in vars(est) and not hasattr(est, "mean_coef_")
+    scores = est.decision_function(X, task=task)
+    for k in (3, 54, 59):
+        W, b = est.billboard_.mean[k % 2], est.billboard_.mean_intercept[k % 2]
+        if k < 50:
+            W, b = est.coef_[k], est.intercept_[k]
+        assert_allclose(scores[task == k], X[task == k] @ W.T + b, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_csr_rows_are_used_in_place(tags, dtype):
+    """Any order of the rows and float32 give the models of sorted float64 rows, uncopied."""
+    X, y, task = tags
+    settings = {"tasks": list(range(60)), "n_rounds": 2, "epsilon": 1e5, "delta": 1e-3,
+                "random_state": 0, "local_steps": 3}  # fmt: skip
+    with pytest.warns(UserWarning, match="reproducible"):
+        first = PrivateMeanRegMTLClassifier(0.05, **settings).fit(X, y, task=task)
+    order = np.random.default_rng(0).permutation(len(y))
+    given = X[order].astype(dtype)
+    labels = y[order].astype(float)  # labels keep their type
+    with pytest.warns(UserWarning, match="reproducible"):
+        est = PrivateMeanRegMTLClassifier(0.05, **settings).fit(given, labels, task=task[order])
+    assert est.classes_.dtype == np.float64
+    # Sums of a task's rows are in another order when the sort of its rows is.
+    assert_allclose(est.mean_coef_, first.mean_coef_, rtol=1e-5, atol=1e-7)
+    assert_allclose(
+        est.decision_function(given, task=task[order]),
+        first.decision_function(X, task=task)[order], rtol=1e-4, atol=1e-5,
+    )  # fmt: skip
+    (models,) = est.models_.parts
+    assert models.half is None or np.shares_memory(models.half.table.X.data, given.data)
+
+
+def test_memory_of_a_large_model():
+    """Two models (w~ and the sum of the updates) and the work on single tasks, for any T."""
+    rng = np.random.default_rng(0)
+    m, n, d, C, nnz = 12, 40, 4000, 250, 10
+    columns = np.sort((d * rng.random((m * n, nnz)) ** 3).astype(np.int32), axis=1)
+    X = sparse.csr_matrix(
+        (np.ones(m * n * nnz, dtype=np.float32), columns.ravel(), np.arange(m * n + 1) * nnz),
+        (m * n, d),
+    )
+    y, task = np.arange(m * n) % C, np.repeat(np.arange(m), n)
+    est = PrivateMeanRegMTLClassifier(
+        tasks=list(range(m)), n_rounds=5, local_steps=1, personalization="finetune"
+    ).fit(X, y, task=task)  # fmt: skip
+    tracemalloc.start()
+    try:
+        est.fit(X, y, task=task)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    model = 8 * C * d
+    widest = max(len(np.unique(X[task == k].indices)) for k in range(m))
+    # D of a block, V and G of a task, and 3 MB of noise in pieces, columns, targets.
+    block = 8 * max(rounds._BLOCK, widest * C)
+    assert peak < 2 * model + block + 2 * 8 * widest * C + 3 * 2**20
+    assert est.billboard_.releases == []
 
 
 def test_binary_sparse_and_exact_sparse(tags):

@@ -275,6 +275,72 @@ def test_mean_intercept_is_one_more_release():
     assert free.mean_intercept_ == 0.0 and len(free.privacy_.releases) == 4
 
 
+@pytest.mark.parametrize("sampling", ["fixed", "poisson"])
+def test_mean_intercept_beside_sampled_rounds(sampling):
+    """Rounds at 90 % of epsilon and delta, the intercept at 10 %: basic composition."""
+    from skpmtl.privacy.sampling import fixed_size_delta, poisson_epsilon
+
+    if sampling == "poisson":
+        pytest.importorskip("dp_accounting", reason="needs the extra skpmtl[sampling]")
+    est = fit(
+        sampling=sampling, sampling_rate=0.5, unseen_task="mean", n_rounds=4, clip_norm=0.7,
+        delta=1e-4,
+    )  # fmt: skip
+    *rounds, last = est.privacy_.releases
+    assert len(rounds) == 4 and last["name"] == "mean intercept"
+    z = rounds[0]["noise_std"] * 3 / 0.7
+    if sampling == "fixed":
+        assert fixed_size_delta(z, 4, 0.5, 0.9, "replace-one") == pytest.approx(9e-5, rel=1e-6)
+    else:
+        assert poisson_epsilon(z, 4, 0.5, 9e-5, "replace-one") == pytest.approx(0.9, rel=5e-3)
+    assert gdp_epsilon(2 * 0.7 / M / last["noise_std"], 1e-5) == pytest.approx(0.1, rel=1e-5)
+    assert est.privacy_.epsilon == 1.0 and est.privacy_.delta == 1e-4
+    assert "by basic composition" in str(est.privacy_)
+    assert est.billboard_.history()[-1]["epsilon"] == pytest.approx(0.9, rel=5e-3)
+    assert est.mean_intercept_ == est.billboard_.releases[-1][0]
+
+
+def test_intercepts_of_clusters_cost_nothing_more():
+    """One vector of all clusters: a task moves one part of it, by at most 2 clip / m."""
+    one = fit(unseen_task="mean", n_rounds=4)
+    two = fit(unseen_task="mean", n_rounds=4, clusters={k: int(k > 3) for k in TASKS})
+    assert_allclose(two.privacy_.noise_std, one.privacy_.noise_std, rtol=1e-5)
+    assert two.privacy_.sensitivity == one.privacy_.sensitivity
+    released = two.billboard_.releases[-1]
+    assert_allclose(two.billboard_.mean_intercept[:, 0], released * [6 / 4, 6 / 2])
+    # Almost without noise it is the mean of the clipped intercepts.
+    near = fit(
+        unseen_task="mean", n_rounds=1, epsilon=1e9, clip_norm=0.25,
+        clusters={k: int(k > 3) for k in TASKS},
+    )  # fmt: skip
+    b = np.clip(near.intercept_, -0.25, 0.25)
+    assert (np.abs(near.intercept_) > 0.25).any()
+    expected = [[b[:4].mean()], [b[4:].mean()]]
+    assert_allclose(near.billboard_.mean_intercept, expected, atol=1e-3)
+
+
+def test_updates_of_large_models_are_not_kept(monkeypatch):
+    from skpmtl import curator
+
+    settings = {"n_rounds": 3, "random_state": 0, "server_learning_rate": 0.5}
+    with pytest.warns(UserWarning, match="reproducible"):
+        kept = fit(clip_quantile=0.5, unseen_task="mean", **settings)
+    monkeypatch.setattr(curator, "_KEPT", 3 * 5 - 1)
+    with pytest.warns(UserWarning, match="reproducible"):
+        est = fit(clip_quantile=0.5, unseen_task="mean", **settings)
+    assert_allclose(est.mean_coef_, kept.mean_coef_, rtol=1e-12)
+    assert_allclose(est.coef_, kept.coef_, rtol=1e-9)
+    # Counts and the intercept stay; so do the noise levels.
+    assert [len(r) for r in est.billboard_.releases] == [1] * 4
+    assert_array_equal(est.billboard_.releases, [*kept.billboard_.releases[1::2], [
+        kept.mean_intercept_]])  # fmt: skip
+    assert est.privacy_ == kept.privacy_
+    assert est.billboard_.history() == kept.billboard_.history()
+    assert_allclose(kept.billboard_.replay()[-1, 0], kept.mean_coef_, rtol=1e-12)
+    with pytest.raises(ValueError, match="updates of this fit were not kept"):
+        est.billboard_.replay()
+
+
 @pytest.mark.parametrize(
     "epsilon, rounds", [(0.1, 3), (0.11, 10), (1.0, 10), (2.0, 30), (4.0, 100)]
 )

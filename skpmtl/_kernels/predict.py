@@ -5,7 +5,7 @@ from .._jit import njit
 
 @njit
 def row_scores(X, codes, position, coef, intercept, mean_coef, mean_intercept, out):
-    """out[i] = x_i' w + b of the task codes[i]; of the mean model where codes[i] is -1.
+    """out[i] = x_i' w + b of the task codes[i]; of the mean model where codes[i] is negative.
 
     X may still hold the task column, at `position`; otherwise `position` is the number of
     features.

@@ -19,25 +19,26 @@ from .rows import feature_means, gather, place_columns, residuals, scores
 
 @njit
 def local_steps(
-    X, data, indices, indptr, is_sparse, rows, shared, offsets, y, kind, bound, scale, centre,
+    X, data, indices, indptr, rows, offsets, y, kind, bound, scale, centre,
     pick, anchor, which, factor, strength, intercept_strength, curvature,
-    penalty, n_steps, accelerate, rate, tol, start, from_start,
-    columns, ends, D, b, variance, descent, trace,
+    penalty, n_steps, accelerate, boldness, rate, tol, start, columns, ends, D, b, variance,
+    descent,
 ):  # fmt: skip
     """Gradient steps of the tasks `pick` on loss + penalty, from the anchor or from `start`.
 
     Task a of `pick` writes D[ends[a]:ends[a + 1]], its intercepts b[a], and for squared loss
     the mean square of its last residuals variance[a]; for CSR rows also its columns, at
-    ends / n_outputs. `penalty` 0: strength / 2 ||D||^2; 1: strength / 2 times the mean
+    ends / n_outputs. `penalty` None: strength / 2 ||D||^2; 1: strength / 2 times the mean
     symmetrised Kullback-Leibler divergence to the predictions at the start (squared loss: the
     mean squared difference); 2: the quadratic one weighted by the diagonal of the Fisher
     information at the start, scaled to a maximum of 1 (elastic weight consolidation).
     `anchor` is (n_anchors, n_outputs n_features), in the layout of D over all columns. Steps
     have length rate / (curvature + strength); with `accelerate` momentum is Nesterov's constant
-    one. A task ends when a step moves it by less than `tol` relative to D. With `trace` D is the
+    one, and the bound of the curvature counts `boldness` times less until a step grows. A task
+    ends when a step moves it by less than `tol` relative to D. With `descent` D is the
     sum of a shared part, which starts at the anchor and moves by the gradient of the loss, and
     of a personal part that carries the penalty; `descent` receives the movement of the shared
-    one.
+    one. `start` and `descent` may be None.
     """
     C = b.shape[1]
     n_features = anchor.shape[1] // C
@@ -45,20 +46,20 @@ def local_steps(
     for a in range(pick.shape[0]):
         longest = max(longest, offsets[pick[a] + 1] - offsets[pick[a]])
         widest = max(widest, (ends[a + 1] - ends[a]) // C)
-    place = np.full(n_features if is_sparse else 1, -1, dtype=np.int64)
+    place = np.full(n_features if data is not None else 1, -1, dtype=np.int64)
     mean = np.zeros(widest)
     z = np.empty((longest, C))
     base = np.empty((longest, C))
-    before = np.empty((longest if penalty == 1 else 1, C))
+    if penalty is not None:
+        before = np.empty((longest if penalty == 1 else 1, C))
+        fisher = np.empty(widest * C if penalty == 2 else 1)
     V = np.empty(widest * C)
     G = np.empty(widest * C)
-    fisher = np.empty(widest * C if penalty == 2 else 1)
     shift = np.zeros(C)
     level = np.zeros(C)
     lead = np.zeros(C)
     new = np.zeros(C)
     total = np.zeros(C)
-    none = np.zeros(C)
     for a in range(pick.shape[0]):
         k = pick[a]
         lo, n = offsets[k], offsets[k + 1] - offsets[k]
@@ -66,11 +67,11 @@ def local_steps(
         size = W.shape[0]
         width = size // C
         shared_model = anchor[which[k]]
-        if is_sparse:
+        if data is not None:
             mine = columns[ends[a] // C : ends[a + 1] // C]
-            place_columns(indices, indptr, rows, shared, lo, lo + n, place, mine)
+            place_columns(indices, indptr, rows, lo, lo + n, place, mine)
             for i in range(n):
-                r = rows[lo + i] if shared else lo + i
+                r = lo + i if rows is None else rows[lo + i]
                 for c in range(C):
                     base[i, c] = 0.0
                 for q in range(indptr[r], indptr[r + 1]):
@@ -78,17 +79,14 @@ def local_steps(
                     x = factor[k] * data[q]
                     for c in range(C):
                         base[i, c] += x * v[c]
-        else:
+        else:  # a second call of `scores` would be compiled twice
             for i in range(n):
+                x = X[lo + i if rows is None else rows[lo + i]]
                 for c in range(C):
-                    z[i, c] = 0.0
-            scores(
-                X, data, indices, indptr, is_sparse, rows, shared, lo, n, place,
-                shared_model, none, z, base,
-            )  # fmt: skip
-            for i in range(n):
-                for c in range(C):
-                    base[i, c] *= factor[k]
+                    s = 0.0
+                    for j in range(width):
+                        s += x[j] * shared_model[c * width + j]
+                    base[i, c] = factor[k] * s
         for j in range(width):
             mean[j] = 0.0
         for c in range(C):
@@ -96,7 +94,7 @@ def local_steps(
             total[c] = 0.0
         if centre:
             feature_means(
-                X, data, indices, indptr, is_sparse, rows, shared, lo, n, place, width, mean
+                X, data, indices, indptr, rows, lo, n, place, width, mean
             )
             for i in range(n):
                 for c in range(C):
@@ -128,33 +126,37 @@ def local_steps(
         weight = scale[k]
         rho = strength[k]
         tau = intercept_strength[k]
-        smooth = weight * bound * curvature[k]
-        if penalty == 1:
-            smooth *= 1.0 + rho
-        if trace:
-            smooth *= 2.0
+        held = rho  # what the penalty adds to the curvature
+        limit = weight * bound * curvature[k]
+        if penalty is not None:
+            if penalty == 1:
+                limit *= 1.0 + rho
+                held = 0.0
+        if descent is not None:
+            limit *= 2.0
         b_smooth = weight * bound * n + tau
         begin = level.copy()
         for attempt in range(6):
-            full = smooth + (0.0 if penalty == 1 else rho)
-            step = rate / full if full > 0 else 0.0
-            momentum = 0.0
-            if accelerate:
-                q = (rho / full) ** 0.5 if full > 0 else 1.0
-                momentum = (1.0 - q) / (1.0 + q)
+            smooth = limit / boldness if accelerate else limit
             for j in range(size):
-                W[j] = start[a, j] if from_start else 0.0
+                W[j] = 0.0 if start is None else start[a, j]
                 V[j] = W[j]
             for c in range(C):
                 level[c] = begin[c]
                 lead[c] = begin[c]
-            first = -1.0
+            first, last = -1.0, np.inf
             diverged = False
             for t in range(n_steps):
+                full = smooth + held
+                step = rate / full if full > 0 else 0.0
+                momentum = 0.0
+                if accelerate:
+                    q = (rho / full) ** 0.5 if full > 0 else 1.0
+                    momentum = (1.0 - q) / (1.0 + q)
                 for c in range(C):
                     s = lead[c]
                     if centre:
-                        if is_sparse:
+                        if data is not None:
                             for j in range(width):
                                 s -= mean[j] * V[j * C + c]
                         else:
@@ -162,25 +164,26 @@ def local_steps(
                                 s -= mean[j] * V[c * width + j]
                     shift[c] = s
                 scores(
-                    X, data, indices, indptr, is_sparse, rows, shared, lo, n, place, V, shift,
+                    X, data, indices, indptr, rows, lo, n, place, V, shift,
                     base, z,
                 )  # fmt: skip
-                if penalty == 1:
+                if penalty is None:
+                    residuals(z, y, lo, n, kind)
+                elif penalty == 1:
                     _pull_to_predictions(z, before, y, lo, n, kind, rho, t == 0)
                 else:
                     residuals(z, y, lo, n, kind)
-                if penalty == 2 and t == 0:
-                    _fisher_diagonal(
-                        X, data, indices, indptr, is_sparse, rows, shared, lo, n, place, mean, z,
-                        size, fisher,
-                    )  # fmt: skip
+                    if t == 0:
+                        _fisher_diagonal(
+                            X, data, indices, indptr, rows, lo, n, place, mean, z, size, fisher
+                        )
                 if kind == 0:
                     square = 0.0
                     for i in range(n):
                         square += z[i, 0] * z[i, 0]
                     variance[a] = square / n
                 gather(
-                    X, data, indices, indptr, is_sparse, rows, shared, lo, n, place, z, size, G
+                    X, data, indices, indptr, rows, lo, n, place, z, size, G
                 )
                 moved, size2, turn, b_moved, b_turn = 0.0, 0.0, 0.0, 0.0, 0.0
                 for c in range(C):
@@ -194,18 +197,18 @@ def local_steps(
                         new[c] = lead[c] - (weight * total[c] + tau * lead[c]) / b_smooth
                         b_moved += (new[c] - lead[c]) ** 2 * b_smooth
                         b_turn += (lead[c] - new[c]) * (new[c] - level[c]) * b_smooth
-                outer = width if is_sparse else C
-                inner = C if is_sparse else width
+                outer = width if data is not None else C
+                inner = C if data is not None else width
                 for o in range(outer):
                     for i in range(inner):
                         j = o * inner + i
-                        off = mean[o] * total[i] if is_sparse else mean[i] * total[o]
+                        off = mean[o] * total[i] if data is not None else mean[i] * total[o]
                         g = weight * (G[j] - off)
-                        if trace:  # the shared part moves by g, the personal one as well
+                        if descent is not None:  # both parts move by g
                             own = V[j] - descent[a, j]
                             descent[a, j] -= step * g
                             g = 2.0 * g + rho * own
-                        elif penalty == 0:
+                        elif penalty is None:
                             g += rho * V[j]
                         elif penalty == 2:
                             g += rho * fisher[j] * V[j]
@@ -224,6 +227,9 @@ def local_steps(
                     break
                 # Momentum that points uphill is dropped (adaptive restart).
                 beta = 0.0 if turn > 0 else momentum
+                if moved > last and smooth < limit:
+                    smooth, beta = min(2.0 * smooth, limit), 0.0
+                last = moved
                 for j in range(size):
                     V[j] = G[j] + beta * (G[j] - W[j])
                     W[j] = G[j]
@@ -234,7 +240,7 @@ def local_steps(
                     break
             if not diverged:
                 break
-            smooth *= 2.0
+            limit *= 2.0
         for c in range(C):
             b[a, c] = 0.0
         if centre:
@@ -242,19 +248,19 @@ def local_steps(
             for c in range(C):
                 b[a, c] = level[c]
             for j in range(size):
-                c = j % C if is_sparse else j // width
-                f = mean[j // C] if is_sparse else mean[j % width]
+                c = j % C if data is not None else j // width
+                f = mean[j // C] if data is not None else mean[j % width]
                 b[a, c] -= f * W[j]
-                column = columns[ends[a] // C + j // C] * C + c if is_sparse else j
+                column = columns[ends[a] // C + j // C] * C + c if data is not None else j
                 b[a, c] -= f * factor[k] * shared_model[column]
-        if is_sparse:
+        if data is not None:
             for j in range(width):
                 place[columns[ends[a] // C + j]] = -1
 
 
 @njit
 def _fisher_diagonal(
-    X, data, indices, indptr, is_sparse, rows, shared, lo, n, place, mean, z, size, fisher
+    X, data, indices, indptr, rows, lo, n, place, mean, z, size, fisher
 ):
     """Mean of the squared gradients of the rows, scaled to a maximum of 1."""
     C = z.shape[1]
@@ -262,8 +268,8 @@ def _fisher_diagonal(
         fisher[j] = 0.0
     top = 0.0
     for i in range(n):
-        p = rows[lo + i] if shared else lo + i
-        if is_sparse:
+        p = lo + i if rows is None else rows[lo + i]
+        if data is not None:
             for q in range(indptr[p], indptr[p + 1]):
                 at = place[indices[q]]
                 for c in range(C):

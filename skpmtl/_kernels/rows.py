@@ -3,6 +3,9 @@
 A model of the task is flat: (n_outputs, n_features) for dense rows; for CSR rows it lives on the
 columns that occur in the task's rows, (n_columns, n_outputs), and ``place`` maps a column to its
 position among them. z and r are (n_rows, n_outputs).
+
+What a table does not have is None, and what would read it is not compiled: ``data``, ``indices``
+and ``indptr`` for dense rows, and ``rows`` where row p of the table is row p of X.
 """
 
 import numpy as np
@@ -11,13 +14,13 @@ from .._jit import njit
 
 
 @njit
-def count_columns(indices, indptr, rows, shared, offsets, n_features, counts):
+def count_columns(indices, indptr, rows, offsets, n_features, counts):
     """counts[k] = number of distinct columns in the CSR rows of task k."""
     seen = np.full(n_features, -1, dtype=np.int64)
     for k in range(offsets.shape[0] - 1):
         count = 0
         for p in range(offsets[k], offsets[k + 1]):
-            i = rows[p] if shared else p
+            i = p if rows is None else rows[p]
             for q in range(indptr[i], indptr[i + 1]):
                 if seen[indices[q]] != k:
                     seen[indices[q]] = k
@@ -26,11 +29,11 @@ def count_columns(indices, indptr, rows, shared, offsets, n_features, counts):
 
 
 @njit
-def place_columns(indices, indptr, rows, shared, lo, hi, place, columns):
+def place_columns(indices, indptr, rows, lo, hi, place, columns):
     """Number the columns of a task in order of appearance; -> how many."""
     count = 0
     for p in range(lo, hi):
-        i = rows[p] if shared else p
+        i = p if rows is None else rows[p]
         for q in range(indptr[i], indptr[i + 1]):
             j = indices[q]
             if place[j] < 0:
@@ -41,12 +44,12 @@ def place_columns(indices, indptr, rows, shared, lo, hi, place, columns):
 
 
 @njit
-def scores(X, data, indices, indptr, is_sparse, rows, shared, lo, n, place, V, shift, base, z):
+def scores(X, data, indices, indptr, rows, lo, n, place, V, shift, base, z):
     """z = base + shift + rows of the task times V."""
     C = z.shape[1]
-    if is_sparse:
+    if data is not None:
         for i in range(n):
-            r = rows[lo + i] if shared else lo + i
+            r = lo + i if rows is None else rows[lo + i]
             for c in range(C):
                 z[i, c] = base[i, c] + shift[c]
             for q in range(indptr[r], indptr[r + 1]):
@@ -58,8 +61,8 @@ def scores(X, data, indices, indptr, is_sparse, rows, shared, lo, n, place, V, s
     d = X.shape[1]
     # Two rows and two outputs at a time: every number loaded serves two products.
     for i in range(0, n - 1, 2):
-        x0 = X[rows[lo + i]] if shared else X[lo + i]
-        x1 = X[rows[lo + i + 1]] if shared else X[lo + i + 1]
+        x0 = X[lo + i if rows is None else rows[lo + i]]
+        x1 = X[lo + i + 1 if rows is None else rows[lo + i + 1]]
         for c in range(0, C - 1, 2):
             v0 = V[c * d : (c + 1) * d]
             v1 = V[(c + 1) * d : (c + 2) * d]
@@ -84,7 +87,7 @@ def scores(X, data, indices, indptr, is_sparse, rows, shared, lo, n, place, V, s
             z[i + 1, c] = base[i + 1, c] + shift[c] + s10
     if n % 2:
         i = n - 1
-        x0 = X[rows[lo + i]] if shared else X[lo + i]
+        x0 = X[lo + i if rows is None else rows[lo + i]]
         for c in range(C):
             v0 = V[c * d : (c + 1) * d]
             s00 = 0.0
@@ -94,14 +97,14 @@ def scores(X, data, indices, indptr, is_sparse, rows, shared, lo, n, place, V, s
 
 
 @njit
-def gather(X, data, indices, indptr, is_sparse, rows, shared, lo, n, place, r, size, G):
+def gather(X, data, indices, indptr, rows, lo, n, place, r, size, G):
     """G = sum over the rows of the task of x_i r_i, in the layout of V; `size` numbers of G."""
     C = r.shape[1]
     for j in range(size):
         G[j] = 0.0
-    if is_sparse:
+    if data is not None:
         for i in range(n):
-            p = rows[lo + i] if shared else lo + i
+            p = lo + i if rows is None else rows[lo + i]
             for q in range(indptr[p], indptr[p + 1]):
                 a = data[q]
                 g = G[place[indices[q]] * C : (place[indices[q]] + 1) * C]
@@ -111,17 +114,17 @@ def gather(X, data, indices, indptr, is_sparse, rows, shared, lo, n, place, r, s
     d = X.shape[1]
     # Four rows at a time: G is loaded and stored a quarter as often.
     for i in range(0, n - 3, 4):
-        x0 = X[rows[lo + i]] if shared else X[lo + i]
-        x1 = X[rows[lo + i + 1]] if shared else X[lo + i + 1]
-        x2 = X[rows[lo + i + 2]] if shared else X[lo + i + 2]
-        x3 = X[rows[lo + i + 3]] if shared else X[lo + i + 3]
+        x0 = X[lo + i if rows is None else rows[lo + i]]
+        x1 = X[lo + i + 1 if rows is None else rows[lo + i + 1]]
+        x2 = X[lo + i + 2 if rows is None else rows[lo + i + 2]]
+        x3 = X[lo + i + 3 if rows is None else rows[lo + i + 3]]
         for c in range(C):
             g = G[c * d : (c + 1) * d]
             r0, r1, r2, r3 = r[i, c], r[i + 1, c], r[i + 2, c], r[i + 3, c]
             for j in range(d):
                 g[j] += r0 * x0[j] + r1 * x1[j] + r2 * x2[j] + r3 * x3[j]
     for i in range(n - n % 4, n):
-        x0 = X[rows[lo + i]] if shared else X[lo + i]
+        x0 = X[lo + i if rows is None else rows[lo + i]]
         for c in range(C):
             g = G[c * d : (c + 1) * d]
             r0 = r[i, c]
@@ -130,12 +133,12 @@ def gather(X, data, indices, indptr, is_sparse, rows, shared, lo, n, place, r, s
 
 
 @njit
-def feature_means(X, data, indices, indptr, is_sparse, rows, shared, lo, n, place, width, mean):
+def feature_means(X, data, indices, indptr, rows, lo, n, place, width, mean):
     for j in range(width):
         mean[j] = 0.0
     for i in range(n):
-        p = rows[lo + i] if shared else lo + i
-        if is_sparse:
+        p = lo + i if rows is None else rows[lo + i]
+        if data is not None:
             for q in range(indptr[p], indptr[p + 1]):
                 mean[place[indices[q]]] += data[q] / n
         else:
@@ -174,13 +177,13 @@ def residuals(z, y, lo, n, kind):
 
 
 @njit
-def curvatures(X, data, indices, indptr, is_sparse, rows, shared, offsets, centre, n_steps, out):
+def curvatures(X, data, indices, indptr, rows, offsets, centre, n_steps, out):
     """out[k] = largest eigenvalue of X_k' X_k (X_k centred), from below, by power iteration."""
     n_features = X.shape[1]
     longest = 0
     for k in range(offsets.shape[0] - 1):
         longest = max(longest, offsets[k + 1] - offsets[k])
-    place = np.full(n_features if is_sparse else 1, -1, dtype=np.int64)
+    place = np.full(n_features if data is not None else 1, -1, dtype=np.int64)
     columns = np.empty(n_features, dtype=np.int64)
     v = np.empty(n_features)
     g = np.empty(n_features)
@@ -191,17 +194,17 @@ def curvatures(X, data, indices, indptr, is_sparse, rows, shared, offsets, centr
     for k in range(offsets.shape[0] - 1):
         lo, n = offsets[k], offsets[k + 1] - offsets[k]
         width = n_features
-        if is_sparse:
-            width = place_columns(indices, indptr, rows, shared, lo, lo + n, place, columns)
+        if data is not None:
+            width = place_columns(indices, indptr, rows, lo, lo + n, place, columns)
         for j in range(width):
             mean[j] = 0.0
         if centre:
             feature_means(
-                X, data, indices, indptr, is_sparse, rows, shared, lo, n, place, width, mean
+                X, data, indices, indptr, rows, lo, n, place, width, mean
             )
         # One scattered start for all tasks; a task's number does not depend on its company.
         for j in range(width):
-            at = columns[j] if is_sparse else j
+            at = columns[j] if data is not None else j
             v[j] = 0.5 + (0.6180339887498949 * (at + 1)) % 1.0
             if at % 2:
                 v[j] = -v[j]
@@ -219,7 +222,7 @@ def curvatures(X, data, indices, indptr, is_sparse, rows, shared, offsets, centr
                 dot += mean[j] * v[j]
             shift[0] = -dot
             scores(
-                X, data, indices, indptr, is_sparse, rows, shared, lo, n, place, v, shift, base, z
+                X, data, indices, indptr, rows, lo, n, place, v, shift, base, z
             )
             total = 0.0
             value = 0.0
@@ -227,11 +230,11 @@ def curvatures(X, data, indices, indptr, is_sparse, rows, shared, offsets, centr
                 total += z[i, 0]
                 value += z[i, 0] * z[i, 0]
             gather(
-                X, data, indices, indptr, is_sparse, rows, shared, lo, n, place, z, width, g
+                X, data, indices, indptr, rows, lo, n, place, z, width, g
             )
             for j in range(width):
                 v[j] = g[j] - mean[j] * total
         out[k] = value
-        if is_sparse:
+        if data is not None:
             for j in range(width):
                 place[columns[j]] = -1
