@@ -242,8 +242,9 @@ class Models:
         lam, penalty = self._lam, "free"
         if variant == "finetune":
             lam = np.zeros_like(lam)
-        elif variant == "none":  # the intercept alone is fitted
-            lam, steps = 1e9 * (1.0 + self.half.smoothness), 100
+        elif variant == "none":  # the intercept alone is fitted, where there is one
+            lam = 1e9 * (1.0 + self.half.smoothness)
+            steps = 100 if self.problem.fit_intercept else 0
         else:
             penalty = "predictions" if variant == "symmetrized-kl" else "fisher"
         local = self.half.steps(
