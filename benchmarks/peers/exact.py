@@ -144,7 +144,7 @@ def fista_at(problem, optimum):
 
 def loosest(problem, optimum, fit_at):
     """The call of ``fit_at(tol)`` with the loosest `tol` that is accurate enough, or None."""
-    for tol in 10.0 ** -np.arange(1, 12, 0.25):
+    for tol in 10.0 ** -np.arange(1, 12, 0.5):
         if problem.objective(*fit_at(tol)) <= optimum * (1 + ACCURACY):
             return partial(fit_at, tol)
     return None
@@ -250,5 +250,5 @@ def compare(problem, optimum, fits, repeats):
             "accuracy": f"{accuracy[peer]:.1e}",
             "seconds": f"{median[peer]:.5f}",
             "ratio": f"{median[peer] / median['skpmtl']:.2f}",
-            "megabytes": f"{peak_megabytes(fit):.1f}",
+            "megabytes": f"{peak_megabytes(fit):.3f}",
         }

@@ -55,7 +55,6 @@ def ours(kind, data, n_rounds):
         personalization="none",
         fit_intercept=False,
         tasks=np.unique(task),
-        random_state=0,
     ).fit(X, y, task=task)
     return estimator.billboard_.mean
 
