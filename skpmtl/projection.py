@@ -75,7 +75,10 @@ class TaskHalf:
         # Features that do not vary inside a task leave a curvature of rounding errors.
         raw = self.loss.combine(self.loss.scores(np.ones_like(self.W)))
         floor = 1e-10 * np.linalg.norm(raw, axis=1)
-        curvature = np.maximum(1.1 * self.loss.curvatures(), np.maximum(floor, 1e-300))
+        # Enough power steps for the margin: no step is checked, and with momentum one that is a
+        # third too long grows without bound.
+        largest = 1.1 * self.loss.curvatures(30)
+        curvature = np.maximum(largest, np.maximum(floor, 1e-300))
         self.step = 1.0 / curvature[:, None]
         self.t = 0
 

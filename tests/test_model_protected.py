@@ -22,7 +22,8 @@ from skpmtl.model_protected import (
     MPMTLLowRankClassifier,
 )
 from skpmtl.privacy import PrivacyLeakWarning, PrivacyReport
-from skpmtl.tasks import SingleTaskWarning, wide_to_long
+from skpmtl.projection import ProjectionBillboard, TaskHalf
+from skpmtl.tasks import SingleTaskWarning, TaskTable, wide_to_long
 
 REGRESSORS = [MPMTLLowRank, MPMTLGroupSparse]
 CLASSIFIERS = [MPMTLLowRankClassifier, MPMTLGroupSparseClassifier]
@@ -556,3 +557,15 @@ SUITE = [cls() for cls in ESTIMATORS] + [cls(epsilon=None) for cls in ESTIMATORS
 @parametrize_with_checks(SUITE)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
+
+
+def test_gradient_steps_are_not_longer_than_the_curvature_allows():
+    """Task 213 of this draw has close leading eigenvalues and a poor start for power iteration:
+    after six steps its gradient step was half as long again, and momentum made it diverge."""
+    X, y, task = make_low_rank_tasks(random_state=2)
+    table = TaskTable(np.ascontiguousarray(X), y, np.arange(0, len(y) + 1, 30), np.unique(task))
+    board = ProjectionBillboard("matrix", True, "equal", 0.0, table.n_tasks)
+    half = TaskHalf(board, table, classification=False, fit_intercept=False)
+    top = [np.linalg.norm(X[task == k], 2) ** 2 / 30 for k in range(table.n_tasks)]
+    assert np.max(half.step[:, 0] * top) <= 1.0
+    assert np.median(half.step[:, 0] * top) > 0.9  # and not much shorter
