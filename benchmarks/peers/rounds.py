@@ -98,7 +98,7 @@ def measure(quick, repeats):
     torch.set_num_threads(1)
     m = 50 if quick else 10_000
     for loss, kind, data, n_classes, extra in (
-        ("squared", PrivateMeanRegMTL, squared_tasks(m), None, 20),
+        ("squared", PrivateMeanRegMTL, squared_tasks(m), None, 200),
         ("multinomial", PrivateMeanRegMTLClassifier, multinomial_tasks(m), 10, 3),
     ):
         fits = {
