@@ -1,21 +1,33 @@
 """One runner for the measurements that end in a CSV file.
 
-    python -m benchmarks.run peers [--quick] [--repeats R] [--output FILE.csv]
+    python -m benchmarks.run SUITE [--quick] [--only TEXT] [--repeats R] [--output FILE.csv]
 
-Rows are printed as they are measured.
+========  ==================================================================================
+peers     exact solvers against others at equal accuracy, a round against PyTorch
+kernels   exact local solves against loops of library calls, a gradient against reading rows
+scale     seconds and memory of fit and predict, and their exponent in the number of rows
+growth    seconds against the numbers of features and of tasks, with a picture
+========  ==================================================================================
+
+Rows are printed as they are measured. Everything has one thread, but scale and growth, which
+have as many as `skpmtl.get_num_threads` says.
 """
 
 import argparse
 import csv
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
-from .peers import exact
+import skpmtl
 
-FIELDS = ("commit", "peer", "problem", "penalty", "accuracy", "seconds", "ratio")
+from . import kernels, scale
+from .peers import exact, rounds
+
+FIELDS = ("commit", "peer", "problem", "penalty", "accuracy", "seconds", "ratio", "megabytes")
 
 
 def commit():
@@ -55,17 +67,35 @@ def write_rows(rows, fields, output=None):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
-    parser.add_argument("suite", choices=["peers"])
+    parser.add_argument("suite", choices=["peers", "kernels", "scale", "growth"])
     parser.add_argument("--quick", action="store_true", help="small problems, one repeat")
     parser.add_argument("--repeats", type=int, default=None, help="default: 7, or 1 with --quick")
+    parser.add_argument("--only", default="", help="scale, growth: part of the estimators' text")
     parser.add_argument("--output", type=Path, default=None, help="also write the rows here")
     options = parser.parse_args(arguments)
     repeats = options.repeats or (1 if options.quick else 7)
 
+    if options.suite == "scale":
+        rows = scale.measure(options.quick, options.only)
+        return write_rows(with_commit(rows), scale.FIELDS, options.output)
+    if options.suite == "growth":
+        rows = scale.measure_growth(options.quick, options.only)
+        rows = write_rows(with_commit(rows), scale.FIELDS, options.output)
+        if options.output:
+            scale.plot_growth(rows, options.output.with_suffix(".png"))
+        return rows
     # Other solvers differ most in how many threads they use, so everything gets one.
-    with threadpool_limits(1):
-        measured = with_commit(exact.measure(options.quick, repeats))
-        return write_rows(measured, FIELDS, options.output)
+    chosen = skpmtl.get_num_threads()
+    skpmtl.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            if options.suite == "kernels":
+                measured = with_commit(kernels.measure(options.quick, repeats))
+                return write_rows(measured, kernels.FIELDS, options.output)
+            suites = [suite.measure(options.quick, repeats) for suite in (exact, rounds)]
+            return write_rows(with_commit(chain(*suites)), FIELDS, options.output)
+    finally:
+        skpmtl.set_num_threads(chosen)
 
 
 if __name__ == "__main__":

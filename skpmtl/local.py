@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from ._kernels.local import posterior_modes, scale_criteria
-from .threads import run_blocks, single_blas_thread
+from .threads import run_blocks, single_blas_thread, task_blocks
 
 # Grid of the prior variance of a score in units of the noise variance.
 SNR = np.logspace(-4, 5, 19)
@@ -54,15 +54,8 @@ class LocalModels:
         self._known = results.setdefault(fit_intercept, [])
         self._keep = few and not classification
 
-    def _blocks(self, width):
-        """Pairs (first, last) of tasks whose rows times `width` fill a block."""
-        ends, limit = self.table.offsets, max(_BLOCK // max(width, 1), 1)
-        first = 0
-        while first < self.table.n_tasks:
-            last = int(np.searchsorted(ends, ends[first] + limit, side="right")) - 1
-            last = max(last, first + 1)
-            yield first, last
-            first = last
+    def _blocks(self):
+        return task_blocks(self.table.offsets, self.table.n_features, _BLOCK)
 
     def _run(self, kernel, root, *arguments):
         """kernel(A, pick, label, score, offsets, intercept, logistic, ..., tasks) on all blocks."""
@@ -85,7 +78,7 @@ class LocalModels:
             )  # fmt: skip
 
         with single_blas_thread():
-            run_blocks(block, self._blocks(table.n_features))
+            run_blocks(block, self._blocks())
 
     def criteria(self, root):
         """How well every scale of `SNR` explains every task.
@@ -144,7 +137,7 @@ class LocalModels:
             W *= root
             return W, b
         with single_blas_thread():
-            for first, last in self._blocks(root.shape[1]):
+            for first, last in self._blocks():
                 W[first:last] = W[first:last] @ root.T
         return W, b
 

@@ -10,8 +10,10 @@ import numpy as np
 from ._kernels import passes
 from ._kernels.grams import build_grams, gram_product, reflected_solve
 from ._kernels.linalg import LANES, spd_inverse, spd_inverse_narrow
+from .threads import run_blocks, task_blocks
 
 _NONE = np.empty(0, dtype=np.int64)
+_BLOCK = 1 << 20  # numbers of X or of Gram matrices that a thread passes over at a time
 NARROW = 64  # up to this width compiled loops build Gram matrices faster than BLAS calls
 
 
@@ -49,6 +51,7 @@ class _Loss:
         self.y = table.y
         self._shared = table.rows is not None
         self._rows = table.rows if self._shared else _NONE
+        self._blocks = task_blocks(table.offsets, table.n_features, _BLOCK)
         self._r = np.empty(table.n_rows)
         self._b = np.zeros(table.n_tasks)
         # A shared X that most tasks see most of: two matrix products beat indexed passes.
@@ -67,10 +70,14 @@ class _Loss:
         W = np.ascontiguousarray(W)
         if self._grid is not None:
             return (self.table.X @ W.T)[self._grid]
-        if self.table.is_sparse:
-            passes.csr_scores(*self._csr(), self._rows, self._shared, self.offsets, W, out)
-        else:
-            passes.scores(self.table.X, self._rows, self._shared, self.offsets, W, out)
+        sparse, X = self.table.is_sparse, self.table.X
+        rows = (*(self._csr() if sparse else (X,)), self._rows, self._shared)
+
+        def block(first, last):
+            kernel = passes.csr_scores if sparse else passes.scores
+            kernel(*rows, self.offsets[first : last + 1], W[first:last], out)
+
+        run_blocks(block, self._blocks)
         return out
 
     def combine(self, r):
@@ -80,12 +87,28 @@ class _Loss:
             R[self._grid] = r
             return (R.T @ self.table.X) * self.scale[:, None]
         out = np.empty(self.shape)
-        args = (self._rows, self._shared, self.offsets, r, self.scale, out)
-        if self.table.is_sparse:
-            passes.csr_combine(*self._csr(), *args)
-        else:
-            passes.combine(self.table.X, *args)
+        sparse, X = self.table.is_sparse, self.table.X
+        rows = (*(self._csr() if sparse else (X,)), self._rows, self._shared)
+
+        def block(first, last):
+            part = slice(first, last)
+            kernel = passes.csr_combine if sparse else passes.combine
+            kernel(*rows, self.offsets[first : last + 1], r, self.scale[part], out[part])
+
+        run_blocks(block, self._blocks)
         return out
+
+    def _residuals(self, z):
+        """Residuals and intercepts at the scores z, in place. -> value of the loss"""
+
+        def block(first, last):
+            part = slice(first, last)
+            return self._residual_kernel(
+                z, self.y, self.offsets[first : last + 1], self.scale[part], self.fit_intercept,
+                self._r, self._b[part],
+            )  # fmt: skip
+
+        return sum(run_blocks(block, self._blocks))
 
     def intercepts(self, W):
         """Optimal local intercepts for the weights W, shape (n_tasks,)."""
@@ -138,21 +161,21 @@ class SquaredLoss(_Loss):
     """sum_k scale_k / 2 ||y_k - X_k w_k - b_k||^2 + ridge / 2 ||W||_F^2 on rows."""
 
     quadratic = True
-
-    def _residuals(self, z):
-        return passes.squared_residuals(
-            z, self.y, self.offsets, self.scale, self.fit_intercept, self._r, self._b
-        )
+    _residual_kernel = staticmethod(passes.squared_residuals)
 
     def evaluate(self, W):
         if self.table.is_sparse:
             return super().evaluate(W)
-        V = np.empty(self.shape)
-        value = passes.squared_gradient(
-            self.table.X, self._rows, self._shared, self.y, self.offsets, self.scale,
-            self.fit_intercept, np.ascontiguousarray(W), self._r, V,
-        )  # fmt: skip
-        return self._with_ridge(value, V, W)
+        V, weights = np.empty(self.shape), np.ascontiguousarray(W)
+
+        def block(first, last):
+            part = slice(first, last)
+            return passes.squared_gradient(
+                self.table.X, self._rows, self._shared, self.y, self.offsets[first : last + 1],
+                self.scale[part], self.fit_intercept, weights[part], self._r, V[part],
+            )  # fmt: skip
+
+        return self._with_ridge(sum(run_blocks(block, self._blocks)), V, W)
 
     def dual_terms(self, W, V, value):
         """-> (a, q): the dual value of theta times the residuals is theta a - theta^2 q / 2."""
@@ -196,9 +219,15 @@ class GramLoss(SquaredLoss):
             table.X, table.y, table.offsets, scale, fit_intercept
         )
 
+    def _each(self, kernel, *arrays):
+        """kernel(*arrays) on blocks of tasks. -> list of results"""
+        m, d = self.shape
+        blocks = task_blocks(np.arange(m + 1), d * d, _BLOCK)
+        return run_blocks(lambda first, last: kernel(*(a[first:last] for a in arrays)), blocks)
+
     def _product(self, W):
         out = np.empty(self.shape)
-        gram_product(self.G, np.ascontiguousarray(W), out)
+        self._each(gram_product, self.G, np.ascontiguousarray(W), out)
         return out
 
     def evaluate(self, W):
@@ -223,12 +252,15 @@ class GramLoss(SquaredLoss):
         diagonal = np.arange(self.shape[1])
         inverse[:, diagonal, diagonal] += self.ridge + rho
         narrow = self.shape[1] <= 48 and self.shape[0] > LANES
-        if not (spd_inverse_narrow if narrow else spd_inverse)(inverse):
+        if not all(self._each(spd_inverse_narrow if narrow else spd_inverse, inverse)):
             raise np.linalg.LinAlgError("a task's curvature is not finite; scale the features")
 
         def solve(W, S):
             out = np.empty(self.shape)
-            reflected_solve(inverse, self.g, rho, W, S, out)
+            self._each(
+                lambda P, g, W, S, out: reflected_solve(P, g, rho, W, S, out),
+                inverse, self.g, W, S, out,
+            )  # fmt: skip
             return out
 
         return solve
@@ -308,11 +340,7 @@ class LogisticLoss(_Loss):
     """sum_k scale_k sum_i log(1 + exp(-y (x w_k + b_k))) + ridge / 2 ||W||_F^2, y in {-1, 1}."""
 
     quadratic = False
-
-    def _residuals(self, z):
-        return passes.logistic_residuals(
-            z, self.y, self.offsets, self.scale, self.fit_intercept, self._r, self._b
-        )
+    _residual_kernel = staticmethod(passes.logistic_residuals)
 
     def curvature_bound(self, D):
         # The logistic function's slope q is at most 1/4, and an intercept at its optimum
@@ -341,7 +369,13 @@ def grams(X, y, offsets, scale, centre):
     m, d = len(offsets) - 1, X.shape[1]
     G, g = np.empty((m, d, d)), np.empty((m, d))
     if d <= NARROW:
-        return G, g, build_grams(X, y, offsets, scale, centre, G, g)
+
+        def block(first, last):
+            part = slice(first, last)
+            ends = offsets[first : last + 1]
+            return build_grams(X, y, ends, scale[part], centre, G[part], g[part])
+
+        return G, g, sum(run_blocks(block, task_blocks(offsets, d, _BLOCK)))
     square = 0.0
     for k in range(m):
         x, v = X[offsets[k] : offsets[k + 1]], y[offsets[k] : offsets[k + 1]]

@@ -24,7 +24,8 @@ class TaskTable:
     Parameters
     ----------
     X : ndarray (n, d) of float64 in C order, or CSR matrix of float64
-        Features, without the task.
+        Features, without the task. Estimators with ``_sparse_in_place`` get CSR input as it is,
+        which may be float32.
     y : ndarray (N,) or None
         Targets of the N labelled rows, sorted by task; -1.0 and +1.0 in binary classification.
     offsets : ndarray (m + 1,) of int64
@@ -32,7 +33,8 @@ class TaskTable:
     tasks : ndarray (m,)
         Labels of the tasks, sorted.
     rows : ndarray (N,) of int64, default=None
-        Wide form: table row i is ``X[rows[i]]``, and all tasks share X. None: it is ``X[i]``.
+        Table row i is ``X[rows[i]]``: wide form, where all tasks share X, or CSR input that was
+        not copied. None: it is ``X[i]``.
     order : ndarray (N,) of int64, default=None
         Long form: table row i was input row ``order[i]``. None: the input was sorted.
     """

@@ -13,6 +13,7 @@ from functools import cache
 from numbers import Integral
 
 import joblib
+import numpy as np
 from threadpoolctl import ThreadpoolController
 
 __all__ = ["get_num_threads", "set_num_threads"]
@@ -126,9 +127,8 @@ def run_blocks(function, blocks):
     The caller works too. A helper joins only while fewer threads than `get_num_threads` are at
     work in the whole process, and asks again before every block.
     """
-    blocks = list(blocks)
-    limit = get_num_threads()
-    if limit == 1 or len(blocks) <= 1:
+    limit = get_num_threads() if len(blocks) > 1 else 1
+    if limit == 1:
         return [function(*block) for block in blocks]
     results, waiting, failed = [None] * len(blocks), iter(range(len(blocks))), []
 
@@ -166,3 +166,14 @@ def run_blocks(function, blocks):
     for helper in started:
         helper.result()
     return results
+
+
+def task_blocks(offsets, width, limit):
+    """Pairs (first, last) of tasks; rows times `width` of a block are `limit` or one task."""
+    blocks, first, rows = [], 0, max(limit // max(width, 1), 1)
+    while first < len(offsets) - 1:
+        last = int(np.searchsorted(offsets, offsets[first] + rows, side="right")) - 1
+        last = max(last, first + 1)
+        blocks.append((first, last))
+        first = last
+    return blocks

@@ -171,14 +171,33 @@ def test_spd_inverse_refuses(run, inverse, bad):
     assert not run(inverse)(np.stack([np.eye(3), bad]))
 
 
-def test_rotate_rows(run, rows):
-    X, _, offsets, _ = rows
-    V = np.random.default_rng(5).standard_normal((3, 3, 3))
-    out = X.copy()
-    run(local.rotate_rows)(out, V, offsets)
-    for k in range(3):
-        part = slice(offsets[k], offsets[k + 1])
-        np.testing.assert_allclose(out[part], X[part] @ V[k], atol=1e-14)
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 11, 40])
+@pytest.mark.parametrize("rank", ["full", "low", "block", "zero"])
+def test_tridiagonal(run, n, rank):
+    rng = np.random.default_rng(n)
+    Z = rng.standard_normal((n, {"full": n + 3, "low": 2, "block": n, "zero": 1}[rank]))
+    if rank == "block":  # columns that are done before the reflections get there
+        Z[: n // 2, n // 2 :] = Z[n // 2 :, : n // 2] = 0.0
+    A = Z @ Z.T * (rank != "zero")
+    diag, off, Q = np.full(n, np.nan), np.full(n, np.nan), np.full((n, n), np.nan)
+    kept = A.copy()
+    run(linalg.tridiagonal)(A, n, diag, off, Q, np.empty((2 * n, n)), np.empty(2 * n), np.empty(n))
+    np.testing.assert_array_equal(A, kept)
+    np.testing.assert_allclose(Q @ Q.T, np.eye(n), atol=1e-13)
+    T = np.diag(diag) + np.diag(off[:-1], 1) + np.diag(off[:-1], -1)
+    np.testing.assert_allclose(Q @ T @ Q.T, A, atol=1e-13 * max(1, np.abs(A).max()))
+    assert off[-1] == 0
+
+
+@pytest.mark.parametrize("n", [1, 2, 9, 30])
+def test_cholesky_solve(run, n):
+    rng = np.random.default_rng(n)
+    Z = rng.standard_normal((2 * n, n)) * np.geomspace(1, 1e3, n)
+    A, b = Z.T @ Z + 1e-3 * np.eye(n), rng.standard_normal(n)
+    U, x = np.column_stack([np.triu(A), b]), np.full(n, np.nan)  # the lower triangle is not read
+    run(linalg.cholesky_solve)(U, n, x)
+    np.testing.assert_allclose(A @ x, b, atol=1e-9)
+    np.testing.assert_allclose(np.triu(U[:, :n]).T @ np.triu(U[:, :n]), A, rtol=1e-12, atol=1e-9)
 
 
 # ------------------------------------------------- evidence and left-out blocks of a task
@@ -239,32 +258,51 @@ def test_criteria_are_evidence_and_refits(sizes, d, intercept):
         np.testing.assert_allclose(criterion[k] - prior, expected, rtol=1e-7, atol=1e-6)
 
 
-def test_criteria_kernel_uncompiled():
-    """The Python function of `scale_criteria` gives what the compiled one gives."""
-    X, y, task = plain.make_rows([7, 3], 3, 8, labels=True)
-    offsets = np.array([0, 7, 10])
-    for logistic in (False, True):
-        weight = np.full(10, 0.2) if logistic else np.ones(10)
-        G = np.stack([X[:7].T @ X[:7], X[7:].T @ X[7:]])
-        e, V = np.linalg.eigh(G)
-        A = X.copy()
-        local.rotate_rows(A, np.ascontiguousarray(V), offsets)
-        q = np.stack([A[:7].T @ y[:7], A[7:].T @ y[7:]])
-        square = np.array([7.0, 3.0])
-        results = []
-        for kernel in (local.scale_criteria, getattr(local.scale_criteria, "py_func", None)):
-            if kernel is None:
-                continue
-            out, level = np.empty((2, 19)), np.empty(2)
-            kernel(
-                A, y, weight, y, y, offsets, True, np.maximum(e, 0), q, square, logistic, 5, 16,
-                SNR, out, level,
-            )  # fmt: skip
-            results.append((out, level))
-        for got in results[1:]:
-            np.testing.assert_allclose(got[0], results[0][0], rtol=1e-12)
-            np.testing.assert_allclose(got[1], results[0][1], rtol=1e-12)
-        assert np.isfinite(results[0][0]).all()
+@pytest.mark.parametrize("logistic", [False, True])
+@pytest.mark.parametrize("d", [3, 9], ids=["more rows", "fewer rows"])
+def test_local_kernels_uncompiled(d, logistic):
+    """The Python functions of the task's kernels give what the compiled ones give."""
+    X, y, task = plain.make_rows([7, 5], d, 8, labels=True)
+    offsets, pick = np.array([0, 7, 12]), np.random.default_rng(0).permutation(12)
+    score = np.random.default_rng(1).standard_normal(12)
+    rows = X, pick, y, score, offsets, True, logistic
+    kernels = [local.scale_criteria, local.posterior_modes]
+    if not hasattr(kernels[0], "py_func"):
+        pytest.skip("numba does not compile here")
+    results = []
+    for criteria, modes in (kernels, [kernel.py_func for kernel in kernels]):
+        out, level = np.full((2, len(SNR)), np.nan), np.full(2, np.nan)
+        criteria(*rows, 5, 16, SNR, out, level)
+        W, b = np.full((2, d), np.nan), np.full(2, np.nan)
+        score[:] = 0.5
+        modes(*rows, np.array([0.3, 2.0]), 1e-9, 30, W, b)
+        results.append((out, level, W, b, score.copy()))
+        score[:] = np.random.default_rng(1).standard_normal(12)
+    for compiled, python in zip(*results, strict=True):
+        assert np.isfinite(compiled).all()
+        np.testing.assert_allclose(python, compiled, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("sizes, d", [([12, 5, 30], 4), ([4, 1, 9], 12)])
+def test_posterior_modes_are_ridge_models(sizes, d, intercept):
+    """Squared loss: normal equations; a diagonal root is the same as a matrix."""
+    X, y, task = plain.make_rows(sizes, d, 6)
+    model = LocalModels(
+        plain.long_table(X, y, task), classification=False, fit_intercept=intercept
+    )
+    kappa = np.array([0.1, 3.0, 50.0])
+    for root in (np.random.default_rng(7).standard_normal((d, d)), np.linspace(0.5, 2, d)):
+        W, b = model.solve(root, kappa)
+        R = np.diag(root) if root.ndim == 1 else root
+        for k, n in enumerate(sizes):
+            A, v = X[task == k] @ R, y[task == k]
+            mean, level = (A.mean(axis=0), v.mean()) if intercept else (np.zeros(d), 0.0)
+            c = np.linalg.solve(
+                (A - mean).T @ (A - mean) + np.eye(d) / kappa[k], (A - mean).T @ (v - level)
+            )
+            np.testing.assert_allclose(W[k], R @ c, atol=1e-10)
+            assert b[k] == pytest.approx(level - mean @ c, abs=1e-10)
 
 
 def test_logistic_criterion_is_the_laplace_evidence():

@@ -20,17 +20,18 @@ _LANES = 8  # scales are padded to a multiple of this: one vector register
 
 # ------------------------------------------------------------------------------- one task
 @njit
-def _centred_rows(A, pick, response, weight, centre, weighted, C, v, mean):
-    """C, v = the rows `pick` and their response, less weighted means, times root weights.
+def _centred_rows(A, pick, lo, n, response, weight, centre, weighted, C, v, mean):
+    """C, v = the rows pick[lo:lo + n] and their response, less weighted means, times roots
+    of the weights.
 
     Fills `mean` (r,). -> mean response, sum of weights, sum of squares of the rows.
     """
-    n, d = C.shape
+    d = A.shape[1]
     mass, level, size = 0.0, 0.0, 0.0
     for j in range(d):
         mean[j] = 0.0
     for i in range(n):
-        x, c, w = A[pick[i]], C[i], weight[i]
+        x, c, w = A[pick[lo + i]], C[i], weight[i]
         s = 0.0
         for j in range(d):
             c[j] = x[j]
@@ -63,16 +64,24 @@ def _centred_rows(A, pick, response, weight, centre, weighted, C, v, mean):
 
 
 @njit
-def _working(label, score, logistic, response, weight):
+def _working(label, score, lo, n, logistic, response, weight):
     """Response and weight of the working least squares at the current scores, in place."""
-    for i in range(label.shape[0]):
+    for i in range(n):
+        y = label[lo + i]
         if logistic:
-            t = min(max(label[i] * score[i], -30.0), 30.0)
-            p = 1.0 / (1.0 + np.exp(-t))
+            z = score[lo + i]
+            p = 1.0 / (1.0 + np.exp(-min(max(y * z, -30.0), 30.0)))
             weight[i] = max(p * (1.0 - p), 1e-6)
-            response[i] = score[i] + label[i] * (1.0 - p) / weight[i]
+            response[i] = z + y * (1.0 - p) / weight[i]
         else:
-            response[i], weight[i] = label[i], 1.0
+            response[i], weight[i] = y, 1.0
+
+
+@njit
+def _flip(C, n, d, F):
+    for i in range(n):
+        for j in range(d):
+            F[j, i] = C[i, j]
 
 
 # ---------------------------------------------------------------------------- many scales
@@ -94,6 +103,7 @@ def scale_criteria(
     blocks of at most `fold_rows` rows, which keeps the cost linear in its rows.
     """
     m, d, S = offsets.shape[0] - 1, A.shape[1], snr.shape[0]
+    zero = d - d  # a literal 0 would compile `add_rows` once more
     lanes = (S + _LANES - 1) // _LANES * _LANES
     longest, widest, tallest = 0, 0, 0
     for k in range(m):
@@ -101,102 +111,73 @@ def scale_criteria(
         longest, widest = max(longest, n), max(widest, min(n, d))
         if n > d:
             tallest = max(tallest, n)
-    rows = np.empty(longest * d)
-    flipped = np.empty(tallest * d)
-    turned = np.empty(tallest * d)
-    square = np.empty((2, widest * widest))
-    panel = np.empty(2 * widest * widest)
-    diag, off, scratch = np.empty(widest), np.empty(widest), np.empty((2, 2 * widest))
-    response, weight, v = np.empty(longest), np.empty(longest), np.empty(longest)
-    mean, q = np.empty(d), np.empty(widest)
-    kappa, quad, logdet, error = (
-        np.zeros(lanes), np.empty(lanes), np.empty(lanes), np.empty(lanes)
-    )  # fmt: skip
-    inverse, low = np.empty((widest, lanes)), np.empty((widest, lanes))
-    t = np.empty((widest, lanes))
-    solved = np.empty(widest * fold_rows * lanes)
-    B = np.empty((fold_rows, fold_rows * lanes))
+    C, F = np.empty((longest, d)), np.empty((d, tallest))
+    turned = np.empty((tallest, widest))
+    K, Q = np.empty((widest, widest)), np.empty((widest, widest))
+    P, c, scratch = np.empty((2 * widest, widest)), np.empty(2 * widest), np.empty(widest)
+    by_row, by_column = np.empty((3, longest)), np.empty((3, widest))
+    response, weight, y = by_row[0], by_row[1], by_row[2]
+    diag, off, q = by_column[0], by_column[1], by_column[2]
+    mean = np.empty(d)
+    by_scale = np.zeros((4, lanes))
+    kappa, quad, logdet, error = by_scale[0], by_scale[1], by_scale[2], by_scale[3]
+    solutions = np.empty((3, widest, lanes))
+    inverse, low, t = solutions[0], solutions[1], solutions[2]
     u = np.empty((fold_rows, lanes))
+    V, B = np.empty((widest, fold_rows, lanes)), np.empty((fold_rows, fold_rows, lanes))
     for k in range(m):
         lo = offsets[k]
-        n = offsets[k + 1] - offsets[k]
+        n = offsets[k + 1] - lo
         dual = n <= d
         r = n if dual else d
-        C = rows[: n * d].reshape((n, d))
-        K = square[0, : r * r].reshape((r, r))
-        Q = square[1, : r * r].reshape((r, r))
-        P = panel[: 2 * r * r].reshape((2 * r, r))
-        y = v[:n]
-        _working(label[lo : lo + n], score[lo : lo + n], logistic, response, weight)
+        _working(label, score, lo, n, logistic, response, weight)
         _, mass, size = _centred_rows(
-            A, pick[lo : lo + n], response, weight, centre, logistic, C, y, mean
+            A, pick, lo, n, response, weight, centre, logistic, C, y, mean
         )
         if dual:
-            gram(C, K)
+            gram(C, n, d, K)
         else:
-            F = flipped[: n * d].reshape((d, n))
-            for i in range(n):
-                for j in range(d):
-                    F[j, i] = C[i, j]
-            gram(F, K)
+            _flip(C, n, d, F)
+            gram(F, d, n, K)
         trace = 0.0
         for j in range(r):
             trace += K[j, j]
         level[k] = trace / n
-        tridiagonal(K, diag[:r], off[:r], Q, P, scratch[0, : 2 * r], scratch[1, :r])
+        tridiagonal(K, r, diag, off, Q, P, c, scratch)
         # Z: rows whose products x' (I + kappa T)^-1 z give the hat matrix, or I minus it.
-        if dual:
-            Z = Q
-        else:
-            Z = turned[: n * r].reshape((n, r))
+        Z = Q if dual else turned
+        if not dual:
             for i in range(n):
+                z = Z[i]
                 for j in range(r):
-                    Z[i, j] = 0.0
-                add_rows(Q, 0, 0, C[i], Z[i])
+                    z[j] = 0.0
+                add_rows(Q, zero, r, zero, r, C[i], zero, z)
         for j in range(r):
             q[j] = 0.0
-        add_rows(Z, 0, 0, y, q[:r])
+        add_rows(Z, zero, n, zero, r, y, zero, q)
         yy = 0.0
         for i in range(n):
             yy += y[i] * y[i]
         for s in range(S):
             kappa[s] = snr[s] / level[k] if level[k] > 0 else 0.0
-        _factors(diag[:r], off[:r], q, kappa, inverse, low, t, quad, logdet)
+        _factors(diag, off, q, r, kappa, inverse, low, t, quad, logdet)
         folds = min(n, max(n_folds, (n + fold_rows - 1) // fold_rows))
         for s in range(lanes):
             error[s] = 0.0
         for b in range(folds):
             start = (b * n) // folds
             count = ((b + 1) * n) // folds - start
-            V = solved[: r * count * lanes].reshape((r, count * lanes))
-            _solve_block(Z, start, inverse, low, V, lanes)
-            _products(Z, start, V, B, lanes)
-            _products_of(Z, start, t, r, u, count)
-            for i in range(count):
-                w = weight[start + i]
-                for o in range(i + 1):
-                    shift = (w * weight[start + o]) ** 0.5 / mass if centre else 0.0
-                    if not dual and o == i:
-                        shift -= 1.0
-                    x = B[i, o * lanes : (o + 1) * lanes]
+            _solve_block(Z, start, count, r, inverse, low, V)
+            _products(Z, start, count, r, V, B)
+            _residuals(Z, start, count, r, t, y, kappa, weight, mass, centre, dual, B, u)
+            _left_out(B, u, count)
+            if logistic:
+                _deviance(label, lo, start, count, response, weight, u, error)
+            else:
+                for i in range(count):
+                    e = u[i]
                     for s in range(lanes):
-                        x[s] = (x[s] if dual else -kappa[s] * x[s]) - shift
-                if not dual:
-                    for s in range(lanes):
-                        u[i, s] = y[start + i] - kappa[s] * u[i, s]
-            _left_out(B, u, count, lanes)
-            for i in range(count):
-                if logistic:
-                    p = start + i
-                    root, sign, z = weight[p] ** 0.5, label[lo + p], response[p]
-                    for s in range(S):
-                        a = sign * (z - u[i, s] / root)
-                        error[s] += 2.0 * (
-                            np.log1p(np.exp(-a)) if a > 0 else np.log1p(np.exp(a)) - a
-                        )
-                else:
-                    for s in range(lanes):
-                        error[s] += u[i, s] * u[i, s]
+                        error[s] += e[s] * e[s]
         tiny = 1e-9 * yy + 1e-300
         dof = max(n - 1, 1) if centre else n
         for s in range(S):
@@ -212,13 +193,13 @@ def scale_criteria(
 
 
 @njit
-def _factors(diag, off, q, kappa, inverse, low, t, quad, logdet):
+def _factors(diag, off, q, r, kappa, inverse, low, t, quad, logdet):
     """I + kappa_s T = L D L' for every scale s, one lane each.
 
     `inverse` (r, lanes) receives 1 / D, `low` the subdiagonal of L, t the solution for q, quad
     q' (I + kappa T)^-1 q and logdet the logarithm of the determinant.
     """
-    r, lanes = diag.shape[0], kappa.shape[0]
+    lanes = kappa.shape[0]
     product = np.ones(lanes)
     for s in range(lanes):
         quad[s] = 0.0
@@ -259,81 +240,99 @@ def _factors(diag, off, q, kappa, inverse, low, t, quad, logdet):
 
 
 @njit
-def _solve_block(Z, start, inverse, low, V, lanes):
-    """V[:, lane s of row o] = (I + kappa_s T)^-1 Z[start + o]."""
-    r, count = V.shape[0], V.shape[1] // lanes
-    V3 = V.reshape((r, count, lanes))
+def _solve_block(Z, start, count, r, inverse, low, V):
+    """V[:, o, s] = (I + kappa_s T)^-1 Z[start + o] for o < count."""
+    lanes = low.shape[1]
     for o in range(count):
-        z, x = Z[start + o], V3[0, o]
+        z, x = Z[start + o], V[0, o]
         for s in range(lanes):
             x[s] = z[0]
         for j in range(1, r):
-            a, x, e, y = z[j], V3[j, o], V3[j - 1, o], low[j - 1]
+            a, x, e, y = z[j], V[j, o], V[j - 1, o], low[j - 1]
             for s in range(lanes):
                 x[s] = a - y[s] * e[s]
     for j in range(r - 1, -1, -1):
-        d = inverse[j]
+        d, y = inverse[j], low[j]
         for o in range(count):
-            x = V3[j, o]
+            x, e = V[j, o], V[min(j + 1, r - 1), o]
             if j == r - 1:
                 for s in range(lanes):
                     x[s] *= d[s]
             else:
-                y, e = low[j], V3[j + 1, o]
                 for s in range(lanes):
                     x[s] = x[s] * d[s] - y[s] * e[s]
 
 
 @njit
-def _products(Z, start, V, B, lanes):
-    """B[i, lane s of row o] = Z[start + i] . V[:, lane s of row o] for o <= i."""
-    r, count = V.shape[0], V.shape[1] // lanes
+def _products(Z, start, count, r, V, B):
+    """B[i, o, s] = Z[start + i] . V[:, o, s] for o <= i < count."""
+    lanes = V.shape[2]
+    V, B = V.reshape((V.shape[0], -1)), B.reshape((B.shape[0], -1))
     for i in range(count):
         row = B[i]
         for e in range((i + 1) * lanes):
             row[e] = 0.0
-    j = 0
-    while j + 4 <= r:
-        f0, f1, f2, f3 = V[j], V[j + 1], V[j + 2], V[j + 3]
+    for j in range(0, r, 4):  # past the end the last row counts zero times
+        rest = r - 1 - j
+        f0, f1 = V[j], V[j + min(1, rest)]
+        f2, f3 = V[j + min(2, rest)], V[j + min(3, rest)]
         for i in range(count):
             z, row = Z[start + i], B[i]
-            a0, a1, a2, a3 = z[j], z[j + 1], z[j + 2], z[j + 3]
+            a0 = z[j]
+            a1 = z[j + 1] if rest > 0 else 0.0
+            a2 = z[j + 2] if rest > 1 else 0.0
+            a3 = z[j + 3] if rest > 2 else 0.0
             for e in range((i + 1) * lanes):
                 row[e] += a0 * f0[e] + a1 * f1[e] + a2 * f2[e] + a3 * f3[e]
-        j += 4
-    while j < r:
-        f0 = V[j]
-        for i in range(count):
-            a0, row = Z[start + i, j], B[i]
-            for e in range((i + 1) * lanes):
-                row[e] += a0 * f0[e]
-        j += 1
 
 
 @njit
-def _products_of(Z, start, t, r, u, count):
-    """u[i] = Z[start + i] times t, for the rows of a block."""
+def _residuals(Z, start, count, r, t, y, kappa, weight, mass, centre, dual, B, u):
+    """B <- I - H_bb and u <- the residuals of the rows of a block, in every lane."""
+    lanes = u.shape[1]
+    zero = count - count
     for i in range(count):
-        row = u[i]
-        for s in range(row.shape[0]):
-            row[s] = 0.0
-        add_rows(t, 0, 0, Z[start + i, :r], row)
+        w, e = weight[start + i], u[i]
+        for s in range(lanes):
+            e[s] = 0.0
+        add_rows(t, zero, r, zero, lanes, Z[start + i], zero, e)
+        for o in range(i + 1):
+            shift = (w * weight[start + o]) ** 0.5 / mass if centre else 0.0
+            if not dual and o == i:
+                shift -= 1.0
+            x = B[i, o]
+            for s in range(lanes):
+                x[s] = (x[s] if dual else -kappa[s] * x[s]) - shift
+        if not dual:
+            for s in range(lanes):
+                e[s] = y[start + i] - kappa[s] * e[s]
 
 
 @njit
-def _left_out(B, u, count, lanes):
+def _deviance(label, lo, start, count, response, weight, u, error):
+    """error += deviance of the rows of a block at their left-out scores, in every lane."""
+    for i in range(count):
+        p = start + i
+        root, sign, z, e = weight[p] ** 0.5, label[lo + p], response[p], u[i]
+        for s in range(error.shape[0]):
+            a = sign * (z - e[s] / root)
+            error[s] += 2.0 * (np.log1p(np.exp(-a)) if a > 0 else np.log1p(np.exp(a)) - a)
+
+
+@njit
+def _left_out(B, u, count):
     """u <- (I - H_bb)^-1 u in every lane, by the Cholesky factor of B, which is overwritten."""
-    B3 = B.reshape((B.shape[0], B.shape[0], lanes))
+    lanes = u.shape[1]
     for i in range(count):
         y = u[i]
         for o in range(i + 1):
-            x = B3[i, o]
+            x = B[i, o]
             for j in range(o):
-                a, b = B3[i, j], B3[o, j]
+                a, b = B[i, j], B[o, j]
                 for s in range(lanes):
                     x[s] -= a[s] * b[s]
             if o < i:
-                a, b = B3[o, o], u[o]
+                a, b = B[o, o], u[o]
                 for s in range(lanes):
                     x[s] *= a[s]
                     y[s] -= x[s] * b[s]
@@ -344,10 +343,10 @@ def _left_out(B, u, count, lanes):
     for i in range(count - 1, -1, -1):
         y = u[i]
         for j in range(i + 1, count):
-            a, b = B3[j, i], u[j]
+            a, b = B[j, i], u[j]
             for s in range(lanes):
                 y[s] -= a[s] * b[s]
-        a = B3[i, i]
+        a = B[i, i]
         for s in range(lanes):
             y[s] *= a[s]
 
@@ -363,40 +362,36 @@ def posterior_modes(
     its scores, which move by at most 4 a step, moves by more than `tol`; `score` is updated.
     """
     m, d = offsets.shape[0] - 1, A.shape[1]
+    zero = d - d
     longest, widest, tallest = 0, 0, 0
     for k in range(m):
         n = offsets[k + 1] - offsets[k]
         longest, widest = max(longest, n), max(widest, min(n, d))
         if n > d:
             tallest = max(tallest, n)
-    rows, flipped = np.empty(longest * d), np.empty(tallest * d)
-    square, solution = np.empty(widest * (widest + 1)), np.empty(widest)
-    response, weight, v, mean = np.empty(longest), np.empty(longest), np.empty(longest), np.empty(d)
+    C, F = np.empty((longest, d)), np.empty((d, tallest))
+    U, x = np.empty((widest, widest + 1)), np.empty(widest)
+    response, weight, y = np.empty(longest), np.empty(longest), np.empty(longest)
+    mean = np.empty(d)
     for k in range(m):
         lo = offsets[k]
-        n = offsets[k + 1] - offsets[k]
+        n = offsets[k + 1] - lo
         dual = n <= d
         r = n if dual else d
-        C = rows[: n * d].reshape((n, d))
-        U = square[: r * (r + 1)].reshape((r, r + 1))
-        y, x, c = v[:n], solution[:r], coef[k]
-        mine = pick[lo : lo + n]
+        c = coef[k]
         for _ in range(max_iter if logistic else 1):
-            _working(label[lo : lo + n], score[lo : lo + n], logistic, response, weight)
+            _working(label, score, lo, n, logistic, response, weight)
             middle, _, _ = _centred_rows(
-                A, mine, response, weight, centre, logistic, C, y, mean
+                A, pick, lo, n, response, weight, centre, logistic, C, y, mean
             )
             if dual:
-                gram(C, U)
+                gram(C, n, d, U)
                 for i in range(n):
                     U[i, n] = y[i]
             else:
-                F = flipped[: n * d].reshape((d, n))
-                for i in range(n):
-                    for j in range(d):
-                        F[j, i] = C[i, j]
-                gram(F, U)
-                dot_rows(F, 0, 0, y, x)
+                _flip(C, n, d, F)
+                gram(F, d, n, U)
+                dot_rows(F, zero, d, zero, n, y, x, zero)
                 for j in range(d):
                     U[j, d] = x[j]
             trace = 0.0
@@ -405,14 +400,11 @@ def posterior_modes(
             # A scale chosen at other weights may be out of proportion: the solve must not fail.
             for j in range(r):
                 U[j, j] += max(precision[k], 1e-12 * trace)
-            cholesky_solve(U, x)
+            cholesky_solve(U, r, x)
+            for j in range(d):
+                c[j] = 0.0 if dual else x[j]
             if dual:
-                for j in range(d):
-                    c[j] = 0.0
-                add_rows(C, 0, 0, x, c)
-            else:
-                for j in range(d):
-                    c[j] = x[j]
+                add_rows(C, zero, n, zero, d, x, zero, c)
             if centre:
                 for j in range(d):
                     middle -= mean[j] * c[j]
@@ -421,7 +413,7 @@ def posterior_modes(
                 break
             largest = 0.0
             for i in range(n):
-                a = A[mine[i]]
+                a = A[pick[lo + i]]
                 s = middle
                 for j in range(d):
                     s += a[j] * c[j]

@@ -1,0 +1,194 @@
+"""Seconds and memory of fit and predict against the number of rows, and growth in d and m.
+
+Every estimator and shape runs in a process of its own, on a quarter, half and all of the tasks.
+`memory` is the peak of the process above what it held before the data, over the size of X, y
+and the task ids; `exponent` is the slope of log CPU seconds against log rows.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+FIELDS = (
+    "commit", "suite", "estimator", "tasks", "rows", "features", "threads", "fit_seconds",
+    "predict_seconds", "cpu_seconds", "memory", "exponent",
+)  # fmt: skip
+SHAPES = ((10_000, 50, 100), (100_000, 20, 50), (1_000_000, 5, 20))
+QUICK = ((200, 50, 20),)
+GROWTH_FEATURES, GROWTH_TASKS = (10, 20, 40, 80, 160), (500, 1_000, 2_000, 4_000, 8_000)
+RESULTS = Path(__file__).parent / "results"
+_PARTS = (4, 2, 1)
+_LEAST = 0.02  # CPU seconds below which an exponent would be one of overheads
+
+# Without privacy and with; estimators of several methods appear once per method.
+ESTIMATORS = tuple(
+    (name + twin, settings)
+    for name, variants in {
+        "MPMTLLowRank": (
+            {"epsilon": 1.0},
+            {"epsilon": 1.0, "algorithm": "proximal"},
+            {"epsilon": None},
+        ),
+        "MPMTLGroupSparse": ({"epsilon": 1.0}, {"epsilon": None}),
+        "PrivateMeanRegMTL": ({"epsilon": 1.0}, {"epsilon": None}),
+        "PrivateFedAvg": ({"epsilon": 1.0},),
+        "PrivateFedProx": ({"epsilon": 1.0},),
+        "PPSGD": ({"epsilon": 1.0},),
+        "LocalOnly": ({},),
+        "DPMetaInit": ({"epsilon": 1.0},),
+    }.items()
+    for twin in ("", "Classifier")
+    for settings in variants
+)
+
+
+def text_of(name, settings):
+    return f"{name}({', '.join(f'{key}={value!r}' for key, value in settings.items())})"
+
+
+def make_rows(m, n, d, seed=0):
+    """X (m n, d), y and task ids: tasks near one model; nothing of the size of X beside X."""
+    rng = np.random.default_rng(seed)
+    X, y = np.empty((m * n, d)), np.empty(m * n)
+    shared = rng.standard_normal(d) / np.sqrt(d)
+    step = max((1 << 20) // (n * d), 1)
+    for first in range(0, m, step):
+        count = min(step, m - first)
+        rows = slice(first * n, (first + count) * n)
+        X[rows] = rng.standard_normal((count * n, d))
+        W = shared + 0.3 * rng.standard_normal((count, d)) / np.sqrt(d)
+        y[rows] = np.einsum("knj,kj->kn", X[rows].reshape(count, n, d), W).ravel()
+    y += rng.standard_normal(m * n)
+    return X, y, np.repeat(np.arange(m), n)
+
+
+def _status(name):
+    """A number of kB from the status of this process, in bytes."""
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith(name)) * 1024
+
+
+def measure_one(name, settings, m, n, d, parts=_PARTS):
+    """One estimator on parts of one data set, in this process. -> list of rows"""
+    import time
+    import warnings
+
+    import skpmtl
+
+    warnings.simplefilter("ignore")
+
+    def estimator(tasks):
+        public = {"tasks": range(tasks), "random_state": 0} if settings.get("epsilon") else {}
+        return getattr(skpmtl, name)(**settings, **public)
+
+    classify = name.endswith("Classifier")
+    def rows_of(tasks):
+        X, y, task = make_rows(tasks, n, d)
+        if classify:
+            y = (y > 0).astype(float)
+            y[::n], y[1::n] = 0.0, 1.0  # both classes in every task
+        return X, y, task
+
+    X, y, task = rows_of(70)  # compiles what is not in the cache
+    estimator(70).fit(X, y, task=task).predict(X, task=task)
+    del X, y, task
+    before = _status("VmRSS")
+    X, y, task = rows_of(m)
+    everything = _status("VmRSS") - before
+    size = X.nbytes + y.nbytes + task.nbytes
+    out = []
+    for part in parts:
+        tasks = m // part
+        rows = tasks * n
+        try:
+            with open("/proc/self/clear_refs", "w") as file:
+                file.write("5")  # the peak starts anew
+        except OSError:
+            pass
+        cpu, start = time.process_time(), time.perf_counter()
+        fitted = estimator(tasks).fit(X[:rows], y[:rows], task=task[:rows])
+        middle = time.perf_counter()
+        fitted.predict(X[:rows], task=task[:rows])
+        end = time.perf_counter()
+        spent = time.process_time() - cpu
+        peak = _status("VmHWM") - before - max(everything, size) + size / part
+        out.append(
+            {
+                "estimator": text_of(name, settings), "tasks": tasks, "rows": n, "features": d,
+                "threads": skpmtl.get_num_threads(),
+                "fit_seconds": round(middle - start, 3), "predict_seconds": round(end - middle, 3),
+                "cpu_seconds": round(spent, 3), "memory": round(peak * part / size, 2),
+            }
+        )  # fmt: skip
+        del fitted
+    used = [row["cpu_seconds"] for row in out]
+    if len(out) > 1 and min(used) >= _LEAST:
+        slope = np.polyfit(np.log([row["tasks"] for row in out]), np.log(used), 1)[0]
+        out[-1]["exponent"] = round(float(slope), 2)
+    return out
+
+
+def _in_process(name, settings, shape, parts=_PARTS):
+    arguments = json.dumps([name, settings, *shape, parts])
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.scale", arguments], capture_output=True, text=True,
+        cwd=Path(__file__).parents[1],
+    )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(f"{text_of(name, settings)} at {shape} failed:\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def measure(quick, only="", shapes=None):
+    """Yield rows of the estimators whose text contains `only`, at all shapes."""
+    for shape in shapes or (QUICK if quick else SHAPES):
+        for name, settings in ESTIMATORS:
+            if only in text_of(name, settings):
+                for row in _in_process(name, settings, shape):
+                    yield {"suite": "scale", **row}
+
+
+def measure_growth(quick, only=""):
+    """Yield rows with growing numbers of features and of tasks, regression."""
+    size = 2 if quick else len(GROWTH_FEATURES)
+    for name, settings in ESTIMATORS:
+        if only not in text_of(name, settings) or name.endswith("Classifier"):
+            continue
+        for d in GROWTH_FEATURES[:size]:
+            for row in _in_process(name, settings, (1_000, 20, d), (1,)):
+                yield {"suite": "growth in features", **row}
+        for m in GROWTH_TASKS[:size]:
+            for row in _in_process(name, settings, (m, 20, 20), (1,)):
+                yield {"suite": "growth in tasks", **row}
+
+
+def plot_growth(rows, path):
+    """CPU seconds against features and against tasks, both axes logarithmic."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    panels = figure.subplots(1, 2)
+    for axes, name in zip(panels, ("features", "tasks"), strict=True):
+        mine = [row for row in rows if row["suite"] == f"growth in {name}"]
+        for text in dict.fromkeys(row["estimator"] for row in mine):
+            line = [row for row in mine if row["estimator"] == text]
+            axes.loglog(
+                [row[name] for row in line], [row["cpu_seconds"] for row in line], "o-",
+                label=text,
+            )  # fmt: skip
+        sizes = sorted({row[name] for row in mine})
+        axes.set_xticks(sizes, sizes)
+        axes.set_xticks([], minor=True)
+        axes.set_xlabel(name)
+        axes.set_ylabel("CPU seconds, fit and predict")
+    panels[0].legend(fontsize="xx-small")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=100)
+
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv[1])
+    print(json.dumps(measure_one(*given[:5], parts=given[5])))

@@ -1,0 +1,97 @@
+"""Compile and cache every kernel ahead of the first fit.
+
+    python -m skpmtl.warm
+
+For container images and benchmarks: numba compiles a loop at its first call and keeps it in
+its cache folder (``NUMBA_CACHE_DIR``, or ``__pycache__`` beside the package), where later
+processes of the same user and kind of processor find it. Every estimator is fitted on a few
+rows, dense, sparse and wide.
+"""
+
+import inspect
+import time
+import warnings
+
+import numpy as np
+from scipy import sparse
+
+import skpmtl
+
+from ._kernels.linalg import spd_inverse
+from .base import BaseMTL
+
+# More tasks than are inverted side by side, more rows than features, and no row norm above 1.
+_TASKS, _ROWS, _FEATURES = 66, 8, 5
+_SETTINGS = {
+    "tasks": range(_TASKS),
+    "random_state": 0,
+    "max_row_norm": 1.0,
+    "max_target": 1.0,
+    "max_task_rows": _ROWS,
+}
+_VARIANTS = {"mechanism": "wishart", "algorithm": "proximal"}
+
+
+def estimators():
+    """Instances of all linear estimators, with and without privacy."""
+    for name in skpmtl.__all__:
+        cls = getattr(skpmtl, name)
+        if not (inspect.isclass(cls) and issubclass(cls, BaseMTL)):
+            continue
+        known = inspect.signature(cls).parameters
+        settings = {name: value for name, value in _SETTINGS.items() if name in known}
+        yield cls(**settings)
+        if "epsilon" in known:
+            yield cls(epsilon=None, **settings)
+        for name, value in _VARIANTS.items():
+            if name in known and cls._parameter_constraints[name][0].is_satisfied_by(value):
+                yield cls(**settings, **{name: value})
+
+
+def inputs(n_classes):
+    """Tuples (X, y, task); n_classes 0: regression. Task None: a column of y per task."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-0.4, 0.4, (_TASKS * _ROWS, _FEATURES))
+    task = np.repeat(np.arange(_TASKS), _ROWS)
+    wide = rng.standard_normal((_ROWS, _TASKS))
+    y = X[:, 0] + 0.1 * rng.standard_normal(len(X))
+    if n_classes:
+        y = np.tile(np.arange(_ROWS) % n_classes, _TASKS)
+        wide = np.repeat((np.arange(_ROWS) % n_classes)[:, None], _TASKS, axis=1)
+    yield X, y, task
+    yield sparse.csr_matrix(X), y, task
+    yield X[:_ROWS], wide, None
+
+
+def warm():
+    """Fit and predict with every estimator on every kind of input.
+
+    Returns
+    -------
+    seconds : float
+    skipped : list of str
+        Estimators and inputs that do not go together.
+    """
+    start, skipped = time.perf_counter(), []
+    spd_inverse(np.eye(2)[None].copy())  # serves few tasks, or many features
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for estimator in estimators():
+            labels = (2, 3) if getattr(estimator, "_multiclass", False) else (2,)
+            for n_classes in labels if hasattr(estimator, "predict_proba") else (0,):
+                for X, y, task in inputs(n_classes):
+                    try:
+                        estimator.fit(X, y, task=task).predict(X, task=task)
+                    except (TypeError, ValueError) as error:
+                        kind = "wide" if task is None else type(X).__name__
+                        skipped.append(f"{estimator} with {kind} X: {error}")
+    return time.perf_counter() - start, skipped
+
+
+def main():
+    seconds, _ = warm()
+    print(f"All kernels are compiled and cached: {seconds:.1f} s.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""Any number of threads gives the same numbers, and there are never more than allowed."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import joblib
+import numpy as np
+import pytest
+import threadpoolctl
+from scipy import sparse
+
+import skpmtl
+from skpmtl import _scores, local, losses, threads
+
+pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
+
+
+@pytest.fixture
+def n_threads(monkeypatch):
+    """`set_num_threads`, undone afterwards, with blocks so small that there are many."""
+    for module in (local, losses, _scores):
+        monkeypatch.setattr(module, "_BLOCK", 256)
+    yield skpmtl.set_num_threads
+    skpmtl.set_num_threads(None)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    task = np.sort(rng.permutation(np.repeat(np.arange(40), rng.integers(2, 14, 40))))
+    X = rng.standard_normal((len(task), 6))
+    y = X @ rng.standard_normal(6) + rng.standard_normal(len(task))
+    first = np.r_[True, task[1:] != task[:-1]]
+    return X, y, np.where(first, 1, np.where(np.roll(first, 1), 0, y > 0)), task
+
+
+@pytest.mark.parametrize("thin", [False, True], ids=["dense", "csr"])
+@pytest.mark.parametrize(
+    "name, settings",
+    [
+        ("MPMTLLowRank", {"epsilon": 1.0}),
+        ("MPMTLLowRankClassifier", {"epsilon": 1.0}),
+        ("MPMTLGroupSparse", {"epsilon": 1.0, "algorithm": "proximal"}),
+        ("MPMTLLowRank", {"epsilon": None}),
+        ("MPMTLGroupSparseClassifier", {"epsilon": None}),
+        ("PrivateMeanRegMTL", {"epsilon": 1.0}),
+    ],
+)
+def test_results_do_not_depend_on_threads(n_threads, rows, name, settings, thin):
+    X, y, label, task = rows
+    X = sparse.csr_matrix(X) if thin else X
+    y = label if name.endswith("Classifier") else y
+    results = []
+    for count in (1, 2, 5):
+        n_threads(count)
+        model = getattr(skpmtl, name)(**settings, tasks=range(40), random_state=0)
+        model.fit(X, y, task=task)
+        results.append((np.asarray(model.coef_), model.intercept_, model.predict(X, task=task)))
+    for other in results[1:]:
+        for one, same in zip(results[0], other, strict=True):
+            np.testing.assert_array_equal(one, same)
+
+
+class Gauge:
+    """How many threads are inside `work` at once."""
+
+    def __init__(self):
+        self.inside, self.most, self.names = 0, 0, set()
+        self.lock = threading.Lock()
+
+    def work(self, first, last):
+        with self.lock:
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+            self.names.add(threading.current_thread().name)
+        time.sleep(0.002)
+        with self.lock:
+            self.inside -= 1
+        return first
+
+
+def test_run_blocks_uses_the_threads_it_may(n_threads):
+    blocks = [(i, i + 1) for i in range(40)]
+    for count in (1, 2, 3):
+        n_threads(count)
+        gauge = Gauge()
+        assert threads.run_blocks(gauge.work, blocks) == list(range(40))
+        assert gauge.most == count
+
+
+def test_joblib_threads_share_the_limit(n_threads):
+    """Four callers and a limit of two: no helper joins, the callers themselves are four."""
+    n_threads(2)
+    gauge, blocks = Gauge(), [(i, i + 1) for i in range(30)]
+    joblib.Parallel(n_jobs=4, backend="threading")(
+        joblib.delayed(threads.run_blocks)(gauge.work, blocks) for _ in range(8)
+    )
+    # A helper may be between two blocks when a caller comes.
+    assert gauge.most <= 5
+    assert threads._state.working == 0
+
+
+def _threads_of_a_worker():
+    return skpmtl.get_num_threads(), os.environ.get("OMP_NUM_THREADS")
+
+
+def test_joblib_processes_get_their_share(monkeypatch):
+    for name in threads._VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    with joblib.parallel_config("loky", inner_max_num_threads=1):
+        got = joblib.Parallel(n_jobs=2)(joblib.delayed(_threads_of_a_worker)() for _ in range(2))
+    assert got == [(1, "1"), (1, "1")]
+
+
+def test_an_error_in_a_block_reaches_the_caller(n_threads):
+    def work(first, last):
+        if first == 7:
+            raise ZeroDivisionError("block 7")
+        return first
+
+    for count in (1, 3):
+        n_threads(count)
+        with pytest.raises(ZeroDivisionError, match="block 7"):
+            threads.run_blocks(work, [(i, i + 1) for i in range(30)])
+        assert threads._state.working == 0
+        assert threads.run_blocks(work, [(0, 1), (1, 2)]) == [0, 1]
+
+
+def test_setting_and_default(n_threads, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.delenv("SKPMTL_NUM_THREADS", raising=False)
+    assert skpmtl.get_num_threads() == 3
+    monkeypatch.setenv("SKPMTL_NUM_THREADS", "4")
+    assert skpmtl.get_num_threads() == 4
+    n_threads(2)
+    assert skpmtl.get_num_threads() == 2
+    for bad, error in ((0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError)):
+        with pytest.raises(error, match=f"n_threads={bad}"):
+            skpmtl.set_num_threads(bad)
+    assert skpmtl.get_num_threads() == 2
+
+
+def _blas_threads():
+    libraries = threadpoolctl.threadpool_info()
+    return [one["num_threads"] for one in libraries if one["user_api"] == "blas"]
+
+
+def test_blas_limit_is_lifted_by_the_last():
+    """Contexts of several threads that overlap without being nested."""
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        before = _blas_threads()
+        one, two = threads.single_blas_thread(), threads.single_blas_thread()
+        one.__enter__()
+        two.__enter__()
+        one.__exit__(None, None, None)
+        assert set(_blas_threads()) == {1}
+        two.__exit__(None, None, None)
+        assert _blas_threads() == before
+
+
+def test_task_blocks():
+    offsets = np.array([0, 3, 4, 10, 11, 12])
+    assert threads.task_blocks(offsets, 2, 8) == [(0, 2), (2, 3), (3, 5)]
+    assert threads.task_blocks(offsets, 100, 8) == [(k, k + 1) for k in range(5)]
+    assert threads.task_blocks(offsets, 1, 100) == [(0, 5)]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_starts_its_own_threads():
+    program = """
+import os, sys, skpmtl
+from skpmtl import threads
+skpmtl.set_num_threads(2)
+work = lambda first, last: first
+blocks = [(i, i + 1) for i in range(50)]
+assert threads.run_blocks(work, blocks) == list(range(50))
+child = os.fork()
+if not child:
+    ok = skpmtl.get_num_threads() == 2 and threads.run_blocks(work, blocks) == list(range(50))
+    os._exit(0 if ok else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], timeout=60)
+    assert done.returncode == 0
