@@ -131,7 +131,12 @@ class ConvergenceDisplay:
         PrivacyLeakWarning
             When rows are given to a private fit.
         """
-        check_is_fitted(estimator, "billboard_")
+        check_is_fitted(estimator)
+        if not hasattr(getattr(estimator, "billboard_", None), "history"):
+            raise TypeError(
+                f"{type(estimator).__name__} has no noisy mean of rounds to draw: pass a fitted "
+                "PrivateMeanRegMTL or federated baseline (of a Pipeline its last step)."
+            )
         board, scores, name = estimator.billboard_, None, None
         models = board.replay() if X is not None else None
         history = board.history()

@@ -249,7 +249,9 @@ def read_training(estimator, X, y, task=None, *, tasks="auto", form=None):
         y, ensure_2d=False, dtype=None, ensure_all_finite=False, estimator=estimator, input_name="y"
     )
     check_consistent_length(matrix, y)
-    if y.ndim == 2 and y.shape[1] > 1:
+    # A single named column is a task after a fit of such columns, and a plain y otherwise.
+    named = fitted is not None and fitted.kind == "wide" and names is not None
+    if y.ndim == 2 and (y.shape[1] > 1 or (named and ids is None)):
         if ids is not None:
             raise ValueError("A 2-D y has one column per task; give no other task ids with it.")
         if fitted is not None and names is None:

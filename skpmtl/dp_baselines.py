@@ -180,6 +180,7 @@ class OutputPerturbation(BaseMTL):
             # The lemma is loose for Gaussian noise; this is what was really spent.
             notes["epsilon_exact"] = float(gdp_epsilon(budget.mu, budget.delta))
         rows = ("the number of rows of every task is public",) if budget.rows_are_public else ()
+        rows += ("whether Newton's method reaches the local models (else: an error) is no secret",)
         if budget.unit == "record":
             rows += (
                 "a record is one row of one task: with a 2-D y, a row with labels in several "

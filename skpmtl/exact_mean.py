@@ -164,8 +164,12 @@ class _Arrow:
         return first + (self.inverse[:, :, :, :-1] @ more[..., None])[..., 0]
 
 
-def _conjugate_gradient(product, precondition, R, tol, max_iter):
-    """Solve product(U) = R to a relative residual of `tol`."""
+def _conjugate_gradient(product, precondition, R, tol, max_iter, floor):
+    """Solve product(U) = R to a relative residual of `tol`.
+
+    Columns that add up to one in all tasks, as one-hot codes, leave the shared model and the
+    intercepts undetermined: directions of less curvature than `floor` are not followed.
+    """
     U, R = np.zeros_like(R), R.copy()
     Z = precondition(R)
     D, rho = Z.copy(), float(np.vdot(R, Z))
@@ -174,7 +178,10 @@ def _conjugate_gradient(product, precondition, R, tol, max_iter):
         if float(np.vdot(R, R)) <= stop or not rho > 0:
             break
         HD = product(D)
-        step = rho / float(np.vdot(D, HD))
+        curve = float(np.vdot(D, HD))
+        if not curve > floor * float(np.vdot(D, D)):
+            break
+        step = rho / curve
         U += step * D
         R -= step * HD
         Z = precondition(R)
@@ -193,6 +200,7 @@ def _newton(half, lam, tol, max_iter, log):
         share = np.add.reduceat((table.y > 0).astype(float), table.offsets[:-1])
         Wb[:, 0, -1] = np.log((share + 0.5) / (table.sizes - share + 0.5))
     direct = table.n_features <= _DIRECT
+    floor = 1e-14 * float(half.smoothness.max())
     value = state.value(Wb)
     start = float(np.linalg.norm(state.gradient))
     n_iter = 0
@@ -202,7 +210,8 @@ def _newton(half, lam, tol, max_iter, log):
         # The first systems are solved roughly, the last ones as far as rounding allows.
         relative = size / max(start, 1e-300)
         forcing = max(min(0.1, 0.1 * relative), 1e-11, 1e-14 / max(relative, 1e-14))
-        step = -_conjugate_gradient(state.product, precondition, state.gradient, forcing, 2000)
+        g = state.gradient
+        step = -_conjugate_gradient(state.product, precondition, g, forcing, 2000, floor)
         slope, length = float(np.vdot(state.gradient, step)), 1.0
         moved = np.abs(step).max() <= tol * max(np.abs(Wb).max(), 1e-300)
         for _ in range(40):
@@ -213,7 +222,8 @@ def _newton(half, lam, tol, max_iter, log):
         Wb, value = Wb + length * step, new
         if log is not None:
             log(n_iter, value, size)
-        if moved or relative <= 1e-13:
+        # The last step of a quadratic convergence; undetermined directions may still drift.
+        if moved or relative <= 1e-13 or -slope <= 1e-17 * abs(value):
             break
     else:
         warnings.warn(

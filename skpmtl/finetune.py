@@ -142,6 +142,12 @@ def own_rates(table, kind, fit_intercept):
     return 1.0 / np.maximum(smoothness, 1e-12)
 
 
+def _eigh(G):
+    """Eigenvalues and vectors; a task whose rows overflow must not end the fit of the others."""
+    G[~np.isfinite(G).all(axis=(1, 2))] = 0.0
+    return np.linalg.eigh(G)
+
+
 def _weights(z, y, kind):
     """Second derivative of every row's loss at derivatives z; the mean over outputs of kind 2."""
     if kind == 0:
@@ -167,7 +173,7 @@ class _Primal:
                 G, g[:, c], _ = grams(A, v, ends, ones, False)
             else:
                 g[:, c] = np.add.reduceat(A * v[:, None], ends[:-1])
-        values, self.vectors = np.linalg.eigh(G)
+        values, self.vectors = _eigh(G)
         self.values = np.maximum(values, 0.0)
         self.products = np.matmul(g, self.vectors)
 
@@ -201,7 +207,7 @@ class _Dual:
         self.rows[codes, place] = A
         padded = np.zeros((m, response.shape[1], n))
         padded[codes, :, place] = response
-        values, self.vectors = np.linalg.eigh(np.matmul(self.rows, self.rows.transpose(0, 2, 1)))
+        values, self.vectors = _eigh(np.matmul(self.rows, self.rows.transpose(0, 2, 1)))
         # Rounding errors of zero eigenvalues would be divided by.
         self.values = np.where(values > 1e-13 * values[:, -1:], values, 0.0)
         self.half = np.matmul(padded, self.vectors)

@@ -280,6 +280,10 @@ class ClientSimilarityDisplay:
             The display, drawn.
         """
         check_is_fitted(estimator)
+        if not hasattr(estimator, "similarity_"):
+            raise TypeError(
+                f"{type(estimator).__name__} has no similarity_ of clients: pass a fitted FedMTL."
+            )
         if estimator.similarity_ is None:
             raise ValueError('After a fit with secure="mpc" nobody knows the similarities.')
         display = cls(similarity=estimator.similarity_, clients=estimator.clients_)

@@ -1,5 +1,6 @@
 """A private initialisation that new tasks fine-tune (Li, Khodak, Caldas and Talwalkar, 2020)."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -12,8 +13,10 @@ from ._ids import encode_ids, listed, locate
 from .base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from .finetune import FineTuner
 from .inner import Visits, run_rounds
-from .meta_budget import MetaPlan, check_units
+from .meta_budget import MetaPlan
+from .privacy.report import PrivacyLeakWarning
 from .privacy.rng import SeededSource, noise_source
+from .units import check_units, owners
 
 __all__ = ["DPMetaInit", "DPMetaInitClassifier"]
 
@@ -185,11 +188,11 @@ class _MetaInit(BaseMTL):
         self : object
             The fitted estimator. After an error it is not fitted, even if it was before.
         """
-        self._unit = unit
+        self._unit, self._mapped = unit, isinstance(X, Mapping)
         try:
             return super().fit(X, y, task)
         finally:
-            del self._unit
+            del self._unit, self._mapped
 
     def _fit_table(self, table):
         table = _dense(table, self)
@@ -199,9 +202,17 @@ class _MetaInit(BaseMTL):
             n_outputs = int(table.y.max()) + 1 if kind == 2 else 1
         size = table.n_features + self.fit_intercept
         people = self._unit is not None
-        if people and self.max_rows_per_unit is not None:
-            units = _units(self._unit, table)
-            check_units(units, table, self.max_rows_per_unit, self.group_size)
+        if people:
+            units = owners(self._unit, table, self._mapped)
+            if self.max_rows_per_unit is not None:
+                check_units(units, table, self.max_rows_per_unit, self.group_size)
+        elif table.rows is not None and self._is_private() and self.privacy == "task-global":
+            warnings.warn(
+                "With a 2-D y a row of X is a record of several tasks, whose budgets add up. For "
+                "one budget per row pass unit=range(len(X)) and max_rows_per_unit=y.shape[1].",
+                PrivacyLeakWarning,
+                stacklevel=4,
+            )
         plan = MetaPlan(self, table.sizes, kind, n_outputs, size, people)
         source = self._source()
         init = np.zeros((n_outputs, size))
@@ -298,23 +309,6 @@ def _dense(table, est):
             "X.toarray()."
         )
     return table
-
-
-def _units(unit, table):
-    """Owner of every labelled row, in table order."""
-    if isinstance(unit, Mapping):
-        missing = [task for task in table.tasks.tolist() if task not in unit]
-        if missing:
-            raise ValueError(f"unit has no entry for the task(s) {listed(np.array(missing))}.")
-        unit = np.concatenate([np.asarray(unit[task]) for task in table.tasks.tolist()])
-    unit = np.asarray(unit)
-    if unit.ndim != 1:
-        raise ValueError(f"unit has the shape {unit.shape}; it must hold one id for each row.")
-    place = table.rows if table.rows is not None else table.order
-    n_rows = len(table.X)
-    if len(unit) != n_rows:
-        raise ValueError(f"unit has {len(unit)} entries, X has {n_rows} rows.")
-    return unit if place is None else unit[place]
 
 
 _DOC = """{summary}

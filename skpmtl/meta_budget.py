@@ -19,7 +19,6 @@ import warnings
 
 import numpy as np
 
-from ._ids import encode_ids
 from ._version import __version__
 from .privacy.accounting import check_budget, gdp_mu
 from .privacy.mechanisms import VectorGaussian, mean_sensitivity
@@ -357,7 +356,7 @@ class MetaPlan:
                 "name": f"{count} task{'s' if count > 1 else ''}",
                 "statistic": "clipped update" if local else "sum of clipped gradients",
                 "mechanism": "Gaussian",
-                "sensitivity": self.reach * self.clip_norm,
+                "sensitivity": self.reach * self.clip_norm * (1 if local else self.group),
                 "norm": "l2",
                 "noise_std": float(self.noise_std[k]),
                 "noise_multiplier": float(z),
@@ -377,7 +376,9 @@ class MetaPlan:
         order = "tasks in a public random order, in parallel"
         if self.visits > 1:
             order += f", each {self.visits} times (composed)"
-        if self.mode == "local" or self.batches == "full":
+        if self.mode == "local":
+            return order
+        if self.batches == "full":
             return f"{order}; all records of a task in every step"
         if self.batches == "disjoint":
             return (
@@ -399,8 +400,8 @@ class MetaPlan:
             )
         elif not self.people:
             notes["parallel"] = (
-                "tasks hold different records; the stated epsilon and delta are the largest over "
-                "tasks, and task_privacy gives each its own"
+                "a record is one row of one task: where a person has several, as with a 2-D y, "
+                "budgets add up (unit=); epsilon and delta are the largest over tasks"
             )
         if self.people:
             most = f"one person has up to {self.group} row(s) in a task and {self.max_rows} in all"
@@ -475,25 +476,3 @@ def poisson_multiplier(epsilon, delta, n_steps, rate, adjacency, group_size=1):
         if x in (low, high):
             x = 0.5 * (low + high)
     return math.exp(high)
-
-
-def check_units(unit, table, max_rows, group_size):
-    """ValueError if a person has more than `max_rows` rows, or `group_size` in one task."""
-    codes, labels = encode_ids(unit, "Unit")
-    rows = np.bincount(codes)
-    over = np.flatnonzero(rows > max_rows)
-    if len(over):
-        others = f" (and {len(over) - 1} more units)" if len(over) > 1 else ""
-        raise ValueError(
-            f"Unit {labels[over[0]].item()!r} has {rows[over[0]]} rows{others}, but "
-            f"max_rows_per_unit={max_rows!r}. Raise the bound, or drop rows by a public rule."
-        )
-    pairs, counts = np.unique(codes * table.n_tasks + table.codes, return_counts=True)
-    over = np.flatnonzero(counts > group_size)
-    if len(over):
-        u, k = divmod(pairs[over[0]], table.n_tasks)
-        raise ValueError(
-            f"Unit {labels[u].item()!r} has {counts[over[0]]} rows in task "
-            f"{table.tasks[k].item()!r}, but group_size={group_size!r} is the bound on the rows of "
-            "one unit within one task. Raise it, or drop rows by a public rule."
-        )

@@ -276,10 +276,11 @@ class ProximalModels:
                 W[part], size = self._newton(part, loss, W[part], centre[part], target)
                 off = size > allowed
                 if off.any():
+                    # Which tasks these are would be one more release.
+                    named = "" if gradient is not None else f" {listed(loss.table.tasks[off])}"
                     raise ValueError(
-                        f"The models of the tasks {listed(loss.table.tasks[off])} cannot be "
-                        "computed exactly enough in floating point. Raise lam, or scale the "
-                        "features."
+                        f"Newton's method did not get close enough to the models of some tasks"
+                        f"{named}. Raise lam, or scale the features and max_row_norm."
                     )
         return W
 

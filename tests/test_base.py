@@ -27,6 +27,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from tiny_ridge import TinyRidge, TinyRidgeClassifier
 
+from skpmtl import MPMTLLowRank
 from skpmtl._kernels.predict import csr_row_scores, row_scores
 from skpmtl.model_selection import LeaveTasksOut, TaskStratifiedKFold
 from skpmtl.privacy.report import PrivacyLeakWarning
@@ -468,3 +469,13 @@ def test_score_is_pooled_over_tasks(school_like):
         wide.score({0: X}, {0: Y[:, 1]}, sample_weight=rows)
     with pytest.raises(ValueError, match="one column per task"):
         TinyRidge().fit(X, Y).score(X, Y[:, :1])
+
+
+def test_one_new_named_column_after_a_wide_fit():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 3))
+    Y = pd.DataFrame(X @ rng.normal(size=(3, 2)), columns=["a", "b"])
+    new = pd.DataFrame({"c": X[:, 0]})
+    est = MPMTLLowRank(0.1, epsilon=None).fit(X, Y).personalize(X, new)
+    assert est.tasks_.tolist() == ["a", "b", "c"]
+    assert_allclose(est.coef_[:2], MPMTLLowRank(0.1, epsilon=None).fit(X, Y).coef_)

@@ -135,7 +135,7 @@ def test_scale_quick(tmp_path):
     rows = run.main(["scale", "--quick", "--only", "MPMTLLowRank(epsilon=1.0)"])
     assert [row["tasks"] for row in rows] == [50, 100, 200]
     for row in rows:
-        assert row["fit_seconds"] > 0 and row["predict_seconds"] > 0
+        assert row["fit_seconds"] > 0 and row["predict_seconds"] >= 0
         assert 0.9 < row["memory"] < 20  # the table is smaller than the estimator's code
 
 

@@ -748,3 +748,22 @@ def test_reproduction_script(tmp_path, school_mat):
     accuracy = {k: v for k, v in found.items() if k[0].startswith("Syn")}
     assert max(accuracy.values()) < 1
     assert accuracy["Synthetic(.5,.5)", "inf", "prox", "mean-reg"] > 0.5
+
+
+@pytest.mark.parametrize("columns", ["one-hot", "constant"])
+@pytest.mark.parametrize("lam", ["auto", 1.0])
+def test_exact_classes_with_columns_that_intercepts_repeat(columns, lam):
+    """The shared model is not unique then, the predictions are."""
+    rng = np.random.default_rng(0)
+    task, c = np.repeat(np.arange(8), 40), rng.integers(3, size=320)
+    x = rng.normal(size=320)
+    extra = np.eye(3)[c] if columns == "one-hot" else np.ones((320, 1))
+    y = np.digitize(x + 0.5 * (c == 0) + 0.3 * rng.normal(size=320), [-0.5, 0.8])
+    X = np.column_stack([x, extra])
+    est = PrivateMeanRegMTLClassifier(lam, epsilon=None).fit(X, y, task=task)
+    # The same model with a little ridge, which is unique.
+    near = PrivateMeanRegMTLClassifier(est.lam_, epsilon=None, ridge=1e-7).fit(X, y, task=task)
+    assert 0 < est.objective_ <= near.objective_ + 1e-9
+    assert_allclose(est.objective_, near.objective_, rtol=1e-4)
+    assert np.abs(est.coef_).max() < 100
+    assert_allclose(est.predict_proba(X, task=task), near.predict_proba(X, task=task), atol=1e-3)

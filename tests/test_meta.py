@@ -588,6 +588,7 @@ def test_forms_of_input_give_one_fit(school_like):
 
 
 @pytest.mark.filterwarnings(SEEDED)
+@pytest.mark.filterwarnings("ignore:With a 2-D y:skpmtl.privacy.PrivacyLeakWarning")
 @pytest.mark.parametrize("cls", [DPMetaInit, DPMetaInitClassifier])
 def test_wide_targets_are_the_long_table(cls):
     rng = np.random.default_rng(0)

@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import beta
 
 from skpmtl import DPMetaInit, DPMetaInitClassifier, finetune
-from skpmtl.privacy import PrivacyReport, gdp_epsilon
+from skpmtl.privacy import PrivacyLeakWarning, PrivacyReport, gdp_epsilon
 from skpmtl.privacy.sampling import poisson_epsilon
 
 SEEDED = "ignore:The noise of this fit is reproducible:skpmtl.privacy.PrivacyLeakWarning"
@@ -651,3 +651,44 @@ def test_audits_of_all_batches_twenty_times(batches):
         assert found <= 1.0
     found, _ = attack(1000, group_size=2, **batches)
     assert found < 1.0
+
+
+# ------------------------------------------------------------------------- whose rows
+def test_a_row_of_a_wide_table_is_in_several_tasks():
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((30, 3)), rng.standard_normal((30, 4))
+    with pytest.warns(PrivacyLeakWarning, match="max_rows_per_unit"):
+        est = DPMetaInit(tasks=range(4)).fit(X, Y)
+    assert "2-D y" in est.privacy_.notes["parallel"]
+    person = DPMetaInit(tasks=range(4), max_rows_per_unit=4).fit(X, Y, unit=range(30))
+    assert person.privacy_.unit == "person"
+    # Four tasks of one person share the budget: twice the noise in each.
+    ratio = person.task_privacy(0)["noise_multiplier"] / est.task_privacy(0)["noise_multiplier"]
+    steps = person.task_privacy(0)["steps"] / est.task_privacy(0)["steps"]
+    assert ratio == pytest.approx(2 * np.sqrt(steps), rel=1e-9)
+
+
+def test_units_of_a_mapping_come_as_a_mapping():
+    rng = np.random.default_rng(1)
+    X = {"b": rng.standard_normal((5, 2)), "a": rng.standard_normal((7, 2))}
+    y = {task: rows[:, 0] for task, rows in X.items()}
+    unit = {"b": list("uvwxy"), "a": list("pqppqrs")}  # p has three rows in a
+    est = DPMetaInit(tasks=["a", "b"], max_rows_per_unit=4, group_size=2)
+    with pytest.raises(ValueError, match="'p' has 3 rows in task 'a'"):
+        est.fit(X, y, unit=unit)
+    with pytest.raises(ValueError, match="mapping"):
+        est.fit(X, y, unit=unit["b"] + unit["a"])
+    with pytest.raises(ValueError, match="each row of each task"):
+        est.fit(X, y, unit={"b": unit["a"], "a": unit["b"]})
+    est.set_params(group_size=3).fit(X, y, unit=unit)
+    assert est.privacy_.unit == "person"
+
+
+@pytest.mark.parametrize("refine", ["prox", "sgd"])
+def test_rows_that_overflow_do_not_end_the_fit_of_others(refine):
+    rng = np.random.default_rng(2)
+    X, y, task = rng.standard_normal((60, 3)), rng.standard_normal(60), np.repeat(range(3), 20)
+    X[3] = 1.7e308
+    with np.errstate(all="ignore"):
+        est = DPMetaInit(tasks=range(3), refine=refine).fit(X, y, task=task)
+    assert np.isfinite(est.init_coef_).all() and np.isfinite(est.coef_[1:]).all()

@@ -109,6 +109,7 @@ def test_sparse_text_features_are_not_densified(monkeypatch):
         assert model.fit(X, y, task=task).predict(X, task=task).shape == (240,)
 
 
+@pytest.mark.slow
 def test_warm_reaches_every_kernel():
     """In a fresh process, so that nothing else has called them."""
     program = """
