@@ -7,7 +7,7 @@ no number depends on how many threads there were.
 
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
 from numbers import Integral
@@ -163,6 +163,7 @@ def run_blocks(function, blocks):
         with _state.lock:
             _state.working -= 1
         started = [helper for helper in helpers if not helper.cancel()]
+        wait(started)  # also after an error: none may still write into the results
     for helper in started:
         helper.result()
     return results

@@ -136,7 +136,7 @@ def test_scale_quick(tmp_path):
     assert [row["tasks"] for row in rows] == [50, 100, 200]
     for row in rows:
         assert row["fit_seconds"] > 0 and row["predict_seconds"] >= 0
-        assert 0.9 < row["memory"] < 20  # the table is smaller than the estimator's code
+        assert 0 < row["memory"] < 20  # the table is smaller than the estimator's code
 
 
 def test_growth_plot(tmp_path):
