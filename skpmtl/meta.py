@@ -173,7 +173,8 @@ class _MetaInit(BaseMTL):
         Parameters
         ----------
         X : array-like or frame of shape (n_samples, n_features), or mapping
-            Features; with `task_feature` one column is the task. Or ``{task: X_t}``.
+            Features, in rows of length about 1 (divide by public numbers); with `task_feature` one
+            column is the task. Or ``{task: X_t}``.
         y : array-like of shape (n_samples,) or (n_samples, n_tasks), or mapping
             Targets. With two dimensions there is one column per task, with NaN where a target
             is not known. With a mapping X, ``{task: y_t}``.
@@ -221,7 +222,7 @@ class _MetaInit(BaseMTL):
         if not np.isfinite(init).all():
             raise ValueError(
                 f"The rounds diverged with inner_learning_rate={self.inner_learning_rate!r}: "
-                'take a smaller one, or "auto".'
+                'take a smaller one, or "auto", and scale X to rows of length about 1.'
             )
         coef, intercept = split_models(init[None], self.fit_intercept)
         coef, intercept = coef[0].copy(), intercept[0].copy()

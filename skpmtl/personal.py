@@ -142,7 +142,8 @@ def cluster_rows(tasks, cluster_of):
     missing = tasks[[number is None for number in known]]
     if len(missing):
         raise ValueError(
-            f"Tasks without a cluster: {listed(missing)}. Add them to clusters={{task: cluster}}."
+            f"Tasks without a cluster: {listed(missing)}. Add them to clusters={{task: cluster}} "
+            "before the fit, with ids of the same type and a cluster of which the fit has a task."
         )
     return np.array(known, dtype=np.int64)
 
