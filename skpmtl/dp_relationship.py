@@ -22,7 +22,7 @@ from .dp_baselines import (
 from .output_perturbation import Budget, ProximalModels
 from .privacy.mechanisms import VectorGamma, VectorGaussian
 from .privacy.rng import noise_source
-from .solvers import single_thread
+from .threads import single_blas_thread
 
 __all__ = ["DPRelationship", "DPRelationshipClassifier"]
 
@@ -177,7 +177,7 @@ class _Relationship(OutputPerturbation):
             U = models.contributions(board.columns, reach) / unit
             noisy = mechanism.release(U.reshape(-1), source)
             board.models = board.columns + unit * noisy.reshape(m, -1)
-            with single_thread():
+            with single_blas_thread():
                 board.columns = smooth(board.models, self.alpha / self.lam)
             clip_rows(board.columns, longest, 2, board.columns)
             board.releases.append(noisy)
@@ -208,7 +208,7 @@ class _Relationship(OutputPerturbation):
         momentum = 1.0
         for n_iter in range(1, self.max_iter + 1):
             W = models.solve(ahead, start=W)
-            with single_thread():
+            with single_blas_thread():
                 new = smooth(W, ratio)
             moved, size = np.abs(new - ahead).max(), np.abs(new).max()
             if np.vdot(ahead - new, new - V) > 0.0:

@@ -14,7 +14,7 @@ from ._kernels.newton import hessian_product, loss_gradient
 from .losses import grams
 from .personal import local_intercepts
 from .rounds import row_blocks, task_grams
-from .solvers import single_thread
+from .threads import single_blas_thread
 
 _DIRECT = 600  # features up to which tasks are factorised
 _NO_INDEX = np.empty(0, dtype=np.int64)
@@ -31,7 +31,7 @@ def minimize_exactly(half, lam, *, tol, max_iter, log=None):
         Newton steps end when none of the coefficients moves by more than `tol` times the
         largest.
     """
-    with single_thread():
+    with single_blas_thread():
         if half.problem.kind == 0 and half.table.n_features <= _DIRECT:
             return _least_squares(half, lam)
         return _newton(half, lam, tol, max_iter, log)

@@ -19,7 +19,7 @@ from .empirical_bayes import best_scale
 from .local import SNR
 from .losses import grams
 from .rounds import row_blocks
-from .solvers import single_thread
+from .threads import single_blas_thread
 
 BOUND = (1.0, 0.25, 0.5)  # of the second derivative: squared, logistic, multinomial loss
 # Public prior on log10 of kappa times the mean squared length of a row (prior variance of a
@@ -56,7 +56,7 @@ class FineTuner:
         """-> models (n_tasks, n_outputs, size)."""
         table = self.table
         out = np.empty((table.n_tasks, *self.init.shape))
-        with single_thread():
+        with single_blas_thread():
             for first, last, rows, X in row_blocks(table):
                 A = X
                 if self.fit_intercept:

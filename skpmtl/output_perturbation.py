@@ -20,8 +20,8 @@ from .losses import LogisticLoss, SquaredLoss, grams
 from .privacy.accounting import check_budget, gdp_epsilon, gdp_mu, pure_epsilons, record_budget
 from .privacy.mechanisms import mean_sensitivity
 from .rounds import row_blocks
-from .solvers import single_thread
 from .tasks import TaskTable
+from .threads import single_blas_thread
 
 _STEPS, _HALVINGS = 200, 40
 # Newton steps end within this part of a record's influence L / (n lam) of the minimiser, and
@@ -264,7 +264,7 @@ class ProximalModels:
             far as rounding allows.
         """
         W = np.array(centre if start is None else start, dtype=float)
-        with single_thread():
+        with single_blas_thread():
             for part, loss in self._build() if self._kept is None else self._kept:
                 if gradient is None:
                     zero = loss.evaluate(np.zeros_like(W[part]))[1]

@@ -13,7 +13,7 @@ import numpy as np
 from ._kernels.clip import clip_rows
 from .local import SNR, LocalModels
 from .losses import make_loss
-from .solvers import single_thread
+from .threads import single_blas_thread
 
 
 @dataclass
@@ -85,7 +85,7 @@ class TaskHalf:
     def update(self, projection):
         """One iteration with the projection of a release."""
         self.t += 1
-        with single_thread():
+        with single_blas_thread():
             projected = self.W * projection if projection.ndim == 1 else self.W @ projection
             if not self.acceleration:
                 momentum = 0.0
@@ -127,7 +127,7 @@ def release_projections(board, half, mechanisms, source, *, alpha, clip_norm, no
         S = mechanism.release(S, source)
         board.releases.append(S)
         shift = mechanism.shift(len(mechanisms), noise_shift)
-        with single_thread():
+        with single_blas_thread():
             M = project(S + (shift if S.ndim == 1 else shift * np.eye(d)), alpha)
         board.projections.append(M)
         half.update(M)

@@ -16,7 +16,7 @@ from ._kernels.clip import clip_rows
 from ._kernels.grams import gram_product
 from ._kernels.rows import count_columns, curvatures
 from .losses import grams
-from .solvers import single_thread
+from .threads import single_blas_thread
 
 _POWER_STEPS = 15
 _BLOCK = 1 << 20  # numbers of models held at once while a round runs over the tasks
@@ -298,7 +298,7 @@ def task_inverses(table, problem, scale, rho):
     m, d = table.n_tasks, table.n_features
     inverse, h = np.empty((m, d, d)), np.empty((m, d))
     diagonal = np.arange(d)
-    with single_thread():
+    with single_blas_thread():
         for first, last, G, g in task_grams(table, problem, scale):
             G[:, diagonal, diagonal] += rho[first:last, None]
             inverse[first:last] = np.linalg.inv(G)

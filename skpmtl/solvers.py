@@ -15,24 +15,15 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg.lapack import dgesv
 from sklearn.exceptions import ConvergenceWarning
-from threadpoolctl import ThreadpoolController
 
 from ._kernels.linalg import spd_inverse
+from .threads import single_blas_thread
 
 _FIRST = 30  # proximal steps before a Newton phase
 _CHECK = 4  # iterations between two evaluations of the duality gap
 _MEMORY = 6  # Anderson history
 _RELAXATION = 1.6  # of Douglas-Rachford steps, below 2
 _NEWTON_WIDTH = 128  # columns of P up to which Newton is worth its n_tasks * width^3
-_controller = None
-
-
-def single_thread():
-    """Context in which BLAS runs on one thread: small decompositions only lose by more."""
-    global _controller
-    if _controller is None:
-        _controller = ThreadpoolController()
-    return _controller.limit(limits=1, user_api="blas")
 
 
 # ----------------------------------------------------------------------------- penalties
@@ -202,7 +193,7 @@ def minimize(loss, penalty, alpha, *, W=None, tol=1e-6, max_iter=10_000, log=Non
     ConvergenceWarning
         When the gap is above the tolerance after `max_iter` iterations.
     """
-    with single_thread():
+    with single_blas_thread():
         solution = _alternate(loss, penalty, float(alpha), W, tol, max_iter, log)
     if not solution.converged:
         warnings.warn(

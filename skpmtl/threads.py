@@ -104,9 +104,10 @@ def get_num_threads():
 
 @contextmanager
 def single_blas_thread():
-    """Context in which BLAS runs on one thread, entered by several threads at a time or not.
+    """Context in which BLAS runs on one thread: small decompositions only lose by more.
 
-    The limit belongs to the process: the first to enter sets it and the last to leave lifts it.
+    The limit belongs to the process: the first thread to enter sets it and the last to leave
+    lifts it.
     """
     with _state.lock:
         if not _state.limited:

@@ -13,8 +13,8 @@ from skpmtl.solvers import (
     _Factored,
     _steihaug,
     minimize,
-    single_thread,
 )
+from skpmtl.threads import single_blas_thread
 
 PENALTIES = {"trace": TraceNorm(), "l21": GroupNorm()}
 
@@ -152,6 +152,6 @@ def test_blas_runs_on_one_thread_inside_only():
         return [x["num_threads"] for x in threadpool_info() if x["user_api"] == "blas"]
 
     before = threads()
-    with single_thread():
+    with single_blas_thread():
         assert set(threads()) <= {1}
     assert threads() == before
