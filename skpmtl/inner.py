@@ -5,6 +5,7 @@ import numpy as np
 from ._kernels.clip import clip_rows
 from .finetune import own_rates, row_norms, run_inner
 from .privacy.rng import add_on_grid
+from .threads import cost_blocks
 
 _BLOCK = 1 << 21  # numbers of noise, and marks of Poisson batches, held at once
 
@@ -45,12 +46,8 @@ class Visits:
             cost *= plan.inner_steps
         if plan.batches == "poisson":
             cost = cost + plan.inner_steps * plan.sizes[pick]
-        cost, first = np.cumsum(cost), 0
-        while first < len(pick):
-            done = cost[first - 1] if first else 0
-            last = max(int(np.searchsorted(cost, done + _BLOCK, side="right")), first + 1)
+        for first, last in cost_blocks(cost, _BLOCK):
             yield pick[first:last]
-            first = last
 
     def _updates(self, block, init):
         plan, record = self.plan, self.plan.mode == "task-global"

@@ -16,7 +16,7 @@ from ._kernels.clip import clip_rows
 from ._kernels.grams import gram_product
 from ._kernels.rows import count_columns, curvatures
 from .losses import grams
-from .threads import single_blas_thread
+from .threads import cost_blocks, single_blas_thread
 
 _POWER_STEPS = 15
 _BLOCK = 1 << 20  # numbers of models held at once while a round runs over the tasks
@@ -149,13 +149,8 @@ class TaskHalf:
     # ------------------------------------------------------------------------- blocks
     def blocks(self, pick):
         """`pick` in pieces whose models together stay small."""
-        cost = np.cumsum(self.widths[pick] * self.problem.n_outputs)
-        first = 0
-        while first < len(pick):
-            done = cost[first - 1] if first else 0
-            last = max(int(np.searchsorted(cost, done + _BLOCK, side="right")), first + 1)
+        for first, last in cost_blocks(self.widths[pick] * self.problem.n_outputs, _BLOCK):
             yield pick[first:last]
-            first = last
 
     def steps(
         self, pick, anchor, lam, *, n_steps, accelerate=True, rate=1.0, tol=0.0,
@@ -275,14 +270,9 @@ def add_clipped_rows(D, which, clip_norm, total):
 def row_blocks(table):
     """Blocks (first, last, rows, X) of tasks, their table rows and features; dense rows."""
     d = table.n_features
-    cost = np.cumsum(table.sizes * d + d * d)
-    first = 0
-    while first < table.n_tasks:
-        done = cost[first - 1] if first else 0
-        last = max(int(np.searchsorted(cost, done + _BLOCK, side="right")), first + 1)
+    for first, last in cost_blocks(table.sizes * d + d * d, _BLOCK):
         rows = slice(table.offsets[first], table.offsets[last])
         yield first, last, rows, table.X[rows if table.rows is None else table.rows[rows]]
-        first = last
 
 
 def task_grams(table, problem, scale):

@@ -170,12 +170,18 @@ def run_blocks(function, blocks):
     return results
 
 
-def task_blocks(offsets, width, limit):
-    """Pairs (first, last) of tasks; rows times `width` of a block are `limit` or one task."""
-    blocks, first, rows = [], 0, max(limit // max(width, 1), 1)
-    while first < len(offsets) - 1:
-        last = int(np.searchsorted(offsets, offsets[first] + rows, side="right")) - 1
+def cost_blocks(cost, limit):
+    """Pairs (first, last): consecutive items that cost `limit` together at most, or one item."""
+    ends = np.concatenate([[0], np.cumsum(cost)])
+    blocks, first = [], 0
+    while first < len(cost):
+        last = int(np.searchsorted(ends, ends[first] + limit, side="right")) - 1
         last = max(last, first + 1)
         blocks.append((first, last))
         first = last
     return blocks
+
+
+def task_blocks(offsets, width, limit):
+    """Pairs (first, last) of tasks; rows times `width` of a block are `limit` or one task."""
+    return cost_blocks(np.diff(offsets) * max(width, 1), limit)
