@@ -187,7 +187,41 @@ class PrivacyUtilityDisplay:
         return display.plot(ax=ax, **kwargs)
 
 
-class ClientSimilarityDisplay:
+class _HeatMapDisplay:
+    """Square matrix with names; subclasses say what it holds and how it looks."""
+
+    def plot(self, ax=None, *, order=None, colorbar=True, im_kw=None):
+        """Draw the display.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Axes to draw on; None makes a figure.
+
+        order : array-like of int, default=None
+            Positions of the rows to show, in this order; None shows all as they come.
+
+        colorbar : bool, default=True
+            Whether to add a colour bar.
+
+        im_kw : dict, default=None
+            Keywords for :meth:`matplotlib.axes.Axes.imshow`.
+
+        Returns
+        -------
+        display : object
+            This display, with ``ax_`` and the other attributes set.
+        """
+        matrix, names, label = self._content()
+        look = {**self._look, **(im_kw or {})}
+        self.image_, ax = _heat_map(matrix, names, order, ax, look, label if colorbar else None)
+        ax.set_xlabel(self._axes[0])
+        ax.set_ylabel(self._axes[1])
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+class ClientSimilarityDisplay(_HeatMapDisplay):
     """Heat map of the similarities between federated clients.
 
     Row i tells how much client i takes from every other client, before thresholds and numbers
@@ -220,44 +254,15 @@ class ClientSimilarityDisplay:
     ['a', 'b']
     """
 
+    _look = {"vmin": 0.0, "vmax": 1.0, "cmap": "viridis"}
+    _axes = "client", "client that takes"
+
     def __init__(self, *, similarity, clients=None):
         self.similarity = similarity
         self.clients = clients
 
-    def plot(self, ax=None, *, order=None, colorbar=True, im_kw=None):
-        """Draw the display.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Axes to draw on; None makes a figure.
-
-        order : array-like of int, default=None
-            Positions of the clients to show, in this order; None shows all as they come.
-
-        colorbar : bool, default=True
-            Whether to add a colour bar.
-
-        im_kw : dict, default=None
-            Keywords for :meth:`matplotlib.axes.Axes.imshow`.
-
-        Returns
-        -------
-        display : ClientSimilarityDisplay
-            This object, with ``ax_`` and the other attributes set.
-        """
-        self.image_, ax = _heat_map(
-            self.similarity,
-            self.clients,
-            order,
-            ax,
-            {"vmin": 0.0, "vmax": 1.0, "cmap": "viridis", **(im_kw or {})},
-            "similarity" if colorbar else None,
-        )
-        ax.set_xlabel("client")
-        ax.set_ylabel("client that takes")
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+    def _content(self):
+        return self.similarity, self.clients, "similarity"
 
     @classmethod
     def from_estimator(cls, estimator, *, ax=None, **kwargs):
@@ -290,7 +295,7 @@ class ClientSimilarityDisplay:
         return display.plot(ax=ax, **kwargs)
 
 
-class TaskRelatednessDisplay:
+class TaskRelatednessDisplay(_HeatMapDisplay):
     """Heat map of how alike the linear models of the tasks are.
 
     Create it from a matrix, from coefficients with :meth:`from_coef`, or with
@@ -326,45 +331,16 @@ class TaskRelatednessDisplay:
     [[1.0, 1.0, -1.0], [1.0, 1.0, -1.0], [-1.0, -1.0, 1.0]]
     """
 
+    _look = {"vmin": -1.0, "vmax": 1.0, "cmap": "RdBu_r"}
+    _axes = "task", "task"
+
     def __init__(self, *, relatedness, tasks=None, measure="relatedness"):
         self.relatedness = relatedness
         self.tasks = tasks
         self.measure = measure
 
-    def plot(self, ax=None, *, order=None, colorbar=True, im_kw=None):
-        """Draw the display.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Axes to draw on; None makes a figure.
-
-        order : array-like of int, default=None
-            Positions of the tasks to show, in this order; None shows all as they come.
-
-        colorbar : bool, default=True
-            Whether to add a colour bar.
-
-        im_kw : dict, default=None
-            Keywords for :meth:`matplotlib.axes.Axes.imshow`.
-
-        Returns
-        -------
-        display : TaskRelatednessDisplay
-            This object, with ``ax_`` and the other attributes set.
-        """
-        self.image_, ax = _heat_map(
-            self.relatedness,
-            self.tasks,
-            order,
-            ax,
-            {"vmin": -1.0, "vmax": 1.0, "cmap": "RdBu_r", **(im_kw or {})},
-            self.measure if colorbar else None,
-        )
-        ax.set_xlabel("task")
-        ax.set_ylabel("task")
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+    def _content(self):
+        return self.relatedness, self.tasks, self.measure
 
     @classmethod
     def from_coef(cls, coef, *, tasks=None, measure="correlation", ax=None, **kwargs):
