@@ -111,6 +111,13 @@ def split(kind, epsilon, delta, n_releases, allocation, *, acceleration=False, e
     return budgets[:n_releases], budgets[n_releases:]
 
 
+def clipped_models(W, b, clip_norm):
+    """Models with the intercept last, (n_tasks, d + 1), of length at most `clip_norm`."""
+    models = np.column_stack([W, b])
+    clip_rows(models, clip_norm, 2, models)
+    return models
+
+
 class Plan:
     """Mechanisms of one private fit. Reads public numbers only: counts and parameters."""
 
@@ -167,9 +174,14 @@ class Plan:
 
     def release_mean(self, W, b, source):
         """Noisy mean of the clipped models, intercept last."""
-        models = np.column_stack([W, b])
+        total = clipped_models(W, b, self.clip_norm).sum(axis=0)
+        return self.mean.release(total / self.n_tasks, source)
+
+    def sum_of_models(self, rows, positions=None):
+        """Sum of clipped models that tasks elsewhere sent."""
+        models = np.array(rows["mean"], dtype=float)
         clip_rows(models, self.clip_norm, 2, models)
-        return self.mean.release(models.sum(axis=0) / self.n_tasks, source)
+        return {"mean": models.sum(axis=0)}
 
     def report(self, est, board, source):
         """The statement of the guarantee for the releases of `board`."""

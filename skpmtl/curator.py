@@ -14,7 +14,9 @@ import math
 
 import numpy as np
 
+from ._kernels.clip import clip_rows
 from ._version import __version__
+from .exchange import Ask, Draw
 from .privacy.accounting import check_budget, gdp_epsilon, gdp_mu
 from .privacy.mechanisms import VectorGaussian, mean_sensitivity
 from .privacy.report import PrivacyReport
@@ -46,7 +48,7 @@ def auto_rounds(epsilon):
 class BlockGaussian(VectorGaussian):
     """`VectorGaussian` that adds its noise piece by piece, in place: models may be large."""
 
-    def release_in_place(self, value, source):
+    def release(self, value, source):
         flat = value.reshape(-1)
         scale = self.noise_std / self.step
         for first in range(0, flat.size, _BLOCK):
@@ -58,6 +60,7 @@ class BlockGaussian(VectorGaussian):
             else:
                 noise = np.rint(source.normal(part.size) * scale)
             part[:] = add_on_grid(part * self._shrink, noise, self.step)
+        return value
 
 
 class RoundPlan:
@@ -256,53 +259,61 @@ _ASSUMPTIONS = (
 )
 
 
-def run_rounds(plan, groups, contribute, anchor, source, log=None):
-    """All rounds; moves `anchor` in place. -> releases, entries of the report, clip norms
+def rounds(plan, which, anchor, log=None):
+    """The curator of all rounds, see `skpmtl.exchange`; moves `anchor` in place.
 
     Updates of more than 2^22 numbers in all rounds together are not kept among the releases.
 
     Parameters
     ----------
     plan : RoundPlan
-    groups : ndarray (n_anchors,)
-        Number of tasks of each shared model (public).
-    contribute : callable
-        ``contribute(pick, anchor, clip_norm, total) -> count`` adds the clipped updates of the
-        tasks at the positions `pick` to `total` (n_anchors, size) and returns how many were
-        inside the bound. It is all the curator sees of the tasks.
+    which : ndarray (n_tasks,) of int64
+        Shared model of each task (public).
     anchor : ndarray (n_anchors, size)
         Shared models, zero at the start.
-    source : noise source, which also draws the participants
+    log : callable, default=None
+
+    Yields
+    ------
+    Draw of the participants, where they are sampled, and Ask for "update": the sum of the clipped
+    updates, (n_anchors, size), and "inside": how many were inside the bound, minus one half each.
+
+    Returns
+    -------
+    releases, entries of the report, clip norms
     """
     releases, entries, bounds = [], [], []
     private = plan.noise_multiplier is not None
     clip_norm = plan.clip_norm if private else math.inf
-    step = plan.server_rate * (groups.sum() / groups)[:, None]
+    step = plan.server_rate * (len(which) / np.bincount(which))[:, None]
     plan.step = step
-    keep, total = plan.n_rounds * anchor.size <= _KEPT, None
+    keep = plan.n_rounds * anchor.size <= _KEPT
     for t in range(plan.n_rounds):
-        pick = plan.draw(source)
-        if total is None or keep:
-            total = np.zeros(anchor.shape)
-        else:  # a large model has no further copy
-            total[:] = 0.0
-        count = contribute(pick, anchor, clip_norm, total)
-        total /= plan.denominator
+        pick = None
+        if plan.sampling != "all":
+            pick = (yield Draw(plan.draw))["drawn"]
+        update, counter = plan.mechanisms(clip_norm) if private else (None, None)
+        mechanisms = {"update": update}
+        if counter is not None:
+            mechanisms["inside"] = counter
+        released = yield Ask(
+            "update", {"anchor": anchor, "clip_norm": clip_norm, "round": t}, mechanisms,
+            UpdateSum(which, clip_norm, anchor.shape), plan.denominator, pick,
+        )  # fmt: skip
+        total = released.pop("update")
         bounds.append(clip_norm)
         if private:
-            update, counter = plan.mechanisms(clip_norm)
-            update.release_in_place(total, source)
             name = f"round {t + 1}"
             entries.append({"name": name, **update.describe("mean of clipped updates")})
         if keep:
             releases.append(total if len(anchor) > 1 else total[0])
             anchor += step * total
-        else:
+        else:  # a large model has no further copy
             total *= step
             anchor += total
-        if private and counter is not None:
-            centred = np.array([(count - 0.5 * len(pick)) / plan.denominator])
-            inside = counter.release(centred, source)
+        del total
+        if counter is not None:
+            inside = released["inside"]
             releases.append(inside)
             entries.append({"name": f"{name}, count", **counter.describe("share inside the bound")})
             clip_norm = plan.next_bound(clip_norm, inside[0] + 0.5)
@@ -314,3 +325,45 @@ def run_rounds(plan, groups, contribute, anchor, source, log=None):
             for entry in entries
         ]
     return releases, entries, bounds
+
+
+def sum_of_intercepts(which, clip_norm, shape):
+    """``combine`` of the mean intercepts: like `UpdateSum`, as one flat vector."""
+
+    def combine(rows, positions):
+        return {"intercept": clipped_sum(rows["intercept"], which[positions], clip_norm, shape)}
+
+    return combine
+
+
+class UpdateSum:
+    """``combine`` of the updates that tasks elsewhere sent; every one is clipped here, too.
+
+    Parameters
+    ----------
+    which : ndarray (n_tasks,)
+        Shared model of each task.
+    clip_norm : float
+    shape : tuple
+        (n_anchors, size)
+    """
+
+    def __init__(self, which, clip_norm, shape):
+        self.which, self.clip_norm, self.shape = which, clip_norm, shape
+
+    def __call__(self, rows, positions):
+        which = self.which[positions]
+        inside = np.nan_to_num(np.asarray(rows["inside"], dtype=float), nan=-0.5)
+        total = clipped_sum(rows["update"], which, self.clip_norm, self.shape)
+        return {
+            "update": total.reshape(self.shape),
+            "inside": np.array([np.clip(inside, -0.5, 0.5).sum()]),
+        }
+
+
+def clipped_sum(rows, which, clip_norm, shape):
+    """Sum of the clipped rows by shared model, flat."""
+    D, total = np.array(rows, dtype=float), np.zeros(shape)
+    clip_rows(D, clip_norm, 2, D)
+    np.add.at(total, which, D)
+    return total.ravel()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from .exchange import Ask
 from .local import SNR, LocalModels
 from .shrinkage import DriftingAverage, shrink_diagonal, shrink_matrix
 
@@ -70,14 +71,16 @@ class PriorBillboard:
     def _models(self, local, root):
         for _ in range(2 if local.classification else 1):
             criterion, level = local.criteria(root)
-            criterion += self._vote_penalty()
+            criterion += vote_penalty(self.snr_centre, self.snr_spread)
             W, b = local.solve(root, best_scale(criterion, level))
         return W, b, criterion.min(axis=1)
 
-    def _vote_penalty(self):
-        if self.snr_centre is None:
-            return 0.0
-        return ((np.log10(SNR) - self.snr_centre) / self.snr_spread) ** 2
+
+def vote_penalty(centre, spread):
+    """What the released centre of the votes adds to the criterion of every task."""
+    if centre is None:
+        return 0.0
+    return ((np.log10(SNR) - centre) / spread) ** 2
 
 
 def _root(moment):
@@ -155,44 +158,82 @@ def _sum_of_contributions(W, statistic, mechanism):
     return total
 
 
-def release_prior(local, statistic, *, moment, vote, source, tilt, log=None):
-    """Curator and tasks together, in one process. -> PriorBillboard
+class PriorTasks:
+    """The task half of `release_prior`: votes and directions of the tasks of a table."""
+
+    def __init__(self, local):
+        self.local = local
+        self._root, self._found = None, None
+
+    def rows(self, ask):
+        """What each task contributes: "vote" (m,), or "moment", its unit direction (m, d)."""
+        criterion, level = self._criteria(ask.public["root"])
+        if ask.statistic == "vote":
+            return {"vote": np.log10(SNR)[criterion.argmin(axis=1)]}
+        return {"moment": contributions(self._models(ask.public, criterion, level))}
+
+    def answer(self, ask):
+        if ask.statistic == "vote":
+            return ask.combine(self.rows(ask))
+        criterion, level = self._criteria(ask.public["root"])
+        return ask.combine({"moment": self._models(ask.public, criterion, level)})
+
+    def _criteria(self, root):
+        # A vote and a moment ask about the same prior one after the other.
+        if self._root is None or not np.array_equal(self._root, root):
+            self._root, self._found = root, self.local.criteria(root)
+        return self._found
+
+    def _models(self, public, criterion, level):
+        penalty = vote_penalty(public["snr_centre"], public["snr_spread"])
+        W, _ = self.local.solve(public["root"], best_scale(criterion + penalty, level), tol=1e-3)
+        return W
+
+
+def release_prior(population, statistic, *, moment, vote, classification, tilt, log=None):
+    """The curator of the method, see `skpmtl.exchange`.
 
     Parameters
     ----------
-    local : LocalModels
+    population : Population
     statistic : {"matrix", "diagonal"}
     moment : list of mechanisms, one per release of the second moment; None for no noise
     vote : list of mechanisms, one per release and one for the end; empty for no votes
-    source : noise source, or None without noise
+    classification : bool
     tilt : float
         See `shrink_matrix`.
+
+    Returns
+    -------
+    PriorBillboard
     """
-    table = local.table
-    m, d = table.n_tasks, table.n_features
-    low, high = VOTE_RANGE[local.classification]
+    m, d = population.n_tasks, population.n_features
+    low, high = VOTE_RANGE[classification]
     middle = 0.5 * (low + high)
     M = np.full(d, 1.0 / d) if statistic == "diagonal" else np.eye(d) / d
     board = PriorBillboard(statistic, M, None, None, m)
     average = DriftingAverage()
+
+    def sum_of_votes(rows, positions=None):
+        votes = np.clip(np.nan_to_num(rows["vote"], nan=middle), low, high) - middle
+        return {"vote": np.array([votes.sum()])}
+
+    def sum_of_moments(rows, positions=None):
+        return {"moment": _sum_of_contributions(rows["moment"], statistic, moment[t])}
+
     for t in range(len(moment) + 1):
-        last = t == len(moment)
         root = _root(board.moment) if t else _even_root(d)
-        criterion, level = local.criteria(root)
         if vote:
-            votes = np.clip(np.log10(SNR)[criterion.argmin(axis=1)], low, high) - middle
-            total = vote[t].release(np.array([votes.sum()]), source)
+            total = (yield Ask("vote", {"root": root}, {"vote": vote[t]}, sum_of_votes))["vote"]
             board.releases.append(total)
             board.snr_centre = float(np.clip(middle + total[0] / m, low, high))
             board.snr_spread = float(np.hypot(VOTE_SPREAD, 2 * vote[t].noise_std / m))
-            criterion += board._vote_penalty()
-        if last:
+        if t == len(moment):
             return board
-        W, _ = local.solve(root, best_scale(criterion, level), tol=1e-3)
-        S = _sum_of_contributions(W, statistic, moment[t])
+        public = {"root": root, "snr_centre": board.snr_centre, "snr_spread": board.snr_spread}
+        S = (yield Ask("moment", public, {"moment": moment[t]}, sum_of_moments))["moment"]
         std = 0.0
         if moment[t] is not None:
-            S = moment[t].release(S, source)
             board.releases.append(S)
             # The spectrum of Wishart noise ends 18 % beyond that of a Gaussian of its variance.
             std = moment[t].noise_std * (1.18 if moment[t].norm == "nuclear" else 1.0)

@@ -3,8 +3,9 @@
 import numpy as np
 
 from ._kernels.clip import clip_rows
+from .exchange import Ask, Draw
 from .finetune import own_rates, row_norms, run_inner
-from .privacy.rng import add_on_grid
+from .privacy.rng import SeededSource, add_on_grid
 from .threads import cost_blocks
 
 _BLOCK = 1 << 21  # numbers of noise, and marks of Poisson batches, held at once
@@ -16,13 +17,17 @@ class Visits:
     Parameters
     ----------
     plan : MetaPlan
+        Of the tasks of the table.
     table : TaskTable
     est : estimator
     source : noise source
+    positions : ndarray (n_tasks,) of int64, default=None
+        Of the tasks of the table in the population. None: they are the population.
     """
 
-    def __init__(self, plan, table, est, source):
+    def __init__(self, plan, table, est, source, positions=None):
         self.plan, self.table, self.source = plan, table, source
+        self.positions = positions
         self.fit_intercept, self.average = est.fit_intercept, est.iterate == "average"
         self.norms = row_norms(table.X, est.fit_intercept)
         rate = plan.inner_rate
@@ -31,12 +36,33 @@ class Visits:
         else:
             self.rate = np.full(table.n_tasks, float(rate))
 
-    def mean_update(self, pick, init):
-        """Weighted mean of what the tasks `pick` send, in shape of `init`."""
+    def answer(self, ask):
+        """Weighted sum of what the tasks of the round send, in shape of the initialisation."""
+        init = ask.public["init"]
         total = np.zeros(init.shape)
-        for block in self._blocks(pick):
-            total += np.tensordot(self.plan.weights[block], self._updates(block, init), axes=1)
-        return total / len(pick)
+        for block, updates in self._sent(ask):
+            total += np.tensordot(self.plan.weights[block], updates, axes=1)
+        return {"update": total}
+
+    def rows(self, ask):
+        """What each task of the round sends: "update" (n, n_outputs, size)."""
+        init = ask.public["init"]
+        parts = [self.plan.weights[block, None, None] * sent for block, sent in self._sent(ask)]
+        return {"update": np.concatenate([np.empty((0, *init.shape)), *parts])}
+
+    def _sent(self, ask):
+        init, source = ask.public["init"], self.source.stream(ask.public["round"])
+        if self.positions is None or not isinstance(source, SeededSource):
+            for block in self._blocks(ask.pick):
+                yield block, self._updates(block, init, source)
+            return
+        # Reproducible noise is one stream for all tasks of a round, of which these take their part.
+        numbers = (self.plan.inner_steps if self.plan.mode == "task-global" else 1) * init.size
+        places = np.searchsorted(ask.public["everybody"], self.positions[ask.pick])
+        gaps = np.diff(places, prepend=-1) - 1
+        for k, gap in zip(ask.pick, gaps, strict=True):
+            source.normal(gap * numbers)
+            yield np.array([k]), self._updates(np.array([k]), init, source)
 
     def _blocks(self, pick):
         """`pick` in pieces whose noise and marks stay small."""
@@ -49,18 +75,18 @@ class Visits:
         for first, last in cost_blocks(cost, _BLOCK):
             yield pick[first:last]
 
-    def _updates(self, block, init):
+    def _updates(self, block, init, source):
         plan, record = self.plan, self.plan.mode == "task-global"
         out = np.empty((len(block), *init.shape))
         batches = {"batch_size": plan.batch_size, "n_batches": plan.n_batches}
         if plan.batches == "poisson":
-            batches.update(self._marks(block))
+            batches.update(self._marks(block, source))
         noise = {}
         if record:
             shape = (plan.inner_steps, *init.shape)
             noise = {
                 "clip_norm": plan.clip_norm,
-                "noise": self._noise_steps(block, shape),
+                "noise": self._noise_steps(block, shape, source),
                 "noise_step": plan.noise_step,
                 "shrink": plan.shrink,
             }
@@ -73,45 +99,48 @@ class Visits:
             flat = out.reshape(len(block), -1)
             clip_rows(flat, plan.clip_norm, 2, flat)
             k = block[0]  # all tasks add the same noise
-            noise = self._noise_steps(block, flat.shape[1:])
+            noise = self._noise_steps(block, flat.shape[1:], source)
             flat[:] = add_on_grid(flat * plan.shrink[k], noise, plan.noise_step[k])
         return out
 
-    def _noise_steps(self, block, shape):
+    def _noise_steps(self, block, shape, source):
         """Noise in whole steps of each task's grid, (len(block), *shape)."""
         scale = (self.plan.noise_std / self.plan.noise_step)[block]
-        if not self.source.exact:
-            noise = self.source.normal((len(block), *shape))
+        if not source.exact:
+            noise = source.normal((len(block), *shape))
             noise *= scale.reshape(-1, *[1] * len(shape))
             return np.rint(noise, out=noise)
         noise = np.empty((len(block), *shape))
         for value in np.unique(scale):
             same = np.flatnonzero(scale == value)
-            noise[same] = self.source.discrete_normal(value, (len(same), *shape))
+            noise[same] = source.discrete_normal(value, (len(same), *shape))
         return noise
 
-    def _marks(self, block):
+    def _marks(self, block, source):
         """Poisson batches of all steps; secret randomness like the noise."""
         plan = self.plan
         counts = plan.sizes[block] * plan.inner_steps
         ends = np.concatenate([[0], np.cumsum(counts)])
         rate = np.repeat(plan.rates[block], counts)
-        marks = (self.source.uniform(int(ends[-1])) < rate).view(np.uint8)
+        marks = (source.uniform(int(ends[-1])) < rate).view(np.uint8)
         return {"mask": marks, "mask_ends": ends}
 
 
-def run_rounds(visits, init, decay, log=None):
-    """All rounds of the meta-learner; moves `init` in place.
+def rounds(plan, init, decay, log=None):
+    """The meta-learner, see `skpmtl.exchange`; moves `init` in place.
 
-    It sees what the tasks of a round send, and nothing else of them.
+    What tasks send is noisy already, and what moves `init` is its sum.
     """
-    plan = visits.plan
-    rate, t = plan.meta_rate, 0
+    t = 0
     for _ in range(plan.visits):
-        order = visits.source.permutation(len(plan.sizes))
+        order = (yield Draw(lambda source: source.permutation(len(plan.sizes))))["drawn"]
         for first in range(0, len(order), plan.tasks_per_round):
             pick = np.sort(order[first : first + plan.tasks_per_round])
-            init += rate * decay**t * visits.mean_update(pick, init)
+            ask = Ask(
+                "update", {"init": init, "round": t, "everybody": pick}, {"update": None},
+                plan.sum_of_updates, len(pick), pick,
+            )  # fmt: skip
+            init += plan.meta_rate * decay**t * (yield ask)["update"]
             t += 1
             if log is not None:
                 log(t, len(pick))

@@ -11,8 +11,9 @@ from sklearn.utils.validation import check_is_fitted
 from ._compat import Interval, StrOptions
 from ._ids import encode_ids, listed, locate
 from .base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
+from .exchange import Population, run
 from .finetune import FineTuner
-from .inner import Visits, run_rounds
+from .inner import Visits, rounds
 from .meta_budget import MetaPlan
 from .privacy.report import PrivacyLeakWarning
 from .privacy.rng import SeededSource, noise_source
@@ -197,13 +198,7 @@ class _MetaInit(BaseMTL):
 
     def _fit_table(self, table):
         table = _dense(table, self)
-        kind, n_outputs = 0, 1
-        if self._classification:
-            kind = 1 if table.y.max() <= 1 else 2  # -1 and 1, or the numbers of the classes
-            n_outputs = int(table.y.max()) + 1 if kind == 2 else 1
-        size = table.n_features + self.fit_intercept
-        people = self._unit is not None
-        if people:
+        if self._unit is not None:
             units = owners(self._unit, table, self._mapped)
             if self.max_rows_per_unit is not None:
                 check_units(units, table, self.max_rows_per_unit, self.group_size)
@@ -214,45 +209,58 @@ class _MetaInit(BaseMTL):
                 PrivacyLeakWarning,
                 stacklevel=4,
             )
-        plan = MetaPlan(self, table.sizes, kind, n_outputs, size, people)
+        plan = self._plan(Population.of(table, self._classification), self._unit is not None)
         source = self._source()
-        init = np.zeros((n_outputs, size))
-        log = self._progress("round %d: %d tasks")
-        run_rounds(Visits(plan, table, self, source), init, self.meta_decay, log)
+        board = run(self._meta_learner(plan, source), Visits(plan, table, self, source), source)
+        models, intercepts = board.personalize(table)
+        return {
+            "coef_": models,
+            "intercept_": intercepts,
+            "init_coef_": board.coef.copy(),
+            "init_intercept_": board.intercept,
+            "mean_coef_": board.coef.copy(),
+            "mean_intercept_": board.intercept,
+            "billboard_": board,
+            "privacy_": board.report,
+            "n_iter_": plan.n_rounds,
+            "_plan_": (plan, table.tasks),
+        }
+
+    def _plan(self, of, people=False):
+        size = of.n_features + self.fit_intercept
+        return MetaPlan(self, of.sizes, of.kind, of.n_outputs, size, people)
+
+    def _meta_learner(self, plan, source):
+        init = np.zeros((plan.n_outputs, plan.size))
+        yield from rounds(plan, init, self.meta_decay, self._progress("round %d: %d tasks"))
         if not np.isfinite(init).all():
             raise ValueError(
                 f"The rounds diverged with inner_learning_rate={self.inner_learning_rate!r}: "
                 'take a smaller one, or "auto", and scale X to rows of length about 1.'
             )
-        coef, intercept = split_models(init[None], self.fit_intercept)
-        coef, intercept = coef[0].copy(), intercept[0].copy()
-        intercept = float(intercept) if n_outputs == 1 else intercept
-        report = plan.report(self, source)
-        board = MetaBillboard(
-            coef=coef,
-            intercept=intercept,
+        (coef,), (b,) = split_models(init[None], self.fit_intercept)
+        return MetaBillboard(
+            coef=coef.copy(),
+            intercept=b.copy() if plan.n_outputs > 1 else float(b),
             init=init,
-            kind=kind,
+            kind=plan.kind,
             fit_intercept=self.fit_intercept,
             refine=self.refine,
             refine_steps=self.refine_steps,
             refine_learning_rate=self.refine_learning_rate,
             doubt=plan.doubt,
-            report=report,
+            report=plan.report(self, source),
         )
-        models, intercepts = board.personalize(table)
-        return {
-            "coef_": models,
-            "intercept_": intercepts,
-            "init_coef_": coef.copy(),
-            "init_intercept_": intercept,
-            "mean_coef_": coef.copy(),
-            "mean_intercept_": intercept,
-            "billboard_": board,
-            "privacy_": report,
-            "n_iter_": plan.n_rounds,
-            "_plan_": (plan, table.tasks),
-        }
+
+    def _curate(self, population, source):
+        """The curator half; see `skpmtl.exchange`."""
+        return self._meta_learner(self._plan(population), source)
+
+    def _task_half(self, table, population):
+        """The task half for the tasks of `table`; they draw their noise themselves."""
+        positions = np.searchsorted(population.tasks, table.tasks)
+        plan = self._plan(population).part(positions)
+        return Visits(plan, _dense(table, self), self, self._source(), positions)
 
     def _source(self):
         if self._is_private():
@@ -262,7 +270,6 @@ class _MetaInit(BaseMTL):
             seed = seed.randint(2**31)
         return SeededSource(np.random.default_rng(seed))
 
-    # ------------------------------------------------------------------ after the fit
     def _personalize_table(self, table):
         return self.billboard_.personalize(_dense(table, self))
 

@@ -13,6 +13,7 @@ distributions; g records enter a batch in a Binomial(g, rate_k) number. Tasks co
 parallel, unless one person owns rows of several.
 """
 
+import copy
 import functools
 import math
 import warnings
@@ -34,6 +35,10 @@ _UPDATES = 4.0  # clipped updates from 0 to the initialisation, privacy="local"
 _CLIPPED = (0.3, 0.6, 0.6)
 _MAX_INNER_STEPS = 50
 _MAX_FOLDS = 6.0  # bound on the "auto" reduction of the error, in powers of e
+_PER_TASK = (
+    "sizes", "n_batches", "rates", "noise_multiplier", "noise_std", "noise_step", "shrink",
+    "weights",
+)  # fmt: skip
 _BOUND = (1.0, 0.25, 0.5)  # of the second derivative: squared, logistic, multinomial loss
 
 
@@ -266,6 +271,21 @@ class MetaPlan:
             for rate in np.unique(distinct).tolist()
         }
         return np.array([z[rate] for rate in distinct.tolist()])[which]
+
+    # --------------------------------------------------------------------- two machines
+    def part(self, positions):
+        """The same plan for some of the tasks only, numbered from 0."""
+        mine = copy.copy(self)
+        for name in _PER_TASK:
+            value = getattr(self, name)
+            setattr(mine, name, None if value is None else value[positions])
+        return mine
+
+    def sum_of_updates(self, rows, positions):
+        """Sum of what tasks elsewhere sent, noisy as it is; what is not finite counts as 0."""
+        sent = np.array(rows["update"], dtype=float)
+        sent[~np.isfinite(sent).all(axis=(1, 2))] = 0.0
+        return {"update": sent.sum(axis=0)}
 
     # ------------------------------------------------------------------------ report
     def task(self, k):

@@ -4,13 +4,14 @@ from numbers import Integral, Real
 
 from ._compat import Interval, StrOptions
 from .base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
-from .budget import Plan, exact_report
-from .empirical_bayes import release_prior
+from .budget import Plan, clipped_models, exact_report
+from .empirical_bayes import PriorTasks, release_prior
 from .exact import PenaltyBillboard
+from .exchange import Ask, run
 from .local import LocalModels
 from .losses import make_loss
 from .privacy.rng import noise_source
-from .projection import ProjectionBillboard, TaskHalf, release_projections
+from .projection import ProjectionBillboard, ProjectionTasks, TaskHalf, release_projections
 from .solvers import GroupNorm, TraceNorm, minimize
 
 _PLAIN_ROUNDS = 3  # rounds of the empirical-Bayes method without noise
@@ -90,15 +91,11 @@ class _ModelProtected(BaseMTL):
 
     # ------------------------------------------------------------------------- fit
     def _fit_table(self, table):
-        private = self._is_private()
-        algorithm = self.algorithm
-        if algorithm == "auto":
-            published = private and self.mechanism == "wishart-published"
-            algorithm = "empirical-bayes" if private and not published else "proximal"
+        private, algorithm = self._is_private(), self._algorithm()
         if algorithm == "proximal" and not private:
             return self._fit_exact(table)
         plan = Plan(self, table, algorithm) if private else None
-        source = noise_source(self.random_state, secure=self.secure) if private else None
+        source = self._source() if private else None
         if algorithm == "empirical-bayes":
             board = self._release_prior(table, plan, source)
         else:
@@ -120,6 +117,15 @@ class _ModelProtected(BaseMTL):
         elif board.mean is not None:
             fitted["mean_coef_"], fitted["mean_intercept_"] = board.mean[:-1], float(board.mean[-1])
         return fitted
+
+    def _source(self):
+        return noise_source(self.random_state, secure=self.secure)
+
+    def _algorithm(self):
+        if self.algorithm != "auto":
+            return self.algorithm
+        published = self._is_private() and self.mechanism == "wishart-published"
+        return "empirical-bayes" if self._is_private() and not published else "proximal"
 
     def _local_settings(self):
         return {"classification": self._classification, "fit_intercept": self.fit_intercept}
@@ -158,30 +164,87 @@ class _ModelProtected(BaseMTL):
         }
 
     def _release_prior(self, table, plan, source):
-        local = LocalModels(table, **self._local_settings())
+        tasks = PriorTasks(LocalModels(table, **self._local_settings()))
+        return run(self._prior_curator(table, plan), tasks, source)
+
+    def _release_projections(self, table, plan, source):
+        tasks = self._projection_tasks(table)
+        return run(self._projection_curator(table, plan), tasks, source)
+
+    def _prior_curator(self, population, plan):
         return release_prior(
-            local,
+            population,
             self._statistic,
             moment=plan.moment if plan else [None] * _PLAIN_ROUNDS,
             vote=plan.vote if plan else [],
-            source=source,
+            classification=self._classification,
             tilt=0.5 * min(1.0, plan.ratio) if plan else 0.0,
             log=self._progress("release %d: noise std %.3g"),
         )
 
-    def _release_projections(self, table, plan, source):
-        board = ProjectionBillboard(
-            self._statistic, self.acceleration, self.task_weight, self.ridge, table.n_tasks
-        )
-        release_projections(
-            board, TaskHalf(board, table, **self._local_settings()), plan.moment, source,
+    def _projection_curator(self, population, plan):
+        return release_projections(
+            self._empty_projections(population.n_tasks), plan.moment,
             alpha=self.alpha, clip_norm=self.clip_norm, noise_shift=self.noise_shift,
             log=self._progress("release %d: noise std %.3g"),
         )  # fmt: skip
+
+    def _projection_tasks(self, table):
+        board = self._empty_projections(table.n_tasks)
+        return ProjectionTasks(TaskHalf(board, table, **self._local_settings()))
+
+    def _empty_projections(self, n_tasks):
+        return ProjectionBillboard(
+            self._statistic, self.acceleration, self.task_weight, self.ridge, n_tasks
+        )
+
+    # -------------------------------------------------------------- halves on two machines
+    def _curate(self, population, source):
+        """The curator half of a private fit; see `skpmtl.exchange`."""
+        algorithm = self._algorithm()
+        plan = Plan(self, population, algorithm)
+        prior = algorithm == "empirical-bayes"
+        board = yield from (self._prior_curator if prior else self._projection_curator)(
+            population, plan
+        )
+        if plan.mean is not None:
+            ask = Ask(
+                "mean", {"board": board, "clip_norm": self.clip_norm}, {"mean": plan.mean},
+                plan.sum_of_models, population.n_tasks,
+            )  # fmt: skip
+            board.mean = (yield ask)["mean"]
+            board.releases.append(board.mean)
+        board.report = plan.report(self, board, source)
         return board
+
+    def _task_half(self, table, population):
+        """The task half for the tasks of `table`."""
+        if self._algorithm() == "empirical-bayes":
+            half = PriorTasks(LocalModels(table, **self._local_settings()))
+        else:
+            half = self._projection_tasks(table)
+        return _WithMean(half, table, self._local_settings())
 
     def _personalize_table(self, table):
         return self.billboard_.personalize(table, **self._local_settings())
+
+
+class _WithMean:
+    """A task half that also answers for the mean model of unseen_task="mean"."""
+
+    def __init__(self, half, table, settings):
+        self.half, self.table, self.settings = half, table, settings
+
+    def rows(self, ask):
+        if ask.statistic != "mean":
+            return self.half.rows(ask)
+        W, b = ask.public["board"].personalize(self.table, **self.settings)
+        return {"mean": clipped_models(W, b, ask.public["clip_norm"])}
+
+    def answer(self, ask):
+        if ask.statistic != "mean":
+            return self.half.answer(ask)
+        return ask.combine(self.rows(ask))
 
 
 class _LowRank(_ModelProtected):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ._kernels.clip import clip_rows
+from .exchange import Ask
 from .local import SNR, LocalModels
 from .losses import make_loss
 from .threads import single_blas_thread
@@ -117,19 +118,50 @@ def project(S, alpha):
     return (U * keep) @ U.T
 
 
-def release_projections(board, half, mechanisms, source, *, alpha, clip_norm, noise_shift, log):
-    """Curator and tasks together, in one process; fills `board`."""
-    d = half.W.shape[1]
-    for mechanism in mechanisms:
-        C = np.empty_like(half.W)
-        clip_rows(half.W, clip_norm, 2, C)
-        S = np.einsum("kj,kj->j", C, C) if board.statistic == "diagonal" else C.T @ C
-        S = mechanism.release(S, source)
+class ProjectionTasks:
+    """The task half of `release_projections`: clipped models of the tasks of a table."""
+
+    def __init__(self, half):
+        self.half = half
+
+    def rows(self, ask):
+        """What each task contributes: "moment", its clipped model (m, d)."""
+        for projection in ask.public["projections"][self.half.t :]:
+            self.half.update(projection)
+        C = np.empty_like(self.half.W)
+        clip_rows(self.half.W, ask.public["clip_norm"], 2, C)
+        return {"moment": C}
+
+    def answer(self, ask):
+        return second_moment(ask, self.rows(ask)["moment"])
+
+
+def second_moment(ask, C):
+    diagonal = ask.public["statistic"] == "diagonal"
+    return {"moment": np.einsum("kj,kj->j", C, C) if diagonal else C.T @ C}
+
+
+def release_projections(board, mechanisms, *, alpha, clip_norm, noise_shift, log=None):
+    """The curator of Algorithms 2 and 3, see `skpmtl.exchange`; fills and returns `board`."""
+    public = {
+        "statistic": board.statistic,
+        "clip_norm": float(clip_norm),
+        "projections": board.projections,
+    }
+
+    def sum_of_moments(rows, positions=None):
+        C = np.array(rows["moment"], dtype=float)
+        clip_rows(C, clip_norm, 2, C)
+        return second_moment(ask, C)
+
+    for t, mechanism in enumerate(mechanisms):
+        ask = Ask("moment", public, {"moment": mechanism}, sum_of_moments)
+        S = (yield ask)["moment"]
         board.releases.append(S)
         shift = mechanism.shift(len(mechanisms), noise_shift)
         with single_blas_thread():
-            M = project(S + (shift if S.ndim == 1 else shift * np.eye(d)), alpha)
+            M = project(S + (shift if S.ndim == 1 else shift * np.eye(len(S))), alpha)
         board.projections.append(M)
-        half.update(M)
         if log is not None:
-            log(half.t, mechanism.noise_std)
+            log(t + 1, mechanism.noise_std)
+    return board

@@ -11,8 +11,9 @@ from ._compat import Interval, StrOptions
 from ._kernels.clip import clip_rows
 from .base import BaseMTL, merge_rows
 from .budget import exact_report
-from .curator import RoundPlan, auto_rounds, run_rounds
+from .curator import RoundPlan, auto_rounds, clipped_sum, rounds, sum_of_intercepts
 from .exact_mean import cluster_means, dense_copy, fixed_point, minimize_exactly
+from .exchange import Ask, Population, run
 from .personal import MeanBillboard, Models, SparseModels, cluster_rows
 from .privacy.rng import SeededSource, noise_source
 from .rounds import KEEP_MODELS, Problem, RunningModels, TaskHalf
@@ -114,67 +115,73 @@ class Rounds(BaseMTL):
 
     # ------------------------------------------------------------------------- fit
     def _fit_table(self, table):
-        problem = self._problem(table)
-        cluster_of = self._cluster_rows(table)
-        which = cluster_rows(table.tasks, cluster_of)
-        update = self._update_name()
-        if update != "prox" and self.ridge:
-            raise ValueError(
-                f'ridge={self.ridge!r} belongs to update="prox"; with {update!r} pass ridge=0.'
-            )
-        if update == "prox" and not self._is_private():
-            return self._fit_exact(table, problem, which, cluster_of)
-        means = np.zeros((which.max() + 1, problem.n_outputs * table.n_features))
-        share_intercept = self._is_private() and self.fit_intercept and self.unseen_task == "mean"
-        n_intercepts = len(means) * problem.n_outputs if share_intercept else 0
-        plan = RoundPlan(self, table.n_tasks, means.size, n_intercepts)
+        population = Population.of(table, self._classification)
+        if self._update_name() == "prox" and not self._is_private():
+            cluster_of = self._cluster_rows(table.tasks)
+            which = cluster_rows(table.tasks, cluster_of)
+            return self._fit_exact(table, self._problem(population), which, cluster_of)
         source = self._source()
-        half = TaskHalf(table, problem, which)
-        running = None
-        if update == "prox":
-            steps = _PROX_STEPS if isinstance(self.local_steps, str) else self.local_steps
-
-            def contribute(pick, anchor, clip_norm, total):
-                return half.sum_of_updates(
-                    pick, anchor, clip_norm, total, n_steps=steps, tol=_PROX_TOL
-                )
+        tasks = self._task_half(table, population)
+        board = run(self._curate(population, source), tasks, source)
+        models = tasks.models(board)
+        fitted = self._fitted(table, board, models, board.plan.n_rounds)
+        running = tasks.running
+        if running is not None and running.W is not None and self.personalization == "none":
+            fitted["coef_"] = running.models(board.means).reshape(table.n_tasks, *board.shape)
+        fitted["privacy_"] = board.report
+        if board.cluster_of is None and models.dense:
+            fitted["mean_coef_"] = board.mean.copy()
+        shift = board.mean_intercept
+        if shift is None:
+            which = tasks.half.which
+            shift = self._open_intercept(models.intercept, which, np.bincount(which))
         else:
-            steps = _PLAIN_STEPS if isinstance(self.local_steps, str) else self.local_steps
-            running = RunningModels(
-                half, update, means.shape[1], n_steps=steps, rate=self.local_learning_rate
+            shift = np.atleast_2d(shift)
+        return self._with_mean_intercept(fitted, board, shift)
+
+    def _curate(self, population, source):
+        """The curator half of the rounds; see `skpmtl.exchange`."""
+        if self._update_name() != "prox" and self.ridge:
+            raise ValueError(
+                f'ridge={self.ridge!r} belongs to update="prox"; with {self._update_name()!r} '
+                "pass ridge=0."
             )
-            contribute = running.sum_of_updates
+        problem, cluster_of = self._problem(population), self._cluster_rows(population.tasks)
+        which = cluster_rows(population.tasks, cluster_of)
         groups = np.bincount(which)
+        means = np.zeros((len(groups), problem.n_outputs * population.n_features))
+        shares_intercept = self._is_private() and self.fit_intercept and self.unseen_task == "mean"
+        n_intercepts = len(means) * problem.n_outputs if shares_intercept else 0
+        plan = RoundPlan(self, population.n_tasks, means.size, n_intercepts)
         log = self._progress("round %d: noise std %.3g")
-        releases, entries, bounds = run_rounds(plan, groups, contribute, means, source, log)
-        board = self._board(table, problem, means, cluster_of)
+        releases, entries, bounds = yield from rounds(plan, which, means, log)
+        board = self._board(population, problem, means, cluster_of)
         board.releases, board.clip_norms, board.plan = releases, bounds, plan
         board.noise_variance, board.total_variance = _noise_variances(plan, entries, groups)
-        models = board.personalize(table)
-        fitted = self._fitted(table, board, models, plan.n_rounds)
-        if running is not None and running.W is not None and self.personalization == "none":
-            fitted["coef_"] = running.models(means).reshape(table.n_tasks, *board.shape)
         if plan.intercept is not None:
-            b = models.intercept.copy()
-            clip_rows(b, plan.clip_norm, 2, b)
-            total = cluster_means(b, which, groups) * (groups / len(b))[:, None]
-            released = plan.intercept.release(total.ravel(), source)
+            shape = len(groups), problem.n_outputs
+            ask = Ask(
+                "intercept", {"board": board, "clip_norm": plan.clip_norm},
+                {"intercept": plan.intercept}, sum_of_intercepts(which, plan.clip_norm, shape),
+                population.n_tasks,
+            )  # fmt: skip
+            released = (yield ask)["intercept"]
             board.releases.append(released)
             entries.append(
                 {"name": "mean intercept", **plan.intercept.describe("mean of clipped intercepts")}
             )
-            shift = released.reshape(total.shape) * (len(b) / groups)[:, None]
-        else:
-            shift = self._open_intercept(models.intercept, which, groups)
+            shift = released.reshape(shape) * (population.n_tasks / groups)[:, None]
+            board.mean_intercept = shift if cluster_of is not None else shift[0]
         if self._is_private() or not plan.n_rounds:
             board.report = plan.report(self, entries, source)
         else:
             board.report = exact_report("the rounds ran without noise (epsilon=None)")
-        fitted["privacy_"] = board.report
-        if cluster_of is None:
-            if models.dense:
-                fitted["mean_coef_"] = board.mean.copy()
-        return self._with_mean_intercept(fitted, board, shift)
+        return board
+
+    def _task_half(self, table, population):
+        """The task half for the tasks of `table`."""
+        which = cluster_rows(table.tasks, self._cluster_rows(population.tasks))
+        return MeanTasks(self, table, self._problem(population), which)
 
     def _open_intercept(self, b, which, groups):
         """Mean intercepts (n_clusters, n_outputs) where they cost nothing, else None."""
@@ -190,22 +197,20 @@ class Rounds(BaseMTL):
             fitted["mean_intercept_"] = shift[0] if len(board.shape) == 2 else float(shift[0, 0])
         return fitted
 
-    def _problem(self, table):
-        kind = 0
-        if self._classification:
-            kind = 1 if table.y.max() <= 1 else 2  # -1 and 1, or the numbers of the classes
-        n_outputs = int(table.y.max()) + 1 if kind == 2 else 1
-        lam, ridge = self.lam, float(self.ridge)
-        return Problem(kind, n_outputs, self.fit_intercept, self.task_weight, lam, ridge)
+    def _problem(self, population):
+        return Problem(
+            population.kind, population.n_outputs, self.fit_intercept, self.task_weight,
+            self.lam, float(self.ridge),
+        )  # fmt: skip
 
-    def _cluster_rows(self, table):
-        """{task: number of its cluster} for the clusters that have a task here."""
+    def _cluster_rows(self, labels):
+        """{task: number of its cluster} for the clusters that have one of the tasks `labels`."""
         if self.clusters is None:
             return None
-        tasks = table.tasks.tolist()
+        tasks = labels.tolist()
         missing = [task for task in tasks if task not in self.clusters]
         if missing:
-            cluster_rows(table.tasks, dict.fromkeys(set(tasks) - set(missing), 0))
+            cluster_rows(labels, dict.fromkeys(set(tasks) - set(missing), 0))
         present = sorted({str(self.clusters[task]) for task in tasks})
         number = {name: g for g, name in enumerate(present)}
         return {
@@ -220,8 +225,8 @@ class Rounds(BaseMTL):
             seed = seed.randint(2**31)
         return SeededSource(np.random.default_rng(seed))
 
-    def _board(self, table, problem, means, cluster_of):
-        shape = (table.n_features,)
+    def _board(self, population, problem, means, cluster_of):
+        shape = (population.n_features,)
         return MeanBillboard(
             means=means,
             releases=[],
@@ -232,7 +237,7 @@ class Rounds(BaseMTL):
             problem=problem,
             personalization=self.personalization,
             local_steps=self.local_steps,
-            sparse=table.is_sparse,
+            sparse=population.is_sparse,
             cluster_of=cluster_of,
         )
 
@@ -388,6 +393,71 @@ class Rounds(BaseMTL):
                 out = np.empty((X.shape[0], *some.shape[1:]), dtype=some.dtype)
             out[part] = some
         return out
+
+
+class MeanTasks:
+    """The task half of the rounds: updates, and intercepts at the end.
+
+    Attributes
+    ----------
+    half : TaskHalf
+    running : RunningModels or None
+        What the tasks keep between rounds.
+    """
+
+    def __init__(self, est, table, problem, which):
+        self.table, self.half = table, TaskHalf(table, problem, which)
+        self.running, self._models = None, (None, None)
+        update, steps = est._update_name(), est.local_steps
+        if update == "prox":
+            self._steps = _PROX_STEPS if isinstance(steps, str) else steps
+        else:
+            self.running = RunningModels(
+                self.half, update, problem.n_outputs * table.n_features,
+                n_steps=_PLAIN_STEPS if isinstance(steps, str) else steps,
+                rate=est.local_learning_rate,
+            )  # fmt: skip
+
+    def _add_updates(self, pick, anchor, clip_norm, total):
+        if self.running is not None:
+            return self.running.sum_of_updates(pick, anchor, clip_norm, total)
+        return self.half.sum_of_updates(
+            pick, anchor, clip_norm, total, n_steps=self._steps, tol=_PROX_TOL
+        )
+
+    def answer(self, ask):
+        if ask.statistic == "intercept":
+            b, board = self.rows(ask)["intercept"], ask.public["board"]
+            shape = len(board.means), b.shape[1]
+            return {"intercept": clipped_sum(b, self.half.which, ask.public["clip_norm"], shape)}
+        anchor = ask.public["anchor"]
+        pick = np.arange(self.table.n_tasks) if ask.pick is None else ask.pick
+        total = np.zeros(anchor.shape)
+        count = self._add_updates(pick, anchor, ask.public["clip_norm"], total)
+        return {"update": total, "inside": np.array([count - 0.5 * len(pick)])}
+
+    def rows(self, ask):
+        """What each task contributes: "update" (n, size) and "inside" (n,), 1/2 or -1/2, or
+        "intercept" (n, n_outputs)."""
+        clip_norm = ask.public["clip_norm"]
+        if ask.statistic == "intercept":
+            b = self.models(ask.public["board"]).intercept.copy()
+            clip_rows(b, clip_norm, 2, b)
+            return {"intercept": b}
+        anchor = ask.public["anchor"]
+        pick = np.arange(self.table.n_tasks) if ask.pick is None else ask.pick
+        updates, inside = np.empty((len(pick), anchor.shape[1])), np.empty(len(pick))
+        for i, k in enumerate(pick):
+            total = np.zeros(anchor.shape)
+            inside[i] = self._add_updates(pick[i : i + 1], anchor, clip_norm, total) - 0.5
+            updates[i] = total[self.half.which[k]]
+        return {"update": updates, "inside": inside}
+
+    def models(self, board):
+        """Personal models under a billboard."""
+        if self._models[0] is not board:
+            self._models = board, board.personalize(self.table)
+        return self._models[1]
 
 
 def _noise_variances(plan, entries, groups):

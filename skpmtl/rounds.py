@@ -197,14 +197,14 @@ class TaskHalf:
         """Whether the proximal step of all tasks is a product with stored inverses."""
         return self.problem.kind == 0 and self._has_small_grams()
 
-    def exact_prox(self, anchor):
-        """Differences of the exact proximal models to factor times the anchors, (m, d)."""
+    def exact_prox(self, anchor, pick=slice(None)):
+        """Differences of the exact proximal models to factor times the anchors, (n, d)."""
         if self._exact is None:
             rho = self.prox_lam + self.problem.ridge
             inverse, h = task_inverses(self.table, self.problem, self.scale, rho)
             self._exact = inverse, h, self.prox_lam[:, None], self.factor(self.prox_lam)[:, None]
-        inverse, h, lam, factor = self._exact
-        mine = anchor[self.which]
+        inverse, h, lam, factor = (values[pick] for values in self._exact)
+        mine = anchor[self.which[pick]]
         out = np.empty_like(mine)
         gram_product(inverse, lam * mine, out)
         out += h
@@ -218,7 +218,7 @@ class TaskHalf:
         Returns how many of them were inside the bound.
         """
         if self.factorised():
-            D = self.exact_prox(anchor)[pick]
+            D = self.exact_prox(anchor, slice(None) if len(pick) == len(self.which) else pick)
             off = (self.factor(self.prox_lam)[pick] - 1.0)[:, None]
             if off.any():
                 D += off * anchor[self.which[pick]]

@@ -16,7 +16,8 @@ from skpmtl import (
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
 )
-from skpmtl.curator import RoundPlan, run_rounds
+from skpmtl.curator import RoundPlan, rounds
+from skpmtl.exchange import run
 from skpmtl.privacy import PrivacyReport, gdp_delta, gdp_epsilon, gdp_mu
 from skpmtl.privacy.rng import SeededSource
 from skpmtl.rounds import Problem, RunningModels, TaskHalf
@@ -136,6 +137,18 @@ def test_poisson_sampling(adjacency):
     assert "Poisson" in est.privacy_.sampling
 
 
+class _Tasks:
+    """A task half: `contribute` adds to the sum of updates and counts those inside the bound."""
+
+    def __init__(self, contribute):
+        self.contribute = contribute
+
+    def answer(self, ask):
+        total = np.zeros(ask.public["anchor"].shape)
+        count = self.contribute(ask.pick, ask.public["anchor"], ask.public["clip_norm"], total)
+        return {"update": total, "inside": np.array([count - 0.5 * len(ask.pick)])}
+
+
 class _Settings:
     """The parameters that `RoundPlan` reads."""
 
@@ -163,7 +176,8 @@ def test_denominator_is_constant_when_nobody_takes_part():
 
     anchor = np.zeros((1, 2000))
     source = SeededSource(np.random.default_rng(0))
-    releases, entries, _ = run_rounds(plan, np.array([M]), contribute, anchor, source)
+    curator = rounds(plan, np.zeros(M, dtype=int), anchor)
+    releases, entries, _ = run(curator, _Tasks(contribute), source)
     assert seen == [0] * 5
     std = plan.noise_multiplier / 3.0
     for release, entry in zip(releases, entries, strict=True):
@@ -184,7 +198,8 @@ def test_everybody_counts_the_same_and_the_sum_is_divided_by_q():
 
     source = SeededSource(np.random.default_rng(0))
     plan.noise_multiplier *= 1e-6
-    releases, *_ = run_rounds(plan, np.array([M]), contribute, np.zeros((1, 3)), source)
+    curator = rounds(plan, np.zeros(M, dtype=int), np.zeros((1, 3)))
+    releases, *_ = run(curator, _Tasks(contribute), source)
     assert_allclose(releases, 1.0, atol=1e-3)
     assert all(len(pick) == 3 == len(set(pick)) for pick in drawn)
     assert len({tuple(pick) for pick in drawn}) > 1

@@ -24,8 +24,8 @@ def noise_source(random_state=None, *, secure=False):
 
     Returns
     -------
-    source with methods ``uniform``, ``normal``, ``laplace``, ``chisquare``, ``permutation``
-    and the attribute ``description`` for the report.
+    source with methods ``uniform``, ``normal``, ``laplace``, ``chisquare``, ``permutation``,
+    ``stream`` and the attribute ``description`` for the report.
     """
     if secure:
         if random_state is not None:
@@ -98,6 +98,10 @@ class SystemSource:
         """Random order of range(n); ties of 64-bit keys have probability n^2 2^-65."""
         return np.argsort(self._words(n), kind="stable")
 
+    def stream(self, key):
+        """Source of the noise of part `key` of a fit, which may be drawn on another machine."""
+        return self
+
 
 class SeededSource:
     """numpy generator: reproducible, hence no privacy against who knows the seed."""
@@ -122,6 +126,20 @@ class SeededSource:
 
     def permutation(self, n):
         return self._generator.permutation(n)
+
+    def stream(self, key):
+        seed = self._generator.bit_generator.seed_seq
+        child = np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, 1 << 31, key))
+        return SeededSource(np.random.default_rng(child))
+
+    @property
+    def state(self):
+        """Where the stream is; set it to go on from there."""
+        return self._generator.bit_generator.state
+
+    @state.setter
+    def state(self, value):
+        self._generator.bit_generator.state = value
 
 
 class ExactSource(SystemSource):

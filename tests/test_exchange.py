@@ -1,0 +1,235 @@
+"""The halves of every private estimator on several machines, simulated, against one process."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skpmtl import (
+    PPSGD,
+    DPMetaInit,
+    DPMetaInitClassifier,
+    MPMTLGroupSparse,
+    MPMTLLowRank,
+    MPMTLLowRankClassifier,
+    PrivateFedAvg,
+    PrivateMeanRegMTL,
+    PrivateMeanRegMTLClassifier,
+)
+from skpmtl._input import read_training
+from skpmtl.exchange import Ask, Draw, Population, run
+from skpmtl.privacy.rng import noise_source
+
+pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+M, N, D = 12, 9, 4
+SEED = {"random_state": 3, "tasks": range(M)}
+CASES = {
+    "prior": MPMTLLowRank(n_releases=2, **SEED),
+    "diagonal": MPMTLGroupSparse(n_releases=2, **SEED),
+    "laplace": MPMTLGroupSparse(mechanism="laplace", **SEED),
+    "projections": MPMTLLowRank(algorithm="proximal", epsilon=30.0, **SEED),
+    "projected diagonal": MPMTLGroupSparse(algorithm="proximal", epsilon=30.0, **SEED),
+    "mean model": MPMTLLowRank(unseen_task="mean", **SEED),
+    "labels": MPMTLLowRankClassifier(epsilon=3.0, **SEED),
+    "rounds": PrivateMeanRegMTL(**SEED),
+    "adaptive": PrivateMeanRegMTL(clip_quantile=0.5, **SEED),
+    "intercept": PrivateMeanRegMTL(unseen_task="mean", **SEED),
+    "clusters": PrivateMeanRegMTL(
+        unseen_task="mean", clusters={k: "ab"[k % 2] for k in range(M)}, **SEED
+    ),
+    "fixed": PrivateMeanRegMTL(sampling="fixed", sampling_rate=0.5, **SEED),
+    "algorithm 1": PrivateMeanRegMTL(update="algorithm-1", **SEED),
+    "stateful": PrivateMeanRegMTL(update="stateful", sampling="fixed", sampling_rate=0.5, **SEED),
+    "ridge": PrivateMeanRegMTL(ridge=0.3, **SEED),
+    "classes": PrivateMeanRegMTLClassifier(epsilon=5.0, **SEED),
+    "averaging": PrivateFedAvg(**SEED),
+    "personal part": PPSGD(personalization="none", **SEED),
+    "meta": DPMetaInit(epsilon=5.0, visits=2, **SEED),
+    "meta, local": DPMetaInit(epsilon=50.0, privacy="local", tasks_per_round=5, **SEED),
+    "meta, labels": DPMetaInitClassifier(epsilon=5.0, **SEED),
+}
+every_case = pytest.mark.parametrize("est", CASES.values(), ids=CASES)
+
+
+def rows(est):
+    rng = np.random.default_rng(0)
+    task = np.repeat(np.arange(M), N)
+    X = rng.normal(size=(M * N, D)) / 2
+    W = np.ones(D) + 0.2 * rng.normal(size=(M, D))
+    y = np.einsum("ij,ij->i", X, W[task]) + 0.1 * rng.normal(size=M * N)
+    if est._classification:
+        y = np.digitize(y, np.quantile(y, [0.3, 0.6]) if "MeanReg" in repr(est) else [0.0])
+    return X, y, task
+
+
+def table_of(est, X, y, task):
+    table, _ = read_training(est, X, y, task)
+    target, _ = est._encode_target(table, np.unique(rows(est)[1]))
+    return replace(table, y=target)
+
+
+class Machines:
+    """Task halves that hold some of the tasks each.
+
+    Parameters
+    ----------
+    send : {"sums", "rows"}
+        Whether they send sums, or rows that the curator bounds and adds up itself.
+    """
+
+    def __init__(self, est, parts, population, send):
+        self.parts, self.send, self.asked = [], send, []
+        X, y, task = rows(est)
+        for tasks in parts:
+            mine = np.isin(task, tasks)
+            table = table_of(est, X[mine], y[mine], task[mine])
+            half = est._task_half(table, population)
+            self.parts.append((np.searchsorted(population.tasks, table.tasks), half, table))
+
+    def answer(self, ask):
+        self.asked.append(ask)
+        total = None
+        everything, places = [], []
+        for positions, half, _ in self.parts:
+            local, place = ask.local(positions)
+            if self.send == "sums":
+                sums = half.answer(local)
+                total = sums if total is None else {k: total[k] + sums[k] for k in sums}
+            else:
+                everything.append(half.rows(local))
+                places.append(place)
+        if self.send == "sums":
+            return total
+        order = np.argsort(np.concatenate(places))
+        merged = {k: np.concatenate([e[k] for e in everything])[order] for k in everything[0]}
+        return ask.combine(merged, np.concatenate(places)[order])
+
+    def models(self, est, board):
+        coef = np.empty((M, *np.shape(est.coef_)[1:]))
+        for positions, _, table in self.parts:
+            est.billboard_ = board
+            coef[positions] = est._personalize_table(table)[0]
+        return coef
+
+
+def settings(est):
+    X, y, task = rows(est)
+    return est, Population.of(table_of(est, X, y, task), est._classification)
+
+
+@every_case
+@pytest.mark.parametrize("send", ["sums", "rows"])
+def test_machines_agree_with_one_process(est, send):
+    X, y, task = rows(est)
+    est.fit(X, y, task=task)
+    whole, coef = est.billboard_, est.coef_
+    _, population = settings(est)
+    source = noise_source(est.random_state)
+    machines = Machines(est, [[1, 4, 6, 10], [0, 2, 3, 5, 7, 8, 9, 11]], population, send)
+    board = run(est._curate(population, source), machines, source)
+    assert len(machines.asked) >= 2
+    for ours, theirs in zip(released(board), released(whole), strict=True):
+        assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+    assert board.report == whole.report
+    if est.__class__ is not PPSGD:  # keeps the personal parts of the rounds
+        assert_allclose(machines.models(est, board), coef, rtol=1e-10, atol=1e-12)
+
+
+def released(board):
+    return [board.init] if hasattr(board, "init") else board.releases
+
+
+class Recorder:
+    """A journal in memory, which remembers what an interrupted run was told."""
+
+    def __init__(self, replies=()):
+        self.replies, self.kept, self.place = list(replies), [], 0
+
+    def recall(self, source):
+        if self.place == len(self.replies):
+            return None
+        reply, state = self.replies[self.place]
+        self.place += 1
+        source.state = state
+        return {name: value.copy() for name, value in reply.items()}
+
+    def keep(self, reply, source):
+        copy = {name: np.copy(value) for name, value in reply.items()}
+        self.kept.append((copy, source.state))
+
+
+@pytest.mark.parametrize("name", ["prior", "projections", "fixed", "adaptive", "intercept", "meta"])
+def test_resumed_run_repeats_no_release(name):
+    """Whatever was released before the cut is not asked for, nor released, again."""
+    est, population = settings(CASES[name])
+    parts = [list(range(5)), list(range(5, M))]
+
+    def start(journal):
+        source = noise_source(est.random_state)
+        machines = Machines(est, parts, population, "sums")
+        return run(est._curate(population, source), machines, source, journal), machines.asked
+
+    first = Recorder()
+    whole, asked = start(first)
+    for cut in (1, len(first.kept) // 2, len(first.kept)):
+        board, again = start(Recorder(first.kept[:cut]))
+        for ours, theirs in zip(released(board), released(whole), strict=True):
+            assert_array_equal(ours, theirs)
+        draws = sum("drawn" in reply for reply, _ in first.kept[:cut])
+        assert len(again) == len(asked) - (cut - draws)
+
+
+@pytest.mark.parametrize("name", ["prior", "diagonal", "projections", "rounds", "mean model",
+                                  "intercept", "labels", "adaptive"])  # fmt: skip
+@pytest.mark.parametrize("garbage", [np.nan, np.inf, 1e300, -1e12])
+def test_garbage_of_one_task_moves_a_sum_within_its_bound(name, garbage):
+    """The curator bounds every row itself: sensitivity does not rest on those who send."""
+    est, population = settings(CASES[name])
+    machines = Machines(est, [list(range(M))], population, "rows")
+    seen = []
+
+    class Check:
+        def answer(self, ask):
+            positions, half, _ = machines.parts[0]
+            honest, place = half.rows(ask.local(positions)[0]), ask.local(positions)[1]
+            broken = {k: v.copy() for k, v in honest.items()}
+            for value in broken.values():
+                value[2] = garbage
+            a, b = ask.combine(honest, place), ask.combine(broken, place)
+            for key, mechanism in ask.mechanisms.items():
+                norm = {"nuclear": lambda v: np.linalg.norm(v, "nuc"),
+                        "l1": lambda v: np.abs(v).sum()}.get(
+                            getattr(mechanism, "norm", "l2"), np.linalg.norm)  # fmt: skip
+                moved = norm((a[key] - b[key]) / ask.divide)
+                assert np.isfinite(moved)
+                assert moved <= mechanism.sensitivity * (1 + 1e-9)
+                seen.append(key)
+            return a
+
+    source = noise_source(est.random_state)
+    run(est._curate(population, source), Check(), source)
+    assert seen
+
+
+def test_curator_sees_releases_only():
+    """What is sent to the curator is the noisy number, never the sum."""
+    secret = np.array([5.0])
+
+    class Noise:
+        def release(self, value, source):
+            assert value == secret / 2
+            return np.array([7.0])
+
+    def curator():
+        drawn = (yield Draw(lambda source: source))["drawn"]
+        got = yield Ask("x", {}, {"x": Noise()}, None, 2.0)
+        return drawn, got
+
+    class Tasks:
+        def answer(self, ask):
+            return {"x": secret.copy(), "not asked for": np.array([1.0])}
+
+    drawn, got = run(curator(), Tasks(), "source")
+    assert drawn == "source"
+    assert got == {"x": np.array([7.0])}
