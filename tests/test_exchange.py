@@ -19,6 +19,7 @@ from skpmtl import (
 )
 from skpmtl._input import read_training
 from skpmtl.exchange import Ask, Draw, Population, run
+from skpmtl.journal import Journal
 from skpmtl.privacy.rng import noise_source
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
@@ -233,3 +234,37 @@ def test_curator_sees_releases_only():
     drawn, got = run(curator(), Tasks(), "source")
     assert drawn == "source"
     assert got == {"x": np.array([7.0])}
+
+
+def test_journal_on_disk_resumes_and_refuses_other_runs(tmp_path):
+    est, population = settings(CASES["fixed"])
+
+    def start(folder, cut=None):
+        source = noise_source(est.random_state)
+        machines = Machines(est, [list(range(5)), list(range(5, M))], population, "sums")
+        if cut is not None:
+            answer, asked = machines.answer, []
+
+            def dying(ask):
+                asked.append(ask)
+                if len(asked) == cut:
+                    raise KeyboardInterrupt
+                return answer(ask)
+
+            machines.answer = dying
+        journal = Journal(folder, {"estimator": repr(est), "tasks": list(range(M))})
+        return run(est._curate(population, source), machines, source, journal), machines.asked
+
+    whole, asked = start(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        start(tmp_path / "cut", cut=2)
+    board, again = start(tmp_path / "cut")
+    assert_array_equal(board.means, whole.means)
+    assert len(again) == len(asked) - 1
+    assert start(tmp_path / "cut")[1] == []  # everything was released already
+    with pytest.raises(ValueError, match="another run"):
+        Journal(tmp_path / "cut", {"estimator": "other"})
+    damaged = sorted((tmp_path / "cut").glob("*.npz"))[1]
+    damaged.write_bytes(damaged.read_bytes()[:40])
+    with pytest.raises(ValueError, match="damaged"):
+        start(tmp_path / "cut")

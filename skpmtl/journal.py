@@ -1,0 +1,92 @@
+"""What a curator has released and drawn so far, on disk: a restarted one goes on from there."""
+
+import io
+import json
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+__all__ = ["Journal"]
+
+
+class Journal:
+    """Replies of `skpmtl.exchange.run`, one file each, written before the curator sees them.
+
+    A run that finds replies of an earlier one takes them instead of asking and drawing noise
+    again, which would spend the budget twice. Draws of participants are secret: the folder is the
+    curator's own.
+
+    Parameters
+    ----------
+    path : path-like
+        Folder; made if it is missing.
+    run : dict
+        What makes this run: estimator, parameters, tasks; plain JSON values.
+
+    Raises
+    ------
+    ValueError
+        When the folder holds another run, or is damaged.
+    """
+
+    def __init__(self, path, run):
+        self.path = Path(path)
+        self.path.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(run, sort_keys=True, default=str)
+        header = self.path / "run.json"
+        if not header.exists():
+            if any(self.path.glob("*.npz")):
+                raise ValueError(f"{self.path} has replies but no run.json: take an empty folder.")
+            self._write(header, text.encode())
+        elif header.read_text() != text:
+            raise ValueError(
+                f"{self.path} holds the journal of another run (other estimator, parameters or "
+                "tasks): take an empty folder, or restart with the settings of run.json."
+            )
+        self.place = 0
+
+    def recall(self, source):
+        """The next reply of an earlier run, or None after the last."""
+        path = self._file(self.place)
+        if not path.exists():
+            return None
+        try:
+            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as found:
+                reply = {name: found[name] for name in found.files}
+            state = json.loads(str(reply.pop("_source")))
+        except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(
+                f"{path} is damaged ({error}): what was released cannot be taken up again; start "
+                "a new run, which spends a new budget."
+            ) from error
+        if state is not None:
+            source.state = state
+        self.place += 1
+        return reply
+
+    def keep(self, reply, source):
+        """Write a reply; it is safe on disk when this returns."""
+        state = json.dumps(getattr(source, "state", None))
+        buffer = io.BytesIO()
+        np.savez(buffer, _source=np.array(state), **reply)
+        self._write(self._file(self.place), buffer.getbuffer())
+        self.place += 1
+
+    def _file(self, place):
+        return self.path / f"{place:06d}.npz"
+
+    def _write(self, path, data):
+        partial = path.with_suffix(".partial")
+        with open(partial, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+        if os.name == "posix":  # the name is safe once its folder is
+            folder = os.open(self.path, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
