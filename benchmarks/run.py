@@ -3,7 +3,8 @@
     python -m benchmarks.run SUITE [--quick] [--only TEXT] [--repeats R] [--output FILE.csv]
 
 ========  ==================================================================================
-peers     exact solvers against others at equal accuracy, a round against PyTorch
+peers     exact solvers against others at equal accuracy, RMTL and MALSAR where they are
+          installed (see benchmarks/peers/external.py), a round against PyTorch
 kernels   exact local solves against loops of library calls, a gradient against reading rows
 scale     seconds and memory of fit and predict, and their exponent in the number of rows
 growth    seconds against the numbers of features and of tasks, with a picture
@@ -25,7 +26,7 @@ from threadpoolctl import threadpool_limits
 import skpmtl
 
 from . import kernels, scale
-from .peers import exact, rounds
+from .peers import exact, external, rounds
 
 FIELDS = ("commit", "peer", "problem", "penalty", "accuracy", "seconds", "ratio", "megabytes")
 
@@ -92,7 +93,7 @@ def main(arguments=None):
             if options.suite == "kernels":
                 measured = with_commit(kernels.measure(options.quick, repeats))
                 return write_rows(measured, kernels.FIELDS, options.output)
-            suites = [suite.measure(options.quick, repeats) for suite in (exact, rounds)]
+            suites = [suite.measure(options.quick, repeats) for suite in (exact, external, rounds)]
             return write_rows(with_commit(chain(*suites)), FIELDS, options.output)
     finally:
         skpmtl.set_num_threads(chosen)
