@@ -16,10 +16,11 @@ from ._kernels.clip import clip_rows
 from ._kernels.grams import gram_product
 from ._kernels.rows import count_columns, curvatures
 from .losses import grams
-from .threads import cost_blocks, single_blas_thread
+from .threads import cost_blocks, in_order, single_blas_thread
 
 _POWER_STEPS = 15
-_BLOCK = 1 << 20  # numbers of models held at once while a round runs over the tasks
+_BLOCK = 1 << 20  # numbers of rows and Gram matrices held at once
+_MODELS = 1 << 18  # numbers of models that a thread holds at once while a round runs over the tasks
 # lam="auto" by kind of loss: this part of a task's own smoothness, less of it in proximal updates,
 # and more of it, by _AUTO_ROWS over the number of its rows, when it personalises.
 _AUTO_LAM = (0.05, 0.02, 0.02)
@@ -149,8 +150,8 @@ class TaskHalf:
     # ------------------------------------------------------------------------- blocks
     def blocks(self, pick):
         """`pick` in pieces whose models together stay small."""
-        for first, last in cost_blocks(self.widths[pick] * self.problem.n_outputs, _BLOCK):
-            yield pick[first:last]
+        pieces = cost_blocks(self.widths[pick] * self.problem.n_outputs, _MODELS)
+        return [pick[first:last] for first, last in pieces]
 
     def steps(
         self, pick, anchor, lam, *, n_steps, accelerate=True, rate=1.0, tol=0.0,
@@ -225,8 +226,12 @@ class TaskHalf:
             return add_clipped_rows(D, self.which[pick], clip_norm, total)
         inside = 0
         factor = self.factor(self.prox_lam)
-        for block in self.blocks(pick):
-            local = self.steps(block, anchor, self.prox_lam, n_steps=n_steps, tol=tol)
+
+        def solve(block):
+            return self.steps(block, anchor, self.prox_lam, n_steps=n_steps, tol=tol)
+
+        for local in in_order(solve, self.blocks(pick)):
+            block = local.pick
             if self.table.is_sparse:
                 below = np.empty(len(block), dtype=bool)
                 kernels.add_clipped(
@@ -337,15 +342,19 @@ class RunningModels:
     def sum_of_updates(self, pick, anchor, clip_norm, total):
         """As `TaskHalf.sum_of_updates`; moves the running models of the tasks `pick`."""
         half, inside = self.half, 0
-        for block in half.blocks(pick):
-            shared = anchor[half.which[block]]
+
+        def solve(block):
             start = None
             if self.W is not None:
-                start = self.W[block] - (0.0 if self.update == "ppsgd" else shared)
-            local = half.steps(
+                shared = 0.0 if self.update == "ppsgd" else anchor[half.which[block]]
+                start = self.W[block] - shared
+            return half.steps(
                 block, anchor, self.lam, n_steps=self.n_steps, accelerate=False, rate=self.rate,
                 penalty="free", start=start, trace=self.update == "ppsgd",
             )  # fmt: skip
+
+        for local in in_order(solve, half.blocks(pick)):
+            block = local.pick
             if half.table.is_sparse:
                 below = np.empty(len(block), dtype=bool)
                 kernels.add_clipped(
@@ -360,10 +369,10 @@ class RunningModels:
                 D = local.descent
             elif self.update == "algorithm-1":
                 old = self.W[block]
-                self.W[block] = shared + D
+                self.W[block] = anchor[half.which[block]] + D
                 D = self.W[block] - old
             elif self.update == "stateful":
-                self.W[block] = shared + D
+                self.W[block] = anchor[half.which[block]] + D
             inside += add_clipped_rows(D, half.which[block], clip_norm, total)
         return inside
 

@@ -170,6 +170,16 @@ def run_blocks(function, blocks):
     return results
 
 
+def in_order(function, blocks):
+    """Yield function(block) of one block after the other, made on as many threads as are free.
+
+    At most one result for every thread waits at a time.
+    """
+    ahead = get_num_threads()
+    for first in range(0, len(blocks), ahead):
+        yield from run_blocks(function, [(block,) for block in blocks[first : first + ahead]])
+
+
 def cost_blocks(cost, limit):
     """Pairs (first, last): consecutive items that cost `limit` together at most, or one item."""
     ends = np.concatenate([[0], np.cumsum(cost)])

@@ -708,7 +708,7 @@ def test_memory_of_a_large_model():
     model = 8 * C * d
     widest = max(len(np.unique(X[task == k].indices)) for k in range(m))
     # D of a block, V and G of a task, and 3 MB of noise in pieces, columns, targets.
-    block = 8 * max(rounds._BLOCK, widest * C)
+    block = 8 * max(rounds._MODELS, widest * C)
     assert peak < 2 * model + block + 2 * 8 * widest * C + 3 * 2**20
     assert est.billboard_.releases == []
 

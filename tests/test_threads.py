@@ -13,7 +13,7 @@ import threadpoolctl
 from scipy import sparse
 
 import skpmtl
-from skpmtl import _scores, local, losses, threads
+from skpmtl import _scores, local, losses, rounds, threads
 
 pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
 
@@ -23,6 +23,7 @@ def n_threads(monkeypatch):
     """`set_num_threads`, undone afterwards, with blocks so small that there are many."""
     for module in (local, losses, _scores):
         monkeypatch.setattr(module, "_BLOCK", 256)
+    monkeypatch.setattr(rounds, "_MODELS", 64)
     yield skpmtl.set_num_threads
     skpmtl.set_num_threads(None)
 
@@ -47,6 +48,8 @@ def rows():
         ("MPMTLLowRank", {"epsilon": None}),
         ("MPMTLGroupSparseClassifier", {"epsilon": None}),
         ("PrivateMeanRegMTL", {"epsilon": 1.0}),
+        ("PrivateMeanRegMTLClassifier", {"epsilon": 1.0}),
+        ("PrivateFedAvg", {"epsilon": 1.0}),
     ],
 )
 def test_results_do_not_depend_on_threads(n_threads, rows, name, settings, thin):
