@@ -4,6 +4,8 @@ import numba
 
 # Sums may be reordered, which lets dot products use vector instructions. The flags that
 # assume the absence of NaN or infinity stay off: they would void the clipping.
+# A loop that adds up must not store as well: the compiler would choose between two orders of the
+# sum by where the arrays happen to lie in memory, and no two fits would agree to the last bit.
 _FASTMATH = {"reassoc", "contract"}
 
 

@@ -118,6 +118,7 @@ def descend(A, y, base, offsets, kind, ridge, max_steps, tol, out):
                 g, v = gradient[c], lead[c]
                 for j in range(r):
                     g[j] = ridge[k, j] * v[j]
+                for j in range(r):
                     value += 0.5 * ridge[k, j] * v[j] * v[j]
                 for i in range(n):
                     a, s = A[lo + i], work[i, c]
@@ -130,6 +131,7 @@ def descend(A, y, base, offsets, kind, ridge, max_steps, tol, out):
                 for c in range(C):
                     for j in range(r):
                         new[c, j] = lead[c, j] - gradient[c, j] / bound
+                    for j in range(r):
                         reached += 0.5 * ridge[k, j] * new[c, j] ** 2
                 for i in range(n):
                     a = A[lo + i]

@@ -45,6 +45,7 @@ def loss_gradient(X, rows, shared, offsets, y, kind, scale, W, P, gradient):
                 mass = 0.0
                 for c in range(C):
                     P[p, c] = np.exp(z[c] - top)
+                for c in range(C):
                     mass += P[p, c]
                 label = int(y[p])
                 total += np.log(mass) - (z[label] - top)

@@ -128,10 +128,12 @@ def squared_gradient(X, rows, shared, y, offsets, scale, centre, W, r, out):
             _dots(Z, w, u)
             for p in range(hi - lo):
                 u[p] = v[p] - u[p]
+            for p in range(hi - lo):
                 mean += u[p]
             mean = mean / (hi - lo) if centre else 0.0
             for p in range(hi - lo):
                 u[p] -= mean
+            for p in range(hi - lo):
                 total += u[p] * u[p]
             _weighted_sum(Z, scale[k], u, g)
             value += 0.5 * scale[k] * total
@@ -168,12 +170,14 @@ def squared_residuals(z, y, offsets, scale, centre, r, b):
         mean = 0.0
         for p in range(lo, hi):
             r[p] = y[p] - z[p]
+        for p in range(lo, hi):
             mean += r[p]
         mean = mean / (hi - lo) if centre else 0.0
         b[k] = mean
         total = 0.0
         for p in range(lo, hi):
             r[p] -= mean
+        for p in range(lo, hi):
             total += r[p] * r[p]
         value += 0.5 * scale[k] * total
     return value
@@ -216,6 +220,8 @@ def logistic_residuals(z, y, offsets, scale, centre, r, b):
                 else:
                     q = 1.0 / (1.0 + np.exp(t))
                 r[p] = y[p] * q
+            for p in range(lo, hi):
+                q = y[p] * r[p]
                 total += r[p]
                 slope += q * (1.0 - q)
             if not centre or abs(total) <= 1e-13 * (hi - lo):

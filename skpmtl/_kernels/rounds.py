@@ -120,6 +120,7 @@ def local_steps(
                 middle = 0.0
                 for c in range(C):
                     level[c] = np.log(level[c])
+                for c in range(C):
                     middle += level[c] / C
                 for c in range(C):
                     level[c] -= middle
@@ -195,6 +196,7 @@ def local_steps(
                             total[c] += z[i, c]
                     for c in range(C):
                         new[c] = lead[c] - (weight * total[c] + tau * lead[c]) / b_smooth
+                    for c in range(C):
                         b_moved += (new[c] - lead[c]) ** 2 * b_smooth
                         b_turn += (lead[c] - new[c]) * (new[c] - level[c]) * b_smooth
                 outer = width if data is not None else C
@@ -212,11 +214,11 @@ def local_steps(
                             g += rho * V[j]
                         elif penalty == 2:
                             g += rho * fisher[j] * V[j]
-                        w = V[j] - step * g
-                        G[j] = w
-                        moved += (w - V[j]) ** 2
-                        size2 += w * w
-                        turn += (V[j] - w) * (w - W[j])
+                        G[j] = V[j] - step * g
+                for j in range(size):
+                    moved += (G[j] - V[j]) ** 2
+                    size2 += G[j] * G[j]
+                    turn += (V[j] - G[j]) * (G[j] - W[j])
                 moved = b_moved + moved * full
                 size2 *= full
                 turn = b_turn + turn * full
@@ -315,12 +317,14 @@ def _pull_to_predictions(z, before, y, lo, n, kind, rho, first):
             for c in range(C):
                 p[c] = np.exp(z[i, c] - top_p)
                 q[c] = np.exp(before[i, c] - top_q)
+            for c in range(C):
                 sum_p += p[c]
                 sum_q += q[c]
             middle = 0.0
             for c in range(C):
                 p[c] /= sum_p
                 q[c] /= sum_q
+            for c in range(C):
                 middle += p[c] * (z[i, c] - before[i, c])
             for c in range(C):
                 pull = p[c] * (z[i, c] - before[i, c] - middle) + p[c] - q[c]

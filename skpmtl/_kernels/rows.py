@@ -170,6 +170,7 @@ def residuals(z, y, lo, n, kind):
             total = 0.0
             for c in range(C):
                 z[i, c] = np.exp(z[i, c] - top)
+            for c in range(C):
                 total += z[i, c]
             for c in range(C):
                 z[i, c] /= total
@@ -219,6 +220,7 @@ def curvatures(X, data, indices, indptr, rows, offsets, centre, n_steps, out):
             dot = 0.0
             for j in range(width):
                 v[j] /= norm
+            for j in range(width):
                 dot += mean[j] * v[j]
             shift[0] = -dot
             scores(
