@@ -2,6 +2,7 @@
 
 from ._version import __version__
 from .baselines import PerTask
+from .billboards import load_billboard, save_billboard
 from .dp_baselines import DPAggregation, DPAggregationClassifier
 from .dp_relationship import DPRelationship, DPRelationshipClassifier
 from .federated_baselines import (
@@ -62,6 +63,8 @@ __all__ = [
     "TaskStratifiedKFold",
     "__version__",
     "get_num_threads",
+    "load_billboard",
+    "save_billboard",
     "set_num_threads",
     "stack_tasks",
     "wide_to_long",

@@ -124,6 +124,8 @@ def locate(ids, known, name="Task"):
 
     Both come from `encode_ids`. Raises TypeError when one holds strings, the other numbers.
     """
+    if not len(known):
+        return np.full(len(ids), -1)
     if (ids.dtype.kind == "U") != (known.dtype.kind == "U"):
         raise TypeError(
             f"{name} ids are {_type_name(ids)} here, but the known {name.lower()}s are "

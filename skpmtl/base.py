@@ -21,6 +21,7 @@ from ._ids import encode_ids, listed, locate
 from ._input import read_rows, read_training
 from ._scores import row_scores
 from ._targets import encode_labels, pair_known, real_target
+from .billboards import FromBillboard, first_tasks, rows_before_tasks
 from .privacy.report import PrivacyLeakWarning
 from .tasks import SingleTaskWarning
 
@@ -126,7 +127,8 @@ class TaskIndexed(BaseEstimator):
 
     def _read_rows(self, X, task, *, mean=False):
         check_is_fitted(self)
-        rows = read_rows(self, X, task)
+        blank = not len(self.tasks_)
+        rows = rows_before_tasks(self, X, task, mean) if blank else read_rows(self, X, task)
         if rows.unseen is not None and len(rows.unseen) and not mean:
             raise ValueError(
                 f"Tasks that were not fitted: {listed(rows.unseen)}. Add them with "
@@ -151,7 +153,7 @@ class TaskIndexed(BaseEstimator):
         return tags
 
 
-class BaseMTL(TaskIndexed):
+class BaseMTL(FromBillboard, TaskIndexed):
     """Base of the linear multi-task estimators.
 
     A subclass defines ``__init__`` with at least the parameters named in
@@ -221,6 +223,9 @@ class BaseMTL(TaskIndexed):
         self : object
             The estimator; after an error it is as it was.
         """
+        check_is_fitted(self)
+        if not len(self.tasks_):
+            return first_tasks(self, X, y, task)
         table = self._read_new_tasks(X, y, task)
         coef, intercept = self._personalize_table(table)
         tasks, form = self._add_labels(table.tasks)

@@ -1,11 +1,12 @@
 """What mean-regularised rounds publish, and how a task turns it into a model of its own."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from ._ids import listed
 from .rounds import TaskHalf, row_blocks, task_inverses
+from .threads import in_order
 
 # Weight of the noise in the strength lam_k, and the number of rounds after which it stops
 # growing: later rounds correct part of the earlier noise.
@@ -73,6 +74,15 @@ class MeanBillboard:
         if self.sparse and len(self.shape) == 2:
             return flat.reshape(len(flat), *self.shape[::-1]).transpose(0, 2, 1)
         return flat.reshape(len(flat), *self.shape)
+
+    def for_rows(self, sparse):
+        """This billboard with its models in the layout that CSR or dense rows need."""
+        if sparse == self.sparse or len(self.shape) == 1:
+            return self
+        models = self.shaped(self.means)
+        models = models.transpose(0, 2, 1) if sparse else models
+        means = np.ascontiguousarray(models).reshape(self.means.shape)
+        return replace(self, means=means, sparse=sparse)
 
     def lost(self):
         """Which shared models are noise by a public reckoning.
@@ -157,6 +167,7 @@ class Models:
     """
 
     def __init__(self, table, board, dense=None):
+        board = board.for_rows(table.is_sparse)
         self.board, self.problem, self.means = board, board.problem, board.means
         self.which = board.clusters(table.tasks)
         self.half = TaskHalf(table, board.problem, self.which)
@@ -179,8 +190,8 @@ class Models:
         if (C + 1) * int(self.half.widths.sum()) <= room:
             self._stored = [None] * table.n_tasks
         if self._stored is not None or board.problem.fit_intercept:
-            for block in self.half.blocks(everybody):
-                for k, columns, values in self._solve(block):
+            for local in self._locals(everybody):
+                for k, columns, values in self._solved(local):
                     if self._stored is not None:
                         self._stored[k] = columns, values
         else:
@@ -226,9 +237,9 @@ class Models:
                 starts = table.offsets[first:last] - rows.start
                 variance[first:last] = np.add.reduceat(residual**2, starts)
             return variance / table.sizes
-        for block in half.blocks(everybody):
-            local = self._proximal(block, half.own_lam)
-            variance[block] = local.variance
+        blocks = half.blocks(everybody)
+        for local in in_order(lambda block: self._proximal(block, half.own_lam), blocks):
+            variance[local.pick] = local.variance
         return variance
 
     def _proximal(self, block, lam):
@@ -255,11 +266,15 @@ class Models:
             local.D[:] = 0.0
         return local
 
-    def _solve(self, block):
-        """Yield (task, columns, values (n_columns, n_outputs)) of sparse tasks."""
-        local, C = self._local(block), self.problem.n_outputs
-        self.intercept[block] = local.b
-        for a, k in enumerate(block):
+    def _locals(self, pick):
+        """`Local` of the tasks `pick`, block by block."""
+        return in_order(self._local, self.half.blocks(pick))
+
+    def _solved(self, local):
+        """Yield (task, columns, values (n_columns, n_outputs)) of a block of sparse tasks."""
+        C = self.problem.n_outputs
+        self.intercept[local.pick] = local.b
+        for a, k in enumerate(local.pick):
             ends = slice(local.ends[a], local.ends[a + 1])
             columns = slice(local.ends[a] // C, local.ends[a + 1] // C)
             yield int(k), local.columns[columns].copy(), local.D[ends].reshape(-1, C).copy()
@@ -272,14 +287,13 @@ class Models:
         if half.factorised() and board.personalization == "mean-reg":
             exact_models(half, self._lam, self.means, coef, self.intercept)
             return coef
-        for block in half.blocks(everybody):
+        for local in self._locals(everybody):
             if half.table.is_sparse:
-                for k, columns, values in self._solve(block):
+                for k, columns, values in self._solved(local):
                     coef[k].reshape(C, -1)[:, columns] += values.T
             else:
-                local = self._local(block)
-                self.intercept[block] = local.b
-                coef[block] += local.D.reshape(len(block), *self.shape)
+                self.intercept[local.pick] = local.b
+                coef[local.pick] += local.D.reshape(len(local.pick), *self.shape)
         return coef
 
     def differences(self, pick):
@@ -288,8 +302,8 @@ class Models:
             for k in pick:
                 yield (int(k), *self._stored[k])
             return
-        for block in self.half.blocks(np.asarray(pick)):
-            yield from self._solve(block)
+        for local in self._locals(np.asarray(pick)):
+            yield from self._solved(local)
 
     def task_coef(self, k):
         """Coefficients of one task, of shape `shape`."""

@@ -303,7 +303,7 @@ class Rounds(BaseMTL):
 
     # -------------------------------------------------------------- personal models
     def _personalize_table(self, table):
-        models = self.billboard_.personalize(table)
+        models = Models(table, self.billboard_, dense=True)
         b = models.intercept
         return models.coef, b if len(self.billboard_.shape) == 2 else b[:, 0]
 
