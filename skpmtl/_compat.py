@@ -3,4 +3,21 @@
 from sklearn.utils import _safe_indexing as safe_indexing
 from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
 
-__all__ = ["Interval", "InvalidParameterError", "StrOptions", "safe_indexing"]
+try:
+    from sklearn.callback import CallbackSupportMixin
+    from sklearn.callback._callback_support import callback_management_context
+except ImportError:  # before 1.9
+
+    class CallbackSupportMixin:
+        """There are no callbacks."""
+
+    callback_management_context = None
+
+__all__ = [
+    "CallbackSupportMixin",
+    "Interval",
+    "InvalidParameterError",
+    "StrOptions",
+    "callback_management_context",
+    "safe_indexing",
+]

@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
+from ._callbacks import RoundCallbacks, followed, following
 from ._compat import Interval, InvalidParameterError, StrOptions
 from ._ids import encode_ids, listed, locate
 from ._input import read_rows, read_training
@@ -84,7 +85,8 @@ class TaskIndexed(BaseEstimator):
                     stacklevel=2,
                 )
             target, classes = self._encode_target(table)
-            fitted = self._fit_table(replace(table, y=target))
+            with following(self):
+                fitted = self._fit_table(replace(table, y=target))
         except BaseException:
             self._forget()
             raise
@@ -153,7 +155,7 @@ class TaskIndexed(BaseEstimator):
         return tags
 
 
-class BaseMTL(FromBillboard, TaskIndexed):
+class BaseMTL(RoundCallbacks, FromBillboard, TaskIndexed):
     """Base of the linear multi-task estimators.
 
     A subclass defines ``__init__`` with at least the parameters named in
@@ -196,15 +198,20 @@ class BaseMTL(FromBillboard, TaskIndexed):
         epsilon = getattr(self, "epsilon", None)
         return isinstance(epsilon, Real) and math.isfinite(epsilon)
 
-    def _progress(self, message):
-        """Function that logs `message` with its arguments; None when nobody listens."""
+    def _progress(self, message, n_rounds=None):
+        """Function that logs `message` with its arguments; None when nobody listens.
+
+        `n_rounds`: public number of its calls, for callbacks; None if it is not known before.
+        """
         level = logging.INFO if self.verbose else logging.DEBUG
         if self.verbose and not logger.hasHandlers():  # logging is not set up: show it anyway
             logger.addHandler(logging.StreamHandler())
             logger.setLevel(logging.INFO)
-        if not logger.isEnabledFor(level):
-            return None
-        return lambda *values: logger.log(level, f"{type(self).__name__} {message}", *values)
+
+        def log(*values):
+            logger.log(level, f"{type(self).__name__} {message}", *values)
+
+        return followed(self, log if logger.isEnabledFor(level) else None, message, n_rounds)
 
     def personalize(self, X, y, task=None):
         """Add tasks that were not in `fit`, or replace models, at no privacy cost.

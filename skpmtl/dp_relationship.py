@@ -161,7 +161,7 @@ class _Relationship(OutputPerturbation):
         bounds, budget = self._bounds(), Budget(self, table, self.n_rounds)
         source = noise_source(self.random_state, secure=self.secure)
         models, m = self._models(table, bounds), table.n_tasks
-        log = self._progress("round %d: noise std %.3g to %.3g")
+        log = self._progress("round %d: noise std %.3g to %.3g", self.n_rounds)
         board = self._board([], [], np.zeros((m, models.width)), np.zeros((m, models.width)))
         # No column is longer than what a task may send in the first round.
         longest = budget.reach(bounds, np.zeros(m)).limit.max()

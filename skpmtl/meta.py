@@ -212,10 +212,10 @@ class _MetaInit(BaseMTL):
         plan = self._plan(Population.of(table, self._classification), self._unit is not None)
         source = self._source()
         board = run(self._meta_learner(plan, source), Visits(plan, table, self, source), source)
-        models, intercepts = board.personalize(table)
+        coef, intercept = board.personalize(table)
         return {
-            "coef_": models,
-            "intercept_": intercepts,
+            "coef_": coef,
+            "intercept_": intercept,
             "init_coef_": board.coef.copy(),
             "init_intercept_": board.intercept,
             "mean_coef_": board.coef.copy(),
@@ -227,12 +227,13 @@ class _MetaInit(BaseMTL):
         }
 
     def _plan(self, of, people=False):
-        size = of.n_features + self.fit_intercept
-        return MetaPlan(self, of.sizes, of.kind, of.n_outputs, size, people)
+        width = of.n_features + self.fit_intercept
+        return MetaPlan(self, of.sizes, of.kind, of.n_outputs, width, people)
 
     def _meta_learner(self, plan, source):
         init = np.zeros((plan.n_outputs, plan.size))
-        yield from rounds(plan, init, self.meta_decay, self._progress("round %d: %d tasks"))
+        log = self._progress("round %d: %d tasks", plan.n_rounds)
+        yield from rounds(plan, init, self.meta_decay, log)
         if not np.isfinite(init).all():
             raise ValueError(
                 f"The rounds diverged with inner_learning_rate={self.inner_learning_rate!r}: "
@@ -253,7 +254,6 @@ class _MetaInit(BaseMTL):
         )
 
     def _curate(self, population, source):
-        """The curator half; see `skpmtl.exchange`."""
         return self._meta_learner(self._plan(population), source)
 
     def _task_half(self, table, population):

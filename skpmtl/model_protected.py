@@ -172,21 +172,22 @@ class _ModelProtected(BaseMTL):
         return run(self._projection_curator(table, plan), tasks, source)
 
     def _prior_curator(self, population, plan):
+        moment = plan.moment if plan else [None] * _PLAIN_ROUNDS
         return release_prior(
             population,
             self._statistic,
-            moment=plan.moment if plan else [None] * _PLAIN_ROUNDS,
+            moment=moment,
             vote=plan.vote if plan else [],
             classification=self._classification,
             tilt=0.5 * min(1.0, plan.ratio) if plan else 0.0,
-            log=self._progress("release %d: noise std %.3g"),
+            log=self._progress("release %d: noise std %.3g", len(moment)),
         )
 
     def _projection_curator(self, population, plan):
         return release_projections(
             self._empty_projections(population.n_tasks), plan.moment,
             alpha=self.alpha, clip_norm=self.clip_norm, noise_shift=self.noise_shift,
-            log=self._progress("release %d: noise std %.3g"),
+            log=self._progress("release %d: noise std %.3g", len(plan.moment)),
         )  # fmt: skip
 
     def _projection_tasks(self, table):

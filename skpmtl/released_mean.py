@@ -153,7 +153,7 @@ class Rounds(BaseMTL):
         shares_intercept = self._is_private() and self.fit_intercept and self.unseen_task == "mean"
         n_intercepts = len(means) * problem.n_outputs if shares_intercept else 0
         plan = RoundPlan(self, population.n_tasks, means.size, n_intercepts)
-        log = self._progress("round %d: noise std %.3g")
+        log = self._progress("round %d: noise std %.3g", plan.n_rounds)
         releases, entries, bounds = yield from rounds(plan, which, means, log)
         board = self._board(population, problem, means, cluster_of)
         board.releases, board.clip_norms, board.plan = releases, bounds, plan

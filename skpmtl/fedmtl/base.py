@@ -1,10 +1,13 @@
 """What the two FedMTL estimators share: fit, personalize, and scores of rows."""
 
+import warnings
 from numbers import Integral, Real
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from .._callbacks import RoundCallbacks, following
 from .._compat import Interval, InvalidParameterError, StrOptions
 from .._ids import listed
 from .._targets import pair_known
@@ -12,9 +15,17 @@ from ..base import BaseMTL, TaskIndexed
 from ..privacy.report import PrivacyReport
 from ..tasks import known_labels
 from .aggregation import AGGREGATIONS
-from .clients import known_positions, read_rows, read_training
+from .clients import RARE_LABELS, known_positions, read_rows, read_training
 from .network import ACTIVATIONS, Heads, Network, Optimizer
-from .training import BASELINES, Models, Plan, average_start, initial_parameters, run_rounds
+from .training import (
+    BASELINES,
+    Models,
+    Plan,
+    average_start,
+    initial_parameters,
+    run_rounds,
+    unlearned,
+)
 
 __all__ = ["BaseFedMTL"]
 
@@ -29,7 +40,7 @@ _SECRET = (
 )
 
 
-class BaseFedMTL(TaskIndexed):
+class BaseFedMTL(RoundCallbacks, TaskIndexed):
     """Rounds of FedMTL; a subclass says with `_classification` which loss, and predicts."""
 
     _parameter_constraints = {
@@ -176,7 +187,8 @@ class BaseFedMTL(TaskIndexed):
         try:
             self._check_parameters()
             table, form, classes = read_training(self, X, y, client, task)
-            fitted = self._fit_table(table, form, classes)
+            with following(self):
+                fitted = self._fit_table(table, form, classes)
         except BaseException:
             self._forget()
             raise
@@ -205,7 +217,7 @@ class BaseFedMTL(TaskIndexed):
             initial_parameters(network, heads, rng),
             self._plan(),
             rng,
-            progress=self._progress("round %d of %d: loss %.4g, training %s %.4g"),
+            progress=self._progress("round %d of %d: loss %.4g, training %s %.4g", self.n_rounds),
         )
         fitted = {
             "clients_": table.clients,
@@ -218,6 +230,17 @@ class BaseFedMTL(TaskIndexed):
             "_network_": network,
             "_models_": Models(table.clients, heads, theta, uploads, table.sizes),
         }
+        if classes is None:
+            poor = unlearned(network, theta, table, heads)
+            if len(poor):
+                warnings.warn(
+                    f"The tasks {listed(form.labels[poor])} were not learned: on the training rows "
+                    "their mean predicts as well, or better. Scale features and targets to order "
+                    "one (StandardScaler, TransformedTargetRegressor); if they are, lower "
+                    f"learning_rate={self.learning_rate:g}.",
+                    ConvergenceWarning,
+                    stacklevel=3,
+                )
         if classes is not None:
             fitted["_task_classes_"] = classes
             fitted["classes_"] = classes if form.kind == "wide" else np.unique(
@@ -301,7 +324,7 @@ class BaseFedMTL(TaskIndexed):
             self._plan(),
             rng,
             others=others,
-            progress=self._progress("round %d of %d: loss %.4g, training %s %.4g"),
+            progress=self._progress("round %d of %d: loss %.4g, training %s %.4g", self.n_rounds),
         )
         joined = Models(table.clients, heads, theta, uploads, table.sizes).merge(others, network)
         order = np.argsort(joined.clients)
@@ -328,7 +351,10 @@ class BaseFedMTL(TaskIndexed):
             known = known_positions(ids, self.clients_, "Client")
             if (known < 0).any():
                 raise ValueError(
-                    f"Unknown clients: {listed(ids[known < 0])}. Add them with personalize()."
+                    f"Unknown clients: {listed(ids[known < 0])}. Add them with personalize(). In "
+                    "cross-validation, KFold without shuffling leaves out whole clients when rows "
+                    "are sorted by client: use TaskStratifiedKFold with the client column as "
+                    "task_feature, or the clients as groups=."
                 )
             owner = known[codes]
         wanted = None
@@ -353,7 +379,7 @@ class BaseFedMTL(TaskIndexed):
                 lacking = form.labels[np.setdiff1d(wanted[part], slots)]
                 raise ValueError(
                     f"Client {self.clients_[i].item()!r} has no model of the tasks "
-                    f"{listed(lacking)}: it had no label of them in fit."
+                    f"{listed(lacking)}: it had no label of them in fit.{RARE_LABELS}"
                 )
             scores = self._network_.scores(models.theta[i : i + 1], rows.features(part)[None])
             scores = scores.reshape(len(part), len(slots), models.heads.width)
@@ -386,7 +412,7 @@ class BaseFedMTL(TaskIndexed):
         if lacking.any():
             raise ValueError(
                 f"y has {lacking.sum()} label(s) of tasks that their clients do not have. A client "
-                "has the tasks of its labels in fit; set the others to NaN."
+                f"has the tasks of its labels in fit; set the others to NaN.{RARE_LABELS}"
             )
         return known, predicted, weight
 

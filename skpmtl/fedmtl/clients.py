@@ -25,7 +25,7 @@ from sklearn.utils.validation import (
 
 from .._compat import safe_indexing
 from .._ids import encode_ids, listed, locate
-from .._input import numeric, sort_rows, take_column, task_position
+from .._input import sort_rows, take_column, task_position
 from .._targets import encode_labels, real_target
 from ..tasks import SingleTaskWarning, TaskTable, column_labels, distinct_ids, known_labels
 
@@ -101,7 +101,7 @@ def read_rows(estimator, X, client, task, fitted=None):
     if columns and not hasattr(X, "columns"):
         X = check_array(X, dtype=None, ensure_all_finite=False, estimator=estimator)
     elif not hasattr(X, "columns"):
-        X = numeric(estimator, X, False)
+        X = _numeric(estimator, X)
     validate_data(estimator, X, skip_check_array=True, reset=fitted is None)
     positions = {"client": None, "task": None}
     for name in columns:
@@ -123,7 +123,7 @@ def read_rows(estimator, X, client, task, fitted=None):
     if isinstance(X, np.ndarray) and X.dtype.kind in "fiub":
         matrix, names = X, np.arange(X.shape[1])  # the ids are dropped later, without a copy
     else:
-        matrix, names = numeric(estimator, safe_indexing(X, keep, axis=1), False), keep
+        matrix, names = _numeric(estimator, safe_indexing(X, keep, axis=1)), keep
         keep = np.arange(len(keep))
     ids = {
         name: None if values is None else _encode(values, len(matrix), name)
@@ -131,6 +131,20 @@ def read_rows(estimator, X, client, task, fitted=None):
     }
     _check_finite(estimator, matrix, names, ids["client"])
     return _Rows(matrix, keep, positions=positions, **ids)
+
+
+def _numeric(estimator, X):
+    try:
+        return check_array(X, ensure_all_finite=False, estimator=estimator, input_name="X")
+    except ValueError as error:
+        ids = ("client", "task")
+        unset = [name for name in ids if getattr(estimator, f"{name}_feature") is None]
+        if not unset or not hasattr(X, "columns") or "could not convert" not in str(error):
+            raise
+        raise ValueError(
+            f"{error}. X has a column that is not numeric; if it holds the "
+            f"{' or the '.join(unset)}, give its name as {'_feature or '.join(unset)}_feature."
+        ) from error
 
 
 def _encode(ids, n_rows, name):
@@ -215,7 +229,9 @@ def read_training(estimator, X, y, client, task, *, fitted=None, classes=None):
     has[owner[row], task_of] = True
     empty = clients[~has.any(axis=1)]
     if len(empty):
-        raise ValueError(f"Clients without any label: {listed(empty)}. Drop their rows.")
+        raise ValueError(
+            f"Clients without any label: {listed(empty)}. Drop their rows.{RARE_LABELS}"
+        )
     slot_of = np.cumsum(has, axis=1) - 1
     slots = np.full((len(clients), has.sum(axis=1).max()), -1)
     i, k = np.nonzero(has)
@@ -227,6 +243,12 @@ def read_training(estimator, X, y, client, task, *, fitted=None, classes=None):
     return table, form if fitted is None else fitted, classes
 
 
+# Folds that know neither clients nor labels may leave a rare one out of a training set.
+RARE_LABELS = (
+    " In cross-validation all rows of a rare label can fall into one test set: use "
+    "TaskStratifiedKFold with groups= one id for every combination of client, task and label, "
+    "and drop what there is only one of."
+)
 _FORMS = {
     "wide": "a 2-D y with one column per task",
     "long": "one task id per row",
@@ -278,6 +300,7 @@ def _encode_targets(estimator, value, task_of, input_row, labels, kind, classes,
             if new:
                 raise ValueError(
                     f"Column {labels[k].item()!r} of y holds no label at all; drop it."
+                    + RARE_LABELS
                 )
             found.append(None if classes is None else classes[k])
             continue
@@ -298,7 +321,7 @@ def _encode_targets(estimator, value, task_of, input_row, labels, kind, classes,
             which = "" if kind == "single" else f" of task {labels[k].item()!r}"
             raise ValueError(
                 f"The targets{which} contain only one class, {task_classes[0].item()!r}, at all "
-                "clients together; a classifier needs two."
+                f"clients together; a classifier needs two.{RARE_LABELS}"
             )
         found.append(task_classes)
     return out, found if estimator._classification else None

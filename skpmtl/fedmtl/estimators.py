@@ -222,7 +222,8 @@ class FedMTLRegressor(RegressorMixin, BaseFedMTL):
     """Federated multi-task regression: every client gets its own averages of layers.
 
     As `FedMTLClassifier`, with the squared loss 1/2 (y - f(x))^2 and one output per task. Targets
-    should be of order one, since the loss is not scaled.
+    should be of order one, since the loss is not scaled; a `ConvergenceWarning` names the tasks
+    that were not learned where they, or the features, are not.
 
     Parameters
     ----------

@@ -246,14 +246,16 @@ class BatchLoss:
         return p.reshape(n, batch, -1), value, known.sum()
 
     def score(self, scores, Y):
-        """-> number of hits, or sum of squared errors; number of labels."""
+        """Hits, or squared errors, and known labels: two sums over the rows, (N, S) each."""
         known = ~np.isnan(Y)
         scores = scores.reshape(*Y.shape, self.heads.width)
         if not self.heads.classification:
-            return np.sum((scores[..., 0] - Y)[known] ** 2), known.sum()
+            error = np.where(known, scores[..., 0] - Y, 0.0)
+            with np.errstate(over="ignore"):  # steps that diverge
+                return np.sum(error**2, axis=1), known.sum(axis=1)
         best = np.where(self.mask[:, None], scores, -np.inf).argmax(axis=-1)
         best = np.where(self.single[:, None], scores[..., 0] > 0, best)
-        return np.sum(best == Y), known.sum()
+        return np.sum(best == Y, axis=1), known.sum(axis=1)
 
     def _softmax(self, scores):
         """-> probabilities, log of their normaliser, scores shifted like it, shifted zero."""

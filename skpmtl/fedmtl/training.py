@@ -147,7 +147,8 @@ def run_rounds(network, table, heads, theta, plan, rng, *, others=None, progress
         if not personal:
             theta[:] = averaged
         history["loss"].append(loss)
-        history[score].append(training_score(network, theta, table, heads))
+        total, count = training_scores(network, theta, table, heads)
+        history[score].append(total.sum() / count.sum())
         if progress is not None:
             progress(number + 1, len(plan.thresholds), loss, score, history[score][-1])
     history = {name: np.array(values) for name, values in history.items()}
@@ -204,9 +205,9 @@ def _join(network, shared, vectors, heads, like):
     return theta
 
 
-def training_score(network, theta, table, heads):
-    """Accuracy, or mean squared error, over all known labels of the training rows."""
-    total = count = 0.0
+def training_scores(network, theta, table, heads):
+    """Hits, or squared errors, and known labels of the training rows: sums by task, (K,) each."""
+    total, count = np.zeros((2, len(heads.n_outputs)))
     order = np.argsort(table.sizes, kind="stable")
     limit = max(_EVALUATION_ROWS // max(heads.slots.shape[1] * heads.width, 1), 1)
     first = 0
@@ -218,12 +219,36 @@ def training_score(network, theta, table, heads):
         place = np.arange(table.sizes[clients[-1]])
         valid = place < table.sizes[clients, None]
         rows = np.where(valid, table.offsets[clients, None] + place, 0)
-        scores = network.scores(theta[clients], table.X[rows])
+        with np.errstate(over="ignore", invalid="ignore"):  # steps that diverge
+            scores = network.scores(theta[clients], table.X[rows])
         Y = np.where(valid[..., None], table.Y[rows], np.nan)
         correct, known = BatchLoss(heads.take(clients)).score(scores, Y)
-        total, count = total + correct, count + known
+        held = heads.slots[clients] >= 0
+        np.add.at(total, heads.slots[clients][held], correct[held])
+        np.add.at(count, heads.slots[clients][held], known[held])
         first = last
-    return total / count
+    return total, count
+
+
+def unlearned(network, theta, table, heads):
+    """Tasks (positions) whose real targets were not learned because of a scale.
+
+    These are errors of twice the mean square of the targets; and, where features or targets are
+    not of order one, also errors of 90 % of the variance, which elsewhere may be a weak signal.
+    """
+    total, count = training_scores(network, theta, table, heads)
+    known = ~np.isnan(table.Y)
+    task, y = np.repeat(table.slots, table.sizes, axis=0)[known], table.Y[known]
+    mean = np.bincount(task, y) / count
+    variance = np.bincount(task, (y - mean[task]) ** 2) / count
+    square = variance + mean**2
+    odd = _odd(square) | _odd(np.vdot(table.X, table.X) / table.X.size)
+    limit = np.where(odd, 0.9 * variance, 2.0 * square)
+    return np.flatnonzero(~(total / count < limit) & (variance > 1e-24 * square))
+
+
+def _odd(mean_square):
+    return (mean_square < 0.01) | (mean_square > 100.0)
 
 
 def average_start(network, stored, heads, rng):

@@ -1,0 +1,195 @@
+"""Rounds of fits as tasks of callbacks: what is counted, and that nothing private is told."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skpmtl import (
+    DPMetaInit,
+    DPRelationship,
+    FedMTLRegressor,
+    LocalOnly,
+    MPMTLLowRank,
+    PrivateFedAvgClassifier,
+    PrivateMeanRegMTL,
+)
+
+callback = pytest.importorskip("sklearn.callback", reason="scikit-learn has callbacks from 1.9 on")
+# The fits that are compared have seeds, which those with a budget warn about.
+pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
+
+
+class Recorder:
+    """Everything that a callback is given."""
+
+    max_propagation_depth = None  # pipelines and searches pass it on
+
+    def __init__(self, fail_at=None):
+        self.events, self.fail_at = [], fail_at
+
+    def _note(self, event, context, values=None):
+        place = (context.task_name, context.task_id, context.max_subtasks)
+        self.events.append((event, *place, context.parent is None, values))
+        if event == self.fail_at and context.parent is not None:
+            raise RuntimeError("the callback fails")
+
+    def setup(self, estimator, context):
+        self._note("setup", context)
+
+    def teardown(self, estimator, context):
+        self._note("teardown", context)
+
+    def on_fit_task_begin(self, estimator, context):
+        self._note("begin", context)
+
+    def on_fit_task_end(self, estimator, context):
+        self._note("end", context)
+        return True  # asks to stop, which no fit does
+
+    def names(self):
+        return [(event, name, number) for event, name, number, *_ in self.events]
+
+
+class Curious(Recorder):
+    def on_fit_task_end(
+        self, estimator, context, *, X=None, y=None, metadata=None, fitted_estimator=None
+    ):
+        self._note("end", context, (X, y, metadata, fitted_estimator))
+
+
+def data(labels=False):
+    rng = np.random.default_rng(0)
+    X, task = rng.normal(size=(120, 3)), np.repeat(range(6), 20)
+    y = X @ rng.normal(size=3) + 0.1 * rng.normal(size=120)
+    return np.column_stack([task, X]), (y > 0) if labels else y
+
+
+COMMON = {"task_feature": 0, "tasks": range(6)}
+PRIVATE = {"epsilon": 1.0, "random_state": 0, **COMMON}
+BOUNDS = {"max_row_norm": 5.0, "max_target": 20.0, "max_task_rows": 20}
+FITS = [
+    (PrivateMeanRegMTL(n_rounds=4, **PRIVATE), "round", 4),
+    (PrivateFedAvgClassifier(n_rounds=3, epsilon=None, **COMMON), "round", 3),
+    (MPMTLLowRank(n_releases=3, **PRIVATE), "release", 3),
+    (MPMTLLowRank(algorithm="proximal", n_releases=5, **PRIVATE), "release", 5),
+    (DPMetaInit(tasks_per_round=2, **PRIVATE), "round", 3),
+    (DPRelationship(n_rounds=2, **BOUNDS, **PRIVATE), "round", 2),
+    (FedMTLRegressor(client_feature=0, n_rounds=4, random_state=0), "round", 4),
+]
+IDS = [f"{type(est).__name__}-{name}" for est, name, _ in FITS]
+CASES = pytest.mark.parametrize(("est", "name", "count"), FITS, ids=IDS)
+
+
+def rounds(name, count):
+    """What a fit of so many rounds tells."""
+    inner = [(event, name, t) for t in range(count) for event in ("begin", "end")]
+    return [("setup", "fit", 0), ("begin", "fit", 0), *inner, ("end", "fit", 0),
+            ("teardown", "fit", 0)]  # fmt: skip
+
+
+def models(est):
+    X, _ = data()
+    return est.predict(X)
+
+
+@CASES
+def test_every_round_is_a_subtask_of_the_fit(est, name, count):
+    X, y = data(labels=hasattr(est, "predict_proba"))
+    recorder = Recorder()
+    told = clone(est).set_callbacks(recorder).fit(X, y)
+    assert recorder.names() == rounds(name, count)
+    assert {event[3] for event in recorder.events if event[4]} == {count}  # for a bar's length
+    assert {event[3] for event in recorder.events if not event[4]} <= {0}
+    # The fit is the same, and nothing of the protocol stays behind.
+    silent = clone(est).fit(X, y)
+    np.testing.assert_array_equal(models(told), models(silent))
+    assert set(vars(told)) == set(vars(silent)) | {"_skl_callbacks"}
+
+
+@CASES
+def test_callbacks_get_neither_rows_nor_models(est, name, count):
+    X, y = data(labels=hasattr(est, "predict_proba"))
+    curious, seen = Curious(), []
+    curious._note = lambda event, context, values=None: seen.append(values)
+    with pytest.warns(UserWarning, match="Curious asks for X, y, metadata, fitted_estimator.*None"):
+        est = clone(est).set_callbacks(curious)
+    est.fit(X, y)
+    assert {values for values in seen if values is not None} == {(None,) * 4}
+    with pytest.warns(UserWarning, match="ScoringMonitor asks for"):
+        monitor = callback.ScoringMonitor(scoring=None)
+        est.set_callbacks(monitor).fit(X, y)
+    with pytest.raises(ValueError, match="No logs"):
+        monitor.get_logs()
+
+
+@CASES
+def test_an_error_tears_callbacks_down_and_leaves_the_estimator_unfitted(est, name, count):
+    X, y = data(labels=hasattr(est, "predict_proba"))
+    recorder = Recorder(fail_at="end")
+    est = clone(est).set_callbacks(recorder)
+    with pytest.raises(RuntimeError, match="the callback fails"):
+        est.fit(X, y)
+    assert recorder.names() == [*rounds(name, count)[:4], ("teardown", "fit", 0)]
+    assert [key for key in vars(est) if key.endswith("_")] == []
+    assert not {"_round_callbacks", "_callback_fit_ctx"} & set(vars(est))
+    bad = np.full(len(y), np.nan)
+    recorder.events.clear()
+    with pytest.raises(ValueError, match="NaN"):
+        est.fit(X, bad)
+    assert recorder.events == []  # nothing was begun
+
+
+@CASES
+def test_callbacks_reach_the_rounds_in_pipelines_and_searches(est, name, count):
+    X, y = data(labels=hasattr(est, "predict_proba"))
+    recorder = Recorder()
+    make_pipeline(clone(est)).set_callbacks(recorder).fit(X, y)
+    assert [e for e in recorder.names() if e[1] == name] == rounds(name, count)[2:-2]
+    recorder.events.clear()
+    folds = [(np.arange(len(X)) % 2 == 0, np.arange(len(X)) % 2 == 1)]
+    search = GridSearchCV(clone(est), {"verbose": [0]}, cv=folds)
+    search.set_callbacks(recorder).fit(X, y)
+    assert recorder.names().count(("end", name, count - 1)) == 2  # a fold, and the refit
+    assert "_skl_callbacks" not in vars(search.best_estimator_)
+
+
+@CASES
+def test_the_progress_bar_runs(est, name, count, capsys):
+    pytest.importorskip("rich")
+    X, y = data(labels=hasattr(est, "predict_proba"))
+    clone(est).set_callbacks(callback.ProgressBar()).fit(X, y)
+    shown = capsys.readouterr().out
+    assert f"{type(est).__name__} - fit" in shown and "100%" in shown
+
+
+def test_fits_without_a_known_number_of_rounds():
+    X, y = data()
+    recorder = Recorder()
+    LocalOnly(epsilon=None, **COMMON).set_callbacks(recorder).fit(X, y)
+    assert recorder.names() == rounds("round", 0)
+    recorder.events.clear()
+    est = MPMTLLowRank(epsilon=None, alpha=0.01, **COMMON).set_callbacks(recorder).fit(X, y)
+    inner = [e for e in recorder.names() if e[1] == "iteration"]
+    assert inner == rounds("iteration", len(inner) // 2)[2:-2] and 1 <= len(inner) // 2
+    assert len(inner) // 2 <= est.n_iter_
+    assert {event[3] for event in recorder.events if event[4]} == {None}
+
+
+def test_joining_later_tells_nothing():
+    X, y = data()
+    recorder = Recorder()
+    est = FedMTLRegressor(client_feature=0, n_rounds=2, random_state=0).set_callbacks(recorder)
+    est.fit(X[:100], y[:100])
+    recorder.events.clear()
+    est.personalize(X[100:], y[100:])
+    assert recorder.events == []
+    est.set_callbacks().fit(X, y)
+    assert recorder.events == []
+
+
+def test_a_class_is_no_callback():
+    with pytest.raises(TypeError, match="instances"):
+        make_pipeline(StandardScaler(), FedMTLRegressor())[-1].set_callbacks(Recorder)
