@@ -6,6 +6,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ._convergence import ConvergenceDisplay
+from ._ids import listed
 from .privacy.report import PrivacyLeakWarning
 
 __all__ = [
@@ -198,8 +199,9 @@ class _HeatMapDisplay:
         ax : matplotlib Axes, default=None
             Axes to draw on; None makes a figure.
 
-        order : array-like of int, default=None
-            Positions of the rows to show, in this order; None shows all as they come.
+        order : array-like of int or str, default=None
+            Rows to show, in this order: positions from 0, or names as strings; None shows all
+            as they come.
 
         colorbar : bool, default=True
             Whether to add a colour bar.
@@ -211,6 +213,11 @@ class _HeatMapDisplay:
         -------
         display : object
             This display, with ``ax_`` and the other attributes set.
+
+        Raises
+        ------
+        ValueError
+            If `order` has a position or a name that is not there.
         """
         matrix, names, label = self._content()
         look = {**self._look, **(im_kw or {})}
@@ -357,7 +364,8 @@ class TaskRelatednessDisplay(_HeatMapDisplay):
         measure : {"correlation", "cosine"}, default="correlation"
             Correlation of two tasks' coefficients over the features, or their cosine, which
             does not subtract a task's mean coefficient. A task whose coefficients are all
-            equal (for "cosine": all zero) has relatedness 0 to the others.
+            equal (for "cosine": all zero) has relatedness 0 to the others. Two coefficients
+            always have correlation 1 or -1, which a warning says.
 
         ax : matplotlib Axes, default=None
             Axes to draw on; None makes a figure.
@@ -378,6 +386,12 @@ class TaskRelatednessDisplay(_HeatMapDisplay):
         rows = coef.reshape(len(coef), -1)
         scale = np.linalg.norm(rows, axis=1)
         if measure == "correlation":
+            if rows.shape[1] <= 2:
+                warnings.warn(
+                    f"With {rows.shape[1]} coefficient(s) per task a correlation is 1, -1 or "
+                    'nothing, whatever the tasks are: use measure="cosine".',
+                    stacklevel=2,
+                )
             rows = rows - rows.mean(axis=1, keepdims=True)
         norms = np.linalg.norm(rows, axis=1)
         flat = norms <= 1e-12 * scale  # equal up to rounding
@@ -443,7 +457,7 @@ def _heat_map(matrix, names, order, ax, im_kw, label):
     names = np.arange(len(matrix)) if names is None else np.asarray(names)
     if names.shape != matrix.shape[:1]:
         raise ValueError(f"{len(names)} names do not fit a matrix of shape {matrix.shape}.")
-    order = np.arange(len(names)) if order is None else np.asarray(order)
+    order = np.arange(len(names)) if order is None else _positions(order, names)
     if ax is None:
         _, ax = _pyplot().subplots()
     image = ax.imshow(matrix[np.ix_(order, order)], **im_kw)
@@ -454,6 +468,23 @@ def _heat_map(matrix, names, order, ax, im_kw, label):
     if label is not None:
         ax.figure.colorbar(image, ax=ax, label=label)
     return image, ax
+
+
+def _positions(order, names):
+    """Rows that `order` asks for by position, or by name."""
+    order, n = np.asarray(order), len(names)
+    if order.dtype.kind in "UTO":
+        known = {str(name): position for position, name in enumerate(names)}
+        missing = [name for name in order.tolist() if str(name) not in known]
+        if missing:
+            raise ValueError(f"order has {listed(missing)}; the names are {listed(names)}.")
+        return np.array([known[str(name)] for name in order.tolist()])
+    if order.dtype.kind not in "iu" or not ((order >= -n) & (order < n)).all():
+        raise ValueError(
+            f"order={listed(order)} must hold positions from 0 to {n - 1}, or names as strings, "
+            f"such as {str(names[0])!r}."
+        )
+    return order
 
 
 def _pyplot():

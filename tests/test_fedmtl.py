@@ -10,17 +10,20 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import accuracy_score, r2_score
+from sklearn.model_selection import KFold
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from skpmtl import FedMTLClassifier, FedMTLRegressor
+from skpmtl import FedMTLClassifier, FedMTLRegressor, TaskStratifiedKFold
 from skpmtl.tasks import SingleTaskWarning
 
 SETS = {"anna": "ab", "ben": "bc", "cleo": "abc", "dan": "ab", "eve": "c"}
 
 
-@pytest.mark.filterwarnings("ignore::skpmtl.tasks.SingleTaskWarning")
+@pytest.mark.filterwarnings(
+    "ignore::skpmtl.tasks.SingleTaskWarning", "ignore::sklearn.exceptions.ConvergenceWarning"
+)
 @parametrize_with_checks(
     [
         FedMTLClassifier(n_rounds=5, learning_rate=0.1, batch_size=16),
@@ -498,3 +501,100 @@ def test_training_that_diverges_is_reported():
     with np.errstate(all="ignore"), pytest.raises(ValueError, match="diverged.*learning_rate"):
         est.fit(frame, Y)
     assert not hasattr(est, "clients_")
+
+
+def far_from_order_one(features, targets, offset=0.0):
+    rng = np.random.default_rng(0)
+    X, client = rng.normal(size=(240, 4)), np.repeat(range(6), 40)
+    Y = X @ rng.normal(size=(4, 2)) + 0.3 * rng.normal(size=(240, 2))
+    Y[client == 2, 0] = np.nan
+    Y[:, 1] = offset + targets * Y[:, 1]  # the other task is as it should be
+    return X * features, Y, client
+
+
+@pytest.mark.parametrize(
+    ("scale", "tasks"),
+    [
+        ((1, 1000.0), r"\[1\]"),
+        ((1, 1e-4), r"\[1\]"),
+        ((1, 1.0, 30.0), r"\[1\]"),
+        ((1e4, 1.0), r"\[0, 1\]"),
+        ((1e-3, 1.0), r"\[0, 1\]"),
+    ],
+)
+def test_targets_and_features_of_another_scale_are_warned_about(scale, tasks):
+    """Adam hides a wrong scale: nothing overflows, and nothing is learned."""
+    X, Y, client = far_from_order_one(*scale)
+    est = FedMTLRegressor(random_state=0)
+    with pytest.warns(ConvergenceWarning, match=f"{tasks} were not learned.*order one"):
+        est.fit(X, Y, client=client)
+    mean = np.nanmean(Y, axis=0)
+    known = ~np.isnan(Y)
+    error = np.where(known, est.predict(X, client=client) - Y, 0.0)
+    assert np.sum(error[:, 1] ** 2) > 0.9 * np.sum((Y[:, 1] - mean[1]) ** 2)
+
+
+def test_other_fits_are_not_warned_about():
+    X, Y, client = far_from_order_one(1, 1.0)
+    assert FedMTLRegressor(random_state=0).fit(X, Y, client=client).score(X, Y, client=client) > 0.9
+    noise = np.random.default_rng(1).normal(size=Y.shape)  # nothing can be learned: no fault
+    FedMTLRegressor(n_rounds=1, random_state=0).fit(X, noise, client=client)
+    constant = np.where(np.isnan(Y), np.nan, 1e3)
+    FedMTLRegressor(n_rounds=1, random_state=0).fit(X, constant, client=client)
+
+
+def test_a_column_of_clients_that_nobody_named_is_recognised():
+    frame, Y, _ = data()
+    frame = frame.astype({"client": object})
+    with pytest.raises(ValueError, match="holds the client or the task.*client_feature or task"):
+        quick().fit(frame, Y)
+    frame = frame.assign(outcome="a").astype({"outcome": object})
+    with pytest.raises(ValueError, match="holds the task, give its name as task_feature"):
+        quick(client_feature="client").fit(frame, Y["a"].fillna(0))
+
+
+def test_errors_of_folds_name_the_splitter():
+    """Rows sorted by client: plain folds leave out clients, labels of clients, and classes."""
+    frame, Y, client = data(full=True)
+    order = np.argsort(client, kind="stable")
+    X, Y, client = features(frame)[order], Y.to_numpy()[order], client[order]
+
+    def fold(groups, number, n_splits=2):
+        cv = KFold(n_splits) if groups is None else TaskStratifiedKFold(n_splits)
+        return list(cv.split(X, groups=groups))[number]
+
+    def fit_and_score(y, train, test):
+        est = quick().fit(X[train], y[train], client=client[train])
+        return est.score(X[test], y[test], client=client[test])
+
+    with pytest.raises(ValueError, match="Unknown clients.*TaskStratifiedKFold with the client"):
+        fit_and_score(Y, *fold(None, 0))
+    assert fit_and_score(Y, *fold(client, 0)) > 0.4
+
+    train, test = fold(client, 0)
+    two = np.intersect1d(np.flatnonzero(client == "anna"), test)[:2]  # the same fold tests them
+    rare = Y.copy()
+    rare[two, 2] = 0.0  # a task that anna has nowhere else
+    combination = [f"{name}{known}" for name, known in zip(client, ~np.isnan(rare), strict=True)]
+    with pytest.raises(ValueError, match="do not have.*rare label.*TaskStratifiedKFold"):
+        fit_and_score(rare, *fold(client, 0))
+    assert fit_and_score(rare, *fold(combination, 0)) > 0.4
+
+    one = Y.copy()  # class 1 of task a in two rows of that fold only
+    one[~np.isnan(one[:, 0]), 0] = 0.0
+    one[two, 0] = 1.0
+    combination = [f"{name}{label}" for name, label in zip(client, one[:, 0], strict=True)]
+    with pytest.raises(ValueError, match="only one class.*rare label.*TaskStratifiedKFold"):
+        fit_and_score(one, *fold(client, 0))
+    assert fit_and_score(one, *fold(combination, 0)) > 0.4
+
+    task = np.where(np.arange(len(X)) % 2, "b", "c")  # the same with one label per row
+    task[client == "anna"] = "c"
+    task[two] = "b"
+    y = (X[:, 0] > 0).astype(int)
+    est = quick().fit(X[train], y[train], client=client[train], task=task[train])
+    with pytest.raises(ValueError, match="no model of the tasks.*'b'.*rare label.*TaskStratified"):
+        est.predict(X[test], client=client[test], task=task[test])
+    train, test = fold([f"{pair}" for pair in zip(client, task, strict=True)], 0)
+    est.fit(X[train], y[train], client=client[train], task=task[train])
+    assert est.score(X[test], y[test], client=client[test], task=task[test]) > 0.4

@@ -177,6 +177,37 @@ def test_bad_relatedness_is_named(arguments, error, message):
             TaskRelatednessDisplay.from_estimator(arguments["estimator"].fit([[0]], [0]))
 
 
+def test_rows_may_be_asked_for_by_name():
+    similarity = np.array([[1, 0.4, 0.1], [0.8, 1, 0.2], [0.3, 0.6, 1]])
+    display = ClientSimilarityDisplay(similarity=similarity, clients=["a", "b", "c"])
+    display.plot(order=["c", "a"])
+    np.testing.assert_array_equal(display.image_.get_array(), [[1, 0.3], [0.1, 1]])
+    assert [t.get_text() for t in display.ax_.get_yticklabels()] == ["c", "a"]
+    # Numbers are positions, also where the names are numbers; these names are asked for as text.
+    display = ClientSimilarityDisplay(similarity=similarity, clients=[10, 20, 30])
+    for order in (["30", "10"], [2, 0], [-1, 0]):
+        display.plot(order=order)
+        np.testing.assert_array_equal(display.image_.get_array(), [[1, 0.3], [0.1, 1]])
+        assert [t.get_text() for t in display.ax_.get_yticklabels()] == ["30", "10"]
+    for order, message in (
+        (["30", "z"], r"order has \['z'\]; the names are \[10, 20, 30\]"),
+        ([30, 10], r"order=\[30, 10\] must hold positions from 0 to 2.*such as '10'"),
+        ([-4], "positions from 0 to 2"),
+        ([0.5], "positions from 0 to 2"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            display.plot(order=order)
+
+
+def test_two_coefficients_have_no_correlation_to_show():
+    coef = np.random.default_rng(0).normal(size=(4, 2))
+    with pytest.warns(UserWarning, match=r'With 2 coefficient.*measure="cosine"'):
+        display = TaskRelatednessDisplay.from_coef(coef)
+    np.testing.assert_allclose(abs(display.relatedness), 1.0)
+    TaskRelatednessDisplay.from_coef(coef, measure="cosine")  # warns of nothing
+    TaskRelatednessDisplay.from_coef(coef.reshape(2, 2, 2))  # four coefficients of two classes
+
+
 def test_client_similarities_are_drawn_in_the_order_asked_for():
     similarity = np.array([[1, 0.4, 0.1], [0.8, 1, 0.2], [0.3, 0.6, 1]])
     display = ClientSimilarityDisplay(similarity=similarity, clients=["a", "b", "c"])
