@@ -9,6 +9,9 @@ the same draws. `prototype` is what a first prototype of these methods gave on i
 are not kept: the defaults of `make_fedmtl_clients` were chosen so that the row "similarity,
 .75-.95" has its scores, and only the other rows are a comparison.
 
+``change`` is the accuracy minus that of the paper's rule on the same draws. A picture of the rows
+goes beside the CSV.
+
 The rows "similarity" are the paper's rule: Z .75-.95 its thresholds, .75 fixed its ablation Z,
 .3-.5 lower ones, since its scores divide by the number of tasks and .75 admits hardly anybody
 but clients with equal sets of tasks. Letters are the names of the paper's ablations. "fedavg by
@@ -16,24 +19,26 @@ position" averages the first heads of all clients, the second heads, and so on, 
 are, as the paper's FedAvg does.
 """
 
-import argparse
-from pathlib import Path
-
 import numpy as np
+from matplotlib.figure import Figure
 from threadpoolctl import threadpool_limits
 
 from skpmtl.fedmtl import FedMTLClassifier, make_fedmtl_clients
 
 from ..run import write_rows
+from . import script
+from .model_protected_plots import unique
 
-RESULTS = Path(__file__).resolve().parents[1] / "results"
-FIELDS = ("scenario", "method", "mean", "sd", "repeats", "prototype")
+FIELDS = (
+    "scenario", "method", "mean", "sd", "change", "change_sd", "repeats", "prototype",
+)  # fmt: skip
 SCENARIOS = {
     "two random tasks, one domain": {},
     "two random tasks, two domains": {"n_domains": 2},
     "fixed pairs, two domains": {"tasks_per_client": "pairs", "n_domains": 2},
     "one to eight tasks, one domain": {"tasks_per_client": "any"},
 }
+PAPER = "similarity, .75-.95"
 METHODS = {
     "local": {"aggregation": "local"},
     "fedavg by position": {"aggregation": "uniform"},
@@ -45,7 +50,7 @@ METHODS = {
     "heads-by-similarity (T)": {"aggregation": "heads-by-similarity"},
     "jaccard (J)": {"aggregation": "jaccard"},
     "exact-match (E)": {"aggregation": "exact-match"},
-    "similarity, .75-.95": {"aggregation": "similarity"},
+    PAPER: {"aggregation": "similarity"},
     "similarity, .75 fixed (Z)": {"aggregation": "similarity", "threshold": 0.75},
     "similarity, .3-.5": {"aggregation": "similarity", "threshold": (0.3, 0.5)},
     "per-task": {"aggregation": "per-task"},
@@ -111,36 +116,76 @@ def draw(scenario, seed, quick=False):
 def measure(quick=False, repeats=None, only=None):
     """Rows of the table, as they are finished."""
     count = repeats or (1 if quick else 10)
+    settings = {"n_rounds": 2} if quick else {}
     for scenario in SCENARIOS:
         if only and only not in scenario:
             continue
         draws = [draw(scenario, seed, quick) for seed in range(count)]
+
+        def scores(method, draws=draws):
+            return np.array([accuracy(method, d, seed, **settings) for seed, d in enumerate(draws)])
+
+        paper = scores(PAPER)
         for method in METHODS:
-            settings = {"n_rounds": 2} if quick else {}
-            found = [accuracy(method, data, seed, **settings) for seed, data in enumerate(draws)]
+            found = paper if method == PAPER else scores(method)
+            change = found - paper
             yield {
                 "scenario": scenario,
                 "method": method,
                 "mean": round(float(np.mean(found)), 4),
                 "sd": round(float(np.std(found, ddof=1)), 4) if count > 1 else "",
+                "change": round(float(np.mean(change)), 4),
+                "change_sd": round(float(np.std(change, ddof=1)), 4) if count > 1 else "",
                 "repeats": count,
                 "prototype": PROTOTYPE[scenario].get(method, ""),
             }
 
 
+# ------------------------------------------------------------------------------ picture
+TABLE = ("local", "fedavg by position", "fedavg on equal tasks", "fedprox", "pfedme", PAPER)
+ABLATION = (
+    "shared-only (X)", "uniform (G)", "heads-by-similarity (T)", "jaccard (J)", "exact-match (E)",
+    "similarity, .75 fixed (Z)", "similarity, .3-.5",
+)  # fmt: skip
+
+
+def picture(rows):
+    """Above, the methods of table 3; below, the ablations of figure 8, as changes of accuracy."""
+    names = unique(rows, "scenario")
+    figure = Figure(figsize=(3.1 * len(names) + 1.6, 5.4), layout="constrained")
+    grid = figure.subplots(2, len(names), squeeze=False, sharex="row", sharey="row")
+    for column, name in enumerate(names):
+        own = {row["method"]: row for row in rows if row["scenario"] == name}
+        for ax, methods, value, spread in (
+            (grid[0, column], (*TABLE, "per-task"), "mean", "sd"),
+            (grid[1, column], (*ABLATION, "per-task"), "change", "change_sd"),
+        ):
+            for place, method in enumerate(methods):
+                row, ours = own[method], method == "per-task"
+                color = "tab:blue" if ours else "tab:red" if method == PAPER else "black"
+                ax.errorbar(
+                    row[value], place, xerr=row[spread] or 0.0, marker="o", markersize=4,
+                    color=color, linestyle="none",
+                )  # fmt: skip
+            ax.set_yticks(range(len(methods)), methods)
+            ax.set_ylim(len(methods) - 0.5, -0.5)
+            ax.grid(axis="x", alpha=0.4)
+        grid[0, column].set(title=name.replace(", ", ",\n"), xlabel="accuracy")
+        grid[1, column].axvline(0.0, color="tab:red", linewidth=1.2)
+        grid[1, column].set_xlabel("accuracy minus the paper's rule")
+    return figure
+
+
 def main(arguments=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.reproduce.fedmtl", description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    parser.add_argument("--quick", action="store_true", help="few clients, two rounds, one draw")
-    parser.add_argument("--repeats", type=int, default=None, help="default: 10 draws")
-    parser.add_argument("--only", default=None, help="part of the name of a scenario")
-    parser.add_argument("--output", type=Path, default=RESULTS / "fedmtl.csv")
+    quick = "few clients, two rounds, one draw"
+    parser = script("fedmtl", __doc__, quick, "10 draws", "fedmtl.csv")
+    parser.add_argument("--only", help="part of the name of a scenario")
     options = parser.parse_args(arguments)
     with threadpool_limits(1):
         rows = measure(options.quick, options.repeats, options.only)
-        return write_rows(rows, FIELDS, options.output)
+        rows = write_rows(rows, FIELDS, options.output)
+    picture(rows).savefig(options.output.with_suffix(".png"), dpi=100)
+    return rows
 
 
 if __name__ == "__main__":

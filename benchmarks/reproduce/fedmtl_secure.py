@@ -11,7 +11,6 @@ machine, on loopback with TLS, so that cores are shared. Columns: ``seconds`` of
 from its threshold, without which the difference means nothing. Needs the extra ``skpmtl[mpc]``.
 """
 
-import argparse
 import json
 import tempfile
 import time
@@ -23,8 +22,8 @@ from skpmtl.fedmtl import fedmtl_aggregate
 from skpmtl.fedmtl.secure import secure_aggregate
 
 from ..run import write_rows
+from . import script
 
-RESULTS = Path(__file__).resolve().parents[1] / "results"
 BASE = {
     "n_clients": 20, "n_tasks": 8, "max_heads": 4, "head_length": 50, "n_shared": 1000,
     "n_servers": 3,
@@ -65,17 +64,25 @@ def cases(quick):
             yield name, base | {name: value}
 
 
-def measure(part, settings):
-    arguments = problem(**{k: v for k, v in settings.items() if k != "n_servers"})
-    plain_shared, plain_heads, similarity = fedmtl_aggregate(*arguments)
+def run_secure(arguments, n_servers, max_heads):
+    """-> shared, heads, seconds, what every server says of its run, megabytes of the clients."""
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
         shared, heads, _ = secure_aggregate(
-            *arguments, n_servers=settings["n_servers"], max_heads=settings["max_heads"],
-            timeout=3600.0, folder=folder,
-        )  # fmt: skip
+            *arguments, n_servers=n_servers, max_heads=max_heads, timeout=3600.0, folder=folder
+        )
         seconds = time.perf_counter() - start
         runs = [json.loads(path.read_text()) for path in Path(folder).glob("*/out/run.json")]
+        sent = sum(path.stat().st_size for path in Path(folder).glob("*/*/*.shares")) / 1e6
+    return shared, heads, seconds, runs, sent
+
+
+def measure(part, settings):
+    arguments = problem(**{k: v for k, v in settings.items() if k != "n_servers"})
+    plain_shared, plain_heads, similarity = fedmtl_aggregate(*arguments)
+    shared, heads, seconds, runs, _ = run_secure(
+        arguments, settings["n_servers"], settings["max_heads"]
+    )
     ours = np.concatenate([shared.ravel(), *(own.ravel() for own in heads)])
     theirs = np.concatenate([plain_shared.ravel(), *(own.ravel() for own in plain_heads)])
     return {
@@ -91,13 +98,8 @@ def measure(part, settings):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.reproduce.fedmtl_secure", description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    parser.add_argument("--quick", action="store_true", help="small numbers")
+    parser = script("fedmtl_secure", __doc__, "small numbers", None, "fedmtl_secure.csv")
     parser.add_argument("--only", choices=["base", *GROWTH], help="one part of the table")
-    parser.add_argument("--output", type=Path, default=RESULTS / "fedmtl_secure.csv")
     options = parser.parse_args(arguments)
     chosen = (case for case in cases(options.quick) if options.only in (None, case[0]))
     return write_rows((measure(*case) for case in chosen), FIELDS, options.output)

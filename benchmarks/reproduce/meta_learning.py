@@ -25,7 +25,6 @@ the range of the target, rows of length 1), for whole updates a quarter of the l
 memory of one large fit.
 """
 
-import argparse
 import math
 import multiprocessing
 import time
@@ -40,9 +39,9 @@ from skpmtl.datasets import load_school
 from skpmtl.metrics import nmse
 
 from ..run import write_rows
+from . import script
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
-RESULTS = Path(__file__).resolve().parents[1] / "results"
 FIELDS = (
     "data", "metric", "shots", "method", "epsilon", "delta", "adjacency", "mean", "sd", "kept",
     "repeats",
@@ -101,6 +100,7 @@ DATA = {
     "School 100 -> 39, 5 pupils": (school, {"shots": 5}, SCHOOL),
 }
 QUICK = ("linear d=20 n=50 m=500", "logistic d=20 n=50 m=500", "School 100 -> 39, 5 pupils")
+SHRUNK = {"zeros": 0.0, "reptile, half as long": 0.5}  # factors of the initialisation
 DEFAULT = {"adjacency": "replace-one", "delta": None}
 TABLE = {"adjacency": "zero-out", "delta": 1e-3}
 
@@ -142,12 +142,16 @@ def alone(adapt, test, classification):
     return float(abs(max(scores)))
 
 
-def transfer(parts, method, parameters, bounds, seed=0):
-    """Score on the test rows of new tasks after `personalize`; `bounds`: clip norms."""
+def transfer(parts, method, parameters, bounds, seed=0, shots=(None,)):
+    """Scores on the test rows of new tasks after `personalize` with the first rows of each.
+
+    `bounds`: clip norms; `shots`: numbers of rows, None for all. One score for each of them.
+    """
     train, adapt, test = parts
     classification = train[1].dtype.kind == "i"
+    few = [first_rows(adapt, count) for count in shots]
     if method == "alone":
-        return alone(adapt, test, classification)
+        return [alone(rows, test, classification) for rows in few]
     cls = DPMetaInitClassifier if classification else DPMetaInit
     est = cls(
         **parameters,
@@ -159,12 +163,23 @@ def transfer(parts, method, parameters, bounds, seed=0):
     with warnings.catch_warnings():  # the noise is seeded
         warnings.simplefilter("ignore", PrivacyLeakWarning)
         est.fit(*train[:2], task=train[2])
-    if method == "zeros":
-        est.billboard_.init = np.zeros_like(est.billboard_.init)
-    est.personalize(*adapt[:2], task=adapt[2])
-    predicted = est.predict(test[0], task=test[2])
-    right = np.mean(predicted == test[1]) if classification else nmse(test[1], predicted)
-    return float(right)
+    est.billboard_.init = SHRUNK.get(method, 1.0) * est.billboard_.init
+    scores = []
+    for X, y, task in few:  # replaces the models of the new tasks; the initialisation stays
+        predicted = est.personalize(X, y, task=task).predict(test[0], task=test[2])
+        right = np.mean(predicted == test[1]) if classification else nmse(test[1], predicted)
+        scores.append(float(right))
+    return scores
+
+
+def first_rows(rows, count):
+    """The first `count` rows of every task; None: all."""
+    if count is None:
+        return rows
+    codes = np.unique(rows[2], return_inverse=True)[1]
+    order, sizes = np.argsort(codes, kind="stable"), np.bincount(codes)
+    place = np.arange(len(codes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return tuple(part[np.sort(order[place < count])] for part in rows)
 
 
 def measure(quick=False, repeats=None, only=None):
@@ -174,29 +189,38 @@ def measure(quick=False, repeats=None, only=None):
         if (only and only not in label) or (quick and label not in QUICK):
             continue
         sets = [make(seed, quick=quick, **settings) for seed in range(count)]
-        means = {}
-        for method, parameters in cases(quick):
-            found = [
-                transfer(parts, method, parameters, bounds, seed) for seed, parts in enumerate(sets)
-            ]
-            means[method] = mean = float(np.mean(found))
-            better = max if "logistic" in label else min
-            start = better(means["alone"], means.get("zeros", means["alone"]))
-            gain = means["reptile"] - start if "reptile" in means else 0.0
-            delta = parameters.get("delta", "")
-            yield {
-                "data": label,
-                "metric": "accuracy" if "logistic" in label else "nMSE",
-                "shots": settings.get("shots", 10),
-                "method": method,
-                "epsilon": parameters["epsilon"] or "inf",
-                "delta": "default" if delta is None else delta,
-                "adjacency": parameters.get("adjacency", ""),
-                "mean": round(mean, 4),
-                "sd": round(float(np.std(found, ddof=1)), 4) if count > 1 else "",
-                "kept": round((mean - start) / gain, 3) if gain else "",
-                "repeats": count,
-            }
+        found = (
+            (method, parameters, [
+                transfer(parts, method, parameters, bounds, seed)[0]
+                for seed, parts in enumerate(sets)
+            ])
+            for method, parameters in cases(quick)
+        )  # fmt: skip
+        yield from entries(label, settings.get("shots", 10), found)
+
+
+def entries(label, shots, found):
+    """Rows of one data set, from (method, parameters, scores); the public methods come first."""
+    better = max if "logistic" in label else min
+    means = {}
+    for method, parameters, scores in found:
+        means[method] = mean = float(np.mean(scores))
+        start = better(means["alone"], means.get("zeros", means["alone"]))
+        gain = means["reptile"] - start if "reptile" in means else 0.0
+        delta = parameters.get("delta", "")
+        yield {
+            "data": label,
+            "metric": "accuracy" if "logistic" in label else "nMSE",
+            "shots": shots,
+            "method": method,
+            "epsilon": parameters["epsilon"] or "inf",
+            "delta": "default" if delta is None else delta,
+            "adjacency": parameters.get("adjacency", ""),
+            "mean": round(mean, 4),
+            "sd": round(float(np.std(scores, ddof=1)), 4) if len(scores) > 1 else "",
+            "kept": round((mean - start) / gain, 3) if gain else "",
+            "repeats": len(scores),
+        }
 
 
 # --------------------------------------------------------------------------- one large fit
@@ -277,14 +301,10 @@ def large(quick=False):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.reproduce.meta_learning", description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    parser.add_argument("--quick", action="store_true", help="small data, epsilon 1, one seed")
-    parser.add_argument("--repeats", type=int, default=None, help="default: 5")
-    parser.add_argument("--only", default=None, help="part of the name of a data set, or large")
-    parser.add_argument("--output", type=Path, default=RESULTS / "meta_learning.csv")
+    parser = script(
+        "meta_learning", __doc__, "small data, epsilon 1, one seed", 5, "meta_learning.csv"
+    )
+    parser.add_argument("--only", help="part of the name of a data set, or large")
     options = parser.parse_args(arguments)
 
     def rows():
