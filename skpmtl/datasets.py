@@ -1,4 +1,4 @@
-"""Data for studies of multi-task learning: the School data set and the papers' generators."""
+"""Data for studies of multi-task learning: School, LEAF's files and the papers' generators."""
 
 import hashlib
 import os
@@ -13,8 +13,11 @@ from scipy.io import loadmat
 from sklearn.datasets import get_data_home
 from sklearn.utils import Bunch, check_random_state
 
+from .leaf import load_leaf
+
 __all__ = [
     "fetch_school",
+    "load_leaf",
     "load_school",
     "make_group_sparse_tasks",
     "make_low_rank_tasks",
@@ -333,8 +336,7 @@ def make_low_rank_tasks(
     """
     if not 0 <= correlation <= 1:
         raise ValueError(f"correlation={correlation!r} must be between 0 and 1.")
-    rng = check_random_state(random_state)
-    position = np.arange(n_tasks)
+    rng, position = check_random_state(random_state), np.arange(n_tasks)
     block = position % n_blocks if interleave else position * n_blocks // n_tasks
     common = rng.standard_normal((n_blocks, n_features))[block]
     own = rng.standard_normal((n_tasks, n_features))
@@ -399,8 +401,7 @@ def _respond(W, n_samples, noise, n_test, coef, rng):
     for n in (n_samples, n_test) if n_test else (n_samples,):
         X = _unit_rows(rng.standard_normal((n_tasks, n, n_features)))
         y = np.matmul(X, W[:, :, None])[:, :, 0] + noise * rng.standard_normal((n_tasks, n))
-        task = np.repeat(np.arange(n_tasks), n)
-        result += [X.reshape(-1, n_features), y.ravel(), task]
+        result += [X.reshape(-1, n_features), y.ravel(), np.repeat(np.arange(n_tasks), n)]
     return (*result, W) if coef else tuple(result)
 
 
