@@ -111,41 +111,6 @@ def spd_inverse(A):
                 L[i, j] = L[j, i]
     return True
 
-
-@njit
-def add_rows(M, first, count, lo, hi, c, at, x):
-    """x[lo:hi] += sum_q c[at + q] M[first + q, lo:hi] over q < count."""
-    n, x = hi - lo, x[lo:hi]
-    for q in range(0, count, 4):  # past the end the last row counts zero times
-        p, rest = first + q, count - 1 - q
-        r0, r1 = M[p, lo:hi], M[p + min(1, rest), lo:hi]
-        r2, r3 = M[p + min(2, rest), lo:hi], M[p + min(3, rest), lo:hi]
-        c0 = c[at + q]
-        c1 = c[at + q + 1] if rest > 0 else 0.0
-        c2 = c[at + q + 2] if rest > 1 else 0.0
-        c3 = c[at + q + 3] if rest > 2 else 0.0
-        for o in range(n):
-            x[o] += c0 * r0[o] + c1 * r1[o] + c2 * r2[o] + c3 * r3[o]
-
-
-@njit
-def dot_rows(M, first, count, lo, hi, x, out, at):
-    """out[at + q] = M[first + q, lo:hi] . x[lo:hi] for q < count."""
-    n, x = hi - lo, x[lo:hi]
-    for q in range(0, count, 4):  # past the end the last row is repeated
-        q1, q2, q3 = min(q + 1, count - 1), min(q + 2, count - 1), min(q + 3, count - 1)
-        r0, r1 = M[first + q, lo:hi], M[first + q1, lo:hi]
-        r2, r3 = M[first + q2, lo:hi], M[first + q3, lo:hi]
-        s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
-        for o in range(n):
-            a = x[o]
-            s0 += r0[o] * a
-            s1 += r1[o] * a
-            s2 += r2[o] * a
-            s3 += r3[o] * a
-        out[at + q], out[at + q1], out[at + q2], out[at + q3] = s0, s1, s2, s3
-
-
 @njit
 def gram(C, n, d, K):
     """K[i, o] = C[i, :d] . C[o, :d] for i, o < n."""
@@ -174,88 +139,127 @@ def gram(C, n, d, K):
 
 
 @njit
-def tridiagonal(A, n, diag, off, Q, P, c, d):
-    """Orthogonal Q and the tridiagonal T with A = Q T Q', by Householder reflections.
+def grams(F, offsets, d, K):
+    """K[k] = F[k] F[k]' of r = min(n, d) rows for task k with n = offsets[k + 1] - offsets[k].
 
-    Of the leading n x n part of A, which stays; `diag` and `off` receive T. P (2 n, n),
-    c (2 n,), d (n,) are scratch. Row j of the reduced matrix is computed when it is needed,
-    from the reflections so far: long sums over the rows of P instead of many short updates
-    of A.
+    F (m, R, P) and K (m, R, S) are 0 in the rows and columns beyond; R is a multiple of 4, P
+    and S are of 8.
     """
-    zero = n - n  # a literal 0 would compile `add_rows` once more
-    for j in range(n):
-        k = 2 * min(j, n - 2)
-        # The reflection v_q and its companion w_q change A by -v_q w_q' - w_q v_q'.
-        v = P[k] if j < n - 2 else d
-        for o in range(n):
-            v[o] = A[j, o]
-        for q in range(0, k, 2):
-            c[q], c[q + 1] = -P[q + 1, j], -P[q, j]
-        add_rows(P, zero, k, j, n, c, zero, v)
-        diag[j] = v[j]
-        if j >= n - 2:
-            off[j] = v[j + 1] if j == n - 2 else 0.0
-            continue
-        s = 0.0
-        for o in range(j + 2, n):
-            s += v[o] * v[o]
-        lead = v[j + 1]
-        w = P[k + 1]
-        if s == 0.0:
-            off[j] = lead
-            for o in range(n):
-                v[o] = 0.0
-                w[o] = 0.0
-            continue
-        norm = (s + lead * lead) ** 0.5
-        off[j] = -norm if lead > 0 else norm
-        v[j + 1] = lead - off[j]
-        # Of length sqrt(2): the reflection is I - v v'.
-        scale = (2.0 / (s + v[j + 1] ** 2)) ** 0.5
-        for o in range(n):
-            v[o] = scale * v[o] if o > j else 0.0
-            w[o] = 0.0
-        dot_rows(A, j + 1, n - j - 1, j + 1, n, v, w, j + 1)
-        dot_rows(P, zero, k, j + 1, n, v, c, zero)
-        for q in range(0, k, 2):
-            c[q], c[q + 1] = -c[q + 1], -c[q]
-        add_rows(P, zero, k, j + 1, n, c, zero, w)
-        s = 0.0
-        for o in range(n):
-            s += w[o] * v[o]
-        for o in range(n):
-            w[o] -= 0.5 * s * v[o]
-    for i in range(n):
-        for o in range(n):
-            Q[i, o] = 1.0 if i == o else 0.0
-    for j in range(n - 3, -1, -1):
-        v = P[2 * j]
-        for o in range(n):
-            d[o] = 0.0
-        add_rows(Q, j + 1, n - j - 1, j + 1, n, v, j + 1, d)
-        for i in range(j + 1, n):
-            f, row = v[i], Q[i]
-            for o in range(n):  # d is 0 up to j
-                row[o] -= f * d[o]
+    for k in range(K.shape[0]):
+        n = offsets[k + 1] - offsets[k]
+        C, G = F[k], K[k]
+        p = (max(n, d) + 7) // 8 * 8
+        for i in range(0, min(n, d), 2):
+            x0, x1 = C[i], C[i + 1]
+            for o in range(0, i + 1, 2):
+                y0, y1 = C[o], C[o + 1]
+                a, b, c, e = 0.0, 0.0, 0.0, 0.0
+                for j in range(p):
+                    a += x0[j] * y0[j]
+                    b += x0[j] * y1[j]
+                    c += x1[j] * y0[j]
+                    e += x1[j] * y1[j]
+                G[i, o] = a
+                G[o, i] = a
+                G[i, o + 1] = b
+                G[o + 1, i] = b
+                G[i + 1, o] = c
+                G[o, i + 1] = c
+                G[i + 1, o + 1] = e
+                G[o + 1, i + 1] = e
 
 
 @njit
-def cholesky_solve(U, n, x):
-    """x <- A^-1 b for A in the first n rows and columns of U and b in column n.
+def tridiagonal(K, offsets, d, diag, off, w, p):
+    """Tridiagonal T with K[k] = Q T Q' by Householder reflections, r as in `grams`.
 
-    The upper triangle becomes the factor, by rows, with the right side as one more column.
+    Row j of K[k] becomes the reflection I - v v' that takes row j of the matrix to its entries
+    j - 1 and j, for j = r - 1, ..., 1: 0 from entry j on; Q is their product in this order.
+    diag, off (m, R) receive T; w, p (S,) are scratch.
     """
-    zero = n - n
-    for j in range(n):
-        row = U[j]
-        for q in range(j):
-            x[q] = -U[q, j]
-        add_rows(U, zero, j, j, n + 1, x, zero, row)
-        inverse = 1.0 / row[j] ** 0.5
-        for o in range(j, n + 1):
-            row[o] *= inverse
-    for j in range(n - 1, -1, -1):
-        s = U[j, n]
-        for o in range(j + 1, n):
-            s -= U[j, o] * x[o]
-        x[j] = s / U[j, j]
+    for k in range(K.shape[0]):
+        r = min(offsets[k + 1] - offsets[k], d)
+        A, T, E = K[k], diag[k], off[k]
+        s = (r + 7) // 8 * 8
+        for o in range(s):
+            w[o] = 0.0
+        v = A[0]
+        for j in range(r - 1, -1, -1):
+            # The last reflection v and its companion w changed A by -v w' - w v': first in this
+            # row, then in those before it while they are multiplied by the new reflection x.
+            x = A[j]
+            c, e = v[j], w[j]
+            t = 0.0
+            for o in range(s):
+                x[o] -= c * w[o] + e * v[o]
+            for o in range(j - 1):
+                t += x[o] * x[o]
+            T[j] = x[j]
+            scale = 0.0
+            if j > 0:
+                lead = x[j - 1]
+                E[j - 1] = lead
+                if t > 0.0:
+                    norm = (t + lead * lead) ** 0.5
+                    E[j - 1] = -norm if lead > 0.0 else norm
+                    lead -= E[j - 1]
+                    x[j - 1] = lead
+                    scale = (2.0 / (t + lead * lead)) ** 0.5  # v of length sqrt(2)
+            for o in range(s):
+                x[o] = scale * x[o] if o < j else 0.0
+                p[o] = 0.0
+            s = (j + 7) // 8 * 8
+            for q in range(1 - j % 2, j, 2):
+                i = max(q - 1, 0)
+                y, z = A[i], A[q]
+                e0, e1, f0, f1, c0, c1 = v[i], v[q], w[i], w[q], x[i], x[q]
+                if i == q:  # row 0 without a partner
+                    c0 = 0.0
+                for o in range(s):
+                    a = y[o] - e0 * w[o] - f0 * v[o]
+                    b = z[o] - e1 * w[o] - f1 * v[o]
+                    y[o] = a
+                    z[o] = b
+                    p[o] += c0 * a + c1 * b
+            t = 0.0
+            for o in range(s):
+                t += p[o] * x[o]
+            for o in range(s):
+                w[o] = p[o] - 0.5 * t * x[o] if o < j else 0.0
+            v = x
+
+
+@njit
+def rotate(K, offsets, d, F, a, b):
+    """F[k] <- Q' F[k] with Q from `tridiagonal`; of the identity when n <= d.
+
+    Only the first n columns of the result are defined. a, b (P,) are scratch.
+    """
+    for k in range(K.shape[0]):
+        n = offsets[k + 1] - offsets[k]
+        A, Z = K[k], F[k]
+        r, p = min(n, d), (n + 7) // 8 * 8
+        if n <= d:
+            for j in range(r):
+                x = Z[j]
+                for i in range(p):
+                    x[i] = 1.0 if i == j else 0.0
+        for i in range(p):
+            a[i] = 0.0
+        v = A[0]
+        for j in range(r - 1, -1, -1):  # takes off the last reflection, measures the next
+            x = A[j]
+            for i in range(p):
+                b[i] = 0.0
+            for o in range(0, j + 1, 2):
+                y, z = Z[o], Z[o + 1]
+                c0, c1, f0, f1 = v[o], v[o + 1], x[o], x[o + 1]
+                for i in range(p):
+                    e = y[i] - c0 * a[i]
+                    f = z[i] - c1 * a[i]
+                    y[i] = e
+                    z[i] = f
+                    b[i] += f0 * e + f1 * f
+            for i in range(p):
+                a[i] = b[i]
+            v = x
