@@ -10,13 +10,15 @@ from dataclasses import replace
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from ._kernels.newton import hessian_product, loss_gradient
-from .losses import grams
+from ._kernels.grams import build_row_grams, invert_row_grams, row_gram_product
+from ._kernels.newton import hessian_product, loss_gradient, row_gram_rows, scale_row_grams
+from .grams import grams
 from .personal import local_intercepts
 from .rounds import row_blocks, task_grams
 from .threads import single_blas_thread
 
 _DIRECT = 600  # features up to which tasks are factorised
+_JOINT = 1 << 25  # numbers of matrices from which on all classes share one per task
 _NO_INDEX = np.empty(0, dtype=np.int64)
 
 
@@ -32,9 +34,15 @@ def minimize_exactly(half, lam, *, tol, max_iter, log=None):
         largest.
     """
     with single_blas_thread():
-        if half.problem.kind == 0 and half.table.n_features <= _DIRECT:
+        if half.problem.kind == 0 and half.table.n_features <= _DIRECT and not _is_short(half):
             return _least_squares(half, lam)
         return _newton(half, lam, tol, max_iter, log)
+
+
+def _is_short(half):
+    """Whether matrices of the rows of every task are smaller than those of the features."""
+    sizes = half.table.sizes
+    return int(sizes @ sizes) < len(sizes) * half.table.n_features**2
 
 
 def cluster_means(W, which, count):
@@ -123,18 +131,24 @@ class _State:
         return U
 
 
+def _row_weights(state, size):
+    """Curvatures of the loss, one per row and class.
+
+    One per row where matrices of `size` numbers for each class are too many.
+    """
+    if state.half.problem.kind == 0:
+        return np.ones_like(state.P)
+    weights, C = state.P * (1.0 - state.P), state.P.shape[1]
+    return weights.mean(axis=1, keepdims=True) if C > 1 and C * size > _JOINT else weights
+
+
 class _Arrow:
     """Inverse of the Hessian without the products between classes; exact for one output."""
 
     def __init__(self, state):
         half, lam = state.half, state.lam
-        table, C = half.table, half.problem.n_outputs
-        m, d = table.n_tasks, table.n_features
-        # One weight per row and class; one per row where matrices for all classes are too many.
-        joint = C > 1 and m * C * (d + 1) ** 2 > 1 << 25
-        weights = np.ones_like(state.P) if half.problem.kind == 0 else state.P * (1.0 - state.P)
-        if joint:
-            weights = weights.mean(axis=1, keepdims=True)
+        table, m, d = half.table, half.table.n_tasks, half.table.n_features
+        weights = _row_weights(state, m * (d + 1) ** 2)
         self.state, groups = state, weights.shape[1]
         self.inverse = np.empty((m, groups, d + 1, d + 1))
         self.core = np.empty((len(state.count), groups, d, d))
@@ -162,6 +176,78 @@ class _Arrow:
         v = (self.core @ means[..., None])[..., 0]
         more = state.lam * v[state.which]
         return first + (self.inverse[:, :, :, :-1] @ more[..., None])[..., 0]
+
+
+class _RowArrow:
+    """`_Arrow` by matrices n_k x n_k, for tasks of fewer rows than features.
+
+    With D the weights of a task's rows, t = lam + ridge and h what holds the intercept, its block
+    of the Hessian, [s X'DX + t, s X'D1; s 1'DX, s 1'D1 + h], sends (w, b) to (r, c) for
+    b = (c - g'r / t) / (h + 1'K1), w = (r - X'KX r / t) / t - b g / t, where
+    K = D^1/2 (1 / s + D^1/2 XX' D^1/2 / t)^-1 D^1/2 and g = X'K1.
+    """
+
+    def __init__(self, state):
+        half, lam, t = state.half, state.lam, state.lam + state.ridge
+        table, sizes = half.table, half.table.sizes
+        self.state, self.t = state, t
+        self.starts = np.concatenate([[0], np.cumsum(sizes * (sizes + 1) // 2)])
+        weights = np.sqrt(_row_weights(state, self.starts[-1]))
+        m, d, groups = table.n_tasks, table.n_features, weights.shape[1]
+        self.K = np.empty((groups, self.starts[-1]))
+        self.g, self.pivot = np.zeros((m, groups, d)), np.ones((m, groups))
+        self.core = np.zeros((len(state.count), groups, d, d))
+        for first, last, rows, X in row_blocks(table):
+            part, ends = slice(first, last), table.offsets[first : last + 1] - rows.start
+            starts, scale = self.starts[first : last + 1], half.scale[part]
+            for c in range(groups):
+                K, a = self.K[c], np.ascontiguousarray(weights[rows, c])
+                build_row_grams(a[:, None] * X, ends, starts, scale, False, K)
+                if not invert_row_grams(K, ends, starts, t / scale):
+                    raise np.linalg.LinAlgError("a task's curvature is not finite; raise lam")
+                ones, KX = np.empty(len(a)), np.empty_like(X)
+                scale_row_grams(K, ends, starts, a, t, ones)
+                row_gram_rows(K, ends, starts, X, KX)
+                if state.held is not None:
+                    pivot = np.add.reduceat(ones, ends[:-1]) + state.held[part] + 1e-9 * scale
+                    self.pivot[part, c] = pivot
+                    self.g[part, c] = np.add.reduceat(KX, ends[:-1], axis=0)
+                for cluster in np.unique(half.which[part]):
+                    mine = half.which[part] == cluster
+                    inside = np.repeat(mine, np.diff(ends))
+                    g = self.g[part, c][mine] / np.sqrt(self.pivot[part, c][mine])[:, None]
+                    self.core[cluster, c] += X[inside].T @ KX[inside] - g.T @ g
+        # I - lam times the mean of the inverses, without the cancellation.
+        self.core *= (lam / t**2 / state.count)[:, None, None, None]
+        self.core += state.ridge / t * np.eye(d)
+        for cluster, c in np.ndindex(self.core.shape[:2]):
+            core = self.core[cluster, c]
+            self.core[cluster, c] = np.linalg.pinv(core, rcond=1e-12, hermitian=True)
+
+    def _solve(self, R):
+        """Blocks of all tasks solved for R (n_tasks, n_outputs, d + 1)."""
+        state, t, table = self.state, self.t, self.state.half.table
+        out = np.empty_like(R)
+        b = (R[:, :, -1] - np.einsum("kcj,kcj->kc", R[:, :, :-1], self.g) / t) / self.pivot
+        out[:, :, -1] = b if state.held is not None else R[:, :, -1]
+        product = np.empty((len(R), R.shape[2] - 1))
+        for c in range(R.shape[1]):
+            r = np.ascontiguousarray(R[:, c, :-1])
+            row_gram_product(
+                *state._rows[:3], table.y, 0.0, table.offsets, self.starts,
+                self.K[min(c, len(self.K) - 1)], False, r, product,
+            )  # fmt: skip
+            out[:, c, :-1] = (r + product / t) / t
+        out[:, :, :-1] -= (b / t)[:, :, None] * self.g
+        return out
+
+    def __call__(self, R):
+        state = self.state
+        first = self._solve(R)
+        means = cluster_means(first[:, :, :-1], state.which, state.count)
+        more = np.zeros_like(R)
+        more[:, :, :-1] = (state.lam * (self.core @ means[..., None])[..., 0])[state.which]
+        return first + self._solve(more)
 
 
 def _conjugate_gradient(product, precondition, R, tol, max_iter, floor):
@@ -199,14 +285,14 @@ def _newton(half, lam, tol, max_iter, log):
     if half.problem.fit_intercept and half.problem.kind == 1:
         share = np.add.reduceat((table.y > 0).astype(float), table.offsets[:-1])
         Wb[:, 0, -1] = np.log((share + 0.5) / (table.sizes - share + 0.5))
-    direct = table.n_features <= _DIRECT
+    arrow = (_RowArrow if _is_short(half) else _Arrow) if table.n_features <= _DIRECT else None
     floor = 1e-14 * float(half.smoothness.max())
     value = state.value(Wb)
     start = float(np.linalg.norm(state.gradient))
     n_iter = 0
     for n_iter in range(1, max_iter + 1):
         size = float(np.linalg.norm(state.gradient))
-        precondition = _Arrow(state) if direct else (lambda R: R)
+        precondition = arrow(state) if arrow else (lambda R: R)
         # The first systems are solved roughly, the last ones as far as rounding allows.
         relative = size / max(start, 1e-300)
         forcing = max(min(0.1, 0.1 * relative), 1e-11, 1e-14 / max(relative, 1e-14))

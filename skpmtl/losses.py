@@ -5,23 +5,26 @@ matrix of the papers. Local intercepts are eliminated: every quantity below is a
 minimised over them. ``ridge / 2 ||W||_F^2`` belongs to the smooth part.
 """
 
+from copy import copy
+from dataclasses import replace
+
 import numpy as np
 
 from ._kernels import passes
-from ._kernels.grams import build_grams, gram_product, reflected_solve
-from ._kernels.linalg import LANES, spd_inverse, spd_inverse_narrow
+from ._kernels.grams import gram_product, reflected_solve
+from .grams import NARROW, RowGrams, each_block, grams, invert
 from .threads import run_blocks, task_blocks
 
 _NONE = np.empty(0, dtype=np.int64)
-_BLOCK = 1 << 20  # numbers of X or of Gram matrices that a thread passes over at a time
-NARROW = 64  # up to this width compiled loops build Gram matrices faster than BLAS calls
+_SMALL = 1 << 22  # numbers up to which memory does not matter
+_BLOCK = 1 << 20  # numbers of X that a thread passes over at a time
 
 
 def make_loss(table, *, classification, task_weight="equal", fit_intercept=True, ridge=0.0):
     """The loss of `table`, in the representation that is cheapest to evaluate.
 
-    Squared loss turns to Gram matrices where they are no larger than the rows they replace,
-    and to matrix products where all tasks share one X.
+    Squared loss turns to Gram matrices where they are smaller than the rows they replace, and
+    to matrix products where all tasks share one X.
     """
     scale = 1.0 / table.sizes if task_weight == "equal" else np.ones(table.n_tasks)
     args = (table, scale, fit_intercept, ridge)
@@ -33,7 +36,9 @@ def make_loss(table, *, classification, task_weight="equal", fit_intercept=True,
     if table.rows is not None and 3 * table.n_rows > n * table.n_tasks:
         complete = table.n_rows == n * table.n_tasks
         return SharedGramLoss(*args) if complete and n >= d else WideLoss(*args)
-    if table.rows is None and n >= table.n_tasks * d * (1 if d <= NARROW else 2):
+    # Half of the rows at most, as a solver adds matrices of its own; small ones are free.
+    room = n * d if n * d < _SMALL and d <= NARROW else n * d // 2
+    if table.rows is None and table.n_tasks * d * d < room:
         return GramLoss(*args)
     return SquaredLoss(*args)
 
@@ -51,7 +56,7 @@ class _Loss:
         self.y = table.y
         self._shared = table.rows is not None
         self._rows = table.rows if self._shared else _NONE
-        self._blocks = task_blocks(table.offsets, table.n_features, _BLOCK)
+        self.blocks = task_blocks(table.offsets, table.n_features, _BLOCK)
         self._r = np.empty(table.n_rows)
         self._b = np.zeros(table.n_tasks)
         # A shared X that most tasks see most of: two matrix products beat indexed passes.
@@ -77,7 +82,7 @@ class _Loss:
             kernel = passes.csr_scores if sparse else passes.scores
             kernel(*rows, self.offsets[first : last + 1], W[first:last], out)
 
-        run_blocks(block, self._blocks)
+        run_blocks(block, self.blocks)
         return out
 
     def combine(self, r):
@@ -95,7 +100,7 @@ class _Loss:
             kernel = passes.csr_combine if sparse else passes.combine
             kernel(*rows, self.offsets[first : last + 1], r, self.scale[part], out[part])
 
-        run_blocks(block, self._blocks)
+        run_blocks(block, self.blocks)
         return out
 
     def _residuals(self, z):
@@ -108,7 +113,7 @@ class _Loss:
                 self._r, self._b[part],
             )  # fmt: skip
 
-        return sum(run_blocks(block, self._blocks))
+        return sum(run_blocks(block, self.blocks))
 
     def intercepts(self, W):
         """Optimal local intercepts for the weights W, shape (n_tasks,)."""
@@ -143,6 +148,9 @@ class _Loss:
             W = self.curvature_bound(W)
         return np.linalg.norm(W, axis=1)
 
+    def resolvent(self):
+        """None: there are no exact steps."""
+
     def curvature_bound(self, D):
         """Hessian bound of every task times the rows of D."""
         return self.curvature(D)
@@ -163,19 +171,29 @@ class SquaredLoss(_Loss):
     quadratic = True
     _residual_kernel = staticmethod(passes.squared_residuals)
 
-    def evaluate(self, W):
-        if self.table.is_sparse:
-            return super().evaluate(W)
+    def _pass(self, y, W, r):
+        """-> value of the loss for the targets y and minus its gradient; residuals into r."""
         V, weights = np.empty(self.shape), np.ascontiguousarray(W)
 
         def block(first, last):
             part = slice(first, last)
             return passes.squared_gradient(
-                self.table.X, self._rows, self._shared, self.y, self.offsets[first : last + 1],
-                self.scale[part], self.fit_intercept, weights[part], self._r, V[part],
+                self.table.X, self._rows, self._shared, y, self.offsets[first : last + 1],
+                self.scale[part], self.fit_intercept, weights[part], r, V[part],
             )  # fmt: skip
 
-        return self._with_ridge(sum(run_blocks(block, self._blocks)), V, W)
+        return sum(run_blocks(block, self.blocks)), V
+
+    def evaluate(self, W):
+        if self.table.is_sparse:
+            return super().evaluate(W)
+        return self._with_ridge(*self._pass(self.y, W, self._r), W)
+
+    def curvature(self, D):
+        if self.table.is_sparse or self._grid is not None:
+            return super().curvature(D)
+        out = self._pass(np.zeros_like(self.y), D, np.empty_like(self.y))[1]
+        return self.ridge * D - out
 
     def dual_terms(self, W, V, value):
         """-> (a, q): the dual value of theta times the residuals is theta a - theta^2 q / 2."""
@@ -192,22 +210,102 @@ class SquaredLoss(_Loss):
         q += self.ridge * np.vdot(W, W)
         return a / q if q > 0 else 1.0
 
+    def resolvent(self):
+        """Exact steps for Douglas-Rachford splitting.
+
+        -> (rho, function W, S -> (H_k + rho I)^-1 (h_k + rho (2 w_k - s_k)) - w_k of all tasks)
+        for the Hessians H_k, linear terms h_k and rho the mean eigenvalue of the H_k. None where
+        the matrices, d x d or n_k x n_k, would take more room than the rows, and for zero X.
+        """
+        d, sizes = self.shape[1], self.table.sizes
+        by_features, by_rows = self.shape[0] * d * d, int(sizes @ sizes)
+        room = max(_SMALL, len(self._r) * d)
+        if self.table.is_sparse or min(by_features, by_rows // 2) > room:
+            return None
+        if by_rows < by_features and (by_features > _SMALL or self._shared):
+            return self._row_resolvent()
+        if self._shared or by_features > room:
+            return None
+        G, g, _ = grams(self.table.X, self.y, self.offsets, self.scale, self.fit_intercept)
+        return self._matrix_resolvent(G, g)
+
+    def _matrix_resolvent(self, G, g):
+        """`resolvent` from G_k and g_k; changes G."""
+        mean = float(np.einsum("kjj->", G)) / g.size
+        if not mean > 0:
+            return None
+        rho = mean + self.ridge
+        diagonal = np.arange(self.shape[1])
+        G[:, diagonal, diagonal] += self.ridge + rho
+        invert(G)
+
+        def solve(W, S):
+            out = np.empty(self.shape)
+            each_block(
+                lambda P, g, W, S, out: reflected_solve(P, g, rho, W, S, out),
+                G, g, W, S, out,
+            )  # fmt: skip
+            return out
+
+        return rho, solve
+
+    def _row_resolvent(self):
+        """`resolvent` from n_k x n_k matrices: (s X'X + t)^-1 (s X'y + q) is
+        q / t + X' (X X' + t / s)^-1 (y - X q / t)."""
+        grams = RowGrams(self)
+        mean = grams.trace / (self.shape[0] * self.shape[1])
+        if not mean > 0:
+            return None
+        rho = mean + self.ridge
+        t = rho + self.ridge
+        grams.invert(t / self.scale)
+
+        def solve(W, S):
+            Q = 2.0 * W
+            Q -= S
+            Q *= rho / t
+            out = grams.product(Q, 1.0)
+            out += Q
+            out -= W
+            return out
+
+        return rho, solve
+
     def project(self, basis):
         """Matrices B' H_k B of all tasks for the columns of `basis`, (m, r, r)."""
-        m, r = self.shape[0], basis.width
-        out = np.empty((m, r, r))
-        X, ends = self.table.X, self.offsets
-        for k in range(m):
-            rows = slice(ends[k], ends[k + 1])
-            rows = self._rows[rows] if self._shared else rows
-            Z = basis.features(X[rows])
-            if self.fit_intercept:
-                Z = Z - Z.mean(axis=0)
-            np.matmul(Z.T, Z, out=out[k])
-        out *= self.scale[:, None, None]
+        out = np.empty((self.shape[0], basis.width, basis.width))
+        for first, last in self.blocks:
+            rows = slice(self.offsets[first], self.offsets[last])
+            Z = basis.features(self.table.X[self._rows[rows] if self._shared else rows])
+            ends, part = self.offsets[first : last + 1] - rows.start, slice(first, last)
+            out[part] = grams(Z, self.y[rows], ends, self.scale[part], self.fit_intercept)[0]
         if self.ridge:
             out += self.ridge * basis.gram()
         return out
+
+    def elimination(self, basis, alpha):
+        """Function B (m, r) -> (P' H_k P + alpha I)^-1 b_k of all tasks, P the basis."""
+        sizes, size = self.table.sizes, self.shape[0] * basis.width**2
+        if not self.table.is_sparse and size > _SMALL and int(sizes @ sizes) < size:
+            return self._row_elimination(basis, alpha)
+        A = self.project(basis)
+        A[:, np.arange(basis.width), np.arange(basis.width)] += alpha
+        invert(A)
+        return lambda B: np.matmul(A, B[:, :, None])[:, :, 0]
+
+    def _row_elimination(self, basis, alpha):
+        """`elimination` from n_k x n_k matrices, with M = P' P ridge + alpha I for all tasks:
+        (P' X' X P s + M)^-1 = M^-1 - M^-1 P' X' (X P M^-1 P' X' + 1 / s)^-1 X P M^-1."""
+        inverse = np.linalg.inv(self.ridge * basis.gram() + alpha * np.eye(basis.width))
+        root = np.linalg.cholesky(inverse)
+        grams = RowGrams(self, lambda X: basis.features(X) @ root)
+        grams.invert(1.0 / self.scale)
+
+        def solve(B):
+            C = B @ inverse
+            return C + basis.drop(grams.product(basis.lift(C), 0.0)) @ inverse
+
+        return solve
 
 
 class GramLoss(SquaredLoss):
@@ -219,15 +317,9 @@ class GramLoss(SquaredLoss):
             table.X, table.y, table.offsets, scale, fit_intercept
         )
 
-    def _each(self, kernel, *arrays):
-        """kernel(*arrays) on blocks of tasks. -> list of results"""
-        m, d = self.shape
-        blocks = task_blocks(np.arange(m + 1), d * d, _BLOCK)
-        return run_blocks(lambda first, last: kernel(*(a[first:last] for a in arrays)), blocks)
-
     def _product(self, W):
         out = np.empty(self.shape)
-        self._each(gram_product, self.G, np.ascontiguousarray(W), out)
+        each_block(gram_product, self.G, np.ascontiguousarray(W), out)
         return out
 
     def evaluate(self, W):
@@ -242,28 +334,8 @@ class GramLoss(SquaredLoss):
     def curvature(self, D):
         return self._product(D) + self.ridge * D
 
-    def mean_curvature(self):
-        """Mean eigenvalue of the Hessians."""
-        return float(np.einsum("kjj->", self.G)) / self.G[..., 0].size + self.ridge
-
-    def resolvent(self, rho):
-        """Function W, S -> (H_k + rho I)^-1 (g_k + rho (2 w_k - s_k)) - w_k for all tasks."""
-        inverse = self.G.copy()
-        diagonal = np.arange(self.shape[1])
-        inverse[:, diagonal, diagonal] += self.ridge + rho
-        narrow = self.shape[1] <= 48 and self.shape[0] > LANES
-        if not all(self._each(spd_inverse_narrow if narrow else spd_inverse, inverse)):
-            raise np.linalg.LinAlgError("a task's curvature is not finite; scale the features")
-
-        def solve(W, S):
-            out = np.empty(self.shape)
-            self._each(
-                lambda P, g, W, S, out: reflected_solve(P, g, rho, W, S, out),
-                inverse, self.g, W, S, out,
-            )  # fmt: skip
-            return out
-
-        return solve
+    def resolvent(self):
+        return self._matrix_resolvent(self.G.copy(), self.g)
 
     def project(self, basis):
         out = basis.project(self.G)
@@ -283,6 +355,8 @@ class WideLoss(SquaredLoss):
         n, m = table.X.shape[0], table.n_tasks
         self.Y, self.known = np.zeros((n, m)), np.zeros((n, m))
         self.Y[self._grid], self.known[self._grid] = table.y, 1.0
+
+    resolvent = _Loss.resolvent
 
     def evaluate(self, W):
         X = self.table.X
@@ -309,15 +383,46 @@ class SharedGramLoss(SquaredLoss):
         super().__init__(table, scale, fit_intercept, ridge)
         X, Y = table.X, np.empty((table.X.shape[0], table.n_tasks))
         Y[self._grid] = table.y
+        self._means = np.zeros(X.shape[1]), np.zeros(table.n_tasks)
         if fit_intercept:
-            X, Y = X - X.mean(axis=0), Y - Y.mean(axis=0)
-        self.G = (X.T @ X) * scale[0]
+            self._means = X.mean(axis=0), Y.mean(axis=0)
+            X, Y = X - self._means[0], Y - self._means[1]
+        self._X, self._G = X, None
         self.g = (Y.T @ X) * scale[0]
         self.square = scale[0] * float(np.vdot(Y, Y))
 
+    @property
+    def G(self):
+        if self._G is None:
+            self._G = (self._X.T @ self._X) * self.scale[0]
+        return self._G
+
+    def restricted(self, columns):
+        """The loss as a function of the weights of some columns, the others being zero."""
+        part = copy(self)
+        part.table = replace(self.table, X=self.table.X[:, columns])
+        part.shape = (self.shape[0], len(columns))
+        part._X, part._G, part.g = self._X[:, columns], None, self.g[:, columns]
+        return part
+
+    def intercepts(self, W):
+        return self._means[1] - W @ self._means[0]
+
     def _product(self, W):
         used = np.flatnonzero(W.any(axis=0))
-        return W[:, used] @ self.G[used] if 2 * len(used) < len(self.G) else W @ self.G
+        if 2 * len(used) >= W.shape[1]:
+            return W @ self.G
+        if self._G is None:  # a few of its rows do
+            return W[:, used] @ ((self._X[:, used].T @ self._X) * self.scale[0])
+        return W[:, used] @ self.G[used]
+
+    def resolvent(self):
+        mean = float(np.trace(self.G)) / len(self.G)
+        if not mean > 0:
+            return None
+        rho = mean + self.ridge
+        inverse = np.linalg.inv(self.G + (rho + self.ridge) * np.eye(len(self.G)))
+        return rho, lambda W, S: (self.g + rho * (2.0 * W - S)) @ inverse - W
 
     evaluate = GramLoss.evaluate
     dual_terms = GramLoss.dual_terms
@@ -326,7 +431,7 @@ class SharedGramLoss(SquaredLoss):
         return self._product(D) + self.ridge * D
 
     def curvatures(self, n_steps=6):
-        x = np.random.default_rng(0).standard_normal((1, len(self.G)))
+        x = np.random.default_rng(0).standard_normal((1, self.shape[1]))
         for _ in range(n_steps):
             x = self.curvature(x / np.linalg.norm(x))
         return np.full(self.shape[0], np.linalg.norm(x))
@@ -359,31 +464,3 @@ class LogisticLoss(_Loss):
 
 def _xlogx(u):
     return u * np.log(np.where(u > 0, u, 1.0))
-
-
-def grams(X, y, offsets, scale, centre):
-    """-> G (m, d, d) = scale_k X_k' C X_k, g (m, d) = scale_k X_k' C y_k, sum scale_k ||C y_k||^2.
-
-    C removes the mean of a task when `centre` is true.
-    """
-    m, d = len(offsets) - 1, X.shape[1]
-    G, g = np.empty((m, d, d)), np.empty((m, d))
-    if d <= NARROW:
-
-        def block(first, last):
-            part = slice(first, last)
-            ends = offsets[first : last + 1]
-            return build_grams(X, y, ends, scale[part], centre, G[part], g[part])
-
-        return G, g, sum(run_blocks(block, task_blocks(offsets, d, _BLOCK)))
-    square = 0.0
-    for k in range(m):
-        x, v = X[offsets[k] : offsets[k + 1]], y[offsets[k] : offsets[k + 1]]
-        if centre:
-            x, v = x - x.mean(axis=0), v - v.mean()
-        np.matmul(x.T, x, out=G[k])
-        np.matmul(x.T, v, out=g[k])
-        square += scale[k] * (v @ v)
-    G *= scale[:, None, None]
-    g *= scale[:, None]
-    return G, g, float(square)

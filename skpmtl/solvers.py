@@ -1,12 +1,10 @@
 """Exact minimisation of loss(W) + alpha * penalty(W), stopped on the duality gap.
 
 Two engines take turns. A first-order method with Anderson extrapolation (Douglas-Rachford
-splitting where Gram matrices are at hand, else proximal gradient) finds the rank or the rows
-in use and finishes well-conditioned problems. What is left after `_FIRST` iterations is
-ill-conditioned, and goes to a Newton method on the d x d side: both penalties are
-``alpha Omega(W) = min over W' = P C of alpha / 2 (||P||^2 + ||C||^2)`` (P square for the
-trace norm, diagonal for L2,1). The per-task C are eliminated exactly, and Newton steps in P
-do not see the conditioning of the tasks.
+splitting where matrices of all tasks take no more room than their rows, else proximal
+gradient) finds the rank or the rows in use and finishes well-conditioned problems. What is
+left after `_FIRST` iterations is ill-conditioned, and goes to the Newton method of
+`skpmtl.factored`.
 """
 
 import warnings
@@ -16,19 +14,23 @@ import numpy as np
 from scipy.linalg.lapack import dgesv
 from sklearn.exceptions import ConvergenceWarning
 
-from ._kernels.linalg import spd_inverse
+from .factored import DiagonalBasis, FullBasis, newton_on_factors
 from .threads import single_blas_thread
 
 _FIRST = 30  # proximal steps before a Newton phase
 _CHECK = 4  # iterations between two evaluations of the duality gap
 _MEMORY = 6  # Anderson history
+_SMALLEST_SET = 32  # features of the first working set
 _RELAXATION = 1.6  # of Douglas-Rachford steps, below 2
 _NEWTON_WIDTH = 128  # columns of P up to which Newton is worth its n_tasks * width^3
+_ROOM = 1 << 22  # matrices of more numbers are built again rather than kept
 
 
 # ----------------------------------------------------------------------------- penalties
 class TraceNorm:
     """Sum of the singular values of W (m, d)."""
+
+    by_columns = False
 
     def prox(self, V, threshold):
         """-> (W, Omega(W)): singular values of V lowered by `threshold`."""
@@ -59,11 +61,13 @@ class TraceNorm:
             keep = s > 1e-6 * s[-1]
             U, s = U[:, keep], s[keep]
         # Directions at zero would stay there, so all start a little above it.
-        return _FullBasis(U * np.sqrt(s + 1e-2 * s[-1]))
+        return FullBasis(U * np.sqrt(s + 1e-2 * s[-1]))
 
 
 class GroupNorm:
     """Sum over the features of the norm of their weights across tasks (L2,1)."""
+
+    by_columns = True
 
     def prox(self, V, threshold):
         norms = np.sqrt(np.einsum("kj,kj->j", V, V))
@@ -79,81 +83,7 @@ class GroupNorm:
     def basis(self, W):
         s = self.dual_levels(W)
         index = np.flatnonzero(s > 0)
-        return _DiagonalBasis(np.sqrt(s[index]), index, W.shape[1])
-
-
-# --------------------------------------------------------------------------------- bases
-class _FullBasis:
-    """W = C P' with P (d, r)."""
-
-    def __init__(self, P):
-        self.P = P
-        self.width = P.shape[1]
-
-    def moved(self, D):
-        return _FullBasis(self.P + D)
-
-    def lift(self, C):
-        return C @ self.P.T
-
-    def lift_direction(self, C, D):
-        return C @ D.T
-
-    def drop(self, V):
-        return V @ self.P
-
-    def drop_direction(self, V, D):
-        return V @ D
-
-    def pair(self, V, C):
-        return V.T @ C
-
-    def features(self, X):
-        return X @ self.P
-
-    def project(self, G):
-        return np.matmul(np.matmul(self.P.T, G), self.P)
-
-    def gram(self):
-        return self.P.T @ self.P
-
-
-class _DiagonalBasis:
-    """W[:, index] = C * P with P (r,); the other columns are zero."""
-
-    def __init__(self, P, index, d):
-        self.P, self.index, self.d = P, index, d
-        self.width = len(index)
-
-    def moved(self, D):
-        return _DiagonalBasis(self.P + D, self.index, self.d)
-
-    def lift(self, C):
-        return self.lift_direction(C, self.P)
-
-    def lift_direction(self, C, D):
-        W = np.zeros((C.shape[0], self.d))
-        W[:, self.index] = C * D
-        return W
-
-    def drop(self, V):
-        return V[:, self.index] * self.P
-
-    def drop_direction(self, V, D):
-        return V[:, self.index] * D
-
-    def pair(self, V, C):
-        return np.einsum("kj,kj->j", V[:, self.index], C)
-
-    def features(self, X):
-        X = X[:, self.index]
-        return np.asarray(X.todense() if hasattr(X, "todense") else X) * self.P
-
-    def project(self, G):
-        return G[:, self.index[:, None], self.index] * np.outer(self.P, self.P)
-
-    def gram(self):
-        return np.diag(self.P**2)
+        return DiagonalBasis(np.sqrt(s[index]), index, W.shape[1])
 
 
 # -------------------------------------------------------------------------------- solver
@@ -194,7 +124,10 @@ def minimize(loss, penalty, alpha, *, W=None, tol=1e-6, max_iter=10_000, log=Non
         When the gap is above the tolerance after `max_iter` iterations.
     """
     with single_blas_thread():
-        solution = _alternate(loss, penalty, float(alpha), W, tol, max_iter, log)
+        solve = _alternate
+        if W is None and alpha > 0 and penalty.by_columns and hasattr(loss, "restricted"):
+            solve = _by_working_sets
+        solution = solve(loss, penalty, float(alpha), W, tol, max_iter, log)
     if not solution.converged:
         warnings.warn(
             f"Duality gap {solution.gap:.3g} is above tol * objective = "
@@ -206,17 +139,50 @@ def minimize(loss, penalty, alpha, *, W=None, tol=1e-6, max_iter=10_000, log=Non
     return solution
 
 
+def _by_working_sets(loss, penalty, alpha, W, tol, max_iter, log):
+    """The features in use and those with the largest dual levels, until the others stay zero.
+
+    The gap is that of the whole problem; a set is solved a little further than the gap that
+    the whole had. Sets grow where that helps little; at half of all features they end.
+    """
+    W, done, size, before = np.zeros(loss.shape), 0, _SMALLEST_SET, np.inf
+    while True:
+        value, V = loss.evaluate(W)
+        objective = value + alpha * penalty.value(W)
+        gap = _dual_gap(loss, penalty, alpha, W, V, value, objective)
+        if log is not None and done:
+            log(done, objective, gap)
+        goal = tol * abs(objective)
+        if gap <= goal or done >= max_iter:
+            return Solution(W, objective, gap, done, gap <= goal)
+        used = W.any(axis=0)
+        size = max(size if gap < 0.1 * before else 2 * size, 2 * int(used.sum()))
+        before = gap
+        if 2 * size > loss.shape[1]:
+            break
+        order = np.argsort(-np.where(used, np.inf, penalty.dual_levels(V)), kind="stable")
+        columns = np.sort(order[:size])
+        inner = max(0.5 * tol, 0.01 * gap / objective)
+        part = _alternate(
+            loss.restricted(columns), penalty, alpha, W[:, columns], inner, max_iter - done, None
+        )
+        W = np.zeros(loss.shape)
+        W[:, columns] = part.W
+        done += max(part.n_iter, 1)
+    rest = _alternate(loss, penalty, alpha, W, tol, max_iter - done, log)
+    rest.n_iter += done
+    return rest
+
+
 def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
-    if alpha > 0 and hasattr(loss, "resolvent") and loss.mean_curvature() > 0:
-        first_order = _Splitting(loss, penalty, alpha)
-    else:
-        first_order = _Proximal(loss, penalty, alpha)
+    first_order = None
     newton = loss.quadratic and alpha > 0
     patience, sharpness, done = (_FIRST if newton else max_iter), 1e-3, 0
     between = 8  # first-order steps between Newton phases
     if W is None:
         W = np.zeros(loss.shape)
     while True:
+        first_order = first_order or _first_order(loss, penalty, alpha)
         phase = first_order.run(W, tol, max_iter - done, patience)
         done += phase.n_iter
         if log is not None:
@@ -232,11 +198,21 @@ def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
             if basis.width > _NEWTON_WIDTH or 4 * price > done:
                 patience = max(4 * price, done)
                 continue
-            W, steps = _newton(loss, alpha, basis, sharpness * phase.gap, min(50, max_iter - done))
+            if loss.shape[0] * loss.shape[1] ** 2 > _ROOM:
+                first_order = None  # no matrices of both engines at a time
+            limit = min(50, max_iter - done)
+            W, steps = newton_on_factors(loss, alpha, basis, sharpness * phase.gap, limit)
             sharpness *= 1e-3
             # Newton judges steps by the objective, which rounding hides at last.
             between *= 2
             done += steps
+
+
+def _first_order(loss, penalty, alpha):
+    resolvent = loss.resolvent() if alpha > 0 else None
+    if resolvent is None:
+        return _Proximal(loss, penalty, alpha)
+    return _Splitting(loss, penalty, alpha, *resolvent)
 
 
 def _dual_gap(loss, penalty, alpha, W, V, value, objective):
@@ -352,10 +328,9 @@ class _Splitting:
     rho is the mean curvature. An extrapolated point with a much larger residual is dropped.
     """
 
-    def __init__(self, loss, penalty, alpha):
+    def __init__(self, loss, penalty, alpha, rho, resolvent):
         self.loss, self.penalty, self.alpha = loss, penalty, alpha
-        self.rho = loss.mean_curvature()
-        self.resolvent = loss.resolvent(self.rho)
+        self.rho, self.resolvent = rho, resolvent
 
     def run(self, W, tol, max_iter, patience):
         loss, penalty, alpha, rho = self.loss, self.penalty, self.alpha, self.rho
@@ -418,85 +393,3 @@ class _Anderson:
             return None
         guess = weights @ self.dx[:n]
         return np.subtract(x, guess, out=guess).reshape(point.shape)
-
-
-def _newton(loss, alpha, basis, target, max_iter):
-    """Trust-region Newton on P after exact elimination of C. -> (W, number of steps).
-
-    With A_k = P' H_k P + alpha I the eliminated c_k = A_k^-1 P' h_k, the gradient is
-    alpha P - V' C with V minus the gradient of the loss at W = C P', and a Hessian product
-    costs three passes of the loss. Steps stop once they promise less than `target`.
-    """
-    here = _Factored(loss, alpha, basis)
-    radius = np.linalg.norm(basis.P)
-    for n_iter in range(1, max_iter + 1):
-        step, promise = _steihaug(here.gradient, here.product, radius)
-        length = np.linalg.norm(step)
-        there = _Factored(loss, alpha, here.basis.moved(step))
-        gain = here.value - there.value
-        ratio = gain / promise if promise > 0 else 0.0
-        if ratio > 0.75:
-            radius = max(radius, 2.0 * length)
-        elif ratio < 0.25:
-            radius = 0.25 * length
-        if gain > 0:
-            here = there
-        if promise < target or length == 0:
-            break
-    return here.W, n_iter
-
-
-class _Factored:
-    """Value, gradient and Hessian products of the eliminated objective at one P."""
-
-    def __init__(self, loss, alpha, basis):
-        self.loss, self.alpha, self.basis = loss, alpha, basis
-        A = loss.project(basis)
-        A[:, np.arange(basis.width), np.arange(basis.width)] += alpha
-        if not spd_inverse(A):
-            raise np.linalg.LinAlgError("a task's curvature is not finite; scale the features")
-        self.inverse = A
-        _, V0 = loss.evaluate(np.zeros(loss.shape))
-        self.C = self._solve(basis.drop(V0))
-        self.W = basis.lift(self.C)
-        value, self.V = loss.evaluate(self.W)
-        self.value = value + 0.5 * alpha * (np.vdot(basis.P, basis.P) + np.vdot(self.C, self.C))
-        self.gradient = alpha * basis.P - basis.pair(self.V, self.C)
-
-    def _solve(self, B):
-        return np.matmul(self.inverse, B[:, :, None])[:, :, 0]
-
-    def product(self, D):
-        basis, loss = self.basis, self.loss
-        H = loss.curvature(basis.lift_direction(self.C, D))
-        dC = self._solve(basis.drop_direction(self.V, D) - basis.drop(H))
-        dV = -H - loss.curvature(basis.lift(dC))
-        return self.alpha * D - basis.pair(dV, self.C) - basis.pair(self.V, dC)
-
-
-def _steihaug(gradient, product, radius, max_iter=60):
-    """Truncated conjugate gradients in a ball. -> (step, predicted decrease)."""
-    z = np.zeros_like(gradient)
-    Hz = np.zeros_like(gradient)
-    r = gradient.copy()
-    p = -r
-    rr = np.vdot(r, r)
-    goal = 0.01 * rr
-    for _ in range(max_iter):
-        if rr == 0:
-            break
-        Hp = product(p)
-        curvature = np.vdot(p, Hp)
-        a = rr / curvature if curvature > 0 else np.inf
-        pp, zp, zz = np.vdot(p, p), np.vdot(z, p), np.vdot(z, z)
-        if not np.isfinite(a) or zz + 2 * a * zp + a * a * pp >= radius**2:
-            a = (-zp + np.sqrt(zp * zp + pp * (radius**2 - zz))) / pp
-            z, Hz = z + a * p, Hz + a * Hp
-            break
-        z, Hz = z + a * p, Hz + a * Hp
-        r = r + a * Hp
-        rr, old = np.vdot(r, r), rr
-        if rr <= goal:
-            break
-        p = -r + (rr / old) * p
-    return z, -float(np.vdot(gradient, z) + 0.5 * np.vdot(z, Hz))

@@ -5,6 +5,7 @@ import plain_reference as plain
 import pytest
 from scipy import sparse
 
+import skpmtl.grams
 from skpmtl import losses
 from skpmtl.losses import (
     GramLoss,
@@ -206,8 +207,53 @@ def test_wide_gram_matrices_use_blas(monkeypatch):
     table = plain.long_table(X, y, task)
     for centre in (True, False):
         loops = losses.grams(X, y, table.offsets, np.array([0.5, 2.0]), centre)
-        monkeypatch.setattr(losses, "NARROW", 3)
+        monkeypatch.setattr(skpmtl.grams, "NARROW", 3)
         blas = losses.grams(X, y, table.offsets, np.array([0.5, 2.0]), centre)
         monkeypatch.undo()
         for a, b in zip(loops, blas, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+@pytest.mark.parametrize("intercept, weight, ridge", SETTINGS)
+@pytest.mark.parametrize(
+    "sizes, d", [([3, 7, 5], 9), ([12, 20, 9], 9), ([70, 66], 90), ([3, 60], 9)]
+)
+@pytest.mark.parametrize("small", [0, 1 << 20])
+def test_resolvents_solve_the_tasks(sizes, d, intercept, weight, ridge, small, monkeypatch):
+    """By n x n and by d x d matrices, against a plain solve."""
+    monkeypatch.setattr(losses, "_SMALL", small)
+    table = plain.long_table(*plain.make_rows(sizes, d, 3))
+    scale = scale_of(table, weight)
+    W, S = np.random.default_rng(4).standard_normal((2, len(sizes), d))
+    for cls in (SquaredLoss, GramLoss):
+        resolvent = cls(table, scale, intercept, ridge).resolvent()
+        rho, solve = resolvent
+        out, total = solve(W, S), 0.0
+        for k in range(len(sizes)):
+            x, y = table.task(k)
+            if intercept:
+                x, y = x - x.mean(axis=0), y - y.mean()
+            H = scale[k] * x.T @ x + ridge * np.eye(d)
+            total += np.trace(H)
+            right = scale[k] * x.T @ y + rho * (2 * W[k] - S[k])
+            expected = np.linalg.solve(H + rho * np.eye(d), right) - W[k]
+            np.testing.assert_allclose(out[k], expected, atol=1e-10)
+        assert rho == pytest.approx(total / W.size, rel=1e-10)
+    flat = plain.long_table(np.ones((5, 3)) * (0 if not intercept else 1), np.ones(5), [0] * 5)
+    assert SquaredLoss(flat, np.ones(1), intercept, 0.0).resolvent() is None
+
+
+@pytest.mark.parametrize("intercept, weight, ridge", SETTINGS)
+@pytest.mark.parametrize("sizes, d", [([3, 7, 5], 9), ([12, 20, 9], 4)])
+@pytest.mark.parametrize("small", [0, 1 << 20])
+def test_eliminations_solve_the_tasks(sizes, d, intercept, weight, ridge, small, monkeypatch):
+    monkeypatch.setattr(losses, "_SMALL", small)
+    table = plain.long_table(*plain.make_rows(sizes, d, 3))
+    loss = SquaredLoss(table, scale_of(table, weight), intercept, ridge)
+    rng = np.random.default_rng(5)
+    for penalty in (TraceNorm(), GroupNorm()):
+        basis = penalty.basis(rng.standard_normal((len(sizes), d)))
+        B = rng.standard_normal((len(sizes), basis.width))
+        A = loss.project(basis) + 0.3 * np.eye(basis.width)
+        expected = np.linalg.solve(A, B[:, :, None])[:, :, 0]
+        np.testing.assert_allclose(loss.elimination(basis, 0.3)(B), expected, rtol=1e-8)

@@ -5,15 +5,9 @@ import plain_reference as plain
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
+from skpmtl.factored import _Factored, _steihaug
 from skpmtl.losses import make_loss
-from skpmtl.solvers import (
-    GroupNorm,
-    TraceNorm,
-    _dual_gap,
-    _Factored,
-    _steihaug,
-    minimize,
-)
+from skpmtl.solvers import GroupNorm, TraceNorm, _dual_gap, minimize
 from skpmtl.threads import single_blas_thread
 
 PENALTIES = {"trace": TraceNorm(), "l21": GroupNorm()}
@@ -155,3 +149,33 @@ def test_blas_runs_on_one_thread_inside_only():
     with single_blas_thread():
         assert set(threads()) <= {1}
     assert threads() == before
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("ridge, fraction", [(0.0, 0.3), (0.1, 0.3), (0.0, 1e-3), (0.0, 1.1)])
+def test_working_sets_leave_no_feature_out(intercept, ridge, fraction):
+    """Optimality over all features, computed from the rows; few, most or no features in use."""
+    rng = np.random.default_rng(6)
+    X = rng.standard_normal((240, 150)) + rng.standard_normal((240, 1))
+    W = np.zeros((4, 150))
+    W[:, ::40] = rng.standard_normal((4, 4))
+    Y = X @ W.T + rng.standard_normal((240, 4)) + 3.0
+    centre = (lambda A: A - A.mean(axis=0)) if intercept else (lambda A: A)
+    alpha = fraction * np.linalg.norm(centre(Y).T @ X / 240, axis=0).max()
+    loss = make_loss(
+        plain.wide_table(X, Y), classification=False, fit_intercept=intercept, ridge=ridge
+    )
+    solution = minimize(loss, GroupNorm(), alpha, tol=1e-10)
+    assert solution.converged and solution.n_iter < 400
+    W, norms = solution.W, np.linalg.norm(solution.W, axis=0)
+    residual = Y - X @ W.T - loss.intercepts(W)
+    if intercept:
+        np.testing.assert_allclose(residual.mean(axis=0), 0.0, atol=1e-10)
+    value = (residual**2).sum() / 480 + ridge / 2 * (W**2).sum() + alpha * norms.sum()
+    assert solution.objective == pytest.approx(value, rel=1e-10)
+    V = residual.T @ X / 240 - ridge * W
+    used = norms > 0
+    assert used.sum() == 0 if fraction > 1 else used.sum() >= 4
+    assert fraction < 0.1 or used.sum() < 75
+    np.testing.assert_allclose(V[:, used], alpha * W[:, used] / norms[used], atol=1e-4 * alpha)
+    assert np.linalg.norm(V, axis=0).max() <= alpha * (1 + 1e-4)

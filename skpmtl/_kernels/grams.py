@@ -1,8 +1,14 @@
-"""Second-moment (Gram) matrices of the tasks and the products with them."""
+"""Gram matrices of the tasks, d x d of features or n x n of rows, and products with them.
+
+Of the n_k x n_k matrices only the lower triangles are kept, row by row and task by task in a
+flat array: that of task k begins at ``starts[k]``.
+"""
 
 import numpy as np
 
 from .._jit import njit
+from .linalg import gram, spd_inverse
+from .passes import _dots, _weighted_sum
 
 
 @njit
@@ -89,3 +95,111 @@ def build_grams(X, y, offsets, scale, centre, G, g):
                 G[k, i, j] = scale[k] * s
                 G[k, j, i] = scale[k] * s
     return square
+
+
+@njit
+def build_row_grams(Z, offsets, starts, scale, centre, K):
+    """K_k = C Z_k Z_k' C with C the centring (or identity). -> sum_k scale_k tr K_k"""
+    d = Z.shape[1]
+    m = offsets.shape[0] - 1
+    longest = 0
+    for k in range(m):
+        longest = max(longest, offsets[k + 1] - offsets[k])
+    buffer, mean, A = np.empty((longest, d)), np.empty(d), np.empty((longest, longest))
+    trace = 0.0
+    for k in range(m):
+        lo = offsets[k]
+        n = offsets[k + 1] - lo
+        for j in range(d):
+            mean[j] = 0.0
+        if centre:
+            for p in range(n):
+                for j in range(d):
+                    mean[j] += Z[lo + p, j]
+            for j in range(d):
+                mean[j] /= n
+        for p in range(n):
+            for j in range(d):
+                buffer[p, j] = Z[lo + p, j] - mean[j]
+        gram(buffer, n, d, A)
+        at = starts[k]
+        for p in range(n):
+            trace += scale[k] * A[p, p]
+            for q in range(p + 1):
+                K[at + q] = A[p, q]
+            at += p + 1
+    return trace
+
+
+@njit
+def invert_row_grams(K, offsets, starts, shift):
+    """K_k <- (K_k + shift_k I)^-1. -> False if one is not positive definite"""
+    A = np.empty((1, 0, 0))
+    for k in range(offsets.shape[0] - 1):
+        n = offsets[k + 1] - offsets[k]
+        if n != A.shape[1]:
+            A = np.empty((1, n, n))
+        at = starts[k]
+        for p in range(n):
+            for q in range(p + 1):
+                A[0, p, q] = K[at + q]
+            A[0, p, p] += shift[k]
+            at += p + 1
+        if not spd_inverse(A):
+            return False
+        at = starts[k]
+        for p in range(n):
+            for q in range(p + 1):
+                K[at + q] = A[0, p, q]
+            at += p + 1
+    return True
+
+
+@njit
+def row_gram_product(X, rows, shared, y, part, offsets, starts, K, centre, W, out):
+    """out[k] = X_k' K_k C (part y_k - X_k w_k): a task's rows come from memory once."""
+    d = W.shape[1]
+    longest = 0
+    for k in range(W.shape[0]):
+        longest = max(longest, offsets[k + 1] - offsets[k])
+    z, r = np.empty(longest), np.empty(longest)
+    for k in range(W.shape[0]):
+        w, g, lo = W[k], out[k], offsets[k]
+        n = offsets[k + 1] - lo
+        if shared:
+            for p in range(n):
+                x = X[rows[lo + p]]
+                s = 0.0
+                for j in range(d):
+                    s += x[j] * w[j]
+                z[p] = s
+        else:
+            _dots(X[lo : lo + n], w, z[:n])
+        mean = 0.0
+        for p in range(n):
+            z[p] = part * y[lo + p] - z[p]
+        for p in range(n):
+            mean += z[p]
+        if centre:
+            mean /= n
+            for p in range(n):
+                z[p] -= mean
+        at = starts[k]
+        for p in range(n):
+            row, a = K[at : at + p + 1], z[p]
+            s = row[p] * a
+            for q in range(p):
+                s += row[q] * z[q]
+            for q in range(p):
+                r[q] += row[q] * a
+            r[p] = s
+            at += p + 1
+        if shared:
+            for j in range(d):
+                g[j] = 0.0
+            for p in range(n):
+                x = X[rows[lo + p]]
+                for j in range(d):
+                    g[j] += r[p] * x[j]
+        else:
+            _weighted_sum(X[lo : lo + n], 1.0, r[:n], g)

@@ -90,3 +90,41 @@ def hessian_product(X, rows, shared, offsets, kind, scale, P, U, out):
                 for j in range(d):
                     out[k, c, j] += a * x[j]
                 out[k, c, d] += a
+
+
+@njit
+def scale_row_grams(K, offsets, starts, weight, factor, c):
+    """K_k <- factor D_k K_k D_k with D_k = diag(weight); c = K_k 1 (lower triangles)."""
+    for k in range(offsets.shape[0] - 1):
+        lo, at = offsets[k], starts[k]
+        for p in range(offsets[k + 1] - lo):
+            a = factor * weight[lo + p]
+            s = 0.0
+            for q in range(p):
+                b = a * weight[lo + q] * K[at + q]
+                K[at + q] = b
+                c[lo + q] += b
+            for q in range(p):
+                s += K[at + q]
+            K[at + p] *= a * weight[lo + p]
+            c[lo + p] = s + K[at + p]
+            at += p + 1
+
+
+@njit
+def row_gram_rows(K, offsets, starts, X, out):
+    """out = K_k X_k of all tasks (lower triangles)."""
+    d = X.shape[1]
+    for k in range(offsets.shape[0] - 1):
+        lo, at = offsets[k], starts[k]
+        for p in range(offsets[k + 1] - lo):
+            target, x = out[lo + p], X[lo + p]
+            a = K[at + p]
+            for j in range(d):
+                target[j] = a * x[j]
+            for q in range(p):
+                a, other, z = K[at + q], out[lo + q], X[lo + q]
+                for j in range(d):
+                    target[j] += a * z[j]
+                    other[j] += a * x[j]
+            at += p + 1

@@ -1,0 +1,164 @@
+"""Newton's method for penalties that are smooth in factors of the weights.
+
+Both penalties are ``alpha Omega(W) = min over W' = P C of alpha / 2 (||P||^2 + ||C||^2)`` (P
+square for the trace norm, diagonal for L2,1). The per-task C are eliminated exactly, and Newton
+steps in P do not see the conditioning of the tasks.
+"""
+
+import numpy as np
+
+
+class FullBasis:
+    """W = C P' with P (d, r)."""
+
+    def __init__(self, P):
+        self.P = P
+        self.width = P.shape[1]
+
+    def moved(self, D):
+        return FullBasis(self.P + D)
+
+    def lift(self, C):
+        return C @ self.P.T
+
+    def lift_direction(self, C, D):
+        return C @ D.T
+
+    def drop(self, V):
+        return V @ self.P
+
+    def drop_direction(self, V, D):
+        return V @ D
+
+    def pair(self, V, C):
+        return V.T @ C
+
+    def features(self, X):
+        return X @ self.P
+
+    def project(self, G):
+        return np.matmul(np.matmul(self.P.T, G), self.P)
+
+    def gram(self):
+        return self.P.T @ self.P
+
+
+class DiagonalBasis:
+    """W[:, index] = C * P with P (r,); the other columns are zero."""
+
+    def __init__(self, P, index, d):
+        self.P, self.index, self.d = P, index, d
+        self.width = len(index)
+
+    def moved(self, D):
+        return DiagonalBasis(self.P + D, self.index, self.d)
+
+    def lift(self, C):
+        return self.lift_direction(C, self.P)
+
+    def lift_direction(self, C, D):
+        W = np.zeros((C.shape[0], self.d))
+        W[:, self.index] = C * D
+        return W
+
+    def drop(self, V):
+        return V[:, self.index] * self.P
+
+    def drop_direction(self, V, D):
+        return V[:, self.index] * D
+
+    def pair(self, V, C):
+        return np.einsum("kj,kj->j", V[:, self.index], C)
+
+    def features(self, X):
+        X = X[:, self.index]
+        return np.asarray(X.todense() if hasattr(X, "todense") else X) * self.P
+
+    def project(self, G):
+        return G[:, self.index[:, None], self.index] * np.outer(self.P, self.P)
+
+    def gram(self):
+        return np.diag(self.P**2)
+
+
+# ------------------------------------------------------------------------------- Newton
+def newton_on_factors(loss, alpha, basis, target, max_iter):
+    """Trust-region Newton on P after exact elimination of C. -> (W, number of steps).
+
+    With A_k = P' H_k P + alpha I the eliminated c_k = A_k^-1 P' h_k, the gradient is
+    alpha P - V' C with V minus the gradient of the loss at W = C P', and a Hessian product
+    costs three passes of the loss. Steps stop once they promise less than `target`.
+    """
+    here = _Factored(loss, alpha, basis)
+    radius = np.linalg.norm(basis.P)
+    for n_iter in range(1, max_iter + 1):
+        step, promise = _steihaug(here.gradient, here.product, radius)
+        length = np.linalg.norm(step)
+        here.solve = None  # its matrices make room for the next
+        there = _Factored(loss, alpha, here.basis.moved(step))
+        gain = here.value - there.value
+        ratio = gain / promise if promise > 0 else 0.0
+        if ratio > 0.75:
+            radius = max(radius, 2.0 * length)
+        elif ratio < 0.25:
+            radius = 0.25 * length
+        if gain > 0:
+            here = there
+        if promise < target or length == 0:
+            break
+        if gain <= 0:
+            there.solve = None
+            here = _Factored(loss, alpha, here.basis)
+    return here.W, n_iter
+
+
+class _Factored:
+    """Value, gradient and Hessian products of the eliminated objective at one P."""
+
+    def __init__(self, loss, alpha, basis):
+        self.loss, self.alpha, self.basis = loss, alpha, basis
+        self.solve = loss.elimination(basis, alpha)
+        _, V0 = loss.evaluate(np.zeros(loss.shape))
+        self.C = self.solve(basis.drop(V0))
+        # Where tasks are fitted almost perfectly most of V0 cancels: one step of refinement.
+        _, V = loss.evaluate(basis.lift(self.C))
+        self.C += self.solve(basis.drop(V) - alpha * self.C)
+        self.W = basis.lift(self.C)
+        value, self.V = loss.evaluate(self.W)
+        self.value = value + 0.5 * alpha * (np.vdot(basis.P, basis.P) + np.vdot(self.C, self.C))
+        self.gradient = alpha * basis.P - basis.pair(self.V, self.C)
+
+    def product(self, D):
+        basis, loss = self.basis, self.loss
+        H = loss.curvature(basis.lift_direction(self.C, D))
+        dC = self.solve(basis.drop_direction(self.V, D) - basis.drop(H))
+        dV = -H - loss.curvature(basis.lift(dC))
+        return self.alpha * D - basis.pair(dV, self.C) - basis.pair(self.V, dC)
+
+
+def _steihaug(gradient, product, radius, max_iter=60):
+    """Truncated conjugate gradients in a ball. -> (step, predicted decrease)."""
+    z = np.zeros_like(gradient)
+    Hz = np.zeros_like(gradient)
+    r = gradient.copy()
+    p = -r
+    rr = np.vdot(r, r)
+    goal = 0.01 * rr
+    for _ in range(max_iter):
+        if rr == 0:
+            break
+        Hp = product(p)
+        curvature = np.vdot(p, Hp)
+        a = rr / curvature if curvature > 0 else np.inf
+        pp, zp, zz = np.vdot(p, p), np.vdot(z, p), np.vdot(z, z)
+        if not np.isfinite(a) or zz + 2 * a * zp + a * a * pp >= radius**2:
+            a = (-zp + np.sqrt(zp * zp + pp * (radius**2 - zz))) / pp
+            z, Hz = z + a * p, Hz + a * Hp
+            break
+        z, Hz = z + a * p, Hz + a * Hp
+        r = r + a * Hp
+        rr, old = np.vdot(r, r), rr
+        if rr <= goal:
+            break
+        p = -r + (rr / old) * p
+    return z, -float(np.vdot(gradient, z) + 0.5 * np.vdot(z, Hz))

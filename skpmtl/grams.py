@@ -1,0 +1,107 @@
+"""Gram matrices of the tasks: d x d of features, or n_k x n_k of rows where that is less."""
+
+import numpy as np
+
+from ._kernels.grams import (
+    build_grams,
+    build_row_grams,
+    invert_row_grams,
+    row_gram_product,
+)
+from ._kernels.linalg import LANES, spd_inverse, spd_inverse_narrow
+from .threads import run_blocks, task_blocks
+
+_BLOCK = 1 << 20  # numbers of X or of Gram matrices that a thread passes over at a time
+_NOT_FINITE = "a task's curvature is not finite; scale the features"
+NARROW = 64  # up to this width compiled loops build Gram matrices faster than BLAS calls
+
+
+def grams(X, y, offsets, scale, centre):
+    """-> G (m, d, d) = scale_k X_k' C X_k, g (m, d) = scale_k X_k' C y_k, sum scale_k ||C y_k||^2.
+
+    C removes the mean of a task when `centre` is true.
+    """
+    m, d = len(offsets) - 1, X.shape[1]
+    G, g = np.empty((m, d, d)), np.empty((m, d))
+    if d <= NARROW:
+
+        def block(first, last):
+            part = slice(first, last)
+            ends = offsets[first : last + 1]
+            return build_grams(X, y, ends, scale[part], centre, G[part], g[part])
+
+        return G, g, sum(run_blocks(block, task_blocks(offsets, d, _BLOCK)))
+    square = 0.0
+    for k in range(m):
+        x, v = X[offsets[k] : offsets[k + 1]], y[offsets[k] : offsets[k + 1]]
+        if centre:
+            x, v = x - x.mean(axis=0), v - v.mean()
+        np.matmul(x.T, x, out=G[k])
+        np.matmul(x.T, v, out=g[k])
+        square += scale[k] * (v @ v)
+    G *= scale[:, None, None]
+    g *= scale[:, None]
+    return G, g, float(square)
+
+
+def each_block(kernel, G, *arrays):
+    """kernel(G, *arrays) on blocks of the tasks' matrices. -> list of results"""
+    step = max(_BLOCK // G[0].size, 1)
+    blocks = [(first, min(first + step, len(G))) for first in range(0, len(G), step)]
+    return run_blocks(
+        lambda first, last: kernel(G[first:last], *(a[first:last] for a in arrays)), blocks
+    )
+
+
+def invert(A):
+    """Replace the symmetric positive definite matrices A_k by their inverses."""
+    narrow = A.shape[1] <= 48 and len(A) > LANES
+    if not all(each_block(spd_inverse_narrow if narrow else spd_inverse, A)):
+        raise np.linalg.LinAlgError(_NOT_FINITE)
+
+
+class RowGrams:
+    """Matrices K_k = C Z_k Z_k' C of all tasks, n_k x n_k, for Z = X or functions of its rows.
+
+    K holds their lower triangles, row by row.
+    """
+
+    def __init__(self, loss, features=None):
+        self.loss, table = loss, loss.table
+        self.starts = np.concatenate([[0], np.cumsum(table.sizes * (table.sizes + 1) // 2)])
+        self.K = np.empty(self.starts[-1])
+
+        def block(first, last):
+            rows, part = slice(loss.offsets[first], loss.offsets[last]), slice(first, last + 1)
+            Z = table.X[loss._rows[rows] if loss._shared else rows]
+            return build_row_grams(
+                Z if features is None else features(Z), loss.offsets[part] - rows.start,
+                self.starts[part], loss.scale[first:last], loss.fit_intercept, self.K,
+            )  # fmt: skip
+
+        self.trace = sum(run_blocks(block, loss.blocks))  # of all scale_k K_k
+
+    def invert(self, shift):
+        """K_k <- (K_k + shift_k I)^-1"""
+        ends, starts = self.loss.offsets, self.starts
+
+        def block(first, last):
+            part = slice(first, last + 1)
+            return invert_row_grams(self.K, ends[part], starts[part], shift[first:last])
+
+        if not all(run_blocks(block, self.loss.blocks)):
+            raise np.linalg.LinAlgError(_NOT_FINITE)
+
+    def product(self, W, part):
+        """X_k' K_k C (part y_k - X_k w_k) of all tasks."""
+        loss, W, out = self.loss, np.ascontiguousarray(W), np.empty(self.loss.shape)
+
+        def block(first, last):
+            at, ends = slice(first, last), slice(first, last + 1)
+            row_gram_product(
+                loss.table.X, loss._rows, loss._shared, loss.y, part, loss.offsets[ends],
+                self.starts[ends], self.K, loss.fit_intercept, W[at], out[at],
+            )  # fmt: skip
+
+        run_blocks(block, loss.blocks)
+        return out
