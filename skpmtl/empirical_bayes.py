@@ -165,6 +165,24 @@ class PriorTasks:
         self.local = local
         self._root, self._found = None, None
 
+    @property
+    def memory(self):
+        """What lasts from one question to the next: Newton steps start where the last ones ended.
+
+        Arrays by name, to be set again where every question meets a new process.
+        """
+        if self._root is None or not self.local.classification:
+            return {}
+        criterion, level = self._found
+        scores = self.local._scores
+        return {"scores": scores, "root": self._root, "criterion": criterion, "level": level}
+
+    @memory.setter
+    def memory(self, arrays):
+        if arrays:
+            self.local._scores[:] = arrays["scores"]
+            self._root, self._found = arrays["root"], (arrays["criterion"], arrays["level"])
+
     def rows(self, ask):
         """What each task contributes: "vote" (m,), or "moment", its unit direction (m, d)."""
         criterion, level = self._criteria(ask.public["root"])

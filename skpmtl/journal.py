@@ -39,7 +39,7 @@ class Journal:
         if not header.exists():
             if any(self.path.glob("*.npz")):
                 raise ValueError(f"{self.path} has replies but no run.json: take an empty folder.")
-            self._write(header, text.encode())
+            write_file(header, text.encode())
         elif header.read_text() != text:
             raise ValueError(
                 f"{self.path} holds the journal of another run (other estimator, parameters or "
@@ -71,22 +71,24 @@ class Journal:
         state = json.dumps(getattr(source, "state", None))
         buffer = io.BytesIO()
         np.savez(buffer, _source=np.array(state), **reply)
-        self._write(self._file(self.place), buffer.getbuffer())
+        write_file(self._file(self.place), buffer.getbuffer())
         self.place += 1
 
     def _file(self, place):
         return self.path / f"{place:06d}.npz"
 
-    def _write(self, path, data):
-        partial = path.with_suffix(".partial")
-        with open(partial, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-        if os.name == "posix":  # the name is safe once its folder is
-            folder = os.open(self.path, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+
+def write_file(path, data):
+    """Write a file that is whole and safe on disk when this returns, or else is as it was."""
+    partial = path.with_suffix(".partial")
+    with open(partial, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+    if os.name == "posix":  # the name is safe once its folder is
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

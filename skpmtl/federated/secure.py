@@ -1,0 +1,117 @@
+"""Sums of updates that the curator sees only as a whole: Flower's SecAgg+.
+
+A site adds up the clipped updates of its tasks, rounds the sum to 2^22 steps over a public range,
+and masks it; the masks cancel in the sum over the sites. Rounding moves a number by less than a
+step, so sites clip to 2 sqrt(size) steps less than the bound that is accounted for.
+
+The protocol protects against a curator that follows it and looks at what it gets: the keys of the
+sites pass through the curator, who could replace them.
+"""
+
+import json
+import math
+from types import SimpleNamespace
+
+import numpy as np
+
+from ._flower import (
+    Code,
+    ConfigRecord,
+    FitIns,
+    FitRes,
+    LegacyContext,
+    SecAggPlusWorkflow,
+    Status,
+    compat,
+    ndarrays_to_parameters,
+    parameters_to_ndarrays,
+)
+from .polling import PollingGrid
+from .site import Refusal
+
+__all__ = ["check_protocol", "read_question", "secure_sum", "write_sum"]
+
+LEVELS, MODULUS = 2**22, 2**32  # of numbers, of masked sums; their ratio bounds the sites
+_STATE = "secaggplus_state"
+
+
+# ------------------------------------------------------------------------------ a site
+def read_question(message):
+    """-> settings, {name: ndarray}"""
+    ins = compat.recorddict_to_fitins(message.content, keep_input=True)
+    names = json.loads(ins.config["names"])
+    arrays = [np.array(a) for a in parameters_to_ndarrays(ins.parameters)]
+    return ins.config, dict(zip(names, arrays, strict=True))
+
+
+def write_sum(total):
+    """Records that the protocol masks before they leave; every site weighs the same."""
+    parameters = ndarrays_to_parameters([total])
+    return compat.fitres_to_recorddict(FitRes(Status(Code.OK, ""), parameters, 1, {}), False)
+
+
+def check_protocol(context, study):
+    """Refuse settings of the curator under which a sum would show too much, or be too coarse."""
+    state = context.state.config_records[_STATE]
+    sites, shares, threshold = (state[k] for k in ("sample_num", "share_num", "threshold"))
+    found = [state[k] for k in ("clipping_range", "target_range", "mod_range", "max_weight")]
+    if found != [study.sum_range, LEVELS, MODULUS, 1.0] or sites < 3 or shares != sites:
+        raise Refusal(f"secure sums over {sites} sites with the settings {found}")
+    if 2 * threshold <= sites:
+        raise Refusal(f"secure sums over {sites} sites that {threshold} of them can open")
+
+
+# ------------------------------------------------------------------------- the curator
+class _Strategy:
+    """What the workflow asks of a strategy: whom to ask what, and where the result goes."""
+
+    def __init__(self, nodes, question):
+        self.nodes, self.question = nodes, question
+        self.mean, self.count = None, 0
+
+    def configure_fit(self, server_round, parameters, client_manager):
+        return [(SimpleNamespace(node_id=node), self.question) for node in self.nodes]
+
+    def aggregate_fit(self, server_round, results, failures):
+        (self.mean,) = parameters_to_ndarrays(results[0][1].parameters)
+        self.count = len(results)
+        return None, {}
+
+
+def secure_sum(grid, context, nodes, arrays, settings, study):
+    """Sum of what the sites sent, as one vector; None where the protocol was cut off.
+
+    Parameters
+    ----------
+    grid : flwr.serverapp.Grid
+    context : flwr.app.Context
+        Of the ServerApp.
+    nodes : list of int
+        At least three.
+    arrays : dict of str to ndarray
+    settings : dict of str to str or int
+        The question.
+    study : Study
+    """
+    question = FitIns(
+        ndarrays_to_parameters(list(arrays.values())),
+        {**settings, "names": json.dumps(list(arrays))},
+    )
+    strategy = _Strategy(nodes, question)
+    manager = SimpleNamespace(num_available=lambda: len(nodes))
+    legacy = LegacyContext(context, strategy=strategy, client_manager=manager)
+    legacy.state.config_records["config"] = ConfigRecord({"current_round": settings["number"]})
+    legacy.state.array_records["parameters"] = compat.parameters_to_arrayrecord(
+        ndarrays_to_parameters([]), False
+    )
+    workflow = SecAggPlusWorkflow(
+        1.0, len(nodes) // 2 + 1, max_weight=1.0, clipping_range=study.sum_range,
+        quantization_range=LEVELS, modulus_range=MODULUS, timeout=study.timeout,
+    )  # fmt: skip
+    workflow(PollingGrid(grid), legacy)
+    return None if strategy.mean is None else strategy.mean * strategy.count
+
+
+def site_bound(clip_norm, size, sum_range):
+    """What a site clips to so that an update and its rounding stay within `clip_norm`."""
+    return clip_norm - 2.0 * math.sqrt(size) * 2.0 * sum_range / LEVELS

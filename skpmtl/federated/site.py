@@ -1,0 +1,306 @@
+"""What a site computes: answers about its own rows, once each, and its own models at the end.
+
+No engine is in here; `skpmtl.federated.client` carries questions and answers. Between questions
+nothing stays in memory: what must last is one file in the site's own folder.
+"""
+
+import io
+import json
+import os
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from .._ids import listed
+from .._input import InputForm, read_training
+from ..billboards import load_billboard, save_billboard
+from ..curator import clipped_sum
+from ..exchange import Ask
+from ..journal import write_file
+from ..personal import cluster_rows
+
+__all__ = ["Refusal", "Site", "load_models", "read_rows", "row_shapes"]
+
+
+class Refusal(Exception):
+    """A question that this site does not answer; the text says why and is public."""
+
+
+def row_shapes(statistic, public, population):
+    """Shapes of what one task contributes to the answer of a question. -> {name: shape}
+
+    Raises
+    ------
+    KeyError
+        For statistics that are not known.
+    """
+    d, outputs = population.n_features, population.n_outputs
+    if statistic == "update":
+        if "init" in public:
+            return {"update": np.shape(public["init"])}
+        return {"update": np.shape(public["anchor"])[1:], "inside": ()}
+    shapes = {"vote": (), "moment": (d,), "mean": (d + 1,), "intercept": (outputs,)}
+    return {statistic: shapes[statistic]}
+
+
+def read_rows(path, study, task="task", target="y"):
+    """Rows of a site from a file. -> X, y, task
+
+    Parameters
+    ----------
+    path : path-like
+        .csv or .parquet with a header (needs pandas; features that the study names are taken by
+        name, else all other columns in their order); .npz with the arrays X, `task` and `target`;
+        or .npy with a table of numbers, in which `task` and `target` are positions.
+    study : Study
+    task, target : str or int
+        Columns of the task ids and of the targets.
+    """
+    path = Path(path)
+    as_text = isinstance(study.tasks[0], str)  # "007" must not become 7
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as found:
+            X, y, ids = (found[name] for name in ("X", target, task))
+    elif path.suffix == ".npy":
+        table = np.load(path, allow_pickle=False)
+        X, y, ids = np.delete(table, [task, target], axis=1), table[:, target], table[:, task]
+    elif path.suffix in (".csv", ".parquet"):
+        import pandas as pd
+
+        if path.suffix == ".csv":
+            table = pd.read_csv(path, dtype={task: str} if as_text else None)
+        else:
+            table = pd.read_parquet(path)
+        names = study.feature_names or [c for c in table.columns if c not in (task, target)]
+        X, y, ids = table[names], table[target].to_numpy(), table[task].to_numpy()
+    else:
+        raise ValueError(f"rows={str(path)!r} must end in .csv, .parquet, .npz or .npy.")
+    return X, y, ids.astype(str) if as_text else ids
+
+
+class Site:
+    """The tasks of one site.
+
+    Parameters
+    ----------
+    study : Study
+        The copy of this site.
+    rows : tuple
+        X, y and task ids as of `read_rows`.
+    folder : path-like
+        The site's own; in it one folder for each study.
+
+    Raises
+    ------
+    ValueError
+        When rows and study do not go together.
+    """
+
+    def __init__(self, study, rows, folder):
+        self.study, self.rows, self.est = study, rows, study.build()
+        self.folder = private_folder(Path(folder) / f"{study.name}-{study.digest[:12]}")
+        self.population = study.population()
+        table, _ = read_training(self.est, *rows)
+        if table.n_features != self.population.n_features:
+            raise ValueError(
+                f"The rows have {table.n_features} features, the study {study.n_features}."
+            )
+        self.positions = study.positions(table.tasks)
+        if (self.positions < 0).any():
+            raise ValueError(
+                f"Not among the tasks of the study: {listed(table.tasks[self.positions < 0])}."
+            )
+        target, _ = self.est._encode_target(table, study.class_labels)
+        self.table = replace(table, y=target)
+
+    def _half(self, state):
+        """The task half as the last question left it."""
+        half = self.est._task_half(self.table, self.population)
+        memory = _part(state, "memory.")
+        running, prior = _memories(half)
+        if running is not None and memory:
+            running.W = memory["running"]
+        elif prior is not None:
+            prior.memory = memory
+        return half
+
+    # ---------------------------------------------------------------------- questions
+    def answer(self, number, statistic, public, positions):
+        """What the tasks at `positions` contribute. -> {name: array (n, ...)}
+
+        A question that was answered already gets the same answer, from the file, whoever asks:
+        neither is noise drawn for it again, nor does a running model take a second step.
+
+        Parameters
+        ----------
+        number : int
+            Of the question; they increase.
+        statistic, public
+            See `skpmtl.exchange.Ask`.
+        positions : ndarray (n,) of int64
+            Of the tasks in the population, sorted.
+
+        Raises
+        ------
+        Refusal
+        """
+        with locked(self.folder):
+            state = self._state()
+            last = int(state.get("number", -1))
+            if number < last:
+                raise Refusal(
+                    f"question {number} of this study was answered before, and so was {last}: a "
+                    "second run spends a second budget and needs another name"
+                )
+            if number > last:
+                state = self._compute(state, number, statistic, public, positions)
+            elif not np.array_equal(state["positions"], positions):
+                raise Refusal(f"question {number} was about other tasks when it was answered")
+        return _part(state, "row.")
+
+    def total(self, number, public, bound):
+        """Sum of the updates of all tasks here, each of length `bound` at most, as one vector.
+
+        For sums over the sites that nobody can take apart; see `skpmtl.federated.secure`.
+        """
+        if len(self.positions) > self.study.secure_sum:
+            raise Refusal(f"more than the {self.study.secure_sum} tasks of secure_sum")
+        if not bound > 0:
+            raise Refusal(f"bound {bound!r} of an update")
+        rows = self.answer(number, "update", public, self.positions)["update"]
+        cluster_of = self.est._cluster_rows(self.population.tasks)
+        which = cluster_rows(self.table.tasks, cluster_of)
+        return clipped_sum(rows, which, bound, np.shape(public["anchor"]))
+
+    def _compute(self, state, number, statistic, public, positions):
+        if not np.isin(positions, self.positions).all() or not len(positions):
+            raise Refusal("asked for tasks that are not here")
+        if statistic in ("mean", "intercept") and self.est.unseen_task != "mean":
+            raise Refusal(f"the study releases no {statistic}")
+        if "clip_norm" in public and getattr(self.est, "clip_quantile", None) is None:
+            if public["clip_norm"] != self.est.clip_norm:
+                raise Refusal(f"clip_norm={public['clip_norm']!r} is not that of the study")
+        shapes = row_shapes(statistic, public, self.population)
+        mine = np.searchsorted(self.positions, positions)
+        visits = state.get("visits", np.zeros(len(self.positions), dtype=np.int64))
+        if "init" in public:
+            # Here the tasks spend the budget, and no curator can make them spend more.
+            if (visits[mine] >= self.est.visits).any():
+                raise Refusal(f"tasks take part {self.est.visits} times, which is done")
+            visits[mine] += 1
+        half = self._half(state)
+        picks = statistic == "update"
+        rows = half.rows(Ask(statistic, public, {}, None, pick=mine if picks else None))
+        rows = {name: rows[name] if picks else rows[name][mine] for name in shapes}
+        for name, shape in shapes.items():
+            if rows[name].shape != (len(mine), *shape):
+                raise Refusal(f"public numbers of another shape than in the study ({name})")
+        kept = {"number": np.array(number), "positions": positions, "visits": visits}
+        running, prior = _memories(half)
+        memory = {"running": running.W} if running is not None else getattr(prior, "memory", {})
+        kept.update({f"memory.{name}": value for name, value in memory.items()})
+        kept.update({f"row.{name}": np.ascontiguousarray(v) for name, v in rows.items()})
+        buffer = io.BytesIO()
+        np.savez(buffer, **kept)
+        write_file(self.folder / "state.npz", buffer.getbuffer())  # before anything is sent
+        return kept
+
+    def _state(self):
+        path = self.folder / "state.npz"
+        if not path.exists():
+            return {}
+        with np.load(path, allow_pickle=False) as found:
+            return {name: found[name] for name in found.files}
+
+    # ------------------------------------------------------------------------- the end
+    def publish(self, board):
+        """Write the billboard, and the models of this site's tasks, which stay here.
+
+        Files: billboard.npz and report.txt; models.npz and models.json, which `load_models` and
+        people read.
+        """
+        if board.report is None or not np.isfinite(board.report.epsilon):
+            raise Refusal("the billboard has no privacy report")
+        est = self.study.published(board)
+        X, y, task = self.rows
+        est.personalize(X, y, task=task)
+        running, _ = _memories(self._half(self._state()))
+        if running is not None and board.personalization == "none":
+            est.coef_ = running.models(board.means).reshape(est.coef_.shape)
+        save_billboard(est, self.folder / "billboard.npz")
+        (self.folder / "report.txt").write_text(f"{board.report}\n")
+        buffer = io.BytesIO()
+        np.savez(buffer, tasks=est.tasks_, coef=est.coef_, intercept=est.intercept_)
+        write_file(self.folder / "models.npz", buffer.getbuffer())
+        models = [est.export_task(name) for name in est.tasks_.tolist()]
+        text = json.dumps(models, default=lambda array: array.tolist(), indent=1)
+        write_file(self.folder / "models.json", text.encode())
+        return est
+
+
+def _memories(half):
+    """-> running models, prior tasks: the parts of a task half that remember; None if missing."""
+    running, prior = getattr(half, "running", None), getattr(half, "half", None)
+    if running is not None and running.W is None:
+        running = None
+    return running, prior if hasattr(prior, "memory") else None
+
+
+def _part(arrays, prefix):
+    """Arrays whose names start with the prefix, without it."""
+    return {k[len(prefix) :]: v for k, v in arrays.items() if k.startswith(prefix)}
+
+
+def load_models(folder):
+    """The estimator with the models of a site, for `predict`.
+
+    Parameters
+    ----------
+    folder : path-like
+        Of one study, inside the folder of the site.
+
+    Returns
+    -------
+    est : estimator
+        Its tasks are those of the site; ids are passed as ``task=``.
+    """
+    folder = Path(folder)
+    est = load_billboard(folder / "billboard.npz")
+    with np.load(folder / "models.npz", allow_pickle=False) as found:
+        est.tasks_, est.coef_, est.intercept_ = (
+            found[name] for name in ("tasks", "coef", "intercept")
+        )
+    est._form_ = InputForm("keyword")
+    est.n_features_in_ = est.coef_.shape[-1]
+    if est._board_names_ is not None:
+        est.feature_names_in_ = est._board_names_
+    return est
+
+
+@contextmanager
+def locked(folder, wait=True):
+    """One process at a time in a folder: messages of two runs may arrive together.
+
+    Raises
+    ------
+    BlockingIOError
+        With ``wait=False``, when another process is in it.
+    """
+    try:
+        import fcntl
+    except ImportError:  # not on this system
+        yield
+        return
+    with open(folder / "lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+
+
+def private_folder(path):
+    """Folder that nobody else may read; made if it is missing."""
+    path = Path(path)
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.chmod(path, 0o700)
+    return path

@@ -1,0 +1,235 @@
+"""The public settings of a federated fit, in one file that curator and sites hold alike."""
+
+import hashlib
+import json
+import math
+from dataclasses import asdict, dataclass, field, fields
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+
+from .._ids import encode_ids, listed, locate
+from .._version import __version__
+from ..exchange import Population
+from ..tasks import distinct_ids
+
+__all__ = ["Study"]
+
+_KINDS = ("MPMTLLowRank", "MPMTLGroupSparse", "PrivateMeanRegMTL", "PrivateFedAvg",
+          "PrivateFedProx", "PPSGD", "DPMetaInit")  # fmt: skip
+ESTIMATORS = tuple(name + end for name in _KINDS for end in ("", "Classifier"))
+# Parameters of the estimators that a study does not set this way, and what does.
+_ELSEWHERE = {
+    "random_state": 'take "seed", for tests only',
+    "task_feature": "every site names its own task column",
+    "tasks": 'take the list "tasks" beside "parameters"',
+    "verbose": "it is no setting of a study",
+    "warm_start": "it is no setting of a study",
+}
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is public about a federated fit before it starts.
+
+    Every site checks its own copy against the curator's before it answers anything. A second run
+    of the same study spends a second budget: give it another name, so that sites have to agree.
+
+    Parameters
+    ----------
+    name : str
+        Letters, digits, "-" and "_".
+    estimator : str
+        One of `ESTIMATORS`.
+    tasks : list of str or int
+        All tasks; also those that turn out to be held by nobody, which contribute nothing.
+    features : int or list of str
+        Their number, or their names.
+    parameters : dict
+        Of the estimator.
+    classes : list, default=None
+        Labels, for classifiers.
+    n_rows : int, default=None
+        Rows of a task, for `DPMetaInit`: a public round number, from which steps and noise follow.
+    timeout : float, default=60.0
+        Seconds that the curator waits for the answers to one question.
+    enrolment : float, default=300.0
+        Seconds that the curator waits at the start until all tasks are held by a site.
+    secure_sum : int, default=None
+        With a number, which is the most tasks that one site has, the curator sees the sums of
+        updates over all sites only (SecAgg+): for rounds of all tasks with a fixed bound.
+    seed : int, default=None
+        Reproducible noise, which protects nobody: for tests.
+
+    Raises
+    ------
+    ValueError
+        For settings that do not go together, and for fits without privacy.
+    """
+
+    name: str
+    estimator: str
+    tasks: list
+    features: object
+    parameters: dict = field(default_factory=dict)
+    classes: list | None = None
+    n_rows: int | None = None
+    timeout: float = 60.0
+    enrolment: float = 300.0
+    secure_sum: int | None = None
+    seed: int | None = None
+
+    def __post_init__(self):
+        if not self.name or not self.name.replace("-", "").replace("_", "").isalnum():
+            raise ValueError(f'name={self.name!r} must be of letters, digits, "-" and "_".')
+        if self.estimator not in ESTIMATORS:
+            raise ValueError(
+                f"estimator={self.estimator!r} is none of {listed(ESTIMATORS, 20)}, which can be "
+                "federated."
+            )
+        if not len(distinct_ids(self.tasks, "tasks")):
+            raise ValueError("tasks=[] must list all tasks.")
+        if not self.timeout > 0 or not self.enrolment > 0:
+            raise ValueError(
+                f"timeout={self.timeout!r} and enrolment={self.enrolment!r} must be positive."
+            )
+        self._check_estimator(self.build())
+        self.population()
+
+    @classmethod
+    def load(cls, path):
+        """Read a .json or .toml file.
+
+        Raises
+        ------
+        ValueError
+            For unknown or missing keys.
+        """
+        path = Path(path)
+        if path.suffix == ".toml":
+            given = import_module("tomllib").loads(path.read_text())  # Python >= 3.11
+        else:
+            given = json.loads(path.read_text())
+        known = [item.name for item in fields(cls)]
+        odd = sorted(set(given) - set(known))
+        if odd:
+            raise ValueError(f"{path} has the keys {listed(odd)}; a study has {listed(known, 20)}.")
+        missing = [name for name in known[:4] if name not in given]
+        if missing:
+            raise ValueError(f"{path} lacks {listed(missing)}.")
+        return cls(**given)
+
+    def _check_estimator(self, est):
+        est._check_parameters()
+        if not est._is_private() or self.parameters.get("mechanism") == "wishart-published":
+            raise ValueError(
+                f"epsilon={est.epsilon!r} with these parameters is no private fit: what is "
+                "federated needs a finite epsilon and a mechanism with a guarantee, because the "
+                "statistics of an exact fit would show the rows of single tasks."
+            )
+        if est._classification == (self.classes is None):
+            raise ValueError(
+                f"classes={self.classes!r}: {self.estimator} "
+                + ("needs the list of labels." if est._classification else "has no classes.")
+            )
+        meta = self.estimator.startswith("DPMetaInit")
+        if meta == (self.n_rows is None):
+            raise ValueError(
+                f"n_rows={self.n_rows!r}: "
+                + ("a public number of rows of a task is needed for DPMetaInit."
+                   if meta else f"{self.estimator} has no use for it.")
+            )  # fmt: skip
+        if meta and (est.batches != "full" or est.max_rows_per_unit is not None):
+            raise ValueError(
+                f"batches={est.batches!r}, max_rows_per_unit={est.max_rows_per_unit!r}: a "
+                'federated DPMetaInit has batches="full" and no persons, because other noise '
+                "depends on the number of rows of every task, which stays at the sites."
+            )
+
+        if self.secure_sum is not None:
+            self._check_secure_sum(est)
+
+    def _check_secure_sum(self, est):
+        rounds = not self.estimator.startswith(("DPMetaInit", "MPMTL"))
+        if not rounds or est.clip_quantile or est.sampling != "all" or est.unseen_task != "error":
+            raise ValueError(
+                f"secure_sum={self.secure_sum!r} is for the rounds of PrivateMeanRegMTL, "
+                'PrivateFedAvg, PrivateFedProx and PPSGD with sampling="all", '
+                'unseen_task="error" and without clip_quantile.'
+            )
+        if self.secure_sum < 1 or self.secure_sum * math.sqrt(self.n_features) > 1e4:
+            raise ValueError(
+                f"secure_sum={self.secure_sum!r} must be the most tasks of one site; times the "
+                "root of the number of features at most 10,000, or rounding would cost too much."
+            )
+
+    # ------------------------------------------------------------------- what follows
+    @property
+    def sum_range(self):
+        """Bound on the numbers that a site adds to a secure sum."""
+        return float(self.build().clip_norm * self.secure_sum)
+
+    @property
+    def digest(self):
+        """Hexadecimal number that two copies share if they and skpmtl's versions are the same."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def text(self):
+        """Canonical JSON."""
+        return json.dumps({**asdict(self), "skpmtl": __version__}, sort_keys=True)
+
+    @property
+    def n_features(self):
+        return self.features if isinstance(self.features, int) else len(self.features)
+
+    @property
+    def feature_names(self):
+        return None if isinstance(self.features, int) else list(self.features)
+
+    @property
+    def class_labels(self):
+        """Sorted array, or None."""
+        return None if self.classes is None else np.unique(np.asarray(self.classes))
+
+    def _settings(self):
+        cls = getattr(import_module("skpmtl"), self.estimator)
+        known = cls().get_params(deep=False)
+        for name in self.parameters:
+            if name in _ELSEWHERE and name in known:
+                raise ValueError(f"The parameter {name} is not set here: {_ELSEWHERE[name]}.")
+            if name not in known:
+                raise ValueError(f"{self.estimator} has no parameter {name!r}.")
+        given = dict(self.parameters)
+        clusters = given.get("clusters")
+        if clusters is not None and not isinstance(self.tasks[0], str):  # keys in a file are text
+            given["clusters"] = {int(task): cluster for task, cluster in clusters.items()}
+        return cls, given
+
+    def build(self):
+        """The estimator, not fitted."""
+        cls, given = self._settings()
+        return cls(**given, random_state=self.seed)
+
+    def published(self, board):
+        """The estimator of a billboard, without tasks."""
+        cls, given = self._settings()
+        given.pop("clusters", None)  # the billboard has them
+        return cls.from_billboard(
+            board, classes=self.class_labels, n_features=self.n_features,
+            feature_names=self.feature_names, **given,
+        )  # fmt: skip
+
+    def population(self):
+        """The participants, as the curator sees them."""
+        tasks = encode_ids(self.tasks)[1]
+        if not self.n_features >= 1 or not math.isfinite(self.n_features):
+            raise ValueError(f"features={self.features!r} must be a positive number, or names.")
+        sizes = None if self.n_rows is None else np.full(len(tasks), int(self.n_rows))
+        n_classes = 0 if self.classes is None else len(self.class_labels)
+        return Population(tasks, self.n_features, n_classes, sizes)
+
+    def positions(self, names):
+        """Positions in the population of tasks given by name; those of unknown ones are -1."""
+        return locate(encode_ids(list(names))[1], self.population().tasks)
