@@ -1,5 +1,7 @@
 # make demo    the School study: table, privacy report, picture (ARGS="--help" for options)
 # make test    the tests                          make test-slow  the statistical ones
+# make test-flower   those of the extra "flower", in an environment of its own
+# make test-ray      the same for "ray"
 # make bench   timings against other solvers      make lint       ruff
 # make doc     documentation, in doc/_build/html  make clean      removes what the others made
 #
@@ -10,7 +12,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 ARGS ?=
 
-.PHONY: demo test test-slow bench doc lint clean
+.PHONY: demo test test-slow test-flower test-ray bench doc lint clean
 
 demo: $(VENV)/with-plot
 	$(BIN)/python -m skpmtl $(ARGS)
@@ -20,6 +22,21 @@ test: $(VENV)/with-test
 
 test-slow: $(VENV)/with-test
 	$(BIN)/python -m pytest -m slow $(ARGS)
+
+# An environment of its own, because Flower pins what it needs narrowly.
+test-flower:
+	$(MAKE) VENV=$(VENV)-flower $(VENV)-flower/made
+	@if $(VENV)-flower/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --editable ".[flower,test]"; then \
+	  $(VENV)-flower/bin/python -m pytest -m "slow or not slow" tests/test_federated*.py $(ARGS); \
+	else echo "Skipped: the extra skpmtl[flower] cannot be installed here."; fi
+
+test-ray:
+	$(MAKE) VENV=$(VENV)-ray $(VENV)-ray/made
+	@if $(VENV)-ray/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --editable ".[ray,test]" pyarrow; then \
+	  $(VENV)-ray/bin/python -m pytest tests/test_shards.py $(ARGS); \
+	else echo "Skipped: the extra skpmtl[ray] cannot be installed here."; fi
 
 bench: $(VENV)/with-test
 	$(BIN)/python -m benchmarks.run peers $(ARGS)
@@ -32,7 +49,7 @@ lint: $(VENV)/with-lint
 	$(BIN)/ruff check .
 
 clean:
-	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf .venv .venv-* build dist *.egg-info .pytest_cache .ruff_cache
 	rm -rf doc/_build doc/auto_examples doc/generated
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

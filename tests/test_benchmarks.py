@@ -1,6 +1,7 @@
 """The quick modes run, and what they print is what they say."""
 
 import csv
+import json
 import shutil
 
 import numpy as np
@@ -10,7 +11,14 @@ import skpmtl
 from benchmarks import kernels, run, scale, startup
 from benchmarks.peers.exact import Fista
 from benchmarks.problems import instances
-from benchmarks.reproduce import fedmtl, meta_learning, model_protected
+from benchmarks.reproduce import (
+    fedmtl,
+    lsoa,
+    mean_regularized,
+    mean_regularized_figures,
+    meta_learning,
+    model_protected,
+)
 from skpmtl.local import SNR, LocalModels
 
 QUICK = [problem for problem, _ in instances(quick=True)]
@@ -233,3 +241,147 @@ def test_missing_peers_are_skipped(monkeypatch):
     monkeypatch.setenv("PATH", "")
     assert external.installed() == {}
     assert list(external.measure(True, 1)) == []
+
+
+def is_png(path):
+    return path.read_bytes()[1:4] == b"PNG"
+
+
+def test_mean_regularized_quick(tmp_path, school_mat):
+    path = tmp_path / "mean.csv"
+    rows = mean_regularized.main(["--quick", "--only", "10-shot", "--output", str(path)])
+    with path.open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == len(rows)
+    assert is_png(path.with_suffix(".png")) and is_png(tmp_path / "mean_personalization.png")
+    found = {(r["method"], r["epsilon"], r["personalization"]): r["mean"] for r in rows}
+    alone = found["local only", "inf", "mean-reg"]
+    for epsilon in (0.4, "inf"):  # 30 schools of 10 pupils
+        assert found["fedavg", epsilon, "mean-reg"] < min(alone, found["fedavg", epsilon, "none"])
+        assert found["prox", epsilon, "mean-reg"] < alone
+    assert found["prox", "inf", "mean-reg"] < found["prox", 0.4, "mean-reg"]
+
+
+@pytest.fixture
+def leaf_posts(tmp_path):
+    """Texts of 12 users about three things, in LEAF's format."""
+    rng = np.random.default_rng(0)
+    words, tags = [f"w{j}" for j in range(12)], ["python", "r", "c"]
+    users = {}
+    for k in range(12):
+        kind = rng.integers(0, 3, 10)
+        texts = [" ".join(rng.choice(words[4 * c : 4 * c + 4], 5)) for c in kind]
+        users[f"u{k}"] = {"x": texts, "y": [f"other|{tags[c]}" for c in kind]}
+    content = {"users": list(users), "num_samples": [10] * 12, "user_data": users}
+    (tmp_path / "posts").mkdir()
+    (tmp_path / "posts" / "0.json").write_text(json.dumps(content))
+    (tmp_path / "words.txt").write_text("\n".join(words))
+    (tmp_path / "tags.txt").write_text("\n".join(tags))
+    return tmp_path
+
+
+def test_mean_regularized_on_leaf(leaf_posts):
+    options = [f"--{name}={leaf_posts / name}.txt" for name in ("words", "tags")]
+    rows = mean_regularized.main(
+        ["--quick", "--leaf", str(leaf_posts / "posts"), *options]
+        + ["--output", str(leaf_posts / "leaf.csv")]
+    )
+    assert {row["data"] for row in rows} == {"LEAF, posts"} and is_png(leaf_posts / "leaf.png")
+    # Sparse rows: no methods that keep a dense model for every task.
+    assert {row["method"] for row in rows} == {"local only", "fedavg", "fedprox", "prox"}
+    best = [r["mean"] for r in rows if r["epsilon"] == "inf" and r["method"] != "local only"]
+    assert min(best) > 0.9
+
+
+def test_leaf_rows_are_split_within_users(leaf_posts):
+    make = mean_regularized.leaf(
+        leaf_posts / "posts", leaf_posts / "words.txt", leaf_posts / "tags.txt"
+    )
+    X, y, task, X_test, y_test, task_test, _ = make(0)
+    np.testing.assert_array_equal(np.unique(task, return_counts=True)[1], 7)
+    np.testing.assert_array_equal(np.unique(task_test, return_counts=True)[1], 3)
+    np.testing.assert_allclose(X.multiply(X).sum(axis=1), 2.0)
+    assert not np.array_equal(make(1)[1], y) and np.array_equal(make(0)[1], y)
+    # With folders for both, nothing is drawn, and users without training rows are left out.
+    posts = json.loads((leaf_posts / "posts" / "0.json").read_text())
+    for part, names in (("train", posts["users"][1:]), ("test", posts["users"])):
+        (leaf_posts / "fixed" / part).mkdir(parents=True)
+        some = {"users": names, "num_samples": [10] * len(names)}
+        some["user_data"] = {name: posts["user_data"][name] for name in names}
+        (leaf_posts / "fixed" / part / "0.json").write_text(json.dumps(some))
+    make = mean_regularized.leaf(
+        leaf_posts / "fixed", leaf_posts / "words.txt", leaf_posts / "tags.txt"
+    )
+    parts = make(0)
+    assert parts[0].shape == parts[3].shape == (110, 13)
+    assert (parts[0] != make(1)[0]).nnz == 0 and set(parts[5]) == set(posts["users"][1:])
+
+
+def test_stated_and_exact_epsilon(monkeypatch):
+    """The authors' accountant as their code prints it, and what the same noise is worth."""
+    stated = mean_regularized_figures.poisson_rdp_epsilon(10.0, 600, 0.25, 1 / 400)
+    assert stated == pytest.approx(1.79, abs=0.01)
+    with monkeypatch.context() as patch:  # order 2 in closed form: log(1 + p^2 (exp(1/z^2) - 1))
+        patch.setattr(mean_regularized_figures, "ORDERS", np.array([2.0]))
+        z, p, delta = 1.5, 0.1, 0.01
+        bound = np.log1p(p**2 * np.expm1(1 / z**2)) + np.log(0.5) - np.log(2 * delta)
+        single = mean_regularized_figures.poisson_rdp_epsilon(z, 1, p, delta)
+        assert single == pytest.approx(bound, rel=1e-9)
+    for m in (30, 200):
+        for scheme, T, rate, noise in mean_regularized_figures.schemes(0.8, m):
+            true = mean_regularized_figures.exact(noise, T, rate, 1 / m, "zero-out")
+            if "Theorem" in scheme:
+                assert true < 0.2
+            elif "Poisson" in scheme:
+                assert true > 1.3
+            else:
+                assert true == pytest.approx(0.8)
+
+
+def test_mean_regularized_accounting_quick(tmp_path, school_mat):
+    rows = mean_regularized_figures.main(
+        ["--quick", "--figure", "accounting", "--output", str(tmp_path)]
+    )["accounting"]
+    assert is_png(tmp_path / "mean_regularized_accounting.png")
+    score = {(row["data"], row["method"]): row["mean"] for row in rows}
+    assert len(score) == 8
+    for row in rows:
+        if row["method"] == "all tasks, Theorem 1":  # its own account of its own noise
+            assert row["epsilon_theorem_1"] == row["value"] > 4 * row["epsilon"]
+    # With the noise of Theorem 1 the shared model is worth less.
+    bound = "all tasks, Theorem 1"
+    assert score["School 10-shot", "all tasks"] < score["School 10-shot", bound]
+    assert score["Synthetic(.5,.5)", "all tasks"] > score["Synthetic(.5,.5)", bound]
+
+
+@pytest.mark.slow
+def test_mean_regularized_figures_quick(tmp_path, school_mat):
+    figures = mean_regularized_figures.main(["--quick", "--output", str(tmp_path)])
+    for name, rows in figures.items():
+        with (tmp_path / f"mean_regularized_{name}.csv").open(newline="") as file:
+            assert len(list(csv.DictReader(file))) == len(rows)
+        assert is_png(tmp_path / f"mean_regularized_{name}.png")
+    score = {(r["method"], r["epsilon"], r["value"]): r["mean"] for r in figures["spread"]}
+    one, ours = "one model (FedAvg)", "PrivateMeanRegMTL"
+    for epsilon in mean_regularized_figures.EPSILONS:
+        # The more the tasks differ, the worse one model for all of them.
+        assert score[one, epsilon, 0.0] > score[one, epsilon, 1.0]
+        assert score[ours, epsilon, 0.0] > score["alone", "", 0.0]
+
+
+def test_lsoa_quick(tmp_path):
+    rows = lsoa.main(["--quick", "--output", str(tmp_path / "lsoa.csv")])
+    with (tmp_path / "lsoa.csv").open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == len(rows)
+    assert is_png(tmp_path / "lsoa.png")
+    auc = {row["method"]: row["mean"] for row in rows if row["metric"] == "AUC"}
+    assert set(auc) == {*lsoa.PLAIN, *lsoa.PRIVATE}
+    assert auc["trace norm, not private"] > auc["alone"] > 0.7
+    for method in ("ours, low-rank", "ours, group-sparse"):
+        assert abs(auc[method] - auc["alone"]) < 0.01
+    for method in ("DP-AGGR, direct", "DP-MTRL, direct"):
+        assert auc[method] < auc["alone"] - 0.05
+    published = next(row for row in rows if row["method"] == "Algorithm 2, as published")
+    assert published["guarantee"] == "none" and published["delta_at_least"] > 0.9
+    gain = {row["method"]: row["mean"] for row in rows if row["metric"] == "AUC minus alone"}
+    for method, value in gain.items():
+        assert value == pytest.approx(auc[method] - auc["alone"], abs=1e-4)
