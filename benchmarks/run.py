@@ -8,10 +8,12 @@ peers     exact solvers against others at equal accuracy, RMTL and MALSAR where 
 kernels   exact local solves against loops of library calls, a gradient against reading rows
 scale     seconds and memory of fit and predict, and their exponent in the number of rows
 growth    seconds against the numbers of features and of tasks, with a picture
+memory    fits of 8 GB in 4 GB, as one memory map and in parts
+shards    what Ray actors add to the time of a release, and a lost one (extra ``ray``)
 ========  ==================================================================================
 
-Rows are printed as they are measured. Everything has one thread, but scale and growth, which
-have as many as `skpmtl.get_num_threads` says.
+Rows are printed as they are measured. Everything has one thread, but scale, growth and memory,
+which have as many as `skpmtl.get_num_threads` says.
 """
 
 import argparse
@@ -25,7 +27,7 @@ from threadpoolctl import threadpool_limits
 
 import skpmtl
 
-from . import kernels, scale
+from . import kernels, memory, scale, shards
 from .peers import exact, external, rounds
 
 FIELDS = ("commit", "peer", "problem", "penalty", "accuracy", "seconds", "ratio", "megabytes")
@@ -68,10 +70,11 @@ def write_rows(rows, fields, output=None):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
-    parser.add_argument("suite", choices=["peers", "kernels", "scale", "growth"])
+    suites = ["peers", "kernels", "scale", "growth", "memory", "shards"]
+    parser.add_argument("suite", choices=suites)
     parser.add_argument("--quick", action="store_true", help="small problems, one repeat")
     parser.add_argument("--repeats", type=int, default=None, help="default: 7, or 1 with --quick")
-    parser.add_argument("--only", default="", help="scale, growth: part of the estimators' text")
+    parser.add_argument("--only", default="", help="part of the text of estimators")
     parser.add_argument("--output", type=Path, default=None, help="also write the rows here")
     options = parser.parse_args(arguments)
     repeats = options.repeats or (1 if options.quick else 7)
@@ -85,6 +88,9 @@ def main(arguments=None):
         if options.output:
             scale.plot_growth(rows, options.output.with_suffix(".png"))
         return rows
+    if options.suite == "memory":
+        rows = memory.measure(options.quick, options.only)
+        return write_rows(with_commit(rows), memory.FIELDS, options.output)
     # Other solvers differ most in how many threads they use, so everything gets one.
     chosen = skpmtl.get_num_threads()
     skpmtl.set_num_threads(1)
@@ -93,6 +99,9 @@ def main(arguments=None):
             if options.suite == "kernels":
                 measured = with_commit(kernels.measure(options.quick, repeats))
                 return write_rows(measured, kernels.FIELDS, options.output)
+            if options.suite == "shards":
+                measured = with_commit(shards.measure(options.quick, repeats, options.only))
+                return write_rows(measured, shards.FIELDS, options.output)
             suites = [suite.measure(options.quick, repeats) for suite in (exact, external, rounds)]
             return write_rows(with_commit(chain(*suites)), FIELDS, options.output)
     finally:

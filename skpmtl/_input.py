@@ -190,23 +190,27 @@ def check_finite(estimator, X, form, codes=None, labels=None):
     with np.errstate(all="ignore"):
         if values.dtype.kind in "iub" or np.isfinite(values.sum()):
             return  # the sum needs no mask; where it overflows, the mask decides
-    bad = ~np.isfinite(values)
-    if not bad.any():
+    where, count = None, 0
+    for start in range(0, len(values), _BLOCK_ROWS):  # a mask of all of X may be too large
+        bad = np.argwhere(~np.isfinite(values[start : start + _BLOCK_ROWS]))
+        if len(bad) and where is None:
+            where = start + bad[0, 0], *bad[0, 1:]
+        count += len(bad)
+    if where is None:
         return
+    value = values[where]
     if sparse.issparse(X):
-        where = np.flatnonzero(bad)[0]
-        row, column = np.searchsorted(X.indptr, where, side="right") - 1, X.indices[where]
-        value = values[where]
+        row = np.searchsorted(X.indptr, where[0], side="right") - 1
+        column = X.indices[where[0]]
     else:
-        row, column = np.argwhere(bad)[0]
-        value = values[row, column]
+        row, column = where
     if form.position is not None and kept_column(estimator, X, form) is None:
         column += column >= form.position
     names = getattr(estimator, "feature_names_in_", None)
     column = int(column) if names is None else repr(str(names[column]))
     owner = "" if codes is None else f" (task {labels[codes[row]].item()!r})"
     raise ValueError(
-        f"Input X contains {'NaN' if np.isnan(value) else 'infinity (inf)'}: {np.sum(bad)} "
+        f"Input X contains {'NaN' if np.isnan(value) else 'infinity (inf)'}: {count} "
         f"value(s) that are not finite, first in row {row}{owner}, column {column}. Impute "
         "them or drop the rows."
     )

@@ -309,7 +309,7 @@ def estimator_of(cls, board, classes, n_features, feature_names, params):
         "billboard_": board,
         "privacy_": board.report,
         "_board_names_": names,
-        **_shared(board),
+        **released_attributes(board),
     }
     if classes is not None:
         state["classes_"] = classes
@@ -344,7 +344,7 @@ def _checked_classes(est, board, classes):
     return classes
 
 
-def _shared(board):
+def released_attributes(board):
     """What a fit sets from the billboard alone, beside the models."""
     kind = type(board).__name__
     if kind in ("PriorBillboard", "ProjectionBillboard"):

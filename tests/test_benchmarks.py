@@ -61,7 +61,8 @@ def test_peers_quick(tmp_path, capsys):
         assert -1e-9 < float(row["accuracy"]) <= 1e-6, row
         assert float(row["seconds"]) > 0 and float(row["megabytes"]) > 0
         assert row["peer"] != "skpmtl" or float(row["ratio"]) == 1
-    for row in [row for row in rows if row["penalty"] == "mean"]:  # the same round, by two implementations
+    # The same round, by two implementations.
+    for row in [row for row in rows if row["penalty"] == "mean"]:
         assert float(row["accuracy"]) < 0.05, row
 
 

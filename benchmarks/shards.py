@@ -1,0 +1,193 @@
+"""What Ray adds to a release: questions to two actors against the work of the slower one.
+
+Every repeat fits once in process, once on actors, and once on actors that answer with zeros, in
+turn; numbers are medians over all questions and repeats, in milliseconds of the clock. `overhead`
+is the time of a question through Ray less the time that the slowest actor says it worked on it,
+`overhead_least` its minimum, and `empty` the time of a question without work. `rebuilt_ms` is the
+question during which an actor was killed, and `same_bits` whether the result of that fit is that
+of an undisturbed one. `load` is the load average of the machine meanwhile, which had better be
+less than its number of processors.
+"""
+
+import os
+import statistics
+import tempfile
+import time
+import warnings
+
+import numpy as np
+from sklearn.base import clone
+
+import skpmtl
+from skpmtl import shards
+from skpmtl.exchange import run
+from skpmtl.shards import fit_shards
+
+from .memory import write_parts
+
+FIELDS = (
+    "commit", "suite", "estimator", "tasks", "rows", "features", "actors", "questions",
+    "in_process_ms", "ray_ms", "slowest_actor_ms", "overhead_ms", "overhead_least_ms", "empty_ms",
+    "rebuilt_ms", "same_bits", "load",
+)  # fmt: skip
+SHAPE, QUICK, ACTORS = (10_000, 50, 100), (200, 50, 20), 2
+ESTIMATORS = (
+    ("PrivateMeanRegMTL", {"n_rounds": 10}),
+    ("MPMTLLowRank", {"n_releases": 3}),
+    ("DPMetaInit", {}),
+)
+
+
+class Timed(shards.Shard):
+    """Knows for how long it worked on the last message."""
+
+    def hear(self, place, message):
+        start = time.perf_counter()
+        reply = super().hear(place, message)
+        self.spent = time.perf_counter() - start
+        return reply
+
+    def seconds(self):
+        return self.spent
+
+
+class Empty(shards.Shard):
+    """Answers with zeros."""
+
+    def answer(self, ask):
+        d = self.table.n_features
+        shapes = {"vote": (1,), "moment": (d, d), "inside": (1,)}
+        like = ask.public.get("anchor", ask.public.get("init"))
+        return {
+            name: np.zeros(shapes[name] if name in shapes else like.shape)
+            for name in ask.mechanisms
+        }
+
+
+class Watched:
+    """Asks workers, and keeps the seconds of every question."""
+
+    def __init__(self, workers):
+        self.workers, self.seconds, self.slowest = workers, [], []
+
+    def answer(self, ask):
+        start = time.perf_counter()
+        found = self.workers.answer(ask)
+        self.seconds.append(time.perf_counter() - start)
+        if getattr(self.workers, "shard", None) is Timed:
+            self.slowest.append(max(self.workers.each("seconds")))
+        return found
+
+
+def _ask(workers, est, parts):
+    """One curator, up to the release; -> Watched"""
+    watched = Watched(workers)
+    population, classes, _ = shards._population(est, parts, workers.each("survey"))
+    workers.prepare(population, classes)
+    source = est._source()
+    run(est._curate(population, source), watched, source)
+    return watched
+
+
+def _actors(kind):
+    return type(f"_{kind.__name__}", (shards._Actors,), {"shard": kind})
+
+
+class _Deadly(shards._Actors):
+    """One actor dies in the middle of the third question."""
+
+    told, seconds = 0, []
+
+    def _get(self, references):
+        if self.told == 3:
+            self.told += 1
+            self.ray.kill(self.actors[-1], no_restart=False)
+        return super()._get(references)
+
+    def tell(self, method, argument):
+        self.told += 1
+        start = time.perf_counter()
+        found = super().tell(method, argument)
+        if self.told == 4:
+            self.seconds.append(time.perf_counter() - start)
+            self.told += 1
+        return found
+
+
+def _lose_one(est, parts):
+    """-> fitted estimator, seconds of the question that met a death"""
+    usual = shards._Actors
+    shards._Actors = _Deadly
+    try:
+        return fit_shards(est, parts, backend="ray"), _Deadly.seconds.pop()
+    finally:
+        shards._Actors = usual
+
+
+def measure(quick, repeats, only=""):
+    """Yield rows; needs Ray, which is started here with `ACTORS` processors."""
+    import ray
+
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ["RAY_worker_niceness"] = "0"  # 15 is the default: other work would come first
+    m, n, d = QUICK if quick else SHAPE
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    threads = {"PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
+    ray.init(
+        num_cpus=ACTORS, include_dashboard=False, log_to_driver=False,
+        runtime_env={"env_vars": threads},
+    )  # fmt: skip
+    try:
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            parts = write_parts(folder, m, n, d, ACTORS)
+            os.mkdir(os.path.join(folder, "whole"))
+            whole = write_parts(os.path.join(folder, "whole"), m, n, d, 1)
+            for name, settings in ESTIMATORS:
+                est = getattr(skpmtl, name)(
+                    **settings, epsilon=1.0, tasks=range(m), random_state=0
+                )
+                if only in repr(est):
+                    yield _one(est, whole, parts, repeats, (m, n, d), settings)
+    finally:
+        ray.shutdown()
+
+
+def _one(est, whole, parts, repeats, shape, settings):
+    here = shards._Here(est, whole, None)
+    engines = here, _actors(Timed)(est, parts, None), _actors(Empty)(est, parts, None)
+    found = [[], [], []]
+    load = []
+    for repeat in range(repeats + 1):
+        for k, engine in enumerate(engines):
+            if k:
+                engine.log.clear()
+            watched = _ask(engine, est, whole if k == 0 else parts)
+            if repeat:
+                found[k].append(watched)
+                load.append(os.getloadavg()[0])
+    for engine in engines:
+        engine.close()
+    seconds = [np.array([w.seconds for w in runs]) for runs in found]
+    slowest = np.array([w.slowest for w in found[1]])
+    overhead = seconds[1] - slowest
+    fitted = fit_shards(clone(est), parts)
+    lost, rebuilt = _lose_one(clone(est), parts)
+    text = ", ".join(f"{key}={value!r}" for key, value in settings.items())
+
+    def ms(values):
+        return round(1e3 * float(np.median(values)), 2)
+
+    return {
+        "suite": "shards", "estimator": f"{type(est).__name__}({text})", "tasks": shape[0],
+        "rows": shape[1], "features": shape[2], "actors": len(parts),
+        "questions": seconds[1].size, "in_process_ms": ms(seconds[0]), "ray_ms": ms(seconds[1]),
+        "slowest_actor_ms": ms(slowest), "overhead_ms": ms(overhead),
+        "overhead_least_ms": ms(overhead.min()), "empty_ms": ms(seconds[2]),
+        "rebuilt_ms": ms(rebuilt),
+        "same_bits": bool(
+            np.array_equal(lost.coef_, fitted.coef_)
+            and np.array_equal(lost.intercept_, fitted.intercept_)
+        ),
+        "load": round(statistics.mean(load), 1),
+    }  # fmt: skip
