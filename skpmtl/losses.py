@@ -16,6 +16,7 @@ from .grams import NARROW, RowGrams, each_block, grams, invert
 from .threads import run_blocks, task_blocks
 
 _NONE = np.empty(0, dtype=np.int64)
+_SHORT = 128  # rows or columns up to which the matrices of many tasks are inverted
 _SMALL = 1 << 22  # numbers up to which memory does not matter
 _BLOCK = 1 << 20  # numbers of X that a thread passes over at a time
 
@@ -223,8 +224,9 @@ class SquaredLoss(_Loss):
         if self.table.is_sparse or min(by_features, by_rows // 2) > room:
             return None
         if by_rows < by_features and (by_features > _SMALL or self._shared):
-            return self._row_resolvent()
-        if self._shared or by_features > room:
+            return self._row_resolvent() if self._shared or sizes.max() <= _SHORT else None
+        # Inverses of larger matrices cost more than the iterations that they save.
+        if self._shared or by_features > room or (d > _SHORT and by_features > _SMALL):
             return None
         G, g, _ = grams(self.table.X, self.y, self.offsets, self.scale, self.fit_intercept)
         return self._matrix_resolvent(G, g)
