@@ -5,12 +5,18 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ._ids import listed
+from ._kernels.leave_one_out import leave_one_out
+from .grams import NARROW
+from .losses import grams
 from .rounds import TaskHalf, row_blocks, task_inverses
-from .threads import in_order
+from .threads import in_order, single_blas_thread
 
-# Weight of the noise in the strength lam_k, and the number of rounds after which it stops
-# growing: later rounds correct part of the earlier noise.
-_NOISE_WEIGHT, _NOISE_ROUNDS = 0.2, 10
+# Weight of the noise in the trust in the shared model, by kind of loss. The residual variance of
+# a few rows tells little: it counts 1 + _VARIANCE_ROWS / n_k times.
+_NOISE_WEIGHT, _VARIANCE_ROWS = (0.3, 1.0, 1.0), 5.0
+# A task goes alone where the leave-one-out errors that it saves are, in units of their standard
+# error, _DOUBT + _DOUBT_ROWS / n_k; that is never so for less than seven rows.
+_DOUBT, _DOUBT_ROWS = 1.0, 10.0
 _LOST = 4.0  # at 2 a shared model still helped a little (Synthetic(.5, .5), epsilon = 0.1)
 _AUTO_DIVERGENCE = 0.5  # strength of the divergence penalty when lam="auto"
 _FINETUNE_STEPS = 20
@@ -33,9 +39,8 @@ class MeanBillboard:
     clip_norms : list of float
         Bound in every round.
     noise_variance, total_variance : ndarray (n_clusters,)
-        Variance of the noise in one number of `means`, counting at most 10 rounds, and all;
-        0 without privacy. `personalize` reckons with them: it trusts the shared model less, and
-        not at all where it is `lost`.
+        Variance of the noise in one number of `means`, counting at most 10 rounds (later ones
+        correct part of the earlier noise), and all; 0 without privacy.
     shape : tuple
         (n_features,) or (n_classes, n_features).
     problem : skpmtl.rounds.Problem
@@ -141,7 +146,15 @@ class MeanBillboard:
         return cluster_rows(tasks, self.cluster_of)
 
     def personalize(self, table):
-        """Models of the tasks of `table`, from their rows and this billboard alone. -> Models"""
+        """Models of the tasks of `table`, from their rows and this billboard alone. -> Models
+
+        With "mean-reg" a task trusts the shared model the less the more noise it carries, by
+        the public variance of the noise and the task's own rows, down to the model that it has
+        alone (`LocalOnly`), which is also what it takes where the shared model is `lost`.
+        For squared loss and dense rows of up to 64 features it then compares the exact
+        leave-one-out errors of this model and of the one alone, and takes the second where it is
+        clearly better. All of that stays with the task and costs no privacy.
+        """
         return Models(table, self)
 
 
@@ -212,15 +225,87 @@ class Models:
             # Zeros that nobody writes to take no memory.
             self.means = np.zeros(board.means.shape)
             self.means[~lost] = board.means[~lost]
-        sizes = half.table.sizes
-        unit = sizes * half.scale  # 1 for mean losses
-        variance = np.ones(len(sizes))
-        if problem.kind == 0:
-            variance = self._residual_variance()
-        noise = board.noise_variance[self.which]
-        inverse = unit / np.maximum(half.own_lam, 1e-300)
-        lam = unit / (inverse + _NOISE_WEIGHT * sizes * noise / np.maximum(variance, 1e-300))
-        return np.where(lost[self.which], half.lone_lam, lam)
+        if self._exact():
+            return half.own_lam  # `_choose` finds the rest
+        everybody = np.arange(len(half.own_lam))
+        variance = self._residual_variance() if problem.kind == 0 else np.ones(len(everybody))
+        lam, half.ridge = self._pulls(everybody, variance)
+        return lam
+
+    def _pulls(self, pick, variance):
+        """Strengths of the pulls of the tasks `pick` towards the shared model and towards zero.
+
+        The first is trust own_lam, with trust = 1 / (1 + r + r^2) for the ratio r = `_NOISE_WEIGHT`
+        own_lam n_k noise / s_k^2 (mean losses; s_k^2 is 1 for classes). The second is lone_lam
+        (1 - trust)^4: where noise prevails the task ends with the model that it has alone.
+        """
+        half, board, kind = self.half, self.board, self.problem.kind
+        sizes, own, lone = half.table.sizes[pick], half.own_lam[pick], half.lone_lam[pick]
+        which = self.which[pick]
+        known = sizes * half.scale[pick] * variance  # sizes * scale is 1 for mean losses
+        if kind == 0:
+            known *= 1.0 + _VARIANCE_ROWS / sizes
+        noise = _NOISE_WEIGHT[kind] * sizes * board.noise_variance[which] * own
+        q = known / np.maximum(known + noise, 1e-300)  # 1 / (1 + r)
+        trust = q * q / (1.0 - q + q * q)
+        lost = board.lost()[which]
+        lam = np.where(lost, lone, own * trust)
+        return lam, self.problem.ridge + np.where(lost, 0.0, lone * (1.0 - trust) ** 4)
+
+    def _exact(self):
+        """Whether the tasks compare leave-one-out errors; nothing here depends on their number."""
+        table = self.half.table
+        return (
+            self.problem.kind == 0
+            and not table.is_sparse
+            and table.n_features <= NARROW
+            and self.board.personalization == "mean-reg"
+            and bool(self.board.noise_variance.any())
+        )
+
+    def _choose(self, coef):
+        """Models of squared loss around the shared model or, where that is clearly better, alone.
+
+        Every task compares the leave-one-out errors of the two; `coef` receives its choice. A
+        matrix d x d for every task, in blocks.
+        """
+        half, table, centre = self.half, self.half.table, self.problem.fit_intercept
+        diagonal = np.arange(table.n_features)
+        for first, last, rows, X in row_blocks(table):
+            part = np.arange(first, last)
+            y, sizes, scale = table.y[rows], table.sizes[part], half.scale[part]
+            ends = table.offsets[first : last + 1] - rows.start
+            codes, starts = np.repeat(part - first, sizes), ends[:-1]
+            G, g, _ = grams(X, y, ends, scale, centre)
+            anchor = self.means[self.which[part]]
+
+            def residuals(W, X=X, y=y, sizes=sizes, codes=codes, starts=starts):
+                r = y - np.einsum("ij,ij->i", X, W[codes])
+                b = np.add.reduceat(r, starts) / sizes if centre else np.zeros(len(sizes))
+                return r - b[codes], b
+
+            with single_blas_thread():
+                A, pull = G.copy(), half.own_lam[part]
+                A[:, diagonal, diagonal] += (pull + half.ridge[part])[:, None]
+                W = np.linalg.solve(A, (g + pull[:, None] * anchor)[:, :, None])[:, :, 0]
+                r, _ = residuals(W)
+                pull, hold = self._pulls(part, np.add.reduceat(r * r, starts) / sizes)
+                errors, found = [], []
+                lone = 0.0 * pull, half.lone_lam[part] + half.ridge[part]
+                for lam, ridge in ((pull, hold), lone):
+                    A[:] = G
+                    A[:, diagonal, diagonal] += (lam + ridge)[:, None]
+                    inverse = np.linalg.inv(A)
+                    W = np.einsum("kij,kj->ki", inverse, g + lam[:, None] * anchor)
+                    r, b = residuals(W)
+                    leave_one_out(X, ends, inverse, scale, centre, r)
+                    errors.append(r * r)
+                    found.append((W, b))
+            saved = errors[0] - errors[1]
+            size = np.sqrt(np.add.reduceat(saved * saved, starts))
+            alone = np.add.reduceat(saved, starts) > (_DOUBT + _DOUBT_ROWS / sizes) * size
+            coef[part] = np.where(alone[:, None], found[1][0], found[0][0])
+            self.intercept[part, 0] = np.where(alone, found[1][1], found[0][1])
 
     def _residual_variance(self):
         """Mean squared residual of each task's model at the strength without noise."""
@@ -284,6 +369,9 @@ class Models:
         half, board, C = self.half, self.board, self.problem.n_outputs
         means = board.shaped(self.means)
         coef = means[self.which] * self.factor.reshape(-1, *[1] * len(self.shape))
+        if self._exact():
+            self._choose(coef)
+            return coef
         if half.factorised() and board.personalization == "mean-reg":
             exact_models(half, self._lam, self.means, coef, self.intercept)
             return coef
@@ -327,7 +415,7 @@ class Models:
 def exact_models(half, lam, means, coef, intercept):
     """Proximal models of squared loss by factorisation, into `coef` and `intercept`."""
     table, problem = half.table, half.problem
-    inverse, h = task_inverses(table, problem, half.scale, lam + problem.ridge)
+    inverse, h = task_inverses(table, problem, half.scale, lam + half.ridge)
     pull = lam[:, None] * means[half.which]
     coef[:] = h + np.einsum("kij,kj->ki", inverse, pull)
     intercept[:, 0] = local_intercepts(table, coef) if problem.fit_intercept else 0.0

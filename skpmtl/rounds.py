@@ -81,6 +81,8 @@ class TaskHalf:
     lam, prox_lam, own_lam, lone_lam : ndarray (n_tasks,)
         Strength in the rounds, in those of proximal updates, in the personalisation, and without
         a shared model.
+    ridge : ndarray (n_tasks,)
+        Pull towards zero beside the one towards the shared model.
     """
 
     def __init__(self, table, problem, which=None):
@@ -109,6 +111,7 @@ class TaskHalf:
         else:
             self.lam = self.prox_lam = self.own_lam = np.full(m, float(problem.lam))
         self.lone_lam = alone if isinstance(problem.lam, str) else self.lam
+        self.ridge = np.full(m, float(problem.ridge))
         self._single = self._has_missing_class()
         self._exact = None
 
@@ -175,7 +178,7 @@ class TaskHalf:
         variance = np.zeros(len(pick))
         descent = np.zeros((len(pick), anchor.shape[1])) if trace else None
         quadratic = penalty == "quadratic"
-        strength = lam + problem.ridge if quadratic else lam
+        strength = lam + self.ridge if quadratic else lam
         factor = self.factor(lam) if quadratic else np.ones(len(lam))
         # A missing class would send its intercept to infinity: these tasks hold theirs.
         held = np.where(self._single, self.lam, 0.0)
@@ -189,9 +192,9 @@ class TaskHalf:
 
     def factor(self, lam):
         """A ridge draws the shared model to zero: the centre is factor times the anchor."""
-        if not self.problem.ridge:
+        if not self.ridge.any():
             return np.ones(len(lam))
-        return lam / (lam + self.problem.ridge)
+        return lam / (lam + self.ridge)
 
     # --------------------------------------------------------------- squared loss, exact
     def factorised(self):

@@ -24,6 +24,7 @@ from skpmtl import (
     PrivateFedProxClassifier,
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
+    exact_mean,
     rounds,
 )
 from skpmtl._kernels import rounds as kernels
@@ -158,6 +159,36 @@ def test_logistic_loss_against_a_long_descent(kind, intercept):
         b = est.intercept_.reshape(m, -1)
         level = (b - W[:, :, d]) @ np.ones((b.shape[1], 1)) / b.shape[1] * (kind == "multi")
         assert_allclose(b - level, W[:, :, d], rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["real", "binary", "multi"])
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("ridge, joint", [(0.0, False), (0.1, False), (0.1, True)])
+def test_fewer_rows_than_features(kind, intercept, ridge, joint, monkeypatch):
+    """The gradient of the documented objective, from the rows alone, is zero."""
+    if joint:  # as for very many matrices
+        monkeypatch.setattr(exact_mean, "_JOINT", 1)
+    X, y, task = problem(kind, m=9, d=14, rows=(4, 9))
+    lam, m, C = 0.2, 9, 3 if kind == "multi" else 1
+    clusters = {k: k % 2 for k in range(m)} if ridge else None
+    cls = PrivateMeanRegMTL if kind == "real" else PrivateMeanRegMTLClassifier
+    est = cls(lam, epsilon=None, ridge=ridge, fit_intercept=intercept, clusters=clusters)
+    est.fit(X, y, task=task)
+    W, b = est.coef_.reshape(m, C, 14), est.intercept_.reshape(m, C)
+    for k in range(m):
+        x, target = X[task == k], y[task == k]
+        z = x @ W[k].T + b[k]
+        if kind == "real":
+            r = z - target[:, None]
+        elif kind == "binary":
+            r = 1 / (1 + np.exp(-z)) - target[:, None]
+        else:
+            r = np.exp(z - logsumexp(z, axis=1)[:, None]) - np.eye(3)[target]
+        same = W[k % 2 :: 2] if clusters else W
+        slope = r.T @ x / len(x) + lam * (W[k] - same.mean(axis=0)) + ridge * W[k]
+        assert_allclose(slope, 0, atol=1e-9)
+        if intercept and (kind == "real" or len(np.unique(target)) == max(C, 2)):
+            assert_allclose(r.mean(axis=0), 0, atol=1e-9)
 
 
 def test_published_optima(shared_data):
@@ -456,25 +487,120 @@ def test_personalisation_gives_fitted_models_again(kind, variant):
         assert own > est.personalize(X, y, task=task).score(X, y, task=task)
 
 
-def test_noise_aware_strength():
-    X, y, task = problem("real", rows=(30, 31))
-    settings = {"clip_norm": 0.5, "n_rounds": 4, "tasks": list(range(7)), "delta": 1e-3}
-    est = PrivateMeanRegMTL(0.4, epsilon=20.0, **settings).fit(X, y, task=task)
-    board = est.billboard_
-    assert not board.lost()
-    std = est.privacy_.noise_std[0]
-    assert_allclose(board.noise_variance, 4 * std**2)
-    for k in range(7):
-        A, target = X[task == k], y[task == k]
-        A, target = A - A.mean(axis=0), target - target.mean()
-        G, g = A.T @ A / 30, A.T @ target / 30
+def own_choice(board, A, target, lam, std, intercept, weight):
+    """Model of one task by the documented rule, in plain loops. -> coef, whether it is alone"""
+    n, d = A.shape
+    variance = board.noise_variance[0]
+    assert_allclose(variance, min(len(board.clip_norms), 10) * std**2)
 
-        def prox(lam, G=G, g=g):
-            return np.linalg.solve(G + lam * np.eye(4), g + lam * board.mean)
+    def fit(A, target, pull, hold):
+        if intercept:
+            A, target = A - A.mean(axis=0), target - target.mean()
+        G = A.T @ A + n * (pull + hold) * np.eye(d)  # the weights of the whole task
+        return np.linalg.solve(G, A.T @ target + n * pull * board.mean)
 
-        s2 = np.mean((target - A @ prox(0.4)) ** 2)
-        lam = 1 / (1 / 0.4 + 0.2 * 30 * 4 * std**2 / s2)
-        assert_allclose(est.coef_[k], prox(lam), rtol=1e-5, atol=1e-7)
+    def errors(pull, hold):
+        out = []
+        for i in range(n):
+            rest = np.arange(n) != i
+            w = fit(A[rest], target[rest], pull, hold)
+            b = (target[rest] - A[rest] @ w).mean() if intercept else 0.0
+            out.append((target[i] - A[i] @ w - b) ** 2)
+        return np.array(out)
+
+    r = target - A @ fit(A, target, lam, 0.0)
+    s2 = np.mean((r - r.mean() * intercept) ** 2) * (1 + 5 / n)
+    ratio = weight * n * variance * lam / s2
+    trust = 1 / (1 + ratio + ratio**2)
+    pulls = (lam * trust, lam * (1 - trust) ** 4), (0.0, lam)
+    shared, alone = (errors(*p) for p in pulls)
+    saved = shared - alone
+    clear = int(saved.sum() > (1 + 10 / n) * np.sqrt((saved**2).sum()))
+    return fit(A, target, *pulls[clear]), clear
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("task_weight", ["equal", "samples"])
+def test_trust_and_choice_of_a_task(intercept, task_weight):
+    """Noise-aware pulls, and exact leave-one-out errors against a loop of fits."""
+    X, y, task = problem("real", m=12, rows=(20, 40), spread=2.0)
+    found = []
+    for epsilon in (300.0, 10.0):
+        est = PrivateMeanRegMTL(
+            0.4 * (30 if task_weight == "samples" else 1), epsilon=epsilon, n_rounds=4, delta=1e-3,
+            tasks=list(range(12)), fit_intercept=intercept, task_weight=task_weight,
+        ).fit(X, y, task=task)  # fmt: skip
+        board = est.billboard_
+        assert not board.lost()
+        for k in range(12):
+            A, target = X[task == k], y[task == k]
+            lam = 0.4 * (30 / len(A) if task_weight == "samples" else 1)
+            std = est.privacy_.noise_std[0]
+            coef, clear = own_choice(board, A, target, lam, std, intercept, 0.3)
+            assert_allclose(est.coef_[k], coef, rtol=1e-8, atol=1e-10)
+            found.append(clear)
+    assert 0 < sum(found) < len(found)
+
+
+def test_a_task_chooses_the_same_in_any_company():
+    X, y, task = problem("real", m=12, rows=(20, 40), spread=0.1)
+    y[task % 3 == 0] *= -9.0
+    est = PrivateMeanRegMTL(epsilon=50.0, delta=1e-3, tasks=list(range(12))).fit(X, y, task=task)
+    alone = LocalOnly(tasks=list(range(12))).fit(X, y, task=task)
+    together = est.coef_.copy()
+    same = np.isclose(together, alone.coef_, rtol=1e-9).all(axis=1)
+    assert 0 < same.sum() < 12
+    for k in (0, 5, 11):
+        est.personalize(X[task == k], y[task == k], task=task[task == k])
+        assert_array_equal(est.coef_[k], together[k])
+
+
+def unrelated(kind, m, shared, seed, d=6):
+    """Training and test rows of tasks around `shared` times one common model."""
+    rng = np.random.default_rng(seed)
+    task = np.repeat(np.arange(m), 90)
+    X = rng.normal(size=(len(task), d)) / np.sqrt(d)
+    W = shared * rng.normal(size=d) + rng.normal(size=(m, d))
+    y = np.einsum("ij,ij->i", X, W[task]) + 0.3 * rng.normal(size=len(task))
+    y = y > 0 if kind == "binary" else y
+    first = np.arange(len(task)) % 90 < 30
+    return X[first], y[first], task[first], X[~first], y[~first], task[~first]
+
+
+@pytest.mark.parametrize("kind", ["real", "binary", "sparse", "multi"])
+@pytest.mark.parametrize("m, shared", [(40, 0.0), (8, 1.0)])
+@pytest.mark.parametrize("epsilon", [0.3, 3.0])
+@pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
+def test_few_or_unrelated_tasks_do_not_fall_far_below_alone(kind, m, shared, epsilon):
+    X, y, task, X_test, y_test, task_test = unrelated(
+        "real" if kind == "real" else "binary", m, shared, seed=5
+    )
+    if kind == "multi":
+        y, y_test = (np.digitize(x[:, 0] + v, [0.2, 1.0]) for x, v in ((X, y), (X_test, y_test)))
+    if kind == "sparse":
+        X, X_test = sparse.csr_matrix(X), sparse.csr_matrix(X_test)
+    cls, alone = (
+        (PrivateMeanRegMTL, LocalOnly)
+        if kind == "real"
+        else (PrivateMeanRegMTLClassifier, LocalOnlyClassifier)
+    )
+    settings = {"tasks": list(range(m)), "random_state": 0, "clip_norm": 2.0}
+    scores = [
+        est.fit(X, y, task=task).score(X_test, y_test, task=task_test)
+        for est in (cls(epsilon=epsilon, delta=1 / m, **settings), alone(**settings))
+    ]
+    assert scores[0] > scores[1] - 0.02
+
+
+@pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
+def test_many_related_tasks_keep_their_gain(school_mat):
+    """10 pupils a school: as near to the exact optimum as before tasks could go alone."""
+    data = reproduce.school(50, 10)
+    alone, private, optimum = (
+        reproduce.scores(name, ("mean-reg",), epsilon, data, 50, False)[0]
+        for name, epsilon in (("local only", None), ("prox", 2.0), ("prox", None))
+    )
+    assert alone - private > 0.9 * (alone - optimum)
 
 
 def test_a_lost_mean_is_not_used():
