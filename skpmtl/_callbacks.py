@@ -63,6 +63,7 @@ class RoundCallbacks(CallbackSupportMixin):
 def following(estimator):
     """Around the rounds of a fit: what `followed` begins ends here, also after an error."""
     heard = getattr(estimator, "_skl_callbacks", None) or hasattr(estimator, "_parent_callback_ctx")
+    heard = heard and isinstance(estimator, RoundCallbacks)
     if callback_management_context is None or not heard:
         yield
         return

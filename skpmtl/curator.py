@@ -60,7 +60,7 @@ class BlockGaussian(VectorGaussian):
             else:
                 noise = np.rint(source.normal(part.size) * scale)
             part[:] = add_on_grid(part * self._shrink, noise, self.step)
-        return value
+        return flat.reshape(value.shape)
 
 
 class RoundPlan:

@@ -25,6 +25,13 @@ class Journal:
     run : dict
         What makes this run: estimator, parameters, tasks; plain JSON values.
 
+    Attributes
+    ----------
+    place : int
+        Number of the next reply.
+    token : str
+        Drawn when the folder was made: a run from another folder has another one.
+
     Raises
     ------
     ValueError
@@ -43,8 +50,19 @@ class Journal:
         elif header.read_text() != text:
             raise ValueError(
                 f"{self.path} holds the journal of another run (other estimator, parameters or "
-                "tasks): take an empty folder, or restart with the settings of run.json."
+                "tasks): restart with the settings of run.json. An empty folder starts a new run, "
+                "which spends a new budget."
             )
+        names = sorted(path.name for path in self.path.glob("*.npz"))
+        if names != [self._file(place).name for place in range(len(names))]:
+            raise ValueError(
+                f"{self.path} is damaged, replies are missing: what was released cannot be taken "
+                "up again; start a new run, which spends a new budget."
+            )
+        token = self.path / "token"
+        if not token.exists():
+            write_file(token, os.urandom(16).hex().encode())
+        self.token = token.read_text()
         self.place = 0
 
     def recall(self, source):

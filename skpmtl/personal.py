@@ -415,9 +415,9 @@ class Models:
 def exact_models(half, lam, means, coef, intercept):
     """Proximal models of squared loss by factorisation, into `coef` and `intercept`."""
     table, problem = half.table, half.problem
-    inverse, h = task_inverses(table, problem, half.scale, lam + half.ridge)
-    pull = lam[:, None] * means[half.which]
-    coef[:] = h + np.einsum("kij,kj->ki", inverse, pull)
+    for first, last, P, h in task_inverses(table, problem, half.scale, lam + half.ridge):
+        pull = lam[first:last, None] * means[half.which[first:last]]
+        coef[first:last] = h + np.einsum("kij,kj->ki", P, pull)
     intercept[:, 0] = local_intercepts(table, coef) if problem.fit_intercept else 0.0
 
 

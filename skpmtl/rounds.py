@@ -15,6 +15,7 @@ from ._kernels import rounds as kernels
 from ._kernels.clip import clip_rows
 from ._kernels.grams import gram_product
 from ._kernels.rows import count_columns, curvatures
+from .grams import NARROW
 from .losses import grams
 from .threads import cost_blocks, in_order, single_blas_thread
 
@@ -119,7 +120,7 @@ class TaskHalf:
         """Of X_k' X_k, from below, by power iteration."""
         table, centre = self.table, self.problem.fit_intercept
         out = np.empty(table.n_tasks)
-        if not self._has_small_grams():
+        if table.is_sparse or table.n_features > NARROW:
             curvatures(*self._rows, centre, _POWER_STEPS, out)
             return out
         # The same steps on matrices; their kernel compiles in a fifth of the time.
@@ -132,12 +133,6 @@ class TaskHalf:
                 Gv = (G @ v[:, :, None])[:, :, 0]
                 out[first:last], v = np.einsum("kj,kj->k", v, Gv), Gv
         return out
-
-    def _has_small_grams(self):
-        """Whether a matrix for every task takes no more room than the rows."""
-        table = self.table
-        size = table.n_tasks * table.n_features**2
-        return not table.is_sparse and size <= max(1 << 20, table.X.size)
 
     def _has_missing_class(self):
         """Tasks in which a class is missing, whose unpenalised intercepts would be infinite."""
@@ -198,21 +193,37 @@ class TaskHalf:
 
     # --------------------------------------------------------------- squared loss, exact
     def factorised(self):
-        """Whether the proximal step of all tasks is a product with stored inverses."""
-        return self.problem.kind == 0 and self._has_small_grams()
+        """Whether proximal steps are exact, by a matrix for every task.
+
+        Otherwise they are a few gradient steps, which is another number: the rule must not read
+        how many rows there are, or one task could change what all the others send.
+        """
+        return (
+            self.problem.kind == 0
+            and not self.table.is_sparse
+            and self.table.n_features <= NARROW
+        )
 
     def exact_prox(self, anchor, pick=slice(None)):
         """Differences of the exact proximal models to factor times the anchors, (n, d)."""
-        if self._exact is None:
+        blocks, table = self._exact, self.table
+        if blocks is None:
             rho = self.prox_lam + self.problem.ridge
-            inverse, h = task_inverses(self.table, self.problem, self.scale, rho)
-            self._exact = inverse, h, self.prox_lam[:, None], self.factor(self.prox_lam)[:, None]
-        inverse, h, lam, factor = (values[pick] for values in self._exact)
-        mine = anchor[self.which[pick]]
-        out = np.empty_like(mine)
-        gram_product(inverse, lam * mine, out)
-        out += h
-        out -= factor * mine
+            blocks = task_inverses(table, self.problem, self.scale, rho)
+            if table.n_tasks * table.n_features**2 <= max(1 << 20, table.X.size):
+                blocks = self._exact = list(blocks)  # else they are made again in every round
+        lam, factor = self.prox_lam[:, None], self.factor(self.prox_lam)[:, None]
+        everybody = isinstance(pick, slice)
+        out = np.empty((len(self.which) if everybody else len(pick), anchor.shape[1]))
+        for first, last, inverse, h in blocks:
+            some = slice(first, last) if everybody else slice(*np.searchsorted(pick, (first, last)))
+            tasks = some if everybody else pick[some]
+            mine = anchor[self.which[tasks]]
+            if not everybody:
+                inverse, h = inverse[tasks - first], h[tasks - first]
+            gram_product(inverse, lam[tasks] * mine, out[some])
+            out[some] += h
+            out[some] -= factor[tasks] * mine
         return out
 
     # -------------------------------------------------------------------- contributions
@@ -292,16 +303,15 @@ def task_grams(table, problem, scale):
 
 
 def task_inverses(table, problem, scale, rho):
-    """-> (G_k + rho_k I)^-1, (m, d, d), and its product with g_k, (m, d)."""
-    m, d = table.n_tasks, table.n_features
-    inverse, h = np.empty((m, d, d)), np.empty((m, d))
-    diagonal = np.arange(d)
-    with single_blas_thread():
-        for first, last, G, g in task_grams(table, problem, scale):
-            G[:, diagonal, diagonal] += rho[first:last, None]
-            inverse[first:last] = np.linalg.inv(G)
-            h[first:last] = np.einsum("kij,kj->ki", inverse[first:last], g)
-    return inverse, h
+    """Blocks (first, last, P, h) of P_k = (G_k + rho_k I)^-1 and its product with g_k."""
+    diagonal = np.arange(table.n_features)
+    for first, last, G, g in task_grams(table, problem, scale):
+        # Columns of absurd size must not make a matrix singular, which would end all fits.
+        trace = np.einsum("kjj->k", G)
+        G[:, diagonal, diagonal] += np.maximum(rho[first:last], 1e-12 * trace)[:, None]
+        with single_blas_thread():
+            inverse = np.linalg.inv(G)
+        yield first, last, inverse, np.einsum("kij,kj->ki", inverse, g)
 
 
 class RunningModels:

@@ -147,7 +147,7 @@ def test_scale_quick(tmp_path):
     assert [row["tasks"] for row in rows] == [50, 100, 200]
     for row in rows:
         assert row["fit_seconds"] > 0 and row["predict_seconds"] >= 0
-        assert 0 < row["memory"] < 20  # the table is smaller than the estimator's code
+        assert abs(row["memory"]) < 20  # of 0.4 MB, beside which the process breathes
 
 
 def test_growth_plot(tmp_path):

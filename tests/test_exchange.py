@@ -264,7 +264,13 @@ def test_journal_on_disk_resumes_and_refuses_other_runs(tmp_path):
     assert start(tmp_path / "cut")[1] == []  # everything was released already
     with pytest.raises(ValueError, match="another run"):
         Journal(tmp_path / "cut", {"estimator": "other"})
-    damaged = sorted((tmp_path / "cut").glob("*.npz"))[1]
+    replies = sorted((tmp_path / "cut").glob("*.npz"))
+    kept = replies[0].read_bytes()
+    replies[0].unlink()  # the second reply must not follow on a new first one
+    with pytest.raises(ValueError, match="replies are missing"):
+        start(tmp_path / "cut")
+    replies[0].write_bytes(kept)
+    damaged = replies[1]
     damaged.write_bytes(damaged.read_bytes()[:40])
     with pytest.raises(ValueError, match="damaged"):
         start(tmp_path / "cut")

@@ -57,7 +57,7 @@ def test_study_files_agree(tmp_path):
         (
             {"estimator": "DPMetaInit", "n_rows": 5,
              "parameters": {"batches": "disjoint", "batch_size": 2}},
-            "stays at the sites",
+            "curator is not told",
         ),
         (
             {"estimator": "DPMetaInit", "n_rows": 5, "parameters": {"privacy": None}},
@@ -142,6 +142,36 @@ def test_site_answers_every_question_once(tmp_path):
     with pytest.raises(Refusal, match="take part 2 times"):
         site_of(unseeded, tmp_path).answer(3, "update", public, positions)
     assert site_of(study, tmp_path).folder != site_of(unseeded, tmp_path).folder
+
+
+@pytest.mark.parametrize("positions", [[1, 1], [4, 1], [1, 4, 4]])
+def test_no_task_answers_twice_in_one_question(tmp_path, positions):
+    """Every answer of DPMetaInit has noise of its own: their mean would be free of it."""
+    site = site_of(study_of("meta", seed=None), tmp_path)
+    public = {"init": np.zeros((1, D + 1)), "round": 0}
+    with pytest.raises(Refusal, match="twice"):
+        site.answer(0, "update", public, np.array(positions))
+    assert not (site.folder / "state.npz").exists()
+
+
+@pytest.mark.parametrize("shape", [(1, 2), (2, D + 1), (1, D + 2), (D + 1,)])
+def test_initialisation_of_another_shape_is_refused(tmp_path, shape):
+    """The kernels do not check their bounds."""
+    site = site_of(study_of("meta", seed=None), tmp_path)
+    with pytest.raises(Refusal, match="another shape"):
+        site.answer(0, "update", {"init": np.zeros(shape), "round": 0}, np.array([1, 4]))
+
+
+def test_one_name_is_one_budget(tmp_path):
+    """Another time-out, or version of skpmtl, makes another digest, but no new budget."""
+    public = {"init": np.zeros((1, D + 1)), "round": 0}
+    asked = 0, "update", public, np.array([1, 4])
+    site_of(study_of("meta", seed=None), tmp_path).answer(*asked)
+    changed = study_of("meta", seed=None, timeout=7.0)
+    with pytest.raises(Refusal, match="of this name"):
+        site_of(changed, tmp_path).answer(*asked)
+    renamed = study_of("meta", seed=None, name="test-2", timeout=7.0)
+    assert "update" in site_of(renamed, tmp_path).answer(*asked)
 
 
 def test_running_models_step_once_per_question(tmp_path):

@@ -1,5 +1,6 @@
 """Federated fits: the real Flower apps in one process, over a grid that can be told to fail."""
 
+import dataclasses
 import json
 import logging
 from dataclasses import asdict
@@ -17,7 +18,7 @@ from flwr.app import Array, ArrayRecord, Error, Message, RecordDict
 from skpmtl import load_billboard
 from skpmtl.federated import records
 from skpmtl.federated.client import app
-from skpmtl.federated.server import curate
+from skpmtl.federated.server import curate, describe
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 
@@ -188,6 +189,24 @@ def test_second_run_of_a_study_is_refused_by_the_sites(tmp_path, caplog):
     with pytest.raises(RuntimeError, match="No site at all"):
         curate(InProcessGrid(study, tmp_path), study, tmp_path / "other curator")
     assert "second run" in caplog.text
+
+
+def test_second_run_of_one_round_is_refused(tmp_path, caplog):
+    """Its only question is the last one that the sites answered, and the noise would be new."""
+    study = study_of("rounds", parameters={"n_rounds": 1}, seed=None)
+    curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
+    with pytest.raises(RuntimeError, match="No site at all"):
+        curate(InProcessGrid(study, tmp_path), study, tmp_path / "other curator")
+    assert "another journal" in caplog.text
+
+
+def test_report_says_who_sees_the_participants():
+    study = study_of("rounds")
+    board = in_process(study).billboard_
+    assert "traffic" not in describe(board, study).notes["transport"]
+    board.plan.sampling = "poisson"
+    board.report = dataclasses.replace(board.report, sampling=board.plan._scheme())
+    assert "traffic of the sites" in describe(board, study).notes["transport"]
 
 
 def test_duplicated_question_gets_the_same_answer(tmp_path):

@@ -16,7 +16,7 @@ from skpmtl import (
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
 )
-from skpmtl.curator import RoundPlan, rounds
+from skpmtl.curator import BlockGaussian, RoundPlan, rounds
 from skpmtl.exchange import run
 from skpmtl.privacy import PrivacyReport, gdp_delta, gdp_epsilon, gdp_mu
 from skpmtl.privacy.rng import SeededSource
@@ -418,3 +418,41 @@ def test_noise_of_a_release_has_the_stated_size():
         differences.append(a.billboard_.releases[0] - b.billboard_.releases[0])
     std = math.sqrt(2) * a.privacy_.noise_std[0]
     assert np.std(differences) == pytest.approx(std, rel=4.5 / math.sqrt(2 * 150))
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+@pytest.mark.parametrize("d", [5, 30, 70])
+def test_rows_of_a_task_do_not_change_how_others_compute(kind, d):
+    """One row more in one task: whatever the sizes, no other task sends another number."""
+    rng = np.random.default_rng(0)
+    m, n = (1200, 30) if d == 30 else (40, d)
+
+    def contributions(extra):
+        sizes = np.full(m, n)
+        sizes[-1] += extra
+        X = np.random.default_rng(1).standard_normal((m * n + 50, d))[: sizes.sum()]
+        y = np.sign(X[:, 0] + 0.1)
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        half = TaskHalf(TaskTable(X, y, offsets, np.arange(m)), Problem(kind, 1, True))
+        out = []
+        for k in (0, m // 2):
+            total = np.zeros((1, d))
+            half.sum_of_updates(np.array([k]), anchor, 1.0, total, n_steps=12, tol=1e-3)
+            out.append(total)
+        return np.array(out), half.curvature[:-1]
+
+    anchor = rng.standard_normal((1, d))
+    updates, curvature = contributions(0)
+    for extra in (-n // 2, 1, 50):
+        again, same = contributions(extra)
+        assert_allclose(again, updates, rtol=1e-9, atol=1e-12)
+        assert_allclose(same, curvature, rtol=1e-12)
+
+
+def test_noise_is_added_to_the_array_that_is_released():
+    """Also when it is not in C order, where a flat view would be a copy."""
+    mechanism = BlockGaussian(12, 1.0, 1.0)
+    value = np.asfortranarray(np.zeros((3, 4)))
+    released = mechanism.release(value, SeededSource(np.random.default_rng(0)))
+    assert released.shape == (3, 4)
+    assert np.abs(released).min() > 0

@@ -65,7 +65,9 @@ def answer(message, context):
             raise Refusal("the study has secure sums")
         positions = np.array(settings["positions"], dtype=np.int64)
         public = unpack(settings["public"], arrays)
-        rows = site.answer(settings["number"], settings["statistic"], public, positions)
+        rows = site.answer(
+            settings["number"], settings["statistic"], public, positions, settings["run"]
+        )
         return {"number": settings["number"]}, rows
 
     return _reply(message, context, act)
@@ -82,7 +84,7 @@ def add(message, context):
         bound = secure.site_bound(
             site.est.clip_norm, public["anchor"].size, site.study.sum_range
         )
-        total = site.total(settings["number"], public, bound)
+        total = site.total(settings["number"], public, bound, settings["run"])
     except Exception:
         logger.exception("No part in a secure sum")
         # Flower sends the text of an error; this one says nothing, and the site counts as absent.

@@ -85,14 +85,22 @@ def describe(board, study):
         bound = secure.site_bound(clip_norm, board.means.size, study.sum_range)
         text = (
             "Flower with secure aggregation (SecAgg+): a curator that follows the protocol sees "
-            f"sums over all sites only; sites clip to {bound:.9g}, which with the rounding of the "
-            "sums stays within the bound, and are trusted to do so"
+            "only sums over the sites that take part in a round, more than half of them (two sums "
+            "of one round, should it be repeated with other sites after a crash, show the sites in "
+            f"between); sites clip to {bound:.9g}, which with the rounding of the sums stays "
+            "within the bound, and are trusted to do so: one that does not voids the guarantee of "
+            "all tasks"
         )
     else:
         text = (
             "Flower without secure aggregation, trusted curator: it sees the clipped contribution "
             "of every single task, from which, over the rounds, personal models can be rebuilt; "
             "so can whoever runs or reads the SuperLink"
+        )
+    if board.report.sampling and board.report.sampling.startswith("Poisson"):
+        text += (
+            "; who takes part in a round, which the accounting takes as secret, can also be seen "
+            "by who watches the traffic of the sites"
         )
     return replace(board.report, notes={**board.report.notes, "transport": text})
 
@@ -189,8 +197,9 @@ class Sites:
         for node in np.unique(self.node_of[asked][self.node_of[asked] != 0]).tolist():
             place[node] = np.flatnonzero(self.node_of[asked] == node)
             content[node] = records.write(
-                arrays, study=self.study.digest, number=self.journal.place, public=text,
-                statistic=ask.statistic, positions=asked[place[node]].tolist(),
+                arrays, study=self.study.digest, run=self.journal.token,
+                number=self.journal.place, public=text, statistic=ask.statistic,
+                positions=asked[place[node]].tolist(),
             )  # fmt: skip
         shapes = row_shapes(ask.statistic, ask.public, self.population)
         rows = {name: np.full((len(asked), *s), np.nan) for name, s in shapes.items()}
@@ -222,7 +231,8 @@ class Sites:
         if not 3 <= len(nodes) <= 1000:
             raise RuntimeError(f"Secure sums need 3 to 1000 sites, not {len(nodes)}.")
         text, arrays = pack(ask.public)
-        settings = {"study": self.study.digest, "number": self.journal.place, "public": text}
+        settings = {"study": self.study.digest, "run": self.journal.token, "public": text}
+        settings["number"] = self.journal.place
         shape = np.shape(ask.public["anchor"])
         total = secure.secure_sum(self.grid, self.context, nodes, arrays, settings, self.study)
         if total is None or total.size != np.prod(shape):

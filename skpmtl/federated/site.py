@@ -127,11 +127,11 @@ class Site:
         return half
 
     # ---------------------------------------------------------------------- questions
-    def answer(self, number, statistic, public, positions):
+    def answer(self, number, statistic, public, positions, run=""):
         """What the tasks at `positions` contribute. -> {name: array (n, ...)}
 
-        A question that was answered already gets the same answer, from the file, whoever asks:
-        neither is noise drawn for it again, nor does a running model take a second step.
+        A question that was answered already gets the same answer, from the file: neither is noise
+        drawn for it again, nor does a running model take a second step.
 
         Parameters
         ----------
@@ -141,6 +141,9 @@ class Site:
             See `skpmtl.exchange.Ask`.
         positions : ndarray (n,) of int64
             Of the tasks in the population, sorted.
+        run : str
+            Token of the curator's journal. Only the run that asked first is answered: the noise
+            of a second one would be new, also where the questions are the same.
 
         Raises
         ------
@@ -148,6 +151,11 @@ class Site:
         """
         with locked(self.folder):
             state = self._state()
+            if state and str(state["run"]) != run:
+                raise Refusal(
+                    "another journal has the answers to this study: a second run spends a second "
+                    "budget and needs another name"
+                )
             last = int(state.get("number", -1))
             if number < last:
                 raise Refusal(
@@ -155,12 +163,12 @@ class Site:
                     "second run spends a second budget and needs another name"
                 )
             if number > last:
-                state = self._compute(state, number, statistic, public, positions)
+                state = self._compute(state, number, statistic, public, positions, run)
             elif not np.array_equal(state["positions"], positions):
                 raise Refusal(f"question {number} was about other tasks when it was answered")
         return _part(state, "row.")
 
-    def total(self, number, public, bound):
+    def total(self, number, public, bound, run=""):
         """Sum of the updates of all tasks here, each of length `bound` at most, as one vector.
 
         For sums over the sites that nobody can take apart; see `skpmtl.federated.secure`.
@@ -169,14 +177,18 @@ class Site:
             raise Refusal(f"more than the {self.study.secure_sum} tasks of secure_sum")
         if not bound > 0:
             raise Refusal(f"bound {bound!r} of an update")
-        rows = self.answer(number, "update", public, self.positions)["update"]
+        rows = self.answer(number, "update", public, self.positions, run)["update"]
         cluster_of = self.est._cluster_rows(self.population.tasks)
         which = cluster_rows(self.table.tasks, cluster_of)
         return clipped_sum(rows, which, bound, np.shape(public["anchor"]))
 
-    def _compute(self, state, number, statistic, public, positions):
+    def _compute(self, state, number, statistic, public, positions, run):
         if not np.isin(positions, self.positions).all() or not len(positions):
             raise Refusal("asked for tasks that are not here")
+        if (np.diff(positions) <= 0).any():  # every answer would be one more visit
+            raise Refusal("asked for tasks out of order, or for one of them twice")
+        if not state:
+            self._check_name()
         if statistic in ("mean", "intercept") and self.est.unseen_task != "mean":
             raise Refusal(f"the study releases no {statistic}")
         if "clip_norm" in public and getattr(self.est, "clip_quantile", None) is None:
@@ -186,6 +198,9 @@ class Site:
         mine = np.searchsorted(self.positions, positions)
         visits = state.get("visits", np.zeros(len(self.positions), dtype=np.int64))
         if "init" in public:
+            size = self.population.n_features + self.est.fit_intercept
+            if np.shape(public["init"]) != (self.population.n_outputs, size):
+                raise Refusal("an initialisation of another shape than in the study")
             # Here the tasks spend the budget, and no curator can make them spend more.
             if (visits[mine] >= self.est.visits).any():
                 raise Refusal(f"tasks take part {self.est.visits} times, which is done")
@@ -198,6 +213,7 @@ class Site:
             if rows[name].shape != (len(mine), *shape):
                 raise Refusal(f"public numbers of another shape than in the study ({name})")
         kept = {"number": np.array(number), "positions": positions, "visits": visits}
+        kept["run"] = np.array(run)
         running, prior = _memories(half)
         memory = {"running": running.W} if running is not None else getattr(prior, "memory", {})
         kept.update({f"memory.{name}": value for name, value in memory.items()})
@@ -206,6 +222,15 @@ class Site:
         np.savez(buffer, **kept)
         write_file(self.folder / "state.npz", buffer.getbuffer())  # before anything is sent
         return kept
+
+    def _check_name(self):
+        """Refuse a study if one of the same name, with other settings, was answered before."""
+        others = self.folder.parent.glob(f"{self.study.name}-{'[0-9a-f]' * 12}/state.npz")
+        if any(path.parent != self.folder for path in others):
+            raise Refusal(
+                "another study of this name was answered before: a second run spends a second "
+                "budget and needs another name"
+            )
 
     def _state(self):
         path = self.folder / "state.npz"

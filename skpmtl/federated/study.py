@@ -144,7 +144,7 @@ class Study:
             raise ValueError(
                 f"batches={est.batches!r}, max_rows_per_unit={est.max_rows_per_unit!r}: a "
                 'federated DPMetaInit has batches="full" and no persons, because other noise '
-                "depends on the number of rows of every task, which stays at the sites."
+                "depends on the number of rows of every task, which the curator is not told."
             )
 
         if self.secure_sum is not None:
