@@ -66,6 +66,7 @@ def test_peers_quick(tmp_path, capsys):
         assert float(row["accuracy"]) < 0.05, row
 
 
+@pytest.mark.slow
 def test_startup_quick(capsys):
     rows = startup.main(["--quick"])
     assert [(row["measure"], row["cache"]) for row in rows] == [
@@ -280,6 +281,7 @@ def leaf_posts(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_mean_regularized_on_leaf(leaf_posts):
     options = [f"--{name}={leaf_posts / name}.txt" for name in ("words", "tags")]
     rows = mean_regularized.main(

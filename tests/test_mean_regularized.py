@@ -45,9 +45,14 @@ ESTIMATORS = [
     LocalOnly,
     LocalOnlyClassifier,
 ]
-SETTINGS = [cls() for cls in ESTIMATORS] + [
+SETTINGS = [
+    PrivateMeanRegMTL(),
+    PrivateMeanRegMTLClassifier(),
     PrivateMeanRegMTL(epsilon=None),
     PrivateMeanRegMTLClassifier(epsilon=None),
+]
+# The same code with other updates.
+BASELINES = [cls() for cls in ESTIMATORS if "MeanReg" not in cls.__name__] + [
     PrivateFedAvgClassifier(epsilon=None, n_rounds=10),
 ]
 
@@ -56,6 +61,14 @@ SETTINGS = [cls() for cls in ESTIMATORS] + [
 @pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
 @parametrize_with_checks(SETTINGS)
 def test_scikit_learn_suite(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::skpmtl.tasks.SingleTaskWarning")
+@pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
+@parametrize_with_checks(BASELINES)
+def test_scikit_learn_suite_of_baselines(estimator, check):
     check(estimator)
 
 
@@ -788,7 +801,9 @@ def test_wide_sparse_unseen_tasks_of_clusters(tags):
         assert_allclose(scores[task == k], X[task == k] @ W.T + b, atol=1e-9)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    "dtype", [pytest.param(np.float32, marks=pytest.mark.slow), np.float64]
+)  # float32 compiles the kernels once more
 def test_csr_rows_are_used_in_place(tags, dtype):
     """Any order of the rows and float32 give the models of sorted float64 rows, uncopied."""
     X, y, task = tags

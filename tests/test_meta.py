@@ -35,12 +35,23 @@ TASKS_DISCLOSED = 'ignore:tasks="auto" reads the list:skpmtl.privacy.PrivacyLeak
     [
         DPMetaInit(),
         DPMetaInitClassifier(),
+    ]
+)
+def test_scikit_learn_suite(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::skpmtl.tasks.SingleTaskWarning")
+@pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
+@parametrize_with_checks(
+    [
         DPMetaInit(epsilon=None),
         DPMetaInitClassifier(epsilon=None),
         DPMetaInitClassifier(privacy="local", refine="sgd"),
     ]
 )
-def test_scikit_learn_suite(estimator, check):
+def test_scikit_learn_suite_of_variants(estimator, check):
     check(estimator)
 
 

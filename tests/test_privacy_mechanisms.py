@@ -300,7 +300,7 @@ def assert_event_within_budget(mechanism, epsilon, delta, n=2000, seed=0):
     assert q <= math.exp(epsilon) * p + delta + allowance
 
 
-@pytest.mark.parametrize("d", [1, 5, 27])
+@pytest.mark.parametrize("d", [1, 5, pytest.param(27, marks=pytest.mark.slow)])
 def test_the_event_that_breaks_the_published_mechanism(d):
     for epsilon in [0.3, 1.0]:
         mechanism = PublishedWishart(d, 1.4, epsilon)

@@ -82,8 +82,8 @@ def table_on_disk(tmp_path_factory):
     [
         ("MPMTLLowRank", {"epsilon": 1.0}, 0),
         ("MPMTLGroupSparse", {"epsilon": None, "tol": 1e-2}, 0),
-        ("PrivateMeanRegMTL", {"epsilon": 1.0}, 0),
-        ("DPMetaInit", {"epsilon": 1.0}, 0),
+        pytest.param("PrivateMeanRegMTL", {"epsilon": 1.0}, 0, marks=pytest.mark.slow),
+        pytest.param("DPMetaInit", {"epsilon": 1.0}, 0, marks=pytest.mark.slow),
         ("PrivateMeanRegMTL", {"epsilon": 1.0}, 2),
     ],
 )
