@@ -210,7 +210,8 @@ class TaskHalf:
         if blocks is None:
             rho = self.prox_lam + self.problem.ridge
             blocks = task_inverses(table, self.problem, self.scale, rho)
-            if table.n_tasks * table.n_features**2 <= max(1 << 20, table.X.size):
+            room = max(1 << 20, 0 if table.on_disk else table.X.size)
+            if table.n_tasks * table.n_features**2 <= room:
                 blocks = self._exact = list(blocks)  # else they are made again in every round
         lam, factor = self.prox_lam[:, None], self.factor(self.prox_lam)[:, None]
         everybody = isinstance(pick, slice)

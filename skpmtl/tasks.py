@@ -72,6 +72,14 @@ class TaskTable:
     def is_sparse(self):
         return sparse.issparse(self.X)
 
+    @property
+    def on_disk(self):
+        """Whether X is a memory map, which may be larger than what can be kept beside it."""
+        X = self.X
+        while isinstance(X, np.ndarray) and not isinstance(X, np.memmap):
+            X = X.base
+        return isinstance(X, np.memmap)
+
     def task(self, k):
         """Features and targets of the task at position k; views where possible."""
         part = slice(self.offsets[k], self.offsets[k + 1])

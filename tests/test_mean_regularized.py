@@ -909,3 +909,21 @@ def test_exact_classes_with_columns_that_intercepts_repeat(columns, lam):
     assert_allclose(est.objective_, near.objective_, rtol=1e-4)
     assert np.abs(est.coef_).max() < 100
     assert_allclose(est.predict_proba(X, task=task), near.predict_proba(X, task=task), atol=1e-3)
+
+
+def test_memory_map_keeps_no_matrices(tmp_path):
+    """Beside a table that may be larger than memory nothing of its size is kept."""
+    rng = np.random.default_rng(0)
+    m, n, d = 400, 70, 60
+    X = np.memmap(tmp_path / "X.dat", dtype=float, mode="w+", shape=(m * n, d))
+    X[:] = rng.standard_normal(X.shape)
+    y, offsets = rng.standard_normal(m * n), n * np.arange(m + 1)
+    anchor, halves = rng.standard_normal((1, d)), []
+    for rows in (X, np.array(X)):
+        halves.append(TaskHalf(TaskTable(rows, y, offsets, np.arange(m)), Problem(0, 1, True)))
+    some = np.array([3, 50, 399])
+    for pick in (slice(None), some):
+        mapped, kept = (half.exact_prox(anchor, pick) for half in halves)
+        assert_array_equal(mapped, kept)
+    assert halves[0]._exact is None
+    assert halves[1]._exact is not None
