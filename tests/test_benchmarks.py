@@ -79,6 +79,7 @@ def test_startup_quick(capsys):
     assert float(rows[2]["seconds"]) > float(rows[3]["seconds"])
 
 
+@pytest.mark.slow
 def test_meta_learning_quick(tmp_path, school_mat):
     path = tmp_path / "meta.csv"
     rows = meta_learning.main(["--quick", "--output", str(path)])
@@ -371,6 +372,7 @@ def test_mean_regularized_figures_quick(tmp_path, school_mat):
         assert score[ours, epsilon, 0.0] > score["alone", "", 0.0]
 
 
+@pytest.mark.slow
 def test_lsoa_quick(tmp_path):
     rows = lsoa.main(["--quick", "--output", str(tmp_path / "lsoa.csv")])
     with (tmp_path / "lsoa.csv").open(newline="") as file:
