@@ -117,6 +117,7 @@ def test_fedmtl_quick(tmp_path):
         assert mean["similarity, .75-.95"] != mean["per-task"] != mean["local"]
 
 
+@pytest.mark.slow
 def test_kernels_quick(capsys):
     threads = skpmtl.get_num_threads()
     rows = run.main(["kernels", "--quick"])
@@ -179,6 +180,7 @@ def test_memory_is_that_of_the_fit(monkeypatch):
     assert row["memory"] == pytest.approx(3.0, abs=0.3)
 
 
+@pytest.mark.slow
 def test_model_protected_quick(tmp_path, school_mat, capsys):
     figures = model_protected.main(["--quick", "--output", str(tmp_path)])
     for name, rows in figures.items():
@@ -250,6 +252,7 @@ def is_png(path):
     return path.read_bytes()[1:4] == b"PNG"
 
 
+@pytest.mark.slow
 def test_mean_regularized_quick(tmp_path, school_mat):
     path = tmp_path / "mean.csv"
     rows = mean_regularized.main(["--quick", "--only", "10-shot", "--output", str(path)])

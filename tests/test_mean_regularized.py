@@ -827,6 +827,7 @@ def test_csr_rows_are_used_in_place(tags, dtype):
     assert models.half is None or np.shares_memory(models.half.table.X.data, given.data)
 
 
+@pytest.mark.slow
 def test_memory_of_a_large_model():
     """Two models (w~ and the sum of the updates) and the work on single tasks, for any T."""
     rng = np.random.default_rng(0)
