@@ -297,8 +297,8 @@ def rounds(plan, which, anchor, log=None):
         if counter is not None:
             mechanisms["inside"] = counter
         released = yield Ask(
-            "update", {"anchor": anchor, "clip_norm": clip_norm, "round": t}, mechanisms,
-            UpdateSum(which, clip_norm, anchor.shape), plan.denominator, pick,
+            "update", {"anchor": anchor, "clip_norm": clip_norm}, mechanisms,
+            sum_of_updates(which, clip_norm, anchor.shape), plan.denominator, pick,
         )  # fmt: skip
         total = released.pop("update")
         bounds.append(clip_norm)
@@ -327,16 +327,7 @@ def rounds(plan, which, anchor, log=None):
     return releases, entries, bounds
 
 
-def sum_of_intercepts(which, clip_norm, shape):
-    """``combine`` of the mean intercepts: like `UpdateSum`, as one flat vector."""
-
-    def combine(rows, positions):
-        return {"intercept": clipped_sum(rows["intercept"], which[positions], clip_norm, shape)}
-
-    return combine
-
-
-class UpdateSum:
+def sum_of_updates(which, clip_norm, shape):
     """``combine`` of the updates that tasks elsewhere sent; every one is clipped here, too.
 
     Parameters
@@ -348,17 +339,24 @@ class UpdateSum:
         (n_anchors, size)
     """
 
-    def __init__(self, which, clip_norm, shape):
-        self.which, self.clip_norm, self.shape = which, clip_norm, shape
-
-    def __call__(self, rows, positions):
-        which = self.which[positions]
+    def combine(rows, positions):
         inside = np.nan_to_num(np.asarray(rows["inside"], dtype=float), nan=-0.5)
-        total = clipped_sum(rows["update"], which, self.clip_norm, self.shape)
+        total = clipped_sum(rows["update"], which[positions], clip_norm, shape)
         return {
-            "update": total.reshape(self.shape),
+            "update": total.reshape(shape),
             "inside": np.array([np.clip(inside, -0.5, 0.5).sum()]),
         }
+
+    return combine
+
+
+def sum_of_intercepts(which, clip_norm, shape):
+    """``combine`` of the mean intercepts: like `sum_of_updates`, as one flat vector."""
+
+    def combine(rows, positions):
+        return {"intercept": clipped_sum(rows["intercept"], which[positions], clip_norm, shape)}
+
+    return combine
 
 
 def clipped_sum(rows, which, clip_norm, shape):
