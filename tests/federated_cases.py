@@ -1,6 +1,6 @@
 """Small studies, their rows, and the same fits in one process, for the tests of federation."""
 
-import numpy as np
+from plain_reference import even_tasks
 
 from skpmtl.federated.study import Study
 
@@ -55,14 +55,7 @@ def study_of(case, **settings):
 
 
 def rows_of(study):
-    rng = np.random.default_rng(0)
-    task = np.repeat(np.arange(M), N)
-    X = rng.normal(size=(M * N, D)) / 2
-    W = np.ones(D) + 0.2 * rng.normal(size=(M, D))
-    y = np.einsum("ij,ij->i", X, W[task]) + 0.1 * rng.normal(size=M * N)
-    if study.classes is not None:
-        y = np.digitize(y, np.quantile(y, [0.3, 0.6]) if len(study.classes) > 2 else [0.0])
-    return X, y, task
+    return even_tasks(M, N, D, len(study.classes or ()))
 
 
 def in_process(study):

@@ -6,7 +6,6 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
-import sklearn
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn import config_context
@@ -25,7 +24,7 @@ from sklearn.model_selection import (
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from tiny_ridge import TinyRidge, TinyRidgeClassifier
+from tiny_ridge import TinyRidge, TinyRidgeClassifier, failures_with_task_column
 
 from skpmtl import MPMTLLowRank
 from skpmtl._kernels.predict import csr_row_scores, row_scores
@@ -44,14 +43,7 @@ def test_scikit_learn_suite(estimator, check):
 @pytest.mark.filterwarnings("ignore::skpmtl.tasks.SingleTaskWarning")
 @parametrize_with_checks(
     [TinyRidge(task_feature=0)],
-    expected_failed_checks=lambda est: {
-        "check_regressor_multioutput": "a 2-D y has one column per task, beside a task column",
-        **(
-            {"check_positive_only_tag_during_fit": "the check itself fails on integer X"}
-            if sklearn.__version__.startswith("1.6.")
-            else {}
-        ),
-    },
+    expected_failed_checks=failures_with_task_column,
 )
 def test_scikit_learn_suite_with_task_column(estimator, check):
     check(estimator)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from plain_reference import even_tasks
 
 from skpmtl import (
     PPSGD,
@@ -54,14 +55,7 @@ every_case = pytest.mark.parametrize("est", CASES.values(), ids=CASES)
 
 
 def rows(est):
-    rng = np.random.default_rng(0)
-    task = np.repeat(np.arange(M), N)
-    X = rng.normal(size=(M * N, D)) / 2
-    W = np.ones(D) + 0.2 * rng.normal(size=(M, D))
-    y = np.einsum("ij,ij->i", X, W[task]) + 0.1 * rng.normal(size=M * N)
-    if est._classification:
-        y = np.digitize(y, np.quantile(y, [0.3, 0.6]) if "MeanReg" in repr(est) else [0.0])
-    return X, y, task
+    return even_tasks(M, N, D, est._classification * (2 + ("MeanReg" in repr(est))))
 
 
 def table_of(est, X, y, task):

@@ -8,6 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from plain_reference import random_tasks
 from scipy import optimize, sparse
 from scipy.special import logsumexp
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -73,15 +74,7 @@ def test_scikit_learn_suite_of_baselines(estimator, check):
 
 
 def problem(kind, m=7, d=4, C=3, seed=0, rows=(12, 25), spread=0.5):
-    """-> X, y, task in random order; kind "real", "binary" or "multi"."""
-    rng = np.random.default_rng(seed)
-    task = rng.permutation(np.repeat(np.arange(m), rng.integers(*rows, m)))
-    X = rng.normal(size=(len(task), d)) + 0.3
-    n_outputs = C if kind == "multi" else 1
-    W = rng.normal(size=(n_outputs, d)) + spread * rng.normal(size=(m, n_outputs, d))
-    z = np.einsum("id,icd->ic", X, W[task]) + rng.gumbel(size=(len(task), n_outputs))
-    y = z.argmax(axis=1) if kind == "multi" else z[:, 0] > 0.5 if kind == "binary" else z[:, 0]
-    return X, y, task
+    return random_tasks(kind, m, d, C, seed, rows, spread)
 
 
 # ------------------------------------------------------------------------------ exact

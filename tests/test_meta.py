@@ -6,13 +6,14 @@ import pickle
 import numpy as np
 import plain_reptile as plain
 import pytest
-import sklearn
 from numpy.testing import assert_allclose, assert_array_equal
+from plain_reference import random_tasks
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from tiny_ridge import failures_with_task_column
 
 from skpmtl import (
     DPMetaInit,
@@ -59,29 +60,14 @@ def test_scikit_learn_suite_of_variants(estimator, check):
 @pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
 @parametrize_with_checks(
     [DPMetaInit(task_feature=0, epsilon=None)],
-    expected_failed_checks=lambda est: {
-        "check_regressor_multioutput": "a 2-D y has one column per task, beside a task column",
-        **(
-            {"check_positive_only_tag_during_fit": "the check itself fails on integer X"}
-            if sklearn.__version__.startswith("1.6.")
-            else {}
-        ),
-    },
+    expected_failed_checks=failures_with_task_column,
 )
 def test_scikit_learn_suite_with_task_column(estimator, check):
     check(estimator)
 
 
 def problem(kind, m=6, d=4, C=3, seed=0, rows=(9, 25), spread=0.3):
-    """-> X, y, task in random order; kind "real", "binary" or "multi"."""
-    rng = np.random.default_rng(seed)
-    task = rng.permutation(np.repeat(np.arange(m), rng.integers(*rows, m)))
-    X = rng.normal(size=(len(task), d)) + 0.3
-    n_outputs = C if kind == "multi" else 1
-    W = rng.normal(size=(n_outputs, d)) + spread * rng.normal(size=(m, n_outputs, d))
-    z = np.einsum("id,icd->ic", X, W[task]) + rng.gumbel(size=(len(task), n_outputs))
-    y = z.argmax(axis=1) if kind == "multi" else z[:, 0] > 0.5 if kind == "binary" else z[:, 0]
-    return X, y, task
+    return random_tasks(kind, m, d, C, seed, rows, spread)
 
 
 def numeric(kind, y):
