@@ -125,9 +125,9 @@ class Rounds(BaseMTL):
         board = run(self._curate(population, source), tasks, source)
         models = tasks.models(board)
         fitted = self._fitted(table, board, models, board.plan.n_rounds)
-        running = tasks.running
-        if running is not None and running.W is not None and self.personalization == "none":
-            fitted["coef_"] = running.models(board.means).reshape(table.n_tasks, *board.shape)
+        own = tasks.own_models(board)
+        if own is not None:
+            fitted["coef_"] = own
         fitted["privacy_"] = board.report
         if board.cluster_of is None and models.dense:
             fitted["mean_coef_"] = board.mean.copy()
@@ -452,6 +452,12 @@ class MeanTasks:
             inside[i] = self._add_updates(pick[i : i + 1], anchor, clip_norm, total) - 0.5
             updates[i] = total[self.half.which[k]]
         return {"update": updates, "inside": inside}
+
+    def own_models(self, board):
+        """Coefficients that the rounds left with the tasks, for personalization="none"; or None."""
+        if self.running is None or self.running.W is None or board.personalization != "none":
+            return None
+        return self.running.models(board.means).reshape(self.table.n_tasks, *board.shape)
 
     def models(self, board):
         """Personal models under a billboard."""

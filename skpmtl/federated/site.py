@@ -20,6 +20,7 @@ from ..curator import clipped_sum
 from ..exchange import Ask
 from ..journal import write_file
 from ..personal import cluster_rows
+from ..released_mean import MeanTasks
 
 __all__ = ["Refusal", "Site", "load_models", "read_rows", "row_shapes"]
 
@@ -251,9 +252,10 @@ class Site:
         est = self.study.published(board)
         X, y, task = self.rows
         est.personalize(X, y, task=task)
-        running, _ = _memories(self._half(self._state()))
-        if running is not None and board.personalization == "none":
-            est.coef_ = running.models(board.means).reshape(est.coef_.shape)
+        half = self._half(self._state())
+        own = half.own_models(board) if isinstance(half, MeanTasks) else None
+        if own is not None:
+            est.coef_ = own
         save_billboard(est, self.folder / "billboard.npz")
         (self.folder / "report.txt").write_text(f"{board.report}\n")
         buffer = io.BytesIO()
