@@ -123,6 +123,7 @@ def run(curator, tasks, source, journal=None):
     ----------
     curator : generator of Ask and Draw
     tasks : object with ``answer(ask) -> {name: sum}``
+        Where it has ``recalled(ask)``, that is called with every question that the journal answers.
     source : noise source
     journal : object, default=None
         ``recall(source)`` gives the next reply of an earlier run, or None when there is none;
@@ -138,6 +139,8 @@ def run(curator, tasks, source, journal=None):
             return end.value
         reply = journal.recall(source)
         if reply is not None:
+            if isinstance(step, Ask) and hasattr(tasks, "recalled"):
+                tasks.recalled(step)
             continue
         if isinstance(step, Draw):
             reply = {"drawn": step.draw(source)}

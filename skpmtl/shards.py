@@ -23,12 +23,12 @@ from ._input import read_training
 from ._targets import encode_labels
 from .base import merge_rows
 from .billboards import released_attributes
-from .exchange import Ask, Population, run
+from .exchange import Population, run
 from .inner import Visits
 from .journal import Journal
 from .meta import _MetaInit
 from .privacy.report import PrivacyLeakWarning
-from .released_mean import Rounds
+from .released_mean import MeanTasks, Rounds
 from .tasks import distinct_ids
 
 __all__ = ["fit_shards"]
@@ -110,7 +110,7 @@ def fit_shards(est, parts, *, target=None, backend="process", journal=None):
         workers.prepare(population, classes)
         source = est._source()
         book = None if journal is None else Journal(journal, _run_of(est, population, classes))
-        board = run(_heard(est._curate(population, source), workers), workers, source, book)
+        board = run(est._curate(population, source), workers, source, book)
         models = workers.tell("models", board)
         fitted = _fitted(est, board, population, positions, models)
     except BaseException:
@@ -219,10 +219,8 @@ class Shard:
         """-> coef, intercept of the tasks of the part"""
         self.est.billboard_ = board
         coef, intercept = self.est._personalize_table(self.table)
-        running = getattr(self.half, "running", None)
-        if running is not None and running.W is not None and self.est.personalization == "none":
-            coef = running.models(board.means).reshape(coef.shape)
-        return coef, intercept
+        own = self.half.own_models(board) if isinstance(self.half, MeanTasks) else None
+        return coef if own is None else own, intercept
 
     # Messages are numbered, as a worker may be lost, and may get one twice.
     def hear(self, place, message):
@@ -299,7 +297,6 @@ class _Here:
 
     def answer(self, ask):
         """Sum of the answers to a question."""
-        self.answered = ask
         total = None
         for sums in self.tell("answer", ask):
             if total is None:  # copied, because what came from elsewhere is read-only
@@ -307,6 +304,11 @@ class _Here:
             else:
                 total = {name: total[name] + sums[name] for name in total}
         return total
+
+    def recalled(self, ask):
+        """Let the workers take part in a question that a journal answers."""
+        if self.remember:
+            self.tell("answer", ask)
 
     def close(self):
         pass
@@ -415,20 +417,6 @@ def _run_of(est, population, classes):
         "n_features": population.n_features,
         "classes": None if classes is None else classes.tolist(),
     }
-
-
-def _heard(curator, workers):
-    """The curator, whose questions all reach the workers: those that a journal answers, too."""
-    reply = None
-    while True:
-        try:
-            step = curator.send(reply)
-        except StopIteration as end:
-            return end.value
-        workers.answered = None
-        reply = yield step
-        if isinstance(step, Ask) and workers.answered is None and workers.remember:
-            workers.answer(step)
 
 
 def _fitted(est, board, population, positions, models):
