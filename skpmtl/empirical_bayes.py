@@ -69,11 +69,14 @@ class PriorBillboard:
         return W, b
 
     def _models(self, local, root):
+        penalty = vote_penalty(self.snr_centre, self.snr_spread)
+
+        def choose(criterion, level):
+            return best_scale(criterion + penalty, level)
+
         for _ in range(2 if local.classification else 1):
-            criterion, level = local.criteria(root)
-            criterion += vote_penalty(self.snr_centre, self.snr_spread)
-            W, b = local.solve(root, best_scale(criterion, level))
-        return W, b, criterion.min(axis=1)
+            criterion, W, b = local.fit(root, choose)
+        return W, b, (criterion + penalty).min(axis=1)
 
 
 def vote_penalty(centre, spread):

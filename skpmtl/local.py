@@ -10,9 +10,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from scipy import sparse
 
-from ._kernels.linalg import grams, rotate, tridiagonal
-from ._kernels.local import centred_rows, left_out, posterior_modes
+from ._kernels.local import centred_rows, left_out, posterior_modes, spectral_modes
 from ._kernels.passes import scores
+from ._kernels.spectrum import grams, rotate, tridiagonal
+from ._simd import LANES
 from .threads import cost_blocks, run_blocks, single_blas_thread
 
 # Grid of the prior variance of a score in units of the noise variance.
@@ -20,9 +21,8 @@ SNR = np.logspace(-4, 5, 19)
 # Public weak prior on log10(snr): (centre, spread), for squared and logistic loss.
 _WEAK = {False: (1.5, 1.0), True: (0.0, 1.0)}
 _FOLDS, _FOLD_ROWS = 5, 16
-_BLOCK = 1 << 18  # numbers of transformed rows held at once by a thread
-_CACHED = 1 << 17  # numbers of a few tasks at a time
-_LANES = 24  # scales, padded to a multiple of what a vector register holds
+_BLOCK = 1 << 18  # numbers that a thread holds at once: of transformed rows, of what it makes
+_SCALES = -(-len(SNR) // LANES) * LANES  # with padding
 _NEWTON_STEPS = 30
 # Criteria of squared loss, functions of a table and a root, by table: the first and the last
 # ones of a fit are asked for twice.
@@ -111,23 +111,61 @@ class LocalModels:
         level : ndarray (n_tasks,)
             kappa = snr / level.
         """
+        return self._criteria_and_modes(root, None, 0.0)[:2]
+
+    def fit(self, root, choose, tol=1e-8):
+        """`criteria`, and `solve` at the scales that are chosen by them, at less than their cost.
+
+        Parameters
+        ----------
+        root : ndarray (d, r) or (d,)
+        choose : callable
+            Of criterion and level of some tasks, -> kappa (n_tasks,).
+        tol : float
+
+        Returns
+        -------
+        criterion, W, b
+        """
+        known = self._recalled(root)
+        if known is not None:
+            return known[0], *self.solve(root, choose(*known), tol)
+        criterion, _, W, b = self._criteria_and_modes(root, choose, tol)
+        return criterion, W, b
+
+    def _recalled(self, root):
         for known, out, level in self._known:
             if np.array_equal(known, root):
                 return out.copy(), level
+        return None
+
+    def _criteria_and_modes(self, root, choose, tol):
+        known = self._recalled(root)
+        if known is not None:
+            return known
         m = self.table.n_tasks
         out, level = np.empty((m, len(SNR))), np.empty(m)
+        W, b = np.empty((m if choose else 0, root.shape[-1])), np.empty(m)
+        centre, spread = _WEAK[self.classification]
+        weak = 0.5 * ((np.log10(SNR) - centre) / spread) ** 2
 
         def block_criteria(block, tasks, places, label):
-            score = self._scores[places] if self.classification else None
-            working = *_working(label, score), label if self.classification else None
-            out[tasks], level[tasks] = block.criteria(*working)
+            if not self.classification:
+                working = *_working(label, None), None
+                out[tasks], level[tasks], *modes = block.criteria(*working, weak, choose)
+                if choose:
+                    W[tasks], b[tasks] = modes
+                return
+            working = *_working(label, self._scores[places]), label
+            out[tasks], level[tasks] = block.criteria(*working, weak)
+            if choose:
+                precision = _inverse(choose(out[tasks], level[tasks]))
+                W[tasks], b[tasks] = self._newton(block, places, label, precision, tol)
 
         self._run(block_criteria, root)
-        centre, spread = _WEAK[self.classification]
-        out += 0.5 * ((np.log10(SNR) - centre) / spread) ** 2
         if self._keep:  # the even prior comes first, and again when a task doubts the last one
             self._known[1:] = [(root, out.copy(), level)]
-        return out, level
+        return (out, level, _back(W, root), b) if choose else (out, level)
 
     def solve(self, root, kappa, tol=1e-8):
         """Posterior modes under priors N(0, kappa_k M).
@@ -146,35 +184,49 @@ class LocalModels:
         """
         m = self.table.n_tasks
         W, b = np.empty((m, root.shape[-1])), np.empty(m)
-        precision = 1.0 / np.maximum(kappa, 1e-300)
+        precision = _inverse(kappa)
 
         def block_modes(block, tasks, places, label):
-            if not self.classification:
-                W[tasks], b[tasks] = block.modes(*_working(label, None), precision[tasks])
-                return
-            score, active = self._scores[places], np.arange(len(tasks))
-            for _ in range(_NEWTON_STEPS):
-                part, kept = block.select(active)
-                working = _working(label[kept], score[kept])
-                C, middle = part.modes(*working, precision[tasks[active]])
-                W[tasks[active]], b[tasks[active]] = C, middle
-                step = part.scores(C, middle) - score[kept]
-                # A longer step would leave the quadratic approximation.
-                score[kept] += np.clip(step, -4.0, 4.0)
-                active = active[np.maximum.reduceat(np.abs(step), part.offsets[:-1]) > tol]
-                if not len(active):
-                    break
-            self._scores[places] = score
+            if self.classification:
+                modes = self._newton(block, places, label, precision[tasks], tol)
+            else:
+                modes = block.modes(*_working(label, None), precision[tasks])
+            W[tasks], b[tasks] = modes
 
         self._run(block_modes, root)
-        if root.ndim == 1:
-            W *= root
-            return W, b
-        step = max(_BLOCK // W.shape[1], 1)
-        with single_blas_thread():
-            for first in range(0, m, step):
-                W[first : first + step] = W[first : first + step] @ root.T
+        return _back(W, root), b
+
+    def _newton(self, block, places, label, precision, tol):
+        score, active = self._scores[places], np.arange(len(precision))
+        W, b = np.empty((len(precision), block.A.shape[1])), np.empty(len(precision))
+        for _ in range(_NEWTON_STEPS):
+            part, kept = block.select(active)
+            working = _working(label[kept], score[kept])
+            W[active], b[active] = part.modes(*working, precision[active])
+            step = part.scores(W[active], b[active]) - score[kept]
+            # A longer step would leave the quadratic approximation.
+            score[kept] += np.clip(step, -4.0, 4.0)
+            active = active[np.maximum.reduceat(np.abs(step), part.offsets[:-1]) > tol]
+            if not len(active):
+                break
+        self._scores[places] = score
         return W, b
+
+
+def _inverse(kappa):
+    return 1.0 / np.maximum(kappa, 1e-300)
+
+
+def _back(W, root):
+    """Weights of the features from those of the transformed ones, in place where that can be."""
+    if root.ndim == 1:
+        W *= root
+        return W
+    step = max(_BLOCK // W.shape[1], 1)
+    with single_blas_thread():
+        for first in range(0, len(W), step):
+            W[first : first + step] = W[first : first + step] @ root.T
+    return W
 
 
 def _times(X, root):
@@ -213,17 +265,15 @@ class _Block:
         return _Block(self.A, self.pick[rows], ends, self.centre), rows
 
     def _parts(self, weight, response):
-        """Yield (tasks, ends, F, K, rows) for few tasks at a time, whose F F' stay in the cache."""
+        """Yield (tasks, ends, F, K) for few tasks at a time, whose F' F stay in the cache."""
         sizes, d = np.diff(self.offsets), self.A.shape[1]
         m, n = len(sizes), int(sizes.max())
-        r, wide = min(n, d), max(n, d)
-        R, P = _up(r, 4), _up(wide, 8)
-        step = max(_CACHED // (R * (P + R)), 1)
+        R, P, S = _up(min(n, d) + 1, LANES), _up(max(n, d), 4), _up(min(n, d), 4)
+        step = max(_BLOCK // (R * (P + 2 * S)), 1)
         even = sizes.min() == n  # then the same numbers are padding
         self.v, self.mean = np.empty(self.offsets[-1]), np.zeros((m, d))
         self.level, self.mass = np.empty((2, m))
-        self.weight, self.response = weight, response
-        F, K = np.zeros((min(step, m), R, P)), np.zeros((min(step, m), R, _up(r, 8)))
+        F, K = np.zeros((min(step, m), P, R)), np.zeros((min(step, m), S, R))
         for first in range(0, m, step):
             part = slice(first, min(first + step, m))
             ends = self.offsets[first : part.stop + 1]
@@ -234,82 +284,93 @@ class _Block:
                 self.A, self.pick, ends, weight, response, float(self.centre), F[:count], self.v,
                 self.mean[part], self.level[part], self.mass[part],
             )  # fmt: skip
-            grams(F[:count], ends, d, K[:count])
+            grams(F[:count], ends, d, self.v, K[:count])
             yield part, ends, F[:count], K[:count]
 
-    def criteria(self, weight, response, label):
+    def criteria(self, weight, response, label, weak, choose=None):
         """-2 log evidence and cross-validated deviance of all scales, averaged, and levels.
 
         The scale is kappa = snr / level with level = trace(G) / n, so that snr is the prior
         variance of a score in units of the noise; level is infinite when no row differs from
         another. The noise variance is profiled for squared loss and 1 for the logistic loss,
         whose deviance is taken at the left-out score: the working response minus its residual.
-        `label` is None for squared loss.
+        `label` is None for squared loss. `weak` is added; with `choose`, also weights and
+        intercepts at the scales that it chooses.
 
         A task has at least `_FOLDS` blocks of rows that are left out, of at most `_FOLD_ROWS`
         rows, which keeps the cost linear in its rows.
         """
-        sizes, d, starts = np.diff(self.offsets), self.A.shape[1], self.offsets[:-1]
-        m, R = len(sizes), _up(min(int(sizes.max()), d), 4)
-        by_scale = np.zeros((m, 3, _LANES))
-        kappa, sign, quad = by_scale.transpose(1, 0, 2)
-        dual = (sizes <= d)[:, None]
+        sizes, d = np.diff(self.offsets), self.A.shape[1]
+        m, n = len(sizes), int(sizes.max())
+        r = min(n, d)
+        R, S = _up(r + 1, LANES), _up(n, 4) + 4
         folds = np.minimum(sizes, np.maximum(_FOLDS, -(-sizes // _FOLD_ROWS)))
-        trace, root = np.empty(m), np.sqrt(weight)
-        inverse, out = np.ones((m, R, _LANES)), np.empty((len(root), _LANES))
-        X = np.zeros((R + 2, _FOLD_ROWS, _LANES))
-        B = np.zeros((_FOLD_ROWS + 1, _FOLD_ROWS, _LANES))
-        lines, squares = X.reshape(R + 2, -1), B.reshape(_FOLD_ROWS + 1, -1)
-        q, scratch = np.zeros(R), np.zeros((2, R + 1, _LANES))
-        wide = np.zeros((2, _up(max(int(sizes.max()), d), 8)))
+        root = np.sqrt(weight)
+        q, wide, product = np.zeros((3, R)), np.zeros((2, R)), np.zeros((4, LANES))
+        line, V, W = np.zeros((3, R, LANES)), np.zeros((R, LANES)), np.zeros((LANES, R))
+        U = np.zeros((_FOLD_ROWS + 4, R, LANES))
+        blocks = np.zeros((3, _FOLD_ROWS + 1, _FOLD_ROWS, LANES))
+        out = np.empty((0 if label is None else len(root), _SCALES))
         by_row = np.empty((2, len(root)))
+        criterion, level = np.empty((m, len(SNR))), np.empty(m)
+        C = np.zeros((m if choose else 0, d))
+        Z = None
         for k, ends, F, K in self._parts(weight, response):
-            T = np.zeros((2, len(F), R))
+            count = len(F)
+            if Z is None:
+                Z = np.zeros((count, S, R))
+            T = np.zeros((2, count, _up(r, 4)))
             tridiagonal(K, ends, d, *T, *wide)
-            rotate(K, ends, d, F, *wide)
-            trace[k] = T[0].sum(axis=1)
-            level = trace[k] / sizes[k]
-            kappa[k, : len(SNR)] = SNR / np.where(level > 0, level, np.inf)[:, None]
-            sign[k] = np.where(dual[k], 1.0, -kappa[k])
-            rows = slice(ends[0], ends[-1])
+            rotate(K, ends, d, F, Z[:count], V, W, product)
+            own, rows = sizes[k], slice(ends[0], ends[-1])
+            trace = T[0].sum(axis=1)
+            known = trace / own
+            by_scale, dets = np.zeros((count, 4, _SCALES)), np.ones((count, -(-r // 16), _SCALES))
+            by_scale[:, 0, : len(SNR)] = SNR / np.where(known > 0, known, np.inf)[:, None]
+            dual = (own <= d)[:, None]
+            by_scale[:, 1] = np.where(dual, 1.0, -by_scale[:, 0])
             by_row[0, rows] = self.v[rows]
-            share = np.repeat(float(self.centre) / np.sqrt(self.mass[k]), sizes[k])
-            by_row[1, rows] = root[rows] * share
+            by_row[1, rows] = root[rows] * np.repeat(
+                float(self.centre) / np.sqrt(self.mass[k]), own
+            )
             left_out(
-                F, ends, folds[k], d, T, by_scale[k], by_row, inverse[k], scratch, X, lines, B,
-                squares, q, out,
-            )  # fmt: skip
-        level = trace / sizes
-        cut = slice(None, len(SNR))
-        quad, kappa = quad[:, cut], kappa[:, cut]
-        n = sizes[:, None]
-        logdet = -np.log(inverse, out=inverse).sum(axis=1)[:, cut]
-        yy = np.add.reduceat(self.v * self.v, starts)[:, None]
-        tiny = 1e-9 * yy + 1e-300
-        energy = np.maximum(np.where(dual, quad, yy - kappa * quad), tiny)
-        if label is None:
-            dof = np.maximum(n - 1, 1) if self.centre else n
-            evidence = dof * np.log(energy / dof) + logdet
-            error = np.maximum(np.add.reduceat(out * out, starts)[:, cut], tiny)
-            criterion = 0.5 * evidence + 0.5 * n * np.log(error / n)
-        else:
-            margin = label[:, None] * (self.response[:, None] - out[:, cut] / root[:, None])
-            deviance = 2.0 * np.add.reduceat(np.logaddexp(0.0, -margin), starts)
-            criterion = 0.5 * (energy + logdet) + 0.5 * deviance
-        # Features that do not vary inside a task leave rounding errors: no scale fits.
-        size = trace + self.mass * np.einsum("kj,kj->k", self.mean, self.mean)
-        level[trace <= 1e-24 * size] = np.inf
-        return criterion, level
+                Z, ends, folds[k], d, T, by_scale, by_row, dets, q[0], line, U, *blocks, out
+            )
+            kappa, _, quad, error = by_scale[:, :, : len(SNR)].transpose(1, 0, 2)
+            logdet = np.log(dets).sum(axis=1)[:, : len(SNR)]
+            yy = np.add.reduceat(self.v[rows] ** 2, ends[:-1] - ends[0])[:, None]
+            tiny = 1e-9 * yy + 1e-300
+            energy = np.maximum(np.where(dual, quad, yy - kappa * quad), tiny)
+            if label is None:
+                own = own[:, None]
+                dof = np.maximum(own - 1, 1) if self.centre else own
+                found = dof * np.log(energy / dof) + logdet
+                found += own * np.log(np.maximum(error, tiny) / own)
+            else:
+                working = response[rows, None] - out[rows, : len(SNR)] / root[rows, None]
+                deviance = np.logaddexp(0.0, -label[rows, None] * working)
+                found = energy + logdet + 2.0 * np.add.reduceat(deviance, ends[:-1] - ends[0])
+            criterion[k] = 0.5 * found + weak
+            # Features that do not vary inside a task leave rounding errors: no scale fits.
+            size = trace + self.mass[k] * np.einsum("kj,kj->k", self.mean[k], self.mean[k])
+            known[trace <= 1e-24 * size] = np.inf
+            level[k] = known
+            if choose:
+                scale = np.minimum(choose(criterion[k], known), 1e12 / np.maximum(trace, 1e-300))
+                spectral_modes(F, K, Z, ends, T, scale, self.v, q, C[k])
+        return (criterion, level, *self._weights(C)) if choose else (criterion, level)
 
     def modes(self, weight, response, precision):
         """Weights and intercepts of the transformed features at one scale."""
-        m, d = len(precision), self.A.shape[1]
-        C = np.zeros((m, d))
+        C = np.zeros((len(precision), self.A.shape[1]))
+        S = x = None
         for k, ends, F, K in self._parts(weight, response):
-            trace = np.einsum("kjj->k", K[:, :, : K.shape[1]])
-            # A scale chosen at other weights may be out of proportion: the solve must not fail.
-            least = np.maximum(precision[k], 1e-12 * trace)
-            posterior_modes(F, K, ends, least, self.v, np.empty(K.shape[1]), C[k])
+            if S is None:
+                S, x = np.zeros(K.shape[1:]), np.zeros(K.shape[2])
+            posterior_modes(F, K, ends, precision[k], S, x, C[k])
+        return self._weights(C)
+
+    def _weights(self, C):
         return C, self.level - np.einsum("kj,kj->k", self.mean, C)
 
     def scores(self, C, intercept):

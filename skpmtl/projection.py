@@ -69,9 +69,11 @@ class TaskHalf:
         local = LocalModels(table, classification=classification, fit_intercept=fit_intercept)
         d = table.n_features
         root = np.eye(d) / np.sqrt(d)
-        criterion, level = local.criteria(root)
-        kappa = SNR[criterion.argmin(axis=1)] / np.maximum(level, 1e-300)
-        self.W, _ = local.solve(root, kappa, tol=1e-6)
+
+        def best(criterion, level):
+            return SNR[criterion.argmin(axis=1)] / np.maximum(level, 1e-300)
+
+        _, self.W, _ = local.fit(root, best, tol=1e-6)
         self.projected = self.W
         # Features that do not vary inside a task leave a curvature of rounding errors.
         raw = self.loss.combine(self.loss.scores(np.ones_like(self.W)))

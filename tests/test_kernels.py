@@ -10,8 +10,10 @@ from scipy import sparse
 from scipy.stats import multivariate_normal
 
 import skpmtl
+from skpmtl import _simd
 from skpmtl import local as local_models
-from skpmtl._kernels import grams, linalg, local, passes
+from skpmtl._jit import njit
+from skpmtl._kernels import grams, linalg, local, passes, spectrum
 from skpmtl.local import SNR, LocalModels
 
 _NONE = np.empty(0, dtype=np.int64)
@@ -176,52 +178,71 @@ def test_spd_inverse_refuses(run, inverse, bad):
     assert not run(inverse)(np.stack([np.eye(3), bad]))
 
 
-def padded(Z, d, multiple):
-    """Tasks' rows Z[k] (n_k, d) as `centred_rows` leaves them, and their ends."""
-    sizes = np.array([len(z) for z in Z])
-    r, wide = min(max(sizes), d), max(max(sizes), d)
-    F = np.zeros((len(Z), -(-r // 4) * 4, -(-wide // multiple) * multiple))
-    for k, z in enumerate(Z):
-        z = z if len(z) <= d else z.T
-        F[k, : z.shape[0], : z.shape[1]] = z
-    return F, np.concatenate([[0], np.cumsum(sizes)])
-
-
 @pytest.mark.parametrize("sizes, d", [([1, 2, 3], 3), ([4, 9, 5], 5), ([11, 1, 40], 40), ([40], 7)])
 @pytest.mark.parametrize("kind", ["full", "low rank", "blocks", "zero"])
 def test_grams_tridiagonal_and_rotation(run, sizes, d, kind):
     rng = np.random.default_rng(d)
-    rows = [rng.standard_normal((n, d)) for n in sizes]
-    for z in rows:
+    rows, v = [rng.standard_normal((n, d)) for n in sizes], rng.standard_normal(sum(sizes))
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    m, n, r, wide = len(sizes), max(sizes), min(max(sizes), d), max(*sizes, d)
+    R = (r + 8) // 8 * 8
+    F, K = np.zeros((m, wide + 3, R)), np.full((m, r + 3, R), np.nan)
+    for k, z in enumerate(rows):
         if kind == "low rank":
             z[:, 2:] = z[:, :1]
         if kind == "blocks":  # columns that are done before the reflections get there
             h = len(z) // 2
             z[:h, d // 2 :] = z[h:, : d // 2] = 0.0
         z *= kind != "zero"
-    F, ends = padded(rows, d, 8)
-    m, R = F.shape[:2]
-    K, diag, off = np.zeros((m, R, -(-R // 8) * 8)), np.zeros((m, R)), np.zeros((m, R))
-    run(linalg.grams)(F, ends, d, K)
+        if len(z) <= d:
+            F[k, :d, : len(z)] = z.T
+        else:
+            F[k, : len(z), : d + 1] = np.column_stack([z, v[ends[k] : ends[k + 1]]])
+    run(spectrum.grams)(F, ends, d, v, K)
     for k, z in enumerate(rows):
-        expected = np.zeros(K.shape[1:])
-        G = z @ z.T if len(z) <= d else z.T @ z
-        expected[: len(G), : len(G)] = G
-        np.testing.assert_allclose(K[k], expected, atol=1e-13)
-    scratch = np.full((2, F.shape[2]), np.nan)
-    run(linalg.tridiagonal)(K, ends, d, diag, off, *scratch)
-    run(linalg.rotate)(K, ends, d, F, *scratch)
+        own = v[ends[k] : ends[k + 1]]
+        G, right = (z @ z.T, own) if len(z) <= d else (z.T @ z, z.T @ own)
+        found = K[k, : len(G), : len(G) + 1]
+        np.testing.assert_allclose(found, np.column_stack([G, right]), atol=1e-13)
+    diag, off = np.zeros((2, m, r))
+    run(spectrum.tridiagonal)(K, ends, d, diag, off, *np.full((2, R), np.nan))
+    Z = np.zeros((m, n + 3, R))
+    scratch = np.full((R, 8), np.nan), np.full((8, R), np.nan), np.full((4, 8), np.nan)
+    run(spectrum.rotate)(K, ends, d, F, Z, *scratch)
     for k, z in enumerate(rows):
         n, r = len(z), min(len(z), d)
         T = np.diag(diag[k, :r]) + np.diag(off[k, : r - 1], 1) + np.diag(off[k, : r - 1], -1)
-        Z = F[k, :r, :n]
         assert not off[k, r - 1 :].any() and not diag[k, r:].any()
-        if n <= d:  # Z = Q'
-            np.testing.assert_allclose(Z @ Z.T, np.eye(n), atol=1e-13)
-            np.testing.assert_allclose(Z.T @ T @ Z, z @ z.T, atol=1e-12)
-        else:  # Z = Q' z'
-            np.testing.assert_allclose(Z @ Z.T, T, atol=1e-12)
-            np.testing.assert_allclose(Z.T @ Z, z @ z.T, atol=1e-12)
+        Q = Z[k, :n, :r]
+        if n <= d:
+            np.testing.assert_allclose(Q @ Q.T, np.eye(n), atol=1e-13)
+            np.testing.assert_allclose(Q @ T @ Q.T, z @ z.T, atol=1e-12)
+        else:  # Q here is z times the orthogonal matrix
+            np.testing.assert_allclose(Q.T @ Q, T, atol=1e-12)
+            np.testing.assert_allclose(Q @ Q.T, z @ z.T, atol=1e-12)
+
+
+def arithmetic(a, i, out):
+    x, y = _simd.load(a, i, 3), _simd.same(a, i, 1)
+    z = (x - 2.0 * y) / (1.5 + _simd.splat(a[0, 0])) + x * x
+    _simd.store(out, 0, 1, _simd.greater(z, y))
+    _simd.store(out, 1, 1, _simd.root(_simd.greater(x, _simd.splat(0.0))))
+    out[2, 0] = _simd.total(z)
+
+
+def test_eight_at_a_time(run):
+    a = np.random.default_rng(1).standard_normal((4, 12))
+    a[2, 5] = np.nan
+    for i in (1, 2):
+        out = np.full((3, 10), 7.0)
+        run(njit(arithmetic))(a, i, out)
+        x, y = a[i, 3:11], a[i, 1]
+        z = (x - 2 * y) / (1.5 + a[0, 0]) + x * x
+        expected = np.full((3, 10), 7.0)
+        expected[0, 1:9] = np.where(np.isnan(z), y, np.fmax(z, y))
+        expected[1, 1:9] = np.sqrt(np.fmax(x, 0.0))
+        expected[2, 0] = np.sum(z)
+        np.testing.assert_allclose(out, expected, rtol=1e-13)
 
 
 # ------------------------------------------------- evidence and left-out blocks of a task
@@ -288,7 +309,10 @@ def test_criteria_are_evidence_and_refits(sizes, d, intercept):
 def test_local_kernels_uncompiled(monkeypatch, d, logistic):
     """The Python functions of the task's kernels give what the compiled ones give."""
     X, y, task = plain.make_rows([7, 5], d, 8, labels=True)
-    names = ("centred_rows", "grams", "tridiagonal", "rotate", "left_out", "posterior_modes")
+    names = (
+        "centred_rows", "grams", "tridiagonal", "rotate", "left_out", "posterior_modes",
+        "spectral_modes",
+    )  # fmt: skip
     if not hasattr(local.left_out, "py_func"):
         pytest.skip("numba does not compile here")
     results = []
@@ -297,12 +321,13 @@ def test_local_kernels_uncompiled(monkeypatch, d, logistic):
             plain.long_table(X, y, task), classification=logistic, fit_intercept=True
         )
         model._scores += 0.5
-        results.append((*model.criteria(np.eye(d)), *model.solve(np.eye(d), np.array([0.3, 2.0]))))
+        fitted = model.fit(np.eye(d), lambda criterion, level: 0.3 / level)
+        results.append((*fitted, *model.solve(np.eye(d), np.array([0.3, 2.0]))))
         for name in names:
             kernel = getattr(local_models, name)
             monkeypatch.setattr(local_models, name, getattr(kernel, "py_func", kernel))
     # The largest scales multiply the rounding of A A' by 1e5 in the criteria.
-    for compiled, python, rtol in zip(*results, (1e-6, 1e-9, 1e-9, 1e-9), strict=True):
+    for compiled, python, rtol in zip(*results, (1e-6, *[1e-9] * 4), strict=True):
         assert np.isfinite(compiled).all()
         np.testing.assert_allclose(python, compiled, rtol=rtol, atol=1e-11)
 
@@ -344,6 +369,71 @@ def test_posterior_modes_are_ridge_models(sizes, d, intercept):
             )
             np.testing.assert_allclose(W[k], R @ c, atol=1e-10)
             assert b[k] == pytest.approx(level - mean @ c, abs=1e-10)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("classification", [False, True])
+def test_fit_is_criteria_and_solve(classification, intercept):
+    """Tasks with fewer and with more rows than features, a constant one, and a scale of nothing."""
+    sizes, d = [9, 14, 1, 12, 3, 16, 40, 8, 5], 7
+    X, y, task = plain.make_rows(sizes, d, 5, labels=classification)
+    X[task == 7] = X[task == 7][0]
+    table = plain.long_table(X, y, task)
+    kind = {"classification": classification, "fit_intercept": intercept}
+    root = np.random.default_rng(3).standard_normal((d, d))
+
+    apart = LocalModels(table, **kind)
+    criterion, levels = apart.criteria(root)
+
+    def choose(criterion, level):
+        kappa = SNR[criterion.argmin(axis=1)] / level
+        return np.where(level == levels[3], 1e300, kappa)
+
+    expected = criterion, *apart.solve(root, choose(criterion, levels))
+    together = LocalModels(table, **kind)
+    found = together.fit(root, choose)
+    for got, wanted, rtol in zip(found, expected, (0, 1e-7, 1e-7), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=rtol, atol=1e-8)
+
+
+@pytest.mark.parametrize("classification", [False, True])
+@pytest.mark.parametrize("sizes, d", [([9, 14, 1, 12, 3, 40], 13), ([10] * 5, 3), ([5] * 5, 9)])
+def test_numbers_of_a_task_stay_with_it(classification, sizes, d):
+    """Not a bit of any other model changes with them: padding and scratch carry nothing over."""
+    X, y, task = plain.make_rows(sizes, d, 5, labels=classification)
+    kind = {"classification": classification, "fit_intercept": True}
+    everybody = np.arange(len(sizes))
+
+    def results(X):
+        local = LocalModels(plain.long_table(X, y, task), **kind)
+        with np.errstate(all="ignore"):
+            found = *local.criteria(np.ones(d)), *local.solve(np.ones(d), 0.1 + everybody)
+            return *found, *local.fit(np.ones(d), lambda criterion, level: 0.7 / level)
+
+    expected = results(X)
+    for changed in (0, 2):
+        for bad in (np.nan, np.inf, 1e300, 0.0):
+            Z = X.copy()
+            Z[task == changed] = bad
+            others = everybody != changed
+            for got, wanted in zip(results(Z), expected, strict=True):
+                np.testing.assert_array_equal(got[others], wanted[others])
+
+
+def test_fit_uses_the_criteria_that_were_kept():
+    X, y, task = plain.make_rows([60, 70], 7, 5)
+    local = LocalModels(plain.long_table(X, y, task), classification=False, fit_intercept=True)
+
+    def choose(criterion, level):
+        return SNR[criterion.argmin(axis=1)] / level
+
+    criterion, W, b = local.fit(np.ones(7), choose)
+    kept = local._known[0][1]
+    assert np.array_equal(kept, criterion)
+    kept[:, 3] = -1e9
+    again = local.fit(np.ones(7), choose)
+    assert again[0][0, 3] == -1e9
+    assert abs(again[1] - W).max() > 0.01
 
 
 def test_logistic_criterion_is_the_laplace_evidence():

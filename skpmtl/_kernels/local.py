@@ -6,195 +6,318 @@ for squared loss; for the logistic loss rows and responses are those of the quad
 approximation at the current scores.
 
 A task with n rows and d columns works in the smaller of two spaces: on K = A A' (n x n) or on
-G = A' A (d x d), both F F' with F = A or A'. For many scales the matrix is made tridiagonal once,
+G = A' A (d x d), both F' F with F = A' or A. For many scales the matrix is made tridiagonal once,
 which costs a third of its eigenvectors and leaves a linear system of linear cost per scale; for
 one scale it is factorized.
 
 Each function runs over a block of tasks, whose arrays are padded to the size of the largest: a
-kernel that calls others would compile them once more, and views of parts of an array cost more
-to compile than the loops over them.
+kernel that calls others would compile them once more.
 """
 
 from .._jit import njit
+from .._simd import greater, load, root, same, splat, store, total
 
 
 @njit
 def centred_rows(A, pick, offsets, weight, response, centre, F, v, mean, level, mass):
     """F[k], v = rows A[pick] and response of task k, less weighted means, times roots of weights.
 
-    The rows of the tasks, which `offsets` divides among them, become the rows of F[k], or its
-    columns when there are more than features. `centre` is 1.0, or 0.0 for means of 0. `mean`
-    (m, d) starts at zero; level, mass (m,) receive the mean response and the sum of weights.
+    The rows of the tasks, which `offsets` divides among them, become the columns of F[k]
+    (max(n, d), min(n, d)), or its rows when there are more than features; then v is a last column
+    beside them. `centre` is 1.0, or 0.0 for means of 0. `mean` (m, d) starts at zero; level, mass
+    (m,) receive the mean response and the sum of weights.
     """
     d = A.shape[1]
     for k in range(mass.shape[0]):
         lo, hi, m, f = offsets[k], offsets[k + 1], mean[k], F[k]
-        total, middle = 0.0, 0.0
+        n = hi - lo
+        sums, middle = 0.0, 0.0
         for i in range(lo, hi):
             x, w = A[pick[i]], weight[i]
-            total += w
+            sums += w
             middle += w * response[i]
             for j in range(d):
                 m[j] += w * x[j]
-        mass[k] = total
-        middle *= centre / total
+        mass[k] = sums
+        middle *= centre / sums
         level[k] = middle
         for j in range(d):
-            m[j] *= centre / total
-        for i in range(hi - lo):
-            x, w = A[pick[lo + i]], weight[lo + i] ** 0.5
-            v[lo + i] = w * (response[lo + i] - middle)
-            if hi - lo <= d:
-                c = f[i]
+            m[j] *= centre / sums
+        for i in range(n):
+            v[lo + i] = weight[lo + i] ** 0.5 * (response[lo + i] - middle)
+        if n > d:
+            for i in range(n):
+                x, w, c = A[pick[lo + i]], weight[lo + i] ** 0.5, f[i]
                 for j in range(d):
                     c[j] = w * (x[j] - m[j])
-            else:
-                for j in range(d):
-                    f[j, i] = w * (x[j] - m[j])
+                c[d] = v[lo + i]
+            continue
+        for i in range(0, n, 4):  # four rows at a time spare the cache; the last one is repeated
+            i1, i2, i3 = min(i + 1, n - 1), min(i + 2, n - 1), min(i + 3, n - 1)
+            x, w = A[pick[lo + i]], weight[lo + i] ** 0.5
+            x1, w1 = A[pick[lo + i1]], weight[lo + i1] ** 0.5
+            x2, w2 = A[pick[lo + i2]], weight[lo + i2] ** 0.5
+            x3, w3 = A[pick[lo + i3]], weight[lo + i3] ** 0.5
+            for j in range(d):
+                c, t = f[j], m[j]
+                c[i] = w * (x[j] - t)
+                c[i1] = w1 * (x1[j] - t)
+                c[i2] = w2 * (x2[j] - t)
+                c[i3] = w3 * (x3[j] - t)
 
 
 @njit
 def left_out(
-    Z, offsets, folds, d, T, by_scale, by_row, inverse, scratch, X, lines, B, squares, q, out
+    Z, offsets, folds, d, T, by_scale, by_row, dets, q, line, U, B, M, S, out
 ):  # fmt: skip
     """out[p, s]: residual of row p at scale kappa[k, s] when its block of rows is left out.
 
-    Rows are multiplied by roots of weights, and so are the residuals. Z[k] = Q' F[k] comes from
-    `rotate` and T = (diag, off) from `tridiagonal`; by_row (2, N) holds the responses y and
+    Rows are multiplied by roots of weights, and so are the residuals. Z[k] = F[k] Q, or Q, comes
+    from `rotate` and T = (diag, off) from `tridiagonal`; by_row (2, N) holds the responses y and
     root. Blocks are `folds[k]` runs of consecutive rows: with H the hat matrix and e the
     residuals, those of a block that is left out are exactly (I - H_bb)^-1 e_b. I - H is
-    Z' (I + kappa T)^-1 Z when n <= d, else I - kappa times that, less root root' for the
+    Z (I + kappa T)^-1 Z' when n <= d, else I - kappa times that, less root root' for the
     intercept.
 
-    by_scale (m, 3, lanes) holds kappa, 1 or -kappa, and zeros that become
-    y' Z' (I + kappa T)^-1 Z y; inverse[k] (r, lanes) receives D^-1 of I + kappa T = L D L'.
-    Scratch, zero at the start: scratch (2, R + 1, lanes), X (R + 2, rows, lanes), B (rows + 1,
-    rows, lanes) and q (R,); `lines` and `squares` are X and B with their last two axes as one.
+    by_scale (m, 4, lanes) holds kappa, 1 or -kappa, and receives y' Z (I + kappa T)^-1 Z' y and
+    the sum of squares of `out`, which itself may be empty. The determinant of I + kappa T is the
+    product of dets[k] (., lanes), each of at most 16 pivots. Scratch for R = r up to a multiple
+    of eight: q (R,), line (3, R, 8), U (20, R, 8), B (20, 16, 8), M and S (17, 16, 8).
     """
-    lanes, y, root, low, t = out.shape[1], by_row[0], by_row[1], scratch[0], scratch[1]
-    for k in range(folds.shape[0]):
-        lo, z, D, diag, off = offsets[k], Z[k], inverse[k], T[0, k], T[1, k]
-        a, sign, quad = by_scale[k, 0], by_scale[k, 1], by_scale[k, 2]
+    y, share = by_row[0], by_row[1]
+    m, lanes = folds.shape[0], by_scale.shape[2]
+    one = splat(1.0)
+    for k in range(m):
+        lo, z, diag, off = offsets[k], Z[k], T[0, k], T[1, k]
         n = offsets[k + 1] - lo
         r = min(n, d)
         own = 0.0 if n <= d else 1.0
-        c = 0.0
-        for j in range(r):
-            z0, g, h, x, e, f = z[j], low[j], low[j + 1], D[j], t[j], t[j + 1]
-            total = 0.0
+        for j in range(0, r, 8):
+            t = splat(0.0)
             for i in range(n):
-                total += z0[i] * y[lo + i]
-            q[j] = total
-            b, b1 = diag[j], off[j]
-            for s in range(lanes):
+                t = t + same(y, lo + i) * load(z, i, j)
+            store(q, j, t)
+        for lane in range(0, lanes, 8):
+            a, sign = load(by_scale, k, 0, lane), load(by_scale, k, 1, lane)
+            g, f, quad, error = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
+            det, before, c = splat(1.0), splat(1.0), 0.0
+            for j in range(r):
                 # Schur complements of I + something positive semi-definite.
-                pivot = max(1.0 + a[s] * (b - c * g[s]), 1.0)
-                x[s] = 1.0 / pivot
-                h[s] = a[s] * b1 / pivot
-                f[s] = total - g[s] * e[s]
-                quad[s] += f[s] * f[s] / pivot
-            c = b1
-        for j in range(r, q.shape[0]):
-            q[j] = 0.0
-        for fold in range(folds[k]):
-            start = fold * n // folds[k]
-            count = (fold + 1) * n // folds[k] - start
-            for j in range(r):  # X[j + 1] = row j of (I + kappa T)^-1 Z of the block
-                z0, g = z[j], low[j]
-                for o in range(count):
-                    c, x, e = z0[start + o], X[j + 1, o], X[j, o]
-                    for s in range(lanes):
-                        x[s] = c - g[s] * e[s]
-            for j in range(r, 0, -1):
-                h, g = D[j - 1], low[j]
-                for o in range(count):
-                    x, e = X[j, o], X[j + 1, o]
-                    for s in range(lanes):
-                        x[s] = x[s] * h[s] - g[s] * e[s]
-            for i in range(count + 1):
-                x = squares[i]
-                for o in range(count * lanes):
-                    x[o] = 0.0
-            for j in range(0, r, 4):  # row `count` of B: the right side
-                e, f, g, h = lines[j + 1], lines[j + 2], lines[j + 3], lines[j + 4]
-                z0, z1, z2, z3 = z[j], z[j + 1], z[j + 2], z[j + 3]
+                pivot = greater(one + a * (diag[j] - c * g), one)
+                inverse = 1.0 / pivot
+                s = root(inverse)
+                f = q[j] - g * f
+                quad = quad + f * f * inverse
+                store(line, 0, j, 0, s)
+                store(line, 1, j, 0, g * s * before)
+                store(line, 2, j, 0, f * s)
+                before = pivot * s
+                c = off[j]
+                g = a * c * inverse
+                if j % 16 == 0:
+                    det = one
+                det = det * pivot
+                store(dets, k, j // 16, lane, det)
+            # With I + kappa T = L D L', a block of Z (I + kappa T)^-1 Z' is U' U, where the rows of
+            # U are those of the block through L^-1 and the root of D^-1.
+            for fold in range(folds[k]):
+                start = fold * n // folds[k]
+                count = (fold + 1) * n // folds[k] - start
+                for o in range(0, count, 4):
+                    u0, p = splat(0.0), start + o
+                    u1, u2, u3, v0, v1, v2, v3 = u0, u0, u0, u0, u0, u0, u0
+                    for j in range(r):
+                        s, h, e = load(line, 0, j, 0), load(line, 1, j, 0), load(line, 2, j, 0)
+                        u0 = same(z, p, j) * s - h * u0
+                        u1 = same(z, p + 1, j) * s - h * u1
+                        u2 = same(z, p + 2, j) * s - h * u2
+                        u3 = same(z, p + 3, j) * s - h * u3
+                        store(U, o, j, 0, u0)
+                        store(U, o + 1, j, 0, u1)
+                        store(U, o + 2, j, 0, u2)
+                        store(U, o + 3, j, 0, u3)
+                        v0 = v0 + u0 * e
+                        v1 = v1 + u1 * e
+                        v2 = v2 + u2 * e
+                        v3 = v3 + u3 * e
+                    store(B, count, o, 0, v0)
+                    store(B, count, o + 1, 0, v1)
+                    store(B, count, o + 2, 0, v2)
+                    store(B, count, o + 3, 0, v3)
+                for i in range(0, count - 2, 4):
+                    for o in range(0, min(i + 4, count), 2):
+                        a0 = splat(0.0)
+                        a1, a2, a3, b0, b1, b2, b3 = a0, a0, a0, a0, a0, a0, a0
+                        for j in range(r):
+                            y0, y1 = load(U, o, j, 0), load(U, o + 1, j, 0)
+                            x = load(U, i, j, 0)
+                            a0 = a0 + x * y0
+                            b0 = b0 + x * y1
+                            x = load(U, i + 1, j, 0)
+                            a1 = a1 + x * y0
+                            b1 = b1 + x * y1
+                            x = load(U, i + 2, j, 0)
+                            a2 = a2 + x * y0
+                            b2 = b2 + x * y1
+                            x = load(U, i + 3, j, 0)
+                            a3 = a3 + x * y0
+                            b3 = b3 + x * y1
+                        store(B, i, o, 0, a0)
+                        store(B, i, o + 1, 0, b0)
+                        store(B, i + 1, o, 0, a1)
+                        store(B, i + 1, o + 1, 0, b1)
+                        store(B, i + 2, o, 0, a2)
+                        store(B, i + 2, o + 1, 0, b2)
+                        if i + 3 < count:
+                            store(B, i + 3, o, 0, a3)
+                            store(B, i + 3, o + 1, 0, b3)
+                if 0 < count % 4 < 3:
+                    i = count // 4 * 4
+                    for o in range(0, count, 2):
+                        a0 = splat(0.0)
+                        a1, b0, b1 = a0, a0, a0
+                        for j in range(r):
+                            y0, y1 = load(U, o, j, 0), load(U, o + 1, j, 0)
+                            x0, x1 = load(U, i, j, 0), load(U, i + 1, j, 0)
+                            a0 = a0 + x0 * y0
+                            b0 = b0 + x0 * y1
+                            a1 = a1 + x1 * y0
+                            b1 = b1 + x1 * y1
+                        store(B, i, o, 0, a0)
+                        store(B, i, o + 1, 0, b0)
+                        if i + 1 < count:
+                            store(B, i + 1, o, 0, a1)
+                            store(B, i + 1, o + 1, 0, b1)
+                p = lo + start  # L D L' of the block and its right side, which is row `count`
                 for i in range(count + 1):
-                    p, x = start + i, squares[i]
-                    if i < count:
-                        c0, c1, c2, c3 = z0[p], z1[p], z2[p], z3[p]
-                    else:
-                        c0, c1, c2, c3 = q[j], q[j + 1], q[j + 2], q[j + 3]
-                    for o in range(min(i + 1, count) * lanes):
-                        x[o] += c0 * e[o] + c1 * f[o] + c2 * g[o] + c3 * h[o]
-            start += lo
-            for i in range(count + 1):  # Cholesky factor with the inverse of its diagonal
-                for o in range(min(i + 1, count)):
-                    shift = own * y[start + o]
-                    if i < count:
-                        shift = (own if i == o else 0.0) - root[start + i] * root[start + o]
-                    x, h = B[i, o], B[o, o]
-                    for s in range(lanes):
-                        x[s] = shift + x[s] * sign[s]
-                    for j in range(o):
-                        e, g = B[i, j], B[o, j]
-                        for s in range(lanes):
-                            x[s] -= e[s] * g[s]
-                    if i == o:
-                        for s in range(lanes):
-                            x[s] = 1.0 / max(x[s], 1e-14) ** 0.5
-                    else:
-                        for s in range(lanes):
-                            x[s] *= h[s]
-            for o in range(count - 1, -1, -1):
-                x, h, f = B[count, o], B[o, o], out[start + o]
-                for i in range(o + 1, count):
-                    e, g = B[i, o], B[count, i]
-                    for s in range(lanes):
-                        x[s] -= e[s] * g[s]
-                for s in range(lanes):
-                    x[s] *= h[s]
-                    f[s] = x[s]
+                    for o in range(min(i + 1, count)):
+                        shift = own * y[p + o]
+                        if i < count:
+                            shift = (own if i == o else 0.0) - share[p + i] * share[p + o]
+                        x = shift + sign * load(B, i, o, 0)
+                        for j in range(o):
+                            x = x - load(M, i, j, 0) * load(S, o, j, 0)
+                        if o == i:
+                            store(S, o, o, 0, 1.0 / greater(x, splat(1e-14)))
+                        else:
+                            store(M, i, o, 0, x)
+                            store(S, i, o, 0, x * load(S, o, o, 0))
+                for o in range(count - 1, -1, -1):
+                    x = load(S, count, o, 0)
+                    for i in range(o + 1, count):
+                        x = x - load(S, i, o, 0) * load(M, count, i, 0)
+                    store(M, count, o, 0, x)
+                    error = error + x * x
+                    if out.shape[0] > 0:
+                        store(out, p + o, lane, x)
+            store(by_scale, k, 2, lane, quad)
+            store(by_scale, k, 3, lane, error)
 
 
 @njit
-def posterior_modes(F, K, offsets, precision, v, x, coef):
+def posterior_modes(F, K, offsets, precision, S, x, coef):
     """coef[k] (d,): mode of c under the prior N(0, I / precision[k]) of every task.
 
-    F, v from `centred_rows` and K from `grams`, which is overwritten by the factors of
-    K + precision I = U D U'. `coef` starts at zero; x (R,) is scratch.
+    F from `centred_rows` and K from `grams`, whose rows become D S of K + precision I = S' D S
+    with S unit upper triangular, and whose column r carries the right side along. S (R, R) and
+    x (R,) are scratch.
     """
     d = coef.shape[1]
     for k in range(coef.shape[0]):
-        lo, f, A, c, least = offsets[k], F[k], K[k], coef[k], precision[k]
+        f, A = F[k], K[k]
+        n = offsets[k + 1] - offsets[k]
+        r = min(n, d)
+        least = 0.0
+        for j in range(r):
+            least += A[j, j]
+        # A scale chosen at other weights may be out of proportion: the solve must not fail.
+        least = max(precision[k], 1e-12 * least)
+        for j in range((r + 3) // 4 * 4):
+            A[j, j] += least
+        for i in range(0, r, 4):
+            first = i // 8 * 8
+            for o in range(first, r + 1, 8):
+                a, b, c, e = load(A, i, o), load(A, i + 1, o), load(A, i + 2, o), load(A, i + 3, o)
+                for q in range(i):
+                    y = load(S, q, o)
+                    a = a - same(A, q, i) * y
+                    b = b - same(A, q, i + 1) * y
+                    c = c - same(A, q, i + 2) * y
+                    e = e - same(A, q, i + 3) * y
+                store(A, i, o, a)
+                store(A, i + 1, o, b)
+                store(A, i + 2, o, c)
+                store(A, i + 3, o, e)
+            for s in range(4):
+                j = i + s
+                pivot = max(A[j, j], least)
+                A[j, j] = pivot
+                pivot = 1.0 / pivot
+                for o in range(first, r + 1, 8):
+                    y = load(A, j, o) * pivot
+                    store(S, j, o, y)
+                    for t in range(s + 1, 4):
+                        store(A, i + t, o, load(A, i + t, o) - same(A, j, i + t) * y)
+        for j in range(x.shape[0]):  # nothing of the task before may stay
+            x[j] = 0.0
+        for j in range(r - 1, -1, -1):
+            t = splat(0.0)
+            for o in range(j // 8 * 8, r, 8):
+                t = t + load(S, j, o) * load(x, o)
+            x[j] = S[j, r] - total(t)
+        if n > d:
+            for j in range(d):
+                coef[k, j] = x[j]
+        else:
+            for j in range(d):
+                t = splat(0.0)
+                for o in range(0, r, 8):
+                    t = t + load(f, j, o) * load(x, o)
+                coef[k, j] = total(t)
+
+
+@njit
+def spectral_modes(F, K, Z, offsets, T, kappa, v, q, coef):
+    """coef[k] (d,): mode of c under the prior N(0, kappa[k] I), from what `left_out` works on.
+
+    F from `centred_rows`, Z from `rotate` and the reflections that `tridiagonal` left in K.
+    q (3, R) is scratch.
+    """
+    d, s, step, pivots = coef.shape[1], q[0], q[1], q[2]
+    for k in range(coef.shape[0]):
+        lo, f, A, z, diag, off, a = offsets[k], F[k], K[k], Z[k], T[0, k], T[1, k], kappa[k]
         n = offsets[k + 1] - lo
         r = min(n, d)
-        for j in range(r):
-            A[j, j] += least
-            x[j] = v[lo + j]
-        if n > d:
-            for j in range(r):
-                a, t = f[j], 0.0
-                for i in range(n):
-                    t += a[i] * v[lo + i]
-                x[j] = t
+        for j in range(0, r, 8):
+            t = splat(0.0)
+            for i in range(n):
+                t = t + same(v, lo + i) * load(z, i, j)
+            store(s, j, a * t)
+        for j in range(r, s.shape[0]):
+            s[j] = 0.0
+        g, c, last = 0.0, 0.0, 0.0
+        for j in range(r):  # L D L' of I + kappa T
+            pivot = max(1.0 + a * (diag[j] - c * g), 1.0)
+            last = s[j] - g * last
+            c = off[j]
+            g = a * c / pivot
+            s[j], step[j], pivots[j] = last, g, pivot
+        last = 0.0
         for j in range(r - 1, -1, -1):
-            a, last = A[j], x[j]
-            pivot = max(a[j], least)
-            a[j] = pivot
-            for i in range(j):
-                b, t = A[i], a[i] / pivot
-                x[i] -= t * last
-                for o in range(i + 1):
-                    b[o] -= t * a[o]
-        for j in range(r):
-            a, t = A[j], x[j]
-            for o in range(j):
-                t -= a[o] * x[o]
-            x[j] = t / a[j]
-        for i in range(r):
-            a, t = f[i], x[i]
+            last = s[j] / pivots[j] - step[j] * last
+            s[j] = last
+        for j in range(1, r):
+            t = splat(0.0)
+            for o in range(0, j, 8):
+                t = t + load(A, j, o) * load(s, o)
+            c = total(t)
+            for o in range(0, j, 8):
+                store(s, o, load(s, o) - c * load(A, j, o))
+        for j in range(d):
             if n > d:
-                c[i] = t
+                coef[k, j] = s[j]
             else:
-                for j in range(d):
-                    c[j] += t * a[j]
+                t = splat(0.0)
+                for o in range(0, r, 8):
+                    t = t + load(f, j, o) * load(s, o)
+                coef[k, j] = total(t)
