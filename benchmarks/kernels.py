@@ -3,7 +3,8 @@
 "local solve": for every task the criterion of all scales of a prior, the best scale and the
 model there, with given prior; against one LAPACK eigendecomposition per task (of X M X', or of
 the d x d matrix) and numpy for the rest, and the model at a known scale against one
-`numpy.linalg.solve` per task. "gradient": the fused pass of the squared loss over the rows
+`numpy.linalg.solve` per task, with a full M and with M = I, which is ridge regression.
+"gradient": the fused pass of the squared loss over the rows
 against adding up their numbers once. `ratio` is the time over that of skpmtl in the first
 group, and over that of reading the rows in the second. CPU seconds, medians, everything
 alternately and on one thread.
@@ -96,8 +97,7 @@ def local_peers(rows, count):
     def own():
         # A new table: criteria are kept with the old one.
         local = LocalModels(replace(rows), classification=False, fit_intercept=True)
-        criterion, level = local.criteria(root)
-        return local.solve(root, SNR[criterion.argmin(axis=1)] / level)
+        return local.fit(root, lambda found, level: SNR[found.argmin(axis=1)] / level)
 
     def loop(dual):
         for k in range(count):
@@ -106,15 +106,24 @@ def local_peers(rows, count):
 
     local = LocalModels(rows, classification=False, fit_intercept=True)
 
-    def solve_loop(dual):
+    def solve_loop(dual, root):
         for k in range(count):
             part = slice(ends[k], ends[k + 1])
-            A, v = rows.X[part] @ root, rows.y[part]
+            A, v = rows.X[part], rows.y[part]
+            A = A if root is None else A @ root
             A, v = A - A.mean(axis=0), v - v.mean()
             if dual:
-                root @ (A.T @ np.linalg.solve(A @ A.T + np.eye(len(v)) / kappa[k], v))
+                c = A.T @ np.linalg.solve(A @ A.T + np.eye(len(v)) / kappa[k], v)
             else:
-                root @ np.linalg.solve(A.T @ A + np.eye(d) / kappa[k], A.T @ v)
+                c = np.linalg.solve(A.T @ A + np.eye(d) / kappa[k], A.T @ v)
+            c if root is None else root @ c
+
+    def one_scale(root, own_root):
+        return {
+            "skpmtl": lambda: local.solve(own_root, kappa),
+            "solve of n x n": lambda: solve_loop(True, root),
+            "solve of d x d": lambda: solve_loop(False, root),
+        }
 
     return {
         "all scales": {
@@ -122,11 +131,8 @@ def local_peers(rows, count):
             "eigh of n x n": lambda: loop(True),
             "eigh of d x d": lambda: loop(False),
         },
-        "one scale": {
-            "skpmtl": lambda: local.solve(root, kappa),
-            "solve of n x n": lambda: solve_loop(True),
-            "solve of d x d": lambda: solve_loop(False),
-        },
+        "one scale": one_scale(root, root),
+        "one scale of M = I": one_scale(None, np.ones(d)),
     }
 
 

@@ -10,7 +10,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from scipy import sparse
 
-from ._kernels.local import centred_rows, left_out, posterior_modes, spectral_modes
+from ._kernels.local import (
+    centred_rows,
+    left_out,
+    posterior_modes,
+    spectral_modes,
+    triangular_products,
+)
 from ._kernels.passes import scores
 from ._kernels.spectrum import grams, rotate, tridiagonal
 from ._simd import LANES
@@ -69,28 +75,43 @@ class LocalModels:
             for first, last in cost_blocks(cost, _BLOCK):
                 yield order[lo + first : lo + last]
 
-    def _run(self, function, root):
-        """function(block, tasks) for blocks of all tasks; -> nothing."""
+    def _run(self, function, root, in_folds):
+        """function(block, tasks, rows, targets) for blocks of all tasks; -> nothing.
+
+        Rows are in the order of the folds, or as they lie in memory, which is faster.
+        """
         table = self.table
-        shared = None if table.rows is None else _times(table.X, root)
+        panels = _panels(root)
+
+        in_place = root.ndim == 1 and not table.is_sparse
+        factor = root if in_place else np.ones(root.shape[-1])
+
+        def times(X, rows):
+            if panels is None or table.is_sparse:
+                A = _times(X[rows], root)
+            else:
+                A = np.empty((len(rows), root.shape[1]))
+                triangular_products(X, rows, panels, A)
+            return A
+
+        shared = None
+        if table.rows is not None and not in_place:
+            shared = times(table.X, np.arange(table.X.shape[0]))
 
         def run(tasks):
             ends = np.concatenate([[0], np.cumsum(table.sizes[tasks])])
             first = np.repeat(table.offsets[tasks] - ends[:-1], np.diff(ends))
             places = first + np.arange(ends[-1])
-            rows = self._order[places]
-            if shared is not None:
-                A, pick = shared, table.rows[rows]
+            rows = self._order[places] if in_folds else places
+            if in_place or shared is not None:
+                A = table.X if in_place else shared
+                pick = rows if table.rows is None else table.rows[rows]
             else:
-                lo, hi = places[0], places[-1] + 1
-                if hi - lo == len(places):
-                    A, pick = _times(table.X[lo:hi], root), rows - lo
-                else:
-                    A, pick = _times(table.X[rows], root), np.arange(len(rows))
-            block = _Block(A, pick, ends, self.fit_intercept)
+                A, pick = times(table.X, rows), np.arange(len(rows))
+            block = _Block(A, pick, factor, ends, self.fit_intercept)
             # A task whose rows overflow gets a model that is not finite, in silence.
             with np.errstate(all="ignore"):
-                function(block, tasks, places, table.y[rows])
+                function(block, tasks, rows, table.y[rows])
 
         with single_blas_thread():
             run_blocks(run, [(tasks,) for tasks in self._blocks()])
@@ -143,28 +164,28 @@ class LocalModels:
         known = self._recalled(root)
         if known is not None:
             return known
-        m = self.table.n_tasks
+        m, key, root = self.table.n_tasks, root, _triangular(root)
         out, level = np.empty((m, len(SNR))), np.empty(m)
         W, b = np.empty((m if choose else 0, root.shape[-1])), np.empty(m)
         centre, spread = _WEAK[self.classification]
         weak = 0.5 * ((np.log10(SNR) - centre) / spread) ** 2
 
-        def block_criteria(block, tasks, places, label):
+        def block_criteria(block, tasks, rows, label):
             if not self.classification:
                 working = *_working(label, None), None
                 out[tasks], level[tasks], *modes = block.criteria(*working, weak, choose)
                 if choose:
                     W[tasks], b[tasks] = modes
                 return
-            working = *_working(label, self._scores[places]), label
+            working = *_working(label, self._scores[rows]), label
             out[tasks], level[tasks] = block.criteria(*working, weak)
             if choose:
                 precision = _inverse(choose(out[tasks], level[tasks]))
-                W[tasks], b[tasks] = self._newton(block, places, label, precision, tol)
+                W[tasks], b[tasks] = self._newton(block, rows, label, precision, tol)
 
-        self._run(block_criteria, root)
+        self._run(block_criteria, root, in_folds=True)
         if self._keep:  # the even prior comes first, and again when a task doubts the last one
-            self._known[1:] = [(root, out.copy(), level)]
+            self._known[1:] = [(key, out.copy(), level)]
         return (out, level, _back(W, root), b) if choose else (out, level)
 
     def solve(self, root, kappa, tol=1e-8):
@@ -182,22 +203,22 @@ class LocalModels:
         W : ndarray (n_tasks, d)
         b : ndarray (n_tasks,)
         """
-        m = self.table.n_tasks
+        m, root = self.table.n_tasks, _triangular(root)
         W, b = np.empty((m, root.shape[-1])), np.empty(m)
         precision = _inverse(kappa)
 
-        def block_modes(block, tasks, places, label):
+        def block_modes(block, tasks, rows, label):
             if self.classification:
-                modes = self._newton(block, places, label, precision[tasks], tol)
+                modes = self._newton(block, rows, label, precision[tasks], tol)
             else:
                 modes = block.modes(*_working(label, None), precision[tasks])
             W[tasks], b[tasks] = modes
 
-        self._run(block_modes, root)
+        self._run(block_modes, root, in_folds=False)
         return _back(W, root), b
 
-    def _newton(self, block, places, label, precision, tol):
-        score, active = self._scores[places], np.arange(len(precision))
+    def _newton(self, block, rows, label, precision, tol):
+        score, active = self._scores[rows], np.arange(len(precision))
         W, b = np.empty((len(precision), block.A.shape[1])), np.empty(len(precision))
         for _ in range(_NEWTON_STEPS):
             part, kept = block.select(active)
@@ -209,12 +230,26 @@ class LocalModels:
             active = active[np.maximum.reduceat(np.abs(step), part.offsets[:-1]) > tol]
             if not len(active):
                 break
-        self._scores[places] = score
+        self._scores[rows] = score
         return W, b
 
 
 def _inverse(kappa):
     return 1.0 / np.maximum(kappa, 1e-300)
+
+
+def _triangular(root):
+    """L, lower triangular, with L L' = root root': half the products. A diagonal stays one."""
+    return root if root.ndim == 1 else np.linalg.qr(root.T, mode="r").T
+
+
+def _panels(root):
+    """Columns of a triangular root in eights, for `triangular_products`; None where it has none."""
+    if root.ndim == 1 or root.shape[1] < LANES:
+        return None
+    r = root.shape[1]
+    starts = np.minimum(np.arange(0, r, LANES), r - LANES)
+    return np.stack([np.ascontiguousarray(root[:, c : c + LANES]) for c in starts])
 
 
 def _back(W, root):
@@ -250,10 +285,10 @@ def _working(label, score):
 
 
 class _Block:
-    """Transformed rows A[pick] of some tasks, which `offsets` divides among them."""
+    """Transformed rows A[pick] * factor of some tasks, which `offsets` divides among them."""
 
-    def __init__(self, A, pick, offsets, centre):
-        self.A, self.pick, self.offsets, self.centre = A, pick, offsets, centre
+    def __init__(self, A, pick, factor, offsets, centre):
+        self.A, self.pick, self.factor, self.offsets, self.centre = A, pick, factor, offsets, centre
 
     def select(self, tasks):
         """-> block of some of the tasks, positions of their rows among those of this one"""
@@ -262,7 +297,7 @@ class _Block:
         sizes = np.diff(self.offsets)[tasks]
         ends = np.concatenate([[0], np.cumsum(sizes)])
         rows = np.repeat(self.offsets[tasks] - ends[:-1], sizes) + np.arange(ends[-1])
-        return _Block(self.A, self.pick[rows], ends, self.centre), rows
+        return _Block(self.A, self.pick[rows], self.factor, ends, self.centre), rows
 
     def _parts(self, weight, response):
         """Yield (tasks, ends, F, K) for few tasks at a time, whose F' F stay in the cache."""
@@ -281,8 +316,8 @@ class _Block:
             if first and not even:
                 F[:], K[:] = 0.0, 0.0
             centred_rows(
-                self.A, self.pick, ends, weight, response, float(self.centre), F[:count], self.v,
-                self.mean[part], self.level[part], self.mass[part],
+                self.A, self.pick, self.factor, ends, weight, response, float(self.centre),
+                F[:count], self.v, self.mean[part], self.level[part], self.mass[part],
             )  # fmt: skip
             grams(F[:count], ends, d, self.v, K[:count])
             yield part, ends, F[:count], K[:count]
@@ -376,5 +411,5 @@ class _Block:
     def scores(self, C, intercept):
         out = np.repeat(intercept, np.diff(self.offsets))
         fitted = np.empty(len(out))
-        scores(self.A, self.pick, True, self.offsets, C, fitted)
+        scores(self.A, self.pick, True, self.offsets, C * self.factor, fitted)
         return out + fitted

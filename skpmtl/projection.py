@@ -68,7 +68,7 @@ class TaskHalf:
         # The start is the task's own model under an even prior; steps are its own as well.
         local = LocalModels(table, classification=classification, fit_intercept=fit_intercept)
         d = table.n_features
-        root = np.eye(d) / np.sqrt(d)
+        root = np.full(d, d**-0.5)
 
         def best(criterion, level):
             return SNR[criterion.argmin(axis=1)] / np.maximum(level, 1e-300)

@@ -76,7 +76,7 @@ def test_squared_passes(run, rows, centre, shared):
         V[k] = scale[k] * seen[part].T @ residual[part]
     r, out, intercept = np.full(12, np.nan), np.full((3, 3), np.nan), np.full(3, np.nan)
     got = run(passes.squared_gradient)(
-        X, pick, shared, y, offsets, scale, centre, W, r, out
+        X, pick, shared, y, offsets, scale, centre, np.empty((0, 3)), W, r, out
     )
     assert got == pytest.approx(value, rel=1e-13)
     np.testing.assert_allclose(out, V, atol=1e-13)

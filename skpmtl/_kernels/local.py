@@ -19,10 +19,39 @@ from .._simd import greater, load, root, same, splat, store, total
 
 
 @njit
-def centred_rows(A, pick, offsets, weight, response, centre, F, v, mean, level, mass):
+def triangular_products(X, pick, panels, out):
+    """out[i] = X[pick[i]] @ root for a lower triangular root with at least eight columns.
+
+    panels (c, d, 8) holds its columns in eights; the last eight may overlap those before.
+    """
+    n, d, r = pick.shape[0], X.shape[1], out.shape[1]
+    for first in range(0, n, 32):  # rows that stay in the cache beside the columns
+        for c in range(panels.shape[0]):
+            at = min(8 * c, r - 8)
+            for i in range(first, min(first + 32, n), 4):  # the last row is repeated
+                i1, i2, i3 = min(i + 1, n - 1), min(i + 2, n - 1), min(i + 3, n - 1)
+                p, p1, p2, p3 = pick[i], pick[i1], pick[i2], pick[i3]
+                a = splat(0.0)
+                b, e, f = a, a, a
+                for j in range(at, d):
+                    y = load(panels, c, j, 0)
+                    a = a + same(X, p, j) * y
+                    b = b + same(X, p1, j) * y
+                    e = e + same(X, p2, j) * y
+                    f = f + same(X, p3, j) * y
+                store(out, i, at, a)
+                store(out, i1, at, b)
+                store(out, i2, at, e)
+                store(out, i3, at, f)
+
+
+@njit
+def centred_rows(
+    A, pick, factor, offsets, weight, response, centre, F, v, mean, level, mass
+):  # fmt: skip
     """F[k], v = rows A[pick] and response of task k, less weighted means, times roots of weights.
 
-    The rows of the tasks, which `offsets` divides among them, become the columns of F[k]
+    Columns of A are multiplied by `factor` (d,). The rows of the tasks, which `offsets` divides among them, become the columns of F[k]
     (max(n, d), min(n, d)), or its rows when there are more than features; then v is a last column
     beside them. `centre` is 1.0, or 0.0 for means of 0. `mean` (m, d) starts at zero; level, mass
     (m,) receive the mean response and the sum of weights.
@@ -49,21 +78,22 @@ def centred_rows(A, pick, offsets, weight, response, centre, F, v, mean, level, 
             for i in range(n):
                 x, w, c = A[pick[lo + i]], weight[lo + i] ** 0.5, f[i]
                 for j in range(d):
-                    c[j] = w * (x[j] - m[j])
+                    c[j] = w * factor[j] * (x[j] - m[j])
                 c[d] = v[lo + i]
-            continue
-        for i in range(0, n, 4):  # four rows at a time spare the cache; the last one is repeated
+        for i in range(0, n if n <= d else 0, 4):  # four rows at a time spare the cache; the last one is repeated
             i1, i2, i3 = min(i + 1, n - 1), min(i + 2, n - 1), min(i + 3, n - 1)
             x, w = A[pick[lo + i]], weight[lo + i] ** 0.5
             x1, w1 = A[pick[lo + i1]], weight[lo + i1] ** 0.5
             x2, w2 = A[pick[lo + i2]], weight[lo + i2] ** 0.5
             x3, w3 = A[pick[lo + i3]], weight[lo + i3] ** 0.5
             for j in range(d):
-                c, t = f[j], m[j]
-                c[i] = w * (x[j] - t)
-                c[i1] = w1 * (x1[j] - t)
-                c[i2] = w2 * (x2[j] - t)
-                c[i3] = w3 * (x3[j] - t)
+                c, t, s = f[j], m[j], factor[j]
+                c[i] = w * s * (x[j] - t)
+                c[i1] = w1 * s * (x1[j] - t)
+                c[i2] = w2 * s * (x2[j] - t)
+                c[i3] = w3 * s * (x3[j] - t)
+        for j in range(d):
+            m[j] *= factor[j]
 
 
 @njit
