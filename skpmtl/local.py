@@ -81,22 +81,11 @@ class LocalModels:
         Rows are in the order of the folds, or as they lie in memory, which is faster.
         """
         table = self.table
-        panels = _panels(root)
-
-        in_place = root.ndim == 1 and not table.is_sparse
+        panels, in_place = _panels(root), root.ndim == 1 and not table.is_sparse
         factor = root if in_place else np.ones(root.shape[-1])
-
-        def times(X, rows):
-            if panels is None or table.is_sparse:
-                A = _times(X[rows], root)
-            else:
-                A = np.empty((len(rows), root.shape[1]))
-                triangular_products(X, rows, panels, A)
-            return A
-
         shared = None
         if table.rows is not None and not in_place:
-            shared = times(table.X, np.arange(table.X.shape[0]))
+            shared = _products(table.X, np.arange(table.X.shape[0]), root, panels)
 
         def run(tasks):
             ends = np.concatenate([[0], np.cumsum(table.sizes[tasks])])
@@ -107,7 +96,7 @@ class LocalModels:
                 A = table.X if in_place else shared
                 pick = rows if table.rows is None else table.rows[rows]
             else:
-                A, pick = times(table.X, rows), np.arange(len(rows))
+                A, pick = _products(table.X, rows, root, panels), np.arange(len(rows))
             block = _Block(A, pick, factor, ends, self.fit_intercept)
             # A task whose rows overflow gets a model that is not finite, in silence.
             with np.errstate(all="ignore"):
@@ -132,7 +121,7 @@ class LocalModels:
         level : ndarray (n_tasks,)
             kappa = snr / level.
         """
-        return self._criteria_and_modes(root, None, 0.0)[:2]
+        return self._recalled(root) or self._criteria_and_modes(root)
 
     def fit(self, root, choose, tol=1e-8):
         """`criteria`, and `solve` at the scales that are chosen by them, at less than their cost.
@@ -149,7 +138,7 @@ class LocalModels:
         criterion, W, b
         """
         known = self._recalled(root)
-        if known is not None:
+        if known:
             return known[0], *self.solve(root, choose(*known), tol)
         criterion, _, W, b = self._criteria_and_modes(root, choose, tol)
         return criterion, W, b
@@ -160,10 +149,7 @@ class LocalModels:
                 return out.copy(), level
         return None
 
-    def _criteria_and_modes(self, root, choose, tol):
-        known = self._recalled(root)
-        if known is not None:
-            return known
+    def _criteria_and_modes(self, root, choose=None, tol=0.0):
         m, key, root = self.table.n_tasks, root, _triangular(root)
         out, level = np.empty((m, len(SNR))), np.empty(m)
         W, b = np.empty((m if choose else 0, root.shape[-1])), np.empty(m)
@@ -264,11 +250,15 @@ def _back(W, root):
     return W
 
 
-def _times(X, root):
-    """X @ root as an array in C order; a diagonal root is given by its diagonal."""
-    if root.ndim == 2:
-        return np.ascontiguousarray(X @ root)
-    return X.multiply(root).toarray() if sparse.issparse(X) else X * root
+def _products(X, rows, root, panels):
+    """X[rows] @ root as an array in C order; a diagonal root is given by its diagonal."""
+    if sparse.issparse(X) and root.ndim == 1:
+        return X[rows].multiply(root).toarray()
+    if sparse.issparse(X) or panels is None:
+        return np.ascontiguousarray(X[rows] @ root)
+    A = np.empty((len(rows), root.shape[1]))
+    triangular_products(X, rows, panels, A)
+    return A
 
 
 def _up(sizes, multiple):

@@ -51,10 +51,10 @@ def centred_rows(
 ):  # fmt: skip
     """F[k], v = rows A[pick] and response of task k, less weighted means, times roots of weights.
 
-    Columns of A are multiplied by `factor` (d,). The rows of the tasks, which `offsets` divides among them, become the columns of F[k]
-    (max(n, d), min(n, d)), or its rows when there are more than features; then v is a last column
-    beside them. `centre` is 1.0, or 0.0 for means of 0. `mean` (m, d) starts at zero; level, mass
-    (m,) receive the mean response and the sum of weights.
+    Columns of A are multiplied by `factor` (d,). The rows of the tasks, which `offsets` divides
+    among them, become the columns of F[k] (max(n, d), min(n, d)), or its rows when there are more
+    than features; then v is a last column beside them. `centre` is 1.0, or 0.0 for means of 0.
+    `mean` (m, d) starts at zero; level, mass (m,) receive the mean response and the sum of weights.
     """
     d = A.shape[1]
     for k in range(mass.shape[0]):
@@ -80,7 +80,8 @@ def centred_rows(
                 for j in range(d):
                     c[j] = w * factor[j] * (x[j] - m[j])
                 c[d] = v[lo + i]
-        for i in range(0, n if n <= d else 0, 4):  # four rows at a time spare the cache; the last one is repeated
+        # Four rows at a time spare the cache; the last one is repeated.
+        for i in range(0, n if n <= d else 0, 4):
             i1, i2, i3 = min(i + 1, n - 1), min(i + 2, n - 1), min(i + 3, n - 1)
             x, w = A[pick[lo + i]], weight[lo + i] ** 0.5
             x1, w1 = A[pick[lo + i1]], weight[lo + i1] ** 0.5
