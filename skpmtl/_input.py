@@ -224,6 +224,7 @@ def read_training(estimator, X, y, task=None, *, tasks="auto", form=None):
     Parameters
     ----------
     estimator : object with the attribute `task_feature`
+        Its `dtype`, if it has one, is the type of dense rows that tasks do not share.
     X, y, task
         As given by the user, in any form.
     tasks : "auto" or array-like of ids
@@ -238,7 +239,7 @@ def read_training(estimator, X, y, task=None, *, tasks="auto", form=None):
     """
     if y is None:
         raise ValueError("This estimator requires y to be passed, but the target y is None.")
-    fitted = form
+    fitted, dtype = form, _row_type(estimator)
     if is_mapping_of_tasks(X):
         keys = list(X)
         if keys:  # put in order before stacking, which saves a sort
@@ -280,8 +281,20 @@ def read_training(estimator, X, y, task=None, *, tasks="auto", form=None):
         if matrix.dtype != np.float32:
             matrix = sparse.csr_matrix(matrix, dtype=np.float64)
         return TaskTable(matrix, y, offsets, labels, order, order), form
-    matrix = table_matrix(matrix, order, kept_column(estimator, matrix, form))
+    matrix = table_matrix(matrix, order, kept_column(estimator, matrix, form), dtype)
     return TaskTable(matrix, y, offsets, labels, order=order), form
+
+
+def _row_type(estimator):
+    """float64, or float32 if the estimator asks for it."""
+    given = getattr(estimator, "dtype", np.float64)
+    try:
+        dtype = None if given is None else np.dtype(given)
+    except TypeError:
+        dtype = None
+    if dtype is None or dtype not in (np.float64, np.float32):  # None would equal float64
+        raise ValueError(f'dtype={given!r} must be "float64" or "float32".')
+    return dtype
 
 
 def sort_rows(codes, n_tasks):
@@ -333,26 +346,35 @@ def _wide_table(estimator, matrix, y, names, tasks):
     return TaskTable(table_matrix(matrix, None, None), values, offsets, labels[column], rows), form
 
 
-def table_matrix(X, order, dropped):
-    """float64 in C order, or CSR, in table order; at most one copy.
+def table_matrix(X, order, dropped, dtype=np.float64):
+    """Rows of type `dtype` in C order, or CSR of float64, in table order; at most one copy.
 
-    `dropped` is the position of the task column that X still has.
+    `dropped` is the position of the task column that X still has. ValueError for numbers that
+    float32 cannot hold.
     """
     if sparse.issparse(X):
         X = sparse.csr_matrix(X, dtype=np.float64)
         return X if order is None else X[order]
-    if order is None and dropped is None:
-        return np.ascontiguousarray(X, dtype=np.float64)
+    narrows = dtype == np.float32 and X.dtype != np.float32
+    if order is None and dropped is None and not narrows:
+        return np.ascontiguousarray(X, dtype=dtype)
     n, width = X.shape
-    out = np.empty((n, width - (dropped is not None)))
-    for start in range(0, n, _BLOCK_ROWS):
-        part = slice(start, start + _BLOCK_ROWS)
-        block = X[part if order is None else order[part]]
-        if dropped is None:
-            out[part] = block
-        else:
-            out[part, :dropped] = block[:, :dropped]
-            out[part, dropped:] = block[:, dropped + 1 :]
+    out = np.empty((n, width - (dropped is not None)), dtype)
+    try:
+        with np.errstate(over="raise"):
+            for start in range(0, n, _BLOCK_ROWS):
+                part = slice(start, start + _BLOCK_ROWS)
+                block = X[part if order is None else order[part]]
+                if dropped is None:
+                    out[part] = block
+                else:
+                    out[part, :dropped] = block[:, :dropped]
+                    out[part, dropped:] = block[:, dropped + 1 :]
+    except FloatingPointError as error:
+        raise ValueError(
+            'X holds numbers above 3.4e38, which dtype="float32" cannot hold. Scale the features, '
+            'or use dtype="float64".'
+        ) from error
     return out
 
 

@@ -4,6 +4,7 @@ import numpy as np
 from scipy import sparse
 
 from ._kernels import predict
+from .tasks import read_only
 from .threads import run_blocks
 
 _BLOCK = 1 << 19  # numbers that a thread predicts from at a time
@@ -29,7 +30,9 @@ def row_scores(rows, coef, intercept, mean_coef, mean_intercept):
     model = coef, intercept, mean_coef, mean_intercept
     position = shape[-1] if rows.position is None else rows.position
     thin = sparse.issparse(X)
-    data = X.data.astype(np.float64, copy=False) if thin else None
+    if thin:
+        csr = X.data.astype(np.float64, copy=False), X.indices, X.indptr
+        data, indices, ends = (read_only(part) for part in csr)
     multi = "_multi" if shape[:-1] else ""
     kernel = getattr(predict, ("csr_row_scores" if thin else "row_scores") + multi)
 
@@ -37,10 +40,10 @@ def row_scores(rows, coef, intercept, mean_coef, mean_intercept):
         part = slice(first, last)
         codes = rows.codes[part]
         if thin:
-            kernel(data, X.indices, X.indptr[first : last + 1], codes, *model, out[part])
+            kernel(data, indices, ends[first : last + 1], codes, *model, out[part])
         else:
             # Integers and float32 are converted block by block: there is no second X.
-            Z = np.ascontiguousarray(X[part], dtype=np.float64)
+            Z = read_only(np.ascontiguousarray(X[part], dtype=np.float64))
             kernel(Z, codes, position, *model, out[part])
 
     size = max(_BLOCK // (64 if thin else X.shape[1]), 1)

@@ -24,7 +24,7 @@ _REGISTER = ir.VectorType(_NUMBER, LANES)
 # ---------------------------------------------------------------------- as plain functions
 def load(a, *index):
     """a[..., j : j + 8] of an array in C order."""
-    return a[(*index[:-1], slice(index[-1], index[-1] + LANES))].copy()
+    return a[(*index[:-1], slice(index[-1], index[-1] + LANES))].astype(np.float64)
 
 
 def store(a, *rest):
@@ -137,13 +137,15 @@ def _repeated(builder, x):
 @lower_builtin(load, types.Array, types.VarArg(types.Any))
 def _load(context, builder, sig, args):
     place = _address(context, builder, sig.args[0], args[0], args[1:])
-    return builder.load(builder.bitcast(place, _REGISTER.as_pointer()), align=8)
+    kind = ir.VectorType(builder.load(place).type, LANES)
+    x = builder.load(builder.bitcast(place, kind.as_pointer()), align=4)
+    return builder.fpext(x, _REGISTER) if kind != _REGISTER else x
 
 
 @lower_builtin(same, types.Array, types.VarArg(types.Any))
 def _same(context, builder, sig, args):
-    place = _address(context, builder, sig.args[0], args[0], args[1:])
-    return _repeated(builder, builder.load(place))
+    x = builder.load(_address(context, builder, sig.args[0], args[0], args[1:]))
+    return _repeated(builder, builder.fpext(x, _NUMBER) if x.type != _NUMBER else x)
 
 
 @lower_builtin(store, types.Array, types.VarArg(types.Any))

@@ -72,7 +72,7 @@ _SETTINGS = {
     "RelationshipBillboard": ("lam", "alpha", "fit_intercept"),
 }
 # Parameters that stay where the rows of the fit are.
-_NOT_WRITTEN = ("clusters", "random_state", "tasks", "verbose", "warm_start")
+_NOT_WRITTEN = ("clusters", "dtype", "random_state", "tasks", "verbose", "warm_start")
 _KEYS = ("board", "estimator", "feature_names", "format", "n_features", "package", "params")
 
 
@@ -81,10 +81,10 @@ def save_billboard(est, path):
     """Write what a fit published, for others to personalise on their own rows.
 
     The file is a NumPy archive (.npz) without pickled objects. It has the billboard with its
-    privacy report, the parameters except `random_state`, `tasks`, `verbose` and `warm_start`, the
-    classes, and the names of the features. It has no rows, no models of tasks and no list of tasks,
-    with the exception of a public mapping of tasks to clusters. An exact fit has a billboard too,
-    which protects nobody, as its report says.
+    privacy report, the parameters except `dtype`, `random_state`, `tasks`, `verbose` and
+    `warm_start`, the classes, and the names of the features. It has no rows, no models of tasks and
+    no list of tasks, with the exception of a public mapping of tasks to clusters. An exact fit has
+    a billboard too, which protects nobody, as its report says.
 
     Parameters
     ----------

@@ -7,6 +7,8 @@ import numpy as np
 from .losses import make_loss
 from .solvers import TraceNorm, minimize
 
+_BLOCK = 1 << 20  # numbers of X that are projected at a time
+
 
 @dataclass
 class PenaltyBillboard:
@@ -53,7 +55,11 @@ class PenaltyBillboard:
         B = self._basis(table.n_features)
         W = np.zeros((table.n_tasks, table.n_features))
         if B.shape[1]:
-            inner = replace(table, X=np.ascontiguousarray(table.X @ B))
+            step = max(_BLOCK // len(B), 1)
+            Z = np.empty((table.X.shape[0], B.shape[1]))
+            for first in range(0, len(Z), step):
+                Z[first : first + step] = table.X[first : first + step] @ B
+            inner = replace(table, X=Z)
             loss = make_loss(
                 inner,
                 classification=classification,

@@ -10,14 +10,22 @@ from dataclasses import replace
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from ._kernels.grams import build_row_grams, invert_row_grams, row_gram_product
-from ._kernels.newton import hessian_product, loss_gradient, row_gram_rows, scale_row_grams
+from ._kernels.grams import build_row_grams, invert_row_grams
+from ._kernels.newton import (
+    hessian_product,
+    loss_gradient,
+    row_arrow,
+    row_gram_rows,
+    scale_row_grams,
+)
 from .grams import grams
 from .personal import local_intercepts
 from .rounds import row_blocks, task_grams
-from .threads import single_blas_thread
+from .tasks import read_only
+from .threads import cost_blocks, in_order, run_blocks, single_blas_thread
 
 _DIRECT = 600  # features up to which tasks are factorised
+_BLOCK = 1 << 18  # numbers of rows and models that a thread works on at a time
 _JOINT = 1 << 25  # numbers of matrices from which on all classes share one per task
 _NO_INDEX = np.empty(0, dtype=np.int64)
 
@@ -85,79 +93,116 @@ def _least_squares(half, lam):
 
 
 class _State:
-    """Objective over models with their intercepts last, (n_tasks, n_outputs, d + 1)."""
+    """Objective over models with their intercepts last, (n_tasks, n_outputs, d + 1).
+
+    Everything of the size of all models is made by the caller or here once: the rest is done
+    block by block of tasks.
+    """
 
     def __init__(self, half, lam):
         table, problem = half.table, half.problem
         self.half, self.lam, self.ridge = half, lam, problem.ridge
         self.which, self.count = half.which, np.bincount(half.which)
         shared = table.rows is not None
-        self._rows = (table.X, table.rows if shared else _NO_INDEX, shared, table.offsets)
-        self._y, self._kind, self._scale = table.y, problem.kind, half.scale
+        self.rows = (table.X, table.rows if shared else _NO_INDEX, shared)
+        self._y, self._kind = table.y, problem.kind
         self.held = np.where(half._single, lam, 0.0) if problem.fit_intercept else None
         self.P = np.empty((table.n_rows, problem.n_outputs))
         self.gradient = None
+        width = table.n_features + 1
+        self.blocks = cost_blocks((table.sizes + problem.n_outputs) * width, _BLOCK)
 
-    def _penalty(self, U):
-        """Gradient of the penalties at U, which is also their Hessian times U."""
-        out = np.zeros_like(U)
-        W = U[:, :, :-1]
-        out[:, :, :-1] = (self.lam + self.ridge) * W
-        out[:, :, :-1] -= self.lam * cluster_means(W, self.which, self.count)[self.which]
+    def _penalty(self, U, means, part):
+        """Gradient of the penalties at U of the tasks `part`, which is also their Hessian times U.
+
+        `means` are those of all tasks of each cluster.
+        """
+        U = U[part]
+        out, W = np.zeros_like(U), U[:, :, :-1]
+        np.multiply(W, self.lam + self.ridge, out=out[:, :, :-1])
+        out[:, :, :-1] -= self.lam * (means if len(means) == 1 else means[self.which[part]])
         if self.held is not None:
-            out[:, :, -1] = self.held[:, None] * U[:, :, -1]
+            out[:, :, -1] = self.held[part, None] * U[:, :, -1]
         return out
 
     def value(self, Wb):
         """Objective; leaves the gradient and what Hessian products need."""
-        gradient = np.empty_like(Wb)
-        value = loss_gradient(
-            *self._rows, self._y, self._kind, self._scale, Wb, self.P, gradient
-        )
-        pull = self._penalty(Wb)
-        self.gradient = gradient + pull
-        self._fix(self.gradient)
-        return value + 0.5 * float(np.vdot(pull, Wb))
+        self.gradient = None
+        gradient, offsets, scale = np.empty_like(Wb), self.half.table.offsets, self.half.scale
+        means = cluster_means(Wb[:, :, :-1], self.which, self.count)
 
-    def product(self, U):
-        out = np.empty_like(U)
-        hessian_product(*self._rows, self._kind, self._scale, self.P, U, out)
-        out += self._penalty(U)
-        return self._fix(out)
+        def block(first, last):
+            part = slice(first, last)
+            value = loss_gradient(
+                *self.rows, offsets[first : last + 1], self._y, self._kind, scale[part],
+                Wb[part], self.P, gradient[part],
+            )  # fmt: skip
+            pull = self._penalty(Wb, means, part)
+            gradient[part] += pull
+            self._fix(gradient[part])
+            return value + 0.5 * float(np.vdot(pull, Wb[part]))
+
+        value = sum(run_blocks(block, self.blocks))
+        self.gradient = gradient
+        return value
+
+    def product(self, U, out):
+        """out = Hessian times U, at the models of the last `value`."""
+        offsets, scale = self.half.table.offsets, self.half.scale
+        means = cluster_means(U[:, :, :-1], self.which, self.count)
+
+        def block(first, last):
+            part = slice(first, last)
+            hessian_product(
+                *self.rows, offsets[first : last + 1], self._kind, scale[part], self.P, U[part],
+                out[part],
+            )  # fmt: skip
+            out[part] += self._penalty(U, means, part)
+            self._fix(out[part])
+
+        run_blocks(block, self.blocks)
 
     def _fix(self, U):
         if self.held is None:
             U[:, :, -1] = 0.0
-        return U
-
-
-def _row_weights(state, size):
-    """Curvatures of the loss, one per row and class.
-
-    One per row where matrices of `size` numbers for each class are too many.
-    """
-    if state.half.problem.kind == 0:
-        return np.ones_like(state.P)
-    weights, C = state.P * (1.0 - state.P), state.P.shape[1]
-    return weights.mean(axis=1, keepdims=True) if C > 1 and C * size > _JOINT else weights
 
 
 class _Arrow:
-    """Inverse of the Hessian without the products between classes; exact for one output."""
+    """Inverse of the Hessian without the products between classes; exact for one output.
+
+    Where matrices of all classes are too many, one serves all classes of a task.
+    """
 
     def __init__(self, state):
-        half, lam = state.half, state.lam
-        table, m, d = half.table, half.table.n_tasks, half.table.n_features
-        weights = _row_weights(state, m * (d + 1) ** 2)
-        self.state, groups = state, weights.shape[1]
-        self.inverse = np.empty((m, groups, d + 1, d + 1))
-        self.core = np.empty((len(state.count), groups, d, d))
+        self.state, table = state, state.half.table
+        m, d, C = table.n_tasks, table.n_features, state.half.problem.n_outputs
+        self.groups = C if C * self._size() <= _JOINT else 1
+        self.core = np.zeros((len(state.count), self.groups, d, d))
+        self._build(m, d)
+
+    def _size(self):
+        """Numbers of the matrices of all tasks, for one class."""
+        table = self.state.half.table
+        return table.n_tasks * (table.n_features + 1) ** 2
+
+    def _weights(self, rows):
+        """Roots of the curvatures of the loss, (n_rows, groups)."""
+        P = self.state.P[rows]
+        if self.state.half.problem.kind == 0:
+            return np.ones_like(P)
+        weights = P * (1.0 - P)
+        return np.sqrt(weights if self.groups == P.shape[1] else weights.mean(1, keepdims=True))
+
+    def _build(self, m, d):
+        state, half, lam = self.state, self.state.half, self.state.lam
+        table = half.table
+        self.inverse = np.empty((m, self.groups, d + 1, d + 1))
         diagonal = np.arange(d)
         for first, last, rows, X in row_blocks(table):
-            Z = np.column_stack([X, np.ones(len(X))])
+            Z, weights = np.column_stack([X, np.ones(len(X))]), self._weights(rows)
             ends = table.offsets[first : last + 1] - table.offsets[first]
-            for c in range(groups):
-                A = np.sqrt(weights[rows, c])[:, None] * Z
+            for c in range(self.groups):
+                A = weights[:, c, None] * Z
                 H, _, _ = grams(A, np.zeros(len(A)), ends, half.scale[first:last], False)
                 H[:, diagonal, diagonal] += lam + state.ridge
                 if state.held is None:
@@ -165,58 +210,84 @@ class _Arrow:
                 else:
                     H[:, d, d] += state.held[first:last] + 1e-9 * half.scale[first:last]
                 self.inverse[first:last, c] = np.linalg.inv(H)
-        for c in range(groups):
+        for c in range(self.groups):
             means = cluster_means(self.inverse[:, c, :d, :d], state.which, state.count)
             self.core[:, c] = np.linalg.pinv(np.eye(d) - lam * means, rcond=1e-12, hermitian=True)
 
-    def __call__(self, R):
+    def _solve(self, first, last, R):
+        """Blocks of the tasks from `first` to `last` solved for R (n, n_outputs, d + 1)."""
+        return (self.inverse[first:last] @ R[..., None])[..., 0]
+
+    def __call__(self, R, out):
+        """out = inverse times R, two passes over the tasks."""
         state = self.state
-        first = (self.inverse @ R[..., None])[..., 0]
-        means = cluster_means(first[:, :, :-1], state.which, state.count)
-        v = (self.core @ means[..., None])[..., 0]
-        more = state.lam * v[state.which]
-        return first + (self.inverse[:, :, :, :-1] @ more[..., None])[..., 0]
+        total = np.zeros((len(state.count), R.shape[1], R.shape[2] - 1))
+
+        def alone(block):
+            first, last = block
+            return first, last, self._solve(first, last, R[first:last])[:, :, :-1]
+
+        for first, last, W in in_order(alone, state.blocks):
+            if len(total) == 1:
+                total[0] += W.sum(axis=0)
+            else:
+                np.add.at(total, state.which[first:last], W)
+        means = total / state.count[:, None, None]
+        shift = state.lam * (self.core @ means[..., None])[..., 0]
+
+        def together(first, last):
+            right = R[first:last].copy()
+            right[:, :, :-1] += shift if len(shift) == 1 else shift[state.which[first:last]]
+            out[first:last] = self._solve(first, last, right)
+
+        run_blocks(together, state.blocks)
+        return out
 
 
-class _RowArrow:
+class _RowArrow(_Arrow):
     """`_Arrow` by matrices n_k x n_k, for tasks of fewer rows than features.
 
     With D the weights of a task's rows, t = lam + ridge and h what holds the intercept, its block
     of the Hessian, [s X'DX + t, s X'D1; s 1'DX, s 1'D1 + h], sends (w, b) to (r, c) for
-    b = (c - g'r / t) / (h + 1'K1), w = (r - X'KX r / t) / t - b g / t, where
-    K = D^1/2 (1 / s + D^1/2 XX' D^1/2 / t)^-1 D^1/2 and g = X'K1.
+    b = (c - 1'KX r / t) / (h + 1'K1), w = (r - X'K (X r / t + b 1)) / t, where
+    K = D^1/2 (1 / s + D^1/2 XX' D^1/2 / t)^-1 D^1/2.
     """
 
-    def __init__(self, state):
-        half, lam, t = state.half, state.lam, state.lam + state.ridge
-        table, sizes = half.table, half.table.sizes
-        self.state, self.t = state, t
+    def _size(self):
+        sizes = self.state.half.table.sizes
+        return int(sizes @ (sizes + 1)) // 2
+
+    def _build(self, m, d):
+        state, half, lam = self.state, self.state.half, self.state.lam
+        table, sizes, t = half.table, half.table.sizes, lam + state.ridge
         self.starts = np.concatenate([[0], np.cumsum(sizes * (sizes + 1) // 2)])
-        weights = np.sqrt(_row_weights(state, self.starts[-1]))
-        m, d, groups = table.n_tasks, table.n_features, weights.shape[1]
-        self.K = np.empty((groups, self.starts[-1]))
-        self.g, self.pivot = np.zeros((m, groups, d)), np.ones((m, groups))
-        self.core = np.zeros((len(state.count), groups, d, d))
+        self.K, self.pivot = np.empty((self.groups, self.starts[-1])), np.ones((m, self.groups))
         for first, last, rows, X in row_blocks(table):
             part, ends = slice(first, last), table.offsets[first : last + 1] - rows.start
             starts, scale = self.starts[first : last + 1], half.scale[part]
-            for c in range(groups):
-                K, a = self.K[c], np.ascontiguousarray(weights[rows, c])
-                build_row_grams(a[:, None] * X, ends, starts, scale, False, K)
+            weights, clusters = self._weights(rows), np.unique(half.which[part])
+            for c in range(self.groups):
+                K, a = self.K[c], np.ascontiguousarray(weights[:, c])
+                build_row_grams(read_only(a[:, None] * X), ends, starts, scale, False, K)
                 if not invert_row_grams(K, ends, starts, t / scale):
                     raise np.linalg.LinAlgError("a task's curvature is not finite; raise lam")
                 ones, KX = np.empty(len(a)), np.empty_like(X)
                 scale_row_grams(K, ends, starts, a, t, ones)
                 row_gram_rows(K, ends, starts, X, KX)
+                pivot = np.add.reduceat(ones, ends[:-1])
+                g = np.zeros((len(pivot), d))
                 if state.held is not None:
-                    pivot = np.add.reduceat(ones, ends[:-1]) + state.held[part] + 1e-9 * scale
+                    pivot += state.held[part] + 1e-9 * scale
                     self.pivot[part, c] = pivot
-                    self.g[part, c] = np.add.reduceat(KX, ends[:-1], axis=0)
-                for cluster in np.unique(half.which[part]):
-                    mine = half.which[part] == cluster
-                    inside = np.repeat(mine, np.diff(ends))
-                    g = self.g[part, c][mine] / np.sqrt(self.pivot[part, c][mine])[:, None]
-                    self.core[cluster, c] += X[inside].T @ KX[inside] - g.T @ g
+                    np.add.reduceat(KX, ends[:-1], axis=0, out=g)
+                    g /= np.sqrt(pivot)[:, None]
+                for cluster in clusters:
+                    x, y, z = X, KX, g
+                    if len(clusters) > 1:
+                        mine = half.which[part] == cluster
+                        inside = np.repeat(mine, np.diff(ends))
+                        x, y, z = X[inside], KX[inside], g[mine]
+                    self.core[cluster, c] += x.T @ y - z.T @ z
         # I - lam times the mean of the inverses, without the cancellation.
         self.core *= (lam / t**2 / state.count)[:, None, None, None]
         self.core += state.ridge / t * np.eye(d)
@@ -224,57 +295,50 @@ class _RowArrow:
             core = self.core[cluster, c]
             self.core[cluster, c] = np.linalg.pinv(core, rcond=1e-12, hermitian=True)
 
-    def _solve(self, R):
-        """Blocks of all tasks solved for R (n_tasks, n_outputs, d + 1)."""
-        state, t, table = self.state, self.t, self.state.half.table
-        out = np.empty_like(R)
-        b = (R[:, :, -1] - np.einsum("kcj,kcj->kc", R[:, :, :-1], self.g) / t) / self.pivot
-        out[:, :, -1] = b if state.held is not None else R[:, :, -1]
-        product = np.empty((len(R), R.shape[2] - 1))
-        for c in range(R.shape[1]):
-            r = np.ascontiguousarray(R[:, c, :-1])
-            row_gram_product(
-                *state._rows[:3], table.y, 0.0, table.offsets, self.starts,
-                self.K[min(c, len(self.K) - 1)], False, r, product,
-            )  # fmt: skip
-            out[:, c, :-1] = (r + product / t) / t
-        out[:, :, :-1] -= (b / t)[:, :, None] * self.g
+    def _solve(self, first, last, R):
+        state, out, ends = self.state, np.empty_like(R), slice(first, last + 1)
+        row_arrow(
+            *state.rows, state.half.table.offsets[ends], self.starts[ends], self.K,
+            self.pivot[first:last], state.held is not None, state.lam + state.ridge, R, out,
+        )  # fmt: skip
         return out
-
-    def __call__(self, R):
-        state = self.state
-        first = self._solve(R)
-        means = cluster_means(first[:, :, :-1], state.which, state.count)
-        more = np.zeros_like(R)
-        more[:, :, :-1] = (state.lam * (self.core @ means[..., None])[..., 0])[state.which]
-        return first + self._solve(more)
 
 
 def _conjugate_gradient(product, precondition, R, tol, max_iter, floor):
-    """Solve product(U) = R to a relative residual of `tol`.
+    """Solve product(U) = R to a relative residual of `tol`. -> U, R'U; R is lost.
 
     Columns that add up to one in all tasks, as one-hot codes, leave the shared model and the
     intercepts undetermined: directions of less curvature than `floor` are not followed.
     """
-    U, R = np.zeros_like(R), R.copy()
-    Z = precondition(R)
-    D, rho = Z.copy(), float(np.vdot(R, Z))
     stop = tol * tol * float(np.vdot(R, R))
+    U, HD, D = None, np.empty_like(R), precondition(R, np.empty_like(R))
+    rho, gain = float(np.vdot(R, D)), 0.0
     for _ in range(max_iter):
-        if float(np.vdot(R, R)) <= stop or not rho > 0:
+        if not rho > 0:
             break
-        HD = product(D)
+        product(D, HD)
         curve = float(np.vdot(D, HD))
         if not curve > floor * float(np.vdot(D, D)):
             break
         step = rho / curve
-        U += step * D
-        R -= step * HD
-        Z = precondition(R)
+        gain += step * rho
+        HD *= step
+        R -= HD
+        if U is None and float(np.vdot(R, R)) <= stop:  # the rule for one output
+            D *= step
+            return D, gain
+        if U is None:
+            U = step * D
+        else:
+            U += np.multiply(D, step, out=HD)
+        if float(np.vdot(R, R)) <= stop:
+            break
+        Z = precondition(R, HD)
         new = float(np.vdot(R, Z))
-        D = Z + (new / rho) * D
+        D *= new / rho
+        D += Z
         rho = new
-    return U
+    return np.zeros_like(R) if U is None else U, gain
 
 
 def _newton(half, lam, tol, max_iter, log):
@@ -285,40 +349,59 @@ def _newton(half, lam, tol, max_iter, log):
     if half.problem.fit_intercept and half.problem.kind == 1:
         share = np.add.reduceat((table.y > 0).astype(float), table.offsets[:-1])
         Wb[:, 0, -1] = np.log((share + 0.5) / (table.sizes - share + 0.5))
-    arrow = (_RowArrow if _is_short(half) else _Arrow) if table.n_features <= _DIRECT else None
+    kind = _RowArrow if _is_short(half) else _Arrow
+    direct, arrow = table.n_features <= _DIRECT, None
     floor = 1e-14 * float(half.smoothness.max())
     value = state.value(Wb)
     start = float(np.linalg.norm(state.gradient))
     n_iter = 0
     for n_iter in range(1, max_iter + 1):
         size = float(np.linalg.norm(state.gradient))
-        precondition = arrow(state) if arrow else (lambda R: R)
+        if direct and (arrow is None or half.problem.kind):  # squared loss has one Hessian
+            arrow = None  # before there is another
+            arrow = kind(state)
         # The first systems are solved roughly, the last ones as far as rounding allows.
         relative = size / max(start, 1e-300)
         forcing = max(min(0.1, 0.1 * relative), 1e-11, 1e-14 / max(relative, 1e-14))
-        g = state.gradient
-        step = -_conjugate_gradient(state.product, precondition, g, forcing, 2000, floor)
-        slope, length = float(np.vdot(state.gradient, step)), 1.0
-        moved = np.abs(step).max() <= tol * max(np.abs(Wb).max(), 1e-300)
-        for _ in range(40):
-            new = state.value(Wb + length * step)
-            if new <= value + 1e-4 * length * slope or abs(slope) <= 1e-13 * abs(value):
+        R, state.gradient = state.gradient, None
+        step, gain = _conjugate_gradient(
+            state.product, arrow or _unchanged, R, forcing, 2000, floor
+        )
+        del R
+        longest = _largest(step)
+        moved = longest <= tol * max(_largest(Wb), 1e-300)
+        Wb -= step
+        for halvings in range(40):
+            new = state.value(Wb)
+            if new <= value - 1e-4 * 0.5**halvings * gain or gain <= 1e-13 * abs(value):
                 break
-            length *= 0.5
-        Wb, value = Wb + length * step, new
+            step *= 0.5
+            Wb += step
+        value = new
         if log is not None:
             log(n_iter, value, size)
         # The last step of a quadratic convergence; undetermined directions may still drift.
-        if moved or relative <= 1e-13 or -slope <= 1e-17 * abs(value):
+        if moved or relative <= 1e-13 or gain <= 1e-17 * abs(value):
             break
     else:
         warnings.warn(
-            f"Newton steps still move coefficients by {np.abs(step).max():.3g} after {max_iter} "
+            f"Newton steps still move coefficients by {longest:.3g} after {max_iter} "
             "iterations. Raise max_iter or tol, scale the features, or raise lam.",
             ConvergenceWarning,
             stacklevel=6,
         )
+    state = arrow = step = None  # what is returned takes their place
     return Wb[:, :, :-1].copy(), Wb[:, :, -1].copy(), value, n_iter
+
+
+def _largest(U):
+    """Largest absolute value, without an array of absolute values."""
+    return max(float(U.max()), -float(U.min()))
+
+
+def _unchanged(R, out):
+    out[:] = R
+    return out
 
 
 def fixed_point(half, anchor, *, tol, max_iter, memory=8):

@@ -89,13 +89,14 @@ def newton_on_factors(loss, alpha, basis, target, max_iter):
     alpha P - V' C with V minus the gradient of the loss at W = C P', and a Hessian product
     costs three passes of the loss. Steps stop once they promise less than `target`.
     """
-    here = _Factored(loss, alpha, basis)
+    parts = loss.parts()
+    here = _Factored(parts, alpha, basis)
     radius = np.linalg.norm(basis.P)
     for n_iter in range(1, max_iter + 1):
         step, promise = _steihaug(here.gradient, here.product, radius)
         length = np.linalg.norm(step)
-        here.solve = None  # its matrices make room for the next
-        there = _Factored(loss, alpha, here.basis.moved(step))
+        here.release()  # its matrices make room for the next
+        there = _Factored(parts, alpha, here.basis.moved(step))
         gain = here.value - there.value
         ratio = gain / promise if promise > 0 else 0.0
         if ratio > 0.75:
@@ -107,33 +108,54 @@ def newton_on_factors(loss, alpha, basis, target, max_iter):
         if promise < target or length == 0:
             break
         if gain <= 0:
-            there.solve = None
-            here = _Factored(loss, alpha, here.basis)
-    return here.W, n_iter
+            del there
+            here = _Factored(parts, alpha, here.basis)
+    return here.weights(), n_iter
 
 
 class _Factored:
-    """Value, gradient and Hessian products of the eliminated objective at one P."""
+    """Value, gradient and Hessian products of the eliminated objective at one P.
+
+    They are sums over parts of the tasks, so that only what is kept here has the size of all
+    models: C and V.
+    """
+
+    def __init__(self, parts, alpha, basis):
+        self.alpha, self.basis = alpha, basis
+        self.parts = [_Part(loss, alpha, basis) for loss in parts]
+        self.value = 0.5 * alpha * np.vdot(basis.P, basis.P) + sum(p.value for p in self.parts)
+        self.gradient = alpha * basis.P - sum(basis.pair(p.V, p.C) for p in self.parts)
+
+    def product(self, D):
+        return self.alpha * D - sum(p.product(self.basis, D) for p in self.parts)
+
+    def release(self):
+        for part in self.parts:
+            part.solve = None
+
+    def weights(self):
+        return np.concatenate([self.basis.lift(part.C) for part in self.parts])
+
+
+class _Part:
+    """The share of some tasks."""
 
     def __init__(self, loss, alpha, basis):
-        self.loss, self.alpha, self.basis = loss, alpha, basis
+        self.loss = loss
         self.solve = loss.elimination(basis, alpha)
         _, V0 = loss.evaluate(np.zeros(loss.shape))
         self.C = self.solve(basis.drop(V0))
         # Where tasks are fitted almost perfectly most of V0 cancels: one step of refinement.
         _, V = loss.evaluate(basis.lift(self.C))
         self.C += self.solve(basis.drop(V) - alpha * self.C)
-        self.W = basis.lift(self.C)
-        value, self.V = loss.evaluate(self.W)
-        self.value = value + 0.5 * alpha * (np.vdot(basis.P, basis.P) + np.vdot(self.C, self.C))
-        self.gradient = alpha * basis.P - basis.pair(self.V, self.C)
+        value, self.V = loss.evaluate(basis.lift(self.C))
+        self.value = value + 0.5 * alpha * np.vdot(self.C, self.C)
 
-    def product(self, D):
-        basis, loss = self.basis, self.loss
-        H = loss.curvature(basis.lift_direction(self.C, D))
+    def product(self, basis, D):
+        H = self.loss.curvature(basis.lift_direction(self.C, D))
         dC = self.solve(basis.drop_direction(self.V, D) - basis.drop(H))
-        dV = -H - loss.curvature(basis.lift(dC))
-        return self.alpha * D - basis.pair(dV, self.C) - basis.pair(self.V, dC)
+        H += self.loss.curvature(basis.lift(dC))
+        return basis.pair(self.V, dC) - basis.pair(H, self.C)
 
 
 def _steihaug(gradient, product, radius, max_iter=60):

@@ -30,7 +30,7 @@ _DOC = """{summary}
     epsilon, delta, adjacency, clip_norm, clip_quantile, n_rounds, sampling, sampling_rate, \
 local_steps, local_learning_rate, server_learning_rate, personalization, ridge, task_weight, \
 clusters, fit_intercept, task_feature, tasks, unseen_task, max_iter, tol, secure, random_state, \
-verbose
+verbose, dtype
         As in `{main}`.{note}
 
     Attributes

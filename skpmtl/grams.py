@@ -8,7 +8,9 @@ from ._kernels.grams import (
     invert_row_grams,
     row_gram_product,
 )
-from ._kernels.linalg import LANES, spd_inverse, spd_inverse_narrow
+from ._kernels.linalg import spd_inverse, spd_inverse_narrow
+from ._simd import LANES
+from .tasks import read_only
 from .threads import run_blocks, task_blocks
 
 _BLOCK = 1 << 20  # numbers of X or of Gram matrices that a thread passes over at a time
@@ -21,7 +23,7 @@ def grams(X, y, offsets, scale, centre):
 
     C removes the mean of a task when `centre` is true.
     """
-    m, d = len(offsets) - 1, X.shape[1]
+    m, d, X = len(offsets) - 1, X.shape[1], read_only(X)
     G, g = np.empty((m, d, d)), np.empty((m, d))
     if d <= NARROW:
 
@@ -33,7 +35,8 @@ def grams(X, y, offsets, scale, centre):
         return G, g, sum(run_blocks(block, task_blocks(offsets, d, _BLOCK)))
     square = 0.0
     for k in range(m):
-        x, v = X[offsets[k] : offsets[k + 1]], y[offsets[k] : offsets[k + 1]]
+        rows = slice(offsets[k], offsets[k + 1])
+        x, v = X[rows].astype(np.float64, copy=False), y[rows]
         if centre:
             x, v = x - x.mean(axis=0), v - v.mean()
         np.matmul(x.T, x, out=G[k])
@@ -55,7 +58,7 @@ def each_block(kernel, G, *arrays):
 
 def invert(A):
     """Replace the symmetric positive definite matrices A_k by their inverses."""
-    narrow = A.shape[1] <= 48 and len(A) > LANES
+    narrow = A.shape[1] <= 100 and len(A) > LANES
     if not all(each_block(spd_inverse_narrow if narrow else spd_inverse, A)):
         raise np.linalg.LinAlgError(_NOT_FINITE)
 
@@ -75,7 +78,7 @@ class RowGrams:
             rows, part = slice(loss.offsets[first], loss.offsets[last]), slice(first, last + 1)
             Z = table.X[loss._rows[rows] if loss._shared else rows]
             return build_row_grams(
-                Z if features is None else features(Z), loss.offsets[part] - rows.start,
+                read_only(Z if features is None else features(Z)), loss.offsets[part] - rows.start,
                 self.starts[part], loss.scale[first:last], loss.fit_intercept, self.K,
             )  # fmt: skip
 

@@ -20,6 +20,7 @@ from ._kernels.local import (
 from ._kernels.passes import scores
 from ._kernels.spectrum import grams, rotate, tridiagonal
 from ._simd import LANES
+from .tasks import read_only
 from .threads import cost_blocks, run_blocks, single_blas_thread
 
 # Grid of the prior variance of a score in units of the noise variance.
@@ -97,7 +98,7 @@ class LocalModels:
                 pick = rows if table.rows is None else table.rows[rows]
             else:
                 A, pick = _products(table.X, rows, root, panels), np.arange(len(rows))
-            block = _Block(A, pick, factor, ends, self.fit_intercept)
+            block = _Block(read_only(A), pick, factor, ends, self.fit_intercept)
             # A task whose rows overflow gets a model that is not finite, in silence.
             with np.errstate(all="ignore"):
                 function(block, tasks, rows, table.y[rows])

@@ -7,6 +7,7 @@ minimised over them. ``ridge / 2 ||W||_F^2`` belongs to the smooth part.
 
 from copy import copy
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -65,23 +66,18 @@ class _Loss:
         n, m = table.X.shape[0], table.n_tasks
         if self._shared and not table.is_sparse and 3 * table.n_rows > n * m:
             self._grid = (table.rows, table.codes)
-
-    def _csr(self):
-        X = self.table.X
-        return X.data, X.indices, X.indptr
+        X = table.csr if table.is_sparse else (table.X,)
+        self._x = *X, self._rows, self._shared
 
     def scores(self, W):
         """x' w_k of every row, without intercept, in table order."""
-        out = np.empty(self.table.n_rows)
-        W = np.ascontiguousarray(W)
         if self._grid is not None:
             return (self.table.X @ W.T)[self._grid]
-        sparse, X = self.table.is_sparse, self.table.X
-        rows = (*(self._csr() if sparse else (X,)), self._rows, self._shared)
+        out, W = np.empty(self.table.n_rows), np.ascontiguousarray(W)
+        kernel = passes.csr_scores if self.table.is_sparse else passes.scores
 
         def block(first, last):
-            kernel = passes.csr_scores if sparse else passes.scores
-            kernel(*rows, self.offsets[first : last + 1], W[first:last], out)
+            kernel(*self._x, self.offsets[first : last + 1], W[first:last], out)
 
         run_blocks(block, self.blocks)
         return out
@@ -93,13 +89,11 @@ class _Loss:
             R[self._grid] = r
             return (R.T @ self.table.X) * self.scale[:, None]
         out = np.empty(self.shape)
-        sparse, X = self.table.is_sparse, self.table.X
-        rows = (*(self._csr() if sparse else (X,)), self._rows, self._shared)
+        kernel = passes.csr_combine if self.table.is_sparse else passes.combine
 
         def block(first, last):
             part = slice(first, last)
-            kernel = passes.csr_combine if sparse else passes.combine
-            kernel(*rows, self.offsets[first : last + 1], r, self.scale[part], out[part])
+            kernel(*self._x, self.offsets[first : last + 1], r, self.scale[part], out[part])
 
         run_blocks(block, self.blocks)
         return out
@@ -149,6 +143,22 @@ class _Loss:
             W = self.curvature_bound(W)
         return np.linalg.norm(W, axis=1)
 
+    def parts(self):
+        """Losses of some tasks after the other, which add up to this one."""
+        return [self]
+
+    def some(self, tasks):
+        """The loss of the tasks at these positions; rows of a table of its own."""
+        table = self.table
+        sizes = table.sizes[tasks]
+        ends = np.concatenate([[0], np.cumsum(sizes)])
+        rows = np.repeat(table.offsets[tasks] - ends[:-1], sizes) + np.arange(ends[-1])
+        if (np.diff(rows) == 1).all():
+            rows = slice(rows[0], rows[-1] + 1)
+        own = {"X": table.X[rows]} if table.rows is None else {"rows": table.rows[rows]}
+        inner = replace(table, y=table.y[rows], offsets=ends, tasks=table.tasks[tasks], **own)
+        return type(self)(inner, self.scale[tasks], self.fit_intercept, self.ridge)
+
     def resolvent(self):
         """None: there are no exact steps."""
 
@@ -172,15 +182,25 @@ class SquaredLoss(_Loss):
     quadratic = True
     _residual_kernel = staticmethod(passes.squared_residuals)
 
+    @cached_property
+    def _mean_rows(self):
+        """Mean row of every task if there are large tasks, whose pass is faster with them."""
+        sizes = self.table.sizes
+        if self._shared or not self.fit_intercept or sizes.max() * self.shape[1] < passes.LARGE:
+            return np.empty((0, self.shape[1]))
+        out = np.empty(self.shape)
+        passes.combine(*self._x, self.offsets, np.ones(self.table.n_rows), 1.0 / sizes, out)
+        return out
+
     def _pass(self, y, W, r):
         """-> value of the loss for the targets y and minus its gradient; residuals into r."""
-        V, weights = np.empty(self.shape), np.ascontiguousarray(W)
+        V, weights, means = np.empty(self.shape), np.ascontiguousarray(W), self._mean_rows
 
         def block(first, last):
-            part = slice(first, last)
+            part, ends = slice(first, last), self.offsets[first : last + 1]
             return passes.squared_gradient(
-                self.table.X, self._rows, self._shared, y, self.offsets[first : last + 1],
-                self.scale[part], self.fit_intercept, weights[part], r, V[part],
+                *self._x, y, ends, self.scale[part], self.fit_intercept, means[part],
+                weights[part], r, V[part],
             )  # fmt: skip
 
         return sum(run_blocks(block, self.blocks)), V
@@ -272,6 +292,14 @@ class SquaredLoss(_Loss):
             return out
 
         return rho, solve
+
+    def parts(self):
+        if type(self) is not SquaredLoss or self._shared:
+            return [self]
+        m, step = self.shape[0], max(_BLOCK // self.shape[1], 1)
+        if m <= step:
+            return [self]
+        return [self.some(np.arange(k, min(k + step, m))) for k in range(0, m, step)]
 
     def project(self, basis):
         """Matrices B' H_k B of all tasks for the columns of `basis`, (m, r, r)."""

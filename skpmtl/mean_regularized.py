@@ -1,5 +1,7 @@
 """Personal models around a private mean (Hu, Wu and Smith, "Private multi-task learning")."""
 
+import numpy as np
+
 from ._compat import StrOptions
 from .base import MTLClassifierMixin, MTLRegressorMixin
 from .released_mean import Rounds
@@ -42,6 +44,7 @@ class _MeanRegularized(Rounds):
         secure=False,
         random_state=None,
         verbose=0,
+        dtype=np.float64,
     ):
         super().__init__(
             lam,
@@ -69,6 +72,7 @@ class _MeanRegularized(Rounds):
             secure=secure,
             random_state=random_state,
             verbose=verbose,
+            dtype=dtype,
         )
         self.update = update
 
@@ -163,6 +167,8 @@ default="mean-reg"
         reproducible, which protects nobody against those who know it.
     verbose : int, default=0
         Progress through the ``skpmtl`` logger.
+    dtype : {{"float64", "float32"}} or numpy type, default=numpy.float64
+        Type in which dense rows of X are held where a row is of one task; all else is float64.
 
     Attributes
     ----------

@@ -136,6 +136,7 @@ class _MetaInit(BaseMTL):
         secure=False,
         random_state=None,
         verbose=0,
+        dtype=np.float64,
     ):
         self.epsilon = epsilon
         self.delta = delta
@@ -163,6 +164,7 @@ class _MetaInit(BaseMTL):
         self.secure = secure
         self.random_state = random_state
         self.verbose = verbose
+        self.dtype = dtype
 
     def _is_private(self):
         return self.privacy is not None and super()._is_private()
@@ -312,10 +314,7 @@ class _MetaInit(BaseMTL):
 
 def _dense(table, est):
     if table.is_sparse:
-        raise ValueError(
-            f"{type(est).__name__} does not take sparse X, because its noise is dense: pass "
-            "X.toarray()."
-        )
+        raise ValueError(f"{type(est).__name__} does not take sparse X: pass X.toarray().")
     return table
 
 
@@ -402,6 +401,8 @@ _DOC = """{summary}
         else makes the noise reproducible, which protects nobody against those who know it.
     verbose : int, default=0
         Progress through the ``skpmtl`` logger.
+    dtype : {{"float64", "float32"}} or numpy type, default=numpy.float64
+        Type in which dense rows of X are held where a row is of one task; all else is float64.
 
     Attributes
     ----------
@@ -409,15 +410,13 @@ _DOC = """{summary}
     init_intercept_ : float{intercepts}
         The initialisation phi; also as `mean_coef_` and `mean_intercept_`.
     coef_ : ndarray of shape (n_tasks, n_features){task_shapes}
-        Fine-tuned models. All together they are not a private object: hand each task its own
-        with `export_task`.
+        Fine-tuned models, private to their tasks: hand each its own with `export_task`.
     intercept_ : ndarray of shape (n_tasks,){task_intercepts}
     tasks_ : ndarray of shape (n_tasks,){classes}
     billboard_ : MetaBillboard
         The initialisation and the public settings of the fine-tuning.
     privacy_ : PrivacyReport
-        The guarantee with all its assumptions; prints as a paragraph. `task_privacy` gives
-        the statement for one task.
+        The guarantee with all its assumptions; for one task see `task_privacy`.
     n_iter_ : int
         Meta rounds.
     n_features_in_, feature_names_in_

@@ -2,6 +2,8 @@
 
 from numbers import Integral, Real
 
+import numpy as np
+
 from ._compat import Interval, StrOptions
 from .base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from .budget import Plan, clipped_models, exact_report
@@ -64,6 +66,7 @@ class _ModelProtected(BaseMTL):
         random_state=None,
         secure=False,
         verbose=0,
+        dtype=np.float64,
     ):
         self.alpha = alpha
         self.epsilon = epsilon
@@ -88,6 +91,7 @@ class _ModelProtected(BaseMTL):
         self.random_state = random_state
         self.secure = secure
         self.verbose = verbose
+        self.dtype = dtype
 
     # ------------------------------------------------------------------------- fit
     def _fit_table(self, table):
@@ -349,6 +353,8 @@ _DOC = """{summary}
         microseconds per number. Needs ``random_state=None``.
     verbose : int, default=0
         Progress through the ``skpmtl`` logger.
+    dtype : {{"float64", "float32"}} or numpy type, default=numpy.float64
+        Type in which dense rows of X are held where a row is of one task; all else is float64.
 
     Attributes
     ----------

@@ -6,10 +6,11 @@ import numpy as np
 
 from ._ids import listed
 from ._kernels.leave_one_out import leave_one_out
+from ._kernels.short import short_fits
 from .grams import NARROW
-from .losses import grams
-from .rounds import TaskHalf, row_blocks, task_inverses
-from .threads import in_order, single_blas_thread
+from .losses import SquaredLoss, grams
+from .rounds import TaskHalf, row_blocks
+from .threads import in_order, single_blas_thread, task_blocks
 
 # Weight of the noise in the trust in the shared model, by kind of loss. The residual variance of
 # a few rows tells little: it counts 1 + _VARIANCE_ROWS / n_k times.
@@ -266,62 +267,28 @@ class Models:
     def _choose(self, coef):
         """Models of squared loss around the shared model or, where that is clearly better, alone.
 
-        Every task compares the leave-one-out errors of the two; `coef` receives its choice. A
-        matrix d x d for every task, in blocks.
+        Every task compares the leave-one-out errors of the two; `coef` receives its choice.
         """
-        half, table, centre = self.half, self.half.table, self.problem.fit_intercept
-        diagonal = np.arange(table.n_features)
-        for first, last, rows, X in row_blocks(table):
-            part = np.arange(first, last)
-            y, sizes, scale = table.y[rows], table.sizes[part], half.scale[part]
-            ends = table.offsets[first : last + 1] - rows.start
-            codes, starts = np.repeat(part - first, sizes), ends[:-1]
-            G, g, _ = grams(X, y, ends, scale, centre)
-            anchor = self.means[self.which[part]]
-
-            def residuals(W, X=X, y=y, sizes=sizes, codes=codes, starts=starts):
-                r = y - np.einsum("ij,ij->i", X, W[codes])
-                b = np.add.reduceat(r, starts) / sizes if centre else np.zeros(len(sizes))
-                return r - b[codes], b
-
-            with single_blas_thread():
-                A, pull = G.copy(), half.own_lam[part]
-                A[:, diagonal, diagonal] += (pull + half.ridge[part])[:, None]
-                W = np.linalg.solve(A, (g + pull[:, None] * anchor)[:, :, None])[:, :, 0]
-                r, _ = residuals(W)
-                pull, hold = self._pulls(part, np.add.reduceat(r * r, starts) / sizes)
-                errors, found = [], []
-                lone = 0.0 * pull, half.lone_lam[part] + half.ridge[part]
-                for lam, ridge in ((pull, hold), lone):
-                    A[:] = G
-                    A[:, diagonal, diagonal] += (lam + ridge)[:, None]
-                    inverse = np.linalg.inv(A)
-                    W = np.einsum("kij,kj->ki", inverse, g + lam[:, None] * anchor)
-                    r, b = residuals(W)
-                    leave_one_out(X, ends, inverse, scale, centre, r)
-                    errors.append(r * r)
-                    found.append((W, b))
-            saved = errors[0] - errors[1]
+        half = self.half
+        for part, fit in exact_fits(half, self.means):
+            sizes = half.table.sizes[part]
+            starts = np.cumsum(sizes) - sizes
+            _, _, r, _ = fit(half.own_lam[part], half.ridge[part])
+            pull, hold = self._pulls(part, np.add.reduceat(r * r, starts) / sizes)
+            W, b, _, left = fit(pull, hold, True)
+            hold = half.lone_lam[part] + half.ridge[part]
+            lone_W, lone_b, _, lone_left = fit(0.0 * pull, hold, True)
+            saved = left * left - lone_left * lone_left
             size = np.sqrt(np.add.reduceat(saved * saved, starts))
             alone = np.add.reduceat(saved, starts) > (_DOUBT + _DOUBT_ROWS / sizes) * size
-            coef[part] = np.where(alone[:, None], found[1][0], found[0][0])
-            self.intercept[part, 0] = np.where(alone, found[1][1], found[0][1])
+            coef[part] = np.where(alone[:, None], lone_W, W)
+            self.intercept[part, 0] = np.where(alone, lone_b, b)
 
     def _residual_variance(self):
         """Mean squared residual of each task's model at the strength without noise."""
         half = self.half
         variance = np.empty(len(self.which))
         everybody = np.arange(len(self.which))
-        if half.factorised():
-            coef = np.empty((len(variance), self.means.shape[1]))
-            exact_models(half, half.own_lam, self.means, coef, self.intercept)
-            table, codes = half.table, half.table.codes
-            for first, last, rows, X in row_blocks(table):
-                k = codes[rows]
-                residual = table.y[rows] - np.einsum("ij,ij->i", X, coef[k]) - self.intercept[k, 0]
-                starts = table.offsets[first:last] - rows.start
-                variance[first:last] = np.add.reduceat(residual**2, starts)
-            return variance / table.sizes
         blocks = half.blocks(everybody)
         for local in in_order(lambda block: self._proximal(block, half.own_lam), blocks):
             variance[local.pick] = local.variance
@@ -414,19 +381,67 @@ class Models:
 
 def exact_models(half, lam, means, coef, intercept):
     """Proximal models of squared loss by factorisation, into `coef` and `intercept`."""
-    table, problem = half.table, half.problem
-    for first, last, P, h in task_inverses(table, problem, half.scale, lam + half.ridge):
-        pull = lam[first:last, None] * means[half.which[first:last]]
-        coef[first:last] = h + np.einsum("kij,kj->ki", P, pull)
-    intercept[:, 0] = local_intercepts(table, coef) if problem.fit_intercept else 0.0
+    for part, fit in exact_fits(half, means):
+        coef[part], intercept[part, 0], _, _ = fit(lam[part], half.ridge[part])
+
+
+def exact_fits(half, means):
+    """Blocks of tasks with their exact fits of squared loss; dense rows, up to `NARROW` features.
+
+    Yields (part, fit): the positions of the tasks, and a function of their pulls to the shared
+    models and to zero -> models (n, d), intercepts (n,), residuals of their rows, task after
+    task, and those that fits without the row would leave (in tasks with as many rows as features
+    only when its third argument is true).
+    """
+    table, centre, d = half.table, half.problem.fit_intercept, half.table.n_features
+    for first, last in task_blocks(table.offsets, d, 1 << 20):
+        part = first + np.flatnonzero(table.sizes[first:last] < d)
+        if len(part):
+
+            def fit(pull, hold, leave=True, part=part):
+                W, b = np.empty((len(part), d)), np.empty(len(part))
+                r, left = np.empty((2, table.sizes[part].sum()))
+                short_fits(
+                    *half.indexed, table.y, table.offsets, half.scale, centre, part, means,
+                    half.which, pull, hold, W, b, r, left,
+                )  # fmt: skip
+                return W, b, r, left
+
+            yield part, fit
+    tasks, table = half.long
+    diagonal = np.arange(d)
+    for first, last, rows, X in row_blocks(table):
+        part, y = tasks[first:last], table.y[rows]
+        ends, scale = table.offsets[first : last + 1] - rows.start, half.scale[part]
+        sizes, starts = np.diff(ends), ends[:-1]
+        codes = np.repeat(np.arange(last - first), sizes)
+        G, g, _ = grams(X, y, ends, scale, centre)
+        floor = 1e-12 * np.einsum("kjj->k", G)  # columns of absurd size must not end all fits
+
+        def fit(pull, hold, leave=False, part=part, X=X, y=y, ends=ends, scale=scale, sizes=sizes,
+                starts=starts, codes=codes, G=G, g=g, floor=floor):  # fmt: skip
+            A, right = G.copy(), g + pull[:, None] * means[half.which[part]]
+            A[:, diagonal, diagonal] += np.maximum(pull + hold, floor)[:, None]
+            with single_blas_thread():
+                if leave:
+                    inverse = np.linalg.inv(A)
+                    W = np.einsum("kij,kj->ki", inverse, right)
+                else:
+                    W = np.linalg.solve(A, right[:, :, None])[:, :, 0]
+            r = y - np.einsum("ij,ij->i", X, W[codes])
+            b = np.add.reduceat(r, starts) / sizes if centre else np.zeros(len(sizes))
+            r -= b[codes]
+            left = r.copy()
+            if leave:
+                leave_one_out(X, ends, inverse, scale, centre, left)
+            return W, b, r, left
+
+        yield part, fit
 
 
 def local_intercepts(table, coef):
     """Mean residual of every task, squared loss."""
-    starts = table.offsets[:-1]
-    X = table.X if table.rows is None else table.X[table.rows]
-    means = np.add.reduceat(X, starts, axis=0) / table.sizes[:, None]
-    return np.add.reduceat(table.y, starts) / table.sizes - np.einsum("kj,kj->k", means, coef)
+    return SquaredLoss(table, np.ones(table.n_tasks), True, 0.0).intercepts(coef)
 
 
 class SparseModels:

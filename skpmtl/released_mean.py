@@ -80,6 +80,7 @@ class Rounds(BaseMTL):
         secure=False,
         random_state=None,
         verbose=0,
+        dtype=np.float64,
     ):
         self.lam = lam
         self.epsilon = epsilon
@@ -106,6 +107,7 @@ class Rounds(BaseMTL):
         self.secure = secure
         self.random_state = random_state
         self.verbose = verbose
+        self.dtype = dtype
 
     def _update_name(self):
         return self.update

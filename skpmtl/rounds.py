@@ -7,7 +7,7 @@ Models are flat: (n_outputs, n_features) for dense rows, (n_features, n_outputs)
 where differences live on the task's own columns; see `skpmtl._kernels.rounds`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,9 +15,11 @@ from ._kernels import rounds as kernels
 from ._kernels.clip import clip_rows
 from ._kernels.grams import gram_product
 from ._kernels.rows import count_columns, curvatures
+from ._kernels.short import short_curvatures, short_inverses, short_prox
 from .grams import NARROW
 from .losses import grams
-from .threads import cost_blocks, in_order, single_blas_thread
+from .tasks import read_only
+from .threads import cost_blocks, in_order, run_blocks, single_blas_thread, task_blocks
 
 _POWER_STEPS = 15
 _BLOCK = 1 << 20  # numbers of rows and Gram matrices held at once
@@ -32,6 +34,7 @@ _BOUND = (1.0, 0.25, 0.5)  # of the second derivative: squared, logistic, multin
 _BOLDNESS = (1.0, 4.0, 4.0)  # accelerated steps first take the bound to be that much smaller
 # "quadratic" counts the ridge in, "free" does not.
 _PENALTY = {"quadratic": None, "free": None, "predictions": 1, "fisher": 2}
+_NO_INDEX = np.empty(0, dtype=np.int64)
 KEEP_MODELS = ("algorithm-1", "stateful", "ppsgd")  # updates with a dense model per task
 
 
@@ -84,6 +87,8 @@ class TaskHalf:
         a shared model.
     ridge : ndarray (n_tasks,)
         Pull towards zero beside the one towards the shared model.
+    long : tuple
+        `long_tasks` of the table; dense rows of up to `NARROW` features.
     """
 
     def __init__(self, table, problem, which=None):
@@ -92,10 +97,12 @@ class TaskHalf:
         self.which = np.zeros(m, dtype=np.int64) if which is None else which
         self.scale = 1.0 / table.sizes if problem.task_weight == "equal" else np.ones(m)
         if table.is_sparse:
-            X, csr = np.empty((0, d)), (table.X.data, table.X.indices, table.X.indptr)
+            X, csr = read_only(np.empty((0, d))), table.csr
         else:
             X, csr = table.X, (None, None, None)
         self._rows = (X, *csr, table.rows, table.offsets)
+        shared = table.rows is not None
+        self.indexed = X, table.rows if shared else _NO_INDEX, shared
         self.widths = np.full(m, d)
         if table.is_sparse:
             count_columns(*csr[1:], table.rows, table.offsets, d, self.widths)
@@ -126,12 +133,19 @@ class TaskHalf:
         # The same steps on matrices; their kernel compiles in a fifth of the time.
         at = np.arange(1, table.n_features + 1)
         start = (0.5 + 0.6180339887498949 * at % 1.0) * np.where(at % 2, 1.0, -1.0)
-        for first, last, G, _ in task_grams(table, self.problem, np.ones(table.n_tasks)):
+
+        def block(first, last):
+            ends, part = table.offsets[first : last + 1], slice(first, last)
+            short_curvatures(*self.indexed, ends, centre, start, _POWER_STEPS, out[part])
+
+        tasks, long = self.long = long_tasks(table)
+        run_blocks(block, self._short_ranges())
+        for first, last, G, _ in task_grams(long, self.problem, np.ones(len(tasks))):
             v = np.broadcast_to(start, (last - first, len(start)))
             for _ in range(_POWER_STEPS):
                 v = v / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1e-300)
                 Gv = (G @ v[:, :, None])[:, :, 0]
-                out[first:last], v = np.einsum("kj,kj->k", v, Gv), Gv
+                out[tasks[first:last]], v = np.einsum("kj,kj->k", v, Gv), Gv
         return out
 
     def _has_missing_class(self):
@@ -204,27 +218,66 @@ class TaskHalf:
             and self.table.n_features <= NARROW
         )
 
+    def _short_ranges(self):
+        """All tasks in blocks if some have fewer rows than features."""
+        table = self.table
+        if len(self.long[0]) == table.n_tasks:
+            return []
+        return task_blocks(table.offsets, table.n_features, _BLOCK)
+
+    def _short_matrices(self, first, last):
+        """-> starts, K and pulls of a block of tasks, as `short_prox` takes them."""
+        table, part = self.table, slice(first, last)
+        sizes = table.sizes[part]
+        numbers = np.where(sizes < table.n_features, sizes * (sizes + 1) // 2, 0)
+        starts, rho = np.concatenate([[0], np.cumsum(numbers)]), self.prox_lam[part]
+        K, pulls = np.empty(starts[-1]), np.empty(last - first)
+        short_inverses(
+            *self.indexed, table.offsets[first : last + 1], starts, self.scale[part],
+            self.problem.fit_intercept, rho + self.problem.ridge, K, pulls,
+        )  # fmt: skip
+        return starts, K, pulls
+
     def exact_prox(self, anchor, pick=slice(None)):
         """Differences of the exact proximal models to factor times the anchors, (n, d)."""
-        blocks, table = self._exact, self.table
-        if blocks is None:
-            rho = self.prox_lam + self.problem.ridge
-            blocks = task_inverses(table, self.problem, self.scale, rho)
+        table, problem, d = self.table, self.problem, self.table.n_features
+        (tasks, long), ranges = self.long, self._short_ranges()
+        if self._exact is None:
+            rho = self.prox_lam[tasks] + problem.ridge
+            blocks, matrices = task_inverses(long, problem, self.scale[tasks], rho), None
             room = max(1 << 20, 0 if table.on_disk else table.X.size)
-            if table.n_tasks * table.n_features**2 <= room:
-                blocks = self._exact = list(blocks)  # else they are made again in every round
-        lam, factor = self.prox_lam[:, None], self.factor(self.prox_lam)[:, None]
-        everybody = isinstance(pick, slice)
-        out = np.empty((len(self.which) if everybody else len(pick), anchor.shape[1]))
+            short = table.sizes[table.sizes < d]
+            if len(tasks) * d * d + int(short @ (short + 1)) // 2 <= room:
+                blocks, matrices = list(blocks), run_blocks(self._short_matrices, ranges)
+                self._exact = blocks, matrices  # else they are made again in every round
+        else:
+            blocks, matrices = self._exact
+        lam, factor = self.prox_lam, self.factor(self.prox_lam)
+        picked = np.arange(table.n_tasks)[pick]
+        out = np.empty((len(picked), anchor.shape[1]))
+
+        def short_block(number, first, last):
+            starts, K, pulls = matrices[number] if matrices else self._short_matrices(first, last)
+            part, some = slice(first, last), slice(*np.searchsorted(picked, (first, last)))
+            short_prox(
+                *self.indexed, table.y, table.offsets[first : last + 1], starts, K, pulls,
+                problem.fit_intercept, picked[some] - first, anchor, self.which[part], lam[part],
+                factor[part], out[some],
+            )  # fmt: skip
+
+        run_blocks(short_block, [(number, *ends) for number, ends in enumerate(ranges)])
+        at = np.flatnonzero(table.sizes[picked] >= d)
+        place = np.searchsorted(tasks, picked[at])
         for first, last, inverse, h in blocks:
-            some = slice(first, last) if everybody else slice(*np.searchsorted(pick, (first, last)))
-            tasks = some if everybody else pick[some]
-            mine = anchor[self.which[tasks]]
-            if not everybody:
-                inverse, h = inverse[tasks - first], h[tasks - first]
-            gram_product(inverse, lam[tasks] * mine, out[some])
-            out[some] += h
-            out[some] -= factor[tasks] * mine
+            some = slice(*np.searchsorted(place, (first, last)))
+            if some.stop - some.start < last - first:
+                inverse, h = inverse[place[some] - first], h[place[some] - first]
+            mine, k = anchor[self.which[picked[at[some]]]], picked[at[some]]
+            D = np.empty_like(h)
+            gram_product(inverse, lam[k, None] * mine, D)
+            D += h
+            D -= factor[k, None] * mine
+            out[at[some]] = D
         return out
 
     # -------------------------------------------------------------------- contributions
@@ -288,11 +341,34 @@ def add_clipped_rows(D, which, clip_norm, total):
 
 
 def row_blocks(table):
-    """Blocks (first, last, rows, X) of tasks, their table rows and features; dense rows."""
+    """Blocks (first, last, rows, X) of tasks, their table rows and features.
+
+    Dense features are float64, and not to be written.
+    """
     d = table.n_features
     for first, last in cost_blocks(table.sizes * d + d * d, _BLOCK):
         rows = slice(table.offsets[first], table.offsets[last])
-        yield first, last, rows, table.X[rows if table.rows is None else table.rows[rows]]
+        X = table.X[rows if table.rows is None else table.rows[rows]]
+        if not table.is_sparse:
+            X = read_only(X.astype(np.float64, copy=False))
+        yield first, last, rows, X
+
+
+def long_tasks(table):
+    """Tasks of at least as many rows as features, and the table of them; dense rows.
+
+    The others are solved by matrices of their rows (`skpmtl._kernels.short`). Which of the two
+    depends on a task's own rows alone, so that no task changes what the others send.
+    """
+    long = table.sizes >= table.n_features
+    tasks = np.flatnonzero(long)
+    if len(tasks) == table.n_tasks:
+        return tasks, table
+    inside = np.repeat(long, table.sizes)
+    rows = np.flatnonzero(inside) if table.rows is None else table.rows[inside]
+    offsets = np.concatenate([[0], np.cumsum(table.sizes[tasks])])
+    y, labels = table.y[inside], table.tasks[tasks]
+    return tasks, replace(table, y=y, offsets=offsets, tasks=labels, rows=rows, order=None)
 
 
 def task_grams(table, problem, scale):

@@ -4,7 +4,8 @@ Two engines take turns. A first-order method with Anderson extrapolation (Dougla
 splitting where matrices of all tasks take no more room than their rows, else proximal
 gradient) finds the rank or the rows in use and finishes well-conditioned problems. What is
 left after `_FIRST` iterations is ill-conditioned, and goes to the Newton method of
-`skpmtl.factored`.
+`skpmtl.factored`. Where models take about as much room as the rows, a sample of the tasks finds
+the start of the Newton method, and no history is kept.
 """
 
 import warnings
@@ -179,10 +180,14 @@ def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
     newton = loss.quadratic and alpha > 0
     patience, sharpness, done = (_FIRST if newton else max_iter), 1e-3, 0
     between = 8  # first-order steps between Newton phases
-    if W is None:
+    lean = _is_lean(loss)
+    if W is None and lean and newton:
+        W, done = _from_sample(loss, penalty, alpha, tol, max_iter)
+        patience = between = 1
+    elif W is None:
         W = np.zeros(loss.shape)
     while True:
-        first_order = first_order or _first_order(loss, penalty, alpha)
+        first_order = first_order or _first_order(loss, penalty, alpha, lean)
         phase = first_order.run(W, tol, max_iter - done, patience)
         done += phase.n_iter
         if log is not None:
@@ -201,6 +206,7 @@ def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
             if loss.shape[0] * loss.shape[1] ** 2 > _ROOM:
                 first_order = None  # no matrices of both engines at a time
             limit = min(50, max_iter - done)
+            W = phase.W = None  # the basis is enough
             W, steps = newton_on_factors(loss, alpha, basis, sharpness * phase.gap, limit)
             sharpness *= 1e-3
             # Newton judges steps by the objective, which rounding hides at last.
@@ -208,10 +214,35 @@ def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
             done += steps
 
 
-def _first_order(loss, penalty, alpha):
-    resolvent = loss.resolvent() if alpha > 0 else None
+def _is_lean(loss):
+    """Whether what a history keeps would take more room than the rows do."""
+    size = loss.shape[0] * loss.shape[1]
+    return size > _ROOM and 2 * _MEMORY * loss.shape[0] > loss.table.n_rows
+
+
+def _from_sample(loss, penalty, alpha, tol, max_iter):
+    """Weights of all tasks under the shape that the penalty has at the optimum of some.
+
+    With the shape S of ``alpha Omega(W) = min over S of alpha / 2 (sum_k w_k' S^-1 w_k + tr S)``
+    that of m times as many tasks is sqrt(m) S when alpha grows as much. -> (W, iterations)
+    """
+    m, d = loss.shape
+    every = -(-m * d * 4 // _ROOM)
+    tasks = np.arange(0, m, every)
+    growth = np.sqrt(m / len(tasks))
+    part = _alternate(loss.some(tasks), penalty, alpha / growth, None, tol, max_iter, None)
+    if not part.W.any():
+        return np.zeros(loss.shape), part.n_iter
+    W, steps = newton_on_factors(
+        loss, alpha, penalty.basis(part.W * growth), 0.1 * tol * part.objective * growth**2, 50
+    )
+    return W, part.n_iter + steps
+
+
+def _first_order(loss, penalty, alpha, lean):
+    resolvent = loss.resolvent() if alpha > 0 and not lean else None
     if resolvent is None:
-        return _Proximal(loss, penalty, alpha)
+        return _Proximal(loss, penalty, alpha, lean)
     return _Splitting(loss, penalty, alpha, *resolvent)
 
 
@@ -278,45 +309,57 @@ class _Proximal:
     the gap falls fast enough to close within as many again.
     """
 
-    def __init__(self, loss, penalty, alpha):
+    def __init__(self, loss, penalty, alpha, lean=False):
         self.loss, self.penalty, self.alpha = loss, penalty, alpha
+        # Where no Newton phases follow even the shortest history is worth its room.
+        self.memory = _MEMORY if not lean else 0 if loss.quadratic else 1
+        self.precision = np.float32 if lean else np.float64
         self.lipschitz = 1.05 * float(loss.curvatures().max())
 
     def run(self, W, tol, max_iter, patience):
         loss, penalty, alpha = self.loss, self.penalty, self.alpha
         value, V = loss.evaluate(W)
         objective = value + alpha * penalty.value(W)
-        history, before, monitor = _Anderson(loss.shape), None, _Monitor(tol, max_iter, patience)
+        history, guess = _Anderson(loss.shape, self.memory, self.precision), None
+        monitor = _Monitor(tol, max_iter, patience)
         n_iter, exhausted = 0, False
         while True:
             if monitor.due(n_iter) or exhausted:
                 gap = _dual_gap(loss, penalty, alpha, W, V, value, objective)
                 if monitor.ends(n_iter, gap, objective) or exhausted:
                     return Solution(W, objective, gap, n_iter, gap <= tol * abs(objective))
-            plain = W + V / self.lipschitz
-            guess = history.extrapolate(plain, plain - before) if before is not None else None
+            plain = V / self.lipschitz
+            plain += W
+            V = None  # there may be little room
+            if self.memory and guess is not None:
+                residual = np.empty(loss.shape, self.precision)  # of differences in double
+                np.subtract(plain, guess, out=residual, casting="same_kind")
+                guess = None
+                guess = history.extrapolate(plain, residual)
+            else:
+                guess = None
             extrapolated = guess is not None
             if not extrapolated:
                 guess = plain
             while True:
                 n_iter += 1
                 trial, omega = penalty.prox(guess, alpha / self.lipschitz)
-                trial_value, trial_V = loss.evaluate(trial)
+                trial_value, V = loss.evaluate(trial)
                 trial_objective = trial_value + alpha * omega
                 if trial_objective <= objective + 1e-14 * abs(objective):
                     break
                 history.clear()
                 if extrapolated:
-                    extrapolated = False
-                elif trial_objective - objective <= 1e-12 * abs(objective):
+                    extrapolated, guess = False, plain
+                    continue
+                _, V = loss.evaluate(W)
+                if trial_objective - objective <= 1e-12 * abs(objective):
                     exhausted = True  # rounding: no lower objective can be told apart
                     break
-                else:  # the curvature bound was too small
-                    self.lipschitz *= 1.5
+                self.lipschitz *= 1.5  # the curvature bound was too small
                 guess = W + V / self.lipschitz
             if not exhausted:
-                before = guess
-                W, V, value, objective = trial, trial_V, trial_value, trial_objective
+                W, value, objective = trial, trial_value, trial_objective
 
 
 class _Splitting:
@@ -337,7 +380,8 @@ class _Splitting:
         _, V = loss.evaluate(W)
         S = W + V / rho  # a fixed point when W is the solution
         first = 0 if W.any() else 6  # nothing to certify at zero
-        history, monitor = _Anderson(loss.shape), _Monitor(tol, max_iter, patience, first)
+        history = _Anderson(loss.shape)
+        monitor = _Monitor(tol, max_iter, patience, first)
         n_iter, plain, smallest = 0, None, np.inf
         while True:
             W, omega = penalty.prox(S, alpha / rho)
@@ -362,11 +406,11 @@ class _Splitting:
 
 
 class _Anderson:
-    """Type-II Anderson extrapolation of the gradient step from the last `_MEMORY` steps."""
+    """Type-II Anderson extrapolation of the gradient step from the last `memory` steps."""
 
-    def __init__(self, shape):
-        self.dx, self.dr = np.empty((2, _MEMORY, shape[0] * shape[1]))
-        self.products = np.empty((_MEMORY, _MEMORY))
+    def __init__(self, shape, memory=_MEMORY, dtype=np.float64):
+        self.dx, self.dr = np.empty((2, memory, shape[0] * shape[1]), dtype=dtype)
+        self.products = np.empty((memory, memory), dtype=dtype)
         self.clear()
 
     def clear(self):
@@ -378,18 +422,20 @@ class _Anderson:
         former, self.last = self.last, (x, r)
         if former is None:
             return None
-        slot = self.count % _MEMORY
+        slot = self.count % len(self.dx)
         self.count += 1
-        np.subtract(x, former[0], out=self.dx[slot])
+        np.subtract(x, former[0], out=self.dx[slot], casting="same_kind")
         np.subtract(r, former[1], out=self.dr[slot])
-        n = min(self.count, _MEMORY)
+        del former
+        n = min(self.count, len(self.dx))
         np.dot(self.dr[:n], self.dr[slot], out=self.products[slot, :n])
         self.products[:n, slot] = self.products[slot, :n]
-        A = self.products[:n, :n].copy()
+        A = self.products[:n, :n].astype(np.float64)
         A.flat[:: n + 1] *= 1.0 + 1e-10
         # LAPACK itself: numpy's checks would cost more than a system this small.
         _, _, weights, failed = dgesv(A, self.dr[:n] @ r, overwrite_a=True, overwrite_b=True)
         if failed:
             return None
-        guess = weights @ self.dx[:n]
-        return np.subtract(x, guess, out=guess).reshape(point.shape)
+        guess = weights.astype(r.dtype, copy=False) @ self.dx[:n]
+        guess = np.subtract(x, guess, out=guess if guess.dtype == x.dtype else None)
+        return guess.reshape(point.shape)

@@ -23,9 +23,10 @@ class TaskTable:
 
     Parameters
     ----------
-    X : ndarray (n, d) of float64 in C order, or CSR matrix of float64
-        Features, without the task. Estimators with ``_sparse_in_place`` get CSR input as it is,
-        which may be float32.
+    X : ndarray (n, d) of float64 or float32 in C order, or CSR matrix of float64
+        Features, without the task; an array is kept as a view that cannot be written. It is
+        float32 where `dtype` asks for it and tasks do not share X. Estimators with
+        ``_sparse_in_place`` get CSR input as it is, which may be float32.
     y : ndarray (N,) or None
         Targets of the N labelled rows, sorted by task; -1.0 and +1.0 in binary classification.
     offsets : ndarray (m + 1,) of int64
@@ -45,6 +46,14 @@ class TaskTable:
     tasks: np.ndarray
     rows: np.ndarray | None = None
     order: np.ndarray | None = None
+
+    def __post_init__(self):
+        # Compiled loops know one kind of each array: numba takes one that cannot be written, from
+        # a memory map or a process of joblib, for another type, and would compile them again.
+        if isinstance(self.X, np.ndarray):
+            object.__setattr__(self, "X", read_only(self.X))
+        if isinstance(self.y, np.ndarray) and not self.y.flags.writeable:
+            object.__setattr__(self, "y", self.y.copy())
 
     @property
     def n_tasks(self):
@@ -73,6 +82,11 @@ class TaskTable:
         return sparse.issparse(self.X)
 
     @property
+    def csr(self):
+        """Values, columns and row ends of CSR rows, not to be written."""
+        return tuple(read_only(part) for part in (self.X.data, self.X.indices, self.X.indptr))
+
+    @property
     def on_disk(self):
         """Whether X is a memory map, which may be larger than what can be kept beside it."""
         X = self.X
@@ -91,6 +105,13 @@ class TaskTable:
         if self.rows is not None:
             return int(self.rows[i])
         return int(i if self.order is None else self.order[i])
+
+
+def read_only(a):
+    """A view of an array that cannot be written, which is how kernels receive features."""
+    a = a.view()
+    a.flags.writeable = False
+    return a
 
 
 # -------------------------------------------------------------------------- converters

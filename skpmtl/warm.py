@@ -5,7 +5,8 @@
 For container images and benchmarks: numba compiles a loop at its first call and keeps it in
 its cache folder (``NUMBA_CACHE_DIR``, or ``__pycache__`` beside the package), where later
 processes of the same user and kind of processor find it. Every estimator is fitted on a few
-rows, dense, sparse and wide.
+rows, dense, sparse and wide; with ``dtype="float32"`` the loops that meet dense rows are compiled
+at the first call.
 """
 
 import inspect
@@ -20,8 +21,9 @@ import skpmtl
 from ._kernels.linalg import spd_inverse
 from .base import BaseMTL
 
-# More tasks than are inverted side by side, more rows than features, and no row norm above 1.
-_TASKS, _ROWS, _FEATURES = 66, 8, 5
+# More tasks than are inverted side by side, more rows than features, of which there are enough for
+# the processor's registers, and no row norm above 1.
+_TASKS, _ROWS, _FEATURES = 66, 12, 9
 _SETTINGS = {
     "tasks": range(_TASKS),
     "random_state": 0,
@@ -51,7 +53,7 @@ def estimators():
 def inputs(n_classes):
     """Tuples (X, y, task); n_classes 0: regression. Task None: a column of y per task."""
     rng = np.random.default_rng(0)
-    X = rng.uniform(-0.4, 0.4, (_TASKS * _ROWS, _FEATURES))
+    X = rng.uniform(-0.3, 0.3, (_TASKS * _ROWS, _FEATURES))
     task = np.repeat(np.arange(_TASKS), _ROWS)
     wide = rng.standard_normal((_ROWS, _TASKS))
     y = X[:, 0] + 0.1 * rng.standard_normal(len(X))
@@ -78,7 +80,8 @@ def warm():
         warnings.simplefilter("ignore")
         X, y, task = next(inputs(0))
         short = slice(None, None, _ROWS // 2)  # two rows a task, fewer than features
-        skpmtl.PrivateMeanRegMTL(epsilon=None).fit(X[short], y[short], task=task[short])
+        for settings in ({"epsilon": None}, {"tasks": range(_TASKS)}):
+            skpmtl.PrivateMeanRegMTL(**settings).fit(X[short], y[short], task=task[short])
         for estimator in estimators():
             labels = (2, 3) if getattr(estimator, "_multiclass", False) else (2,)
             for n_classes in labels if hasattr(estimator, "predict_proba") else (0,):

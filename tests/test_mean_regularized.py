@@ -341,8 +341,9 @@ def test_local_steps_find_the_proximal_model(kind, form):
             assert_allclose(local.D.reshape(7, 5), exact, atol=1e-9)
 
 
-def test_curvatures_are_largest_eigenvalues():
-    X, y, task = problem("real", d=6)
+@pytest.mark.parametrize("d", [6, 18])  # fewer than rows in all tasks, and in some
+def test_curvatures_are_largest_eigenvalues(d):
+    X, y, task = problem("real", d=d)
     table = table_of(X, y, task)
     csr = TaskTable(sparse.csr_matrix(table.X), table.y, table.offsets, table.tasks)
     for intercept in (True, False):
@@ -351,7 +352,8 @@ def test_curvatures_are_largest_eigenvalues():
         for k in range(7):
             A = table.task(k)[0]
             A = A - A.mean(axis=0) if intercept else A
-            assert found[k] == pytest.approx(np.linalg.norm(A, 2) ** 2, rel=0.06)
+            # From below, less 5 %: with close eigenvalues 15 steps are short.
+            assert found[k] == pytest.approx(np.linalg.norm(A, 2) ** 2, rel=0.06 if d == 6 else 0.2)
 
 
 @pytest.mark.parametrize("kind", [0, 1, 2])
@@ -390,6 +392,68 @@ def test_kernels_uncompiled_agree():
         kernels.local_steps = function
     assert_allclose(plain.D, compiled.D, rtol=1e-10)
     assert_allclose(plain.b, compiled.b, rtol=1e-9, atol=1e-12)
+
+
+def mixed_tasks(d=18, seed=0):
+    """Table of tasks of 1, 4, 40, 17, 18, 30 and 7 rows, with features far from zero."""
+    sizes, rng = np.array([1, 4, 40, 17, 18, 30, 7]), np.random.default_rng(seed)
+    X = 3.0 + rng.normal(size=(sizes.sum(), d))
+    y = X @ rng.normal(size=d) + rng.normal(size=len(X))
+    return TaskTable(X, y, np.concatenate([[0], np.cumsum(sizes)]), np.arange(7))
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("ridge", [0.0, 0.3])
+@pytest.mark.parametrize("uncompiled", [True, False])
+def test_exact_prox_of_few_and_many_rows(intercept, ridge, uncompiled, monkeypatch):
+    """Ridge models around the anchors, by either kind of matrix, for all tasks or some."""
+    if uncompiled:
+        for name in ("short_inverses", "short_prox"):
+            kernel = getattr(rounds, name)
+            monkeypatch.setattr(rounds, name, getattr(kernel, "py_func", kernel))
+    table, which = mixed_tasks(), np.arange(7) % 2
+    half = TaskHalf(table, Problem(0, 1, intercept, lam=0.4, ridge=ridge), which)
+    anchor = np.random.default_rng(1).normal(size=(2, 18))
+    found = half.exact_prox(anchor)
+    assert 0 < len(half.long[0]) < 7
+    for k in range(7):
+        A, target = table.task(k)
+        if intercept:
+            A, target = A - A.mean(axis=0), target - target.mean()
+        a, n = anchor[which[k]], len(A)
+        H = A.T @ A / n + (0.4 + ridge) * np.eye(18)
+        w = np.linalg.solve(H, A.T @ target / n + 0.4 * a)
+        assert_allclose(found[k], w - 0.4 / (0.4 + ridge) * a, rtol=0, atol=1e-11)
+    for pick in (np.array([0, 2, 3]), np.array([2, 5]), np.array([6])):
+        assert_array_equal(half.exact_prox(anchor, pick), found[pick])
+    # Rows that tasks share are the same rows.
+    shared = TaskTable(
+        table.X[::-1], table.y, table.offsets, table.tasks, rows=np.arange(table.n_rows)[::-1]
+    )
+    assert_array_equal(TaskHalf(shared, half.problem, which).exact_prox(anchor), found)
+
+
+@pytest.mark.parametrize("k, factor", [(1, -2.0), (5, -2.0), (1, 1e160), (5, 1e160)])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_what_a_task_sends_does_not_depend_on_others(k, factor):
+    """Not by a bit, in any company, beside a task of any rows or none."""
+    table = mixed_tasks()
+    anchor, mine = np.ones((1, 18)), np.repeat(np.arange(7) == k, table.sizes)
+    X = np.where(mine[:, None], factor * table.X, table.X)
+    others = np.arange(7) != k
+    sizes = np.where(others, table.sizes, 25)
+    start = np.flatnonzero(mine)[0]
+    before, after = np.arange(start), np.arange(start + table.sizes[k], table.n_rows)
+    rows = np.concatenate([before, np.full(25, start), after])
+    other = TaskTable(
+        table.X[rows], table.y[rows], np.concatenate([[0], np.cumsum(sizes)]), table.tasks
+    )
+    half = TaskHalf(table, Problem(0, 1, True))
+    sent = half.exact_prox(anchor)[others]
+    for changed in (TaskTable(X, table.y, table.offsets, table.tasks), other):
+        again = TaskHalf(changed, half.problem)
+        assert_array_equal(again.exact_prox(anchor)[others], sent)
+        assert_array_equal(again.curvature[others], half.curvature[others])
 
 
 # -------------------------------------------------------------------------- the rounds
@@ -527,9 +591,12 @@ def own_choice(board, A, target, lam, std, intercept, weight):
 
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("task_weight", ["equal", "samples"])
-def test_trust_and_choice_of_a_task(intercept, task_weight):
+@pytest.mark.parametrize("d", [4, 30])  # fewer than rows in all tasks, and in some
+def test_trust_and_choice_of_a_task(intercept, task_weight, d):
     """Noise-aware pulls, and exact leave-one-out errors against a loop of fits."""
-    X, y, task = problem("real", m=12, rows=(20, 40), spread=2.0)
+    X, y, task = problem("real", m=12, d=d, rows=(20, 40), spread=2.0 if d == 4 else 0.1)
+    if d == 30:  # so few rows speak clearly where the shared model is quite wrong only
+        y[task % 3 == 0] *= -9.0
     found = []
     for epsilon in (300.0, 10.0):
         est = PrivateMeanRegMTL(
@@ -903,6 +970,26 @@ def test_exact_classes_with_columns_that_intercepts_repeat(columns, lam):
     assert_allclose(est.objective_, near.objective_, rtol=1e-4)
     assert np.abs(est.coef_).max() < 100
     assert_allclose(est.predict_proba(X, task=task), near.predict_proba(X, task=task), atol=1e-3)
+
+
+@pytest.mark.parametrize("cls", [PrivateMeanRegMTL, PrivateMeanRegMTLClassifier])
+def test_memory_of_exact_fits(cls):
+    """Beside the rows: five models for each task, matrices of its rows, and numbers."""
+    rng = np.random.default_rng(0)
+    m, n, d = 20_000, 5, 20
+    X, task = rng.standard_normal((m * n, d)), np.repeat(np.arange(m), n)
+    y = X[:, 0] + rng.standard_normal(m * n)
+    y = y if cls is PrivateMeanRegMTL else (y > 0).astype(float)
+    small = slice(20 * n)
+    cls(epsilon=None).fit(X[small], y[small], task=task[small])
+    tracemalloc.start()
+    try:
+        cls(epsilon=None).fit(X, y, task=task)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    blocks = 8 * 2**20
+    assert peak < 1.4 * (X.nbytes + y.nbytes + task.nbytes) + blocks
 
 
 def test_memory_map_keeps_no_matrices(tmp_path):

@@ -5,9 +5,11 @@ import plain_reference as plain
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
+from skpmtl import losses, solvers
 from skpmtl.factored import _Factored, _steihaug
-from skpmtl.losses import make_loss
+from skpmtl.losses import SquaredLoss, make_loss
 from skpmtl.solvers import GroupNorm, TraceNorm, _dual_gap, minimize
+from skpmtl.tasks import TaskTable
 from skpmtl.threads import single_blas_thread
 
 PENALTIES = {"trace": TraceNorm(), "l21": GroupNorm()}
@@ -51,12 +53,13 @@ def test_factored_gradient_and_hessian(name, sizes, d):
     penalty, alpha = PENALTIES[name], 0.3
     W = minimize(loss, penalty, alpha, tol=1e-2).W
     basis = penalty.basis(W)
-    here = _Factored(loss, alpha, basis)
+    here = _Factored([loss], alpha, basis)
     # The factored objective bounds the penalised one from above.
-    assert here.value >= loss.evaluate(here.W)[0] + alpha * penalty.value(here.W) - 1e-9
+    W = here.weights()
+    assert here.value >= loss.evaluate(W)[0] + alpha * penalty.value(W) - 1e-9
     D = np.random.default_rng(2).standard_normal(np.shape(basis.P))
     h = 1e-5
-    up, down = (_Factored(loss, alpha, basis.moved(s * h * D)) for s in (1, -1))
+    up, down = (_Factored([loss], alpha, basis.moved(s * h * D)) for s in (1, -1))
     slope = (up.value - down.value) / (2 * h)
     assert np.vdot(here.gradient, D) == pytest.approx(slope, rel=1e-6, abs=1e-9)
     np.testing.assert_allclose(
@@ -179,3 +182,40 @@ def test_working_sets_leave_no_feature_out(intercept, ridge, fraction):
     assert fraction < 0.1 or used.sum() < 75
     np.testing.assert_allclose(V[:, used], alpha * W[:, used] / norms[used], atol=1e-4 * alpha)
     assert np.linalg.norm(V, axis=0).max() <= alpha * (1 + 1e-4)
+
+
+@pytest.mark.parametrize("logistic", [False, True])
+@pytest.mark.parametrize("name", PENALTIES)
+def test_many_small_tasks_need_no_history(monkeypatch, name, logistic):
+    """A sample of the tasks for the start, Newton in parts, no history: the same optimum."""
+    X, y, task = plain.make_rows([3, 4, 2] * 60, 6, 3, labels=logistic)
+    loss = make_loss(plain.long_table(X, y, task), classification=logistic, fit_intercept=False)
+    expected = minimize(loss, PENALTIES[name], 0.3, tol=1e-8)
+    assert expected.W.any()
+    monkeypatch.setattr(solvers, "_ROOM", 180 * 6 // 2)
+    monkeypatch.setattr(losses, "_BLOCK", 180 * 6 // 4)
+    assert solvers._is_lean(loss)
+    assert len(loss.parts()) == (1 if logistic else 4)
+    lean = minimize(loss, PENALTIES[name], 0.3, tol=1e-8)
+    assert lean.converged
+    assert lean.objective == pytest.approx(expected.objective, rel=2e-8)
+    np.testing.assert_allclose(lean.W, expected.W, atol=1e-3 * abs(expected.W).max())
+
+
+def test_a_part_of_the_tasks_has_its_part_of_the_loss():
+    X, y, task = plain.make_rows([3, 9, 2, 5, 4], 6, 3)
+    backwards = np.arange(23)[::-1].copy()
+    for table in (
+        plain.long_table(X, y, task),
+        TaskTable(X, y, np.array([0, 3, 9, 23]), np.arange(3), rows=backwards),
+    ):
+        loss = SquaredLoss(table, 1.0 / table.sizes, True, 0.1)
+        W = np.random.default_rng(0).standard_normal(loss.shape)
+        value, V = loss.evaluate(W)
+        for tasks in ([0], [1, 0], list(range(table.n_tasks))[1:]):
+            part = loss.some(np.array(tasks))
+            rest = loss.some(np.setdiff1d(np.arange(table.n_tasks), tasks))
+            found = [part.evaluate(W[tasks])]
+            np.testing.assert_allclose(found[0][1], V[tasks], atol=1e-12)
+            found.append(rest.evaluate(np.delete(W, tasks, axis=0)))
+            assert sum(f[0] for f in found) == pytest.approx(value, rel=1e-12)

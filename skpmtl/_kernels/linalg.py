@@ -7,55 +7,48 @@ around, keeps a loop from using vector instructions.
 import numpy as np
 
 from .._jit import njit
-
-LANES = 64  # matrices that are inverted side by side
+from .._simd import LANES, load, splat, store
 
 
 @njit
 def spd_inverse_narrow(A):
-    """`spd_inverse` for r up to about 50 and many matrices.
+    """`spd_inverse` for r up to about 100 and more than eight matrices.
 
-    Sweeps the pivots of `LANES` lower triangles at once, with the same entry of all of them
-    side by side in memory: loops inside one small matrix are too short for vector
-    instructions.
+    Gauss-Jordan sweeps on the lower triangles of eight matrices, with the same entry of all of
+    them side by side: loops inside one small matrix are too short for vector instructions.
     """
     m, r = A.shape[0], A.shape[1]
-    L = np.empty((r, r, LANES))
-    column, scaled = np.empty((r, LANES)), np.empty((r, LANES))
+    L = np.zeros((r, r, LANES))
+    column, scaled = np.zeros((r + 1, LANES)), np.zeros((r, LANES))
     for first in range(0, m, LANES):
         count = min(LANES, m - first)
-        for t in range(LANES):
-            k = first + min(t, count - 1)  # idle lanes repeat the last matrix
-            for i in range(r):
-                for j in range(i + 1):
-                    L[i, j, t] = A[k, i, j]
+        for i in range(r):
+            for j in range(i + 1):
+                for t in range(LANES):  # idle lanes repeat the last matrix
+                    L[i, j, t] = A[first + min(t, count - 1), i, j]
         for k in range(r):
-            pivot = scaled[k]
             for t in range(LANES):
                 if not L[k, k, t] > 0.0:
                     return False
-                pivot[t] = 1.0 / L[k, k, t]
+            pivot = 1.0 / load(L, k, k, 0)
             for i in range(r):
-                if i == k:
-                    continue
-                source, c, s = L[i, k] if i > k else L[k, i], column[i], scaled[i]
-                for t in range(LANES):
-                    c[t] = source[t]
-                    s[t] = c[t] * pivot[t]
-            for i in range(r):
-                if i == k:
-                    continue
-                c = column[i]
+                c = load(L, max(i, k), min(i, k), 0)
+                store(column, i, 0, c)
+                store(scaled, i, 0, c * pivot)
+            for i in range(0, r - 1, 2):  # row and column k are set below
+                c, e = load(column, i, 0), load(column, i + 1, 0)
                 for j in range(i + 1):
-                    if j == k:
-                        continue
-                    entry, s = L[i, j], scaled[j]
-                    for t in range(LANES):
-                        entry[t] -= c[t] * s[t]
+                    s = load(scaled, j, 0)
+                    store(L, i, j, 0, load(L, i, j, 0) - c * s)
+                    store(L, i + 1, j, 0, load(L, i + 1, j, 0) - e * s)
+                store(L, i + 1, i + 1, 0, load(L, i + 1, i + 1, 0) - e * load(scaled, i + 1, 0))
+            if r % 2:
+                c = load(column, r - 1, 0)
+                for j in range(r):
+                    store(L, r - 1, j, 0, load(L, r - 1, j, 0) - c * load(scaled, j, 0))
             for i in range(r):
-                target = L[i, k] if i > k else L[k, i]
-                for t in range(LANES):
-                    target[t] = scaled[i, t] if i != k else -pivot[t]
+                store(L, max(i, k), min(i, k), 0, load(scaled, i, 0))
+            store(L, k, k, 0, splat(0.0) - pivot)
         for t in range(count):
             for i in range(r):
                 for j in range(i + 1):

@@ -10,59 +10,26 @@ exact, costs no iteration and makes every residual dual feasible.
 import numpy as np
 
 from .._jit import njit
+from .._simd import load, same, splat, store, total
 
-# Tasks of at least so many numbers are read through slices, which vector instructions and the
-# fetching ahead of the processor like better; for smaller ones a slice costs too much.
-_SLICED = 512
-
-
-@njit
-def _dots(Z, w, out):
-    """out[p] = Z[p] . w, one row after the other.
-
-    Several rows at a time would spare loads of w, but then the processor no longer fetches a
-    large table ahead, which costs three times as much.
-    """
-    d = w.shape[0]
-    for p in range(out.shape[0]):
-        x = Z[p]
-        s = 0.0
-        for j in range(d):
-            s += x[j] * w[j]
-        out[p] = s
-
-
-@njit
-def _weighted_sum(Z, a, r, out):
-    """out = a * sum_p r[p] Z[p], two rows at a time: they come from the cache."""
-    d, n = out.shape[0], r.shape[0]
-    for j in range(d):
-        out[j] = 0.0
-    for p in range(0, n - 1, 2):
-        x, z, b, c = Z[p], Z[p + 1], a * r[p], a * r[p + 1]
-        for j in range(d):
-            out[j] += b * x[j] + c * z[j]
-    if n % 2:
-        x, b = Z[n - 1], a * r[n - 1]
-        for j in range(d):
-            out[j] += b * x[j]
+# Numbers of a task up to which its rows stay in the nearest cache until they are used again.
+LARGE = 512
 
 
 @njit
 def scores(X, rows, shared, offsets, W, out):
-    """out[p] = x_p' w_k for every row p of every task k."""
+    """out[p] = x_p' w_k for every row p of every task k.
+
+    Several rows at a time would spare loads of w, but then the processor no longer fetches a
+    large table ahead, which costs three times as much.
+    """
     d = X.shape[1]
     for k in range(W.shape[0]):
-        w = W[k]
-        lo, hi = offsets[k], offsets[k + 1]
-        if not shared and (hi - lo) * d >= _SLICED:
-            _dots(X[lo:hi], w, out[lo:hi])
-            continue
-        for p in range(lo, hi):
-            x = X[rows[p]] if shared else X[p]
+        for p in range(offsets[k], offsets[k + 1]):
+            i = rows[p] if shared else p
             s = 0.0
             for j in range(d):
-                s += x[j] * w[j]
+                s += X[i, j] * W[k, j]
             out[p] = s
 
 
@@ -84,18 +51,13 @@ def combine(X, rows, shared, offsets, r, scale, out):
     """out[k] = scale[k] * sum_p r_p x_p over the rows of task k."""
     d = X.shape[1]
     for k in range(out.shape[0]):
-        g = out[k]
-        lo, hi = offsets[k], offsets[k + 1]
-        if not shared and (hi - lo) * d >= _SLICED:
-            _weighted_sum(X[lo:hi], scale[k], r[lo:hi], g)
-            continue
         for j in range(d):
-            g[j] = 0.0
-        for p in range(lo, hi):
-            x = X[rows[p]] if shared else X[p]
-            a = scale[k] * r[p]
+            out[k, j] = 0.0
+        for p in range(offsets[k], offsets[k + 1]):
+            i = rows[p] if shared else p
+            s = scale[k] * r[p]
             for j in range(d):
-                g[j] += a * x[j]
+                out[k, j] += s * X[i, j]
 
 
 @njit
@@ -113,49 +75,96 @@ def csr_combine(data, indices, indptr, rows, shared, offsets, r, scale, out):
 
 
 @njit
-def squared_gradient(X, rows, shared, y, offsets, scale, centre, W, r, out):
-    """Fused `scores`, `squared_residuals` and `combine`: a task's rows are read from
-    memory once and come from the cache the second time."""
+def squared_gradient(X, rows, shared, y, offsets, scale, centre, means, W, r, out):
+    """Fused `scores`, `squared_residuals` and `combine`: rows are read from memory once.
+
+    ``means`` (m, d) are the mean rows of all tasks, or it has no rows. With them the intercept
+    of a large task is known before its rows are read.
+    """
     d = X.shape[1]
+    known = means.shape[0] > 0 or not centre
     value = 0.0
     for k in range(W.shape[0]):
-        w = W[k]
-        g = out[k]
-        lo, hi = offsets[k], offsets[k + 1]
-        mean, total = 0.0, 0.0
-        if not shared and (hi - lo) * d >= _SLICED:
-            Z, u, v = X[lo:hi], r[lo:hi], y[lo:hi]
-            _dots(Z, w, u)
-            for p in range(hi - lo):
-                u[p] = v[p] - u[p]
-            for p in range(hi - lo):
-                mean += u[p]
+        lo, hi, a = offsets[k], offsets[k + 1], scale[k]
+        small = (hi - lo) * d < LARGE
+        mean, squares = 0.0, 0.0
+        # Arrays are indexed, not cut: a slice costs more than the pass over a short row.
+        if shared or d < 8 or not (small or known):
+            for p in range(lo, hi):
+                i = rows[p] if shared else p
+                s = 0.0
+                for j in range(d):
+                    s += X[i, j] * W[k, j]
+                s = y[p] - s
+                r[p] = s
+                mean += s
             mean = mean / (hi - lo) if centre else 0.0
-            for p in range(hi - lo):
-                u[p] -= mean
-            for p in range(hi - lo):
-                total += u[p] * u[p]
-            _weighted_sum(Z, scale[k], u, g)
-            value += 0.5 * scale[k] * total
+            for j in range(d):
+                out[k, j] = 0.0
+            for p in range(lo, hi):
+                i = rows[p] if shared else p
+                s = r[p] - mean
+                r[p] = s
+                squares += s * s
+                s *= a
+                for j in range(d):
+                    out[k, j] += s * X[i, j]
+            value += 0.5 * a * squares
             continue
-        for p in range(lo, hi):
-            x = X[rows[p]] if shared else X[p]
-            s = y[p]
+        if small:  # rows stay in the nearest cache, a part of the gradient in a register
+            for p in range(lo, hi):
+                s = 0.0
+                for j in range(d):
+                    s += X[p, j] * W[k, j]
+                s = y[p] - s
+                r[p] = s
+                mean += s
+            mean = mean / (hi - lo) if centre else 0.0
+            level, wide = splat(mean), splat(0.0)
+            for o in range(0, d, 8):
+                at = min(o, d - 8)  # the last eight columns may overlap those before
+                g = splat(0.0)
+                for p in range(lo, hi):
+                    g = g + (same(r, p) - level) * load(X, p, at)
+                store(out, k, at, a * g)
+            for p in range(lo, hi):
+                u = same(r, p) - level
+                wide = wide + u * u
+                r[p] = r[p] - mean
+            value += 0.5 * a * (0.125 * total(wide))
+            continue
+        if centre:
+            for p in range(lo, hi):
+                mean += y[p]
+            mean /= hi - lo
             for j in range(d):
-                s -= x[j] * w[j]
-            r[p] = s
-            mean += s
-        mean = mean / (hi - lo) if centre else 0.0
+                mean -= means[k, j] * W[k, j]
         for j in range(d):
-            g[j] = 0.0
-        for p in range(lo, hi):
-            x = X[rows[p]] if shared else X[p]
-            r[p] -= mean
-            total += r[p] * r[p]
-            a = scale[k] * r[p]
+            out[k, j] = 0.0
+        odd = lo + (hi - lo) % 2
+        for p in range(lo, odd):
+            s = 0.0
             for j in range(d):
-                g[j] += a * x[j]
-        value += 0.5 * scale[k] * total
+                s += X[p, j] * W[k, j]
+            s = y[p] - s - mean
+            r[p] = s
+            squares += s * s
+            s *= a
+            for j in range(d):
+                out[k, j] = s * X[p, j]
+        for p in range(odd, hi, 2):
+            s, t = 0.0, 0.0
+            for j in range(d):
+                s += X[p, j] * W[k, j]
+            for j in range(d):
+                t += X[p + 1, j] * W[k, j]
+            s, t = y[p] - s - mean, y[p + 1] - t - mean
+            r[p], r[p + 1] = s, t
+            squares += s * s + t * t
+            s, t = a * s, a * t
+            for j in range(d):
+                out[k, j] += s * X[p, j] + t * X[p + 1, j]
+        value += 0.5 * a * squares
     return value
 
 

@@ -19,11 +19,11 @@ def record_norms(X, intercept, out):
     for i in range(X.shape[0]):
         largest = 1.0 if intercept else 0.0
         for j in range(X.shape[1]):
-            largest = max(largest, abs(X[i, j]))
+            largest = max(largest, abs(float(X[i, j])))
         total = (1.0 / largest) ** 2 if intercept else 0.0
         if largest > 0:
             for j in range(X.shape[1]):
-                total += (X[i, j] / largest) ** 2
+                total += (float(X[i, j]) / largest) ** 2
         out[i] = largest * total**0.5
 
 

@@ -1,0 +1,240 @@
+"""Squared loss of tasks with fewer rows than features, by matrices n x n of their rows.
+
+With Z = C X_k for the centring C (or identity), u = C y_k, s = scale_k and a pull t > 0, the
+minimum of s / 2 ||u - Z w||^2 + t / 2 ||w - q||^2 is q + Z' K (u - Z q), with
+K = (Z Z' + t / s I)^-1 where only its products with centred vectors matter. Tasks of at least as
+many rows as features are passed over.
+"""
+
+import numpy as np
+
+from .._jit import njit
+from .._simd import load, splat, store, total
+from .linalg import spd_inverse
+
+
+@njit
+def _centred(X, rows, shared, lo, n, centre, Z, mean):
+    """Z[:n, :d] = C X_k; what stands in Z beyond d columns stays. Mean row into `mean`."""
+    d = X.shape[1]
+    for p in range(n):
+        x, z = X[rows[lo + p]] if shared else X[lo + p], Z[p]
+        for j in range(d):
+            z[j] = x[j]
+    if centre:
+        for o in range(0, Z.shape[1], 8):
+            a = splat(0.0)
+            for p in range(n):
+                a = a + load(Z, p, o)
+            a = a * (1.0 / n)
+            store(mean, o, a)
+            for p in range(n):
+                store(Z, p, o, load(Z, p, o) - a)
+
+
+@njit
+def _gram(Z, n, A):
+    """A[0] = Z[:n] Z[:n]', lower triangle. -> trace"""
+    trace = 0.0
+    for p in range(n):
+        for q in range(p + 1):
+            a = splat(0.0)
+            for o in range(0, Z.shape[1], 8):
+                a = a + load(Z, p, o) * load(Z, q, o)
+            A[0, p, q] = total(a)
+        trace += A[0, p, p]
+    return trace
+
+
+@njit
+def _invert(A, n, shift, level):
+    """A[0] <- (A[0] + shift I + level 1 1')^-1, or NaN if that is not finite.
+
+    One task of absurd size must not end the fits of all.
+    """
+    for p in range(n):
+        for q in range(p + 1):
+            A[0, p, q] += level
+        A[0, p, p] += shift
+    if not spd_inverse(A):
+        A[:] = np.nan
+
+
+@njit
+def _dot(Z, p, w):
+    a = splat(0.0)
+    for o in range(0, Z.shape[1], 8):
+        a = a + load(Z, p, o) * load(w, o)
+    return total(a)
+
+
+@njit
+def _combine(Z, n, u, w):
+    """w = Z[:n]' u"""
+    for o in range(0, Z.shape[1], 8):
+        a = splat(0.0)
+        for p in range(n):
+            a = a + load(Z, p, o) * u[p]
+        store(w, o, a)
+
+
+@njit
+def short_curvatures(X, rows, shared, offsets, centre, start, n_steps, out):
+    """out[k] = Rayleigh quotient of Z' Z after `n_steps` power steps from `start`.
+
+    The steps run on Z Z': the vectors are Z' times those here.
+    """
+    d = X.shape[1]
+    R = (d + 7) // 8 * 8
+    Z, mean, v, A = np.zeros((d, R)), np.empty(R), np.zeros(R), np.empty((1, d, d))
+    a, b = np.empty(d), np.empty(d)
+    for j in range(d):
+        v[j] = start[j]
+    for k in range(offsets.shape[0] - 1):
+        lo, n = offsets[k], offsets[k + 1] - offsets[k]
+        if n >= d:
+            continue
+        _centred(X, rows, shared, lo, n, centre, Z, mean)
+        _gram(Z, n, A)
+        for p in range(n):
+            for q in range(p):
+                A[0, q, p] = A[0, p, q]
+            b[p] = _dot(Z, p, v)
+        out[k] = 0.0
+        for _ in range(n_steps - 1):
+            norm = 0.0
+            for p in range(n):
+                norm += b[p] * b[p]
+            norm = max(norm**0.5, 1e-300)
+            for p in range(n):
+                a[p] = b[p] / norm
+            top, below = 0.0, 0.0
+            for p in range(n):
+                row, s = A[0, p], 0.0
+                for q in range(n):
+                    s += row[q] * a[q]
+                b[p] = s
+                top += s * s
+                below += s * a[p]
+            out[k] = top / below if below > 0.0 else 0.0
+
+
+@njit
+def short_inverses(X, rows, shared, offsets, starts, scale, centre, rho, K, pulls):
+    """Lower triangles of the K_k of all tasks, and the pulls t that they have.
+
+    These are rho, or more for columns of absurd size.
+    """
+    d = X.shape[1]
+    Z, mean = np.zeros((d, (d + 7) // 8 * 8)), np.empty((d + 7) // 8 * 8)
+    A = np.empty((1, 0, 0))
+    for k in range(offsets.shape[0] - 1):
+        lo, n = offsets[k], offsets[k + 1] - offsets[k]
+        if n >= d:
+            continue
+        if n != A.shape[1]:
+            A = np.empty((1, n, n))
+        _centred(X, rows, shared, lo, n, centre, Z, mean)
+        trace = _gram(Z, n, A)
+        pulls[k] = max(rho[k], 1e-12 * scale[k] * trace)
+        _invert(A, n, pulls[k] / scale[k], trace / (n * n) if centre else 0.0)
+        at = starts[k]
+        for p in range(n):
+            for q in range(p + 1):
+                K[at + q] = A[0, p, q]
+            at += p + 1
+
+
+@njit
+def short_prox(
+    X, rows, shared, y, offsets, starts, K, pulls, centre, pick, anchor, which, lam, factor, out
+):
+    """out[a] = proximal model of task pick[a] minus factor times its anchor."""
+    d = X.shape[1]
+    R = (d + 7) // 8 * 8
+    # What stands behind w[:d] stays zero: no task leaves anything to the next one.
+    Z, mean, w, v = np.zeros((d, R)), np.empty(R), np.zeros(R), np.empty(R)
+    z, u = np.empty(d), np.empty(d)
+    for a in range(pick.shape[0]):
+        k = pick[a]
+        lo, n = offsets[k], offsets[k + 1] - offsets[k]
+        if n >= d:
+            continue
+        _centred(X, rows, shared, lo, n, centre, Z, mean)
+        shared_model, part = anchor[which[k]], lam[k] / pulls[k]
+        for j in range(d):
+            w[j] = part * shared_model[j]
+        level = 0.0
+        for p in range(n if centre else 0):
+            level += y[lo + p] / n
+        for p in range(n):
+            z[p] = y[lo + p] - level - _dot(Z, p, w)
+        at = starts[k]
+        for p in range(n):
+            row, e = K[at : at + p + 1], z[p]
+            s = row[p] * e
+            for q in range(p):
+                s += row[q] * z[q]
+            for q in range(p):
+                u[q] += row[q] * e
+            u[p] = s
+            at += p + 1
+        _combine(Z, n, u, v)
+        part -= factor[k]
+        for j in range(d):
+            out[a, j] = v[j] + part * shared_model[j]
+
+
+@njit
+def short_fits(
+    X, rows, shared, y, offsets, scale, centre, pick, anchor, which, pull, hold, W, b, residual,
+    left,
+):  # fmt: skip
+    """Models of the tasks `pick` with the pulls to their anchors and, `hold`, to zero.
+
+    W[a] and b[a] receive the model of task pick[a], `residual` those of its rows, one task after
+    the other, and `left` those that fits without the row would leave (exact; 1 - h of a row's
+    leverage h is t / s K_pp).
+    """
+    d = X.shape[1]
+    R = (d + 7) // 8 * 8
+    Z, mean, w, v = np.zeros((d, R)), np.zeros(R), np.zeros(R), np.empty(R)
+    z, A = np.empty(d), np.empty((1, 0, 0))
+    first = 0
+    for a in range(pick.shape[0]):
+        k = pick[a]
+        lo, n = offsets[k], offsets[k + 1] - offsets[k]
+        if n >= d:
+            continue
+        if n != A.shape[1]:
+            A = np.empty((1, n, n))
+        _centred(X, rows, shared, lo, n, centre, Z, mean)
+        level = 0.0
+        for p in range(n if centre else 0):
+            level += y[lo + p] / n
+        trace, t = _gram(Z, n, A), pull[a] + hold[a]
+        fill, t = trace / (n * n) if centre else 0.0, max(t, 1e-12 * scale[k] * trace)
+        shift, part = t / scale[k], pull[a] / t
+        _invert(A, n, shift, fill)
+        for j in range(d):
+            w[j] = part * anchor[which[k], j]
+        for p in range(n):
+            z[p] = y[lo + p] - level - _dot(Z, p, w)
+        # With the level filled in, K_pp counts it once, as 1 / (n (shift + n fill)).
+        known = 1.0 / (n * (shift + n * fill)) if centre else 0.0
+        u = residual[first : first + n]
+        for p in range(n):
+            row, s = A[0, p], 0.0
+            for q in range(n):
+                s += row[q] * z[q]
+            u[p] = s
+        _combine(Z, n, u, v)
+        b[a] = level
+        for j in range(d):
+            W[a, j] = v[j] + part * anchor[which[k], j]
+            if centre:
+                b[a] -= mean[j] * W[a, j]
+        for p in range(n):
+            u[p] *= shift
+            left[first + p] = u[p] / max(shift * (A[0, p, p] - known), 1e-12)
+        first += n

@@ -1,0 +1,254 @@
+"""Rows held in float32: the same fits as on the same numbers in float64, in half the memory.
+
+And rows that cannot be written, which compiled loops do not tell from others.
+"""
+
+import importlib
+import pkgutil
+import tracemalloc
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import skpmtl
+from skpmtl import _kernels
+from skpmtl._input import read_training
+from skpmtl.datasets import make_low_rank_tasks
+from skpmtl.privacy import PrivacyReport
+
+pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
+
+_TASKS = 30
+_SLOW = pytest.mark.slow
+FITS = [
+    ("MPMTLLowRank", {}),
+    ("MPMTLLowRank", {"epsilon": None}),
+    ("PrivateMeanRegMTL", {}),
+    ("DPMetaInit", {}),
+    *(
+        pytest.param(name + twin, settings, marks=_SLOW)
+        for name, variants in {
+            "MPMTLLowRank": [{"algorithm": "proximal"}, {"unseen_task": "mean"}],
+            "MPMTLGroupSparse": [{}, {"epsilon": None}],
+            "PrivateMeanRegMTL": [
+                {"epsilon": None}, {"update": "stateful"}, {"personalization": "symmetrized-kl"},
+                {"personalization": "ewc"},
+            ],
+            "LocalOnly": [{}],
+            "PrivateFedAvg": [{}],
+            "PrivateFedProx": [{}],
+            "PPSGD": [{}],
+            "DPMetaInit": [{}, {"refine": "sgd"}, {"privacy": "local"}],
+        }.items()
+        for twin in ("", "Classifier")
+        for settings in variants
+    ),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """X of float32, y and task ids, not sorted by task."""
+    X, y, task = make_low_rank_tasks(n_tasks=_TASKS, n_samples=24, n_features=9, random_state=0)
+    order = np.random.default_rng(0).permutation(len(X))
+    return (X[order] + 0.3).astype(np.float32), y[order], task[order]
+
+
+def made(name, **settings):
+    settings = {"tasks": range(_TASKS), "random_state": 0, **settings}
+    return getattr(skpmtl, name)(**settings)
+
+
+def arrays(value):
+    """All arrays in the attributes of an estimator or a billboard."""
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from arrays(item)
+    elif isinstance(value, dict):
+        yield from arrays(list(value.values()))
+    elif hasattr(value, "__dict__") and not isinstance(value, (PrivacyReport, type)):
+        yield from arrays(list(vars(value).values()))
+
+
+# ------------------------------------------------------------------------------ the fits
+@pytest.mark.parametrize("wide", [False, pytest.param(True, marks=_SLOW)])
+@pytest.mark.parametrize("name, settings", FITS)
+def test_fit_is_that_of_the_same_numbers_in_float64(rows, name, settings, wide):
+    X, y, task = rows
+    if wide:  # beyond what loops do for narrow tasks
+        X = np.random.default_rng(1).standard_normal((len(X), 70)).astype(np.float32) / 8
+    y = y > 0 if name.endswith("Classifier") else y
+    new = task >= _TASKS - 2
+    wanted, got = made(name, **settings), made(name, dtype="float32", **settings)
+    for estimator, given in ((wanted, X.astype(np.float64)), (got, X)):
+        estimator.set_params(tasks=range(_TASKS - 2))
+        estimator.fit(given[~new], y[~new], task=task[~new])
+        estimator.personalize(given[new], y[new], task=task[new])
+    close = {"rtol": 1e-9, "atol": 1e-10}
+    np.testing.assert_allclose(got.coef_, wanted.coef_, **close)
+    np.testing.assert_allclose(got.intercept_, wanted.intercept_, **close)
+    answer = "decision_function" if name.endswith("Classifier") else "predict"
+    np.testing.assert_allclose(
+        getattr(got, answer)(X, task=task), getattr(wanted, answer)(X, task=task), **close
+    )
+    found = list(arrays(got))
+    assert len(found) > 4
+    assert {a.dtype for a in found if a.dtype.kind == "f"} == {np.dtype(np.float64)}
+    for a, b in zip(arrays(got.billboard_), arrays(wanted.billboard_), strict=True):
+        if a.dtype.kind == "f":
+            np.testing.assert_allclose(a, b, **close)
+
+
+# ------------------------------------------------------------------------------ the table
+def table_of(X, y, task, dtype="float32", **settings):
+    return read_training(made("MPMTLLowRank", dtype=dtype, **settings), X, y, task)[0]
+
+
+@pytest.mark.parametrize("dtype", ["float32", np.float32, np.dtype("f4")])
+def test_sorted_float32_is_used_in_place(rows, dtype, tmp_path):
+    X, y, task = (a[np.argsort(rows[2], kind="stable")] for a in rows)
+    assert np.shares_memory(table_of(X, y, task, dtype).X, X)
+    path = tmp_path / "X.npy"
+    np.save(path, X)
+    table = table_of(np.load(path, mmap_mode="r"), y, task, dtype)
+    assert table.on_disk and table.X.dtype == np.float32
+    np.testing.assert_array_equal(table.X, X)
+    double = table_of(X, y, task, float)
+    assert double.X.dtype == np.float64
+    np.testing.assert_array_equal(double.X, X)
+
+
+def test_other_rows_become_float32(rows):
+    X, y, task = rows
+    order = np.argsort(task, kind="stable")
+    wanted = X[order]
+    forms = {
+        "unsorted": (X, y, task),
+        "sorted float64": (wanted.astype(float), y[order], task[order]),
+        "unsorted float64": (X.astype(float), y, task),
+        "by columns": (np.asfortranarray(wanted.astype(float)), y[order], task[order]),
+    }
+    for name, form in forms.items():
+        table = table_of(*form)
+        assert table.X.dtype == np.float32 and table.X.flags.c_contiguous, name
+        np.testing.assert_array_equal(table.X, wanted, err_msg=name)
+    column = table_of(np.column_stack([task, X.astype(float)]), y, None, task_feature=0)
+    assert column.X.dtype == np.float32
+    np.testing.assert_array_equal(column.X, wanted)
+    whole = table_of(np.rint(4 * X).astype(int), y, task)
+    np.testing.assert_array_equal(whole.X, np.rint(4 * wanted))
+
+
+def test_shared_and_sparse_rows_stay_float64(rows):
+    X, y, task = rows
+    shared = table_of(X[:20], np.random.default_rng(0).standard_normal((20, 5)), None, tasks="auto")
+    assert shared.X.dtype == np.float64
+    assert table_of(sparse.csr_matrix(X), y, task).X.dtype == np.float64
+
+
+@pytest.mark.parametrize("dtype", [None, "float16", int, "float31", np.complex128, ">f4"])
+def test_other_types_are_refused(rows, dtype):
+    X, y, task = rows
+    with pytest.raises(ValueError, match=r'dtype=.* must be "float64" or "float32"'):
+        made("PrivateMeanRegMTL", dtype=dtype).fit(X, y, task=task)
+
+
+def test_numbers_beyond_float32_are_refused(rows):
+    X, y, task = rows
+    large = X.astype(float)
+    large[3, 2] = 1e39
+    with pytest.raises(ValueError, match='Scale the features, or use dtype="float64"'):
+        made("PrivateMeanRegMTL", dtype="float32").fit(large, y, task=task)
+    large[3, 2] = np.inf
+    with pytest.raises(ValueError, match="infinity"):
+        made("PrivateMeanRegMTL", dtype="float32").fit(large, y, task=task)
+
+
+@pytest.mark.parametrize(
+    "name, settings",
+    [
+        ("PrivateMeanRegMTL", {}),
+        pytest.param("MPMTLLowRank", {}, marks=_SLOW),
+        pytest.param("MPMTLLowRank", {"epsilon": None}, marks=_SLOW),
+        pytest.param("MPMTLLowRankClassifier", {}, marks=_SLOW),
+        pytest.param("PrivateFedAvg", {}, marks=_SLOW),
+        pytest.param("DPMetaInit", {}, marks=_SLOW),
+    ],
+)
+def test_no_second_table_in_float64(name, settings):
+    m, n, d = 2000, 40, 100
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((m * n, d), dtype=np.float32)
+    y = X[:, 0] + rng.standard_normal(m * n)
+    y = y > 0 if name.endswith("Classifier") else y
+    task = np.repeat(np.arange(m), n)
+    peaks = []
+    for dtype in ("float32", "float64"):
+        X = X.astype(dtype, copy=False)  # used in place
+        estimator = getattr(skpmtl, name)(dtype=dtype, random_state=0, **settings)
+        for some in (4, m):  # once to load what is compiled
+            part = slice(some * n)
+            tracemalloc.start()
+            estimator.set_params(tasks=range(some)).fit(X[part], y[part], task=task[part])
+            estimator.predict(X[part], task=task[part])
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+        peaks.append(peak)
+    assert peaks[0] < peaks[1] + X.nbytes / 8  # blocks of rows, not all
+
+
+# ------------------------------------------------------------- rows that cannot be written
+def compiled():
+    """Number of compiled versions of every kernel, in this process."""
+    found = {}
+    for module in pkgutil.iter_modules(_kernels.__path__):
+        for name, value in vars(importlib.import_module(f"skpmtl._kernels.{module.name}")).items():
+            if hasattr(value, "signatures"):
+                found[module.name, name] = len(value.signatures)
+    return found
+
+
+@pytest.mark.parametrize("thin", [False, True], ids=["dense", "csr"])
+@pytest.mark.parametrize(
+    "name, settings",
+    [
+        ("MPMTLLowRank", {"epsilon": None}),
+        ("PrivateMeanRegMTL", {}),
+        pytest.param("MPMTLLowRank", {}, marks=_SLOW),
+        pytest.param("MPMTLGroupSparseClassifier", {}, marks=_SLOW),
+        pytest.param("PrivateMeanRegMTLClassifier", {"epsilon": None}, marks=_SLOW),
+        pytest.param("DPMetaInit", {}, marks=_SLOW),
+    ],
+)
+def test_rows_that_cannot_be_written_compile_nothing(rows, name, settings, thin):
+    X, y, task = (a[np.argsort(rows[2], kind="stable")] for a in rows)
+    if thin and name == "DPMetaInit":
+        pytest.skip("takes dense rows")
+    if not compiled():
+        pytest.skip("numba does not compile here")
+    X = sparse.csr_matrix(X, dtype=float) if thin else X.astype(float)
+    y = (y > 0).astype(float) if name.endswith("Classifier") else y
+    results = []
+    for writable in (True, False):
+        for part in (X.data, X.indices, X.indptr, y) if thin else (X, y):
+            part.flags.writeable = writable
+        estimator = made(name, **settings).fit(X, y, task=task)
+        results.append((estimator.coef_, estimator.predict(X, task=task)))
+        if writable:
+            before = compiled()
+            assert (X.data if thin else X).flags.writeable and y.flags.writeable
+    assert compiled() == before and sum(before.values()) > 1
+    for a, b in zip(*results, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_the_table_cannot_be_written(rows):
+    X, y, task = (a[np.argsort(rows[2], kind="stable")] for a in rows)
+    table = table_of(X, y, task)
+    with pytest.raises(ValueError, match="read-only"):
+        table.X[0] = 0.0
+    X[0] = 1.0
+    np.testing.assert_array_equal(table.X[0], X[0])
