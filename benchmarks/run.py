@@ -7,13 +7,14 @@ peers     exact solvers against others at equal accuracy, RMTL and MALSAR where 
           installed (see benchmarks/peers/external.py), a round against PyTorch
 kernels   exact local solves against loops of library calls, a gradient against reading rows
 scale     seconds and memory of fit and predict, and their exponent in the number of rows
+threads   seconds of fits on one thread and on all
 growth    seconds against the numbers of features and of tasks, with a picture
 memory    fits of 8 GB in 4 GB, as one memory map and in parts
 shards    what Ray actors add to the time of a release, and a lost one (extra ``ray``)
 ========  ==================================================================================
 
-Rows are printed as they are measured. Everything has one thread, but scale, growth and memory,
-which have as many as `skpmtl.get_num_threads` says.
+Rows are printed as they are measured. Everything has one thread, but scale, threads, growth and
+memory, which have as many as `skpmtl.get_num_threads` says.
 """
 
 import argparse
@@ -70,7 +71,7 @@ def write_rows(rows, fields, output=None):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
-    suites = ["peers", "kernels", "scale", "growth", "memory", "shards"]
+    suites = ["peers", "kernels", "scale", "threads", "growth", "memory", "shards"]
     parser.add_argument("suite", choices=suites)
     parser.add_argument("--quick", action="store_true", help="small problems, one repeat")
     parser.add_argument("--repeats", type=int, default=None, help="default: 7, or 1 with --quick")
@@ -81,6 +82,9 @@ def main(arguments=None):
 
     if options.suite == "scale":
         rows = scale.measure(options.quick, options.only)
+        return write_rows(with_commit(rows), scale.FIELDS, options.output)
+    if options.suite == "threads":
+        rows = scale.measure_threads(options.quick, options.only)
         return write_rows(with_commit(rows), scale.FIELDS, options.output)
     if options.suite == "growth":
         rows = scale.measure_growth(options.quick, options.only)

@@ -113,17 +113,25 @@ class _State:
         self.blocks = cost_blocks((table.sizes + problem.n_outputs) * width, _BLOCK)
 
     def _penalty(self, U, means, part):
-        """Gradient of the penalties at U of the tasks `part`, which is also their Hessian times U.
+        """Penalties at U of the tasks `part`, and their gradient, which is also the Hessian times U.
 
-        `means` are those of all tasks of each cluster.
+        `means` are those of all tasks of each cluster. Differences to them are squared, not
+        multiplied by U: that stays above zero where a common part of all tasks is large.
         """
         U = U[part]
         out, W = np.zeros_like(U), U[:, :, :-1]
-        np.multiply(W, self.lam + self.ridge, out=out[:, :, :-1])
-        out[:, :, :-1] -= self.lam * (means if len(means) == 1 else means[self.which[part]])
+        V = W - (means if len(means) == 1 else means[self.which[part]])
+        value = self.lam * float(np.vdot(V, V))
+        V *= self.lam
+        out[:, :, :-1] = V
+        if self.ridge:
+            value += self.ridge * float(np.einsum("kcj,kcj->", W, W))
+            out[:, :, :-1] += self.ridge * W
         if self.held is not None:
-            out[:, :, -1] = self.held[part, None] * U[:, :, -1]
-        return out
+            b = U[:, :, -1]
+            out[:, :, -1] = self.held[part, None] * b
+            value += float(np.vdot(out[:, :, -1], b))
+        return 0.5 * value, out
 
     def value(self, Wb):
         """Objective; leaves the gradient and what Hessian products need."""
@@ -137,10 +145,10 @@ class _State:
                 *self.rows, offsets[first : last + 1], self._y, self._kind, scale[part],
                 Wb[part], self.P, gradient[part],
             )  # fmt: skip
-            pull = self._penalty(Wb, means, part)
+            penalty, pull = self._penalty(Wb, means, part)
             gradient[part] += pull
             self._fix(gradient[part])
-            return value + 0.5 * float(np.vdot(pull, Wb[part]))
+            return value + penalty
 
         value = sum(run_blocks(block, self.blocks))
         self.gradient = gradient
@@ -157,7 +165,7 @@ class _State:
                 *self.rows, offsets[first : last + 1], self._kind, scale[part], self.P, U[part],
                 out[part],
             )  # fmt: skip
-            out[part] += self._penalty(U, means, part)
+            out[part] += self._penalty(U, means, part)[1]
             self._fix(out[part])
 
         run_blocks(block, self.blocks)
@@ -351,7 +359,7 @@ def _newton(half, lam, tol, max_iter, log):
         Wb[:, 0, -1] = np.log((share + 0.5) / (table.sizes - share + 0.5))
     kind = _RowArrow if _is_short(half) else _Arrow
     direct, arrow = table.n_features <= _DIRECT, None
-    floor = 1e-14 * float(half.smoothness.max())
+    floor = 1e-14 * (float(half.smoothness.max()) + lam)
     value = state.value(Wb)
     start = float(np.linalg.norm(state.gradient))
     n_iter = 0

@@ -145,6 +145,13 @@ def test_the_library_loop_solves_the_same_problem(dual):
         np.testing.assert_allclose(root @ w, W[k], atol=1e-10)
 
 
+@pytest.mark.slow
+def test_threads_quick():
+    rows = run.main(["threads", "--quick", "--only", "LocalOnly"])
+    assert [row["threads"] for row in rows] == [1, skpmtl.get_num_threads()]
+    assert all(row["suite"] == "threads" and row["fit_seconds"] > 0 for row in rows)
+
+
 def test_scale_quick(tmp_path):
     rows = run.main(["scale", "--quick", "--only", "MPMTLLowRank(epsilon=1.0)"])
     assert [row["tasks"] for row in rows] == [50, 100, 200]
