@@ -113,7 +113,7 @@ class _State:
         self.blocks = cost_blocks((table.sizes + problem.n_outputs) * width, _BLOCK)
 
     def _penalty(self, U, means, part):
-        """Penalties at U of the tasks `part`, and their gradient, which is also the Hessian times U.
+        """Penalties at U of the tasks `part`, and their gradient (the Hessian times U).
 
         `means` are those of all tasks of each cluster. Differences to them are squared, not
         multiplied by U: that stays above zero where a common part of all tasks is large.
@@ -359,7 +359,7 @@ def _newton(half, lam, tol, max_iter, log):
         Wb[:, 0, -1] = np.log((share + 0.5) / (table.sizes - share + 0.5))
     kind = _RowArrow if _is_short(half) else _Arrow
     direct, arrow = table.n_features <= _DIRECT, None
-    floor = 1e-14 * (float(half.smoothness.max()) + lam)
+    floor = 1e-14 * float(half.smoothness.max()) + 1e-16 * lam
     value = state.value(Wb)
     start = float(np.linalg.norm(state.gradient))
     n_iter = 0
