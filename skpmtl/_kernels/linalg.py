@@ -14,41 +14,60 @@ from .._simd import LANES, load, splat, store
 def spd_inverse_narrow(A):
     """`spd_inverse` for r up to about 100 and more than eight matrices.
 
-    Gauss-Jordan sweeps on the lower triangles of eight matrices, with the same entry of all of
-    them side by side: loops inside one small matrix are too short for vector instructions.
+    Gauss-Jordan sweeps of two pivots on the lower triangles of eight matrices, with the same entry
+    of all of them side by side: loops inside one small matrix are too short for vector
+    instructions. An odd r is filled up with a row of the identity.
     """
     m, r = A.shape[0], A.shape[1]
-    L = np.zeros((r, r, LANES))
-    column, scaled = np.zeros((r + 1, LANES)), np.zeros((r, LANES))
+    R = r + r % 2
+    L = np.zeros((R, R, LANES))
+    u, v = np.zeros((R, LANES)), np.zeros((R, LANES))  # columns k and h, and what they become
+    su, sv = np.zeros((R, LANES)), np.zeros((R, LANES))
     for first in range(0, m, LANES):
         count = min(LANES, m - first)
-        for i in range(r):
+        for i in range(R):
             for j in range(i + 1):
                 for t in range(LANES):  # idle lanes repeat the last matrix
-                    L[i, j, t] = A[first + min(t, count - 1), i, j]
-        for k in range(r):
+                    if i < r:
+                        L[i, j, t] = A[first + min(t, count - 1), i, j]
+                    else:
+                        L[i, j, t] = 1.0 if i == j else 0.0
+        for k in range(0, R, 2):
+            h = k + 1
             for t in range(LANES):
                 if not L[k, k, t] > 0.0:
                     return False
-            pivot = 1.0 / load(L, k, k, 0)
-            for i in range(r):
-                c = load(L, max(i, k), min(i, k), 0)
-                store(column, i, 0, c)
-                store(scaled, i, 0, c * pivot)
-            for i in range(0, r - 1, 2):  # row and column k are set below
-                c, e = load(column, i, 0), load(column, i + 1, 0)
+            a = 1.0 / load(L, k, k, 0)
+            b = load(L, h, k, 0) * a
+            c = load(L, h, h, 0) - load(L, h, k, 0) * b
+            store(u, 0, 0, c)
+            for t in range(LANES):
+                if not u[0, t] > 0.0:
+                    return False
+            c = 1.0 / c  # the inverse of the pivots becomes [[a, -b], [-b, c]]
+            a = a + b * b * c
+            b = b * c
+            for i in range(R):
+                x, y = load(L, max(i, k), min(i, k), 0), load(L, max(i, h), min(i, h), 0)
+                store(u, i, 0, x)
+                store(v, i, 0, y)
+                store(su, i, 0, a * x - b * y)
+                store(sv, i, 0, c * y - b * x)
+            for i in range(0, R, 2):  # rows and columns k and h are set below
+                x, y = load(u, i, 0), load(v, i, 0)
+                z, w = load(u, i + 1, 0), load(v, i + 1, 0)
                 for j in range(i + 1):
-                    s = load(scaled, j, 0)
-                    store(L, i, j, 0, load(L, i, j, 0) - c * s)
-                    store(L, i + 1, j, 0, load(L, i + 1, j, 0) - e * s)
-                store(L, i + 1, i + 1, 0, load(L, i + 1, i + 1, 0) - e * load(scaled, i + 1, 0))
-            if r % 2:
-                c = load(column, r - 1, 0)
-                for j in range(r):
-                    store(L, r - 1, j, 0, load(L, r - 1, j, 0) - c * load(scaled, j, 0))
-            for i in range(r):
-                store(L, max(i, k), min(i, k), 0, load(scaled, i, 0))
-            store(L, k, k, 0, splat(0.0) - pivot)
+                    e, f = load(su, j, 0), load(sv, j, 0)
+                    store(L, i, j, 0, load(L, i, j, 0) - x * e - y * f)
+                    store(L, i + 1, j, 0, load(L, i + 1, j, 0) - z * e - w * f)
+                e, f = load(su, i + 1, 0), load(sv, i + 1, 0)
+                store(L, i + 1, i + 1, 0, load(L, i + 1, i + 1, 0) - z * e - w * f)
+            for i in range(R):
+                store(L, max(i, k), min(i, k), 0, load(su, i, 0))
+                store(L, max(i, h), min(i, h), 0, load(sv, i, 0))
+            store(L, k, k, 0, splat(0.0) - a)
+            store(L, h, k, 0, b)
+            store(L, h, h, 0, splat(0.0) - c)
         for t in range(count):
             for i in range(r):
                 for j in range(i + 1):
