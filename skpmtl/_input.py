@@ -361,7 +361,7 @@ def table_matrix(X, order, dropped, dtype=np.float64):
     n, width = X.shape
     out = np.empty((n, width - (dropped is not None)), dtype)
     try:
-        with np.errstate(over="raise"):
+        with np.errstate(over="raise", under="ignore"):
             for start in range(0, n, _BLOCK_ROWS):
                 part = slice(start, start + _BLOCK_ROWS)
                 block = X[part if order is None else order[part]]

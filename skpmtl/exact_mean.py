@@ -406,7 +406,7 @@ def _newton(half, lam, tol, max_iter, log):
         Wb[:, 0, -1] = np.log((share + 0.5) / (table.sizes - share + 0.5))
     kind = _RowArrow if _is_short(half) else _Arrow
     direct, arrow = table.n_features <= _DIRECT, None
-    floor = 1e-14 * float(half.smoothness.max()) + 1e-16 * lam
+    floor = 1e-14 * (float(half.smoothness.max()) + lam + half.problem.ridge)
     value = state.value(Wb)
     start = float(np.linalg.norm(state.gradient))
     n_iter = 0

@@ -60,11 +60,11 @@ class LocalModels:
             scattered = np.argsort((place * 0.6180339887498949) % 1.0, kind="stable")
             self._order[start + place] = start + scattered
         self._scores = np.zeros(table.n_rows if classification else 0)
-        # Where they take little beside the rows: 2 results of len(SNR) numbers.
-        few = 20 * len(SNR) * table.n_tasks <= np.prod(table.X.shape)
-        results = _criteria.setdefault(table, {}) if few and not classification else {}
+        # Where they take little beside the models: 2 results of len(SNR) numbers. How many rows
+        # there are must not matter: models from criteria that were kept differ in the last bits.
+        self._keep = table.n_features >= len(SNR) and not classification
+        results = _criteria.setdefault(table, {}) if self._keep else {}
         self._known = results.setdefault(fit_intercept, [])
-        self._keep = few and not classification
 
     def _blocks(self):
         """Tasks of about the same size, whose arrays take about the same memory."""
@@ -111,7 +111,7 @@ class LocalModels:
 
         Parameters
         ----------
-        root : ndarray (d, r) or (d,)
+        root : ndarray (d, d) or (d,)
             M = root @ root.T, or diag(root**2).
 
         Returns
@@ -129,7 +129,7 @@ class LocalModels:
 
         Parameters
         ----------
-        root : ndarray (d, r) or (d,)
+        root : ndarray (d, d) or (d,)
         choose : callable
             Of criterion and level of some tasks, -> kappa (n_tasks,).
         tol : float
@@ -180,7 +180,7 @@ class LocalModels:
 
         Parameters
         ----------
-        root : ndarray (d, r) or (d,)
+        root : ndarray (d, d) or (d,)
         kappa : ndarray (n_tasks,)
         tol : float
             Newton steps of a task for the logistic loss end when none of its scores moves by more.
@@ -349,7 +349,7 @@ class _Block:
             tridiagonal(K, ends, d, *T, *wide)
             rotate(K, ends, d, F, Z[:count], V, W, product)
             own, rows = sizes[k], slice(ends[0], ends[-1])
-            trace = T[0].sum(axis=1)
+            trace = np.cumsum(T[0], axis=1)[:, -1]  # whose order knows nothing of padding
             known = trace / own
             by_scale, dets = np.zeros((count, 4, _SCALES)), np.ones((count, -(-r // 16), _SCALES))
             by_scale[:, 0, : len(SNR)] = SNR / np.where(known > 0, known, np.inf)[:, None]

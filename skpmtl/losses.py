@@ -48,7 +48,7 @@ def make_loss(table, *, classification, task_weight="equal", fit_intercept=True,
 class _Loss:
     """Rows of all tasks and the products with them."""
 
-    def __init__(self, table, scale, fit_intercept, ridge):
+    def __init__(self, table, scale, fit_intercept, ridge, grid=True):
         self.table = table
         self.scale = scale
         self.fit_intercept = fit_intercept
@@ -64,7 +64,7 @@ class _Loss:
         # A shared X that most tasks see most of: two matrix products beat indexed passes.
         self._grid = None
         n, m = table.X.shape[0], table.n_tasks
-        if self._shared and not table.is_sparse and 3 * table.n_rows > n * m:
+        if grid and self._shared and not table.is_sparse and 3 * table.n_rows > n * m:
             self._grid = (table.rows, table.codes)
         X = table.csr if table.is_sparse else (table.X,)
         self._x = *X, self._rows, self._shared

@@ -13,7 +13,7 @@ import numpy as np
 from ._kernels.clip import clip_rows
 from .exchange import Ask
 from .local import SNR, LocalModels
-from .losses import make_loss
+from .losses import LogisticLoss, SquaredLoss
 from .threads import single_blas_thread
 
 
@@ -57,13 +57,11 @@ class TaskHalf:
     """What all tasks do between two releases, vectorised over the tasks."""
 
     def __init__(self, board, table, *, classification, fit_intercept):
-        self.loss = make_loss(
-            table,
-            classification=classification,
-            task_weight=board.task_weight,
-            fit_intercept=fit_intercept,
-            ridge=board.ridge,
-        )
+        # Rows as they are: Gram matrices would be chosen by the sizes of all tasks together, and a
+        # task's numbers must not differ by a bit with the others' rows.
+        kind = LogisticLoss if classification else SquaredLoss
+        scale = 1.0 / table.sizes if board.task_weight == "equal" else np.ones(table.n_tasks)
+        self.loss = kind(table, scale, fit_intercept, board.ridge, grid=False)
         self.acceleration = board.acceleration
         # The start is the task's own model under an even prior; steps are its own as well.
         local = LocalModels(table, classification=classification, fit_intercept=fit_intercept)

@@ -216,8 +216,10 @@ def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
 
 def _is_lean(loss):
     """Whether what a history keeps would take more room than the rows do."""
-    size = loss.shape[0] * loss.shape[1]
-    return size > _ROOM and 2 * _MEMORY * loss.shape[0] > loss.table.n_rows
+    m, d = loss.shape
+    if loss.quadratic and d > _NEWTON_WIDTH // 2:
+        return False  # steps of the Newton method would cost more than a history saves
+    return m * d > _ROOM and 2 * _MEMORY * m > loss.table.n_rows
 
 
 def _from_sample(loss, penalty, alpha, tol, max_iter):
@@ -231,11 +233,11 @@ def _from_sample(loss, penalty, alpha, tol, max_iter):
     tasks = np.arange(0, m, every)
     growth = np.sqrt(m / len(tasks))
     part = _alternate(loss.some(tasks), penalty, alpha / growth, None, tol, max_iter, None)
-    if not part.W.any():
+    limit = min(50, max_iter - part.n_iter)
+    if not part.W.any() or limit <= 0:
         return np.zeros(loss.shape), part.n_iter
-    W, steps = newton_on_factors(
-        loss, alpha, penalty.basis(part.W * growth), 0.1 * tol * part.objective * growth**2, 50
-    )
+    goal = 0.1 * tol * part.objective * growth**2
+    W, steps = newton_on_factors(loss, alpha, penalty.basis(part.W * growth), goal, limit)
     return W, part.n_iter + steps
 
 

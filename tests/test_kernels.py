@@ -397,7 +397,9 @@ def test_fit_is_criteria_and_solve(classification, intercept):
 
 
 @pytest.mark.parametrize("classification", [False, True])
-@pytest.mark.parametrize("sizes, d", [([9, 14, 1, 12, 3, 40], 13), ([10] * 5, 3), ([5] * 5, 9)])
+@pytest.mark.parametrize(
+    "sizes, d", [([9, 14, 1, 12, 3, 40], 13), ([10] * 5, 3), ([5] * 5, 9), ([30, 12, 26], 25)]
+)
 def test_numbers_of_a_task_stay_with_it(classification, sizes, d):
     """Not a bit of any other model changes with them: padding and scratch carry nothing over."""
     X, y, task = plain.make_rows(sizes, d, 5, labels=classification)
@@ -411,6 +413,15 @@ def test_numbers_of_a_task_stay_with_it(classification, sizes, d):
             return *found, *local.fit(np.ones(d), lambda criterion, level: 0.7 / level)
 
     expected = results(X)
+    for changed, count in ((0, 60), (2, 17), (2, 1)):  # of other size, too
+        own = np.flatnonzero(task == changed)
+        rows = np.insert(np.flatnonzero(task != changed), own[0], np.resize(own, count))
+        table = plain.long_table(X[rows], y[rows], task[rows])
+        local = LocalModels(table, **kind)
+        found = *local.criteria(np.ones(d)), *local.solve(np.ones(d), 0.1 + everybody)
+        found += local.fit(np.ones(d), lambda criterion, level: 0.7 / level)
+        for got, wanted in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(got[everybody != changed], wanted[everybody != changed])
     for changed in (0, 2):
         for bad in (np.nan, np.inf, 1e300, 0.0):
             Z = X.copy()
@@ -421,17 +432,17 @@ def test_numbers_of_a_task_stay_with_it(classification, sizes, d):
 
 
 def test_fit_uses_the_criteria_that_were_kept():
-    X, y, task = plain.make_rows([60, 70], 7, 5)
+    X, y, task = plain.make_rows([6, 7], 20, 5)
     local = LocalModels(plain.long_table(X, y, task), classification=False, fit_intercept=True)
 
     def choose(criterion, level):
         return SNR[criterion.argmin(axis=1)] / level
 
-    criterion, W, b = local.fit(np.ones(7), choose)
+    criterion, W, b = local.fit(np.ones(20), choose)
     kept = local._known[0][1]
     assert np.array_equal(kept, criterion)
     kept[:, 3] = -1e9
-    again = local.fit(np.ones(7), choose)
+    again = local.fit(np.ones(20), choose)
     assert again[0][0, 3] == -1e9
     assert abs(again[1] - W).max() > 0.01
 
