@@ -12,7 +12,7 @@ import warnings
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg.lapack import dgesv
+from scipy.linalg.lapack import dgesv, dsyevd
 from sklearn.exceptions import ConvergenceWarning
 
 from .factored import DiagonalBasis, FullBasis, newton_on_factors
@@ -22,7 +22,7 @@ _FIRST = 30  # proximal steps before a Newton phase
 _CHECK = 4  # iterations between two evaluations of the duality gap
 _MEMORY = 6  # Anderson history
 _SMALLEST_SET = 32  # features of the first working set
-_RELAXATION = 1.6  # of Douglas-Rachford steps, below 2
+_RELAXATION = 1.8  # of Douglas-Rachford steps, below 2
 _NEWTON_WIDTH = 128  # columns of P up to which Newton is worth its n_tasks * width^3
 _ROOM = 1 << 22  # matrices of more numbers are built again rather than kept
 
@@ -36,7 +36,10 @@ class TraceNorm:
     def prox(self, V, threshold):
         """-> (W, Omega(W)): singular values of V lowered by `threshold`."""
         tall = V.shape[0] >= V.shape[1]
-        squares, U = np.linalg.eigh(V.T @ V if tall else V @ V.T)
+        # LAPACK itself, as in `_Anderson`: the matrix is small and there are many of them.
+        squares, U, failed = dsyevd(V.T @ V if tall else V @ V.T, overwrite_a=True)
+        if failed:
+            raise np.linalg.LinAlgError("Eigenvalues did not converge")
         s = np.sqrt(np.maximum(squares, 0.0))
         keep = s > threshold
         U, s = U[:, keep], s[keep]
@@ -367,7 +370,7 @@ class _Proximal:
 class _Splitting:
     """Douglas-Rachford splitting with type-II Anderson extrapolation, for Gram matrices.
 
-    S <- S + 1.6 ((H + rho I)^-1 (h + rho (2 W - S)) - W) with W = prox(S), for the Hessians H_k and
+    S <- S + 1.8 ((H + rho I)^-1 (h + rho (2 W - S)) - W) with W = prox(S), for the Hessians H_k and
     linear terms h_k of all tasks: the loss enters through exact solves (`resolvent`), so that
     the number of iterations depends on the conditioning far less than that of gradient steps.
     rho is the mean curvature. An extrapolated point with a much larger residual is dropped.
