@@ -139,9 +139,9 @@ class _Loss:
         # One start for all, so that a task's number does not depend on its company.
         W = np.tile(np.random.default_rng(0).standard_normal(self.shape[1]), (self.shape[0], 1))
         for _ in range(n_steps):
-            W /= np.maximum(np.linalg.norm(W, axis=1), 1e-300)[:, None]
+            W /= np.maximum(np.sqrt(np.einsum("kj,kj->k", W, W)), 1e-300)[:, None]
             W = self.curvature_bound(W)
-        return np.linalg.norm(W, axis=1)
+        return np.sqrt(np.einsum("kj,kj->k", W, W))
 
     def parts(self):
         """Losses of some tasks after the other, which add up to this one."""
@@ -172,7 +172,8 @@ class _Loss:
         if self.fit_intercept:
             passes.centre_scores(z, self.offsets)
         out = self.combine(z)
-        out += self.ridge * D
+        if self.ridge:
+            out += self.ridge * D
         return out
 
 
@@ -214,7 +215,10 @@ class SquaredLoss(_Loss):
         if self.table.is_sparse or self._grid is not None:
             return super().curvature(D)
         out = self._pass(np.zeros_like(self.y), D, np.empty_like(self.y))[1]
-        return self.ridge * D - out
+        out *= -1.0
+        if self.ridge:
+            out += self.ridge * D
+        return out
 
     def dual_terms(self, W, V, value):
         """-> (a, q): the dual value of theta times the residuals is theta a - theta^2 q / 2."""
@@ -294,10 +298,8 @@ class SquaredLoss(_Loss):
         return rho, solve
 
     def parts(self):
-        if type(self) is not SquaredLoss or self._shared:
-            return [self]
         m, step = self.shape[0], max(_BLOCK // self.shape[1], 1)
-        if m <= step:
+        if type(self) is not SquaredLoss or self._shared or m <= step:
             return [self]
         return [self.some(np.arange(k, min(k + step, m))) for k in range(0, m, step)]
 
@@ -480,7 +482,11 @@ class LogisticLoss(_Loss):
     def curvature_bound(self, D):
         # The logistic function's slope q is at most 1/4, and an intercept at its optimum
         # leaves min over c of sum q (z - c)^2 <= 1/4 sum (z - mean)^2.
-        return 0.25 * self.curvature(D) + 0.75 * self.ridge * D
+        out = self.curvature(D)
+        out *= 0.25
+        if self.ridge:
+            out += 0.75 * self.ridge * D
+        return out
 
     def dual_scale(self, W, V, value):
         return 1.0
