@@ -22,14 +22,12 @@ pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
 _TASKS = 30
 _SLOW = pytest.mark.slow
 FITS = [
-    ("MPMTLLowRank", {}),
     ("MPMTLLowRank", {"epsilon": None}),
     ("PrivateMeanRegMTL", {}),
-    ("DPMetaInit", {}),
     *(
         pytest.param(name + twin, settings, marks=_SLOW)
         for name, variants in {
-            "MPMTLLowRank": [{"algorithm": "proximal"}, {"unseen_task": "mean"}],
+            "MPMTLLowRank": [{}, {"algorithm": "proximal"}, {"unseen_task": "mean"}],
             "MPMTLGroupSparse": [{}, {"epsilon": None}],
             "PrivateMeanRegMTL": [
                 {"epsilon": None}, {"update": "stateful"}, {"personalization": "symmetrized-kl"},
@@ -167,15 +165,16 @@ def test_numbers_beyond_float32_are_refused(rows):
         made("PrivateMeanRegMTL", dtype="float32").fit(large, y, task=task)
 
 
+@_SLOW  # compiling takes long while every allocation is watched
 @pytest.mark.parametrize(
     "name, settings",
     [
         ("PrivateMeanRegMTL", {}),
-        pytest.param("MPMTLLowRank", {}, marks=_SLOW),
-        pytest.param("MPMTLLowRank", {"epsilon": None}, marks=_SLOW),
-        pytest.param("MPMTLLowRankClassifier", {}, marks=_SLOW),
-        pytest.param("PrivateFedAvg", {}, marks=_SLOW),
-        pytest.param("DPMetaInit", {}, marks=_SLOW),
+        ("MPMTLLowRank", {}),
+        ("MPMTLLowRank", {"epsilon": None}),
+        ("MPMTLLowRankClassifier", {}),
+        ("PrivateFedAvg", {}),
+        ("DPMetaInit", {}),
     ],
 )
 def test_no_second_table_in_float64(name, settings):
@@ -211,7 +210,9 @@ def compiled():
     return found
 
 
-@pytest.mark.parametrize("thin", [False, True], ids=["dense", "csr"])
+@pytest.mark.parametrize(
+    "thin", [False, pytest.param(True, marks=_SLOW)], ids=["dense", "csr"]
+)
 @pytest.mark.parametrize(
     "name, settings",
     [

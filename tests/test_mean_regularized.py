@@ -157,8 +157,13 @@ def test_least_squares_of_fewer_rows_than_features(intercept, lam, ridge, cluste
         assert_allclose(far.coef_, expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["binary", "multi"])
-@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize(
+    "kind, intercept",
+    [
+        ("binary", True), ("binary", False), ("multi", True),
+        pytest.param("multi", False, marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
 def test_logistic_loss_against_a_long_descent(kind, intercept):
     X, y, task = problem(kind, rows=(25, 40))
     m, d, C = 7, 4, 3 if kind == "multi" else 2
@@ -980,6 +985,7 @@ def test_binary_sparse_and_exact_sparse(tags):
 
 
 # ---------------------------------------------------------------------------- the table
+@pytest.mark.slow
 def test_reproduction_script(tmp_path, school_mat):
     path = tmp_path / "table.csv"
     rows = reproduce.main(["--quick", "--output", str(path)])
