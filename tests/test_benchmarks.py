@@ -351,6 +351,7 @@ def test_stated_and_exact_epsilon(monkeypatch):
                 assert true == pytest.approx(0.8)
 
 
+@pytest.mark.slow
 def test_mean_regularized_accounting_quick(tmp_path, school_mat):
     rows = mean_regularized_figures.main(
         ["--quick", "--figure", "accounting", "--output", str(tmp_path)]

@@ -14,6 +14,7 @@ from benchmarks.reproduce import (
 )
 
 
+@pytest.mark.slow
 def test_meta_learning_figures_quick(tmp_path):
     figures = meta_learning_figures.main(["--quick", "--output", str(tmp_path)])
     for name, rows in figures.items():
