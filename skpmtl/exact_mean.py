@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from ._kernels.grams import build_row_grams, invert_row_grams, row_gram_product
+from ._kernels.grams import build_row_grams, invert_row_grams
 from ._kernels.newton import (
     hessian_product,
     loss_gradient,
@@ -18,7 +18,8 @@ from ._kernels.newton import (
     row_gram_rows,
     scale_row_grams,
 )
-from .grams import grams
+from .grams import RowGrams, grams
+from .losses import SquaredLoss
 from .personal import local_intercepts
 from .rounds import row_blocks, task_grams
 from .tasks import read_only
@@ -95,37 +96,24 @@ def _least_squares(half, lam):
 
 
 def _least_squares_by_rows(half, lam):
-    """The same by matrices n_k x n_k: with Z and u the centred rows and targets of a task and
-    t = lam + ridge, K = (Z Z' + t / s I)^-1 gives lam P_k = lam / t (I - Z' K Z), P_k g_k = Z' K u.
+    """`_least_squares` by matrices n_k x n_k.
+
+    With Z and u the centred rows and targets of a task, t = lam + ridge and
+    K = (Z Z' + t / s I)^-1, lam P_k = lam / t (I - Z' K Z) and P_k g_k = Z' K u.
     """
     table, problem, which = half.table, half.problem, half.which
-    m, d, t, centre = table.n_tasks, table.n_features, lam + problem.ridge, problem.fit_intercept
+    d, t, centre = table.n_features, lam + problem.ridge, problem.fit_intercept
     sizes, count = table.sizes, np.bincount(which)
-    starts = np.concatenate([[0], np.cumsum(sizes * (sizes + 1) // 2)])
-    K, W = np.empty(starts[-1]), np.zeros((m, d))
     A, r = np.zeros((len(count), d, d)), np.zeros((len(count), d))
-
-    def product(X, rows, first, last):
-        """Z' K (u - Z w) of the tasks from `first` to `last`, for w in W."""
-        ends, part = table.offsets[first : last + 1] - rows.start, slice(first, last)
-        out = np.empty((last - first, d))
-        row_gram_product(
-            X, _NO_INDEX, False, table.y[rows], 1.0, ends, starts[first : last + 1], K, centre,
-            W[part], out,
-        )  # fmt: skip
-        return out
-
+    matrices = RowGrams(SquaredLoss(table, half.scale, centre, 0.0))
+    matrices.invert(t / half.scale)
+    np.add.at(r, which, matrices.product(np.zeros((table.n_tasks, d)), 1.0))
     for first, last, rows, X in row_blocks(table):
         part, ends = slice(first, last), table.offsets[first : last + 1] - rows.start
-        at, scale = starts[first : last + 1], half.scale[part]
-        build_row_grams(X, ends, at, scale, centre, K)
-        if not invert_row_grams(K, ends, at, t / scale):
-            raise np.linalg.LinAlgError("a task's curvature is not finite; raise lam")
-        np.add.at(r, which[part], product(X, rows, first, last))
         Z, KZ = X.copy(), np.empty(X.shape)
         if centre:
             Z -= np.repeat(np.add.reduceat(Z, ends[:-1]) / sizes[part, None], sizes[part], axis=0)
-        row_gram_rows(K, ends, at, Z, KZ)
+        row_gram_rows(matrices.K, ends, matrices.starts[first : last + 1], Z, KZ)
         for cluster in np.unique(which[part]):
             inside = np.repeat(which[part] == cluster, sizes[part])
             inside = slice(None) if inside.all() else inside
@@ -133,9 +121,8 @@ def _least_squares_by_rows(half, lam):
     A *= lam / t
     A += (problem.ridge / t * count)[:, None, None] * np.eye(d)
     v = np.stack([np.linalg.lstsq(a, b, rcond=1e-13)[0] for a, b in zip(A, r, strict=True)])
-    W += lam / t * v[which]
-    for first, last, rows, X in row_blocks(table):
-        W[first:last] += product(X, rows, first, last)
+    W = lam / t * v[which]
+    W += matrices.product(W, 1.0)
     return W
 
 
