@@ -80,11 +80,9 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     repeats = options.repeats or (1 if options.quick else 7)
 
-    if options.suite == "scale":
-        rows = scale.measure(options.quick, options.only)
-        return write_rows(with_commit(rows), scale.FIELDS, options.output)
-    if options.suite == "threads":
-        rows = scale.measure_threads(options.quick, options.only)
+    if options.suite in ("scale", "threads"):
+        measure = scale.measure if options.suite == "scale" else scale.measure_threads
+        rows = measure(options.quick, options.only)
         return write_rows(with_commit(rows), scale.FIELDS, options.output)
     if options.suite == "growth":
         rows = scale.measure_growth(options.quick, options.only)
