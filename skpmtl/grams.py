@@ -7,6 +7,7 @@ from ._kernels.grams import (
     build_row_grams,
     invert_row_grams,
     row_gram_product,
+    weigh_rows,
 )
 from ._kernels.linalg import spd_inverse, spd_inverse_narrow
 from ._simd import LANES
@@ -14,6 +15,7 @@ from .tasks import read_only
 from .threads import run_blocks, task_blocks
 
 _BLOCK = 1 << 20  # numbers of X or of Gram matrices that a thread passes over at a time
+SMALL = 1 << 22  # numbers up to which memory does not matter
 _NOT_FINITE = "a task's curvature is not finite; scale the features"
 NARROW = 64  # up to this width compiled loops build Gram matrices faster than BLAS calls
 
@@ -64,22 +66,23 @@ def invert(A):
 
 
 class RowGrams:
-    """Matrices K_k = C Z_k Z_k' C of all tasks, n_k x n_k, for Z = X or functions of its rows.
+    """Matrices K_k = C Z_k Z_k' C of all tasks, n_k x n_k.
 
-    K holds their lower triangles, row by row.
+    Z_k are the rows of task k or what ``rows(first, last)`` makes of those of some tasks; C is
+    the centring (or identity). K holds their lower triangles, row by row.
     """
 
-    def __init__(self, loss, features=None):
+    def __init__(self, loss, rows=None, centre=None):
         self.loss, table = loss, loss.table
+        rows, centre = rows or loss.rows, loss.fit_intercept if centre is None else centre
         self.starts = np.concatenate([[0], np.cumsum(table.sizes * (table.sizes + 1) // 2)])
         self.K = np.empty(self.starts[-1])
 
         def block(first, last):
-            rows, part = slice(loss.offsets[first], loss.offsets[last]), slice(first, last + 1)
-            Z = table.X[loss._rows[rows] if loss._shared else rows]
+            part = slice(first, last + 1)
             return build_row_grams(
-                read_only(Z if features is None else features(Z)), loss.offsets[part] - rows.start,
-                self.starts[part], loss.scale[first:last], loss.fit_intercept, self.K,
+                read_only(rows(first, last)), loss.offsets[part] - loss.offsets[first],
+                self.starts[part], loss.scale[first:last], centre, self.K,
             )  # fmt: skip
 
         self.trace = sum(run_blocks(block, loss.blocks))  # of all scale_k K_k
@@ -108,3 +111,13 @@ class RowGrams:
 
         run_blocks(block, loss.blocks)
         return out
+
+    def weigh(self, z, roots, first, last):
+        """z_k <- C_k' R_k K_k R_k C_k z_k of tasks from `first` to `last`, in place.
+
+        R_k = diag(roots), and C_k removes the mean weighted with R_k^2 (with intercepts).
+        """
+        part = slice(first, last + 1)
+        weigh_rows(
+            self.K, self.loss.offsets[part], self.starts[part], roots, self.loss.fit_intercept, z
+        )

@@ -10,16 +10,17 @@ from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
+from scipy.special import entr
 
+from . import resolvents
 from ._kernels import passes
-from ._kernels.grams import gram_product, reflected_solve
-from .grams import NARROW, RowGrams, each_block, grams, invert
+from ._kernels.grams import gram_product
+from .grams import NARROW, SMALL, RowGrams, each_block, grams, invert
+from .local import LocalModels
 from .threads import run_blocks, task_blocks
 
 _NONE = np.empty(0, dtype=np.int64)
-_SHORT = 128  # rows or columns up to which the matrices of many tasks are inverted
-_SMALL = 1 << 22  # numbers up to which memory does not matter
-_BLOCK = 1 << 20  # numbers of X that a thread passes over at a time
+_BLOCK = 1 << 18  # numbers of X that a thread passes over at a time
 
 
 def make_loss(table, *, classification, task_weight="equal", fit_intercept=True, ridge=0.0):
@@ -39,7 +40,7 @@ def make_loss(table, *, classification, task_weight="equal", fit_intercept=True,
         complete = table.n_rows == n * table.n_tasks
         return SharedGramLoss(*args) if complete and n >= d else WideLoss(*args)
     # Half of the rows at most, as a solver adds matrices of its own; small ones are free.
-    room = n * d if n * d < _SMALL and d <= NARROW else n * d // 2
+    room = n * d if n * d < SMALL and d <= NARROW else n * d // 2
     if table.rows is None and table.n_tasks * d * d < room:
         return GramLoss(*args)
     return SquaredLoss(*args)
@@ -74,41 +75,63 @@ class _Loss:
         if self._grid is not None:
             return (self.table.X @ W.T)[self._grid]
         out, W = np.empty(self.table.n_rows), np.ascontiguousarray(W)
-        kernel = passes.csr_scores if self.table.is_sparse else passes.scores
-
-        def block(first, last):
-            kernel(*self._x, self.offsets[first : last + 1], W[first:last], out)
-
-        run_blocks(block, self.blocks)
+        run_blocks(lambda *block: self._score(W, out, *block), self.blocks)
         return out
 
     def combine(self, r):
         """scale_k X_k' r_k, one row per task."""
         if self._grid is not None:
-            R = np.zeros((self.table.X.shape[0], self.shape[0]))
-            R[self._grid] = r
-            return (R.T @ self.table.X) * self.scale[:, None]
+            return self._combine_grid(r, self.scale)
         out = np.empty(self.shape)
-        kernel = passes.csr_combine if self.table.is_sparse else passes.combine
-
-        def block(first, last):
-            part = slice(first, last)
-            kernel(*self._x, self.offsets[first : last + 1], r, self.scale[part], out[part])
-
-        run_blocks(block, self.blocks)
+        run_blocks(lambda *block: self._combine(r, self.scale, out, *block), self.blocks)
         return out
 
-    def _residuals(self, z):
-        """Residuals and intercepts at the scores z, in place. -> value of the loss"""
+    def through(self, W, inner, scale, out=None):
+        """-> (sum of the values v, scale_k X_k' r_k of all tasks) for (v, r) = inner(z, k, l).
+
+        z holds the scores of all rows, of which those of tasks k to l - 1 are known. Where tasks
+        do not share X their rows are still in the cache when they are used again.
+        """
+        out = np.empty(self.shape) if out is None else out
+        if self._grid is not None:
+            value, r = inner(self.scores(W), 0, self.shape[0])
+            out[:] = self._combine_grid(r, scale)
+            return value, out
+        z, W = np.empty(self.table.n_rows), np.ascontiguousarray(W)
 
         def block(first, last):
-            part = slice(first, last)
-            return self._residual_kernel(
-                z, self.y, self.offsets[first : last + 1], self.scale[part], self.fit_intercept,
-                self._r, self._b[part],
-            )  # fmt: skip
+            self._score(W, z, first, last)
+            value, r = inner(z, first, last)
+            self._combine(r, scale, out, first, last)
+            return value
 
-        return sum(run_blocks(block, self.blocks))
+        return sum(run_blocks(block, self.blocks)), out
+
+    def _score(self, W, out, first, last):
+        kernel = passes.csr_scores if self.table.is_sparse else passes.scores
+        kernel(*self._x, self.offsets[first : last + 1], W[first:last], out)
+
+    def _combine(self, r, scale, out, first, last):
+        kernel = passes.csr_combine if self.table.is_sparse else passes.combine
+        part = slice(first, last)
+        kernel(*self._x, self.offsets[first : last + 1], r, scale[part], out[part])
+
+    def _combine_grid(self, r, scale):
+        R = np.zeros((self.table.X.shape[0], self.shape[0]))
+        R[self._grid] = r
+        return (R.T @ self.table.X) * scale[:, None]
+
+    def _residuals(self, z):
+        """Residuals and intercepts at the scores z. -> value of the loss"""
+        return sum(run_blocks(lambda *block: self._at_scores(z, *block)[0], self.blocks))
+
+    def _at_scores(self, z, first, last):
+        part = slice(first, last)
+        value = self._residual_kernel(
+            z, self.y, self.offsets[first : last + 1], self.scale[part], self.fit_intercept,
+            self._r, self._b[part],
+        )  # fmt: skip
+        return value, self._r
 
     def intercepts(self, W):
         """Optimal local intercepts for the weights W, shape (n_tasks,)."""
@@ -126,8 +149,7 @@ class _Loss:
 
     def evaluate(self, W):
         """-> (value, V): the smooth objective at W and V = minus its gradient."""
-        value = self._residuals(self.scores(W))
-        V = self.combine(self._r)
+        value, V = self.through(W, self._at_scores, self.scale)
         return self._with_ridge(value, V, W)
 
     def curvatures(self, n_steps=6):
@@ -159,8 +181,10 @@ class _Loss:
         inner = replace(table, y=table.y[rows], offsets=ends, tasks=table.tasks[tasks], **own)
         return type(self)(inner, self.scale[tasks], self.fit_intercept, self.ridge)
 
-    def resolvent(self):
-        """None: there are no exact steps."""
+    def rows(self, first, last):
+        """Rows of the tasks from `first` to `last`; a copy where tasks share X."""
+        rows = slice(self.offsets[first], self.offsets[last])
+        return self.table.X[self._rows[rows] if self._shared else rows]
 
     def curvature_bound(self, D):
         """Hessian bound of every task times the rows of D."""
@@ -168,10 +192,13 @@ class _Loss:
 
     def curvature(self, D):
         """scale_k X_k' C X_k d_k + ridge d_k, C the centring when intercepts are fitted."""
-        z = self.scores(D)
-        if self.fit_intercept:
-            passes.centre_scores(z, self.offsets)
-        out = self.combine(z)
+
+        def centred(z, first, last):
+            if self.fit_intercept:
+                passes.centre_scores(z, self.offsets[first : last + 1])
+            return 0.0, z
+
+        out = self.through(D, centred, self.scale)[1]
         if self.ridge:
             out += self.ridge * D
         return out
@@ -235,67 +262,9 @@ class SquaredLoss(_Loss):
         q += self.ridge * np.vdot(W, W)
         return a / q if q > 0 else 1.0
 
-    def resolvent(self):
-        """Exact steps for Douglas-Rachford splitting.
-
-        -> (rho, function W, S -> (H_k + rho I)^-1 (h_k + rho (2 w_k - s_k)) - w_k of all tasks)
-        for the Hessians H_k, linear terms h_k and rho the mean eigenvalue of the H_k. None where
-        the matrices, d x d or n_k x n_k, would take more room than the rows, and for zero X.
-        """
-        d, sizes = self.shape[1], self.table.sizes
-        by_features, by_rows = self.shape[0] * d * d, int(sizes @ sizes)
-        room = max(_SMALL, len(self._r) * d)
-        if self.table.is_sparse or min(by_features, by_rows // 2) > room:
-            return None
-        if by_rows < by_features and (by_features > _SMALL or self._shared):
-            return self._row_resolvent() if self._shared or sizes.max() <= _SHORT else None
-        # Inverses of larger matrices cost more than the iterations that they save.
-        if self._shared or by_features > room or (d > _SHORT and by_features > _SMALL):
-            return None
-        G, g, _ = grams(self.table.X, self.y, self.offsets, self.scale, self.fit_intercept)
-        return self._matrix_resolvent(G, g)
-
-    def _matrix_resolvent(self, G, g):
-        """`resolvent` from G_k and g_k; changes G."""
-        mean = float(np.einsum("kjj->", G)) / g.size
-        if not mean > 0:
-            return None
-        rho = mean + self.ridge
-        diagonal = np.arange(self.shape[1])
-        G[:, diagonal, diagonal] += self.ridge + rho
-        invert(G)
-
-        def solve(W, S):
-            out = np.empty(self.shape)
-            each_block(
-                lambda P, g, W, S, out: reflected_solve(P, g, rho, W, S, out),
-                G, g, W, S, out,
-            )  # fmt: skip
-            return out
-
-        return rho, solve
-
-    def _row_resolvent(self):
-        """`resolvent` from n_k x n_k matrices: (s X'X + t)^-1 (s X'y + q) is
-        q / t + X' (X X' + t / s)^-1 (y - X q / t)."""
-        grams = RowGrams(self)
-        mean = grams.trace / (self.shape[0] * self.shape[1])
-        if not mean > 0:
-            return None
-        rho = mean + self.ridge
-        t = rho + self.ridge
-        grams.invert(t / self.scale)
-
-        def solve(W, S):
-            Q = 2.0 * W
-            Q -= S
-            Q *= rho / t
-            out = grams.product(Q, 1.0)
-            out += Q
-            out -= W
-            return out
-
-        return rho, solve
+    def resolvent(self, *_):
+        """Exact steps for Douglas-Rachford splitting, see `resolvents`; None: they are too dear."""
+        return resolvents.squared(self)
 
     def parts(self):
         m, step = self.shape[0], max(_BLOCK // self.shape[1], 1)
@@ -307,10 +276,9 @@ class SquaredLoss(_Loss):
         """Matrices B' H_k B of all tasks for the columns of `basis`, (m, r, r)."""
         out = np.empty((self.shape[0], basis.width, basis.width))
         for first, last in self.blocks:
-            rows = slice(self.offsets[first], self.offsets[last])
-            Z = basis.features(self.table.X[self._rows[rows] if self._shared else rows])
-            ends, part = self.offsets[first : last + 1] - rows.start, slice(first, last)
-            out[part] = grams(Z, self.y[rows], ends, self.scale[part], self.fit_intercept)[0]
+            ends, part = self.offsets[first : last + 1], slice(first, last)
+            Z, y = basis.features(self.rows(first, last)), self.y[ends[0] : ends[-1]]
+            out[part] = grams(Z, y, ends - ends[0], self.scale[part], self.fit_intercept)[0]
         if self.ridge:
             out += self.ridge * basis.gram()
         return out
@@ -318,7 +286,7 @@ class SquaredLoss(_Loss):
     def elimination(self, basis, alpha):
         """Function B (m, r) -> (P' H_k P + alpha I)^-1 b_k of all tasks, P the basis."""
         sizes, size = self.table.sizes, self.shape[0] * basis.width**2
-        if not self.table.is_sparse and size > _SMALL and int(sizes @ sizes) < size:
+        if not self.table.is_sparse and size > SMALL and int(sizes @ sizes) < size:
             return self._row_elimination(basis, alpha)
         A = self.project(basis)
         A[:, np.arange(basis.width), np.arange(basis.width)] += alpha
@@ -330,7 +298,7 @@ class SquaredLoss(_Loss):
         (P' X' X P s + M)^-1 = M^-1 - M^-1 P' X' (X P M^-1 P' X' + 1 / s)^-1 X P M^-1."""
         inverse = np.linalg.inv(self.ridge * basis.gram() + alpha * np.eye(basis.width))
         root = np.linalg.cholesky(inverse)
-        grams = RowGrams(self, lambda X: basis.features(X) @ root)
+        grams = RowGrams(self, lambda *tasks: basis.features(self.rows(*tasks)) @ root)
         grams.invert(1.0 / self.scale)
 
         def solve(B):
@@ -366,8 +334,8 @@ class GramLoss(SquaredLoss):
     def curvature(self, D):
         return self._product(D) + self.ridge * D
 
-    def resolvent(self):
-        return self._matrix_resolvent(self.G.copy(), self.g)
+    def resolvent(self, *_):
+        return resolvents.by_features(self.G.copy(), self.g, self.ridge)
 
     def project(self, basis):
         out = basis.project(self.G)
@@ -388,7 +356,8 @@ class WideLoss(SquaredLoss):
         self.Y, self.known = np.zeros((n, m)), np.zeros((n, m))
         self.Y[self._grid], self.known[self._grid] = table.y, 1.0
 
-    resolvent = _Loss.resolvent
+    def resolvent(self, *_):
+        return None
 
     def evaluate(self, W):
         X = self.table.X
@@ -448,13 +417,13 @@ class SharedGramLoss(SquaredLoss):
             return W[:, used] @ ((self._X[:, used].T @ self._X) * self.scale[0])
         return W[:, used] @ self.G[used]
 
-    def resolvent(self):
+    def resolvent(self, *_):
         mean = float(np.trace(self.G)) / len(self.G)
         if not mean > 0:
             return None
         rho = mean + self.ridge
         inverse = np.linalg.inv(self.G + (rho + self.ridge) * np.eye(len(self.G)))
-        return rho, lambda W, S: (self.g + rho * (2.0 * W - S)) @ inverse - W
+        return rho, lambda W, S, V: (self.g + rho * (2.0 * W - S)) @ inverse - W
 
     evaluate = GramLoss.evaluate
     dual_terms = GramLoss.dual_terms
@@ -488,15 +457,37 @@ class LogisticLoss(_Loss):
             out += 0.75 * self.ridge * D
         return out
 
+    def resolvent(self, W, floor, lean=False):
+        """Steps with the Hessians at W, see `resolvents.logistic`; None: they are too dear."""
+        return resolvents.logistic(self, W, floor, lean)
+
+    @property
+    def is_narrow(self):
+        """Whether matrices of all tasks take no more room than their rows."""
+        return resolvents.narrower(self, resolvents.room_beside(self)) is not None
+
+    def minimizer(self, basis, alpha):
+        """Weights P c_k where c_k minimises the loss of task k at P c plus alpha / 2 ||c||^2,
+        to about a percent."""
+        form = self.ridge * basis.gram() + alpha * np.eye(basis.width)
+        root = basis.lift(np.linalg.cholesky(np.linalg.inv(form)).T).T
+        models = LocalModels(self.table, classification=True, fit_intercept=self.fit_intercept)
+        return models.solve(root, self.scale, tol=0.01)[0]
+
+    def slopes(self, W):
+        """Derivative q of the logistic function at every row, at most 1/4."""
+        self._residuals(self.scores(W))
+        q = np.abs(self._r)
+        return q * (1.0 - q)
+
     def dual_scale(self, W, V, value):
         return 1.0
 
     def dual(self, theta, W, V, value):
         """Sum of the binary entropies of theta times the residuals."""
-        u = np.clip(theta * np.abs(self._r), 0.0, 1.0)
-        entropy = -(_xlogx(u) + _xlogx(1.0 - u))
-        return float(np.repeat(self.scale, self.table.sizes) @ entropy)
-
-
-def _xlogx(u):
-    return u * np.log(np.where(u > 0, u, 1.0))
+        u = np.abs(self._r)
+        u *= theta
+        np.clip(u, 0.0, 1.0, out=u)
+        entropy = entr(u)
+        entropy += entr(np.subtract(1.0, u, out=u), out=u)
+        return float(self.scale @ np.add.reduceat(entropy, self.offsets[:-1]))

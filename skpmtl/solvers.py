@@ -22,6 +22,8 @@ _FIRST = 30  # proximal steps before a Newton phase
 _CHECK = 4  # iterations between two evaluations of the duality gap
 _MEMORY = 6  # Anderson history
 _SMALLEST_SET = 32  # features of the first working set
+_RENEWAL, _RENEWALS = 12, 100  # iterations to the first new Hessians and, at most, between two
+_FLOOR = 0.1  # of the bound on slopes that is mixed into Hessians
 _RELAXATION = 1.8  # of Douglas-Rachford steps, below 2
 _NEWTON_WIDTH = 128  # columns of P up to which Newton is worth its n_tasks * width^3
 _ROOM = 1 << 22  # matrices of more numbers are built again rather than kept
@@ -184,23 +186,24 @@ def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
     patience, sharpness, done = (_FIRST if newton else max_iter), 1e-3, 0
     between = 8  # first-order steps between Newton phases
     lean = _is_lean(loss)
-    if W is None and lean and newton:
+    if W is None and alpha > 0 and (lean if newton else _is_large(loss)):
         W, done = _from_sample(loss, penalty, alpha, tol, max_iter)
-        patience = between = 1
+        patience, between = (1, 1) if newton else (patience, between)
     elif W is None:
         W = np.zeros(loss.shape)
+    phase, W = Solution(W, np.inf, np.inf, 0, False), None  # which gives W away: no room for two
     while True:
-        first_order = first_order or _first_order(loss, penalty, alpha, lean)
-        phase = first_order.run(W, tol, max_iter - done, patience)
+        first_order = first_order or _first_order(loss, penalty, alpha, lean, phase.W)
+        phase = first_order.run(phase, tol, max_iter - done, patience)
         done += phase.n_iter
         if log is not None:
             log(done, phase.objective, phase.gap)
         if phase.converged or done >= max_iter or not newton:
             phase.n_iter = done
             return phase
-        W, patience = phase.W, between
-        if W.any():
-            basis = penalty.basis(W)
+        patience = between
+        if phase.W.any():
+            basis = penalty.basis(phase.W)
             # What a Newton step costs, in first-order iterations.
             price = basis.width**3 * loss.shape[0] / (4 * loss.table.n_rows * loss.shape[1])
             if basis.width > _NEWTON_WIDTH or 4 * price > done:
@@ -209,8 +212,8 @@ def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
             if loss.shape[0] * loss.shape[1] ** 2 > _ROOM:
                 first_order = None  # no matrices of both engines at a time
             limit = min(50, max_iter - done)
-            W = phase.W = None  # the basis is enough
-            W, steps = newton_on_factors(loss, alpha, basis, sharpness * phase.gap, limit)
+            phase.W = None  # the basis is enough
+            phase.W, steps = newton_on_factors(loss, alpha, basis, sharpness * phase.gap, limit)
             sharpness *= 1e-3
             # Newton judges steps by the objective, which rounding hides at last.
             between *= 2
@@ -225,6 +228,11 @@ def _is_lean(loss):
     return m * d > _ROOM and 2 * _MEMORY * m > loss.table.n_rows
 
 
+def _is_large(loss):
+    """Whether the models of a few tasks cost little beside those of all."""
+    return loss.shape[0] * loss.shape[1] > _ROOM and loss.is_narrow
+
+
 def _from_sample(loss, penalty, alpha, tol, max_iter):
     """Weights of all tasks under the shape that the penalty has at the optimum of some.
 
@@ -232,23 +240,34 @@ def _from_sample(loss, penalty, alpha, tol, max_iter):
     that of m times as many tasks is sqrt(m) S when alpha grows as much. -> (W, iterations)
     """
     m, d = loss.shape
-    every = -(-m * d * 4 // _ROOM)
+    every = -(-m * d * (4 if loss.quadratic else 16) // _ROOM)
     tasks = np.arange(0, m, every)
     growth = np.sqrt(m / len(tasks))
     part = _alternate(loss.some(tasks), penalty, alpha / growth, None, tol, max_iter, None)
     limit = min(50, max_iter - part.n_iter)
     if not part.W.any() or limit <= 0:
         return np.zeros(loss.shape), part.n_iter
+    basis = penalty.basis(part.W * growth)
+    if not loss.quadratic:
+        return loss.minimizer(basis, alpha), part.n_iter
     goal = 0.1 * tol * part.objective * growth**2
-    W, steps = newton_on_factors(loss, alpha, penalty.basis(part.W * growth), goal, limit)
+    W, steps = newton_on_factors(loss, alpha, basis, goal, limit)
     return W, part.n_iter + steps
 
 
-def _first_order(loss, penalty, alpha, lean):
-    resolvent = loss.resolvent() if alpha > 0 and not lean else None
-    if resolvent is None:
-        return _Proximal(loss, penalty, alpha, lean)
-    return _Splitting(loss, penalty, alpha, *resolvent)
+def _first_order(loss, penalty, alpha, lean, W):
+    if alpha > 0 and not (lean and loss.quadratic):
+        resolvent = loss.resolvent(W, _FLOOR, lean)
+        if resolvent is not None:
+            return _Splitting(loss, penalty, alpha, lean, *resolvent)
+    return _Proximal(loss, penalty, alpha, lean)
+
+
+def _history(loss, lean):
+    """What extrapolates the steps; None where Newton phases follow and there is no room."""
+    if lean:
+        return None if loss.quadratic else _Secant()
+    return _Anderson(loss.shape)
 
 
 def _dual_gap(loss, penalty, alpha, W, V, value, objective):
@@ -316,16 +335,15 @@ class _Proximal:
 
     def __init__(self, loss, penalty, alpha, lean=False):
         self.loss, self.penalty, self.alpha = loss, penalty, alpha
-        # Where no Newton phases follow even the shortest history is worth its room.
-        self.memory = _MEMORY if not lean else 0 if loss.quadratic else 1
-        self.precision = np.float32 if lean else np.float64
+        self.lean = lean
         self.lipschitz = 1.05 * float(loss.curvatures().max())
 
-    def run(self, W, tol, max_iter, patience):
+    def run(self, start, tol, max_iter, patience):
         loss, penalty, alpha = self.loss, self.penalty, self.alpha
+        W, start.W = start.W, None
         value, V = loss.evaluate(W)
         objective = value + alpha * penalty.value(W)
-        history, guess = _Anderson(loss.shape, self.memory, self.precision), None
+        history, guess = _history(loss, self.lean), None
         monitor = _Monitor(tol, max_iter, patience)
         n_iter, exhausted = 0, False
         while True:
@@ -336,10 +354,8 @@ class _Proximal:
             plain = V / self.lipschitz
             plain += W
             V = None  # there may be little room
-            if self.memory and guess is not None:
-                residual = np.empty(loss.shape, self.precision)  # of differences in double
-                np.subtract(plain, guess, out=residual, casting="same_kind")
-                guess = None
+            if history is not None and guess is not None:
+                residual, guess = plain - guess, None
                 guess = history.extrapolate(plain, residual)
             else:
                 guess = None
@@ -353,7 +369,8 @@ class _Proximal:
                 trial_objective = trial_value + alpha * omega
                 if trial_objective <= objective + 1e-14 * abs(objective):
                     break
-                history.clear()
+                if history is not None:
+                    history.clear()
                 if extrapolated:
                     extrapolated, guess = False, plain
                     continue
@@ -368,54 +385,98 @@ class _Proximal:
 
 
 class _Splitting:
-    """Douglas-Rachford splitting with type-II Anderson extrapolation, for Gram matrices.
+    """Douglas-Rachford splitting with Anderson extrapolation, through the curvature of all tasks.
 
-    S <- S + 1.8 ((H + rho I)^-1 (h + rho (2 W - S)) - W) with W = prox(S), for the Hessians H_k and
-    linear terms h_k of all tasks: the loss enters through exact solves (`resolvent`), so that
-    the number of iterations depends on the conditioning far less than that of gradient steps.
-    rho is the mean curvature. An extrapolated point with a much larger residual is dropped.
+    S <- S + 1.8 (H + rho I)^-1 (V + rho (W - S)) with W = prox(S), V minus the gradient at W and
+    the Hessians H_k of all tasks (`resolvents`), so that the number of iterations depends on the
+    conditioning far less than that of gradient steps. rho is the mean curvature. An extrapolated
+    point with a much larger residual is dropped. Hessians that are not constant are renewed after
+    12, 24, 48 ... iterations; should the objective have risen meanwhile, their slopes are raised.
     """
 
-    def __init__(self, loss, penalty, alpha, rho, resolvent):
-        self.loss, self.penalty, self.alpha = loss, penalty, alpha
-        self.rho, self.resolvent = rho, resolvent
+    def __init__(self, loss, penalty, alpha, lean, rho, step):
+        self.loss, self.penalty, self.alpha, self.lean = loss, penalty, alpha, lean
+        self.rho, self.step = rho, step
 
-    def run(self, W, tol, max_iter, patience):
-        loss, penalty, alpha, rho = self.loss, self.penalty, self.alpha, self.rho
+    def run(self, start, tol, max_iter, patience):
+        loss, penalty, alpha = self.loss, self.penalty, self.alpha
+        W, start.W = start.W, None
         _, V = loss.evaluate(W)
-        S = W + V / rho  # a fixed point when W is the solution
+        S = W + V / self.rho  # a fixed point when W is the solution
         first = 0 if W.any() else 6  # nothing to certify at zero
-        history = _Anderson(loss.shape)
+        history = _history(loss, self.lean)
         monitor = _Monitor(tol, max_iter, patience, first)
         n_iter, plain, smallest = 0, None, np.inf
+        renewal, floor, lowest = np.inf if loss.quadratic else _RENEWAL, _FLOOR, np.inf
         while True:
-            W, omega = penalty.prox(S, alpha / rho)
-            if monitor.due(n_iter):
+            W = V = None
+            W, omega = penalty.prox(S, alpha / self.rho)
+            due = monitor.due(n_iter)
+            if due or not loss.quadratic:
                 value, V = loss.evaluate(W)
                 objective = value + alpha * omega
+            if due:
                 gap = _dual_gap(loss, penalty, alpha, W, V, value, objective)
                 if monitor.ends(n_iter, gap, objective):
                     return Solution(W, objective, gap, n_iter, gap <= tol * abs(objective))
             n_iter += 1
-            residual = self.resolvent(W, S)
+            if n_iter >= renewal:
+                floor = floor if objective <= lowest else min(4.0 * floor, 1.0)
+                lowest, renewal = min(lowest, objective), n_iter + min(n_iter, _RENEWALS)
+                history.clear()
+                plain, residual, smallest = None, None, np.inf
+                rho, self.step = self.rho, None
+                self.rho, self.step = loss.resolvent(W, floor, self.lean)
+                S -= W
+                S *= rho / self.rho  # the subgradient of the penalty stays
+                S += W
+            residual, W, V = self.step(W, S, V), None, None
             size = float(np.vdot(residual, residual))
             if size > 4.0 * smallest and plain is not None:
                 S, plain = plain, None
                 history.clear()
                 continue
             smallest = min(smallest, size)
-            plain = S + _RELAXATION * residual
+            plain = _RELAXATION * residual
+            plain += S
+            S = None
             S = history.extrapolate(plain, residual)
             if S is None:
                 S, plain = plain, None
 
 
+class _Secant:
+    """`_Anderson` from the last step alone, in the room of two points."""
+
+    def __init__(self):
+        self.clear()
+
+    def clear(self):
+        self.last = None
+
+    def extrapolate(self, point, residual):
+        former, self.last = self.last, (point, residual)
+        if former is None:
+            return None
+        guess, before = former
+        product, square = np.vdot(residual, before), np.vdot(residual, residual)
+        change = square - 2.0 * product + np.vdot(before, before)
+        if not change > 1e-12 * square:
+            return None
+        weight = float((square - product) / change)
+        guess *= weight
+        before[...] = point
+        before *= 1.0 - weight
+        guess += before
+        return guess
+
+
 class _Anderson:
     """Type-II Anderson extrapolation of the gradient step from the last `memory` steps."""
 
-    def __init__(self, shape, memory=_MEMORY, dtype=np.float64):
-        self.dx, self.dr = np.empty((2, memory, shape[0] * shape[1]), dtype=dtype)
-        self.products = np.empty((memory, memory), dtype=dtype)
+    def __init__(self, shape, memory=_MEMORY):
+        self.dx, self.dr = np.empty((2, memory, shape[0] * shape[1]))
+        self.products = np.empty((memory, memory))
         self.clear()
 
     def clear(self):
@@ -429,18 +490,15 @@ class _Anderson:
             return None
         slot = self.count % len(self.dx)
         self.count += 1
-        np.subtract(x, former[0], out=self.dx[slot], casting="same_kind")
+        np.subtract(x, former[0], out=self.dx[slot])
         np.subtract(r, former[1], out=self.dr[slot])
-        del former
         n = min(self.count, len(self.dx))
         np.dot(self.dr[:n], self.dr[slot], out=self.products[slot, :n])
         self.products[:n, slot] = self.products[slot, :n]
-        A = self.products[:n, :n].astype(np.float64)
+        A = self.products[:n, :n].copy()
         A.flat[:: n + 1] *= 1.0 + 1e-10
         # LAPACK itself: numpy's checks would cost more than a system this small.
         _, _, weights, failed = dgesv(A, self.dr[:n] @ r, overwrite_a=True, overwrite_b=True)
         if failed:
             return None
-        guess = weights.astype(r.dtype, copy=False) @ self.dx[:n]
-        guess = np.subtract(x, guess, out=guess if guess.dtype == x.dtype else None)
-        return guess.reshape(point.shape)
+        return (x - weights @ self.dx[:n]).reshape(point.shape)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import plain_reference as plain
 import pytest
+from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Lasso, MultiTaskLasso, Ridge
 
@@ -305,8 +306,9 @@ def test_too_few_iterations_warn(penalty, logistic):
 
 @pytest.mark.parametrize("penalty", ["trace", "l21"])
 def test_logistic_stops_where_rounding_stops_it(penalty):
-    """Proximal steps can end by rounding; the Newton phase is for the squared loss only."""
+    """Proximal steps, which sparse rows have, can end by rounding."""
     X, y, task = plain.make_rows([15] * 5, 5, 10, labels=True)
+    rows = sparse.csr_matrix(X + 100)
     with pytest.warns(ConvergenceWarning):
-        model = exact(penalty, True, alpha=0.02, tol=1e-16).fit(X + 100, y, task=task)
+        model = exact(penalty, True, alpha=0.02, tol=1e-16).fit(rows, y, task=task)
     assert model.dual_gap_ <= 1e-6 * model.objective_

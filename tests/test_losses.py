@@ -6,7 +6,7 @@ import pytest
 from scipy import sparse
 
 import skpmtl.grams
-from skpmtl import losses
+from skpmtl import losses, resolvents
 from skpmtl.losses import (
     GramLoss,
     LogisticLoss,
@@ -22,6 +22,12 @@ SETTINGS = [(True, "equal", 0.0), (True, "samples", 0.3), (False, "equal", 0.3)]
 
 def scale_of(table, weight):
     return 1.0 / table.sizes if weight == "equal" else np.ones(table.n_tasks)
+
+
+def small_matrices(monkeypatch, numbers):
+    """Matrices of all tasks count as small up to so many numbers."""
+    for module in (losses, resolvents):
+        monkeypatch.setattr(module, "SMALL", numbers)
 
 
 def wide_problem(missing, labels=False):
@@ -247,14 +253,14 @@ def test_wide_gram_matrices_use_blas(monkeypatch):
 @pytest.mark.parametrize("small", [0, 1 << 20])
 def test_resolvents_solve_the_tasks(sizes, d, intercept, weight, ridge, small, monkeypatch):
     """By n x n and by d x d matrices, against a plain solve."""
-    monkeypatch.setattr(losses, "_SMALL", small)
+    small_matrices(monkeypatch, small)
     table = plain.long_table(*plain.make_rows(sizes, d, 3))
     scale = scale_of(table, weight)
     W, S = np.random.default_rng(4).standard_normal((2, len(sizes), d))
     for cls in (SquaredLoss, GramLoss):
         resolvent = cls(table, scale, intercept, ridge).resolvent()
-        rho, solve = resolvent
-        out, total = solve(W, S), 0.0
+        rho, step = resolvent
+        out, total = step(W, S, None), 0.0
         for k in range(len(sizes)):
             x, y = table.task(k)
             if intercept:
@@ -273,7 +279,7 @@ def test_resolvents_solve_the_tasks(sizes, d, intercept, weight, ridge, small, m
 @pytest.mark.parametrize("sizes, d", [([3, 7, 5], 9), ([12, 20, 9], 4)])
 @pytest.mark.parametrize("small", [0, 1 << 20])
 def test_eliminations_solve_the_tasks(sizes, d, intercept, weight, ridge, small, monkeypatch):
-    monkeypatch.setattr(losses, "_SMALL", small)
+    small_matrices(monkeypatch, small)
     table = plain.long_table(*plain.make_rows(sizes, d, 3))
     loss = SquaredLoss(table, scale_of(table, weight), intercept, ridge)
     rng = np.random.default_rng(5)

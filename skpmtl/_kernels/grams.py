@@ -210,3 +210,43 @@ def row_gram_product(X, rows, shared, y, part, offsets, starts, K, centre, W, ou
             s = r[p]
             for j in range(d):
                 out[k, j] += s * X[lo + p, j]
+
+
+@njit
+def weigh_rows(K, offsets, starts, roots, centre, z):
+    """z_k <- C' R K_k R C z_k with R = diag(roots), C removing the mean weighted with R^2."""
+    longest = 0
+    for k in range(offsets.shape[0] - 1):
+        longest = max(longest, offsets[k + 1] - offsets[k])
+    u, r = np.empty(longest), np.empty(longest)
+    for k in range(offsets.shape[0] - 1):
+        lo = offsets[k]
+        n = offsets[k + 1] - lo
+        weight, mean = 0.0, 0.0
+        for p in range(n if centre else 0):
+            w = roots[lo + p] * roots[lo + p]
+            weight += w
+            mean += w * z[lo + p]
+        if centre:
+            mean /= weight
+        for p in range(n):
+            u[p] = roots[lo + p] * (z[lo + p] - mean)
+        at = starts[k]
+        for p in range(n):
+            row, a = K[at : at + p + 1], u[p]
+            s = row[p] * a
+            for q in range(p):
+                s += row[q] * u[q]
+            for q in range(p):
+                r[q] += row[q] * a
+            r[p] = s
+            at += p + 1
+        mean = 0.0
+        for p in range(n):
+            r[p] *= roots[lo + p]
+        for p in range(n if centre else 0):
+            mean += r[p]
+        if centre:
+            mean /= weight
+        for p in range(n):
+            z[lo + p] = r[p] - mean * (roots[lo + p] * roots[lo + p])

@@ -51,9 +51,18 @@ def combine(X, rows, shared, offsets, r, scale, out):
     """out[k] = scale[k] * sum_p r_p x_p over the rows of task k."""
     d = X.shape[1]
     for k in range(out.shape[0]):
+        lo, hi = offsets[k], offsets[k + 1]
+        if not shared and d >= 8 and (hi - lo) * d < LARGE:
+            for o in range(0, d, 8):
+                at = min(o, d - 8)  # the last eight columns may overlap those before
+                g = splat(0.0)
+                for p in range(lo, hi):
+                    g = g + same(r, p) * load(X, p, at)
+                store(out, k, at, scale[k] * g)
+            continue
         for j in range(d):
             out[k, j] = 0.0
-        for p in range(offsets[k], offsets[k + 1]):
+        for p in range(lo, hi):
             i = rows[p] if shared else p
             s = scale[k] * r[p]
             for j in range(d):
@@ -255,7 +264,7 @@ def logistic_residuals(z, y, offsets, scale, centre, r, b):
         b[k] = shift
         total = 0.0
         for p in range(lo, hi):
-            t = y[p] * (z[p] + shift)
-            total += np.log1p(np.exp(-t)) if t > 0 else np.log1p(np.exp(t)) - t
+            q = y[p] * r[p]  # 1 / (1 + exp(t))
+            total -= np.log1p(-q) if q < 0.5 else np.log(q) + y[p] * (z[p] + shift)
         value += scale[k] * total
     return value
