@@ -102,7 +102,7 @@ def _squared_by_rows(loss):
 
 
 def logistic(loss, W, floor, lean):
-    """The resolvent of a LogisticLoss with its Hessians at W, or None.
+    """The resolvent of a LogisticLoss with its Hessians at W; None where `squared` has none.
 
     The slopes of the logistic function are raised to (1 - floor) q + floor / 4: with floor 1
     the H_k bound every Hessian. `lean`: matrices may take no more room than W.
@@ -136,13 +136,18 @@ def logistic(loss, W, floor, lean):
 
         run_blocks(block, loss.blocks)
         rho = _add_mean(G, ridge)
+        if rho is None:
+            return None
 
         def solve(B, out):
             each_block(gram_product, G, B, out)
 
     else:
         matrices, against = RowGrams(loss, rows, centre=False), np.full(loss.shape[0], -1.0)
-        rho = matrices.trace / W.size + ridge
+        mean = matrices.trace / W.size
+        if not mean > 0:
+            return None
+        rho = mean + ridge
         t = rho + ridge
         matrices.invert(t / loss.scale)
 

@@ -3,27 +3,28 @@
 Two engines take turns. A first-order method with Anderson extrapolation (Douglas-Rachford
 splitting where matrices of all tasks take no more room than their rows, else proximal
 gradient) finds the rank or the rows in use and finishes well-conditioned problems. What is
-left after `_FIRST` iterations is ill-conditioned, and goes to the Newton method of
-`skpmtl.factored`. Where models take about as much room as the rows, a sample of the tasks finds
-the start of the Newton method, and no history is kept.
+left of the squared loss after `_FIRST` iterations is ill-conditioned, and goes to the Newton
+method of `skpmtl.factored`. Where models take about as much room as the rows, a sample of the
+tasks finds the start, and no history or one step of it is kept.
 """
 
 import warnings
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg.lapack import dgesv, dsyevd
+from scipy.linalg.lapack import dsyevd
 from sklearn.exceptions import ConvergenceWarning
 
+from .extrapolation import MEMORY, Anderson, Secant
 from .factored import DiagonalBasis, FullBasis, newton_on_factors
 from .threads import single_blas_thread
 
 _FIRST = 30  # proximal steps before a Newton phase
 _CHECK = 4  # iterations between two evaluations of the duality gap
-_MEMORY = 6  # Anderson history
 _SMALLEST_SET = 32  # features of the first working set
-_RENEWAL, _RENEWALS = 12, 100  # iterations to the first new Hessians and, at most, between two
-_FLOOR = 0.1  # of the bound on slopes that is mixed into Hessians
+_RENEWAL, _RENEWALS = 8, 100  # iterations to the first new Hessians and, at most, between two
+_FLOOR = 0.1  # how far slopes are raised towards their bound at first
 _RELAXATION = 1.8  # of Douglas-Rachford steps, below 2
 _NEWTON_WIDTH = 128  # columns of P up to which Newton is worth its n_tasks * width^3
 _ROOM = 1 << 22  # matrices of more numbers are built again rather than kept
@@ -38,7 +39,7 @@ class TraceNorm:
     def prox(self, V, threshold):
         """-> (W, Omega(W)): singular values of V lowered by `threshold`."""
         tall = V.shape[0] >= V.shape[1]
-        # LAPACK itself, as in `_Anderson`: the matrix is small and there are many of them.
+        # LAPACK itself: the matrix is small and there are many of them.
         squares, U, failed = dsyevd(V.T @ V if tall else V @ V.T, overwrite_a=True)
         if failed:
             raise np.linalg.LinAlgError("Eigenvalues did not converge")
@@ -225,7 +226,7 @@ def _is_lean(loss):
     m, d = loss.shape
     if loss.quadratic and d > _NEWTON_WIDTH // 2:
         return False  # steps of the Newton method would cost more than a history saves
-    return m * d > _ROOM and 2 * _MEMORY * m > loss.table.n_rows
+    return m * d > _ROOM and 2 * MEMORY * m > loss.table.n_rows
 
 
 def _is_large(loss):
@@ -266,8 +267,8 @@ def _first_order(loss, penalty, alpha, lean, W):
 def _history(loss, lean):
     """What extrapolates the steps; None where Newton phases follow and there is no room."""
     if lean:
-        return None if loss.quadratic else _Secant()
-    return _Anderson(loss.shape)
+        return None if loss.quadratic else Secant()
+    return Anderson(loss.shape)
 
 
 def _dual_gap(loss, penalty, alpha, W, V, value, objective):
@@ -390,8 +391,12 @@ class _Splitting:
     S <- S + 1.8 (H + rho I)^-1 (V + rho (W - S)) with W = prox(S), V minus the gradient at W and
     the Hessians H_k of all tasks (`resolvents`), so that the number of iterations depends on the
     conditioning far less than that of gradient steps. rho is the mean curvature. An extrapolated
-    point with a much larger residual is dropped. Hessians that are not constant are renewed after
-    12, 24, 48 ... iterations; should the objective have risen meanwhile, their slopes are raised.
+    point with a much larger residual is dropped.
+
+    Hessians that are not constant are renewed after 8, 16, 32 ... iterations, with slopes raised
+    towards their bound (`resolvents.logistic`): less each time, but more when the objective has
+    risen meanwhile. Far from the solution residuals say little, as gradients do not grow there, so
+    an extrapolated point must not raise the objective above those of the last steps either.
     """
 
     def __init__(self, loss, penalty, alpha, lean, rho, step):
@@ -402,11 +407,14 @@ class _Splitting:
         loss, penalty, alpha = self.loss, self.penalty, self.alpha
         W, start.W = start.W, None
         _, V = loss.evaluate(W)
+        if not loss.quadratic:  # where the first step is not a gradient step, which may go too far
+            V *= min(1.0, alpha / penalty.dual_levels(V).max(initial=alpha))
         S = W + V / self.rho  # a fixed point when W is the solution
         first = 0 if W.any() else 6  # nothing to certify at zero
         history = _history(loss, self.lean)
         monitor = _Monitor(tol, max_iter, patience, first)
         n_iter, plain, smallest = 0, None, np.inf
+        objective, recent = np.inf, deque([np.inf], MEMORY)
         renewal, floor, lowest = np.inf if loss.quadratic else _RENEWAL, _FLOOR, np.inf
         while True:
             W = V = None
@@ -420,8 +428,12 @@ class _Splitting:
                 if monitor.ends(n_iter, gap, objective):
                     return Solution(W, objective, gap, n_iter, gap <= tol * abs(objective))
             n_iter += 1
+            if not loss.quadratic and plain is not None and objective > max(recent):
+                S, plain = plain, None
+                history.clear()
+                continue
             if n_iter >= renewal:
-                floor = floor if objective <= lowest else min(4.0 * floor, 1.0)
+                floor = 0.5 * floor if objective <= lowest else min(4.0 * floor, 1.0)
                 lowest, renewal = min(lowest, objective), n_iter + min(n_iter, _RENEWALS)
                 history.clear()
                 plain, residual, smallest = None, None, np.inf
@@ -432,73 +444,15 @@ class _Splitting:
                 S += W
             residual, W, V = self.step(W, S, V), None, None
             size = float(np.vdot(residual, residual))
-            if size > 4.0 * smallest and plain is not None:
+            if size > 4.0 * smallest and plain is not None and objective >= min(recent):
                 S, plain = plain, None
                 history.clear()
                 continue
             smallest = min(smallest, size)
+            recent.append(objective)
             plain = _RELAXATION * residual
             plain += S
             S = None
             S = history.extrapolate(plain, residual)
             if S is None:
                 S, plain = plain, None
-
-
-class _Secant:
-    """`_Anderson` from the last step alone, in the room of two points."""
-
-    def __init__(self):
-        self.clear()
-
-    def clear(self):
-        self.last = None
-
-    def extrapolate(self, point, residual):
-        former, self.last = self.last, (point, residual)
-        if former is None:
-            return None
-        guess, before = former
-        product, square = np.vdot(residual, before), np.vdot(residual, residual)
-        change = square - 2.0 * product + np.vdot(before, before)
-        if not change > 1e-12 * square:
-            return None
-        weight = float((square - product) / change)
-        guess *= weight
-        before[...] = point
-        before *= 1.0 - weight
-        guess += before
-        return guess
-
-
-class _Anderson:
-    """Type-II Anderson extrapolation of the gradient step from the last `memory` steps."""
-
-    def __init__(self, shape, memory=_MEMORY):
-        self.dx, self.dr = np.empty((2, memory, shape[0] * shape[1]))
-        self.products = np.empty((memory, memory))
-        self.clear()
-
-    def clear(self):
-        self.count, self.last = 0, None
-
-    def extrapolate(self, point, residual):
-        """Combination of the last points whose residual is smallest; None without history."""
-        x, r = point.ravel(), residual.ravel()
-        former, self.last = self.last, (x, r)
-        if former is None:
-            return None
-        slot = self.count % len(self.dx)
-        self.count += 1
-        np.subtract(x, former[0], out=self.dx[slot])
-        np.subtract(r, former[1], out=self.dr[slot])
-        n = min(self.count, len(self.dx))
-        np.dot(self.dr[:n], self.dr[slot], out=self.products[slot, :n])
-        self.products[:n, slot] = self.products[slot, :n]
-        A = self.products[:n, :n].copy()
-        A.flat[:: n + 1] *= 1.0 + 1e-10
-        # LAPACK itself: numpy's checks would cost more than a system this small.
-        _, _, weights, failed = dgesv(A, self.dr[:n] @ r, overwrite_a=True, overwrite_b=True)
-        if failed:
-            return None
-        return (x - weights @ self.dx[:n]).reshape(point.shape)

@@ -308,7 +308,7 @@ def test_too_few_iterations_warn(penalty, logistic):
 def test_logistic_stops_where_rounding_stops_it(penalty):
     """Proximal steps, which sparse rows have, can end by rounding."""
     X, y, task = plain.make_rows([15] * 5, 5, 10, labels=True)
-    rows = sparse.csr_matrix(X + 100)
+    rows = sparse.csr_matrix(X + 1000)
     with pytest.warns(ConvergenceWarning):
         model = exact(penalty, True, alpha=0.02, tol=1e-16).fit(rows, y, task=task)
     assert model.dual_gap_ <= 1e-6 * model.objective_
