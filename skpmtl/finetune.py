@@ -10,24 +10,47 @@ variance of squared loss, which is profiled out, and 1 otherwise). For the other
 evidence is that of the quadratic approximation at the initialisation.
 """
 
+from itertools import pairwise
+
 import numpy as np
 
-from ._kernels.finetune import descend, evidence, rotate
+from ._kernels.finetune import descend, evidence, modes, weighted_rows
+from ._kernels.passes import scores
 from ._kernels.records import inner_steps, record_norms
-from ._kernels.rows import curvatures, residuals
+from ._kernels.rows import curvatures
+from ._kernels.spectrum import grams, tridiagonal
+from ._simd import LANES
 from .empirical_bayes import best_scale
 from .local import SNR
-from .losses import grams
-from .rounds import row_blocks
-from .threads import single_blas_thread
+from .tasks import read_only
+from .threads import cost_blocks, run_blocks, task_blocks
+
+
+def _up(sizes, multiple):
+    return -(-sizes // multiple) * multiple
+
 
 BOUND = (1.0, 0.25, 0.5)  # of the second derivative: squared, logistic, multinomial loss
 # Public prior on log10 of kappa times the mean squared length of a row (prior variance of a
 # score in units of the noise): centre by kind of loss, and spread.
 _CENTRE, _SPREAD = (-0.75, -0.75, -0.75), 0.5
-_MAX_STEPS, _TOL = 1000, 1e-9
+_MAX_STEPS, _TOL = 300, 1e-9
+_BLOCK = 1 << 18  # numbers of matrices, or of X, that a thread works on at a time
+_SCALES = _up(len(SNR), LANES)
 _NO_INDEX, _NO_MARKS = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint8)
 _NO_NOISE = np.empty((0, 0, 0, 0))
+
+
+def _derivatives(z, y, kind):
+    """Of the losses by the scores z (n_outputs, N)."""
+    if kind == 0:
+        return z - y
+    if kind == 1:
+        return -y / (1.0 + np.exp(y * z))
+    p = np.exp(z - z.max(axis=0))
+    p /= p.sum(axis=0)
+    p[y.astype(np.int64), np.arange(len(y))] -= 1.0
+    return p
 
 
 class FineTuner:
@@ -48,49 +71,90 @@ class FineTuner:
     """
 
     def __init__(self, table, kind, init, fit_intercept, doubt=0.0):
-        self.table, self.kind, self.init = table, kind, init
+        self.table, self.kind, self.init = table, kind, np.ascontiguousarray(init)
         self.centre = np.log10(10.0 ** _CENTRE[kind] + doubt)
         self.fit_intercept = fit_intercept
 
     def prox(self):
         """-> models (n_tasks, n_outputs, size)."""
-        table = self.table
-        out = np.empty((table.n_tasks, *self.init.shape))
-        with single_blas_thread():
-            for first, last, rows, X in row_blocks(table):
-                A = X
-                if self.fit_intercept:
-                    A = np.empty((len(X), X.shape[1] + 1))
-                    A[:, :-1], A[:, -1] = X, 1.0
-                ends = table.offsets[first : last + 1] - rows.start
-                out[first:last] = self._block(A, table.y[rows], ends)
+        out = np.empty((self.table.n_tasks, *self.init.shape))
+
+        def block(tasks):
+            # A task whose rows overflow stays at the initialisation, in silence.
+            with np.errstate(all="ignore"):
+                out[tasks] = self.init + self._changes(tasks)
+
+        run_blocks(block, [(tasks,) for tasks in self._blocks()])
         return out
 
-    def _block(self, A, y, ends):
-        kind, sizes = self.kind, np.diff(ends)
-        z = A @ self.init.T
-        residuals(z, y, 0, len(y), kind)
-        B, response = A, -z
+    def _blocks(self):
+        """Tasks of about the same size, whose matrices together stay small."""
+        order = np.argsort(self.table.sizes, kind="stable")
+        sizes, size = self.table.sizes[order], self.init.shape[1]
+        ends = np.searchsorted(sizes, 2 ** np.arange(1, 64, dtype=float), side="right")
+        for lo, hi in pairwise(np.unique([0, *ends])):
+            for first, last in cost_blocks(_up(sizes[lo:hi], LANES) * size, _BLOCK):
+                yield order[lo + first : lo + last]
+
+    def _changes(self, tasks):
+        """What the models of some tasks add to the initialisation."""
+        table, kind, (C, size) = self.table, self.kind, self.init.shape
+        sizes = table.sizes[tasks]
+        ends = np.concatenate([[0], np.cumsum(sizes)])
+        m, n = len(tasks), int(sizes.max())
+        r = min(n, size)
+        R = _up(r + 1, LANES)
+        F, K = np.zeros((m, _up(max(n, size), 4), R)), np.zeros((m, _up(r, 4), R))
+        pick = np.repeat(table.offsets[tasks] - ends[:-1], sizes) + np.arange(ends[-1])
+        y = table.y[pick]
+        pick = pick if table.rows is None else table.rows[pick]
+        X, base, d = read_only(table.X), np.empty((C, ends[-1])), table.n_features
+        for c in range(C):
+            weights = np.ascontiguousarray(self.init[c : c + 1, :d])
+            scores(X, pick, True, np.array([0, ends[-1]]), weights, base[c])
+            base[c] += self.init[c, d] if self.fit_intercept else 0.0
+        D = _derivatives(base, y, kind)
+        root = np.ones(ends[-1])
         if kind:
-            root = np.sqrt(_weights(z, y, kind))[:, None]
-            B, response = A * root, response / root
-        spectrum = (_Dual if sizes.max() < A.shape[1] else _Primal)(B, response, ends)
-        squares = np.add.reduceat(np.einsum("pc,pc->p", response, response), ends[:-1])
-        criterion, level = np.empty((len(sizes), len(SNR))), np.empty(len(sizes))
-        evidence(spectrum.values, spectrum.products, squares, sizes, kind, SNR, criterion, level)
-        criterion += ((np.log10(SNR) - self.centre) / _SPREAD) ** 2
-        kappa = np.where(level > 0, best_scale(criterion, level), 0.0)
+            weight = (np.abs(D) * (1.0 - np.abs(D))).sum(axis=0) / max(C - 1, 1)
+            root = np.sqrt(np.maximum(weight, 1e-6))
+        D /= -root
+        squares = np.add.reduceat((D * D).sum(axis=0), ends[:-1])
+        q = np.zeros((m, C, R))
+        weighted_rows(X, pick, ends, self.fit_intercept, root, D, F, q)
+        grams(F, ends, size, root, K)
+        whole = K.copy() if kind else K
+        T, wide = np.zeros((2, m, _up(r, 4))), np.zeros((2, R))
+        tridiagonal(K, ends, size, *T, *wide)
+        level = np.cumsum(T[0], axis=1)[:, -1] / sizes
+        level = np.where(np.isfinite(level), level, 0.0)
+        scales, dets = np.zeros((m, _SCALES)), np.ones((m, -(-r // 16), _SCALES))
+        scales[:, : len(SNR)] = SNR / np.where(level > 0, level, np.inf)[:, None]
+        quad = np.empty_like(scales)
+        evidence(K, *T, sizes, size, q, scales, dets, quad)
+        criterion = self._criterion(sizes, squares, scales, np.log(dets).sum(axis=1), quad)
+        kappa = np.where(level > 0, best_scale(criterion[:, : len(SNR)], level), 0.0)
+        out = np.empty((m, C, size))
         if kind == 0:
-            return self.init + spectrum.solve(kappa)
-        # In the eigenbasis, scaled by the root of the curvature at the initialisation.
-        inverse = 1.0 / np.maximum(kappa, 1e-12)[:, None]
-        scale = 1.0 / np.sqrt(spectrum.values + inverse)
-        u = np.empty((len(sizes), len(self.init), scale.shape[1]))
-        descend(
-            spectrum.features(A, root, scale), y, A @ self.init.T, ends, kind,
-            scale**2 * inverse, _MAX_STEPS, _TOL, u,
-        )  # fmt: skip
-        return self.init + spectrum.back(u * scale[:, None, :])
+            modes(K, F, *T, sizes, kappa, q, out)
+        else:
+            descend(
+                F, whole, ends, y, base, root, kind, kappa, _MAX_STEPS,
+                _TOL, out,
+            )  # fmt: skip
+        return out
+
+    def _criterion(self, sizes, squares, scales, logdet, quad):
+        """-2 log of evidence times public prior at all scales, up to a constant of each task."""
+        n, squares = sizes[:, None], squares[:, None]
+        few = n <= self.init.shape[1]
+        energy = np.where(few, quad, squares - scales * quad)
+        if self.kind == 0:  # the variance of the noise is profiled out
+            energy = n * np.log(np.maximum(energy, 1e-9 * squares + 1e-300) / n)
+        else:  # one of several outputs counts for nothing: scores of classes have a common shift
+            logdet = logdet * max(len(self.init) - 1, 1)
+        energy[:, : len(SNR)] += ((np.log10(SNR) - self.centre) / _SPREAD) ** 2
+        return energy + logdet
 
     def sgd(self, n_steps, rate):
         """`n_steps` gradient steps of length `rate` on the mean loss. -> models
@@ -108,125 +172,54 @@ class FineTuner:
         return out + self.init
 
 
+def _rows(table):
+    return (_NO_INDEX if table.rows is None else table.rows), table.rows is not None
+
+
 def run_inner(
     table, kind, fit_intercept, pick, start, update, *, n_steps, rate, clip_norm=np.inf,
-    norms=None, batch_size=1.0, n_batches=None, mask=_NO_MARKS, mask_ends=_NO_INDEX, noise=None,
+    norms=None, batch_size=1.0, n_batches=None, mask=_NO_MARKS, mask_ends=None, noise=None,
     noise_step=None, shrink=None, average=False,
 ):  # fmt: skip
     """`inner_steps` of the rows of a table, plain gradient descent by default."""
     m = table.n_tasks
     if norms is None:
         norms = np.ones(len(table.X))  # read for clipping only
-    inner_steps(
-        table.X, _NO_INDEX if table.rows is None else table.rows, table.rows is not None,
-        table.offsets, table.y, norms, kind, fit_intercept, pick, start, float(clip_norm),
-        n_steps, np.array(rate), float(batch_size),
-        np.ones(m, dtype=np.int64) if n_batches is None else n_batches, mask, mask_ends,
-        _NO_NOISE if noise is None else noise, np.ones(m) if noise_step is None else noise_step,
-        np.ones(m) if shrink is None else shrink, average, update, _NO_NOISE,
-    )  # fmt: skip
+    n_batches = np.ones(m, dtype=np.int64) if n_batches is None else n_batches
+    noise_step = np.ones(m) if noise_step is None else noise_step
+    shrink, rate = np.ones(m) if shrink is None else shrink, np.array(rate)
+
+    def block(first, last):
+        part = slice(first, last)
+        inner_steps(
+            table.X, *_rows(table), table.offsets, table.y, norms, kind, fit_intercept,
+            pick[part], start, float(clip_norm), n_steps, rate, float(batch_size), n_batches, mask,
+            _NO_INDEX if mask_ends is None else mask_ends[first : last + 1],
+            _NO_NOISE if noise is None else noise[part], noise_step, shrink, average,
+            update[part], _NO_NOISE,
+        )  # fmt: skip
+
+    run_blocks(block, cost_blocks(table.sizes[pick] * table.n_features, _BLOCK))
 
 
 def row_norms(X, fit_intercept):
     """|(x, 1)| of every row, or |x| without intercept."""
-    norms = np.empty(len(X))
-    record_norms(X, fit_intercept, norms)
+    norms, step = np.empty(len(X)), max(_BLOCK // X.shape[1], 1)
+    run_blocks(
+        lambda part: record_norms(X[part], fit_intercept, norms[part]),
+        [(slice(first, first + step),) for first in range(0, len(X), step)],
+    )
     return norms
 
 
 def own_rates(table, kind, fit_intercept):
     """1 / smoothness of every task's mean loss, from its own rows."""
     largest = np.empty(table.n_tasks)
-    curvatures(table.X, None, None, None, table.rows, table.offsets, False, 15, largest)
+
+    def block(first, last):
+        ends = table.offsets[first : last + 1]
+        curvatures(table.X, None, None, None, table.rows, ends, False, 15, largest[first:last])
+
+    run_blocks(block, task_blocks(table.offsets, table.n_features, _BLOCK))
     smoothness = BOUND[kind] * (1.05 * largest / table.sizes + fit_intercept)
     return 1.0 / np.maximum(smoothness, 1e-12)
-
-
-def _eigh(G):
-    """Eigenvalues and vectors; a task whose rows overflow must not end the fit of the others."""
-    G[~np.isfinite(G).all(axis=(1, 2))] = 0.0
-    return np.linalg.eigh(G)
-
-
-def _weights(z, y, kind):
-    """Second derivative of every row's loss at derivatives z; the mean over outputs of kind 2."""
-    if kind == 0:
-        return np.ones(len(z))
-    if kind == 1:
-        q = np.abs(z[:, 0])
-        return np.maximum(q * (1.0 - q), 1e-6)
-    p = z.copy()
-    p[np.arange(len(z)), y.astype(np.int64)] += 1.0
-    return np.maximum((1.0 - np.einsum("pc,pc->p", p, p)) / (z.shape[1] - 1), 1e-6)
-
-
-class _Primal:
-    """Eigenvectors of A_k' A_k, (m, r, r): for tasks with more rows than columns."""
-
-    def __init__(self, A, response, ends):
-        self.ends, ones = ends, np.ones(len(ends) - 1)
-        G = np.empty((len(ones), A.shape[1], A.shape[1]))
-        g = np.empty((len(ones), response.shape[1], A.shape[1]))
-        for c in range(response.shape[1]):
-            v = np.ascontiguousarray(response[:, c])
-            if c == 0:
-                G, g[:, c], _ = grams(A, v, ends, ones, False)
-            else:
-                g[:, c] = np.add.reduceat(A * v[:, None], ends[:-1])
-        values, self.vectors = _eigh(G)
-        self.values = np.maximum(values, 0.0)
-        self.products = np.matmul(g, self.vectors)
-
-    def solve(self, kappa):
-        """(A'A + I / kappa)^-1 A' response, (m, n_outputs, r)."""
-        k = kappa[:, None]
-        scale = k / (1.0 + k * self.values)
-        return self.back(self.products * scale[:, None, :])
-
-    def features(self, A, root, scale):
-        """Rows of unweighted A in the eigenbasis, times `scale` (m, r)."""
-        out = np.empty_like(A)
-        rotate(A, self.vectors * scale[:, None, :], self.ends, out)
-        return out
-
-    def back(self, u):
-        """Models (m, n_outputs, d) of coordinates in the eigenbasis."""
-        return np.matmul(u, self.vectors.transpose(0, 2, 1))
-
-
-class _Dual:
-    """The same through A_k A_k', for tasks with fewer rows; short tasks are padded by zeros."""
-
-    def __init__(self, A, response, ends):
-        sizes = np.diff(ends)
-        m, n = len(sizes), sizes.max()
-        place = np.arange(len(A)) - np.repeat(ends[:-1], sizes)
-        codes = np.repeat(np.arange(m), sizes)
-        self.where = codes, place
-        self.rows = np.zeros((m, n, A.shape[1]))
-        self.rows[codes, place] = A
-        padded = np.zeros((m, response.shape[1], n))
-        padded[codes, :, place] = response
-        values, self.vectors = _eigh(np.matmul(self.rows, self.rows.transpose(0, 2, 1)))
-        # Rounding errors of zero eigenvalues would be divided by.
-        self.values = np.where(values > 1e-13 * values[:, -1:], values, 0.0)
-        self.half = np.matmul(padded, self.vectors)
-        self.products = self.half * np.sqrt(self.values)[:, None, :]
-
-    def solve(self, kappa):
-        k = kappa[:, None]
-        scale = k / (1.0 + k * self.values)
-        return self._combine(self.half * scale[:, None, :])
-
-    def features(self, A, root, scale):
-        factor = self.vectors * (np.sqrt(self.values) * scale)[:, None, :]
-        return factor[self.where] / root
-
-    def back(self, u):
-        inside = self.values > 0
-        inverse = inside / np.sqrt(np.where(inside, self.values, 1.0))
-        return self._combine(u * inverse[:, None, :])
-
-    def _combine(self, dual):
-        """Sums of the rows with weights given in the eigenbasis."""
-        return np.matmul(np.matmul(dual, self.vectors.transpose(0, 2, 1)), self.rows)

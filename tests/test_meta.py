@@ -2,6 +2,8 @@
 
 import itertools
 import pickle
+import threading
+import time
 
 import numpy as np
 import plain_reptile as plain
@@ -21,9 +23,11 @@ from skpmtl import (
     LeaveTasksOut,
     TaskStratifiedKFold,
     finetune,
+    set_num_threads,
 )
 from skpmtl._kernels.clip import MARGIN
 from skpmtl._kernels.records import clipped_sum, inner_steps, record_norms
+from skpmtl.tasks import TaskTable
 
 KINDS = {"real": plain.SQUARED, "binary": plain.LOGISTIC, "multi": plain.MULTINOMIAL}
 SEEDED = "ignore:The noise of this fit is reproducible:skpmtl.privacy.PrivacyLeakWarning"
@@ -457,6 +461,98 @@ def criterion(kind, Z, y, init, kappa):
     level = np.trace(B.T @ B) / len(Z)
     return value + ((np.log10(kappa * level) - finetune._CENTRE[KINDS[kind]])
                     / finetune._SPREAD) ** 2  # fmt: skip
+
+
+def tuned(kind, X, y, task, init, **settings):
+    """Models of the tasks around a given initialisation."""
+    order = np.argsort(task, kind="stable")
+    labels, sizes = np.unique(task, return_counts=True)
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    table = TaskTable(np.ascontiguousarray(X[order]), numeric(kind, y)[order], ends, labels)
+    return finetune.FineTuner(table, KINDS[kind], init, True, **settings).prox()
+
+
+@pytest.mark.parametrize("d", [3, 30])
+@pytest.mark.parametrize("kind", ["binary", "multi"])
+def test_proximal_models_far_from_the_initialisation(kind, d):
+    """Far on the wrong side the second derivatives vanish: models are stationary nevertheless."""
+    X, y, task = problem(kind, m=12, d=d, rows=(4, 25), spread=0.8)
+    C, rng = outputs(kind), np.random.default_rng(0)
+    length = 20 if kind == "binary" else 8
+    init = rng.normal(size=(C, d + 1)) * length / np.sqrt(d)
+    W = tuned(kind, X, y, task, init)
+    far = 0
+    for k, (A, target) in enumerate(parts_of(kind, X, y, task)):
+        G, g = plain.clipped_sum(KINDS[kind], A, target, W[k, :, :-1], W[k, :, -1], np.inf)
+        gradient, way = np.column_stack([G, g]), init - W[k]
+        kappa = np.vdot(way, way) / np.vdot(gradient, way)
+        assert_allclose(kappa * gradient, way, rtol=0, atol=1e-4 * np.linalg.norm(way))
+        far += np.abs(A @ init[:, :-1].T).max() > length
+    assert far > 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_knows_nothing_of_other_tasks(kind):
+    """Other rows, another number of them, or numbers that overflow: not a bit changes."""
+    X, y, task = problem(kind, m=9, d=6, rows=(3, 20))
+    init = np.random.default_rng(0).normal(size=(outputs(kind), 7))
+    W = tuned(kind, X, y, task, init)
+    mine, keep = task == 4, task != 4
+    for scale, pick in ((-3.0, mine), (1e200, mine), (2.0, np.flatnonzero(mine)[:1])):
+        rows = np.concatenate([X[keep], scale * X[pick]])
+        other = tuned(
+            kind, rows, np.concatenate([y[keep], y[pick]]),
+            np.concatenate([task[keep], task[pick]]), init,
+        )  # fmt: skip
+        assert_array_equal(np.delete(other, 4, 0), np.delete(W, 4, 0))
+        assert (other[4] != W[4]).any() and np.isfinite(other[4]).all()
+
+
+@pytest.mark.parametrize("d", [4, 17])
+@pytest.mark.parametrize("kind", KINDS)
+def test_fine_tuning_uncompiled_agrees(kind, d, monkeypatch):
+    X, y, task = problem(kind, m=5, d=d, rows=(3, 12))
+    init = np.random.default_rng(0).normal(size=(outputs(kind), d + 1))
+    compiled = tuned(kind, X, y, task, init)
+    for name in ("weighted_rows", "grams", "tridiagonal", "evidence", "modes", "descend"):
+        kernel = getattr(finetune, name)
+        monkeypatch.setattr(finetune, name, getattr(kernel, "py_func", kernel))
+    assert_allclose(tuned(kind, X, y, task, init), compiled, rtol=0, atol=1e-8)
+
+
+THREADED = [
+    {}, {"refine": "sgd"}, {"privacy": "local", "epsilon": 50.0}, {"batches": "disjoint"},
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings(SEEDED)
+@pytest.mark.parametrize("settings", THREADED, ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_results_do_not_depend_on_threads(kind, settings, monkeypatch):
+    monkeypatch.setattr(finetune, "_BLOCK", 64)
+    X, y, task = problem(kind, m=30, d=6, rows=(2, 20))
+    batch_size = {"batch_size": 4} if "batches" in settings else {}
+    common = {"epsilon": 5.0, "delta": 1e-4, "tasks": range(30), "random_state": 0}
+    seen, work = set(), finetune.inner_steps
+
+    def watched(*args):
+        seen.add(threading.current_thread().name)
+        time.sleep(1e-3)  # so that a helper has time to come
+        return work(*args)
+
+    monkeypatch.setattr(finetune, "inner_steps", watched)
+    fits = []
+    try:
+        for count in (1, 2, 5):
+            set_num_threads(count)
+            est = model(kind, **{**common, **settings, **batch_size}).fit(X, y, task=task)
+            fits.append((est.init_coef_, est.init_intercept_, est.coef_, est.intercept_))
+    finally:
+        set_num_threads(None)
+    assert len(seen) > 1
+    for other in fits[1:]:
+        for one, same in zip(fits[0], other, strict=True):
+            assert_array_equal(one, same)
 
 
 @pytest.mark.parametrize("refine", ["prox", "sgd"])
