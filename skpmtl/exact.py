@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from .local import LocalModels
 from .losses import make_loss
 from .solvers import TraceNorm, minimize
 
@@ -67,7 +68,11 @@ class PenaltyBillboard:
                 fit_intercept=fit_intercept,
                 ridge=1.0,
             )
-            W = minimize(loss, TraceNorm(), 0.0, tol=1e-10).W @ B.T
+            models = LocalModels(
+                inner, classification=classification, fit_intercept=fit_intercept
+            )
+            W, _ = models.solve(np.ones(B.shape[1]), loss.scale)
+            W = minimize(loss, TraceNorm(), 0.0, W=W, tol=1e-10).W @ B.T  # certifies it, mostly
         loss = make_loss(
             table,
             classification=classification,
