@@ -10,8 +10,6 @@ variance of squared loss, which is profiled out, and 1 otherwise). For the other
 evidence is that of the quadratic approximation at the initialisation.
 """
 
-from itertools import pairwise
-
 import numpy as np
 
 from ._kernels.finetune import descend, evidence, modes, weighted_rows
@@ -23,7 +21,7 @@ from ._simd import LANES
 from .empirical_bayes import best_scale
 from .local import SNR
 from .tasks import read_only
-from .threads import cost_blocks, run_blocks, task_blocks
+from .threads import cost_blocks, even_blocks, run_blocks, task_blocks
 
 
 def _up(sizes, multiple):
@@ -84,17 +82,9 @@ class FineTuner:
             with np.errstate(all="ignore"):
                 out[tasks] = self.init + self._changes(tasks)
 
-        run_blocks(block, [(tasks,) for tasks in self._blocks()])
+        blocks = even_blocks(self.table.sizes, self.init.shape[1], _BLOCK)
+        run_blocks(block, [(tasks,) for tasks in blocks])
         return out
-
-    def _blocks(self):
-        """Tasks of about the same size, whose matrices together stay small."""
-        order = np.argsort(self.table.sizes, kind="stable")
-        sizes, size = self.table.sizes[order], self.init.shape[1]
-        ends = np.searchsorted(sizes, 2 ** np.arange(1, 64, dtype=float), side="right")
-        for lo, hi in pairwise(np.unique([0, *ends])):
-            for first, last in cost_blocks(_up(sizes[lo:hi], LANES) * size, _BLOCK):
-                yield order[lo + first : lo + last]
 
     def _changes(self, tasks):
         """What the models of some tasks add to the initialisation."""

@@ -4,7 +4,6 @@ M is public (it comes from the billboard); kappa, the noise level s and the inte
 task's own. All tasks are treated alike, in blocks that bound the memory.
 """
 
-from itertools import pairwise
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -21,7 +20,7 @@ from ._kernels.passes import scores
 from ._kernels.spectrum import grams, rotate, tridiagonal
 from ._simd import LANES
 from .tasks import read_only
-from .threads import cost_blocks, run_blocks, single_blas_thread
+from .threads import even_blocks, run_blocks, single_blas_thread
 
 # Grid of the prior variance of a score in units of the noise variance.
 SNR = np.logspace(-4, 5, 19)
@@ -66,16 +65,6 @@ class LocalModels:
         results = _criteria.setdefault(table, {}) if self._keep else {}
         self._known = results.setdefault(fit_intercept, [])
 
-    def _blocks(self):
-        """Tasks of about the same size, whose arrays take about the same memory."""
-        order = np.argsort(self.table.sizes, kind="stable")
-        sizes = self.table.sizes[order]
-        ends = np.searchsorted(sizes, 2 ** np.arange(1, 64, dtype=float), side="right")
-        for lo, hi in pairwise(np.unique([0, *ends])):
-            cost = _up(sizes[lo:hi], 8) * max(self.table.n_features, len(SNR))
-            for first, last in cost_blocks(cost, _BLOCK):
-                yield order[lo + first : lo + last]
-
     def _run(self, function, root, in_folds):
         """function(block, tasks, rows, targets) for blocks of all tasks; -> nothing.
 
@@ -104,7 +93,8 @@ class LocalModels:
                 function(block, tasks, rows, table.y[rows])
 
         with single_blas_thread():
-            run_blocks(run, [(tasks,) for tasks in self._blocks()])
+            width = max(table.n_features, len(SNR))
+            run_blocks(run, [(tasks,) for tasks in even_blocks(table.sizes, width, _BLOCK)])
 
     def criteria(self, root):
         """How well every scale of `SNR` explains every task.
@@ -180,7 +170,8 @@ class LocalModels:
 
         Parameters
         ----------
-        root : ndarray (d, d) or (d,)
+        root : ndarray (d, r) or (d,)
+            r <= d.
         kappa : ndarray (n_tasks,)
         tol : float
             Newton steps of a task for the logistic loss end when none of its scores moves by more.
@@ -244,11 +235,12 @@ def _back(W, root):
     if root.ndim == 1:
         W *= root
         return W
-    step = max(_BLOCK // W.shape[1], 1)
+    d, r = root.shape
+    out, step = W if r == d else np.empty((len(W), d)), max(_BLOCK // d, 1)
     with single_blas_thread():
         for first in range(0, len(W), step):
-            W[first : first + step] = W[first : first + step] @ root.T
-    return W
+            out[first : first + step] = W[first : first + step] @ root.T
+    return out
 
 
 def _products(X, rows, root, panels):
