@@ -5,20 +5,24 @@
 # make bench   timings against other solvers      make lint       ruff
 # make doc     documentation, in doc/_build/html  make clean      removes what the others made
 #
-# Everything is installed into $(VENV). PYTHON is the interpreter that makes it.
+# Everything is installed into $(VENV). PYTHON is the interpreter that makes it. "make test" takes
+# one process per processor, at most eight; with WORKERS=0 there is only one, as -s needs.
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 ARGS ?=
+WORKERS ?= auto
 
 .PHONY: demo test test-slow test-flower test-ray bench doc lint clean
 
 demo: $(VENV)/with-plot
 	$(BIN)/python -m skpmtl $(ARGS)
 
+# Tests of one file mostly call the same compiled loops, which every process compiles for itself.
+test: export OMP_NUM_THREADS ?= 1
 test: $(VENV)/with-test
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadfile $(ARGS)
 
 test-slow: $(VENV)/with-test
 	$(BIN)/python -m pytest -m slow $(ARGS)
