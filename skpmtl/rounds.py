@@ -96,16 +96,9 @@ class TaskHalf:
         m, d = table.n_tasks, table.n_features
         self.which = np.zeros(m, dtype=np.int64) if which is None else which
         self.scale = 1.0 / table.sizes if problem.task_weight == "equal" else np.ones(m)
-        if table.is_sparse:
-            X, csr = read_only(np.empty((0, d))), table.csr
-        else:
-            X, csr = table.X, (None, None, None)
-        self._rows = (X, *csr, table.rows, table.offsets)
-        shared = table.rows is not None
-        self.indexed = X, table.rows if shared else _NO_INDEX, shared
         self.widths = np.full(m, d)
         if table.is_sparse:
-            count_columns(*csr[1:], table.rows, table.offsets, d, self.widths)
+            count_columns(*table.csr[1:], table.rows, table.offsets, d, self.widths)
         self.curvature = 1.05 * self._largest_eigenvalues()
         self.smoothness = self.curvature * self.scale * _BOUND[problem.kind]
         alone = np.maximum(_ALONE_ROWS / table.sizes * self.smoothness, 1e-8)
@@ -122,6 +115,24 @@ class TaskHalf:
         self.ridge = np.full(m, float(problem.ridge))
         self._single = self._has_missing_class()
         self._exact = None
+
+    # Not kept: a pickle would hold X twice, and give back arrays that can be written, for which
+    # numba compiles every loop again.
+    @property
+    def _rows(self):
+        """Features and rows, dense or CSR, for compiled loops."""
+        table = self.table
+        if table.is_sparse:
+            X, csr = read_only(np.empty((0, table.n_features))), table.csr
+        else:
+            X, csr = table.X, (None, None, None)
+        return X, *csr, table.rows, table.offsets
+
+    @property
+    def indexed(self):
+        """Dense features, and the rows of the table among them, for compiled loops."""
+        rows = self.table.rows
+        return self.table.X, _NO_INDEX if rows is None else rows, rows is not None
 
     def _largest_eigenvalues(self):
         """Of X_k' X_k, from below, by power iteration."""

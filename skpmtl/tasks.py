@@ -49,11 +49,18 @@ class TaskTable:
 
     def __post_init__(self):
         # Compiled loops know one kind of each array: numba takes one that cannot be written, from
-        # a memory map or a process of joblib, for another type, and would compile them again.
+        # a memory map or a process of joblib, or one with gaps, from np.nonzero, for another type,
+        # and would compile them again.
         if isinstance(self.X, np.ndarray):
             object.__setattr__(self, "X", read_only(self.X))
         if isinstance(self.y, np.ndarray) and not self.y.flags.writeable:
             object.__setattr__(self, "y", self.y.copy())
+        if self.rows is not None:
+            object.__setattr__(self, "rows", np.ascontiguousarray(self.rows))
+
+    def __setstate__(self, state):  # what a pickle gives back can be written
+        self.__dict__.update(state)
+        self.__post_init__()
 
     @property
     def n_tasks(self):

@@ -473,8 +473,9 @@ def test_exact_prox_of_few_and_many_rows(intercept, ridge, uncompiled, monkeypat
         assert_array_equal(half.exact_prox(anchor, pick), found[pick])
     # Rows that tasks share are the same rows.
     shared = TaskTable(
-        table.X[::-1], table.y, table.offsets, table.tasks, rows=np.arange(table.n_rows)[::-1]
-    )
+        table.X[::-1].copy(), table.y, table.offsets, table.tasks,
+        rows=np.arange(table.n_rows)[::-1],
+    )  # fmt: skip
     assert_array_equal(TaskHalf(shared, half.problem, which).exact_prox(anchor), found)
 
 

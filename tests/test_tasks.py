@@ -1,8 +1,11 @@
 """Every accepted form of input ends in the same table; everything else is refused by name."""
 
+import pickle
 import re
 import sys
+from copy import deepcopy
 
+import numba
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -13,7 +16,9 @@ from sklearn.linear_model import Ridge
 from sklearn.preprocessing import StandardScaler
 from tiny_ridge import TinyRidge
 
+from skpmtl import PrivateMeanRegMTL
 from skpmtl._input import read_training
+from skpmtl.rounds import Problem, TaskHalf
 from skpmtl.tasks import SingleTaskWarning, TaskTable, stack_tasks, wide_to_long
 
 
@@ -459,3 +464,18 @@ def test_wide_to_long_inverts(school_like):
 def test_table_defaults():
     table = TaskTable(np.ones((2, 1)), None, np.array([0, 2]), np.array(["a"]))
     assert table.task(0)[1] is None and table.input_row(1) == 1
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
+def test_compiled_loops_meet_one_kind_of_array(form):
+    """numba compiles them again for an array with gaps, or for one that can be written."""
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(9, 3)), rng.normal(size=(9, 4))
+    Y[0, 0] = np.nan
+    wide, _ = read_training(PrivateMeanRegMTL(), form(X), Y, None)
+    half = TaskHalf(wide, Problem(0, 1, True))
+    seen = [array for array in half._rows if array is not None]
+    assert all(array.flags.c_contiguous for array in seen)
+    for other in (pickle.loads(pickle.dumps(half)), deepcopy(half)):
+        again = [array for array in other._rows if array is not None]
+        assert list(map(numba.typeof, again)) == list(map(numba.typeof, seen))
