@@ -82,6 +82,12 @@ def warm():
         short = slice(None, None, _ROWS // 2)  # two rows a task, fewer than features
         for settings in ({"epsilon": None}, {"tasks": range(_TASKS)}):
             skpmtl.PrivateMeanRegMTL(**settings).fit(X[short], y[short], task=task[short])
+        label = np.arange(2 * _TASKS) % 2
+        skpmtl.PrivateMeanRegMTLClassifier(epsilon=None).fit(X[short], label, task=task[short])
+        # So many features that matrices of the rows are smaller by more than does not matter.
+        many = np.random.default_rng(0).standard_normal((2 * _TASKS, 256))
+        model = skpmtl.MPMTLLowRankClassifier(epsilon=None, max_iter=60)
+        model.fit(many, label, task=task[short])
         for estimator in estimators():
             labels = (2, 3) if getattr(estimator, "_multiclass", False) else (2,)
             for n_classes in labels if hasattr(estimator, "predict_proba") else (0,):
