@@ -337,7 +337,7 @@ class _Proximal:
     def __init__(self, loss, penalty, alpha, lean=False):
         self.loss, self.penalty, self.alpha = loss, penalty, alpha
         self.lean = lean
-        self.lipschitz = 1.05 * float(loss.curvatures().max())
+        self.lipschitz = max(1.05 * float(loss.curvatures().max()), 1e-100)  # 0: X is zero
 
     def run(self, start, tol, max_iter, patience):
         loss, penalty, alpha = self.loss, self.penalty, self.alpha
