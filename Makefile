@@ -19,7 +19,7 @@ WORKERS ?= auto
 demo: $(VENV)/with-plot
 	$(BIN)/python -m skpmtl $(ARGS)
 
-# Tests of one file mostly call the same compiled loops, which every process compiles for itself.
+# Tests of one file mostly call the same compiled loops, which two processes might compile at once.
 test: export OMP_NUM_THREADS ?= 1
 test: $(VENV)/with-test
 	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadfile $(ARGS)

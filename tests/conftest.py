@@ -1,23 +1,11 @@
-"""Fixtures shared by the tests: where the reference data lie, tables with a task column.
+"""Fixtures shared by the tests: where the reference data lie, tables with a task column."""
 
-And a folder of compiled loops for each process of pytest-xdist.
-"""
-
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
-
-
-def pytest_configure(config):
-    # numba does not lock its files: an index names a file before that is written, and two processes
-    # may give one name to loops for different types, so that later ones find the wrong code.
-    worker = os.environ.get("PYTEST_XDIST_WORKER")
-    if worker and "NUMBA_CACHE_DIR" not in os.environ:
-        os.environ["NUMBA_CACHE_DIR"] = str(config.cache.mkdir(f"numba-{worker}"))
 
 
 @pytest.fixture

@@ -1,10 +1,12 @@
 """Any number of threads gives the same numbers, and there are never more than allowed."""
 
+import importlib
 import os
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import joblib
 import numpy as np
@@ -14,6 +16,7 @@ from scipy import sparse
 
 import skpmtl
 from skpmtl import _scores, local, losses, rounds, threads
+from skpmtl._jit import njit
 
 pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
 
@@ -188,3 +191,34 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], timeout=60)
     assert done.returncode == 0
+
+
+def test_processes_that_compile_at_once_find_their_own_code(tmp_path, monkeypatch):
+    """Two of them, with other types, neither of which sees what the other writes (numba #10128)."""
+    path = tmp_path / "shared_kernel.py"
+    path.write_text("def double(a):\n    return 2 * a.ravel()[0]\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    double = importlib.import_module("shared_kernel").double
+    whole, real = np.array([[3]]), np.array([2.5])
+    first, second = njit(double), njit(double)
+    files = first._cache._cache_file, second._cache._cache_file
+    save_data = files[0]._save_data
+
+    def meanwhile(name, data):
+        with monkeypatch.context() as patch:
+            patch.setattr(files[1], "_load_index", dict)  # it looked before the first one wrote
+            assert second(real) == 5.0
+        save_data(name, data)
+
+    monkeypatch.setattr(files[0], "_save_data", meanwhile)
+    assert first(whole) == 6
+    later = njit(double)
+    assert (later(real), later(whole)) == (5.0, 6)
+    assert sum(later.stats.cache_hits.values()) == 2  # nothing was lost either
+
+    path.write_text("def double(a):\n    return a.ravel()[0] + a.ravel()[0]  # changed\n")
+    importlib.invalidate_caches()
+    changed = njit(importlib.reload(sys.modules["shared_kernel"]).double)
+    assert changed(real) == 5.0 and not changed.stats.cache_hits
+    left = [name for name in Path(tmp_path, "__pycache__").iterdir() if name.suffix == ".nbc"]
+    assert len(left) == 1  # none of an older version
