@@ -25,8 +25,11 @@ def narrower(loss, room):
     by_features, by_rows = loss.shape[0] * d * d, int(sizes @ sizes)
     if loss.table.is_sparse or min(by_features, by_rows // 2) > room:
         return None
+    few = sizes.max() <= _SHORT
+    if by_rows < by_features and not loss.quadratic:  # what is made again and again is cheap
+        return "rows" if few or (by_rows <= SMALL and not loss._shared) else None
     if by_rows < by_features and (by_features > SMALL or loss._shared):
-        return "rows" if loss._shared or sizes.max() <= _SHORT else None
+        return "rows" if few or loss._shared else None
     # Inverses of larger matrices cost more than the iterations that they save.
     if loss._shared or by_features > room or (d > _SHORT and by_features > SMALL):
         return None

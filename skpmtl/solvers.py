@@ -230,8 +230,14 @@ def _is_lean(loss):
 
 
 def _is_large(loss):
-    """Whether the models of a few tasks cost little beside those of all."""
-    return loss.shape[0] * loss.shape[1] > _ROOM and loss.is_narrow
+    """Whether the models of a few tasks cost little beside those of all, and tell their shape."""
+    m, d = loss.shape
+    return m * d > _ROOM and m // _stride(loss) >= d and loss.is_narrow
+
+
+def _stride(loss):
+    """Every so many tasks one is in a sample."""
+    return -(-loss.shape[0] * loss.shape[1] * (4 if loss.quadratic else 16) // _ROOM)
 
 
 def _from_sample(loss, penalty, alpha, tol, max_iter):
@@ -240,11 +246,11 @@ def _from_sample(loss, penalty, alpha, tol, max_iter):
     With the shape S of ``alpha Omega(W) = min over S of alpha / 2 (sum_k w_k' S^-1 w_k + tr S)``
     that of m times as many tasks is sqrt(m) S when alpha grows as much. -> (W, iterations)
     """
-    m, d = loss.shape
-    every = -(-m * d * (4 if loss.quadratic else 16) // _ROOM)
-    tasks = np.arange(0, m, every)
+    m = loss.shape[0]
+    tasks = np.arange(0, m, _stride(loss))
     growth = np.sqrt(m / len(tasks))
-    part = _alternate(loss.some(tasks), penalty, alpha / growth, None, tol, max_iter, None)
+    some = loss.some(tasks)
+    part = _alternate(some, penalty, alpha / growth, None, tol, max_iter // 2, None)
     limit = min(50, max_iter - part.n_iter)
     if not part.W.any() or limit <= 0:
         return np.zeros(loss.shape), part.n_iter
@@ -444,7 +450,8 @@ class _Splitting:
                 S += W
             residual, W, V = self.step(W, S, V), None, None
             size = float(np.vdot(residual, residual))
-            if size > 4.0 * smallest and plain is not None and objective >= min(recent):
+            no_lower = loss.quadratic or objective >= min(recent)  # known at every step
+            if size > 4.0 * smallest and plain is not None and no_lower:
                 S, plain = plain, None
                 history.clear()
                 continue

@@ -59,6 +59,19 @@ def test_scores_and_combine(run, rows, shared):
     np.testing.assert_allclose(out, gathered, atol=1e-13)
 
 
+@pytest.mark.parametrize("d", [8, 11, 16, 90])
+def test_combine_eight_columns_at_a_time(run, d):
+    """Of tasks whose rows stay in the cache; the last eight columns overlap those before."""
+    sizes = np.array([1, 7, 66, 4])
+    assert passes.LARGE in range(min(sizes) * d, max(sizes) * d)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    X, r = plain.make_rows(sizes, d, 2)[:2]
+    scale, out = np.array([1.0, 0.25, -2.0, 3.0]), np.full((4, d), np.nan)
+    run(passes.combine)(X, _NONE, False, offsets, r, scale, out)
+    for k, (lo, hi) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
+        np.testing.assert_allclose(out[k], scale[k] * r[lo:hi] @ X[lo:hi], rtol=1e-12, atol=1e-13)
+
+
 @pytest.mark.parametrize("centre", [False, True])
 @pytest.mark.parametrize("shared", [False, True])
 def test_squared_passes(run, rows, centre, shared):
@@ -135,6 +148,17 @@ def test_logistic_without_intercept(run, rows):
     assert not b.any()
 
 
+def test_logistic_value_of_extreme_scores(run):
+    """Neither overflow nor loss of the small value of a row that is far on the right side."""
+    for t in (-1e3, -745.0, -40.0, -1e-9, 0.0, 1e-9, 0.5, 36.0, 40.0, 700.0, 1e3):
+        for label in (-1.0, 1.0):
+            z, y, r, b = np.array([label * t]), np.array([label]), np.empty(1), np.zeros(1)
+            ends = np.array([0, 1])
+            value = run(passes.logistic_residuals)(z, y, ends, np.ones(1), False, r, b)
+            assert value == pytest.approx(np.logaddexp(0.0, -t), rel=1e-14), t
+            assert r[0] == pytest.approx(label * np.exp(-np.logaddexp(0.0, t)), rel=1e-12), t
+
+
 # --------------------------------------------------------------------------- Gram matrices
 @pytest.mark.parametrize("centre", [False, True])
 def test_build_grams_and_product(run, rows, centre):
@@ -153,6 +177,31 @@ def test_build_grams_and_product(run, rows, centre):
     W, out = np.random.default_rng(4).standard_normal((3, 3)), np.empty((3, 3))
     run(grams.gram_product)(G, W, out)
     np.testing.assert_allclose(out, np.einsum("kij,kj->ki", G, W), atol=1e-13)
+
+
+@pytest.mark.parametrize("centre", [False, True])
+def test_weigh_rows(run, rows, centre):
+    _, z, offsets, _ = rows
+    rng = np.random.default_rng(5)
+    roots = rng.uniform(0.1, 2.0, 12)
+    sizes = np.diff(offsets)
+    starts = np.concatenate([[0], np.cumsum(sizes * (sizes + 1) // 2)])
+    K, expected, before = np.empty(starts[-1]), np.empty(12), z.copy()
+    for k, n in enumerate(sizes):
+        part = slice(offsets[k], offsets[k + 1])
+        A = rng.standard_normal((n, n))
+        A += A.T
+        K[starts[k] : starts[k + 1]] = A[np.tril_indices(n)]
+        q = roots[part] ** 2
+        C = np.eye(n) - np.outer(np.ones(n), q / q.sum()) * centre
+        R = np.diag(roots[part])
+        expected[part] = C.T @ R @ A @ R @ C @ z[part]
+    # Tasks after the first ones: positions in z and K do not start at zero.
+    run(grams.weigh_rows)(K, offsets[1:], starts[1:], roots, centre, z)
+    np.testing.assert_array_equal(z[:1], before[:1])
+    np.testing.assert_allclose(z[1:], expected[1:], rtol=1e-11, atol=1e-13)
+    run(grams.weigh_rows)(K, offsets[:2], starts[:2], roots, centre, z)
+    np.testing.assert_allclose(z, expected, rtol=1e-11, atol=1e-13)
 
 
 INVERSES = [linalg.spd_inverse, linalg.spd_inverse_narrow]
@@ -354,9 +403,7 @@ def test_a_task_gets_the_same_model_in_any_company(classification):
 def test_posterior_modes_are_ridge_models(sizes, d, intercept):
     """Squared loss: normal equations; a diagonal root is the same as a matrix."""
     X, y, task = plain.make_rows(sizes, d, 6)
-    model = LocalModels(
-        plain.long_table(X, y, task), classification=False, fit_intercept=intercept
-    )
+    model = LocalModels(plain.long_table(X, y, task), classification=False, fit_intercept=intercept)
     kappa = np.array([0.1, 3.0, 50.0])
     for root in (np.random.default_rng(7).standard_normal((d, d)), np.linspace(0.5, 2, d)):
         W, b = model.solve(root, kappa)

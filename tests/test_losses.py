@@ -1,5 +1,7 @@
 """All representations of the losses: same value, gradient, curvature and dual value."""
 
+from dataclasses import replace
+
 import numpy as np
 import plain_reference as plain
 import pytest
@@ -7,6 +9,7 @@ from scipy import sparse
 
 import skpmtl.grams
 from skpmtl import losses, resolvents
+from skpmtl.factored import FullBasis
 from skpmtl.losses import (
     GramLoss,
     LogisticLoss,
@@ -273,6 +276,182 @@ def test_resolvents_solve_the_tasks(sizes, d, intercept, weight, ridge, small, m
         assert rho == pytest.approx(total / W.size, rel=1e-10)
     flat = plain.long_table(np.ones((5, 3)) * (0 if not intercept else 1), np.ones(5), [0] * 5)
     assert SquaredLoss(flat, np.ones(1), intercept, 0.0).resolvent() is None
+
+
+@pytest.mark.parametrize("kind, missing", [("long", 0), ("wide", 0), ("wide", 0.2), ("wide", 0.8)])
+def test_through_is_scores_and_combine(kind, missing, monkeypatch):
+    """Block by block or at once, with a scale and an array of the caller's."""
+    _, tables = representations(kind, missing)
+    monkeypatch.setattr(losses, "_BLOCK", 9)
+    for name, table in tables.items():
+        m, d = table.n_tasks, table.n_features
+        loss = LogisticLoss(table, np.linspace(0.5, 2.0, m), True, 0.3)
+        assert len(loss.blocks) > 1
+        W, own = np.random.default_rng(5).standard_normal((m, d)), np.linspace(-1.0, 3.0, m)
+        z, seen, total = loss.scores(W), [], 0.0
+        rows = table.X[table.rows] if table.rows is not None else table.X
+        expected = np.asarray(rows @ W.T)[np.arange(table.n_rows), table.codes]
+        np.testing.assert_allclose(z, expected, atol=1e-13, err_msg=name)
+
+        def inner(z, first, last, loss=loss, expected=expected, seen=seen):
+            part = slice(loss.offsets[first], loss.offsets[last])
+            np.testing.assert_allclose(z[part], expected[part], atol=1e-13)
+            seen.extend(range(first, last))
+            r = np.full(len(z), np.nan)
+            r[part] = np.cos(z[part])
+            return np.sum(z[part]), r
+
+        for scale, out in ((loss.scale, None), (own, np.full((m, d), np.nan))):
+            total, V = loss.through(W.T.copy().T, inner, scale, out)
+            assert out is None or V is out
+            assert total == pytest.approx(z.sum(), rel=1e-12)
+            right = loss.combine(np.cos(z)) * (scale / loss.scale)[:, None]
+            np.testing.assert_allclose(V, right, atol=1e-12, err_msg=name)
+        assert sorted(seen) == sorted(2 * list(range(m)))
+
+
+def logistic_tables():
+    """name -> (table, SMALL, form): the resolvents of the logistic loss."""
+    rng = np.random.default_rng(6)
+    X = rng.standard_normal((11, 25)) + 0.5
+    Y = np.where(rng.standard_normal((11, 5)) > 0, 1.0, -1.0)
+    gaps = Y.copy()
+    gaps[rng.random(Y.shape) < 0.2] = np.nan
+    few = np.full(Y.shape, np.nan)
+    for k in range(5):
+        few[rng.permutation(11)[: 2 + k % 3], k] = [1.0, -1.0, 1.0, 1.0][: 2 + k % 3]
+    long = {
+        "short rows": (plain.make_rows([3, 7, 5], 9, 3, labels=True), 0, "rows"),
+        "narrow": (plain.make_rows([12, 20, 9], 4, 3, labels=True), 0, "features"),
+        "small": (plain.make_rows([3, 7, 5], 6, 3, labels=True), 1 << 20, "rows"),
+        "by BLAS": (plain.make_rows([70, 66], 66, 3, labels=True), 1 << 20, "features"),
+        "one row and many": (plain.make_rows([2, 60], 9, 3, labels=True), 1 << 20, "features"),
+    }
+    for name, (rows, *rest) in long.items():
+        yield name, (plain.long_table(*rows), *rest)
+    for name, labels in (("shared", Y), ("gaps", gaps), ("few labels", few)):
+        yield name, (plain.wide_table(X, labels), 1 << 20, "rows")
+
+
+LOGISTIC = dict(logistic_tables())
+
+
+@pytest.mark.parametrize("intercept, weight, ridge", SETTINGS)
+@pytest.mark.parametrize("name", LOGISTIC)
+def test_logistic_resolvents_solve_the_tasks(name, intercept, weight, ridge, monkeypatch):
+    """Against Hessians from finite differences, the quarter bound, and formulas between them."""
+    table, small, form = LOGISTIC[name]
+    small_matrices(monkeypatch, small)
+    monkeypatch.setattr(losses, "_BLOCK", 64)
+    loss = LogisticLoss(table, scale_of(table, weight), intercept, ridge)
+    assert resolvents.narrower(loss, resolvents.room_beside(loss)) == form and loss.is_narrow
+    assert (loss._grid is None) == (name not in ("shared", "gaps"))
+    m, d = loss.shape
+    W, S, V = np.random.default_rng(4).standard_normal((3, m, d)) / np.sqrt(d)
+    hessian, bound, mixed = np.empty((3, m, d, d))
+    for j in range(d):
+        E, h = np.zeros((m, d)), 1e-5
+        E[:, j] = 1.0
+        hessian[:, :, j] = (loss.evaluate(W - h * E)[1] - loss.evaluate(W + h * E)[1]) / (2 * h)
+        bound[:, :, j] = loss.curvature_bound(E)
+    for k in range(m):
+        x, y = table.task(k)
+        b = plain.best_intercepts(x, y, np.zeros(len(y)), W[[k]], True) if intercept else 0.0
+        p = 1.0 / (1.0 + np.exp(-(x @ W[k] + b)))
+        q = 0.9 * p * (1.0 - p) + 0.1 * 0.25
+        x = x - (q @ x / q.sum() if intercept else 0.0)
+        mixed[k] = loss.scale[k] * (x.T * q) @ x + ridge * np.eye(d)
+    for floor, H, atol in ((0.0, hessian, 1e-7), (0.1, mixed, 1e-10), (1.0, bound, 1e-10)):
+        rho, step = loss.resolvent(W, floor)
+        assert rho == pytest.approx(np.einsum("kjj->", H) / W.size, rel=1e-6)
+        for _ in range(2):  # a step leaves the matrices as they are
+            out = step(W.copy(), S.copy(), V.copy())
+            right = (V + rho * (W - S))[:, :, None]
+            expected = np.linalg.solve(H + rho * np.eye(d), right)[:, :, 0]
+            np.testing.assert_allclose(out, expected, atol=atol * abs(expected).max())
+
+
+def test_matrices_of_the_logistic_loss_are_cheap_to_renew(monkeypatch):
+    """By rows wherever that is less; not for long tasks that share X, whose products are BLAS."""
+    small_matrices(monkeypatch, 50_000)
+    X = np.random.default_rng(0).standard_normal((140, 160))
+    X[:, 0] = np.tile([1.0, -1.0], 70)
+    found = {}
+    for n in (100, 130):
+        Y = np.tile(X[:n, :1], 3)
+        tables = {
+            "shared": plain.wide_table(X[:n], Y),
+            "long": plain.long_table(*plain.unfold(X[:n], Y)),
+        }
+        tables["csr"] = plain.wide_table(sparse.csr_matrix(X[:n]), Y)
+        tables["more rows"] = plain.wide_table(X[:n, :50], Y)
+        tables["more rows, long"] = plain.long_table(*plain.unfold(X[:n, :50], Y))
+        for name, table in tables.items():
+            loss = LogisticLoss(table, 1.0 / table.sizes, True, 0.0)
+            found[name, n] = resolvents.narrower(loss, resolvents.room_beside(loss))
+            assert loss.is_narrow == (found[name, n] is not None)
+    assert found["shared", 100] == found["long", 100] == "rows"
+    assert found["shared", 130] is None and found["long", 130] is None  # 3 * 130^2 > 50,000
+    small_matrices(monkeypatch, 60_000)
+    long = tables["long"]
+    loss = LogisticLoss(long, 1.0 / long.sizes, True, 0.0)
+    assert resolvents.narrower(loss, resolvents.room_beside(loss)) == "rows"
+    for n in (100, 130):
+        assert found["more rows, long", n] == "features"
+        assert found["more rows", n] is None and found["csr", n] is None
+
+
+def test_logistic_resolvents_of_extreme_rows(monkeypatch):
+    """Slopes that underflow, a task whose rows are all the same, X that is zero."""
+    monkeypatch.setattr(losses, "_BLOCK", 8)
+    for name in ("short rows", "small", "shared"):
+        table, small, _ = LOGISTIC[name]
+        small_matrices(monkeypatch, small)
+        X = table.X.copy()
+        if table.rows is None:
+            X[: table.sizes[0]] = X[0]
+        for size in (1.0, 1e3, 1e6):
+            loss = LogisticLoss(replace(table, X=X * size), 1.0 / table.sizes, True, 0.0)
+            W, S, V = np.random.default_rng(4).standard_normal((3, *loss.shape))
+            with np.errstate(over="ignore"):  # of the loops as Python functions
+                q = loss.slopes(W)
+            assert (q >= 0).all() and (q <= 0.25).all()
+            for floor in (1e-30, 0.1, 1.0):
+                with np.errstate(over="ignore"):
+                    rho, step = loss.resolvent(W, floor)
+                assert 0 < rho < np.inf
+                assert np.isfinite(step(W.copy(), S.copy(), V.copy())).all()
+        for intercept in (True, False):
+            for ridge in (0.0, 0.1):
+                flat = replace(table, X=np.full(X.shape, 0.3 if intercept else 0.0))
+                loss = LogisticLoss(flat, 1.0 / table.sizes, intercept, ridge)
+                assert intercept or loss.resolvent(W, 0.1) is None
+                for start in (None, W):
+                    for penalty in (TraceNorm(), GroupNorm()):
+                        found = minimize(loss, penalty, 0.1, W=start)
+                        assert found.converged and not found.W.any()
+
+
+def test_sample_start_with_a_narrow_shape():
+    """`minimizer` with fewer directions than features; more of them than a panel, and fewer."""
+    table = plain.long_table(*plain.make_rows([30, 12, 40], 20, 3, labels=True))
+    rng = np.random.default_rng(7)
+    for intercept, weight, ridge in SETTINGS:
+        loss = LogisticLoss(table, scale_of(table, weight), intercept, ridge)
+        for width in (1, 5, 8, 13, 20):
+            W = rng.standard_normal((3, width)) @ rng.standard_normal((width, 20))
+            sparse_W = np.where(np.arange(20) % 20 < width, W, 0.0)
+            bases = FullBasis(rng.standard_normal((20, width))), GroupNorm().basis(sparse_W)
+            for basis in bases:
+                assert basis.width == width
+                found = loss.minimizer(basis, 0.3)
+                # Stationary up to its tolerance on the scores: P' V = alpha c with W = C P'.
+                P = basis.lift(np.eye(width)).T
+                C = np.linalg.lstsq(P, found.T, rcond=None)[0].T
+                np.testing.assert_allclose(C @ P.T, found, atol=1e-9)
+                start = basis.drop(loss.evaluate(np.zeros_like(W))[1])
+                left = basis.drop(loss.evaluate(found)[1]) - 0.3 * C
+                assert np.linalg.norm(left) < 0.02 * np.linalg.norm(start)
 
 
 @pytest.mark.parametrize("intercept, weight, ridge", SETTINGS)

@@ -1,11 +1,16 @@
 """Pieces of the exact solver: proximal maps, dual norms, bases, the trust-region step."""
 
+from functools import partial
+
 import numpy as np
 import plain_reference as plain
 import pytest
+from scipy import optimize, sparse
+from scipy.stats import bernoulli
 from sklearn.exceptions import ConvergenceWarning
 
-from skpmtl import losses, solvers
+from skpmtl import losses, resolvents, set_num_threads, solvers
+from skpmtl.extrapolation import Anderson, Secant
 from skpmtl.factored import _Factored, _steihaug
 from skpmtl.losses import SquaredLoss, make_loss
 from skpmtl.solvers import GroupNorm, TraceNorm, _dual_gap, minimize
@@ -219,3 +224,303 @@ def test_a_part_of_the_tasks_has_its_part_of_the_loss():
             np.testing.assert_allclose(found[0][1], V[tasks], atol=1e-12)
             found.append(rest.evaluate(np.delete(W, tasks, axis=0)))
             assert sum(f[0] for f in found) == pytest.approx(value, rel=1e-12)
+
+
+# ------------------------------------------------------------- the logistic loss, exactly
+def categories(sizes, levels, seed=0):
+    """One-hot columns of several attributes and a constant one, like those of School."""
+    rng = np.random.default_rng(seed)
+    task = np.repeat(np.arange(len(sizes)), sizes)
+    parts = [np.eye(k)[rng.integers(0, k, len(task))] for k in levels]
+    X = np.hstack([*parts, np.ones((len(task), 1))])
+    W = rng.standard_normal(X.shape[1]) + 0.3 * rng.standard_normal((len(sizes), X.shape[1]))
+    z = np.einsum("ij,ij->i", X, W[task]) + rng.logistic(size=len(task))
+    y = np.where(z > np.median(z), 1.0, -1.0)
+    ends = np.cumsum(sizes)
+    y[ends - sizes], y[ends - 1] = 1.0, -1.0
+    return X, y, task
+
+
+def hard_problems():
+    """name -> rows, shift of the features, fraction of the largest alpha, iterations at most.
+
+    The bounds are about twice what is needed. Without a ridge gradient steps need more for all of
+    these problems, up to more than 2,000, or rounding stops them before.
+    """
+    rng = np.random.default_rng(2)
+    X, y, task = plain.make_rows([20] * 10, 7, 4, labels=True)
+    W = rng.standard_normal((10, 7))
+    flat = np.where((task == 3)[:, None], X[60], X)
+    school = categories(rng.integers(20, 100, 25), (3, 2, 8, 3, 2, 5, 4))
+    yield "scales", X * np.logspace(-3, 3, 7), y, task, 0.0, 0.01, 300
+    yield "correlated", X[:, :1] + 0.1 * X, y, task, 0.0, 0.01, 500
+    yield "far from zero", X + 1e3, y, task, 1e3, 0.01, 600
+    yield "one-hot", *categories([20] * 10, [7], 1), 0.0, 1e-3, 400
+    yield "separable", X, np.sign(np.einsum("ij,ij->i", X, W[task])), task, 0.0, 1e-3, 400
+    yield "few rows", *plain.make_rows([4] * 8, 20, 2, labels=True), 0.0, 1e-3, 600
+    yield "few rows, wide", *plain.make_rows([4] * 8, 140, 2, labels=True), 0.0, 0.01, 800
+    yield "sizes", *plain.make_rows([2, 3, 1000, 5, 300, 9], 6, 3, labels=True), 0.0, 1e-3, 600
+    yield "constant column", np.hstack([X, np.ones((200, 1))]), y, task, 0.0, 0.01, 300
+    yield "a task of equal rows", flat, y, task, 0.0, 0.01, 300
+    yield "like School", *school, 0.0, 1e-3, 1500
+
+
+HARD = {name: rest for name, *rest in hard_problems()}
+
+
+def plain_gap(X, y, task, W, penalty, alpha, ridge, intercept):
+    """-> objective of the logistic loss at W and its distance to a dual value, by numpy alone."""
+    kind = {"ridge": ridge, "logistic": True}
+    b = plain.best_intercepts(X, y, task, W, True) if intercept else np.zeros(len(W))
+    objective = plain.objective(X, y, task, W, b, penalty=penalty, alpha=alpha, **kind)
+    V = plain.descent(X, y, task, W, b, **kind)[0]
+    u = 1.0 / (1.0 + np.exp(y * (np.einsum("ij,ij->i", X, W[task]) + b[task])))
+    weights = 1.0 / np.bincount(task)[task]
+    theta = min(1.0, alpha / plain.dual_norm(V, penalty))
+    dual = weights @ bernoulli(theta * u).entropy() - 0.5 * ridge * theta**2 * np.sum(W**2)
+    if ridge:
+        above = np.maximum(plain.dual_levels(V + ridge * W, penalty) - alpha, 0.0)
+        dual = max(dual, weights @ bernoulli(u).entropy() - 0.5 / ridge * above @ above)
+    return objective, objective - dual
+
+
+def largest(loss, penalty):
+    return penalty.dual_levels(loss.evaluate(np.zeros(loss.shape))[1]).max()
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+@pytest.mark.parametrize("intercept, ridge", [(True, 0.0), (False, 0.0), (True, 0.003)])
+@pytest.mark.parametrize("problem", HARD)
+def test_hard_classifications(problem, intercept, ridge, name):
+    X, y, task, shift, fraction, limit = HARD[problem]
+    if shift and not intercept:
+        X, shift = X - shift + 10.0, 0.0  # without intercepts the shift is the problem itself
+    loss = make_loss(
+        plain.long_table(X, y, task), classification=True, fit_intercept=intercept, ridge=ridge
+    )
+    alpha = fraction * largest(loss, PENALTIES[name])
+    solution = minimize(loss, PENALTIES[name], alpha, tol=1e-9, max_iter=limit)
+    assert solution.converged and np.isfinite(solution.W).all()
+    settings = solution.W, name, alpha, ridge, intercept
+    objective, gap = plain_gap(X - shift, y, task, *settings)
+    assert solution.objective == pytest.approx(objective, rel=1e-11)
+    assert -1e-12 * objective <= gap <= 1.5e-9 * objective
+    again = minimize(loss, PENALTIES[name], alpha, W=solution.W, tol=1e-8)
+    assert again.n_iter <= 8 and again.objective == pytest.approx(objective, rel=1e-8)
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+def test_classification_against_smooth_factors(name):
+    """``alpha Omega(W) = min over W = C P' of alpha / 2 (||C||^2 + ||P||^2)``, by L-BFGS."""
+    X, y, task = plain.make_rows([25, 8, 40, 12, 30], 4, 8, labels=True)
+    loss = make_loss(plain.long_table(X, y, task), classification=True, ridge=0.01)
+    alpha = 0.1 * largest(loss, PENALTIES[name])
+    solution = minimize(loss, PENALTIES[name], alpha, tol=1e-10)
+    m, d = loss.shape
+    weights = 1.0 / np.bincount(task)[task]
+
+    def split(x):
+        C, P, b = np.split(x, [m * d, len(x) - m])
+        return C.reshape(m, d), P.reshape(d, -1), b
+
+    def function(x):
+        C, P, b = split(x)
+        W = C @ P.T if name == "trace" else C * P.T
+        t = y * (np.einsum("ij,ij->i", X, W[task]) + b[task])
+        r = -weights * y / (1.0 + np.exp(t))
+        V = 0.01 * W
+        np.add.at(V, task, r[:, None] * X)
+        by_C = V @ P if name == "trace" else V * P.T
+        by_P = V.T @ C if name == "trace" else (V * C).sum(axis=0)
+        value = weights @ np.logaddexp(0.0, -t) + 0.005 * np.sum(W**2)
+        value += 0.5 * alpha * (np.sum(C**2) + np.sum(P**2))
+        by_b = np.bincount(task, r)
+        return value, np.concatenate(
+            [(by_C + alpha * C).ravel(), by_P.ravel() + alpha * P.ravel(), by_b]
+        )
+
+    size = m * d + (d * d if name == "trace" else d) + m
+    start = np.random.default_rng(0).standard_normal(size)
+    options = {"maxiter": 5000, "ftol": 0.0, "gtol": 1e-9}
+    found = optimize.minimize(function, start, jac=True, method="L-BFGS-B", options=options)
+    C, P, b = split(found.x)
+    assert found.fun == pytest.approx(solution.objective, rel=1e-9)
+    W = C @ P.T if name == "trace" else C * P.T
+    np.testing.assert_allclose(solution.W, W, atol=2e-5)
+    np.testing.assert_allclose(loss.intercepts(solution.W), b, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "name, sizes, d, intercept",
+    [("trace", [4] * 8, 20, False), ("l21", [6] * 6, 4, True), ("l21", [6] * 6, 4, False)],
+)
+def test_slopes_are_raised_when_steps_go_too_far(monkeypatch, name, sizes, d, intercept):
+    """Hessians at the first point alone bound nothing: the objective would grow for ever."""
+    X, y, task = plain.make_rows(sizes, d, 2 if d == 20 else 0, labels=True)
+    if d == 4:
+        X *= 10 ** np.random.default_rng(0).uniform(-1, 2, (len(X), 1))
+    loss = make_loss(plain.long_table(X, y, task), classification=True, fit_intercept=intercept)
+    alpha = 0.01 * largest(loss, PENALTIES[name])
+    floors, resolvent = [], loss.resolvent
+
+    def spy(W, floor, lean):
+        floors.append(floor)
+        return resolvent(W, floor, lean)
+
+    expected = minimize(loss, PENALTIES[name], alpha, tol=1e-7, max_iter=1000)
+    monkeypatch.setattr(loss, "resolvent", spy)
+    monkeypatch.setattr(solvers, "_FLOOR", 1e-4)
+    careless = minimize(loss, PENALTIES[name], alpha, tol=1e-7, max_iter=1000)
+    assert careless.objective == pytest.approx(expected.objective, rel=2e-7)
+    assert floors[0] == 1e-4 and floors[0] < max(floors) <= 1.0
+
+
+# --------------------------------------------------------- little room, a start from a sample
+def small_tasks(intercept, sizes=(8, 9, 7)):
+    rng = np.random.default_rng(3)
+    X, y, task = plain.make_rows(sizes * 60, 10, 3, labels=True)
+    X[:, 7:] *= 0.05 * rng.random(3)  # so that L2,1 leaves columns out
+    table = plain.long_table(X, y, task)
+    return make_loss(table, classification=True, fit_intercept=intercept, ridge=0.01)
+
+
+def larger_tasks(intercept):
+    X, y, task = plain.make_rows([13] * 340, 8, 3, labels=True)
+    X[:, 6:] *= 0.05
+    table = plain.long_table(X, y, task)
+    return make_loss(table, classification=True, fit_intercept=intercept)
+
+
+ROOMS = {  # the loss, numbers that are few, whether there is no room for a history, how far off
+    "gradient steps": (small_tasks, 1 << 22, True, 0.2),
+    "matrices of rows": (partial(small_tasks, sizes=(3, 4, 2)), 0, True, 0.2),
+    "large": (larger_tasks, 1 << 22, False, 0.2),
+}
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("case", ROOMS)
+def test_sample_start_of_classifications(monkeypatch, case, intercept, name):
+    make, small, lean, off = ROOMS[case]
+    loss, penalty = make(intercept), PENALTIES[name]
+    alpha = 0.1 * largest(loss, penalty)
+    expected = minimize(loss, penalty, alpha, tol=1e-8)
+    if name == "l21":
+        assert not expected.W.any(axis=0).all()
+    monkeypatch.setattr(solvers, "_ROOM", loss.shape[0] * loss.shape[1] - 1)
+    for module in (losses, resolvents):
+        monkeypatch.setattr(module, "SMALL", small)
+    assert solvers._is_large(loss) and solvers._is_lean(loss) == lean
+    steps = solvers._first_order(loss, penalty, alpha, lean, expected.W)
+    assert isinstance(steps, solvers._Proximal) == (case == "gradient steps")
+    starts, minimizer = [], type(loss).minimizer
+
+    def spy(self, basis, alpha):
+        starts.append((basis.width, minimizer(self, basis, alpha)))
+        return starts[-1][1]
+
+    monkeypatch.setattr(type(loss), "minimizer", spy)
+    solution = minimize(loss, penalty, alpha, tol=1e-8)
+    assert solution.converged
+    assert solution.objective == pytest.approx(expected.objective, rel=2e-8)
+    (width, start) = starts[0]
+    assert len(starts) == 1 and width <= loss.shape[1]
+    zero = loss.evaluate(np.zeros(loss.shape))[0]
+    value = loss.evaluate(start)[0] + alpha * penalty.value(start)
+    assert value - expected.objective < off * (zero - expected.objective)
+    for max_iter in (1, 3):
+        with pytest.warns(ConvergenceWarning):
+            stopped = minimize(loss, penalty, alpha, tol=1e-8, max_iter=max_iter)
+        assert stopped.n_iter == max_iter and np.isfinite(stopped.objective)
+        value = loss.evaluate(stopped.W)[0] + alpha * penalty.value(stopped.W)
+        assert stopped.objective == pytest.approx(value, rel=1e-12)
+        assert stopped.gap >= value - expected.objective * (1 + 1e-8)
+    nothing = minimize(loss, penalty, 1.001 * alpha / 0.1, tol=1e-12)
+    assert nothing.converged and not nothing.W.any()
+
+
+def test_a_sample_has_as_many_tasks_as_features(monkeypatch):
+    table = plain.long_table(*plain.make_rows([4] * 30, 20, 3, labels=True))
+    loss = make_loss(table, classification=True)
+    monkeypatch.setattr(solvers, "_ROOM", 599)
+    assert loss.is_narrow and 30 * 20 > 599 and not solvers._is_large(loss)
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+@pytest.mark.parametrize("rows", ["long", "csr", "lean", "lean csr", "shared"])
+def test_start_is_left_alone_and_threads_do_not_matter(monkeypatch, name, rows):
+    """Steps overwrite what they are given, but never the caller's weights."""
+    X, y, task = plain.make_rows([3, 14, 20, 9] * 5, 9, 3, labels=True)
+    if rows == "shared":
+        Y = np.where(np.random.default_rng(0).random((12, 20)) < 0.5, 1.0, -1.0)
+        Y[3:5, :6], Y[0], Y[1] = np.nan, 1.0, -1.0
+        table = plain.wide_table(np.random.default_rng(1).standard_normal((12, 25)), Y)
+    else:
+        table = plain.long_table(sparse.csr_matrix(X) if "csr" in rows else X, y, task)
+    monkeypatch.setattr(losses, "_BLOCK", 200)
+    if "lean" in rows:
+        monkeypatch.setattr(solvers, "_is_lean", lambda loss: True)
+    loss = make_loss(table, classification=True)
+    assert len(loss.blocks) > 3
+    alpha = 0.05 * largest(loss, PENALTIES[name])
+    start = np.random.default_rng(2).standard_normal(loss.shape)
+    start.flags.writeable = False
+    found = []
+    for n_threads in (1, 2):
+        set_num_threads(n_threads)
+        try:
+            loss = make_loss(table, classification=True)
+            found.append(minimize(loss, PENALTIES[name], alpha, W=start, tol=1e-5).W)
+            found.append(minimize(loss, PENALTIES[name], alpha, tol=1e-5).W)
+        finally:
+            set_num_threads(None)
+    np.testing.assert_array_equal(found[0], found[2])
+    np.testing.assert_array_equal(found[1], found[3])
+    assert found[0].any() and not np.shares_memory(found[0], start)
+
+
+@pytest.mark.parametrize("logistic", [False, True])
+@pytest.mark.parametrize("name", PENALTIES)
+def test_few_iterations_are_exactly_that(name, logistic):
+    X, y, task = plain.make_rows([9] * 5, 6, 6, labels=True)
+    loss = make_loss(plain.long_table(X, y, task), classification=logistic)
+    best, objectives = minimize(loss, PENALTIES[name], 1e-3, tol=1e-9).objective, []
+    for max_iter in (1, 3, 8, 9, 17):
+        with pytest.warns(ConvergenceWarning, match=f"after {max_iter} iterations"):
+            solution = minimize(loss, PENALTIES[name], 1e-3, tol=1e-13, max_iter=max_iter)
+        assert solution.n_iter == max_iter
+        value = loss.evaluate(solution.W)[0] + 1e-3 * PENALTIES[name].value(solution.W)
+        assert solution.objective == pytest.approx(value, rel=1e-12)
+        assert solution.gap >= value - best * (1 + 1e-9)
+        objectives.append(value)
+    assert objectives[-1] < objectives[1] < objectives[0]
+
+
+# -------------------------------------------------------------------------- extrapolation
+def test_secant_is_anderson_with_one_step():
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((12, 12))
+    A *= 0.9 / abs(np.linalg.eigvals(A)).max()
+    b = rng.standard_normal(12)
+    secant, anderson = Secant(), Anderson((3, 4), memory=1)
+    x = rng.standard_normal(12)
+    for n_iter in range(12):
+        if n_iter == 7:  # both start again
+            secant.clear(), anderson.clear()
+        point = A @ x + b
+        residual = point - x
+        given = [point.reshape(3, 4).copy(), residual.reshape(3, 4).copy()]
+        guess = secant.extrapolate(*given)
+        expected = anderson.extrapolate(point.reshape(3, 4), residual.reshape(3, 4))
+        np.testing.assert_array_equal(given[0].ravel(), point)  # the next fallback
+        np.testing.assert_array_equal(given[1].ravel(), residual)
+        if n_iter in (0, 7):
+            assert guess is None and expected is None
+            x = point
+            continue
+        np.testing.assert_allclose(guess, expected, rtol=1e-8, atol=1e-8)
+        x = guess.ravel().copy()
+    secant.clear()
+    assert secant.extrapolate(np.ones((3, 4)), np.ones((3, 4))) is None
+    assert secant.extrapolate(np.zeros((3, 4)), np.ones((3, 4))) is None  # nothing to divide by

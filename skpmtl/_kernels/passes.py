@@ -244,7 +244,7 @@ def logistic_residuals(z, y, offsets, scale, centre, r, b):
                 slope += q * (1.0 - q)
             if not centre or abs(total) <= 1e-13 * (hi - lo):
                 # Of features far from zero the gradient shows what is left of the sum.
-                left = total / slope if centre and slope > 0 else 0.0
+                left = total / slope if centre and slope > abs(total) else 0.0
                 for p in range(lo, hi if left != 0 else lo):
                     q = y[p] * r[p]
                     r[p] -= left * q * (1.0 - q)
