@@ -72,7 +72,7 @@ class PenaltyBillboard:
                 inner, classification=classification, fit_intercept=fit_intercept
             )
             W, _ = models.solve(np.ones(B.shape[1]), loss.scale)
-            W = minimize(loss, TraceNorm(), 0.0, W=W, tol=1e-10).W @ B.T  # certifies it, mostly
+            W = minimize(loss, TraceNorm(), 0.0, W=W, tol=1e-10).W @ B.T  # certifies or mends it
         loss = make_loss(
             table,
             classification=classification,

@@ -80,7 +80,9 @@ class FineTuner:
         def block(tasks):
             # A task whose rows overflow stays at the initialisation, in silence.
             with np.errstate(all="ignore"):
-                out[tasks] = self.init + self._changes(tasks)
+                changes = self._changes(tasks)
+                changes[~np.isfinite(changes).all(axis=(1, 2))] = 0.0
+                out[tasks] = self.init + changes
 
         blocks = even_blocks(self.table.sizes, self.init.shape[1], _BLOCK)
         run_blocks(block, [(tasks,) for tasks in blocks])

@@ -186,6 +186,21 @@ class _Loss:
         rows = slice(self.offsets[first], self.offsets[last])
         return self.table.X[self._rows[rows] if self._shared else rows]
 
+    @property
+    def is_narrow(self):
+        """Whether matrices of all tasks take no more room than their rows."""
+        return resolvents.narrower(self, resolvents.room_beside(self)) is not None
+
+    def minimizer(self, basis, alpha):
+        """Weights P c_k where c_k minimises the loss of task k at P c plus alpha / 2 ||c||^2,
+        to about a percent."""
+        form = self.ridge * basis.gram() + alpha * np.eye(basis.width)
+        root = basis.lift(np.linalg.cholesky(np.linalg.inv(form)).T).T
+        models = LocalModels(
+            self.table, classification=not self.quadratic, fit_intercept=self.fit_intercept
+        )
+        return models.solve(root, self.scale, tol=0.01)[0]
+
     def curvature_bound(self, D):
         """Hessian bound of every task times the rows of D."""
         return self.curvature(D)
@@ -460,19 +475,6 @@ class LogisticLoss(_Loss):
     def resolvent(self, W, floor, lean=False):
         """Steps with the Hessians at W, see `resolvents.logistic`; None: they are too dear."""
         return resolvents.logistic(self, W, floor, lean)
-
-    @property
-    def is_narrow(self):
-        """Whether matrices of all tasks take no more room than their rows."""
-        return resolvents.narrower(self, resolvents.room_beside(self)) is not None
-
-    def minimizer(self, basis, alpha):
-        """Weights P c_k where c_k minimises the loss of task k at P c plus alpha / 2 ||c||^2,
-        to about a percent."""
-        form = self.ridge * basis.gram() + alpha * np.eye(basis.width)
-        root = basis.lift(np.linalg.cholesky(np.linalg.inv(form)).T).T
-        models = LocalModels(self.table, classification=True, fit_intercept=self.fit_intercept)
-        return models.solve(root, self.scale, tol=0.01)[0]
 
     def slopes(self, W):
         """Derivative q of the logistic function at every row, at most 1/4."""

@@ -25,6 +25,7 @@ _CHECK = 4  # iterations between two evaluations of the duality gap
 _SMALLEST_SET = 32  # features of the first working set
 _RENEWAL, _RENEWALS = 8, 100  # iterations to the first new Hessians and, at most, between two
 _FLOOR = 0.1  # how far slopes are raised towards their bound at first
+_TURN = 500  # iterations of splitting, without Newton phases, before gradient steps
 _RELAXATION = 1.8  # of Douglas-Rachford steps, below 2
 _NEWTON_WIDTH = 128  # columns of P up to which Newton is worth its n_tasks * width^3
 _ROOM = 1 << 22  # matrices of more numbers are built again rather than kept
@@ -182,26 +183,35 @@ def _by_working_sets(loss, penalty, alpha, W, tol, max_iter, log):
 
 
 def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
-    first_order = None
+    first_order = spare = None
     newton = loss.quadratic and alpha > 0
     patience, sharpness, done = (_FIRST if newton else max_iter), 1e-3, 0
     between = 8  # first-order steps between Newton phases
+    after = _TURN // 5  # gradient steps when splitting without Newton phases takes too long
     lean = _is_lean(loss)
-    if W is None and alpha > 0 and (lean if newton else _is_large(loss)):
-        W, done = _from_sample(loss, penalty, alpha, tol, max_iter)
-        patience, between = (1, 1) if newton else (patience, between)
+    if W is None and alpha > 0 and ((lean and newton) or _is_large(loss)):
+        W, done = _from_sample(loss, penalty, alpha, tol, max_iter, lean)
+        patience, between = (1, 1) if newton and lean else (patience, between)
     elif W is None:
         W = np.zeros(loss.shape)
     phase, W = Solution(W, np.inf, np.inf, 0, False), None  # which gives W away: no room for two
     while True:
-        first_order = first_order or _first_order(loss, penalty, alpha, lean, phase.W)
+        if first_order is None:
+            first_order = _first_order(loss, penalty, alpha, lean, phase.W)
+            if not newton and isinstance(first_order, _Splitting):
+                patience = _TURN
         phase = first_order.run(phase, tol, max_iter - done, patience)
         done += phase.n_iter
         if log is not None:
             log(done, phase.objective, phase.gap)
-        if phase.converged or done >= max_iter or not newton:
+        if phase.converged or done >= max_iter or (not newton and patience >= max_iter):
             phase.n_iter = done
             return phase
+        if not newton:
+            # Either engine may crawl where slopes vanish, so they take turns, each longer.
+            first_order, spare = spare or _Proximal(loss, penalty, alpha, lean), first_order
+            patience, after = after, 2 * patience
+            continue
         patience = between
         if phase.W.any():
             basis = penalty.basis(phase.W)
@@ -232,15 +242,16 @@ def _is_lean(loss):
 def _is_large(loss):
     """Whether the models of a few tasks cost little beside those of all, and tell their shape."""
     m, d = loss.shape
-    return m * d > _ROOM and m // _stride(loss) >= d and loss.is_narrow
+    alike = loss._shared and loss.quadratic  # one matrix serves all tasks
+    return m * d > _ROOM and m // _stride(loss) >= d and not alike and loss.is_narrow
 
 
 def _stride(loss):
     """Every so many tasks one is in a sample."""
-    return -(-loss.shape[0] * loss.shape[1] * (4 if loss.quadratic else 16) // _ROOM)
+    return -(-loss.shape[0] * loss.shape[1] * 16 // _ROOM)
 
 
-def _from_sample(loss, penalty, alpha, tol, max_iter):
+def _from_sample(loss, penalty, alpha, tol, max_iter, lean):
     """Weights of all tasks under the shape that the penalty has at the optimum of some.
 
     With the shape S of ``alpha Omega(W) = min over S of alpha / 2 (sum_k w_k' S^-1 w_k + tr S)``
@@ -255,7 +266,7 @@ def _from_sample(loss, penalty, alpha, tol, max_iter):
     if not part.W.any() or limit <= 0:
         return np.zeros(loss.shape), part.n_iter
     basis = penalty.basis(part.W * growth)
-    if not loss.quadratic:
+    if not (loss.quadratic and lean):
         return loss.minimizer(basis, alpha), part.n_iter
     goal = 0.1 * tol * part.objective * growth**2
     W, steps = newton_on_factors(loss, alpha, basis, goal, limit)
@@ -382,7 +393,7 @@ class _Proximal:
                     extrapolated, guess = False, plain
                     continue
                 _, V = loss.evaluate(W)
-                if trial_objective - objective <= 1e-12 * abs(objective):
+                if trial_objective - objective <= 1e-12 * abs(objective) or n_iter >= max_iter:
                     exhausted = True  # rounding: no lower objective can be told apart
                     break
                 self.lipschitz *= 1.5  # the curvature bound was too small
@@ -402,7 +413,8 @@ class _Splitting:
     Hessians that are not constant are renewed after 8, 16, 32 ... iterations, with slopes raised
     towards their bound (`resolvents.logistic`): less each time, but more when the objective has
     risen meanwhile. Far from the solution residuals say little, as gradients do not grow there, so
-    an extrapolated point must not raise the objective above those of the last steps either.
+    an extrapolated point must not raise the objective above those of the last steps either, nor be
+    twice as far from zero as the plain one, and a plain step that raises it much is taken back.
     """
 
     def __init__(self, loss, penalty, alpha, lean, rho, step):
@@ -419,7 +431,7 @@ class _Splitting:
         first = 0 if W.any() else 6  # nothing to certify at zero
         history = _history(loss, self.lean)
         monitor = _Monitor(tol, max_iter, patience, first)
-        n_iter, plain, smallest = 0, None, np.inf
+        n_iter, plain, residual, smallest, too_far = 0, None, None, np.inf, False
         objective, recent = np.inf, deque([np.inf], MEMORY)
         renewal, floor, lowest = np.inf if loss.quadratic else _RENEWAL, _FLOOR, np.inf
         while True:
@@ -434,25 +446,34 @@ class _Splitting:
                 if monitor.ends(n_iter, gap, objective):
                     return Solution(W, objective, gap, n_iter, gap <= tol * abs(objective))
             n_iter += 1
-            if not loss.quadratic and plain is not None and objective > max(recent):
-                S, plain = plain, None
-                history.clear()
-                continue
+            if not loss.quadratic and objective > max(recent):
+                if plain is not None:
+                    S, plain = plain, None
+                    history.clear()
+                    continue
+                if floor < 1.0 and residual is not None and objective > 1.1 * max(recent):
+                    residual *= -_RELAXATION
+                    S += residual  # back, to renew the Hessians there
+                    residual, renewal, too_far = None, n_iter, True
+                    history.clear()
+                    continue
             if n_iter >= renewal:
-                floor = 0.5 * floor if objective <= lowest else min(4.0 * floor, 1.0)
+                floor = min(4.0 * floor, 1.0) if too_far or objective > lowest else 0.5 * floor
+                too_far = False
                 lowest, renewal = min(lowest, objective), n_iter + min(n_iter, _RENEWALS)
                 history.clear()
                 plain, residual, smallest = None, None, np.inf
-                rho, self.step = self.rho, None
-                self.rho, self.step = loss.resolvent(W, floor, self.lean)
-                S -= W
-                S *= rho / self.rho  # the subgradient of the penalty stays
-                S += W
+                renewed = loss.resolvent(W, floor, self.lean)
+                if renewed is not None:  # else no slopes are left
+                    S -= W
+                    S *= self.rho / renewed[0]  # the subgradient of the penalty stays
+                    S += W
+                    self.rho, self.step = renewed
             residual, W, V = self.step(W, S, V), None, None
             size = float(np.vdot(residual, residual))
             no_lower = loss.quadratic or objective >= min(recent)  # known at every step
             if size > 4.0 * smallest and plain is not None and no_lower:
-                S, plain = plain, None
+                S, plain, residual = plain, None, None
                 history.clear()
                 continue
             smallest = min(smallest, size)
@@ -461,5 +482,5 @@ class _Splitting:
             plain += S
             S = None
             S = history.extrapolate(plain, residual)
-            if S is None:
+            if S is None or (not loss.quadratic and np.vdot(S, S) > 4.0 * np.vdot(plain, plain)):
                 S, plain = plain, None

@@ -55,8 +55,9 @@ class TaskTable:
             object.__setattr__(self, "X", read_only(self.X))
         if isinstance(self.y, np.ndarray) and not self.y.flags.writeable:
             object.__setattr__(self, "y", self.y.copy())
+        object.__setattr__(self, "offsets", np.require(self.offsets, requirements=["C", "W"]))
         if self.rows is not None:
-            object.__setattr__(self, "rows", np.ascontiguousarray(self.rows))
+            object.__setattr__(self, "rows", np.require(self.rows, requirements=["C", "W"]))
 
     def __setstate__(self, state):  # what a pickle gives back can be written
         self.__dict__.update(state)
