@@ -524,3 +524,18 @@ def test_secant_is_anderson_with_one_step():
     secant.clear()
     assert secant.extrapolate(np.ones((3, 4)), np.ones((3, 4))) is None
     assert secant.extrapolate(np.zeros((3, 4)), np.ones((3, 4))) is None  # nothing to divide by
+
+
+@pytest.mark.parametrize("seed", [6, 30, 70, 94, 101, 115, 121])
+def test_few_separable_tasks_are_not_thrown_far_out(seed):
+    """A long step there leaves slopes of zero, and steps of alpha come back too slowly."""
+    rng = np.random.default_rng(seed)
+    m, n, d = rng.integers(1, 5), rng.integers(2, 6), rng.integers(1, 5)
+    X, y = rng.standard_normal((m * n, d)), rng.choice([-1.0, 1.0], m * n)
+    loss = make_loss(
+        TaskTable(X, y, np.arange(m + 1) * n, np.arange(m)), classification=True,
+        fit_intercept=False,
+    )  # fmt: skip
+    for penalty in PENALTIES.values():
+        alpha = 1e-4 * largest(loss, penalty)
+        assert minimize(loss, penalty, alpha, tol=1e-6, max_iter=3_000).converged
