@@ -6,7 +6,6 @@ from ._kernels.grams import (
     build_grams,
     build_row_grams,
     invert_row_grams,
-    row_gram_product,
     weigh_rows,
 )
 from ._kernels.linalg import spd_inverse, spd_inverse_narrow
@@ -100,17 +99,15 @@ class RowGrams:
 
     def product(self, W, part):
         """X_k' K_k C (part y_k - X_k w_k) of all tasks."""
-        loss, W, out = self.loss, np.ascontiguousarray(W), np.empty(self.loss.shape)
+        loss, even = self.loss, np.ones(self.loss.table.n_rows)
 
-        def block(first, last):
-            at, ends = slice(first, last), slice(first, last + 1)
-            row_gram_product(
-                loss.table.X, loss._rows, loss._shared, loss.y, part, loss.offsets[ends],
-                self.starts[ends], self.K, loss.fit_intercept, W[at], out[at],
-            )  # fmt: skip
+        def inside(z, first, last):
+            rows = slice(loss.offsets[first], loss.offsets[last])
+            np.subtract(part * loss.y[rows], z[rows], out=z[rows])
+            self.weigh(z, even, first, last)
+            return 0.0, z
 
-        run_blocks(block, loss.blocks)
-        return out
+        return loss.through(W, inside, even[: loss.shape[0]])[1]
 
     def weigh(self, z, roots, first, last):
         """z_k <- C_k' R_k K_k R_k C_k z_k of tasks from `first` to `last`, in place.

@@ -156,63 +156,6 @@ def invert_row_grams(K, offsets, starts, shift):
 
 
 @njit
-def row_gram_product(X, rows, shared, y, part, offsets, starts, K, centre, W, out):
-    """out[k] = X_k' K_k C (part y_k - X_k w_k): a task's rows come from memory once."""
-    d = W.shape[1]
-    longest = 0
-    for k in range(W.shape[0]):
-        longest = max(longest, offsets[k + 1] - offsets[k])
-    z, r = np.empty(longest), np.empty(longest)
-    for k in range(W.shape[0]):
-        lo = offsets[k]
-        n = offsets[k + 1] - lo
-        for p in range(n if shared else 0):
-            i = rows[lo + p]
-            s = 0.0
-            for j in range(d):
-                s += X[i, j] * W[k, j]
-            z[p] = s
-        for p in range(0 if shared else n):  # rows one after the other are read faster
-            s = 0.0
-            for j in range(d):
-                s += X[lo + p, j] * W[k, j]
-            z[p] = s
-        mean = 0.0
-        for p in range(n):
-            z[p] = part * y[lo + p] - z[p]
-        for p in range(n):
-            mean += z[p]
-        if centre:
-            mean /= n
-            for p in range(n):
-                z[p] -= mean
-        at = starts[k]
-        for p in range(n):
-            row, a = K[at : at + p + 1], z[p]
-            s = row[p] * a
-            for q in range(p):
-                s += row[q] * z[q]
-            for q in range(p):
-                r[q] += row[q] * a
-            r[p] = s
-            at += p + 1
-        for j in range(d):
-            out[k, j] = 0.0
-        for p in range(n if shared else 0):
-            i, s = rows[lo + p], r[p]
-            for j in range(d):
-                out[k, j] += s * X[i, j]
-        for p in range(0, 0 if shared else n - 1, 2):
-            s, t = r[p], r[p + 1]
-            for j in range(d):
-                out[k, j] += s * X[lo + p, j] + t * X[lo + p + 1, j]
-        for p in range(n if shared else n - n % 2, n):
-            s = r[p]
-            for j in range(d):
-                out[k, j] += s * X[lo + p, j]
-
-
-@njit
 def weigh_rows(K, offsets, starts, roots, centre, z):
     """z_k <- C' R K_k R C z_k with R = diag(roots), C removing the mean weighted with R^2."""
     longest = 0
