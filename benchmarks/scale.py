@@ -183,22 +183,23 @@ def plot_growth(rows, path):
     """CPU seconds against features and against tasks, both axes logarithmic."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, 4), layout="constrained")
+    figure = Figure(figsize=(9, 5), layout="constrained")
     panels = figure.subplots(1, 2)
     for axes, name in zip(panels, ("features", "tasks"), strict=True):
         mine = [row for row in rows if row["suite"] == f"growth in {name}"]
-        for text in dict.fromkeys(row["estimator"] for row in mine):
+        for number, text in enumerate(dict.fromkeys(row["estimator"] for row in mine)):
             line = [row for row in mine if row["estimator"] == text]
             axes.loglog(
-                [row[name] for row in line], [row["cpu_seconds"] for row in line], "o-",
-                label=text,
+                [row[name] for row in line], [row["cpu_seconds"] for row in line],
+                "o-" if number < 10 else "s--", label=text,
             )  # fmt: skip
         sizes = sorted({row[name] for row in mine})
         axes.set_xticks(sizes, sizes)
         axes.set_xticks([], minor=True)
         axes.set_xlabel(name)
         axes.set_ylabel("CPU seconds, fit and predict")
-    panels[0].legend(fontsize="xx-small")
+    lines = panels[0].get_legend_handles_labels()
+    figure.legend(*lines, loc="outside lower center", ncols=3, fontsize="x-small")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=100)
 

@@ -84,8 +84,10 @@ def _typed(function, result):
 
 
 def _element(args, rest):
-    """Signature of an access to an array with one index for each of its axes."""
-    if args and isinstance(args[0], types.Array) and args[0].ndim == len(args) - 1 - len(rest):
+    """Signature of an access to an array in C order with one index for each of its axes."""
+    if not args or not isinstance(args[0], types.Array) or args[0].layout != "C":
+        return None  # eight numbers in a row must lie side by side
+    if args[0].ndim == len(args) - 1 - len(rest):
         return (args[0], *[types.intp] * args[0].ndim, *rest)
     return None
 

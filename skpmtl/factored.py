@@ -71,8 +71,9 @@ class DiagonalBasis:
         return np.einsum("kj,kj->j", V[:, self.index], C)
 
     def features(self, X):
-        X = X[:, self.index]
-        return np.asarray(X.todense() if hasattr(X, "todense") else X) * self.P
+        if hasattr(X, "toarray"):
+            return X[:, self.index].toarray() * self.P
+        return X.take(self.index, axis=1) * self.P  # in C order, unlike X[:, index]
 
     def project(self, G):
         return G[:, self.index[:, None], self.index] * np.outer(self.P, self.P)

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import plain_reference as plain
 import pytest
+from numba import TypingError
 from scipy import sparse
 from scipy.stats import multivariate_normal
 
@@ -557,3 +558,17 @@ def test_no_loop_adds_up_and_stores():
                 found.append(f"{path.name}:{loop.lineno} {ast.unparse(sums[0])}")
     assert loops > 100
     assert found == []
+
+
+def test_registers_take_rows_in_c_order_only():
+    """Eight numbers are read from where the first one lies."""
+
+    @njit
+    def first(a):
+        return _simd.total(_simd.load(a, 0, 0))
+
+    a = np.arange(64.0).reshape(8, 8)
+    assert first(a) == 28.0
+    for wrong in (a.T, a[:, ::2]):
+        with pytest.raises(TypingError):
+            first(wrong)

@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skpmtl import losses, resolvents, set_num_threads, solvers
 from skpmtl.extrapolation import Anderson, Secant
-from skpmtl.factored import _Factored, _steihaug
+from skpmtl.factored import DiagonalBasis, FullBasis, _Factored, _steihaug
 from skpmtl.losses import SquaredLoss, make_loss
 from skpmtl.solvers import GroupNorm, TraceNorm, _dual_gap, minimize
 from skpmtl.tasks import TaskTable
@@ -539,3 +539,12 @@ def test_few_separable_tasks_are_not_thrown_far_out(seed):
     for penalty in PENALTIES.values():
         alpha = 1e-4 * largest(loss, penalty)
         assert minimize(loss, penalty, alpha, tol=1e-6, max_iter=3_000).converged
+
+
+def test_rows_under_a_basis_are_the_kind_of_array_that_is_compiled_for():
+    X, index = np.random.default_rng(0).standard_normal((9, 5)), np.array([0, 2, 3])
+    for rows in (X, sparse.csr_matrix(X)):
+        for basis in (DiagonalBasis(np.array([1.0, 2.0, 3.0]), index, 5), FullBasis(X[:5])):
+            found = basis.features(rows)
+            assert found.flags.c_contiguous and type(found) is np.ndarray
+            np.testing.assert_allclose(found, X @ basis.lift(np.eye(basis.width)).T, atol=1e-14)
