@@ -120,7 +120,7 @@ def minimize(loss, penalty, alpha, *, W=None, tol=1e-6, max_iter=10_000, log=Non
     tol : float
         Bound on the duality gap relative to the objective.
     max_iter : int
-        Proximal steps plus Newton steps.
+        First-order steps plus Newton steps.
 
     Returns
     -------
