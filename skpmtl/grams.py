@@ -84,7 +84,7 @@ class RowGrams:
                 self.starts[part], loss.scale[first:last], centre, self.K,
             )  # fmt: skip
 
-        self.trace = sum(run_blocks(block, loss.blocks))  # of all scale_k K_k
+        self.trace = sum(run_blocks(block, loss.near_blocks))  # of all scale_k K_k
 
     def invert(self, shift):
         """K_k <- (K_k + shift_k I)^-1"""
@@ -94,7 +94,7 @@ class RowGrams:
             part = slice(first, last + 1)
             return invert_row_grams(self.K, ends[part], starts[part], shift[first:last])
 
-        if not all(run_blocks(block, self.loss.blocks)):
+        if not all(run_blocks(block, self.loss.near_blocks)):
             raise np.linalg.LinAlgError(_NOT_FINITE)
 
     def product(self, W, part):

@@ -20,7 +20,7 @@ from .local import LocalModels
 from .threads import run_blocks, task_blocks
 
 _NONE = np.empty(0, dtype=np.int64)
-_BLOCK = 1 << 18  # numbers of X that a thread passes over at a time
+_BLOCK = 1 << 20  # numbers of X that a thread passes over at a time
 
 
 def make_loss(table, *, classification, task_weight="equal", fit_intercept=True, ridge=0.0):
@@ -60,6 +60,8 @@ class _Loss:
         self._shared = table.rows is not None
         self._rows = table.rows if self._shared else _NONE
         self.blocks = task_blocks(table.offsets, table.n_features, _BLOCK)
+        # Rows that are used more than once at a time stay in the cache.
+        self.near_blocks = task_blocks(table.offsets, table.n_features, _BLOCK // 4)
         self._r = np.empty(table.n_rows)
         self._b = np.zeros(table.n_tasks)
         # A shared X that most tasks see most of: two matrix products beat indexed passes.
@@ -105,7 +107,7 @@ class _Loss:
             self._combine(r, scale, out, first, last)
             return value
 
-        return sum(run_blocks(block, self.blocks)), out
+        return sum(run_blocks(block, self.near_blocks)), out
 
     def _score(self, W, out, first, last):
         kernel = passes.csr_scores if self.table.is_sparse else passes.scores

@@ -137,7 +137,7 @@ def logistic(loss, W, floor, lean):
             y = loss.y[ends[0] : ends[-1]]
             G[tasks] = grams(rows(first, last), y, ends - ends[0], loss.scale[tasks], False)[0]
 
-        run_blocks(block, loss.blocks)
+        run_blocks(block, loss.near_blocks)
         rho = _add_mean(G, ridge)
         if rho is None:
             return None
