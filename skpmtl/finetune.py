@@ -12,21 +12,17 @@ evidence is that of the quadratic approximation at the initialisation.
 
 import numpy as np
 
-from ._kernels.finetune import descend, evidence, modes, weighted_rows
+from ._kernels.finetune import descend, evidence, weighted_rows
+from ._kernels.local import spectral_modes
 from ._kernels.passes import scores
 from ._kernels.records import inner_steps, record_norms
 from ._kernels.rows import curvatures
 from ._kernels.spectrum import grams, tridiagonal
 from ._simd import LANES
 from .empirical_bayes import best_scale
-from .local import SNR
+from .local import SCALES, SNR, up
 from .tasks import read_only
 from .threads import cost_blocks, even_blocks, run_blocks, task_blocks
-
-
-def _up(sizes, multiple):
-    return -(-sizes // multiple) * multiple
-
 
 BOUND = (1.0, 0.25, 0.5)  # of the second derivative: squared, logistic, multinomial loss
 # Public prior on log10 of kappa times the mean squared length of a row (prior variance of a
@@ -34,7 +30,6 @@ BOUND = (1.0, 0.25, 0.5)  # of the second derivative: squared, logistic, multino
 _CENTRE, _SPREAD = (-0.75, -0.75, -0.75), 0.5
 _MAX_STEPS, _TOL = 300, 1e-9
 _BLOCK = 1 << 18  # numbers of matrices, or of X, that a thread works on at a time
-_SCALES = _up(len(SNR), LANES)
 _NO_INDEX, _NO_MARKS = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint8)
 _NO_NOISE = np.empty((0, 0, 0, 0))
 
@@ -95,8 +90,8 @@ class FineTuner:
         ends = np.concatenate([[0], np.cumsum(sizes)])
         m, n = len(tasks), int(sizes.max())
         r = min(n, size)
-        R = _up(r + 1, LANES)
-        F, K = np.zeros((m, _up(max(n, size), 4), R)), np.zeros((m, _up(r, 4), R))
+        R = up(r + 1, LANES)
+        F, K = np.zeros((m, up(max(n, size), 4), R)), np.zeros((m, up(r, 4), R))
         pick = np.repeat(table.offsets[tasks] - ends[:-1], sizes) + np.arange(ends[-1])
         y = table.y[pick]
         pick = pick if table.rows is None else table.rows[pick]
@@ -116,11 +111,11 @@ class FineTuner:
         weighted_rows(X, pick, ends, self.fit_intercept, root, D, F, q)
         grams(F, ends, size, root, K)
         whole = K.copy() if kind else K
-        T, wide = np.zeros((2, m, _up(r, 4))), np.zeros((2, R))
+        T, wide = np.zeros((2, m, up(r, 4))), np.zeros((2, R))
         tridiagonal(K, ends, size, *T, *wide)
         level = np.cumsum(T[0], axis=1)[:, -1] / sizes
         level = np.where(np.isfinite(level), level, 0.0)
-        scales, dets = np.zeros((m, _SCALES)), np.ones((m, -(-r // 16), _SCALES))
+        scales, dets = np.zeros((m, SCALES)), np.ones((m, -(-r // 16), SCALES))
         scales[:, : len(SNR)] = SNR / np.where(level > 0, level, np.inf)[:, None]
         quad = np.empty_like(scales)
         evidence(K, *T, sizes, size, q, scales, dets, quad)
@@ -128,7 +123,8 @@ class FineTuner:
         kappa = np.where(level > 0, best_scale(criterion[:, : len(SNR)], level), 0.0)
         out = np.empty((m, C, size))
         if kind == 0:
-            modes(K, F, *T, sizes, kappa, q, out)
+            right = q[:, 0] * kappa[:, None]
+            spectral_modes(F, K, ends, T, kappa, right, wide, out[:, 0])
         else:
             descend(
                 F, whole, ends, y, base, root, kind, kappa, _MAX_STEPS,

@@ -13,6 +13,7 @@ from ._kernels.local import (
     centred_rows,
     left_out,
     posterior_modes,
+    rotated_responses,
     spectral_modes,
     triangular_products,
 )
@@ -28,11 +29,18 @@ SNR = np.logspace(-4, 5, 19)
 _WEAK = {False: (1.5, 1.0), True: (0.0, 1.0)}
 _FOLDS, _FOLD_ROWS = 5, 16
 _BLOCK = 1 << 18  # numbers that a thread holds at once: of transformed rows, of what it makes
-_SCALES = -(-len(SNR) // LANES) * LANES  # with padding
 _NEWTON_STEPS = 30
 # Criteria of squared loss, functions of a table and a root, by table: the first and the last
 # ones of a fit are asked for twice.
 _criteria = WeakKeyDictionary()
+
+
+def up(sizes, multiple):
+    """The next multiple."""
+    return -(-sizes // multiple) * multiple
+
+
+SCALES = up(len(SNR), LANES)  # with padding
 
 
 class LocalModels:
@@ -254,10 +262,6 @@ def _products(X, rows, root, panels):
     return A
 
 
-def _up(sizes, multiple):
-    return -(-sizes // multiple) * multiple
-
-
 def _working(label, score):
     """Weights and response of the working least squares at the current scores."""
     if score is None:
@@ -286,7 +290,7 @@ class _Block:
         """Yield (tasks, ends, F, K) for few tasks at a time, whose F' F stay in the cache."""
         sizes, d = np.diff(self.offsets), self.A.shape[1]
         m, n = len(sizes), int(sizes.max())
-        R, P, S = _up(min(n, d) + 1, LANES), _up(max(n, d), 4), _up(min(n, d), 4)
+        R, P, S = up(min(n, d) + 1, LANES), up(max(n, d), 4), up(min(n, d), 4)
         step = max(_BLOCK // (R * (P + 2 * S)), 1)
         even = sizes.min() == n  # then the same numbers are padding
         self.v, self.mean = np.empty(self.offsets[-1]), np.zeros((m, d))
@@ -321,14 +325,14 @@ class _Block:
         sizes, d = np.diff(self.offsets), self.A.shape[1]
         m, n = len(sizes), int(sizes.max())
         r = min(n, d)
-        R, S = _up(r + 1, LANES), _up(n, 4) + 4
+        R, S = up(r + 1, LANES), up(n, 4) + 4
         folds = np.minimum(sizes, np.maximum(_FOLDS, -(-sizes // _FOLD_ROWS)))
         root = np.sqrt(weight)
         q, wide, product = np.zeros((3, R)), np.zeros((2, R)), np.zeros((4, LANES))
         line, V, W = np.zeros((3, R, LANES)), np.zeros((R, LANES)), np.zeros((LANES, R))
         U = np.zeros((_FOLD_ROWS + 4, R, LANES))
         blocks = np.zeros((3, _FOLD_ROWS + 1, _FOLD_ROWS, LANES))
-        out = np.empty((0 if label is None else len(root), _SCALES))
+        out = np.empty((0 if label is None else len(root), SCALES))
         by_row = np.empty((2, len(root)))
         criterion, level = np.empty((m, len(SNR))), np.empty(m)
         C = np.zeros((m if choose else 0, d))
@@ -337,13 +341,13 @@ class _Block:
             count = len(F)
             if Z is None:
                 Z = np.zeros((count, S, R))
-            T = np.zeros((2, count, _up(r, 4)))
+            T = np.zeros((2, count, up(r, 4)))
             tridiagonal(K, ends, d, *T, *wide)
             rotate(K, ends, d, F, Z[:count], V, W, product)
             own, rows = sizes[k], slice(ends[0], ends[-1])
             trace = np.cumsum(T[0], axis=1)[:, -1]  # whose order knows nothing of padding
             known = trace / own
-            by_scale, dets = np.zeros((count, 4, _SCALES)), np.ones((count, -(-r // 16), _SCALES))
+            by_scale, dets = np.zeros((count, 4, SCALES)), np.ones((count, -(-r // 16), SCALES))
             by_scale[:, 0, : len(SNR)] = SNR / np.where(known > 0, known, np.inf)[:, None]
             dual = (own <= d)[:, None]
             by_scale[:, 1] = np.where(dual, 1.0, -by_scale[:, 0])
@@ -375,7 +379,9 @@ class _Block:
             level[k] = known
             if choose:
                 scale = np.minimum(choose(criterion[k], known), 1e12 / np.maximum(trace, 1e-300))
-                spectral_modes(F, K, Z, ends, T, scale, self.v, q, C[k])
+                right = np.empty((count, R))
+                rotated_responses(Z, ends, d, self.v, scale, right)
+                spectral_modes(F, K, ends, T, scale, right, q[1:], C[k])
         return (criterion, level, *self._weights(C)) if choose else (criterion, level)
 
     def modes(self, weight, response, precision):

@@ -514,7 +514,7 @@ def test_fine_tuning_uncompiled_agrees(kind, d, monkeypatch):
     X, y, task = problem(kind, m=5, d=d, rows=(3, 12))
     init = np.random.default_rng(0).normal(size=(outputs(kind), d + 1))
     compiled = tuned(kind, X, y, task, init)
-    for name in ("weighted_rows", "grams", "tridiagonal", "evidence", "modes", "descend"):
+    for name in ("weighted_rows", "grams", "tridiagonal", "evidence", "spectral_modes", "descend"):
         kernel = getattr(finetune, name)
         monkeypatch.setattr(finetune, name, getattr(kernel, "py_func", kernel))
     assert_allclose(tuned(kind, X, y, task, init), compiled, rtol=0, atol=1e-8)

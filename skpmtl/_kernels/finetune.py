@@ -1,4 +1,4 @@
-"""Fine-tuning of tasks: how well each prior scale explains them, and their models.
+"""Fine-tuning of tasks: how well each prior scale explains them, and models of other losses.
 
 A task with n rows and a model of d numbers works in the smaller of two spaces, as in
 `skpmtl._kernels.local`: on A A' (n x n) or A' A (d x d), both F' F with F = A' or A, A the rows
@@ -105,58 +105,6 @@ def evidence(K, diag, off, sizes, d, rhs, scales, dets, quad):
                     det = det * pivot
                     store(dets, k, j // 16, lane, det)
             store(quad, k, lane, both)
-
-
-@njit
-def modes(K, F, diag, off, sizes, kappa, e, out):
-    """out[k] minimises the quadratic approximation of task k plus |out[k]|^2 / (2 kappa[k]).
-
-    A task whose kappa is 0 stays where it is.
-
-    Parameters
-    ----------
-    K, diag, off
-        As `tridiagonal` leaves them.
-    F
-        From `weighted_rows`.
-    e : (m, n_outputs, R)
-        `rhs` of `evidence`; is changed.
-    out : (m, n_outputs, d)
-    """
-    gain, pivots = np.empty(e.shape[2]), np.empty(e.shape[2])
-    C, d = out.shape[1], out.shape[2]
-    for k in range(sizes.shape[0]):
-        n, a = sizes[k], kappa[k]
-        r = min(n, d)
-        for c in range(C):
-            q, g, last, before = e[k, c], 0.0, 0.0, 0.0
-            for j in range(r):  # L D L' of I + kappa T
-                pivot = max(1.0 + a * (diag[k, j] - before * g), 1.0)
-                last = a * q[j] - g * last
-                before = off[k, j]
-                g = a * before / pivot
-                q[j], gain[j], pivots[j] = last, g, pivot
-            last = 0.0
-            for j in range(r - 1, -1, -1):
-                last = q[j] / pivots[j] - gain[j] * last
-                q[j] = last
-            for j in range(r, q.shape[0]):
-                q[j] = 0.0
-            for j in range(1, r):
-                t = splat(0.0)
-                for o in range(0, j, 8):
-                    t = t + load(K, k, j, o) * load(q, o)
-                s = total(t)
-                for o in range(0, j, 8):
-                    store(q, o, load(q, o) - s * load(K, k, j, o))
-            for j in range(d):
-                s = q[j] if n > d else 0.0
-                if n <= d:
-                    t = splat(0.0)
-                    for o in range(0, r, 8):
-                        t = t + load(F, k, j, o) * load(q, o)
-                    s = total(t)
-                out[k, c, j] = s if a > 0 else 0.0
 
 
 @njit

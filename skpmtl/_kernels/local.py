@@ -308,22 +308,30 @@ def posterior_modes(F, K, offsets, precision, S, x, coef):
 
 
 @njit
-def spectral_modes(F, K, Z, offsets, T, kappa, v, q, coef):
-    """coef[k] (d,): mode of c under the prior N(0, kappa[k] I), from what `left_out` works on.
-
-    F from `centred_rows`, Z from `rotate` and the reflections that `tridiagonal` left in K.
-    q (3, R) is scratch.
-    """
-    d, s, step, pivots = coef.shape[1], q[0], q[1], q[2]
-    for k in range(coef.shape[0]):
-        lo, f, A, z, diag, off, a = offsets[k], F[k], K[k], Z[k], T[0, k], T[1, k], kappa[k]
+def rotated_responses(Z, offsets, d, v, kappa, s):
+    """s[k] = kappa[k] Z[k]' v of the rows of task k, with Z from `rotate`."""
+    for k in range(s.shape[0]):
+        lo, z, a = offsets[k], Z[k], kappa[k]
         n = offsets[k + 1] - lo
-        r = min(n, d)
-        for j in range(0, r, 8):
+        for j in range(0, min(n, d), 8):
             t = splat(0.0)
             for i in range(n):
                 t = t + same(v, lo + i) * load(z, i, j)
-            store(s, j, a * t)
+            store(s, k, j, a * t)
+
+
+@njit
+def spectral_modes(F, K, offsets, T, kappa, right, q, coef):
+    """coef[k] (d,): mode of c under the prior N(0, kappa[k] I), from what `left_out` works on.
+
+    F from `centred_rows`, the reflections that `tridiagonal` left in K; right (m, R) holds kappa
+    times the right sides in the space of T, and is changed. q (2, R) is scratch.
+    """
+    d, step, pivots = coef.shape[1], q[0], q[1]
+    for k in range(coef.shape[0]):
+        f, A, s, diag, off, a = F[k], K[k], right[k], T[0, k], T[1, k], kappa[k]
+        n = offsets[k + 1] - offsets[k]
+        r = min(n, d)
         for j in range(r, s.shape[0]):
             s[j] = 0.0
         g, c, last = 0.0, 0.0, 0.0
