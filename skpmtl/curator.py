@@ -29,6 +29,7 @@ from .privacy.sampling import (
     poisson_epsilon,
     poisson_noise,
 )
+from .privacy.tape import replied
 
 _COUNT_SHARE = 0.1  # of mu^2, for the counts that adapt the clipping bound
 _INTERCEPT_SHARE = 0.1  # of mu^2, for the mean intercept of unseen_task="mean"
@@ -49,6 +50,9 @@ class BlockGaussian(VectorGaussian):
     """`VectorGaussian` that adds its noise piece by piece, in place: models may be large."""
 
     def release(self, value, source):
+        return replied(self.describe, lambda: self._noisy(value, source), value[None])
+
+    def _noisy(self, value, source):
         flat = value.reshape(-1)
         scale = self.noise_std / self.step
         for first in range(0, flat.size, _BLOCK):

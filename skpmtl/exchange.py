@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from .privacy.tape import replied
+
 __all__ = ["Ask", "Draw", "Population", "run"]
 
 
@@ -143,10 +145,15 @@ def run(curator, tasks, source, journal=None):
                 tasks.recalled(step)
             continue
         if isinstance(step, Draw):
-            reply = {"drawn": step.draw(source)}
+            reply = {"drawn": drawn(step.draw, source)}
         else:
             reply = release(step, tasks.answer(step), source)
         journal.keep(reply, source)
+
+
+def drawn(draw, source):
+    """A random decision of the curator, which an audit takes from its tape."""
+    return replied(lambda: {"mechanism": "draw"}, lambda: draw(source), ())
 
 
 def release(ask, sums, source):

@@ -167,7 +167,7 @@ def _rows(table):
 def run_inner(
     table, kind, fit_intercept, pick, start, update, *, n_steps, rate, clip_norm=np.inf,
     norms=None, batch_size=1.0, n_batches=None, mask=_NO_MARKS, mask_ends=None, noise=None,
-    noise_step=None, shrink=None, average=False,
+    noise_step=None, shrink=None, average=False, gradients=_NO_NOISE,
 ):  # fmt: skip
     """`inner_steps` of the rows of a table, plain gradient descent by default."""
     m = table.n_tasks
@@ -184,7 +184,7 @@ def run_inner(
             pick[part], start, float(clip_norm), n_steps, rate, float(batch_size), n_batches, mask,
             _NO_INDEX if mask_ends is None else mask_ends[first : last + 1],
             _NO_NOISE if noise is None else noise[part], noise_step, shrink, average,
-            update[part], _NO_NOISE,
+            update[part], gradients[part],
         )  # fmt: skip
 
     run_blocks(block, cost_blocks(table.sizes[pick] * table.n_features, _BLOCK))

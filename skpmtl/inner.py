@@ -6,6 +6,7 @@ from ._kernels.clip import clip_rows
 from .exchange import Ask, Draw
 from .finetune import own_rates, row_norms, run_inner
 from .privacy.rng import SeededSource, add_on_grid
+from .privacy.tape import replied
 from .threads import cost_blocks
 
 _BLOCK = 1 << 21  # numbers of noise, and marks of Poisson batches, held at once
@@ -76,31 +77,72 @@ class Visits:
             yield pick[first:last]
 
     def _updates(self, block, init, source):
-        plan, record = self.plan, self.plan.mode == "task-global"
-        out = np.empty((len(block), *init.shape))
-        batches = {"batch_size": plan.batch_size, "n_batches": plan.n_batches}
-        if plan.batches == "poisson":
-            batches.update(self._marks(block, source))
-        noise = {}
-        if record:
-            shape = (plan.inner_steps, *init.shape)
-            noise = {
-                "clip_norm": plan.clip_norm,
-                "noise": self._noise_steps(block, shape, source),
-                "noise_step": plan.noise_step,
-                "shrink": plan.shrink,
-            }
+        """What the tasks of a block send, (n, n_outputs, size)."""
+        plan = self.plan
+
+        def draw():
+            marks = self._marks(block, source)
+            if plan.mode == "task-global":
+                # The kernel writes the released sum of a step where it has read its noise.
+                sums = self._noise_steps(block, (plan.inner_steps, *init.shape), source)
+                sent = self._walk(
+                    block, init, marks, clip_norm=plan.clip_norm, noise=sums,
+                    noise_step=plan.noise_step, shrink=plan.shrink, gradients=sums,
+                )  # fmt: skip
+                return {"update": sent, "sums": sums, "marks": marks}
+            sent = self._walk(block, init, marks)
+            if plan.mode == "local":
+                k, flat = block[0], self._clipped(sent)  # all tasks add the same noise
+                noise = self._noise_steps(block, flat.shape[1:], source)
+                flat[:] = add_on_grid(flat * plan.shrink[k], noise, plan.noise_step[k])
+            return {"update": sent, "marks": marks}
+
+        def values(reply):
+            if plan.mode == "local":
+                return self._clipped(self._walk(block, init, reply["marks"]))
+            return self._exact_sums(block, init, reply).reshape(-1, init.size)
+
+        if plan.mode is None:
+            return draw()["update"]
+        return replied(lambda: plan.describe(block), draw, values)["update"]
+
+    def _walk(self, block, init, marks, **noise):
+        """Inner steps of the tasks of a block. -> how far they lead"""
+        plan, out = self.plan, np.empty((len(block), *init.shape))
         run_inner(
             self.table, plan.kind, self.fit_intercept, block, init, out,
             n_steps=plan.inner_steps, rate=self.rate, norms=self.norms, average=self.average,
-            **batches, **noise,
+            batch_size=plan.batch_size, n_batches=plan.n_batches, **marks, **noise,
         )  # fmt: skip
-        if plan.mode == "local":
-            flat = out.reshape(len(block), -1)
-            clip_rows(flat, plan.clip_norm, 2, flat)
-            k = block[0]  # all tasks add the same noise
-            noise = self._noise_steps(block, flat.shape[1:], source)
-            flat[:] = add_on_grid(flat * plan.shrink[k], noise, plan.noise_step[k])
+        return out
+
+    def _clipped(self, sent):
+        """Updates of privacy="local", flat, clipped in place."""
+        flat = sent.reshape(len(sent), -1)
+        clip_rows(flat, self.plan.clip_norm, 2, flat)
+        return flat
+
+    def _exact_sums(self, block, init, reply):
+        """Sums of clipped gradients on the way that the released sums of a reply lead along."""
+        plan, sums = self.plan, reply["sums"]
+        out, sent = np.empty(sums.shape), np.empty((1, *init.shape))
+        for a, k in enumerate(block):
+            n, W = plan.sizes[k], init.copy()
+            batch = np.arange(n) % plan.n_batches[k]
+            for t in range(plan.inner_steps):
+                marked = batch == t % plan.n_batches[k]
+                divisor = marked.sum()
+                if reply["marks"]:
+                    begin = reply["marks"]["mask_ends"][a] + t * n
+                    marked = reply["marks"]["mask"][begin : begin + n]
+                    divisor = plan.batch_size
+                run_inner(
+                    self.table, plan.kind, self.fit_intercept, block[a : a + 1], W, sent,
+                    n_steps=1, rate=self.rate, norms=self.norms, clip_norm=plan.clip_norm,
+                    mask=marked.view(np.uint8), mask_ends=np.array([0, n]),
+                    gradients=out[a : a + 1, t : t + 1],
+                )  # fmt: skip
+                W -= self.rate[k] / divisor * sums[a, t]
         return out
 
     def _noise_steps(self, block, shape, source):
@@ -119,6 +161,8 @@ class Visits:
     def _marks(self, block, source):
         """Poisson batches of all steps; secret randomness like the noise."""
         plan = self.plan
+        if plan.batches != "poisson":
+            return {}
         counts = plan.sizes[block] * plan.inner_steps
         ends = np.concatenate([[0], np.cumsum(counts)])
         rate = np.repeat(plan.rates[block], counts)

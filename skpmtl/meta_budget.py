@@ -288,6 +288,20 @@ class MetaPlan:
         return {"update": sent.sum(axis=0)}
 
     # ------------------------------------------------------------------------ report
+    def describe(self, block):
+        """Of what the tasks of a block release, each alone, in every step or visit."""
+        return {
+            "mechanism": "Gaussian, added by the task",
+            "sensitivity": self._reached(),
+            "norm": "l2",
+            "noise_std": self.noise_std[block],
+            "tasks": block,
+        }
+
+    def _reached(self):
+        """Sensitivity of what a task adds its noise to, for all records of a group."""
+        return self.reach * self.clip_norm * (1 if self.mode == "local" else self.group)
+
     def task(self, k):
         """What one task spends and adds, as a dict."""
         private = self.mode is not None
@@ -376,7 +390,7 @@ class MetaPlan:
                 "name": f"{count} task{'s' if count > 1 else ''}",
                 "statistic": "clipped update" if local else "sum of clipped gradients",
                 "mechanism": "Gaussian",
-                "sensitivity": self.reach * self.clip_norm * (1 if local else self.group),
+                "sensitivity": self._reached(),
                 "norm": "l2",
                 "noise_std": float(self.noise_std[k]),
                 "noise_multiplier": float(z),

@@ -10,6 +10,7 @@ from sklearn.base import clone
 from .accounting import compose_gdp, gdp_epsilon, pure_epsilon
 from .report import PrivacyLeakWarning
 from .rng import SeededSource, SystemSource
+from .tape import Tape, distance
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,11 @@ class AuditResult:
     scores : tuple of two ndarrays
         The statistic of that event on fresh draws of the data and of its neighbour.
     threshold : float
+    n_replayed : int or None
+        Releases and draws that ``replay=True`` played to the fit of the neighbour. Statistical
+        attributes are then empty or NaN, and `confidence` is 1: nothing is left to chance.
+        Sensitivities are those of the release that comes nearest to its bound; "stated" is twice
+        what the report states under "zero-out".
     """
 
     passed: bool
@@ -50,9 +56,20 @@ class AuditResult:
     event: str
     scores: tuple
     threshold: float
+    n_replayed: int | None = None
 
     def __str__(self):
         verdict = "passed" if self.passed else "FAILED"
+        if self.n_replayed is not None:
+            return "\n".join(
+                [
+                    f"Audit {verdict} (replay of {self.n_replayed} releases and draws).",
+                    f"Claimed: epsilon = {self.epsilon_claimed:.4g} at delta = {self.delta:.4g}. "
+                    f"Sensitivity: seen {self.sensitivity_observed:.4g}, stated "
+                    f"{self.sensitivity_stated:.4g}.",
+                    *self.failures,
+                ]
+            )
         return "\n".join(
             [
                 f"Audit {verdict} ({100 * self.confidence:.6g} % confidence, "
@@ -68,6 +85,8 @@ class AuditResult:
 
     def plot(self, ax=None):
         """Histogram of the attack's statistic on both neighbours. -> the matplotlib axes"""
+        if self.n_replayed is not None:
+            raise ValueError("A replay has no draws to plot: audit with replay=False.")
         import matplotlib.pyplot as plt
 
         if ax is None:
@@ -95,6 +114,7 @@ def audit(
     n_draws=None,
     confidence=0.999,
     random_state=None,
+    replay=False,
 ):
     """Lower bound on the epsilon of a mechanism or of a whole estimator, and exact checks.
 
@@ -106,25 +126,40 @@ def audit(
     differing release under the same noise against the stated sensitivity. For estimators the
     report's own arithmetic is repeated too.
 
+    With ``replay=True`` an estimator is fitted twice only, and nothing is estimated: the releases
+    of the fit of `data` are played to the fit of `neighbour`, whatever its rows. All that others
+    can see must then be equal to the last bit: the models of the other tasks, every other fitted
+    attribute, the report, the saved billboard, warnings, log lines and calls of callbacks; and no
+    release may be further apart, before noise, than its stated sensitivity (under "zero-out"
+    twice of it, as both neighbours contribute). A fit that uses one task's rows anywhere but in a
+    release fails, however small the effect.
+
     Parameters
     ----------
     target : mechanism or estimator
         A mechanism has ``release(value, source)`` and ``describe()``. An estimator has
         ``random_state``; fitted, it has ``privacy_`` (`PrivacyReport`) and
         ``billboard_.releases`` (arrays in the order of the report's `releases`, before any
-        shift or projection).
+        shift or projection). Where tasks release something themselves, as in `DPMetaInit`, it
+        is that.
     data, neighbour : default=None
         Mechanism: two values of the statistic; None: zero and the stated sensitivity in one
         entry. Estimator: the arguments of ``fit`` as tuples, (X, y) or (X, y, task). They
         must be neighbours in the claimed adjacency (under "zero-out" the task contributes
-        zero to one of them); choose them so that this task changes as much as it may.
+        zero to one of them); choose them so that this task changes as much as it may. A replay
+        also takes data sets that differ in more tasks or records than neighbours: the models of
+        these tasks and the sensitivities are then left out.
     epsilon, delta : float, default=None
         The claim. None: what the mechanism (at delta 0 or 1e-5) or the report states.
     n_draws : int, default=None
         Runs on each neighbour; None: 2000 for a mechanism, 200 for an estimator.
     confidence : float, default=0.999
     random_state : int, default=None
-        Reproducible audit; None: noise from the operating system.
+        Reproducible audit; None: noise from the operating system. A replay leaves the
+        `random_state` of the estimator as it is.
+    replay : bool, default=False
+        Exact audit of an estimator by two fits, instead of the statistical one; `epsilon`,
+        `delta`, `n_draws` and `confidence` have no part in it.
 
     Returns
     -------
@@ -132,13 +167,11 @@ def audit(
     """
     if not 0.5 < confidence < 1:
         raise ValueError(f"confidence={confidence!r} must lie between 0.5 and 1.")
+    if replay:
+        return _replayed(target, data, neighbour)
     seeds = np.random.default_rng(random_state)
     if hasattr(target, "fit"):
-        if data is None or neighbour is None:
-            raise ValueError(
-                "auditing an estimator needs data and neighbour: the arguments of fit as tuples, "
-                "equal but for one task."
-            )
+        _check_pair(data, neighbour)
         run = _estimator_runner(target, seeds if random_state is not None else None)
         n_draws = 200 if n_draws is None else n_draws
         values = None
@@ -170,7 +203,7 @@ def audit(
         differs = [not np.array_equal(*pair) for pair in zip(first, other, strict=True)]
         where = differs.index(True) if any(differs) else 0
         signal, entry = other[where] - first[where], entries[where]
-        observed, stated = _norm(signal, entry["norm"]), entry["sensitivity"]
+        observed, stated = distance(signal, entry["norm"]), entry["sensitivity"]
         if observed > stated * (1 + 1e-9) + entry["noise_std"] * 2.0**-24 * signal.size:
             failures.append(
                 f"Sensitivity: under the same noise release {where + 1} differs by "
@@ -213,6 +246,39 @@ def audit(
     )
 
 
+def _check_pair(data, neighbour):
+    if data is None or neighbour is None:
+        raise ValueError(
+            "auditing an estimator needs data and neighbour: the arguments of fit as tuples, "
+            "equal but for one task."
+        )
+
+
+def _replayed(estimator, data, neighbour):
+    from .replay import replay  # it imports the input layer, which imports this package
+
+    if not hasattr(estimator, "fit"):
+        raise ValueError("replay=True is for estimators: a mechanism publishes its release only.")
+    _check_pair(data, neighbour)
+    failures, course, (observed, stated) = replay(estimator, data, neighbour)
+    report = course.fitted.privacy_
+    return AuditResult(
+        passed=not failures,
+        failures=tuple(failures),
+        epsilon_lower=0.0,
+        epsilon_claimed=report.epsilon,
+        delta=report.delta,
+        confidence=1.0,
+        noise_ratio=(),
+        sensitivity_observed=float(observed),
+        sensitivity_stated=float(stated),
+        event="replay",
+        scores=(np.empty(0), np.empty(0)),
+        threshold=np.nan,
+        n_replayed=len(course.tape.releases),
+    )
+
+
 # ---------------------------------------------------------------- running the target
 def _mechanism_runner(mechanism, seeds):
     fresh = SystemSource() if seeds is None else SeededSource(seeds)
@@ -230,11 +296,15 @@ def _estimator_runner(estimator, seeds):
     def run(data, seed=None):
         if seed is None and seeds is not None:
             seed = int(seeds.integers(2**31))
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), Tape().running() as tape:
             warnings.simplefilter("ignore", PrivacyLeakWarning)  # seeds are part of the audit
             fitted = clone(estimator).set_params(random_state=seed).fit(*data)
-        releases = [np.atleast_1d(np.asarray(r, float)) for r in fitted.billboard_.releases]
-        report = fitted.privacy_
+        report, board = fitted.privacy_, fitted.billboard_
+        releases = [np.atleast_1d(np.asarray(r, float)) for r in getattr(board, "releases", ())]
+        by_task = _releases_of_tasks(tape)
+        if by_task and report.releases:
+            releases, entries = zip(*by_task, strict=True)
+            return releases, {"report": report, "releases": entries}
         if not releases or not report.releases:
             raise ValueError(
                 "nothing to audit: the fit published no noisy statistic "
@@ -248,6 +318,21 @@ def _estimator_runner(estimator, seeds):
         return releases, {"report": report, "releases": report.releases}
 
     return run
+
+
+def _releases_of_tasks(tape):
+    """What tasks released themselves, task by task in whatever order: pairs (release, entry)."""
+    found = []
+    for release in tape.releases:
+        if "tasks" not in release.entry:
+            continue
+        shape = len(release.entry["tasks"]), -1, *release.values.shape[1:]
+        sent = release.reply.get("sums", release.reply["update"]).reshape(shape)
+        stds = release.entry["noise_std"].tolist()
+        for k, std, steps in zip(release.entry["tasks"], stds, sent, strict=True):
+            mu = release.entry["sensitivity"] / std
+            found += [(k, step, {**release.entry, "noise_std": std, "mu": mu}) for step in steps]
+    return [pair for _, *pair in sorted(found, key=lambda item: item[0])]
 
 
 # ---------------------------------------------------------------- the claim
@@ -280,7 +365,11 @@ def _book_failures(book, delta):
         return
     entries = report.releases
     if report.mu is not None:
-        mu = compose_gdp([entry["sensitivity"] / entry["noise_std"] for entry in entries])
+        mus = [entry["sensitivity"] / entry["noise_std"] for entry in entries]
+        mu = compose_gdp(mus)
+        if "times" in entries[0]:  # tasks compose in parallel; a batch has every n-th record
+            times = [-(-entry["times"] // entry.get("n_batches", 1)) for entry in entries]
+            mu = max(np.sqrt(times) * mus)
         spent = float(gdp_epsilon(mu, report.delta))
     elif all("epsilon" in entry for entry in entries):
         spent = pure_epsilon([entry["epsilon"] for entry in entries], report.delta)
@@ -294,14 +383,6 @@ def _book_failures(book, delta):
 
 
 # ---------------------------------------------------------------- exact checks
-def _norm(difference, kind):
-    if kind == "nuclear" and difference.ndim == 2:
-        return float(np.abs(np.linalg.eigvalsh(difference)).sum())
-    if kind in ("frobenius", "l2"):
-        return float(np.linalg.norm(difference))
-    return float(np.abs(difference).sum())
-
-
 def _noise_ratio(groups, entry, risk):
     """-> (observed / stated std, whether it is significantly below 1).
 

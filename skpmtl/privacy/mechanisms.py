@@ -13,6 +13,7 @@ from scipy.special import ndtri
 from .._kernels.wishart import bartlett
 from .accounting import published_wishart_delta_bound
 from .rng import add_on_grid, grid_step
+from .tape import replied
 
 ADJACENCIES = ("replace-one", "zero-out")
 
@@ -152,6 +153,9 @@ class _Mechanism:
             raise ValueError("the statistic is not finite: clip the contributions first.")
         if value.ndim == 2:  # matrix products may be asymmetric in the last bit
             value = np.tril(value) + np.tril(value, -1).T
+        return replied(self.describe, lambda: self._noisy(value, source), value[None])
+
+    def _noisy(self, value, source):
         return add_on_grid(value * self._shrink, self._noise_steps(source), self.step)
 
     def describe(self, statistic=None):

@@ -1,0 +1,111 @@
+"""The releases of a fit on a tape, which an audit plays to the fit of a neighbour."""
+
+import copy
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+import numpy as np
+
+_RUNNING = ContextVar("skpmtl_tape", default=None)
+
+
+class TapeError(Exception):
+    """A fit asks for other releases than the one that was recorded."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """One reply of chance.
+
+    Attributes
+    ----------
+    entry : dict
+        As ``describe()`` of a mechanism gives it; for a draw only "mechanism".
+    reply : ndarray or dict of ndarray
+        What was released or drawn.
+    values : ndarray (n_parts, ...)
+        What the noise was added to; empty for a draw. The stated sensitivity, noise and norm are
+        those of every part alone.
+    """
+
+    entry: dict
+    reply: object
+    values: np.ndarray
+
+
+class Tape:
+    """Records all that is random in a fit, or plays it.
+
+    Parameters
+    ----------
+    played : Tape, default=None
+        Its replies are given instead of new ones, whatever the rows are.
+
+    Attributes
+    ----------
+    releases : list of Release
+    """
+
+    def __init__(self, played=None):
+        self.releases, self._played = [], played
+
+    @contextmanager
+    def running(self):
+        """Within it `replied` goes through this tape."""
+        token = _RUNNING.set(self)
+        try:
+            yield self
+        finally:
+            _RUNNING.reset(token)
+
+    def reply(self, entry, draw, values):
+        """The reply to a fit that describes its release by `entry`; see `replied`."""
+        place = len(self.releases)
+        if not callable(values):
+            values = np.array(values)  # before `draw` adds its noise in place
+            entry = {**entry, "shape": values.shape}
+        if self._played is None:
+            reply = draw()
+        elif place == len(self._played.releases):
+            raise TapeError(f"release {place + 1} ({entry['mechanism']}) is one too many")
+        else:
+            known = self._played.releases[place]
+            if not _equal(known.entry, entry):
+                raise TapeError(
+                    f"release {place + 1} ({known.entry['mechanism']}) has other noise, "
+                    "sensitivity or shape"
+                )
+            reply = known.reply
+        values = values(reply) if callable(values) else values
+        # What is given away may be changed in place.
+        self.releases.append(Release(entry, copy.deepcopy(reply), values))
+        return copy.deepcopy(reply)
+
+
+def replied(entry, draw, values):
+    """``draw()``, or what the tape that is running replies.
+
+    Parameters
+    ----------
+    entry : callable () -> dict
+    draw : callable () -> ndarray or dict of ndarray
+        Adds noise, or decides by chance.
+    values : array-like (n_parts, ...), or callable (reply) -> ndarray
+        What the noise is added to, which may depend on earlier noise of the same reply.
+    """
+    tape = _RUNNING.get()
+    return draw() if tape is None else tape.reply(entry(), draw, values)
+
+
+def _equal(a, b):
+    return a.keys() == b.keys() and all(np.array_equal(a[key], b[key]) for key in a)
+
+
+def distance(difference, kind):
+    """Norm of a difference of two releases, as a mechanism names it."""
+    if kind == "nuclear" and difference.ndim == 2:
+        return float(np.abs(np.linalg.eigvalsh(difference)).sum())
+    if kind in ("frobenius", "l2"):
+        return float(np.linalg.norm(difference))
+    return float(np.abs(difference).sum())
