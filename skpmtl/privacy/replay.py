@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
-from .._ids import listed
 from .._input import read_training
 from ..billboards import save_billboard
 from .tape import Tape, TapeError, distance
@@ -122,7 +121,7 @@ def replay(estimator, data, neighbour):
         )
     else:
         failures += _differences(first, second, changed, report.guarantee in _ALL_PUBLIC)
-    if _are_neighbours(report.unit, len(changed), n_rows):
+    if _are_neighbours(report, len(changed), n_rows):
         found, worst = _sensitivities(first.tape, second.tape, report.adjacency)
         failures += found
     return failures, first, worst
@@ -155,10 +154,11 @@ def changed_tasks(estimator, data, neighbour):
     return changed, n_rows
 
 
-def _are_neighbours(unit, n_tasks, n_rows):
-    if unit == "person":
-        return True
-    most = 1 if unit == "record" else int(unit.split()[0]) if unit.endswith("records") else np.inf
+def _are_neighbours(report, n_tasks, n_rows):
+    if report.unit == "person":
+        return n_rows <= report.public_inputs["max_rows_per_unit"]
+    number = report.unit.rpartition("record")[0]  # of records; nothing in "task"
+    most = int(number or 1) if "record" in report.unit else np.inf
     return n_tasks == 1 and n_rows <= most
 
 
@@ -176,7 +176,8 @@ def _unstated(report, tape):
         return
     stated = [(e["sensitivity"], e["noise_std"]) for e in report.releases]
     found = [(e["sensitivity"], e["noise_std"]) for e in made]
-    if stated != found:
+    # A search lists what the winner released, and says so.
+    if set(stated) - set(found) if "releases" in report.notes else stated != found:
         yield (
             f"Report: it lists {len(stated)} releases, and the fit made {len(found)}, or their "
             "noise or sensitivity differ."
@@ -234,7 +235,8 @@ def _public_differences(a, b, changed, all_public, prefix):
         keep = ~np.isin(a.tasks_, changed)
     names = [sorted(n for n in vars(m) if n.endswith("_") and n[:2] != "__") for m in (a, b)]
     if names[0] != names[1]:
-        yield f"{prefix}{listed(set(names[0]) ^ set(names[1]))} (whether it is there)"
+        for name in sorted(set(names[0]) ^ set(names[1])):
+            yield f"{prefix}{name} (whether it is there)"
         return
     if hasattr(a, "coef_") and "coef_" not in names[0]:  # written out at every access
         names[0].append("coef_")

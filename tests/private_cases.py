@@ -1,0 +1,258 @@
+"""Every private estimator with its options, and data sets that differ in one task or record."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from skpmtl import (
+    PPSGD,
+    DPAggregation,
+    DPAggregationClassifier,
+    DPMetaInit,
+    DPMetaInitClassifier,
+    DPRelationship,
+    DPRelationshipClassifier,
+    LocalOnly,
+    LocalOnlyClassifier,
+    MPMTLGroupSparse,
+    MPMTLGroupSparseClassifier,
+    MPMTLLowRank,
+    MPMTLLowRankClassifier,
+    PPSGDClassifier,
+    PrivateFedAvg,
+    PrivateFedAvgClassifier,
+    PrivateFedProx,
+    PrivateFedProxClassifier,
+    PrivateMeanRegMTL,
+    PrivateMeanRegMTLClassifier,
+)
+
+N_TASKS, N_ROWS, CHANGED = 6, 14, 3
+TASKS = range(N_TASKS)
+CLUSTERS = {task: "ab"[task % 2] for task in TASKS}
+
+
+@dataclass
+class Case:
+    """An estimator and the data it takes.
+
+    n_classes: 0 for real targets. form: "long", "csr", "wide", "mapping" or "column".
+    sizes_public: neighbours have the same number of rows in every task. record: they differ in
+    one row only. unit: they differ in the rows of one person, who has one in every task. needs:
+    a module that may be missing.
+    """
+
+    name: str
+    estimator: object
+    n_classes: int = 0
+    form: str = "long"
+    sizes_public: bool = False
+    record: bool = False
+    unit: bool = False
+    needs: str | None = None
+    marks: tuple = ()
+
+    @property
+    def sampled(self):
+        """Whether it is left to chance who takes part."""
+        options = self.estimator.get_params()
+        return options.get("sampling", "all") != "all" or options.get("batches") == "poisson"
+
+    @property
+    def param(self):
+        return pytest.param(self, id=self.name, marks=self.marks)
+
+
+def _case(cls, n_classes=0, *, form="long", name="", tasks=True, **options):
+    own = {key: options.pop(key) for key in list(options) if key in _OWN}
+    settings = {"tasks": TASKS, **options} if tasks else options
+    words = [f"{key}={value}" if key != "clusters" else key for key, value in options.items()]
+    kind = {0: "", 2: "", 3: "3 classes"}[n_classes]
+    label = "-".join(filter(None, [cls.__name__, kind, form if form != "long" else "", *words]))
+    return Case(name or label, cls(**settings), n_classes, form, **own)
+
+
+_OWN = ("sizes_public", "record", "unit", "needs", "marks")
+
+
+def _model_protected():
+    for cls in (MPMTLLowRank, MPMTLGroupSparse):
+        pure = "wishart" if cls is MPMTLLowRank else "laplace"
+        yield _case(cls)
+        yield _case(cls, unseen_task="mean", adjacency="zero-out", fit_intercept=False)
+        yield _case(cls, mechanism=pure, n_releases=2, allocation=0.5)
+        yield _case(cls, mechanism=pure, algorithm="proximal", unseen_task="mean")
+        yield _case(cls, algorithm="proximal", ridge=0.1, task_weight="samples")
+        yield _case(cls, algorithm="proximal", acceleration=False, adjacency="zero-out")
+        yield _case(cls, form="csr", unseen_task="mean")
+        yield _case(cls, form="wide", tasks=False)
+        yield _case(cls, secure=True, needs="opendp")
+    yield _case(MPMTLGroupSparse, mechanism="wishart", algorithm="proximal", n_releases=2)
+    for cls in (MPMTLLowRankClassifier, MPMTLGroupSparseClassifier):
+        yield _case(cls, 2, unseen_task="mean")
+        yield _case(cls, 2, algorithm="proximal", adjacency="zero-out")
+        yield _case(cls, 2, form="csr", fit_intercept=False)
+
+
+def _rounds():
+    few = {"n_rounds": 3}
+    cls = PrivateMeanRegMTL
+    yield _case(cls)
+    for update in ("algorithm-1", "stateful"):
+        yield _case(cls, update=update, personalization="none", **few)
+        yield _case(cls, update=update, clip_quantile=0.5, adjacency="zero-out", **few)
+    for personalization in ("finetune", "symmetrized-kl", "ewc", "none"):
+        yield _case(cls, personalization=personalization, unseen_task="mean", **few)
+        yield _case(PrivateMeanRegMTLClassifier, 3, personalization=personalization, **few)
+    for rate in (0.35, 0.5):
+        fixed = {"sampling": "fixed", "sampling_rate": rate}
+        yield _case(cls, unseen_task="mean", clip_quantile=0.3, **fixed, **few)
+    poisson = {"sampling": "poisson", "sampling_rate": 0.5, "needs": "dp_accounting"}
+    yield _case(cls, **poisson, **few)
+    yield _case(cls, clusters=CLUSTERS, unseen_task="mean", clip_quantile=0.5, **few)
+    yield _case(cls, clusters=CLUSTERS, lam=0.3, ridge=0.1, fit_intercept=False, **few)
+    yield _case(cls, task_weight="samples", local_steps=3, server_learning_rate=0.5, **few)
+    yield _case(cls, form="csr", unseen_task="mean", **few)
+    yield _case(cls, form="csr", clusters=CLUSTERS, personalization="finetune", **few)
+    yield _case(cls, form="wide", tasks=False, **few)
+    yield _case(cls, form="mapping", epsilon=0.05, **few)
+    yield _case(cls, form="column", task_feature=0, dtype="float32", **few)
+    yield _case(cls, secure=True, needs="opendp", **few)
+    for cls in (PrivateFedAvg, PrivateFedProx, PPSGD, LocalOnly):
+        yield _case(cls, unseen_task="mean", **({} if cls is LocalOnly else few))
+        yield _case(cls, personalization="none", adjacency="zero-out", clusters=CLUSTERS, **few)
+    for cls in (
+        PrivateMeanRegMTLClassifier,
+        PrivateFedAvgClassifier,
+        PrivateFedProxClassifier,
+        PPSGDClassifier,
+        LocalOnlyClassifier,
+    ):
+        for n_classes in (2, 3):
+            yield _case(cls, n_classes, unseen_task="mean", clip_quantile=0.5, **few)
+            sampled = {"sampling": "fixed", "sampling_rate": 0.5, "fit_intercept": False}
+            yield _case(cls, n_classes, **sampled, **few)
+    for n_classes in (2, 3):
+        yield _case(PrivateMeanRegMTLClassifier, n_classes, form="csr", unseen_task="mean", **few)
+        yield _case(PrivateFedAvgClassifier, n_classes, form="csr", clusters=CLUSTERS, **few)
+    for update in ("algorithm-1", "stateful"):
+        yield _case(PrivateMeanRegMTLClassifier, 3, update=update, **few)
+
+
+def _meta():
+    task = {"sizes_public": True}
+    record = {"sizes_public": True, "record": True}
+    for cls, n_classes in ((DPMetaInit, 0), (DPMetaInitClassifier, 2), (DPMetaInitClassifier, 3)):
+        yield _case(cls, n_classes, inner_steps=3, **record)
+        yield _case(cls, n_classes, privacy="local", visits=2, unseen_task="mean", **task)
+        yield _case(
+            cls, n_classes, batches="disjoint", batch_size=4, inner_steps=5, iterate="average",
+            adjacency="zero-out", fit_intercept=False, **record,
+        )  # fmt: skip
+        yield _case(
+            cls, n_classes, batches="poisson", batch_size=4, inner_steps=2, tasks_per_round=2,
+            needs="dp_accounting", **record,
+        )  # fmt: skip
+    yield _case(DPMetaInit, group_size=3, inner_steps=2, refine="sgd", **record)
+    yield _case(DPMetaInit, max_rows_per_unit=N_TASKS, inner_steps=2, unit=True, **task)
+    yield _case(DPMetaInit, privacy="local", batches="poisson", batch_size=4, **task)
+    yield _case(DPMetaInit, privacy="local", inner_steps=4, inner_learning_rate=0.1, **task)
+    yield _case(DPMetaInit, secure=True, inner_steps=2, needs="opendp", **record)
+    slow = (pytest.mark.slow,)  # to compile
+    yield _case(DPMetaInit, dtype="float32", inner_steps=2, marks=slow, **record)
+
+
+def _output_perturbation():
+    bounds = {"max_row_norm": 2.0, "sizes_public": True}
+    for cls, classifier in (
+        (DPAggregation, DPAggregationClassifier),
+        (DPRelationship, DPRelationshipClassifier),
+    ):
+        real = {"max_target": 3.0, **bounds}
+        yield _case(cls, guarantee="record", record=True, **real)
+        yield _case(cls, guarantee="record", record=True, mechanism="gaussian", **real)
+        for group in ("published", "tight", "gaussian"):
+            yield _case(cls, group=group, max_task_rows=N_ROWS, **real)
+        yield _case(cls, group="direct", adjacency="zero-out", fit_intercept=False, **real)
+        yield _case(cls, group="direct", clip_norm=0.5, mechanism="gamma", form="csr", **real)
+        yield _case(classifier, 2, guarantee="record", record=True, **bounds)
+        yield _case(classifier, 2, group="direct", **bounds)
+        yield _case(classifier, 2, max_task_rows=N_ROWS, min_task_rows=2, **bounds)
+
+
+CASES = [*_model_protected(), *_rounds(), *_meta(), *_output_perturbation()]
+FIRST = {case.estimator.__class__: case for case in reversed(CASES)}  # one of every estimator
+
+
+# ---------------------------------------------------------------------------------- data
+def long_data(n_classes=0, seed=0):
+    """Tasks around one model. -> X (n, 3), y, task"""
+    rng = np.random.default_rng(seed)
+    task = np.repeat(TASKS, N_ROWS)
+    X = rng.normal(size=(len(task), 3)) / 2
+    W = rng.normal(size=3) + 0.3 * rng.normal(size=(N_TASKS, 3))
+    score = np.einsum("ij,ij->i", X, W[task]) + 0.1 * rng.normal(size=len(task))
+    return X, labels(score, n_classes), task
+
+
+def labels(score, n_classes):
+    """Classes by the ranks of scores, so that there are all of them; scores without classes."""
+    if not n_classes:
+        return score
+    return np.argsort(np.argsort(score, kind="stable"), kind="stable") * n_classes // len(score)
+
+
+def replaced(data, task, X, y):
+    """The same data with other rows for one task."""
+    keep = data[2] != task
+    parts = zip(data, (X, np.asarray(y, dtype=data[1].dtype), np.full(len(X), task)), strict=True)
+    return tuple(np.concatenate([old[keep], new]) for old, new in parts)
+
+
+def neighbour(case, data, seed=1):
+    """Another task `CHANGED`, far away, or another record of it."""
+    rng = np.random.default_rng(seed)
+    n = N_ROWS if case.sizes_public else N_ROWS + 5
+    X, y, _ = data
+    if case.unit:
+        X = X.copy()
+        X[::N_ROWS] *= 50.0
+        return X, y, data[2]
+    if case.record:
+        rows = np.flatnonzero(data[2] == CHANGED)
+        X, y = X[rows].copy(), y[rows].copy()
+        # In every batch of a disjoint split, and of a label that others have as well.
+        X[0], y[0] = 40.0 * rng.normal(size=3), y[1] if case.n_classes else -30.0
+        return replaced(data, CHANGED, X, y)
+    score = 30.0 * rng.normal(size=n)
+    return replaced(data, CHANGED, 20.0 * rng.normal(size=(n, 3)), labels(score, case.n_classes))
+
+
+def everybody(case, data, seed=2):
+    """Other rows for all tasks, as many as in `data` where that is public."""
+    rng = np.random.default_rng(seed)
+    for task in TASKS:
+        n = N_ROWS if case.sizes_public else N_ROWS + task
+        X, score = 3.0 * rng.normal(size=(n, 3)), 5.0 * rng.normal(size=n)
+        data = replaced(data, task, X, labels(score, case.n_classes))
+    return data
+
+
+def arguments(case, data):
+    """Of `fit`, in the form of the case."""
+    X, y, task = data
+    if case.form == "csr":
+        X = sparse.csr_matrix(X)
+    if case.unit:
+        return X, y, task, np.arange(len(task)) % N_ROWS
+    if case.form == "column":
+        return np.column_stack([task, X]), y
+    if case.form == "mapping":
+        return {t: X[task == t] for t in TASKS}, {t: y[task == t] for t in TASKS}
+    if case.form == "wide":  # NaN where a row is of another task
+        wide = np.full((len(y), N_TASKS), np.nan)
+        wide[np.arange(len(y)), task] = y
+        return X, wide
+    return X, y, task
