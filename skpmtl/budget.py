@@ -23,7 +23,7 @@ from .privacy.mechanisms import (
     mean_sensitivity,
     second_moment_sensitivity,
 )
-from .privacy.report import ARITHMETIC, PrivacyReport
+from .privacy.report import PrivacyReport
 
 _PROXIMAL_RELEASES = 5  # releases of Algorithms 2 and 3 when n_releases="auto"
 _MEAN_SHARE = 0.3  # of the budget, for the mean model that unseen_task="mean" publishes
@@ -246,7 +246,7 @@ class Plan:
             ],
             accountant=f"skpmtl {__version__}, " + _ACCOUNTANTS[self.kind],
             rng=source.description,
-            arithmetic=EXACT_ARITHMETIC if source.exact else ARITHMETIC,
+            arithmetic=source.arithmetic,
             public_inputs=public,
             assumptions=_ASSUMPTIONS,
             notes=notes,
@@ -259,11 +259,6 @@ _ACCOUNTANTS = {
     "wishart": "optimal composition of pure releases",
     "wishart-published": "the composition bound of the paper (nominal)",
 }
-EXACT_ARITHMETIC = (
-    "exact: values are rounded to a public grid of 2^-24 of the noise scale, discrete noise is "
-    "drawn exactly on that grid and added as integers; the noise is calibrated to the sensitivity "
-    "after rounding"
-)
 _ASSUMPTIONS = (
     "the curator is trusted and adds the noise once",
     "the list of tasks, the features and the classes are public",

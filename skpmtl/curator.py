@@ -224,6 +224,7 @@ class RoundPlan:
             accountant=self._accountant(),
             sampling=self._scheme(),
             rng=source.description,
+            arithmetic=source.arithmetic,
             public_inputs=public,
             assumptions=_ASSUMPTIONS,
             notes=notes,

@@ -13,11 +13,11 @@ import numpy as np
 from ._compat import Interval, StrOptions
 from ._version import __version__
 from .base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
-from .budget import EXACT_ARITHMETIC, exact_report
+from .budget import exact_report
 from .output_perturbation import Bounds, Budget, ProximalModels
 from .privacy.accounting import gdp_epsilon
 from .privacy.mechanisms import VectorGamma, VectorGaussian
-from .privacy.report import ARITHMETIC, PrivacyReport
+from .privacy.report import PrivacyReport
 from .privacy.rng import noise_source
 
 __all__ = ["DPAggregation", "DPAggregationClassifier"]
@@ -205,7 +205,7 @@ class OutputPerturbation(BaseMTL):
             ],
             accountant=f"skpmtl {__version__}, {accounting}",
             rng=source.description,
-            arithmetic=EXACT_ARITHMETIC if source.exact else ARITHMETIC,
+            arithmetic=source.arithmetic,
             public_inputs=public,
             assumptions=(self._trusted, *rows, *_ASSUMPTIONS),
             notes=notes,

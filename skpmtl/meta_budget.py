@@ -366,6 +366,7 @@ class MetaPlan:
             accountant=self._accountant(),
             sampling=self._scheme(),
             rng=source.description,
+            arithmetic=source.arithmetic,
             public_inputs=public,
             assumptions=_LOCAL if local else _RECORD,
             notes=self._notes(),

@@ -21,6 +21,7 @@ from skpmtl.privacy import (
     grid_search_cost,
     optimal_pure_epsilon,
 )
+from skpmtl.privacy.rng import SYSTEM_ARITHMETIC
 
 
 def gaussian(epsilon=1.0, delta=1e-5, **changes):
@@ -38,6 +39,7 @@ def gaussian(epsilon=1.0, delta=1e-5, **changes):
         releases=[mechanism.describe("second moment of the unit-length models")],
         accountant="skpmtl 0.1.0, exact Gaussian DP",
         rng="operating system",
+        arithmetic=SYSTEM_ARITHMETIC,
         public_inputs={"clip_norm": np.float64(1.0), "n_tasks": np.int64(139), "on": np.True_},
         assumptions=["the task list is public"],
     )

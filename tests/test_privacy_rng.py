@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
+from scipy.special import log_ndtr
 from scipy.stats import chi2, kstest
 
 from skpmtl.privacy import PrivacyLeakWarning, VectorGaussian, noise_source
@@ -37,21 +39,91 @@ def test_system_source_shapes_and_description():
 
 
 class Words(SystemSource):
-    """The extreme words an operating system may return."""
+    """Given words, then further ones for the entries that ask for more bits."""
+
+    def __init__(self, *calls):
+        self._calls = [np.array(words, dtype=np.uint64) for words in calls]
 
     def _words(self, size):
-        return np.array([0, 1, 2**64 - 1, 2**64 - 2, 2**63], dtype=np.uint64)
+        words = self._calls.pop(0) if self._calls else np.full(size, 2**63, dtype=np.uint64)
+        return words.reshape(size)
 
 
 def test_extreme_words_give_finite_symmetric_numbers():
-    source = Words()
-    z, x, u, c = source.normal(5), source.laplace(5), source.uniform(5), source.chisquare([3.0] * 5)
+    extreme = [0, 1, 2**64 - 1, 2**64 - 2, 2**63]
+    z, x, u, c = (
+        draw(Words(extreme))
+        for draw in (
+            lambda s: s.normal(5), lambda s: s.laplace(5), lambda s: s.uniform(5),
+            lambda s: s.chisquare([3.0] * 5),
+        )
+    )  # fmt: skip
     assert np.isfinite(z).all() and np.isfinite(x).all() and np.isfinite(c).all()
     assert z[0] == -z[1] and z[0] < -9.0  # tails reach far, and the sign is a fair bit
     assert z[2] == z[3] == 0
     assert x[0] == -x[1] and -45 < x[0] < -43
     assert (u > 0).all() and (u < 1).all()
     assert (c >= 0).all()
+    # Where the first word says "rare" a second one goes on, and a third one after that.
+    tail = Words([0, 1], [0, 2**40], [2**40, 2**50]).laplace(2)
+    assert_allclose(tail, [math.log(2.0**-151), -math.log(2.0**-87)], rtol=1e-12)
+    assert SystemSource().chisquare(3.0).shape == ()
+
+
+BITS = 191  # of a tail: 63 of the first word beside the sign, and two words more
+
+
+def grid_points(draw, tails, scale):
+    """Whole noise steps that the sampler makes of the tails `tails` / 2^192, integers."""
+    first, second, third = ([n >> shift & 2**64 - 1 for n in tails] for shift in (128, 64, 0))
+    rare = [k for k, word in enumerate(first) if word < 2**53]
+    more = [k for k in rare if second[k] < 2**53]
+    calls = [2 * word for word in first], [second[k] for k in rare], [third[k] for k in more]
+    return -np.rint(draw(Words(*calls), len(tails)) * scale).astype(np.int64)
+
+
+def first_tail(draw, points, scale):
+    """Largest tails, in units of 2^-192, that the sampler takes to each grid point or beyond."""
+    low, high = [0] * len(points), [2**BITS - 1] * len(points)
+    for _ in range(BITS):
+        middle = [(a + b + 1) // 2 for a, b in zip(low, high, strict=True)]
+        reached = grid_points(draw, middle, scale) >= points
+        low = [m if r else a for m, a, r in zip(middle, low, reached, strict=True)]
+        high = [b if r else m - 1 for m, b, r in zip(middle, high, reached, strict=True)]
+    return low
+
+
+@pytest.mark.parametrize("scale", [2.0**24, 1.999 * 2.0**24])
+@pytest.mark.parametrize(
+    "draw, log_tail, hazard, places",
+    [
+        # Tails of 2^-2 to 2^-100, where one more word begins (2^-11), and where the
+        # approximations of the quantile function meet (z = 1.1, 8).
+        (
+            SystemSource.normal, lambda z: log_ndtr(-z),
+            lambda z: np.exp(-0.5 * z * z - log_ndtr(-z)) / math.sqrt(2.0 * math.pi),
+            [0.5, 1.1015, 3.0, 3.298, 6.2, 7.349, 8.0, 9.1, 11.5],
+        ),
+        (
+            SystemSource.laplace, lambda x: -x - math.log(2.0), np.ones_like,
+            [0.7, 6.931, 7.6, 21.0, 43.668, 45.0, 68.6],
+        ),
+    ],
+    ids=["normal", "laplace"],
+)  # fmt: skip
+def test_no_point_of_the_grid_is_missed(draw, log_tail, hazard, places, scale):
+    """Exact numbers of the 2^191 words that lead to grid points in the tails."""
+    start = np.array([math.floor(place * scale) for place in places])
+    points = start[:, None] + np.arange(13)
+    tails = np.array(first_tail(draw, points.ravel(), scale), dtype=object).reshape(points.shape)
+    counts = tails[:, :-1] - tails[:, 1:]
+    assert (counts > 0).all()
+    # A neighbour's noise has the probability of another grid point: ratios are what counts.
+    share = (counts / tails[:, :-1]).astype(float)
+    exact = -np.expm1(-hazard(points[:, :-1] / scale) / scale)
+    assert_allclose(share, exact, rtol=2.0**-18)
+    left = np.exp(log_tail((points[:, :-1] - 0.5) / scale))
+    assert_allclose(tails[:, :-1].astype(float) * 2.0**-192, left, rtol=1e-12)
 
 
 def test_permutation_is_uniform():

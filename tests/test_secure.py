@@ -7,13 +7,27 @@ import numpy as np
 import pytest
 
 from skpmtl import (
+    PPSGD,
+    DPMetaInit,
+    DPMetaInitClassifier,
     MPMTLGroupSparse,
     MPMTLGroupSparseClassifier,
     MPMTLLowRank,
     MPMTLLowRankClassifier,
+    PrivateFedAvg,
+    PrivateMeanRegMTL,
+    PrivateMeanRegMTLClassifier,
     PrivateSearch,
 )
 from skpmtl.datasets import make_low_rank_tasks
+from skpmtl.privacy import PrivacyLeakWarning
+from skpmtl.privacy.rng import (
+    EXACT_ARITHMETIC,
+    SEEDED_ARITHMETIC,
+    SYSTEM_ARITHMETIC,
+    ExactSource,
+    SystemSource,
+)
 
 M = 20
 X, y, TASK = make_low_rank_tasks(n_tasks=M, n_samples=20, n_features=3, random_state=0)
@@ -69,6 +83,34 @@ def test_report_says_exact(opendp, model, settings):
     assert report.rng == "operating system, exact discrete samplers of OpenDP"
     plain = model(tasks=range(M)).fit(X, np.tile([0, 1], len(y) // 2), task=TASK).privacy_
     assert not plain.arithmetic.startswith("exact") and plain.rng == "operating system"
+
+
+@pytest.mark.parametrize(
+    "model, settings",
+    [
+        (PrivateMeanRegMTL, {}),
+        (PrivateMeanRegMTL, {"unseen_task": "mean", "clip_quantile": 0.5, "sampling": "fixed"}),
+        (PrivateMeanRegMTLClassifier, {}),
+        (PrivateFedAvg, {}),
+        (PPSGD, {}),
+        (DPMetaInit, {}),
+        (DPMetaInit, {"privacy": "local"}),
+        (DPMetaInitClassifier, {}),
+    ],
+)
+def test_reports_of_rounds_say_what_sampler_they_had(opendp, model, settings):
+    """Exact where OpenDP drew the noise, and nowhere else."""
+    if "Meta" not in model.__name__:
+        settings = {"n_rounds": 2, **settings}
+    report = fit(model, **settings).privacy_
+    assert report.rng == ExactSource.description and report.arithmetic == EXACT_ARITHMETIC
+    assert "Arithmetic: exact: " in str(report)
+    target = np.tile([0, 1], len(y) // 2)
+    plain = model(tasks=range(M), **settings).fit(X, target, task=TASK).privacy_
+    assert plain.rng == SystemSource.description and plain.arithmetic == SYSTEM_ARITHMETIC
+    with pytest.warns(PrivacyLeakWarning):
+        seeded = model(random_state=0, tasks=range(M), **settings).fit(X, target, task=TASK)
+    assert seeded.privacy_.arithmetic == SEEDED_ARITHMETIC
 
 
 def test_releases_lie_on_the_grid_and_have_the_stated_noise(opendp):

@@ -8,12 +8,6 @@ from numbers import Integral, Real
 
 import numpy as np
 
-ARITHMETIC = (
-    "values and noise are rounded to a public grid of 2^-24 of the noise scale and added as "
-    "integers; the noise is calibrated to the sensitivity after rounding; what remains is the "
-    "double-precision rounding of the noise sampler itself"
-)
-
 _NEIGHBOURS = {
     ("task", "replace-one"): "all rows of one task are replaced by arbitrary other rows",
     ("task", "zero-out"): "one task contributes nothing (the number of tasks is public)",
@@ -71,6 +65,7 @@ class PrivacyReport:
     rng : str
         ``description`` of the noise source.
     arithmetic : str
+        ``arithmetic`` of the noise source: what rounding does to the guarantee.
     public_inputs : dict
         Everything the guarantee takes as public knowledge.
     assumptions : tuple of str
@@ -93,7 +88,7 @@ class PrivacyReport:
     accountant: str = "none"
     sampling: str = "all tasks in every release"
     rng: str = "none"
-    arithmetic: str = ARITHMETIC
+    arithmetic: str = "none"
     public_inputs: dict = field(default_factory=dict)
     assumptions: tuple = ()
     notes: dict = field(default_factory=dict)

@@ -9,6 +9,28 @@ from scipy.special import gammainccinv, gammaincinv, ndtri
 from .report import PrivacyLeakWarning
 
 GRID_BITS = 24  # the public grid is 2^-24 of the noise (rounded down to a power of two)
+_RARE = np.uint64(1 << 53)  # words below this get more bits: a float has room for them
+
+# What the report says about rounding, by source.
+_GRID = (
+    "values and noise are rounded to a public grid of 2^-24 of the noise scale and added as "
+    "integers; the noise is calibrated to the sensitivity after rounding"
+)
+SYSTEM_ARITHMETIC = (
+    f"{_GRID}; noise is computed in double precision from as many random bits as a float has room "
+    "for: every point of the grid can be reached, and its probability is the exact one up to a "
+    "factor of 1 +- 2^-18 for each normal or Laplace number, but for tails of a probability below "
+    "2^-180"
+)
+SEEDED_ARITHMETIC = (
+    f"{_GRID}; noise is computed in double precision by numpy, whose tails are coarser than the "
+    "grid"
+)
+EXACT_ARITHMETIC = (
+    "exact: values are rounded to a public grid of 2^-24 of the noise scale, discrete noise is "
+    "drawn exactly on that grid and added as integers; the noise is calibrated to the sensitivity "
+    "after rounding"
+)
 
 
 def noise_source(random_state=None, *, secure=False):
@@ -25,7 +47,7 @@ def noise_source(random_state=None, *, secure=False):
     Returns
     -------
     source with methods ``uniform``, ``normal``, ``laplace``, ``chisquare``, ``permutation``,
-    ``stream`` and the attribute ``description`` for the report.
+    ``stream`` and, for the report, the attributes ``description`` and ``arithmetic``.
     """
     if secure:
         if random_state is not None:
@@ -54,27 +76,48 @@ def noise_source(random_state=None, *, secure=False):
 
 
 class SystemSource:
-    """Operating-system CSPRNG through inverse distribution functions."""
+    """Operating-system CSPRNG through inverse distribution functions.
+
+    Uniforms u have the relative precision of a float, 2^-53, however small they are: a word has 64
+    bits, and the one in a thousand below 2^53 takes what stands behind its point from another
+    word, and so on. A step of the grid is at least 2^-25 of the noise scale. Where a tail u is
+    left, a step takes the part 2^-25 (Laplace) or z 2^-25 (normal, beyond z = 1) of u, which is
+    2^28 floats or more: no point of the grid is missed, as far out as floats go.
+
+    What remains is that z = quantile(u) times the scale is rounded twice by 2^-53 of itself, which
+    is 2^-27 z steps of the grid. At each end of a step this makes the probability of a point the
+    exact one up to a factor of 1 +- 2^-18 for z < 128, beyond which there are 2^-180 of it all.
+    """
 
     description = "operating system"
+    arithmetic = SYSTEM_ARITHMETIC
     exact = False
 
     def _words(self, size):
         count = int(np.prod(size))
         return np.frombuffer(os.urandom(8 * count), dtype=np.uint64).reshape(size)
 
-    def _halves(self, size):
-        """-> (upper, u): a fair coin and a uniform in (0, 1/2) with 63 random bits.
+    def _extended(self, words):
+        """Words as floats, with a random fraction where there is room for it; never 0."""
+        found = words.astype(np.float64)
+        rare = np.flatnonzero(words < _RARE)
+        if len(rare):
+            fraction = self._extended(self._words(len(rare))) * 2.0**-64
+            found.flat[rare] = words.flat[rare] + fraction
+        return found
 
-        Tails are read off near zero, where floats are fine: normals reach 9.1, and the
-        coin makes both signs equally likely to the last bit.
+    def _halves(self, size):
+        """-> (upper, u): a fair coin and a uniform in (0, 1/2].
+
+        Tails are read off near zero, where floats are fine, and the coin makes both signs
+        equally likely to the last bit.
         """
         words = self._words(size)
-        return (words & np.uint64(1)).astype(bool), ((words >> np.uint64(1)) + 0.5) * 2.0**-64
+        return (words & np.uint64(1)).astype(bool), self._extended(words >> np.uint64(1)) * 2.0**-64
 
     def uniform(self, size):
-        """Uniform on (0, 1), 52 bits, never 0 or 1."""
-        return ((self._words(size) >> np.uint64(12)) + 0.5) * 2.0**-52
+        """Uniform on (0, 1), never 0 or 1."""
+        return np.minimum(self._extended(self._words(size)) * 2.0**-64, 1.0 - 2.0**-53)
 
     def normal(self, size):
         """Standard normals."""
@@ -107,6 +150,7 @@ class SeededSource:
     """numpy generator: reproducible, hence no privacy against who knows the seed."""
 
     description = "seeded: not private against anyone who knows the seed"
+    arithmetic = SEEDED_ARITHMETIC
     exact = False
 
     def __init__(self, generator):
@@ -146,6 +190,7 @@ class ExactSource(SystemSource):
     """OpenDP's exact discrete Gaussian and Laplace on an integer grid."""
 
     description = "operating system, exact discrete samplers of OpenDP"
+    arithmetic = EXACT_ARITHMETIC
     exact = True
 
     def __init__(self):
