@@ -103,8 +103,9 @@ _TEXTS = {
     ),
     "local": (
         "Every task alone, {}.",
-        "Nothing is released: the shared model stays 0 and the mean-regularised personalisation\n"
-        "    is a ridge on every task's own rows.",
+        "Nothing is released, whatever `epsilon` is: the shared model stays 0, the\n"
+        "    mean-regularised personalisation is a ridge on every task's own rows, and with\n"
+        "    intercepts there is no model for ``unseen_task=\"mean\"``.",
         "Strength of the ridge. \"auto\": 0.5 / n_k times the smoothness of the task's loss.",
     ),
 }

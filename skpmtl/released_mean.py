@@ -136,7 +136,7 @@ class Rounds(BaseMTL):
         shift = board.mean_intercept
         if shift is None:
             which = tasks.half.which
-            shift = self._open_intercept(models.intercept, which, np.bincount(which))
+            shift = self._open_intercept(board.report, models.intercept, which)
         else:
             shift = np.atleast_2d(shift)
         return self._with_mean_intercept(fitted, board, shift)
@@ -185,11 +185,12 @@ class Rounds(BaseMTL):
         which = cluster_rows(table.tasks, self._cluster_rows(population.tasks))
         return MeanTasks(self, table, self._problem(population), which)
 
-    def _open_intercept(self, b, which, groups):
-        """Mean intercepts (n_clusters, n_outputs) where they cost nothing, else None."""
+    def _open_intercept(self, report, b, which):
+        """Mean intercepts (n_clusters, n_outputs) where the report promises nothing, else None."""
+        groups = np.bincount(which)
         if not self.fit_intercept:
             return np.zeros((len(groups), b.shape[1]))
-        return None if self._is_private() else cluster_means(b, which, groups)
+        return cluster_means(b, which, groups) if report.guarantee == "none" else None
 
     def _with_mean_intercept(self, fitted, board, shift):
         if shift is None:
@@ -295,7 +296,7 @@ class Rounds(BaseMTL):
         if cluster_of is None:
             if "coef_" in fitted:
                 fitted["mean_coef_"] = board.mean.copy()
-        shift = self._open_intercept(b, which, np.bincount(which))
+        shift = self._open_intercept(board.report, b, which)
         return self._with_mean_intercept(fitted, board, shift)
 
     def __sklearn_tags__(self):

@@ -11,6 +11,7 @@ from scipy.stats import binom
 from skpmtl import (
     PPSGD,
     LocalOnly,
+    LocalOnlyClassifier,
     PrivateFedAvg,
     PrivateFedProx,
     PrivateMeanRegMTL,
@@ -18,6 +19,7 @@ from skpmtl import (
 )
 from skpmtl.curator import BlockGaussian, RoundPlan, rounds
 from skpmtl.exchange import run
+from skpmtl.packing import pack
 from skpmtl.privacy import PrivacyReport, gdp_delta, gdp_epsilon, gdp_mu
 from skpmtl.privacy.rng import SeededSource
 from skpmtl.rounds import Problem, RunningModels, TaskHalf
@@ -405,6 +407,29 @@ def test_local_only_publishes_nothing():
     assert est.privacy_.epsilon == 0.0 and est.privacy_.releases == ()
     assert not est.billboard_.mean.any()
     assert "nothing is released" in str(est.privacy_)
+
+
+@pytest.mark.parametrize("cls", [LocalOnly, LocalOnlyClassifier])
+@pytest.mark.parametrize("epsilon", [None, math.inf, 1.0])
+@pytest.mark.parametrize("unseen_task", ["error", "mean"])
+@pytest.mark.parametrize("clusters", [None, {k: k % 2 for k in range(M)}])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_epsilon_0_means_that_no_row_counts(cls, epsilon, unseen_task, clusters, fit_intercept):
+    """Board and public attributes after fits on neighbours are the same to the last bit."""
+    parameters = dict(unseen_task=unseen_task, clusters=clusters, fit_intercept=fit_intercept)
+    found = []
+    for seed in (0, 1):
+        rng = np.random.default_rng(seed)  # all rows are different, not only those of a task
+        X, task = rng.normal(seed, 1 + seed, (6 * M, 3)), np.repeat(np.arange(M), 6)
+        y = X[:, 0] + 3.0 * seed + rng.normal(size=6 * M)
+        if cls is LocalOnlyClassifier:
+            y = (y > np.median(y)).astype(int)
+        est = cls(epsilon=epsilon, tasks=range(M), **parameters).fit(X, y, task=task)
+        assert est.privacy_.epsilon == 0.0 and est.privacy_.guarantee != "none"
+        public = {k: v for k, v in vars(est).items() if k not in ("coef_", "intercept_")}
+        text, arrays = pack(public.pop("billboard_"))
+        found.append((text, [a.tobytes() for a in arrays.values()], repr(public)))
+    assert found[0] == found[1]
 
 
 def test_noise_of_a_release_has_the_stated_size():
