@@ -335,6 +335,9 @@ def rounds(plan, which, anchor, log=None):
 def sum_of_updates(which, clip_norm, shape):
     """``combine`` of the updates that tasks elsewhere sent; every one is clipped here, too.
 
+    A task that is silent (NaN) adds 0 to both sums, which is what "zero-out" means; a count of
+    one that answered is at most 1/2 from that, whatever it sent.
+
     Parameters
     ----------
     which : ndarray (n_tasks,)
@@ -345,7 +348,7 @@ def sum_of_updates(which, clip_norm, shape):
     """
 
     def combine(rows, positions):
-        inside = np.nan_to_num(np.asarray(rows["inside"], dtype=float), nan=-0.5)
+        inside = np.nan_to_num(np.asarray(rows["inside"], dtype=float), nan=0.0)
         total = clipped_sum(rows["update"], which[positions], clip_norm, shape)
         return {
             "update": total.reshape(shape),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from plain_reference import even_tasks
+from sklearn.base import clone
 
 from skpmtl import (
     PPSGD,
@@ -175,6 +176,12 @@ def test_resumed_run_repeats_no_release(name):
         assert len(again) == len(asked) - (cut - draws)
 
 
+def length(mechanism):
+    """The norm that the sensitivity of a mechanism is in."""
+    norms = {"nuclear": lambda v: np.linalg.norm(v, "nuc"), "l1": lambda v: np.abs(v).sum()}
+    return norms.get(getattr(mechanism, "norm", "l2"), np.linalg.norm)
+
+
 @pytest.mark.parametrize("name", ["prior", "diagonal", "projections", "rounds", "mean model",
                                   "intercept", "labels", "adaptive"])  # fmt: skip
 @pytest.mark.parametrize("garbage", [np.nan, np.inf, 1e300, -1e12])
@@ -193,11 +200,41 @@ def test_garbage_of_one_task_moves_a_sum_within_its_bound(name, garbage):
                 value[2] = garbage
             a, b = ask.combine(honest, place), ask.combine(broken, place)
             for key, mechanism in ask.mechanisms.items():
-                norm = {"nuclear": lambda v: np.linalg.norm(v, "nuc"),
-                        "l1": lambda v: np.abs(v).sum()}.get(
-                            getattr(mechanism, "norm", "l2"), np.linalg.norm)  # fmt: skip
-                moved = norm((a[key] - b[key]) / ask.divide)
+                moved = length(mechanism)((a[key] - b[key]) / ask.divide)
                 assert np.isfinite(moved)
+                assert moved <= mechanism.sensitivity * (1 + 1e-9)
+                seen.append(key)
+            return a
+
+    source = noise_source(est.random_state)
+    run(est._curate(population, source), Check(), source)
+    assert seen
+
+
+@pytest.mark.parametrize("name", ["prior", "diagonal", "projections", "rounds", "mean model",
+                                  "intercept", "labels", "adaptive", "clusters"])  # fmt: skip
+@pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
+def test_silent_task_counts_as_nothing_in_every_sum(name, adjacency):
+    """Sums are those of the others alone, and within the sensitivity of those of all tasks."""
+    est = clone(CASES[name]).set_params(adjacency=adjacency)
+    est, population = settings(est)
+    machines = Machines(est, [list(range(M))], population, "rows")
+    seen = []
+
+    class Check:
+        def answer(self, ask):
+            positions, half, _ = machines.parts[0]
+            local, place = ask.local(positions)
+            honest = half.rows(local)
+            silent = {k: v.copy() for k, v in honest.items()}
+            for value in silent.values():
+                value[2] = np.nan
+            others = {k: np.delete(v, 2, axis=0) for k, v in honest.items()}
+            a, b = ask.combine(honest, place), ask.combine(silent, place)
+            c = ask.combine(others, np.delete(place, 2))
+            for key, mechanism in ask.mechanisms.items():
+                assert_allclose(b[key], c[key], rtol=1e-13, atol=1e-13)
+                moved = length(mechanism)((a[key] - b[key]) / ask.divide)
                 assert moved <= mechanism.sensitivity * (1 + 1e-9)
                 seen.append(key)
             return a

@@ -135,6 +135,28 @@ def test_large_numbers_move_a_release_within_the_bound(tmp_path, value):
     assert 0 < moved <= len(PARTS[1]) * 2.0 / M * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
+def test_silent_site_moves_the_count_by_half_a_task(tmp_path, adjacency):
+    """Whether its update is inside the bound or not: 1/2 is what the report states."""
+    parameters = {"clip_quantile": 0.5, "n_rounds": 2, "adjacency": adjacency}
+    study = study_of("adaptive", parameters=parameters, timeout=0.2)
+    parts = ([2], [0, 1, 3, 4], [5, 6, 7, 8])
+
+    def silent(node, message, reply):
+        return None if node == 1000 and "train" in message.metadata.message_type else reply
+
+    def fit(folder, broken=None):
+        return curate(InProcessGrid(study, folder, parts, broken), study, folder / "curator")
+
+    whole, without = fit(tmp_path / "a"), fit(tmp_path / "b", silent)
+    update, count = whole.report.releases[:2]
+    assert np.linalg.norm(whole.releases[0] - without.releases[0]) <= update["sensitivity"]
+    moved = abs(whole.releases[1] - without.releases[1]).item()
+    assert_allclose(moved, 0.5 / M, rtol=1e-6)
+    if adjacency == "zero-out":
+        assert moved <= count["sensitivity"]
+
+
 def test_no_answer_at_all_releases_nothing(tmp_path):
     study = study_of("rounds", timeout=0.2)
 
