@@ -20,6 +20,7 @@ import warnings
 
 import numpy as np
 
+from ._kernels.clip import clip_rows
 from ._version import __version__
 from .privacy.accounting import check_budget, gdp_mu
 from .privacy.mechanisms import VectorGaussian, mean_sensitivity
@@ -35,6 +36,7 @@ _UPDATES = 4.0  # clipped updates from 0 to the initialisation, privacy="local"
 _CLIPPED = (0.3, 0.6, 0.6)
 _MAX_INNER_STEPS = 50
 _MAX_FOLDS = 6.0  # bound on the "auto" reduction of the error, in powers of e
+_FAR = 64.0 * math.log(2.0)  # tails of noise that a curator allows for have 2^-64
 _PER_TASK = (
     "sizes", "n_batches", "rates", "noise_multiplier", "noise_std", "noise_step", "shrink",
     "weights",
@@ -281,10 +283,41 @@ class MetaPlan:
             setattr(mine, name, None if value is None else value[positions])
         return mine
 
+    def longest_updates(self):
+        """Bound that the weighted updates of each task keep, as good as always; (n_tasks,).
+
+        E steps of length h on the mean of a batch of B move a model by up to E h clip_norm and by
+        their noise: a Gaussian of std s in n numbers is longer than s (sqrt(n) + sqrt(2 log 2^64))
+        with probability 2^-64, and rounding adds sqrt(n) steps of the grid each time. Poisson
+        batches have, with the same probability, more records than is allowed for here.
+        "local": one clipped and noised update. Infinite without privacy.
+        """
+        if self.mode is None:
+            return np.full(len(self.sizes), math.inf)
+        root = math.sqrt(self.n_outputs * self.size)
+        far = root + math.sqrt(2.0 * _FAR)
+        if self.mode == "local":
+            return self.clip_norm + root * self.noise_step + far * self.noise_std
+        batch, most = self.sizes // self.n_batches, 1.0
+        if self.batches == "poisson":  # Bernstein's inequality
+            batch = self.batch_size
+            most = np.minimum(self.sizes, batch + math.sqrt(2.0 * batch * _FAR) + _FAR) / batch
+        moved = self.inner_steps * (most * self.clip_norm + root * self.noise_step / batch)
+        moved += math.sqrt(self.inner_steps) * far * self.noise_std / batch
+        return self.inner_rate * self.weights * moved
+
     def sum_of_updates(self, rows, positions):
-        """Sum of what tasks elsewhere sent, noisy as it is; what is not finite counts as 0."""
+        """Sum of what tasks elsewhere sent, noisy as it is, each within `longest_updates`.
+
+        What is not finite counts as 0. For privacy none of it is needed: noise is in already.
+        """
         sent = np.array(rows["update"], dtype=float)
-        sent[~np.isfinite(sent).all(axis=(1, 2))] = 0.0
+        flat = sent.reshape(len(sent), self.n_outputs * self.size)
+        bounds = self.longest_updates()[positions]
+        for bound in np.unique(bounds):
+            some = flat[bounds == bound]
+            clip_rows(some, bound, 2, some)
+            flat[bounds == bound] = some
         return {"update": sent.sum(axis=0)}
 
     # ------------------------------------------------------------------------ report

@@ -211,6 +211,42 @@ def test_garbage_of_one_task_moves_a_sum_within_its_bound(name, garbage):
     assert seen
 
 
+@pytest.mark.parametrize("name", ["meta", "meta, local", "meta, labels", "meta, poisson"])
+@pytest.mark.parametrize("garbage", [np.nan, np.inf, -np.inf, 1e300, -1e12])
+def test_garbage_of_one_task_moves_an_initialisation_within_its_bound(name, garbage):
+    """Updates of DPMetaInit come with their noise: the bound has room for it, and not for more."""
+    est = CASES.get(name)
+    if est is None:
+        pytest.importorskip("dp_accounting", reason="needs the extra skpmtl[sampling]")
+        est = DPMetaInit(epsilon=5.0, batches="poisson", batch_size=3, **SEED)
+    est, population = settings(est)
+    machines = Machines(est, [list(range(M))], population, "rows")
+    longest = est._plan(population).longest_updates()
+    inside, broken_sums = [], 0
+
+    class Check:
+        def answer(self, ask):
+            nonlocal broken_sums
+            positions, half, _ = machines.parts[0]
+            local, place = ask.local(positions)
+            honest = half.rows(local)["update"]
+            inside.extend(np.linalg.norm(honest, axis=(1, 2)) / longest[place])
+            a = ask.combine({"update": honest}, place)
+            assert_array_equal(a["update"], honest.sum(axis=0))  # to the last bit
+            for k in range(len(place)):
+                broken = honest.copy()
+                broken[k, :, :2] = garbage
+                b = ask.combine({"update": broken}, place)["update"]
+                assert np.linalg.norm(a["update"] - b) <= 2.0 * longest[place[k]]
+                broken_sums += 1
+            return a
+
+    source = noise_source(est.random_state)
+    run(est._curate(population, source), Check(), source)
+    assert broken_sums >= M
+    assert 0.02 < max(inside) < 1.0
+
+
 @pytest.mark.parametrize("name", ["prior", "diagonal", "projections", "rounds", "mean model",
                                   "intercept", "labels", "adaptive", "clusters"])  # fmt: skip
 @pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])

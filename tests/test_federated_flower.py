@@ -135,6 +135,25 @@ def test_large_numbers_move_a_release_within_the_bound(tmp_path, value):
     assert 0 < moved <= len(PARTS[1]) * 2.0 / M * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("privacy", ["task-global", "local"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300, -1e12])
+def test_one_site_moves_an_initialisation_within_the_bound(tmp_path, privacy, value):
+    """Twice the length that the report names for each of its tasks, over all of a round."""
+    parameters = {"epsilon": 5.0, "privacy": privacy, "tasks_per_round": "all"}
+    study = study_of("meta", parameters=parameters)
+
+    def fit(folder, broken=None):
+        return curate(InProcessGrid(study, folder, broken=broken), study, folder / "curator")
+
+    honest = fit(tmp_path / "a")
+    assert_allclose(honest.init, in_process(study).billboard_.init, rtol=1e-12)
+    garbage = replace(lambda a: {"update": Array(np.full(a["update"].shape, value))})
+    moved = np.linalg.norm(fit(tmp_path / "b", garbage).init - honest.init)
+    longest = float(honest.report.notes["transport"].split("longer than ")[1])
+    rate = honest.report.public_inputs["meta_learning_rate"]
+    assert 0 < moved <= rate * len(PARTS[1]) * 2.0 * longest / M * (1 + 1e-5)
+
+
 @pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
 def test_silent_site_moves_the_count_by_half_a_task(tmp_path, adjacency):
     """Whether its update is inside the bound or not: 1/2 is what the report states."""

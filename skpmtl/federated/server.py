@@ -76,9 +76,11 @@ def _curate(grid, study, folder, context):
 def describe(board, study):
     """The report of a billboard with what the transport adds to it."""
     if study.estimator.startswith("DPMetaInit"):
+        longest = study.build()._plan(study.population()).longest_updates().max()
         text = (
             "Flower; every task adds its noise at its site, before anything leaves it: no trusted "
-            "curator, as long as sites run no other program than this one"
+            "curator, as long as sites run no other program than this one; whatever a site sends, "
+            f"the curator takes no update of a task for longer than {longest:.6g}"
         )
     elif study.secure_sum is not None:
         clip_norm = study.build().clip_norm
@@ -109,7 +111,7 @@ class Sites:
     """The tasks of a study behind a Flower grid, for `skpmtl.exchange.run`.
 
     Answers that are late, missing, broken or refused count as zero, and the denominator stays;
-    others are bounded once more by ``ask.combine`` (of `DPMetaInit` the sites' noise is the bound).
+    others are bounded once more by ``ask.combine``.
     """
 
     def __init__(self, grid, study, journal, context=None):
