@@ -78,8 +78,8 @@ def grid_points(draw, tails, scale):
     first, second, third = ([n >> shift & 2**64 - 1 for n in tails] for shift in (128, 64, 0))
     rare = [k for k, word in enumerate(first) if word < 2**53]
     more = [k for k in rare if second[k] < 2**53]
-    calls = [2 * word for word in first], [second[k] for k in rare], [third[k] for k in more]
-    return -np.rint(draw(Words(*calls), len(tails)) * scale).astype(np.int64)
+    calls = [2 * word + 1 for word in first], [second[k] for k in rare], [third[k] for k in more]
+    return np.rint(draw(Words(*calls), len(tails)) * scale).astype(np.int64)
 
 
 def first_tail(draw, points, scale):
@@ -108,8 +108,16 @@ def first_tail(draw, points, scale):
             SystemSource.laplace, lambda x: -x - math.log(2.0), np.ones_like,
             [0.7, 6.931, 7.6, 21.0, 43.668, 45.0, 68.6],
         ),
+        (
+            lambda s, n: 0.5 * s.chisquare(np.full(n, 2.0)), lambda x: -x, np.ones_like,
+            [0.7, 7.624, 21.0, 44.361, 45.0, 68.6],
+        ),
+        (
+            lambda s, n: 0.5 * s.chisquare(np.full(n, 4.0)), lambda x: np.log1p(x) - x,
+            lambda x: x / (1.0 + x), [1.7, 9.9, 21.0, 44.361, 45.0, 68.6],
+        ),
     ],
-    ids=["normal", "laplace"],
+    ids=["normal", "laplace", "chisquare 2", "chisquare 4"],
 )  # fmt: skip
 def test_no_point_of_the_grid_is_missed(draw, log_tail, hazard, places, scale):
     """Exact numbers of the 2^191 words that lead to grid points in the tails."""

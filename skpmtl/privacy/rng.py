@@ -19,8 +19,8 @@ _GRID = (
 SYSTEM_ARITHMETIC = (
     f"{_GRID}; noise is computed in double precision from as many random bits as a float has room "
     "for: every point of the grid can be reached, and its probability is the exact one up to a "
-    "factor of 1 +- 2^-18 for each normal or Laplace number, but for tails of a probability below "
-    "2^-180"
+    "factor of 1 +- 2^-18 for each normal, Laplace or chi-square number, but for tails of a "
+    "probability below 2^-180"
 )
 SEEDED_ARITHMETIC = (
     f"{_GRID}; noise is computed in double precision by numpy, whose tails are coarser than the "
