@@ -25,7 +25,7 @@ from .base import merge_rows
 from .billboards import released_attributes
 from .exchange import Population, run
 from .inner import Visits
-from .journal import Journal
+from .journal import Journal, fingerprint
 from .meta import _MetaInit
 from .privacy.report import PrivacyLeakWarning
 from .released_mean import MeanTasks, Rounds
@@ -59,7 +59,7 @@ def fit_shards(est, parts, *, target=None, backend="process", journal=None):
         ``ray.init`` connected to; without it Ray is started on this machine.
     journal : path-like, default=None
         Folder for what was released. A fit that was cut off goes on from there when it is called
-        again with the same arguments, and spends nothing twice.
+        again with the same arguments and rows, and spends nothing twice. One fit at a time uses it.
 
     Returns
     -------
@@ -73,7 +73,7 @@ def fit_shards(est, parts, *, target=None, backend="process", journal=None):
     ValueError
         If `epsilon` is not finite, a part cannot be read (it is named), a task is in two parts or
         not in the list, a listed task has no rows, parts differ in their features, or `journal`
-        holds another fit.
+        holds another fit or one of other rows, or is used by another process.
     ImportError
         If Ray is missing.
 
@@ -109,8 +109,12 @@ def fit_shards(est, parts, *, target=None, backend="process", journal=None):
         population, classes, positions = _population(est, parts, surveys)
         workers.prepare(population, classes)
         source = est._source()
-        book = None if journal is None else Journal(journal, _run_of(est, population, classes))
-        board = run(est._curate(population, source), workers, source, book)
+        if journal is not None:
+            journal = Journal(journal, _run_of(est, population, classes))
+            prints = workers.each("fingerprint", journal.key, population, classes)
+            names = [f"Part {part!r}" for part in parts]
+            journal.same_rows(list(zip(names, prints, strict=True)))
+        board = run(est._curate(population, source), workers, source, journal)
         models = workers.tell("models", board)
         fitted = _fitted(est, board, population, positions, models)
     except BaseException:
@@ -119,6 +123,8 @@ def fit_shards(est, parts, *, target=None, backend="process", journal=None):
     finally:
         if workers is not None:
             workers.close()
+        if isinstance(journal, Journal):
+            journal.close()
     est._forget()
     if classes is not None:
         fitted["classes_"] = classes
@@ -211,6 +217,11 @@ class Shard:
         # Tasks of `Visits` draw noise of their own, and are not asked twice if it can be helped.
         self.remembers = not isinstance(self.half, Visits)
         return self.remembers
+
+    def fingerprint(self, key, population, classes):
+        if self.half is None:  # a new worker
+            self.prepare(population, classes)
+        return fingerprint(self.table, key)
 
     def answer(self, ask):
         return self.half.answer(ask.local(self.positions)[0])

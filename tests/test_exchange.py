@@ -319,8 +319,9 @@ def test_journal_on_disk_resumes_and_refuses_other_runs(tmp_path):
                 return answer(ask)
 
             machines.answer = dying
-        journal = Journal(folder, {"estimator": repr(est), "tasks": list(range(M))})
-        return run(est._curate(population, source), machines, source, journal), machines.asked
+        with Journal(folder, {"estimator": repr(est), "tasks": list(range(M))}) as journal:
+            board = run(est._curate(population, source), machines, source, journal)
+        return board, machines.asked
 
     whole, asked = start(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):

@@ -144,6 +144,24 @@ def test_site_answers_every_question_once(tmp_path):
     assert site_of(study, tmp_path).folder != site_of(unseeded, tmp_path).folder
 
 
+@pytest.mark.parametrize("change", ["X", "y", "order"])
+def test_other_rows_do_not_answer_in_the_name_of_the_first(tmp_path, change):
+    study = study_of("rounds")
+    public, positions = {"anchor": np.zeros((1, D)), "clip_norm": 1.0}, np.array(PARTS[0])
+    first = site_of(study, tmp_path)
+    first.answer(0, "update", public, positions)
+    X, y, task = first.rows
+    if change == "order":
+        X = X[::-1]
+    else:
+        (X if change == "X" else y)[-1] += 1e-9
+    other = Site(study, (X, y, task), tmp_path)
+    for number in (0, 1):
+        with pytest.raises(Refusal, match="not those of the earlier answers"):
+            other.answer(number, "update", public, positions)
+    assert len(site_of(study, tmp_path).answer(1, "update", public, positions)["update"]) == 3
+
+
 @pytest.mark.parametrize("positions", [[1, 1], [4, 1], [1, 4, 4]])
 def test_no_task_answers_twice_in_one_question(tmp_path, positions):
     """Every answer of DPMetaInit has noise of its own: their mean would be free of it."""

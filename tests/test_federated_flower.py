@@ -366,12 +366,11 @@ def test_who_is_asked_learns_no_other_participants(tmp_path):
 
 
 def test_one_curator_at_a_time(tmp_path):
-    pytest.importorskip("fcntl")
     study, errors = study_of("rounds"), []
     grid = InProcessGrid(study, tmp_path)
 
     def second(node, message, reply):
-        with pytest.raises(RuntimeError, match="Another curator") as error:
+        with pytest.raises(ValueError, match="Another process uses this journal") as error:
             curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
         errors.append(error)
         return reply

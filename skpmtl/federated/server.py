@@ -15,12 +15,12 @@ import numpy as np
 from .._ids import listed
 from ..billboards import save_billboard
 from ..exchange import run
-from ..journal import Journal
+from ..journal import Journal, write_file
 from ..packing import pack
 from . import records, secure
 from ._flower import Message, MessageType, ServerApp
 from .polling import PollingGrid
-from .site import locked, private_folder, row_shapes
+from .site import private_folder, row_shapes
 from .study import Study
 
 logger = logging.getLogger("skpmtl")
@@ -50,17 +50,11 @@ def curate(grid, study, folder, context=None):
         Of the ServerApp; for secure sums.
     """
     folder = private_folder(Path(folder))
-    try:
-        with locked(folder, wait=False):
-            return _curate(grid, study, folder, context)
-    except BlockingIOError as error:
-        raise RuntimeError(
-            f"Another curator is at work in {folder}: two would spend the budget twice."
-        ) from error
+    with Journal(folder / "journal", {"study": study.text}) as journal:
+        return _curate(grid, study, folder, context, journal)
 
 
-def _curate(grid, study, folder, context):
-    journal = Journal(folder / "journal", {"study": study.text})
+def _curate(grid, study, folder, context, journal):
     est = study.build()
     source = est._source()
     sites = Sites(grid, study, journal, context)
@@ -68,7 +62,7 @@ def _curate(grid, study, folder, context):
     board = run(est._curate(sites.population, source), sites, source, journal)
     board.report = describe(board, study)
     save_billboard(study.published(board), folder / "billboard.npz")
-    (folder / "report.json").write_text(board.report.to_json(indent=1) + "\n")
+    write_file(folder / "report.json", (board.report.to_json(indent=1) + "\n").encode())
     sites.publish(board)
     return board
 

@@ -7,7 +7,6 @@ nothing stays in memory: what must last is one file in the site's own folder.
 import io
 import json
 import os
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from .._input import InputForm, read_training
 from ..billboards import load_billboard, save_billboard
 from ..curator import clipped_sum
 from ..exchange import Ask
-from ..journal import write_file
+from ..journal import fingerprint, locked, write_file
 from ..personal import cluster_rows
 from ..released_mean import MeanTasks
 
@@ -157,6 +156,11 @@ class Site:
                     "another journal has the answers to this study: a second run spends a second "
                     "budget and needs another name"
                 )
+            if state and str(state["rows"]) != fingerprint(self.table, state["key"].tobytes()):
+                raise Refusal(
+                    "the rows here are not those of the earlier answers to this study, which a "
+                    "second run answers, under another name"
+                )
             last = int(state.get("number", -1))
             if number < last:
                 raise Refusal(
@@ -214,14 +218,16 @@ class Site:
             if rows[name].shape != (len(mine), *shape):
                 raise Refusal(f"public numbers of another shape than in the study ({name})")
         kept = {"number": np.array(number), "positions": positions, "visits": visits}
-        kept["run"] = np.array(run)
+        key = state.get("key", np.frombuffer(os.urandom(32), np.uint8))
+        kept.update(run=np.array(run), key=key)
+        kept["rows"] = np.array(fingerprint(self.table, key.tobytes()))
         running, prior = _memories(half)
         memory = {"running": running.W} if running is not None else getattr(prior, "memory", {})
         kept.update({f"memory.{name}": value for name, value in memory.items()})
         kept.update({f"row.{name}": np.ascontiguousarray(v) for name, v in rows.items()})
         buffer = io.BytesIO()
         np.savez(buffer, **kept)
-        write_file(self.folder / "state.npz", buffer.getbuffer())  # before anything is sent
+        write_file(self.folder / "state.npz", buffer.getbuffer(), 0o600)  # before anything is sent
         return kept
 
     def _check_name(self):
@@ -304,25 +310,6 @@ def load_models(folder):
     if est._board_names_ is not None:
         est.feature_names_in_ = est._board_names_
     return est
-
-
-@contextmanager
-def locked(folder, wait=True):
-    """One process at a time in a folder: messages of two runs may arrive together.
-
-    Raises
-    ------
-    BlockingIOError
-        With ``wait=False``, when another process is in it.
-    """
-    try:
-        import fcntl
-    except ImportError:  # not on this system
-        yield
-        return
-    with open(folder / "lock", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
 
 
 def private_folder(path):
