@@ -1,7 +1,13 @@
 """Every private scikit-learn import, in one place; works with scikit-learn 1.6 to 1.9."""
 
 from sklearn.utils import _safe_indexing as safe_indexing
-from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
+from sklearn.utils._param_validation import (
+    Interval,
+    InvalidParameterError,
+    Options,
+    StrOptions,
+    make_constraint,
+)
 
 try:
     from sklearn.callback import CallbackSupportMixin
@@ -17,7 +23,9 @@ __all__ = [
     "CallbackSupportMixin",
     "Interval",
     "InvalidParameterError",
+    "Options",
     "StrOptions",
     "callback_management_context",
+    "make_constraint",
     "safe_indexing",
 ]

@@ -5,10 +5,13 @@ A curator writes ``save_billboard(est, path)``; anybody goes on with ``load_bill
 """
 
 import copy
+import io
 import json
 import os
 import warnings
+import zipfile
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 
 import numpy as np
@@ -18,16 +21,19 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ._ids import listed
 from ._input import InputForm, is_mapping_of_tasks, read_rows, read_training, task_position
 from ._version import __version__
+from .journal import write_file
 from .packing import (
     BOARDS,
     FORMAT,
     Complaints,
+    check_board,
     class_of,
     decode,
     decode_all,
     encode,
-    n_features_of,
+    from_npy,
     parse,
+    to_npy,
 )
 from .tasks import SingleTaskWarning
 
@@ -61,18 +67,12 @@ _OWNERS = {
     "AggregationBillboard": ("DPAggregation", "DPAggregationClassifier"),
     "RelationshipBillboard": ("DPRelationship", "DPRelationshipClassifier"),
 }
-# Settings that a billboard has from the parameters of the estimator, and that count.
-_SETTINGS = {
-    "PriorBillboard": (),
-    "ProjectionBillboard": ("acceleration", "task_weight", "ridge"),
-    "PenaltyBillboard": ("alpha", "ridge", "task_weight"),
-    "MeanBillboard": ("personalization", "local_steps"),
-    "MetaBillboard": ("fit_intercept", "refine", "refine_steps", "refine_learning_rate"),
-    "AggregationBillboard": ("fit_intercept",),
-    "RelationshipBillboard": ("lam", "alpha", "fit_intercept"),
-}
 # Parameters that stay where the rows of the fit are.
 _NOT_WRITTEN = ("clusters", "dtype", "random_state", "tasks", "verbose", "warm_start")
+_CLASS_TYPES = (
+    "<U", "|b1", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8"
+)  # fmt: skip
+_ZIP64 = 1 << 31  # bytes from which an archive needs longer fields
 _KEYS = ("board", "estimator", "feature_names", "format", "n_features", "package", "params")
 
 
@@ -91,7 +91,8 @@ def save_billboard(est, path):
     est : estimator
         Fitted, of a class of this package that has a billboard.
     path : str or path-like
-        File to write; the customary ending .npz is not added.
+        File to write; the customary ending .npz is not added. One that is there is replaced when
+        the new one is complete and safe on the disk, and keeps its permissions.
 
     Raises
     ------
@@ -136,7 +137,7 @@ def save_billboard(est, path):
         "estimator": cls.__name__,
         "feature_names": None if names is None else names.tolist(),
         "format": FORMAT,
-        "n_features": n_features_of(board),
+        "n_features": board.n_features,
         "package": f"skpmtl {__version__}",
         "params": {
             name: _encode_parameter(name, given[name])
@@ -144,10 +145,17 @@ def save_billboard(est, path):
         },
     }
     text = json.dumps(header, allow_nan=False).encode()
+    with Complaints("This billboard", "Nothing was written: fit again with other settings"):
+        decode_all(json.loads(text)["board"], arrays)  # what is written can be read
     if hasattr(est, "classes_"):
         arrays["classes"] = est.classes_
-    with open(path, "wb") as stream:
-        np.savez(stream, header=np.frombuffer(text, dtype=np.uint8), **arrays)
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in {"header": np.frombuffer(text, dtype=np.uint8), **arrays}.items():
+            info = zipfile.ZipInfo(f"{name}.npy")  # of one date: equal billboards, equal files
+            with archive.open(info, "w", force_zip64=array.nbytes > _ZIP64) as member:
+                member.write(to_npy(array))
+    write_file(path, stream.getbuffer())
 
 
 def load_billboard(path):
@@ -169,19 +177,24 @@ def load_billboard(path):
     Raises
     ------
     ValueError
-        If the file is no billboard, damaged, of another format version, or holds anything that is
-        not known. Nothing in it is executed.
+        If the file is no billboard, damaged, of another format version, holds anything that is
+        not known or arrays of another type, order or shape than its settings ask for, or is
+        compressed: it takes a few times its size in memory at most. Nothing in it is executed.
     OSError
         If the file cannot be opened.
     """
     path = os.fspath(path)
     with open(path, "rb") as stream, Complaints(repr(path)):
-        archive = np.load(stream, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile) or "header" not in archive.files:
+        members = _members(stream)
+        if "header" not in members:
             raise ValueError("it is not a billboard of skpmtl")
-        arrays = {name: archive[name] for name in archive.files}
-        header = parse(arrays.pop("header").tobytes().decode(), _KEYS)
-        classes = arrays.pop("classes", None)
+        header = from_npy(members.pop("header")(), "header", ("|u1",))
+        header = parse(header.tobytes().decode(), _KEYS)
+        _check_names(members, header["board"])
+        classes = None
+        if "classes" in members:
+            classes = from_npy(members.pop("classes")(), "classes", _CLASS_TYPES)
+        arrays = {name: from_npy(read(), name) for name, read in members.items()}
         board = decode_all(header["board"], arrays)
         params = {name: decode(value, {}) for name, value in header["params"].items()}
         if header["estimator"] not in _estimators():
@@ -190,6 +203,49 @@ def load_billboard(path):
         return estimator_of(
             cls, board, classes, header["n_features"], header["feature_names"], params
         )
+
+
+def _members(stream):
+    """{name: function that reads it} of the arrays in an archive; nothing is read yet.
+
+    What is in it is not compressed, has a name of its own, and is not larger than the file: no
+    file takes more memory than it has bytes, a few times over.
+    """
+    if not zipfile.is_zipfile(stream):
+        raise ValueError("it is not a billboard of skpmtl, or only the beginning of one")
+    size = stream.seek(0, os.SEEK_END)
+    archive = zipfile.ZipFile(stream)
+    found = {}
+    for info in archive.infolist():
+        name = info.filename
+        if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
+            raise ValueError(f"{name!r} is compressed or encrypted, which save_billboard does not")
+        if info.file_size != info.compress_size:
+            raise ValueError(f"{name!r} has two sizes")
+        if not name.endswith(".npy") or name[:-4] in found:
+            raise ValueError(f"{name!r} is no array of a billboard, or there twice")
+        size -= info.file_size
+        found[name[:-4]] = partial(archive.read, info)
+    if size < 0:
+        raise ValueError("its arrays are larger than itself")
+    return found
+
+
+def _check_names(members, tree):
+    """Refuse other arrays than those that the header refers to, before they are read."""
+    named, left = set(), [tree]
+    while left:
+        item = left.pop()
+        if isinstance(item, dict) and list(item) == ["array"]:
+            named.add(item["array"])
+        elif isinstance(item, (dict, list)):
+            left.extend(item.values() if isinstance(item, dict) else item)
+    missing = sorted(map(str, named - set(members)))
+    if missing:
+        raise ValueError(f"the array {missing[0]!r} is missing")
+    odd = sorted(set(members) - named - {"classes"})
+    if odd:
+        raise ValueError(f"it has arrays that nothing refers to: {listed(odd)}")
 
 
 def _estimators():
@@ -211,7 +267,7 @@ def _encode_parameter(name, value):
 def _settings(board):
     """Parameters whose values the billboard brings along."""
     kind = type(board).__name__
-    found = {name: getattr(board, name) for name in _SETTINGS[kind]}
+    found = {name: getattr(board, name) for name in board.settings}
     if kind == "MeanBillboard":
         for name in ("fit_intercept", "task_weight", "ridge"):
             found[name] = getattr(board.problem, name)
@@ -278,6 +334,7 @@ def estimator_of(cls, board, classes, n_features, feature_names, params):
             + (f" of a {board.statistic}" if hasattr(board, "statistic") else "")
             + f"; {listed(owners, 20)} are made for it."
         )
+    check_board(board)
     settings = _settings(board)
     other = [name for name in params if name in settings and params[name] != settings[name]]
     if other:
@@ -288,7 +345,7 @@ def estimator_of(cls, board, classes, n_features, feature_names, params):
     est = cls(**{**settings, **params})
     est._validate_params()
     classes = _checked_classes(est, board, classes)
-    d = n_features_of(board)
+    d = board.n_features
     if n_features is not None and n_features != d:
         raise ValueError(f"n_features={n_features!r}, but the billboard is for {d} features.")
     names = None
@@ -372,7 +429,7 @@ def released_attributes(board):
         coef, intercept = board.mean
         return {"mean_coef_": coef, "mean_intercept_": float(intercept)}
     if kind == "RelationshipBillboard" and len(board.models):
-        d = n_features_of(board)
+        d = board.n_features
         b = board.models[:, d].mean() if board.fit_intercept else 0.0
         return {"mean_coef_": board.models[:, :d].mean(axis=0), "mean_intercept_": float(b)}
     return {}  # exact: the mean over the tasks is not on the billboard
@@ -431,7 +488,7 @@ def rows_before_tasks(est, X, task, mean):
 
 def _check_features(probe, n_features, position):
     """Compare the input that `probe` has read with the billboard."""
-    expected, known = n_features_of(probe.billboard_), probe._board_names_
+    expected, known = probe.billboard_.n_features, probe._board_names_
     if n_features != expected:
         raise ValueError(
             f"X has {n_features} features"

@@ -11,9 +11,11 @@ composition); w~ of a cluster of m_c of the m tasks then moves by eta u_t m / m_
 """
 
 import math
+from numbers import Integral, Real
 
 import numpy as np
 
+from ._compat import Interval, StrOptions
 from ._kernels.clip import clip_rows
 from ._version import __version__
 from .exchange import Ask, Draw
@@ -90,6 +92,26 @@ class RoundPlan:
     round_delta : float or None
         delta at which the rounds are accounted.
     """
+
+    constraints = {
+        "n_tasks": [Interval(Integral, 1, None, closed="left")],
+        "size": [Interval(Integral, 1, None, closed="left")],
+        "adjacency": [StrOptions({"replace-one", "zero-out"})],
+        "clip_norm": [Interval(Real, 0, None, closed="neither")],
+        "quantile": [Interval(Real, 0, 1, closed="both"), None],
+        "n_rounds": [Interval(Integral, 0, None, closed="left")],
+        "server_rate": [Interval(Real, 0, None, closed="neither")],
+        "sampling": [StrOptions({"all", "poisson", "fixed"})],
+        "rate": [Interval(Real, 0, 1, closed="right")],
+        "denominator": [Interval(Real, 0, None, closed="neither")],
+        "epsilon": [Interval(Real, 0, None, closed="left"), None],
+        "delta": [Interval(Real, 0, 1, closed="both"), None],
+        "round_delta": [Interval(Real, 0, 1, closed="both"), None],
+        "mu": [Interval(Real, 0, None, closed="left"), None],
+        "noise_multiplier": [Interval(Real, 0, None, closed="neither"), None],
+        "intercept": [VectorGaussian, None],
+        "step": [np.ndarray],
+    }
 
     def __init__(self, est, n_tasks, size, n_intercepts=0):
         private = est._is_private()

@@ -237,6 +237,19 @@ class AggregationBillboard:
     fit_intercept: bool
     report: object = None
 
+    constraints = {}
+    settings = ("fit_intercept",)
+
+    @property
+    def n_features(self):
+        return len(self.releases[0]) - self.fit_intercept
+
+    def declared(self):
+        """See `skpmtl.packing`."""
+        if len(self.releases) != 1:
+            raise ValueError(f"it has {len(self.releases)} averages, not one")
+        yield "a release", self.releases[0], [(self.n_features + self.fit_intercept,)]
+
     @property
     def mean(self):
         """-> coefficients (n_features,), intercept."""

@@ -56,6 +56,26 @@ class RelationshipBillboard:
     fit_intercept: bool
     report: object = None
 
+    constraints = {
+        "lam": [Interval(Real, 0, None, closed="neither")],
+        "alpha": [Interval(Real, 0, None, closed="neither")],
+    }
+    settings = ("lam", "alpha", "fit_intercept")
+
+    @property
+    def n_features(self):
+        return self.columns.shape[-1] - self.fit_intercept
+
+    def declared(self):
+        """See `skpmtl.packing`."""
+        m, width = len(self.columns), self.n_features + self.fit_intercept
+        if m < 1 or len(self.sensitivity) != len(self.releases):
+            raise ValueError("its releases and their sensitivities do not go together")
+        yield "the columns", self.columns, [(m, width)]
+        yield "the models", self.models, [(m if self.releases else 0, width)]
+        yield from (("a release", S, [(m * width,)]) for S in self.releases)
+        yield from (("a sensitivity", s, [(m,)]) for s in self.sensitivity)
+
     @property
     def relationship(self):
         """Omega = (V'V)^(1/2) / trace for the columns V, (n_tasks, n_tasks)."""

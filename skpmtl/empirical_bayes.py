@@ -10,9 +10,11 @@ clipped log10 signal-to-noise ratio ("vote"), centres the tasks' choice of kappa
 """
 
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 
 import numpy as np
 
+from ._compat import Interval, StrOptions
 from .exchange import Ask
 from .local import SNR, LocalModels
 from .shrinkage import DriftingAverage, shrink_diagonal, shrink_matrix
@@ -54,6 +56,31 @@ class PriorBillboard:
     releases: list = field(default_factory=list)
     mean: np.ndarray | None = None
     report: object = None
+
+    constraints = {
+        "statistic": [StrOptions({"matrix", "diagonal"})],
+        "snr_spread": [Interval(Real, 0, None, closed="neither"), None],
+        "n_tasks": [Interval(Integral, 1, None, closed="left")],
+    }
+    settings = ()
+
+    @property
+    def n_features(self):
+        return len(self.moment)
+
+    def declared(self):
+        """See `skpmtl.packing`."""
+        d = self.n_features
+        square = (d, d) if self.statistic == "matrix" else (d,)
+        if (self.snr_centre is None) != (self.snr_spread is None):
+            raise ValueError("snr_centre needs a snr_spread")
+        yield "its moment", self.moment, [square]
+        diagonal = np.diagonal(self.moment) if self.moment.ndim == 2 else self.moment
+        if diagonal.min() < 0 or abs(diagonal.sum() - 1.0) > 1e-6:
+            raise ValueError("its moment is not that of a prior of trace 1")
+        yield from (("a release", S, [square, (1,), (d + 1,)]) for S in self.releases)
+        if self.mean is not None:
+            yield "the mean model", self.mean, [(d + 1,)]
 
     def personalize(self, table, *, classification, fit_intercept):
         """Models of the tasks of `table`, from their rows and this billboard alone.

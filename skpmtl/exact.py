@@ -1,9 +1,11 @@
 """What the exact fit of a penalised objective leaves for tasks that come later."""
 
 from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
 
 import numpy as np
 
+from ._compat import Interval, StrOptions
 from .local import LocalModels
 from .losses import make_loss
 from .solvers import TraceNorm, minimize
@@ -41,6 +43,30 @@ class PenaltyBillboard:
     n_tasks: int
     releases: list = field(default_factory=list)
     report: object = None
+
+    constraints = {
+        "statistic": [StrOptions({"matrix", "diagonal"})],
+        "alpha": [Interval(Real, 0, None, closed="left")],
+        "ridge": [Interval(Real, 0, None, closed="left")],
+        "task_weight": [StrOptions({"equal", "samples"})],
+        "n_tasks": [Interval(Integral, 1, None, closed="left")],
+    }
+    settings = ("alpha", "ridge", "task_weight")
+
+    @property
+    def n_features(self):
+        return len(self.shape)
+
+    def declared(self):
+        """See `skpmtl.packing`."""
+        d = self.n_features
+        if self.alpha == self.ridge == 0:
+            raise ValueError("alpha and ridge are both 0, which holds no model")
+        if self.releases:
+            raise ValueError("an exact fit has no releases")
+        yield "its moment", self.shape, [(d, d) if self.statistic == "matrix" else (d,)]
+        if (np.diagonal(self.shape) if self.shape.ndim == 2 else self.shape).min() < 0:
+            raise ValueError("its shape is not positive")
 
     @classmethod
     def of(cls, W, statistic, **settings):

@@ -8,13 +8,14 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ._compat import Interval, StrOptions
+from ._compat import Interval, Options, StrOptions
 from ._ids import encode_ids, listed, locate
 from .base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from .exchange import Population, run
 from .finetune import FineTuner
 from .inner import Visits, rounds
 from .meta_budget import MetaPlan
+from .packing import MOST_STEPS
 from .privacy.report import PrivacyLeakWarning
 from .privacy.rng import SeededSource, noise_source
 from .units import check_units, owners
@@ -53,6 +54,31 @@ class MetaBillboard:
     refine_learning_rate: object
     doubt: float = 0.0
     report: object = None
+
+    constraints = {
+        "kind": [Options(Integral, {0, 1, 2})],
+        "refine": [StrOptions({"prox", "sgd"})],
+        "refine_steps": [Interval(Integral, 1, MOST_STEPS, closed="both")],
+        "refine_learning_rate": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+        "doubt": [Interval(Real, 0, None, closed="left")],
+    }
+    settings = ("fit_intercept", "refine", "refine_steps", "refine_learning_rate")
+
+    @property
+    def n_features(self):
+        return self.coef.shape[-1]
+
+    def declared(self):
+        """See `skpmtl.packing`."""
+        d, C, several = self.n_features, len(self.init), self.kind == 2
+        if C < 3 if several else C != 1:
+            raise ValueError(f"{C} models do not suit a loss of kind {self.kind}")
+        yield "the initialisation", self.init, [(C, d + self.fit_intercept)]
+        yield "its coefficients", self.coef, [(C, d) if several else (d,)]
+        yield "its intercept", self.intercept, [(C,) if several else ()]
+        (coef,), (intercept,) = split_models(self.init[None], self.fit_intercept)
+        if not (np.array_equal(coef, self.coef) and np.array_equal(intercept, self.intercept)):
+            raise ValueError("its coefficients are not those of the initialisation")
 
     @property
     def lost(self):

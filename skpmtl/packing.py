@@ -3,10 +3,18 @@
 Reading one runs no code: types come from a closed list, arrays are plain numbers, and everything
 is checked before it is used. The same list keeps private things in: an attribute is written only
 after it was declared public here, or is a field of a billboard.
+
+What belongs to a billboard its class says: `constraints`, the values of its fields; `settings`, the
+parameters of the estimator that come with it; `n_features`; and `declared()`, which yields every
+array with the shapes that it may have, and raises where public numbers do not go together. Compiled
+loops trust these shapes, and do not look again.
 """
 
+import io
 import json
 import math
+import re
+import struct
 import typing
 import zipfile
 import zlib
@@ -17,6 +25,7 @@ from types import UnionType
 
 import numpy as np
 
+from ._compat import make_constraint
 from ._ids import listed
 from ._version import __version__
 from .privacy.report import PrivacyReport
@@ -24,6 +33,8 @@ from .privacy.report import PrivacyReport
 __all__ = ["pack", "unpack"]
 
 FORMAT = 1
+LARGEST = 1e100  # number that means anything; squares and products of such are finite
+MOST_STEPS = 1_000_000  # that a billboard may ask of a task
 
 # Every list below is closed.
 # Modules are imported late, because some of them import this one.
@@ -73,20 +84,12 @@ _STATE = {
         "_shrink",
     ),
 }
-_CHOICES = {
-    "statistic": ("matrix", "diagonal"),
-    "task_weight": ("equal", "samples"),
-    "personalization": ("mean-reg", "finetune", "symmetrized-kl", "ewc", "none"),
-    "refine": ("prox", "sgd"),
-    "kind": (0, 1, 2),
-}
-# Fields that may be one of these words, or else a positive number.
-_POSITIVE = {
-    "lam": ("auto", "alone"),
-    "local_steps": ("auto",),
-    "refine_steps": (),
-    "refine_learning_rate": ("auto",),
-}
+# Types of arrays, as a file has them.
+_DTYPES = ("<f8", "<i8", "|b1")
+_NPY = re.compile(
+    rb"\{'descr': '([^']+)', 'fortran_order': False, 'shape': \(([0-9]{1,18}, ?)*"
+    rb"([0-9]{1,18})?\), \} *\n"
+)
 
 
 def class_of(name):
@@ -131,8 +134,8 @@ def unpack(text, arrays):
     Raises
     ------
     ValueError
-        If a type, key or array is not known, missing, not finite or of the wrong shape, or the
-        format is that of another version.
+        If a type, key or array is not known, missing, not finite, of the wrong type or shape, or
+        the format is that of another version.
     """
     with Complaints():
         tree = parse(text, ("board", "format"))
@@ -186,14 +189,59 @@ def _encode_fields(value, name, arrays):
 
 
 def _checked_array(value, name):
-    if not isinstance(value, np.ndarray) or value.dtype.kind not in "biuf":
+    if not isinstance(value, np.ndarray) or value.dtype.newbyteorder("<").str not in _DTYPES:
         kind = getattr(value, "dtype", type(value).__name__)
-        raise ValueError(f"{name} holds {kind}, not an array of numbers.")
+        raise ValueError(f"{name} holds {kind}, not an array of float64, int64 or bool.")
     if not np.isfinite(value).all():
         raise ValueError(f"{name} holds NaN or infinity.")
     native = value.dtype.newbyteorder("=")
     # Kernels are compiled for writable arrays in C order.
     return np.require(value, native, ["C", "W", "A"])
+
+
+# ---------------------------------------------------------------------- arrays as bytes
+def to_npy(array):
+    """Bytes of a .npy file, little-endian and in C order, which `from_npy` accepts."""
+    stream = io.BytesIO()
+    array = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(array.shape)
+    np.lib.format.write_array(stream, array, version=(1, 0), allow_pickle=False)
+    return stream.getbuffer()
+
+
+def from_npy(data, name, dtypes=_DTYPES, shape=None):
+    """Array of the bytes of a .npy file; the header is held against the size before it is read.
+
+    Parameters
+    ----------
+    data : bytes-like
+    name : str
+        For errors.
+    dtypes : tuple of str
+        What it may hold; "<U" stands for text of any length.
+    shape : tuple of int, default=None
+        What it must be; None: any.
+
+    Raises
+    ------
+    ValueError
+        For other types, byte orders, orders or versions of the format, and where type and shape
+        do not make up exactly the bytes that there are.
+    """
+    data = memoryview(data)
+    start = 10 + int.from_bytes(data[8:10], "little")
+    header = bytes(data[10 : min(start, 10_000)])
+    if data[:8] != b"\x93NUMPY\x01\x00" or not (match := _NPY.fullmatch(header)):
+        raise ValueError(f"{name} is no array as NumPy writes it, in C order and with numbers")
+    kind = match[1].decode("ascii")
+    if kind not in dtypes and not ("<U" in dtypes and re.fullmatch("<U[0-9]{1,9}", kind)):
+        raise ValueError(f"{name} holds {np.dtype(kind)}, not {' or '.join(dtypes)}")
+    found = tuple(map(int, re.findall(rb"[0-9]+", header[header.index(b"(") :])))
+    if shape is not None and found != shape:
+        raise ValueError(f"{name} has the shape {found}, not {shape}")
+    dtype = np.dtype(kind)
+    if math.prod(found) * dtype.itemsize != len(data) - start:
+        raise ValueError(f"{name} of the shape {found} does not fit its size in the file")
+    return np.array(np.frombuffer(data[start:], dtype).reshape(found), dtype.newbyteorder("="))
 
 
 # ------------------------------------------------------------------------- text as values
@@ -209,7 +257,8 @@ class Complaints:
     def __exit__(self, kind, error, trace):
         bad = (
             AttributeError, EOFError, KeyError, IndexError, MemoryError, NotImplementedError,
-            OverflowError, RecursionError, TypeError, ValueError, zipfile.BadZipFile, zlib.error,
+            OSError, OverflowError, RecursionError, TypeError, ValueError, struct.error,
+            zipfile.BadZipFile, zlib.error,
         )  # fmt: skip
         if isinstance(error, bad):
             text = str(error).rstrip(".") or type(error).__name__
@@ -268,7 +317,9 @@ def decode(tree, arrays):
             raise ValueError("a mapping has a key twice")
         return out
     if tag == "report":
-        return PrivacyReport.from_json(json.dumps(content))
+        report = PrivacyReport.from_json(json.dumps(content))
+        str(report)  # what cannot be printed is none
+        return report
     raise ValueError(f"the key {tag!r} has no meaning")
 
 
@@ -292,27 +343,33 @@ def _decode_object(name, content, arrays):
         odd = [key for key, value in state.items() if not isinstance(value, plain)]
         if odd:
             raise ValueError(f"{odd[0]} of {name} cannot be of type {type(state[odd[0]]).__name__}")
+        for key, value in state.items():
+            _check_field(kind, key, value, object)
         out = object.__new__(kind)
         vars(out).update(state)
         return out
     for key, hint in typing.get_type_hints(kind).items():
-        _check_field(name, key, state[key], hint)
+        _check_field(kind, key, state[key], hint)
     out = kind(**state)
     if name in BOARDS:
-        _check_board(out)
+        check_board(out)
     return out
 
 
-def _check_field(name, key, value, hint):
-    good = _fits(value, hint) and not (isinstance(value, float) and not math.isfinite(value))
-    if key in _CHOICES:
-        good = good and value in _CHOICES[key]
-    if key in _POSITIVE:
-        good = good and (value in _POSITIVE[key] if isinstance(value, str) else value > 0)
+def _check_field(kind, key, value, hint):
+    good = _fits(value, hint)
+    if isinstance(value, Real):
+        good = good and abs(value) < (2**63 if isinstance(value, Integral) else LARGEST)
+    constraints = getattr(kind, "constraints", {})
+    if key in constraints:
+        allowed = [make_constraint(item) for item in constraints[key]]
+        # To a constraint True is a number like others.
+        good = good and (hint is bool or not isinstance(value, bool))
+        good = good and any(item.is_satisfied_by(value) for item in allowed)
     if not good:
         plain = value is None or isinstance(value, (str, int, float))
         shown = repr(value) if plain else f"of type {type(value).__name__}"
-        raise ValueError(f"{key} of {name} cannot be {shown}")
+        raise ValueError(f"{key} of {kind.__name__} cannot be {shown}")
 
 
 def _fits(value, hint):
@@ -323,93 +380,17 @@ def _fits(value, hint):
     return isinstance(value, hint)
 
 
-def _check_board(board):
-    """Arrays have the shapes that belong together."""
-    for what, array, shapes in _shapes(board):
+def check_board(board):
+    """Raise ValueError unless the arrays of a billboard are what its class declares."""
+    if not isinstance(board.report, PrivacyReport | None):
+        raise ValueError("its privacy report is not one")
+    if board.n_features < 1:
+        raise ValueError("it has no features")
+    for what, array, shapes in board.declared():
         found = np.shape(array)
         if found not in shapes or not isinstance(array, np.ndarray if found else Real):
             raise ValueError(f"{what} has the shape {found}, not {' or '.join(map(str, shapes))}")
-
-
-def _shapes(board):
-    """Yield (name, array, allowed shapes)."""
-    kind, d = type(board).__name__, n_features_of(board)
-    if d < 1:
-        raise ValueError("it has no features")
-    if not isinstance(board.report, PrivacyReport | None):
-        raise ValueError("its privacy report is not one")
-    if kind in ("PriorBillboard", "ProjectionBillboard", "PenaltyBillboard"):
-        square = (d, d) if board.statistic == "matrix" else (d,)
-        if kind == "ProjectionBillboard":
-            yield from (("a projection", M, [square]) for M in board.projections)
-        else:
-            if kind == "PriorBillboard" and board.snr_centre is not None and not board.snr_spread:
-                raise ValueError("snr_centre needs a snr_spread")
-            yield "its moment", board.moment if kind == "PriorBillboard" else board.shape, [square]
-        yield from (("a release", S, [square, (1,), (d + 1,)]) for S in board.releases)
-        if kind != "PenaltyBillboard" and board.mean is not None:
-            yield "the mean model", board.mean, [(d + 1,)]
-        return
-    if kind == "MeanBillboard":
-        yield from _mean_shapes(board)
-        return
-    if kind == "MetaBillboard":
-        C = len(board.init)
-        several = board.kind == 2
-        yield "the initialisation", board.init, [(C, d + board.fit_intercept)]
-        yield "its coefficients", board.coef, [(C, d) if several else (d,)]
-        yield "its intercept", board.intercept, [(C,) if several else ()]
-        return
-    width = d + board.fit_intercept
-    if kind == "AggregationBillboard":
-        yield from (("a release", S, [(width,)]) for S in board.releases)
-        return
-    m = len(board.columns)
-    yield "the columns", board.columns, [(m, width)]
-    yield "the models", board.models, [(m, width)] if board.releases else [(0, width)]
-    yield from (("a release", S, [(m * width,)]) for S in board.releases)
-    yield from (("a sensitivity", s, [(m,)]) for s in board.sensitivity)
-
-
-def _mean_shapes(board):
-    g, (shape, problem, plan) = len(board.means), (board.shape, board.problem, board.plan)
-    several = problem.kind == 2
-    if not isinstance(problem, class_of("Problem")) or len(shape) != 1 + several:
-        raise ValueError("its shape does not suit the loss")
-    if plan is None:
-        known = not board.noise_variance.any()
-    else:
-        known = isinstance(plan, class_of("RoundPlan")) and plan.server_rate > 0
-    if not known:
-        raise ValueError("its plan is not that of rounds")
-    C = shape[0] if several else 1
-    if problem.n_outputs != C:
-        raise ValueError(f"n_outputs is {problem.n_outputs}, not {C}")
-    if g < 1 or any(number not in range(g) for number in (board.cluster_of or {}).values()):
-        raise ValueError(f"clusters must be numbered from 0 to {g - 1}")
-    if not all(isinstance(bound, Real) and bound > 0 for bound in board.clip_norms):
-        raise ValueError("clip_norms must be positive")
-    size = math.prod(shape)
-    yield "the means", board.means, [(g, size)]
-    yield from (("a release", S, [(size,), (g, size), (1,), (g * C,)]) for S in board.releases)
-    yield "noise_variance", board.noise_variance, [(g,)]
-    yield "total_variance", board.total_variance, [(g,)]
-    if plan is not None:
-        yield "the steps of its plan", plan.step, [(g, 1)]
-    if board.mean_intercept is not None:
-        yield "mean_intercept", board.mean_intercept, [(C,) if board.cluster_of is None else (g, C)]
-
-
-def n_features_of(board):
-    """Features of the models of a billboard."""
-    kind = type(board).__name__
-    if kind == "PriorBillboard":
-        return len(board.moment)
-    if kind == "ProjectionBillboard":
-        return len(board.projections[0])
-    if kind in ("PenaltyBillboard", "MeanBillboard"):
-        return int(board.shape[-1]) if kind == "MeanBillboard" else len(board.shape)
-    if kind == "MetaBillboard":
-        return board.coef.shape[-1]
-    models = board.releases[0] if kind == "AggregationBillboard" else board.columns
-    return models.shape[-1] - board.fit_intercept
+        if found and array.dtype != np.float64:
+            raise ValueError(f"{what} holds {array.dtype}, not float64")
+        if not (np.abs(array) < LARGEST).all():
+            raise ValueError(f"{what} holds NaN, or numbers of {LARGEST:g} and above")

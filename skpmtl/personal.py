@@ -1,15 +1,20 @@
 """What mean-regularised rounds publish, and how a task turns it into a model of its own."""
 
+import math
 from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
 
 import numpy as np
 
+from ._compat import Interval, StrOptions
 from ._ids import listed
 from ._kernels.leave_one_out import leave_one_out
 from ._kernels.short import short_fits
+from .curator import RoundPlan
 from .grams import NARROW
 from .losses import SquaredLoss, grams
-from .rounds import TaskHalf, row_blocks
+from .packing import MOST_STEPS
+from .rounds import Problem, TaskHalf, row_blocks
 from .threads import in_order, single_blas_thread, task_blocks
 
 # Weight of the noise in the trust in the shared model, by kind of loss. The residual variance of
@@ -68,6 +73,63 @@ class MeanBillboard:
     mean_intercept: np.ndarray | None = None
     report: object = None
     plan: object = field(default=None, repr=False)
+
+    constraints = {
+        "personalization": [
+            StrOptions({"mean-reg", "finetune", "symmetrized-kl", "ewc", "none"})
+        ],
+        "local_steps": [StrOptions({"auto"}), Interval(Integral, 1, MOST_STEPS, closed="both")],
+    }
+    settings = ("personalization", "local_steps")
+
+    @property
+    def n_features(self):
+        return self.shape[-1]
+
+    def declared(self):
+        """See `skpmtl.packing`."""
+        shape, problem, g = self.shape, self.problem, len(self.means)
+        several = isinstance(problem, Problem) and problem.kind == 2
+        whole = all(isinstance(size, Integral) and not isinstance(size, bool) for size in shape)
+        if not isinstance(problem, Problem) or not whole or len(shape) != 1 + several:
+            raise ValueError("its shape does not suit the loss")
+        C = shape[0] if several else 1
+        if problem.n_outputs != C or (several and C < 3):
+            raise ValueError(f"n_outputs is {problem.n_outputs}, not {max(C, 1 + 2 * several)}")
+        for number in [] if self.cluster_of is None else self.cluster_of.values():
+            if type(number) is not int or not 0 <= number < g:
+                raise ValueError(f"clusters must be numbered from 0 to {g - 1}")
+        if g < 1 or (g > 1 and self.cluster_of is None):
+            raise ValueError(f"it has {g} shared models without clusters")
+        if not all(isinstance(bound, Real) and bound > 0 for bound in self.clip_norms):
+            raise ValueError("clip_norms must be positive")
+        size = math.prod(shape)
+        yield "the means", self.means, [(g, size)]
+        shapes = [(size,), (g, size), (1,), (g * C,)]
+        yield from (("a release", S, shapes) for S in self.releases)
+        for name in ("noise_variance", "total_variance"):
+            yield name, getattr(self, name), [(g,)]
+            if getattr(self, name).min() < 0:
+                raise ValueError(f"{name} is negative")
+        if self.mean_intercept is not None:
+            alone = self.cluster_of is None
+            yield "mean_intercept", self.mean_intercept, [(C,) if alone else (g, C)]
+        if self.plan is None and (self.noise_variance.any() or self.clip_norms):
+            raise ValueError("its plan is not that of rounds")
+        if self.plan is not None:
+            yield from self._declared_plan(g, size)
+
+    def _declared_plan(self, g, size):
+        plan = self.plan
+        if not isinstance(plan, RoundPlan) or plan.n_rounds != len(self.clip_norms):
+            raise ValueError("its plan is not that of rounds")
+        if plan.size != g * size:
+            raise ValueError(f"its plan is for {plan.size} numbers, not {g * size}")
+        yield "the steps of its plan", plan.step, [(g, 1)]
+        if self.report is not None and self.report.releases:
+            rounds = [e for e in self.report.releases if e["name"].count(",") == 0]
+            if len(rounds) < plan.n_rounds or not all(e["noise_std"] >= 0 for e in rounds):
+                raise ValueError("its report is not about the rounds of its plan")
 
     @property
     def mean(self):

@@ -7,9 +7,11 @@ a gradient step on its own rows, with a step size of its own.
 """
 
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 
 import numpy as np
 
+from ._compat import Interval, StrOptions
 from ._kernels.clip import clip_rows
 from .exchange import Ask
 from .local import SNR, LocalModels
@@ -44,6 +46,31 @@ class ProjectionBillboard:
     releases: list = field(default_factory=list)
     mean: np.ndarray | None = None
     report: object = None
+
+    constraints = {
+        "statistic": [StrOptions({"matrix", "diagonal"})],
+        "task_weight": [StrOptions({"equal", "samples"})],
+        "ridge": [Interval(Real, 0, None, closed="left")],
+        "n_tasks": [Interval(Integral, 1, None, closed="left")],
+    }
+    settings = ("acceleration", "task_weight", "ridge")
+
+    @property
+    def n_features(self):
+        return len(self.projections[0])
+
+    def declared(self):
+        """See `skpmtl.packing`."""
+        d = self.n_features
+        square = (d, d) if self.statistic == "matrix" else (d,)
+        for M in self.projections:
+            yield "a projection", M, [square]
+            values = np.linalg.eigvalsh(M) if M.ndim == 2 else M
+            if values.min() < -1e-6 or values.max() > 1.0 + 1e-6:
+                raise ValueError("a projection makes models longer")
+        yield from (("a release", S, [square, (d + 1,)]) for S in self.releases)
+        if self.mean is not None:
+            yield "the mean model", self.mean, [(d + 1,)]
 
     def personalize(self, table, *, classification, fit_intercept):
         """Models of the tasks of `table`: their half of the algorithm over the projections."""

@@ -8,9 +8,11 @@ where differences live on the task's own columns; see `skpmtl._kernels.rounds`.
 """
 
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 
 import numpy as np
 
+from ._compat import Interval, Options, StrOptions
 from ._kernels import rounds as kernels
 from ._kernels.clip import clip_rows
 from ._kernels.grams import gram_product
@@ -64,6 +66,14 @@ class Problem:
     task_weight: str = "equal"
     lam: object = "auto"
     ridge: float = 0.0
+
+    constraints = {
+        "kind": [Options(Integral, {0, 1, 2})],
+        "n_outputs": [Interval(Integral, 1, None, closed="left")],
+        "task_weight": [StrOptions({"equal", "samples"})],
+        "lam": [StrOptions({"auto", "alone"}), Interval(Real, 0, None, closed="neither")],
+        "ridge": [Interval(Real, 0, None, closed="left")],
+    }
 
 
 class TaskHalf:

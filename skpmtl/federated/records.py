@@ -2,12 +2,10 @@
 
 import numpy as np
 
+from ..packing import from_npy, to_npy
 from ._flower import Array, ArrayRecord, ConfigRecord, RecordDict
 
 __all__ = ["read", "write"]
-
-_ROOM = 1024  # bytes of an array's header, at most
-
 
 def write(arrays=None, **settings):
     """Records of a message. -> RecordDict
@@ -19,8 +17,12 @@ def write(arrays=None, **settings):
     """
     content = {"settings": ConfigRecord(settings)}
     if arrays:
-        content["arrays"] = ArrayRecord({k: Array(np.asarray(v)) for k, v in arrays.items()})
+        content["arrays"] = ArrayRecord({k: _array(np.asarray(v)) for k, v in arrays.items()})
     return RecordDict(content)
+
+
+def _array(value):
+    return Array(value.dtype.name, value.shape, "numpy.ndarray", bytes(to_npy(value)))
 
 
 def read(content, shapes=None):
@@ -30,7 +32,7 @@ def read(content, shapes=None):
     ----------
     content : RecordDict
     shapes : mapping of str to tuple, default=None
-        What has to be there, as float64 and nothing else; None: anything.
+        What has to be there, as float64 and nothing else; None: anything that `from_npy` reads.
 
     Raises
     ------
@@ -39,16 +41,9 @@ def read(content, shapes=None):
     """
     settings = dict(content.config_records["settings"])
     records = content.array_records.get("arrays", {})
-    if shapes is not None:
-        if set(records) != set(shapes):
-            raise ValueError(f"arrays {sorted(records)} instead of {sorted(shapes)}")
-        for name, shape in shapes.items():
-            item = records[name]
-            known = item.dtype == "float64" and tuple(item.shape) == shape
-            if not known or len(item.data) > 8 * np.prod(shape) + _ROOM:
-                raise ValueError(f"{name} is {item.dtype} of shape {item.shape}, not {shape}")
-    arrays = {name: item.numpy() for name, item in records.items()}
-    for name, shape in (shapes or {}).items():
-        if arrays[name].shape != shape or arrays[name].dtype != np.float64:
-            raise ValueError(f"{name} is not what its record says")
+    if shapes is None:
+        return settings, {name: from_npy(item.data, name) for name, item in records.items()}
+    if set(records) != set(shapes):
+        raise ValueError(f"arrays {sorted(records)} instead of {sorted(shapes)}")
+    arrays = {k: from_npy(records[k].data, k, ("<f8",), shape) for k, shape in shapes.items()}
     return settings, arrays

@@ -12,8 +12,7 @@ import json
 import math
 from types import SimpleNamespace
 
-import numpy as np
-
+from ..packing import from_npy
 from ._flower import (
     Code,
     ConfigRecord,
@@ -40,7 +39,7 @@ def read_question(message):
     """-> settings, {name: ndarray}"""
     ins = compat.recorddict_to_fitins(message.content, keep_input=True)
     names = json.loads(ins.config["names"])
-    arrays = [np.array(a) for a in parameters_to_ndarrays(ins.parameters)]
+    arrays = [from_npy(a, name) for name, a in zip(names, ins.parameters.tensors, strict=True)]
     return ins.config, dict(zip(names, arrays, strict=True))
 
 
