@@ -22,7 +22,7 @@ from scipy import stats
 
 from benchmarks.reproduce import fedmtl_secure
 from skpmtl.fedmtl import FedMTLClassifier, secure
-from skpmtl.fedmtl.mpc_server import BYTES, PRIME, SCORE, SIZE, VALUE, Job, _ArraysOnly
+from skpmtl.fedmtl.mpc_server import BYTES, PRIME, SCORE, SIZE, VALUE, Job
 from skpmtl.fedmtl.secure import collect_answer, make_certificates, secure_aggregate, split_upload
 
 TIMEOUT = 120.0  # of a run; a busy machine needs a part of it

@@ -22,6 +22,9 @@ Everybody agrees on a `Job`. Every server has a folder with ``job.json`` (`Job.s
 certificate (`make_certificates`, or openssl) and runs ``python -m skpmtl.fedmtl.mpc_server
 FOLDER``, see there. Client i calls `split_upload`, delivers share r to server r as
 ``in/<i>.shares``, fetches ``out/<i>.shares`` from every server and calls `collect_answer`.
+
+Every share tells its job, round, client, server and split; the servers compare them before they
+begin, and a client compares those of its answer.
 """
 
 import importlib.util
@@ -41,7 +44,22 @@ import numpy as np
 
 from . import mpc_server
 from .aggregation import _Uploads
-from .mpc_server import BYTES, LOST, PRIME, RESULT, SCORE, SIZE, VALUE, Job, from_bytes, to_bytes
+from .mpc_server import (
+    BYTES,
+    HEADER,
+    LOST,
+    PRIME,
+    RESULT,
+    SCORE,
+    SIZE,
+    VALUE,
+    Job,
+    from_bytes,
+    to_bytes,
+    with_header,
+    without_header,
+    write_secret,
+)
 
 __all__ = ["Job", "collect_answer", "make_certificates", "secure_aggregate", "split_upload"]
 
@@ -135,19 +153,21 @@ def secure_aggregate(
         max_heads=max_heads,
         max_size=float(max_size),
         timeout=float(timeout),
+        name=f"local-{secrets.token_hex(4)}",
+        round=0,
     )
     shares = []
     for i, (begin, end) in enumerate(zip(uploads.starts, uploads.starts[1:], strict=False)):
         own = [columns[task] for task in task_ids[i]]
         upload = uploads.shared[i], padded[begin:end], own, sizes[i], uploads.thresholds[i]
         try:
-            shares.append(split_upload(job, *upload))
+            shares.append(split_upload(job, i, *upload))
         except ValueError as error:
             raise ValueError(f"Client {i}: {error}") from None
     answers = _answers_of_local_servers(job, shares, folder)
     new_shared, new_vectors = [], np.zeros_like(uploads.vectors)
     for i, answer in enumerate(answers):
-        own_shared, own_heads = collect_answer(job, answer)
+        own_shared, own_heads = collect_answer(job, i, answer)
         new_shared.append(own_shared)
         rows = range(uploads.starts[i], uploads.starts[i + 1])
         for row, head in zip(rows, own_heads, strict=False):
@@ -155,12 +175,14 @@ def secure_aggregate(
     return np.array(new_shared), uploads.split(new_vectors), None
 
 
-def split_upload(job, shared, heads, tasks, size, threshold):
+def split_upload(job, client, shared, heads, tasks, size, threshold):
     """One client's upload as shares, one for every server.
 
     Parameters
     ----------
     job : Job
+    client : int
+        Number of the client, 0 to ``job.n_clients - 1``.
     shared : array-like of shape (P,)
     heads : array-like of shape (K_i, D)
     tasks : sequence of K_i ints
@@ -171,14 +193,17 @@ def split_upload(job, shared, heads, tasks, size, threshold):
     Returns
     -------
     shares : list of bytes
-        Share r is for server r only. Equal length for all clients; any ``job.threshold`` of them
-        together are uniform random bytes.
+        Share r is for server r only. Equal length for all clients. After a public header any
+        ``job.threshold`` of them together are uniform random bytes. Shares of two calls do not
+        go together, and the servers refuse them: keep the shares for a delivery that is repeated.
 
     Raises
     ------
     ValueError
         For what does not fit the job; the upload is not split then.
     """
+    if client not in range(job.n_clients):
+        raise ValueError(f"client={client!r} must be from 0 to {job.n_clients - 1}.")
     shared, heads = np.asarray(shared, np.float64), np.asarray(heads, np.float64)
     tasks = np.asarray(tasks)
     if shared.shape != (job.n_shared,) or heads.shape != (len(tasks), job.head_length):
@@ -193,16 +218,16 @@ def split_upload(job, shared, heads, tasks, size, threshold):
     for values in (shared, heads):
         if not (np.abs(values) < _LARGEST).all():
             raise ValueError(
-                f"A parameter is {values[~(np.abs(values) < _LARGEST)][0]:g}; the fixed-point "
-                f"numbers of the protocol end at {_LARGEST:g}. Scale the features."
+                f"A parameter is not below {_LARGEST:g} in absolute value, where the fixed-point "
+                "numbers of the protocol end. Scale the features."
             )
     if not job.max_size / _SIZE_RATIO <= size <= job.max_size:
         raise ValueError(
-            f"The size {size:g} is not between max_size / {_SIZE_RATIO} and max_size="
+            f"The size is not between max_size / {_SIZE_RATIO} and max_size="
             f"{job.max_size:g}; choose another max_size, the same for all clients, or cap sizes."
         )
     if not 0 <= threshold <= 1:
-        raise ValueError(f"The threshold {threshold:g} is not in [0, 1].")
+        raise ValueError("The threshold is not in [0, 1].")
     rows = np.zeros((job.max_heads, job.head_length))
     rows[: len(heads)] = heads
     # The client makes the unit vectors itself: the servers need no roots, and added rows, like
@@ -226,19 +251,20 @@ def split_upload(job, shared, heads, tasks, size, threshold):
         np.array([secrets.randbelow(PRIME) for _ in secret], dtype=object)
         for _ in range(job.threshold)
     ]
-    shares = []
+    shares, split = [], secrets.token_hex(16)
     for x in range(1, job.n_servers + 1):
         value = sum(c * x**k for k, c in enumerate(coefficients, start=1)) + secret
-        shares.append(to_bytes(value % PRIME))
+        shares.append(with_header(job, "upload", int(client), x - 1, split, to_bytes(value)))
     return shares
 
 
-def collect_answer(job, answers):
+def collect_answer(job, client, answers):
     """One client's new model, from the servers' shares of its answer.
 
     Parameters
     ----------
     job : Job
+    client : int
     answers : list of bytes
         From every server, in order of their numbers.
 
@@ -251,16 +277,25 @@ def collect_answer(job, answers):
     Raises
     ------
     RuntimeError
-        An answer is missing, cut or does not fit the others.
+        An answer is missing, damaged, of another job, round, client, server or run, or does not
+        fit the others; or a parameter is larger than any that may be uploaded.
     """
     n_heads = job.max_heads * job.head_length
     lengths = [len(answer) for answer in answers]
-    if lengths != [(job.n_shared + n_heads) * BYTES] * job.n_servers:
+    if lengths != [HEADER + (job.n_shared + n_heads) * BYTES] * job.n_servers:
         raise RuntimeError(
-            f"The answers have {lengths} bytes instead of {job.n_servers} times "
-            f"{(job.n_shared + n_heads) * BYTES}. Ask all servers again."
+            f"{job}: the answers to client {client} have {lengths} bytes instead "
+            f"of {job.n_servers} times {HEADER + (job.n_shared + n_heads) * BYTES}. Ask all "
+            "servers again."
         )
-    answers = [from_bytes(answer) for answer in answers]
+    try:
+        opened = [
+            without_header(job, "answer", client, rank, answer)
+            for rank, answer in enumerate(answers)
+        ]
+    except ValueError as error:
+        raise RuntimeError(str(error)) from None
+    answers = [from_bytes(body) for _, body in opened]
     known = range(1, job.threshold + 2)
 
     def interpolated(x):
@@ -271,15 +306,23 @@ def collect_answer(job, answers):
             total = total + answers[i - 1] * (up * pow(down, -1, PRIME) % PRIME)
         return total % PRIME
 
-    for x in range(known.stop, job.n_servers + 1):
-        if (interpolated(x) != answers[x - 1]).any():
-            raise RuntimeError(
-                "The servers' answers do not fit together: one of them is damaged or not of this "
-                "run. Run the aggregation again."
-            )
+    fit = all(
+        (interpolated(x) == answers[x - 1]).all() for x in range(known.stop, job.n_servers + 1)
+    )
+    if not fit or len({run for run, _ in opened}) > 1:
+        raise RuntimeError(
+            f"{job}: the servers' answers to client {client} do not fit "
+            "together: one of them is damaged or not of this run. Run the aggregation again."
+        )
     secret = interpolated(0)
     secret = np.where(secret > PRIME // 2, secret - PRIME, secret)
     values = (secret / 2**RESULT).astype(np.float64)
+    if not (np.abs(values) <= _LARGEST).all():  # a mean of parameters below it
+        raise RuntimeError(
+            f"{job}: the answer to client {client} has parameters above "
+            f"{_LARGEST:g}, which no mean of valid uploads has: some upload was not made by "
+            "split_upload. Do not use it."
+        )
     return values[: job.n_shared], values[job.n_shared :].reshape(job.max_heads, job.head_length)
 
 
@@ -293,9 +336,16 @@ def make_certificates(folders, *, days=30):
     Parameters
     ----------
     folders : sequence of paths
-        Folder of every server, in order of their numbers. Files are written to its ``.config``.
+        Folder of every server, in order of their numbers; made for its owner alone if it is new.
+        Files are written to its ``.config``. The certificate of server j has the common name
+        "MPyC party j", which the other servers demand of it.
     days : int, default=30
         Validity.
+
+    Raises
+    ------
+    FileExistsError
+        There is a key already; it is never written over.
     """
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
@@ -333,7 +383,8 @@ def make_certificates(folders, *, days=30):
     )  # fmt: skip
     for rank, folder in enumerate(folders):
         config = Path(folder) / ".config"
-        config.mkdir(parents=True, exist_ok=True)
+        Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        config.mkdir(mode=0o700, exist_ok=True)
         key = ec.generate_private_key(ec.SECP256R1())
         own = certificate(
             f"MPyC party {rank}", key, "authority", authority_key,
@@ -344,9 +395,7 @@ def make_certificates(folders, *, days=30):
         secret = key.private_bytes(
             pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
-        mode = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        with open(os.open(config / f"party_{rank}.key", mode, 0o600), "wb") as file:
-            file.write(secret)
+        write_secret(config / f"party_{rank}.key", secret)
 
 
 def _free_ports(count):
@@ -369,16 +418,16 @@ def _answers_of_local_servers(job, shares, folder):
         if folder is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="skpmtl-mpc-"))
         folder = Path(folder).resolve()
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise ValueError(f"folder={str(folder)!r} must be new or empty.")
         folders = [folder / f"server{rank}" for rank in range(job.n_servers)]
         make_certificates(folders)
         for rank, place in enumerate(folders):
             job.save(place, rank)
-            (place / "in").mkdir()
+            (place / "in").mkdir(mode=0o700)
             for i, own in enumerate(shares):
-                (place / "in" / f"{i}.shares").write_bytes(own[rank])
+                write_secret(place / "in" / f"{i}.shares", own[rank])
         _run_servers(job, folders)
         return [
             [(place / "out" / f"{i}.shares").read_bytes() for place in folders]
@@ -409,9 +458,9 @@ def _run_servers(job, folders):
             if time.monotonic() > end:
                 late = next(r for r, server in enumerate(servers) if server.poll() is None)
                 raise RuntimeError(
-                    f"Server {late} did not finish within timeout={job.timeout:g} seconds; all "
-                    "servers were stopped and nothing was aggregated. Give more time, or lower "
-                    "max_heads or the number of clients."
+                    f"{job}: server {late} did not finish within timeout={job.timeout:g} "
+                    "seconds; all servers were stopped and nothing was aggregated. Give more "
+                    "time, or lower max_heads or the number of clients."
                 )
             time.sleep(0.05)
         failed = {r: server.poll() for r, server in enumerate(servers) if server.poll()}
@@ -421,7 +470,7 @@ def _run_servers(job, folders):
         lines = (folders[rank] / "log.txt").read_text(errors="replace").split("\n")
         reason = next((line for line in reversed(lines) if line.strip()), "no message")
         raise RuntimeError(
-            f"Server {rank} ended with status {failed[rank]} ({reason.strip()}); the others were "
-            "stopped and nothing was aggregated. Start the aggregation again; pass folder= to "
-            f"keep server{rank}/log.txt."
+            f"{job}: server {rank} ended with status {failed[rank]} ({reason.strip()}); the "
+            "others were stopped and nothing was aggregated. Start the aggregation again; pass "
+            f"folder= to keep server{rank}/log.txt."
         )
