@@ -357,10 +357,10 @@ def test_heads_of_zeros_are_like_nothing(rule, threshold):
 
 
 def test_tiny_and_huge_heads_have_directions():
-    """Norms of 1e-170 and 1e170 square to 0 and infinity."""
+    """Norms of 1e-170 square to 0."""
     shared, heads, ids, sizes, Z = clients(1)
     plain = fedmtl_aggregate(shared, heads, ids, sizes, Z)
-    scaled = [h * (1e-170 if i % 2 else 1e170) for i, h in enumerate(heads)]
+    scaled = [h * (1e-170 if i % 2 else 1e12) for i, h in enumerate(heads)]
     _, _, similarity = fedmtl_aggregate(shared, scaled, ids, sizes, Z)
     assert_allclose(similarity, plain[2], rtol=1e-12, atol=1e-12)
 
@@ -424,6 +424,9 @@ def poison(values):
         ({"sizes": put(3, -2.0)}, "-2"),
         ({"sizes": put(3, np.nan)}, "nan"),
         ({"sizes": put(3, np.inf)}, "inf"),
+        ({"sizes": put(3, 1e-300)}, "size of client 3 is more than 2.53 times smaller"),
+        ({"shared": put((2, 1), -1e17)}, "client 2 have a parameter above 2.53"),
+        ({"heads": put(4, np.full((1, 4), 1e17))}, "The heads of client 4 have a parameter above"),
         ({"thresholds": 1.5}, "1.5"),
         ({"thresholds": -0.1}, "-0.1"),
         ({"thresholds": np.nan}, "nan"),
@@ -439,6 +442,11 @@ def test_bad_input_is_named(changes, message):
         fedmtl_aggregate(**given)
     for before, after in zip(heads, given["heads"], strict=True):
         assert_array_equal(before, after)
+
+
+def test_one_client_alone_may_have_any_finite_layers():
+    shared, heads, _ = fedmtl_aggregate([[1e300]], [[[-1e300]]], [["a"]], [3], 0.5)
+    assert (shared.tolist(), heads[0][0].tolist()) == ([[1e300]], [-1e300])
 
 
 def test_no_clients():

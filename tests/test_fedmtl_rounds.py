@@ -12,7 +12,7 @@ from test_fedmtl import SETS, data, features, outputs, quick
 from test_fedmtl_aggregation import reference
 
 from benchmarks.reproduce import fedmtl as reproduce
-from skpmtl import FedMTLClassifier
+from skpmtl import FedMTLClassifier, FedMTLRegressor
 from skpmtl.fedmtl import make_fedmtl_clients
 
 RULES = ["per-task", "similarity", "uniform", "shared-only", "heads-by-similarity", "jaccard"]
@@ -366,3 +366,18 @@ def test_drawn_clients(way):
 def test_draws_that_cannot_be(settings, message):
     with pytest.raises(ValueError, match=message):
         make_fedmtl_clients(**settings)
+
+
+def test_a_diverged_client_does_not_reach_the_others():
+    """Parameters of 1e60 are finite, and their averages are nobody's model."""
+    rng = np.random.default_rng(0)
+    X, client = rng.normal(size=(60, 2)), np.repeat([0, 1, 2], 20)
+    X[client == 1] *= 1e5
+    y = X @ [1.0, -1.0]
+    est = FedMTLRegressor(
+        (), solver="sgd", momentum=0.0, learning_rate=0.1, n_rounds=1, local_epochs=6,
+        aggregation="uniform", random_state=0,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="training of client 1 diverged in round 1: .*2.53"):
+        est.fit(X, y, client=client)
+    assert not hasattr(est, "clients_")

@@ -19,6 +19,10 @@ AGGREGATIONS = (
     "exact-match",
 )
 
+# Of a parameter, where there are others, and of the ratio of two sizes: beyond, an average in
+# float64 keeps nothing of what is of order one, and one client would replace everybody's layers.
+LARGEST = 2.0**53
+
 # The per-task rule, fixed before it was tried on any data: cosine to this power for heads,
 # least weight of another client's shared layers.
 _POWER, _FLOOR = 4, 0.1
@@ -77,8 +81,9 @@ def fedmtl_aggregate(shared, heads, task_ids, sizes, thresholds, *, aggregation=
     Raises
     ------
     ValueError
-        For shapes that do not agree, a client without heads, parameters that are not finite,
-        sizes that are not positive, a task twice at a client, a task whose heads differ in
+        For shapes that do not agree, a client without heads, parameters that are not finite or
+        (of two clients or more) above 2^53 in absolute value, sizes that are not positive or 2^53
+        times smaller than the largest, a task twice at a client, a task whose heads differ in
         length between clients, thresholds outside [0, 1]. Nothing was aggregated then.
 
     Notes
@@ -215,6 +220,8 @@ class _Uploads:
                 )
         self._as_array = [isinstance(own, np.ndarray) for own in heads]
         vectors = [_client_heads(i, own) for i, own in enumerate(heads)]
+        if n > 1:
+            _check_magnitudes(self.shared, vectors)
         self.sizes = _positive_sizes(sizes)
         self.thresholds = _thresholds(thresholds, n)
         self.counts = np.array([len(own) for own in vectors])
@@ -293,6 +300,17 @@ def _finite_matrix(shared):
     return shared
 
 
+def _check_magnitudes(shared, vectors):
+    own = [("The shared layers", i, row) for i, row in enumerate(shared)]
+    own += [("The heads", i, row) for i, heads in enumerate(vectors) for row in heads]
+    for what, i, row in own:
+        if not (np.abs(row) <= LARGEST).all():
+            raise ValueError(
+                f"{what} of client {i} have a parameter above 2^53: averages would keep nothing "
+                "of the other clients. Train with a smaller learning rate, or leave the client out."
+            )
+
+
 def _client_heads(i, own):
     vectors = [np.asarray(vector, dtype=np.float64) for vector in own]
     if not vectors:
@@ -321,7 +339,14 @@ def _positive_sizes(sizes):
         raise ValueError(
             f"Client {bad[0]} has the size {sizes[bad[0]]:g}; sizes must be positive and finite."
         )
-    return sizes / sizes.max()  # only ratios matter
+    sizes = sizes / sizes.max()  # only ratios matter
+    small = np.flatnonzero(sizes < 1.0 / LARGEST)
+    if len(small):
+        raise ValueError(
+            f"The size of client {small[0]} is more than 2^53 times smaller than the largest: "
+            "averages would keep nothing of that client. Sizes are numbers of rows."
+        )
+    return sizes
 
 
 def _thresholds(thresholds, n):

@@ -834,9 +834,7 @@ def _aggregate_folder(job, rank, listen):
         else:
             traceback.print_exception(error)
             reason = f"{type(error).__name__}: {error}"
-        for fault in uploads.faults:
-            reason = f"{reason} {fault}"
-        print(f"{job}: {reason}", file=sys.stderr, flush=True)
+        print(f"{job}: {' '.join([reason, *uploads.faults[:3]])}", file=sys.stderr, flush=True)
         lost = _unconnected(mpc) and not isinstance(error, Refused)
         os._exit(LOST if lost else 1)  # MPyC cannot give up a computation
     shared, heads, number, seconds, sent = result

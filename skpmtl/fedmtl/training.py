@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .aggregation import AGGREGATIONS, fedmtl_aggregate
+from .aggregation import AGGREGATIONS, LARGEST, fedmtl_aggregate
 from .network import BatchLoss, Heads, Optimizer
 
 BASELINES = ("local", "fedavg", "fedprox", "pfedme")
@@ -128,15 +128,18 @@ def run_rounds(network, table, heads, theta, plan, rng, *, others=None, progress
     score = "accuracy" if heads.classification else "mse"
     history = {"threshold": plan.thresholds, "loss": [], score: []}
     similarity = uploads = None
+    alone = others is None and len(theta) == 1  # nobody's layers are averaged with these
+    limit = np.finfo(np.float64).max if alone else LARGEST
     for number, threshold in enumerate(plan.thresholds):
         with np.errstate(over="ignore", invalid="ignore"):  # the error below says more
             loss = network.train(theta, table, heads, optimizer, rng, anchor)
-        if not np.isfinite(theta).all():
-            client = table.clients[~np.isfinite(theta).all(axis=1)][0].item()
+        sound = (np.abs(theta) <= limit).all(axis=1)
+        if not sound.all():
+            client = table.clients[~sound][0].item()
             raise ValueError(
                 f"The training of client {client!r} diverged in round {number + 1}: its "
-                "parameters are not finite. Scale the features, and for regression the "
-                f"targets, or lower learning_rate={optimizer.learning_rate:g}."
+                "parameters are not finite, or above 2^53. Scale the features, and for "
+                f"regression the targets, or lower learning_rate={optimizer.learning_rate:g}."
             )
         uploads = theta.copy()
         averaged, similarity = aggregate(
