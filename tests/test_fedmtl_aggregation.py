@@ -433,6 +433,9 @@ def poison(values):
         ({"thresholds": [0.5] * 5}, "5"),
         ({"thresholds": [0.5, 0.5, 0.5, 0.5, 1.25, 0.5]}, r"[Cc]lient 4.*1\.25"),
         ({"aggregation": "median"}, "median"),
+        ({"shared": [[0.0]] * 5 + [[0.0, 1.0]]}, "shared layers .* the same length"),
+        ({"shared": [[0.0]] * 5 + [["x"]]}, "shared layers .* real numbers"),
+        ({"shared": [[0.0]] * 5 + [[1j]]}, "shared layers .* real numbers"),
     ],
 )
 def test_bad_input_is_named(changes, message):
@@ -447,6 +450,12 @@ def test_bad_input_is_named(changes, message):
 def test_one_client_alone_may_have_any_finite_layers():
     shared, heads, _ = fedmtl_aggregate([[1e300]], [[[-1e300]]], [["a"]], [3], 0.5)
     assert (shared.tolist(), heads[0][0].tolist()) == ([[1e300]], [-1e300])
+
+
+@pytest.mark.parametrize("own", [[["x"]], [[1j]], None, [[[1.0], [1.0, 2.0]]]])
+def test_heads_that_are_no_numbers_name_their_client(own):
+    with pytest.raises(ValueError, match="The heads of client 1 must be vectors of real numbers"):
+        fedmtl_aggregate(np.eye(2), [[[1.0]], own], [["a"], ["a"]], [1, 1], 0.5)
 
 
 def test_no_clients():

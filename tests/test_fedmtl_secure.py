@@ -694,6 +694,16 @@ def test_swapped_certificates_are_noticed_by_their_servers(mpc, start, tmp_path)
         assert f"'MPyC party {3 - rank}'], and this is server {rank}" in line
 
 
+def test_a_server_without_certificate_or_job_says_so(mpc, start, tmp_path):
+    _, folders = server_folders(tmp_path)
+    (folders[0] / ".config" / "mpyc_ca.crt").unlink()
+    (folders[1] / "job.json").write_text('{"rank": 1}')
+    first, second = last_lines([start(folder) for folder in folders[:2]])
+    assert (first[0], second[0]) == (1, 1)
+    assert first[1].startswith("Job Study, round 7: there is no .config")
+    assert "job.json is not the job of a server" in second[1]
+
+
 def test_a_called_server_shows_its_own_certificate(mpc, start, tmp_path):
     """Server 0 goes to the address of server 1 and finds a holder of 2's certificate there."""
     _, folders = server_folders(tmp_path)

@@ -282,9 +282,9 @@ class _Uploads:
 def _finite_matrix(shared):
     try:
         shared = np.asarray(shared, dtype=np.float64)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise ValueError(
-            f"The shared layers of all clients must have the same length: {error}."
+            "The shared layers of all clients must be real numbers and have the same length."
         ) from error
     if shared.ndim != 2 or not len(shared):
         raise ValueError(
@@ -312,7 +312,10 @@ def _check_magnitudes(shared, vectors):
 
 
 def _client_heads(i, own):
-    vectors = [np.asarray(vector, dtype=np.float64) for vector in own]
+    try:
+        vectors = [np.asarray(vector, dtype=np.float64) for vector in own]
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"The heads of client {i} must be vectors of real numbers.") from error
     if not vectors:
         raise ValueError(f"Client {i} has no heads (K_i = 0); leave it out.")
     for k, vector in enumerate(vectors):

@@ -614,6 +614,9 @@ def _contexts(rank):
     """TLS for the connections that come and for those that go; only the own authority counts."""
     config = Path(".config")
     own = config / f"party_{rank}.crt", config / f"party_{rank}.key"
+    for path in (config / "mpyc_ca.crt", *own):
+        if not path.exists():
+            raise Refused(f"there is no {path}; see make_certificates")
     close_to_others(own[1])
     contexts = [ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)]
     for context in contexts:
