@@ -61,7 +61,7 @@ class PerTask(TaskIndexed):
     def _check_parameters(self):
         if not hasattr(self.estimator, "fit") or isinstance(self.estimator, type):
             raise TypeError(f"estimator={self.estimator!r} must be an instance with a fit method.")
-        if isinstance(self.tasks, str) and self.tasks != "auto":
+        if self.tasks != "auto" if isinstance(self.tasks, str) else not np.iterable(self.tasks):
             raise ValueError(f'tasks={self.tasks!r} must be "auto" or a list of task ids.')
 
     def _encode_target(self, table, classes=None):

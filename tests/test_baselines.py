@@ -137,6 +137,8 @@ def test_errors(school_like):
         PerTask(Ridge, task_feature="school").fit(frame, y)
     with pytest.raises(ValueError, match='must be "auto" or a list'):
         PerTask(Ridge(), task_feature="school", tasks="all").fit(frame, y)
+    with pytest.raises(ValueError, match='must be "auto" or a list'):
+        PerTask(Ridge(), task_feature="school", tasks=None).fit(frame, y)
     with pytest.raises(ValueError, match=r"empty \(without rows\): \['s999'\]"):
         tasks = [*set(frame["school"]), "s999"]
         PerTask(Ridge(), task_feature="school", tasks=tasks).fit(frame, y)
