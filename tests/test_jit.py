@@ -1,0 +1,127 @@
+"""Compiled code that cannot be kept, or was damaged on the disk, is compiled afresh."""
+
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import numba
+import numpy as np
+import pytest
+
+from skpmtl import _jit
+
+JIT = Path(_jit.__file__)
+KERNEL = """
+from skpmtl._jit import njit
+
+@njit
+def double(x):
+    return x + x
+"""
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch, caplog):
+    """Runs the kernel as a new process would, and gives back whether its code was on the disk."""
+    source = tmp_path / "kernel.py"
+    source.write_text(KERNEL)
+
+    def call(cache=tmp_path / "cache", said=""):
+        monkeypatch.setattr(numba.config, "CACHE_DIR", str(cache))
+        monkeypatch.setattr(_jit, "_told", [])
+        caplog.clear()
+        double = runpy.run_path(str(source))["double"]
+        assert double(2.5) == 5.0 and double(1.5) == 3.0
+        assert said in caplog.text and bool(said) == bool(caplog.text), caplog.text
+        return sum(double.stats.cache_hits.values()) == 1
+
+    return call
+
+
+def files(tmp_path, ending):
+    found = sorted((tmp_path / "cache").rglob(f"kernel.double*.{ending}"))
+    assert found
+    return found
+
+
+def damage(content, way):
+    rng = np.random.default_rng(0)
+    if way == "empty":
+        return b""
+    if way == "half":
+        return content[: len(content) // 2]
+    if way == "last byte":
+        return content[:-1]
+    if way == "garbage":
+        return rng.bytes(len(content))
+    changed = bytearray(content)  # a bit of the code itself
+    changed[len(content) // 2] ^= 4
+    return bytes(changed)
+
+
+def test_damaged_files_are_compiled_afresh_and_replaced(call, tmp_path):
+    assert not call()
+    assert call()
+    for ending in ("nbi", "nbc"):
+        for way in ("empty", "half", "last byte", "garbage", "bit"):
+            for path in files(tmp_path, ending):
+                path.write_bytes(damage(path.read_bytes(), way))
+            assert not call(), (ending, way)
+            if way in ("half", "bit"):
+                assert call(), (ending, way)  # the bad file was replaced
+    files(tmp_path, "nbc")[0].unlink()
+    assert not call()
+    assert call()
+
+
+FULL = """
+import importlib.util, resource, runpy, sys
+spec = importlib.util.spec_from_file_location("skpmtl._jit", sys.argv[1])
+sys.modules["skpmtl"] = sys  # the kernel needs no more of the package
+sys.modules["skpmtl._jit"] = jit = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(jit)
+for room in map(int, sys.argv[3:]):
+    # No file may be longer: to those who write, a full disk.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+    double = runpy.run_path(sys.argv[2])["double"]
+    assert double(2.5) == 5.0
+    print(sum(double.stats.cache_hits.values()), flush=True)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs RLIMIT_FSIZE")
+def test_full_disk(call, tmp_path):
+    def run(*rooms):
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", FULL, str(JIT), str(tmp_path / "kernel.py"),
+             *map(str, rooms)],
+            capture_output=True, text=True, timeout=120,
+            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-2000:]
+        assert ("this process compiles afresh" in done.stderr) == (rooms[0] == 0), done.stderr
+        return list(map(int, done.stdout.split()))
+
+    assert run(0, 100) == [0, 0]
+    left = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert left == []
+    room = 1 << 30
+    assert run(room, room, 0)[:2] == [0, 1]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="folders and files of posix")
+@pytest.mark.parametrize("what", ["index is a folder", "code is a folder", "folder is a file"])
+def test_files_that_cannot_be_opened(what, call, tmp_path, monkeypatch):
+    """Root may read everything, and so a folder stands for what cannot be read or replaced."""
+    if what == "folder is a file":
+        (tmp_path / "file").write_text("")
+        monkeypatch.setattr(numba.config, "CACHE_LOCATOR_CLASSES", "UserProvidedCacheLocator")
+        assert not call(cache=tmp_path / "file")
+        return
+    call()
+    path = files(tmp_path, "nbi" if what.startswith("index") else "nbc")[0]
+    path.unlink()
+    path.mkdir()
+    assert not call(said="this process compiles afresh")
