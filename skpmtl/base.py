@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._callbacks import RoundCallbacks, followed, following
 from ._compat import Interval, InvalidParameterError, StrOptions
+from ._finite import all_finite, bound_values, check_values, finite_models
 from ._ids import encode_ids, listed, locate
 from ._input import read_rows, read_training
 from ._scores import row_scores
@@ -29,6 +30,11 @@ from .tasks import SingleTaskWarning
 __all__ = ["BaseMTL", "MTLClassifierMixin", "MTLRegressorMixin"]
 
 logger = logging.getLogger("skpmtl")
+
+_NOT_FINITE = (
+    "The solution is not finite: features or targets differ too much in size. Rescale them to "
+    "order one (StandardScaler or TaskScaler, TransformedTargetRegressor)."
+)
 
 
 class TaskIndexed(BaseEstimator):
@@ -85,8 +91,9 @@ class TaskIndexed(BaseEstimator):
                     stacklevel=2,
                 )
             target, classes = self._encode_target(table)
-            with following(self):
-                fitted = self._fit_table(replace(table, y=target))
+            # What overflows depends on rows: nobody hears of it but by the result.
+            with following(self), np.errstate(all="ignore"):
+                fitted = self._fit_finite(replace(table, y=target))
         except BaseException:
             self._forget()
             raise
@@ -102,6 +109,10 @@ class TaskIndexed(BaseEstimator):
         for name, value in {**seen, "tasks_": table.tasks, "_form_": form, **fitted}.items():
             setattr(self, name, value)
         return self
+
+    def _fit_finite(self, table):
+        """`_fit_table`, of which all that it returns is finite."""
+        return self._fit_table(table)
 
     def _forget(self):
         for name in [name for name in vars(self) if name.endswith("_")]:
@@ -198,6 +209,25 @@ class BaseMTL(RoundCallbacks, FromBillboard, TaskIndexed):
         epsilon = getattr(self, "epsilon", None)
         return isinstance(epsilon, Real) and math.isfinite(epsilon)
 
+    def _fit_finite(self, table):
+        private = self._is_private()
+        if not private:
+            check_values(table)
+            try:
+                fitted = self._fit_table(table)
+            except (np.linalg.LinAlgError, ArithmeticError) as error:
+                raise ValueError(_NOT_FINITE) from error
+            found = [value for value in fitted.values() if isinstance(value, np.ndarray)]
+            if not all_finite(*(a for a in found if a.dtype.kind == "f")):
+                raise ValueError(_NOT_FINITE)
+            return fitted
+        fitted = self._fit_table(bound_values(table))
+        if "coef_" in fitted:
+            mean = fitted.get("mean_coef_"), fitted.get("mean_intercept_")
+            models = finite_models(fitted["coef_"], fitted["intercept_"], mean)
+            fitted["coef_"], fitted["intercept_"] = models
+        return fitted
+
     def _progress(self, message, n_rounds=None):
         """Function that logs `message` with its arguments; None when nobody listens.
 
@@ -234,13 +264,23 @@ class BaseMTL(RoundCallbacks, FromBillboard, TaskIndexed):
         if not len(self.tasks_):
             return first_tasks(self, X, y, task)
         table = self._read_new_tasks(X, y, task)
-        coef, intercept = self._personalize_table(table)
+        coef, intercept = self._personal_models(table)
         tasks, form = self._add_labels(table.tasks)
         old, new = np.searchsorted(tasks, self.tasks_), np.searchsorted(tasks, table.tasks)
         self.coef_ = merge_rows(len(tasks), old, self.coef_, new, coef)
         self.intercept_ = merge_rows(len(tasks), old, self.intercept_, new, intercept)
         self.tasks_, self._form_ = tasks, form
         return self
+
+    def _personal_models(self, table):
+        """`_personalize_table`, with the mean model or zero where that is not finite."""
+        with np.errstate(all="ignore"):
+            models = self._personalize_table(bound_values(table))
+        return self._finite_models(*models)
+
+    def _finite_models(self, coef, intercept):
+        mean = getattr(self, "mean_coef_", None), getattr(self, "mean_intercept_", None)
+        return finite_models(coef, intercept, mean)
 
     def export_billboard(self):
         """A copy of `billboard_`: the released numbers, which alone may be published."""

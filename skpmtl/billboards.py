@@ -18,6 +18,7 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ._finite import bound_values
 from ._ids import listed
 from ._input import InputForm, is_mapping_of_tasks, read_rows, read_training, task_position
 from ._version import __version__
@@ -448,13 +449,17 @@ def first_tasks(est, X, y, task):
         )
     _check_features(probe, table.n_features, form.position)
     target, _ = est._encode_target(table, getattr(est, "classes_", None))
-    table = replace(table, y=target)
+    table = bound_values(replace(table, y=target))
     if type(est.billboard_).__name__ == "MeanBillboard":
-        models = est.billboard_.personalize(table)
+        with np.errstate(all="ignore"):
+            models = est.billboard_.personalize(table)
         fitted = est._fitted(table, est.billboard_, models, 0)
         del fitted["n_iter_"]
+        if "coef_" in fitted:
+            models = est._finite_models(fitted["coef_"], fitted["intercept_"])
+            fitted["coef_"], fitted["intercept_"] = models
     else:
-        coef, intercept = est._personalize_table(table)
+        coef, intercept = est._personal_models(table)
         fitted = {"coef_": coef, "intercept_": intercept}
     for name in ("n_features_in_", "feature_names_in_"):
         if hasattr(probe, name):

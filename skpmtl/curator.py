@@ -16,6 +16,7 @@ from numbers import Integral, Real
 import numpy as np
 
 from ._compat import Interval, StrOptions
+from ._finite import run_away
 from ._kernels.clip import clip_rows
 from ._version import __version__
 from .exchange import Ask, Draw
@@ -308,8 +309,13 @@ def rounds(plan, which, anchor, log=None):
     Returns
     -------
     releases, entries of the report, clip norms
+
+    Raises
+    ------
+    ValueError
+        When rounds without noise diverge.
     """
-    releases, entries, bounds = [], [], []
+    releases, entries, bounds, lengths = [], [], [], []
     private = plan.noise_multiplier is not None
     clip_norm = plan.clip_norm if private else math.inf
     step = plan.server_rate * (len(which) / np.bincount(which))[:, None]
@@ -329,7 +335,9 @@ def rounds(plan, which, anchor, log=None):
         )  # fmt: skip
         total = released.pop("update")
         bounds.append(clip_norm)
-        if private:
+        if not private:
+            lengths.append(np.linalg.norm(total))
+        else:
             name = f"round {t + 1}"
             entries.append({"name": name, **update.describe("mean of clipped updates")})
         if keep:
@@ -346,6 +354,11 @@ def rounds(plan, which, anchor, log=None):
             clip_norm = plan.next_bound(clip_norm, inside[0] + 0.5)
         if log is not None:
             log(t + 1, update.noise_std if private else 0.0)
+    if run_away(lengths, everybody=plan.sampling == "all"):  # clipped updates cannot
+        raise ValueError(
+            "The rounds diverged: their updates grow, or are not finite. Take a smaller "
+            "local_learning_rate or server_learning_rate, and scale X to rows of length about 1."
+        )
     if plan.mu is None:  # sampling: the rounds are accounted together
         entries = [
             {"mu if drawn" if key == "mu" else key: value for key, value in entry.items()}

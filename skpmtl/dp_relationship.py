@@ -280,7 +280,7 @@ class _Relationship(OutputPerturbation):
             lam=1.0,
             root=root,
         )
-        W = models.solve(np.zeros((table.n_tasks, models.width))) @ root
+        W = models.solve(np.zeros((table.n_tasks, models.width)), alone=True) @ root
         return split(W, board.fit_intercept)
 
 

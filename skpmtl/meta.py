@@ -262,11 +262,6 @@ class _MetaInit(BaseMTL):
         init = np.zeros((plan.n_outputs, plan.size))
         log = self._progress("round %d: %d tasks", plan.n_rounds)
         yield from rounds(plan, init, self.meta_decay, log)
-        if not np.isfinite(init).all():
-            raise ValueError(
-                f"The rounds diverged with inner_learning_rate={self.inner_learning_rate!r}: "
-                'take a smaller one, or "auto", and scale X to rows of length about 1.'
-            )
         (coef,), (b,) = split_models(init[None], self.fit_intercept)
         return MetaBillboard(
             coef=coef.copy(),

@@ -251,7 +251,7 @@ class ProximalModels:
             kind = LogisticLoss if self.classification else SquaredLoss
             yield slice(first, last), kind(part, 1.0 / part.sizes, False, 0.0)
 
-    def solve(self, centre, start=None, gradient=None):
+    def solve(self, centre, start=None, gradient=None, alone=False):
         """Models around `centre` (n_tasks, width), by Newton's method on all tasks at once.
 
         Parameters
@@ -262,6 +262,8 @@ class ProximalModels:
         gradient : ndarray (n_tasks,), default=None
             Norm at which a task stops; a task that does not reach it is an error. None: as
             far as rounding allows.
+        alone : bool, default=False
+            Such a task has its centre instead of an error, which would be one for all.
         """
         W = np.array(centre if start is None else start, dtype=float)
         with single_blas_thread():
@@ -274,6 +276,10 @@ class ProximalModels:
                 else:
                     target = allowed = gradient[part]
                 W[part], size = self._newton(part, loss, W[part], centre[part], target)
+                if alone:
+                    far = ~(size <= allowed)
+                    W[part][far] = centre[part][far]
+                    continue
                 off = size > allowed
                 if off.any():
                     # Which tasks these are would be one more release.
@@ -333,7 +339,12 @@ class ProximalModels:
         H, _, _ = grams(Z, np.zeros(len(Z)), table.offsets, loss.scale, False)
         diagonal = np.arange(self.width)
         H[:, diagonal, diagonal] += self.lam
-        inverse = np.linalg.inv(H)
+        try:
+            inverse = np.linalg.inv(H)
+        except np.linalg.LinAlgError:  # columns of absurd size must not end all fits
+            floor = 1e-12 * np.einsum("kjj->k", H)
+            H[:, diagonal, diagonal] += np.maximum(floor - self.lam, 0.0)[:, None]
+            inverse = np.linalg.inv(H)
         if self._inverses is not None:
             self._inverses[part.start] = inverse
         return inverse

@@ -8,6 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from ._compat import Interval, StrOptions
+from ._finite import bound_values
 from ._kernels.clip import clip_rows
 from .base import BaseMTL, merge_rows
 from .budget import exact_report
@@ -313,8 +314,9 @@ class Rounds(BaseMTL):
     def personalize(self, X, y, task=None):
         if "models_" not in vars(self):
             return super().personalize(X, y, task)
-        table = self._read_new_tasks(X, y, task)
-        models = Models(table, self.billboard_, dense=False)
+        table = bound_values(self._read_new_tasks(X, y, task))
+        with np.errstate(all="ignore"):
+            models = Models(table, self.billboard_, dense=False)
         b = models.intercept if len(self.billboard_.shape) == 2 else models.intercept[:, 0]
         tasks, form = self._add_labels(table.tasks)
         old, new = np.searchsorted(tasks, self.tasks_), np.searchsorted(tasks, table.tasks)

@@ -110,6 +110,8 @@ class TaskHalf:
         if table.is_sparse:
             count_columns(*table.csr[1:], table.rows, table.offsets, d, self.widths)
         self.curvature = 1.05 * self._largest_eigenvalues()
+        if problem.fit_intercept:
+            np.maximum(self.curvature, self._rounding(), out=self.curvature)
         self.smoothness = self.curvature * self.scale * _BOUND[problem.kind]
         alone = np.maximum(_ALONE_ROWS / table.sizes * self.smoothness, 1e-8)
         if problem.lam == "alone":
@@ -168,6 +170,16 @@ class TaskHalf:
                 Gv = (G @ v[:, :, None])[:, :, 0]
                 out[tasks[first:last]], v = np.einsum("kj,kj->k", v, Gv), Gv
         return out
+
+    def _rounding(self):
+        """Curvature that equal rows have by rounding alone: steps of 1 over less are noise."""
+        table, first = self.table, self.table.offsets[:-1]
+        x = table.X[first if table.rows is None else table.rows[first]]
+        if table.is_sparse:
+            squares = np.asarray(x.multiply(x).sum(axis=1), dtype=float).ravel()
+        else:
+            squares = np.einsum("kj,kj->k", x, x, dtype=float)
+        return np.finfo(float).eps * table.sizes * squares
 
     def _has_missing_class(self):
         """Tasks in which a class is missing, whose unpenalised intercepts would be infinite."""

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.base import clone
 
+from ._finite import bound_values, finite_models
 from ._ids import listed, locate
 from ._input import read_training
 from ._targets import encode_labels
@@ -210,8 +211,10 @@ class Shard:
         with self._named(), warnings.catch_warnings():
             warnings.simplefilter("ignore", PrivacyLeakWarning)  # said by the curator
             table, _ = self._read()
-            self.table = replace(table, y=self.est._encode_target(table, classes)[0])
-            self.half = self.est._task_half(self.table, population)
+            target, _ = self.est._encode_target(table, classes)
+            self.table = bound_values(replace(table, y=target))
+            with np.errstate(all="ignore"):
+                self.half = self.est._task_half(self.table, population)
         self.positions = np.searchsorted(population.tasks, table.tasks)
         self.heard = 0
         # Tasks of `Visits` draw noise of their own, and are not asked twice if it can be helped.
@@ -224,13 +227,15 @@ class Shard:
         return fingerprint(self.table, key)
 
     def answer(self, ask):
-        return self.half.answer(ask.local(self.positions)[0])
+        with np.errstate(all="ignore"):
+            return self.half.answer(ask.local(self.positions)[0])
 
     def models(self, board):
         """-> coef, intercept of the tasks of the part"""
         self.est.billboard_ = board
-        coef, intercept = self.est._personalize_table(self.table)
-        own = self.half.own_models(board) if isinstance(self.half, MeanTasks) else None
+        with np.errstate(all="ignore"):
+            coef, intercept = self.est._personalize_table(self.table)
+            own = self.half.own_models(board) if isinstance(self.half, MeanTasks) else None
         return coef if own is None else own, intercept
 
     # Messages are numbered, as a worker may be lost, and may get one twice.
@@ -436,8 +441,11 @@ def _fitted(est, board, population, positions, models):
         merge_rows(population.n_tasks, *chain(*zip(positions, values, strict=True)))
         for values in zip(*models, strict=True)
     )
+    known = released_attributes(board)
+    mean = known.get("mean_coef_"), known.get("mean_intercept_")
+    coef, intercept = finite_models(coef, intercept, mean)
     fitted = {
-        **released_attributes(board),
+        **known,
         "tasks_": population.tasks,
         "coef_": coef,
         "intercept_": intercept,

@@ -133,6 +133,11 @@ def run_blocks(function, blocks):
     if limit == 1:
         return [function(*block) for block in blocks]
     results, waiting, failed = [None] * len(blocks), iter(range(len(blocks))), []
+    errors = np.geterr()  # of the caller; a thread starts with the defaults
+
+    def help_out():
+        with np.errstate(**errors):
+            work(True)
 
     def work(helper):
         while not failed:
@@ -157,7 +162,7 @@ def run_blocks(function, blocks):
             _state.pool = ThreadPoolExecutor(limit - 1, thread_name_prefix="skpmtl")
         _state.working += 1
         helpers = [
-            _state.pool.submit(work, True) for _ in range(min(limit, len(blocks)) - 1)
+            _state.pool.submit(help_out) for _ in range(min(limit, len(blocks)) - 1)
         ]
     try:
         work(False)

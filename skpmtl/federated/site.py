@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from .._finite import bound_values
 from .._ids import listed
 from .._input import InputForm, read_training
 from ..billboards import load_billboard, save_billboard
@@ -113,7 +114,7 @@ class Site:
                 f"Not among the tasks of the study: {listed(table.tasks[self.positions < 0])}."
             )
         target, _ = self.est._encode_target(table, study.class_labels)
-        self.table = replace(table, y=target)
+        self.table = bound_values(replace(table, y=target))
 
     def _half(self, state):
         """The task half as the last question left it."""
@@ -210,9 +211,10 @@ class Site:
             if (visits[mine] >= self.est.visits).any():
                 raise Refusal(f"tasks take part {self.est.visits} times, which is done")
             visits[mine] += 1
-        half = self._half(state)
         picks = statistic == "update"
-        rows = half.rows(Ask(statistic, public, {}, None, pick=mine if picks else None))
+        with np.errstate(all="ignore"):
+            half = self._half(state)
+            rows = half.rows(Ask(statistic, public, {}, None, pick=mine if picks else None))
         rows = {name: rows[name] if picks else rows[name][mine] for name in shapes}
         for name, shape in shapes.items():
             if rows[name].shape != (len(mine), *shape):
@@ -258,10 +260,11 @@ class Site:
         est = self.study.published(board)
         X, y, task = self.rows
         est.personalize(X, y, task=task)
-        half = self._half(self._state())
-        own = half.own_models(board) if isinstance(half, MeanTasks) else None
+        with np.errstate(all="ignore"):
+            half = self._half(self._state())
+            own = half.own_models(board) if isinstance(half, MeanTasks) else None
         if own is not None:
-            est.coef_ = own
+            est.coef_, est.intercept_ = est._finite_models(own, est.intercept_)
         save_billboard(est, self.folder / "billboard.npz")
         (self.folder / "report.txt").write_text(f"{board.report}\n")
         buffer = io.BytesIO()

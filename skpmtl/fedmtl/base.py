@@ -187,7 +187,7 @@ class BaseFedMTL(RoundCallbacks, TaskIndexed):
         try:
             self._check_parameters()
             table, form, classes = read_training(self, X, y, client, task)
-            with following(self):
+            with following(self), np.errstate(all="ignore"):
                 fitted = self._fit_table(table, form, classes)
         except BaseException:
             self._forget()

@@ -1,0 +1,325 @@
+"""Values far out of range in one task: no fit ends with a model that is not finite.
+
+A private fit has neither an error nor a warning for the rows of one task; one without privacy
+has an error that says what to do.
+"""
+
+import warnings
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
+
+import skpmtl
+from skpmtl._finite import LARGEST, bound_values, finite_models, run_away
+from skpmtl.shards import fit_shards
+from skpmtl.tasks import TaskTable
+from skpmtl.threads import run_blocks
+
+pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+
+BAD = 3  # the task with the extreme rows
+M, N, D = 6, 8, 3
+BOUNDS = {"max_row_norm": 2.0, "group": "direct"}
+METHODS = {
+    "low rank": ("MPMTLLowRank", {}),
+    "low rank, mean": ("MPMTLLowRank", {"unseen_task": "mean"}),
+    "low rank, proximal": ("MPMTLLowRank", {"algorithm": "proximal"}),
+    "group sparse": ("MPMTLGroupSparse", {}),
+    "group sparse, proximal": ("MPMTLGroupSparse", {"algorithm": "proximal"}),
+    "mean": ("PrivateMeanRegMTL", {"n_rounds": 3}),
+    "mean, shared": ("PrivateMeanRegMTL", {"n_rounds": 3, "unseen_task": "mean"}),
+    "mean, narrow clip": ("PrivateMeanRegMTL", {"n_rounds": 3, "clip_quantile": 0.5}),
+    "mean, algorithm-1": (
+        "PrivateMeanRegMTL",
+        {"n_rounds": 3, "update": "algorithm-1", "personalization": "none"},
+    ),
+    "mean, ewc": ("PrivateMeanRegMTL", {"n_rounds": 3, "personalization": "ewc"}),
+    "FedAvg": ("PrivateFedAvg", {"n_rounds": 3}),
+    "FedProx": ("PrivateFedProx", {"n_rounds": 3}),
+    "PPSGD": ("PPSGD", {"n_rounds": 3}),
+    "local only": ("LocalOnly", {}),
+    "meta": ("DPMetaInit", {}),
+    "meta, sgd": ("DPMetaInit", {"refine": "sgd"}),
+    "meta, local": ("DPMetaInit", {"privacy": "local"}),
+    "aggregation": ("DPAggregation", BOUNDS),
+    "relationship": ("DPRelationship", BOUNDS),
+}
+
+
+def make(name, classify, epsilon, **more):
+    kind, parameters = METHODS[name]
+    parameters = {**parameters, **more}
+    if "max_row_norm" in parameters and not classify:
+        parameters["max_target"] = 3.0
+    if epsilon is not None:
+        parameters["tasks"] = range(M)
+    kind = getattr(skpmtl, kind + ("Classifier" if classify else ""))
+    return kind(epsilon=epsilon, random_state=0, **parameters)
+
+
+def rows_of_tasks(n_features=D, seed=0):
+    rng = np.random.default_rng(seed)
+    X, task = rng.standard_normal((M * N, n_features)), np.repeat(np.arange(M), N)
+    y = X @ rng.standard_normal(n_features) + 0.1 * rng.standard_normal(M * N)
+    return X, y, task
+
+
+def cell(value):
+    def change(X, y, mine):
+        X[mine[2], 1] = value
+
+    return change
+
+
+def target(value):
+    def change(X, y, mine):
+        y[mine[2]] = value
+
+    return change
+
+
+def whole(value):
+    def change(X, y, mine):
+        with np.errstate(over="ignore", under="ignore"):
+            X[mine] = np.clip(value * X[mine], -1.7e308, 1.7e308)
+            y[mine] = np.clip(value * y[mine], -1.7e308, 1.7e308)
+
+    return change
+
+
+def constant(X, y, mine):
+    y[mine] = y[mine[0]]
+
+
+def zero(X, y, mine):
+    X[mine] = 0.0
+
+
+def equal_rows(X, y, mine):
+    X[mine] = X[mine[0]]
+
+
+def signs(X, y, mine):
+    X[mine] = 1e300
+    X[mine[::2]] = -1e300
+
+
+HARMLESS = {"constant": constant, "zero": zero, "equal rows": equal_rows, "one row": None}
+EXTREME = {
+    **{f"cell {value:g}": cell(value) for value in (1e155, 1e308, -1e200, 5e-324)},
+    **{f"target {value:g}": target(value) for value in (1e155, -1e308, 5e-324)},
+    **{f"all {value:g}": whole(value) for value in (1e30, 1e150, 1e300, 1e-160, 5e-324)},
+    "signs": signs,
+}
+
+
+def extreme(name, n_features=D, classify=False):
+    """-> X, y, task where the rows of one task are changed."""
+    X, y, task = rows_of_tasks(n_features)
+    mine = np.flatnonzero(task == BAD)
+    labels = (y > 0).astype(float)
+    if name == "one row":
+        keep = np.delete(np.arange(len(y)), mine[1:])
+        return X[keep], (labels if classify else y)[keep], task[keep]
+    {**HARMLESS, **EXTREME}[name](X, labels if classify else y, mine)
+    if classify and not name.startswith("constant"):
+        labels = (rows_of_tasks(n_features)[1] > 0).astype(float)
+    return X, labels if classify else y, task
+
+
+def needs_both_classes(name, change, classify):
+    return classify and "MPMTL" in METHODS[name][0] and change in ("constant", "one row")
+
+
+@contextmanager
+def strict():
+    """Every warning is an error, and so is every flag of the processor in numpy's loops."""
+    with warnings.catch_warnings(), np.errstate(all="raise"):
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message="The noise of this fit is reproducible")
+        yield
+
+
+def assert_finite(est, features):
+    X, _, task = rows_of_tasks(features)
+    assert np.isfinite(est.coef_).all() and np.isfinite(est.intercept_).all()
+    sane = task != BAD
+    scores = getattr(est, "decision_function", est.predict)(X[sane], task=task[sane])
+    assert np.isfinite(scores).all()
+
+
+@pytest.mark.parametrize(
+    "features, classify",
+    [(D, False), (D, True), (12, False), pytest.param(12, True, marks=pytest.mark.slow)],
+)
+@pytest.mark.parametrize("name", METHODS)
+def test_private_fits_have_finite_models_and_no_warnings(name, features, classify):
+    for change in [*EXTREME, *HARMLESS]:
+        if needs_both_classes(name, change, classify):
+            continue
+        X, y, task = extreme(change, features, classify)
+        with strict():
+            est = make(name, classify, 1.0).fit(X, y, task=task)
+        assert_finite(est, features)
+        # The others have what they have without that task, under the same releases.
+        if "none" in METHODS[name][1].values() or "relationship" in name:
+            continue  # models that personalize does not give again
+        sane = task != BAD
+        found = est.coef_.copy()
+        est.personalize(X[sane], y[sane], task=task[sane])
+        assert_allclose(est.coef_, found, rtol=1e-6, atol=1e-9, err_msg=change)
+
+
+@pytest.mark.parametrize("classify", [False, True])
+@pytest.mark.parametrize("name", METHODS)
+def test_fits_without_privacy_are_finite_or_say_what_to_do(name, classify):
+    for change in [*EXTREME, *HARMLESS]:
+        if needs_both_classes(name, change, classify):
+            continue
+        X, y, task = extreme(change, classify=classify)
+        est = make(name, classify, None)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", RuntimeWarning)
+                warnings.simplefilter("ignore", UserWarning)
+                est.fit(X, y, task=task)
+        except ValueError as error:
+            assert type(error) is ValueError, change  # no LinAlgError
+            assert any(w in str(error) for w in ("cale", "iverged", "smaller")), (change, error)
+            assert change not in HARMLESS
+            assert not hasattr(est, "coef_")
+        else:
+            assert_finite(est, D)
+
+
+@pytest.mark.parametrize("epsilon", [None, 1.0])
+@pytest.mark.parametrize("classify", [False, True])
+@pytest.mark.parametrize("name", METHODS)
+def test_one_task_does_not_fail_the_personalisation_of_all(name, classify, epsilon):
+    X, y, task = rows_of_tasks()
+    y = (y > 0).astype(float) if classify else y
+    est = make(name, classify, epsilon).fit(X, y, task=task)
+    alone = est.personalize(X, y, task=task + 100).coef_[M:]
+    new = [(X, y, task + 100)]
+    for k, change in enumerate(EXTREME):
+        X, y, _ = extreme(change, classify=classify)
+        new.append((X[task == BAD], y[task == BAD], task[task == BAD] + 200 + k))
+    with strict():
+        if epsilon is None:
+            warnings.simplefilter("ignore", ConvergenceWarning)
+        X, y, task = (np.concatenate(parts) for parts in zip(*new, strict=True))
+        est.personalize(X, y, task=task)
+    assert len(est.coef_) == 2 * M + len(EXTREME)
+    assert np.isfinite(est.coef_).all() and np.isfinite(est.intercept_).all()
+    assert_allclose(est.coef_[M : 2 * M], alone, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("epsilon", [None, 1.0])
+@pytest.mark.parametrize("name", ["mean", "aggregation", "low rank"])
+def test_sparse_rows(name, epsilon):
+    for change in EXTREME:
+        X, y, task = extreme(change)
+        try:
+            with strict():
+                est = make(name, False, epsilon).fit(sparse.csr_matrix(X), y, task=task)
+        except ValueError as error:
+            assert epsilon is None and "cale" in str(error), change
+        else:
+            assert np.isfinite(est.coef_).all() and np.isfinite(est.intercept_).all()
+
+
+@pytest.mark.parametrize("name", ["low rank", "mean", "meta"])
+def test_shards_agree_with_one_table(tmp_path, name):
+    X, y, task = extreme("all 1e+300")
+    for part, mine in (("a", task < 3), ("b", task >= 3)):
+        (tmp_path / part).mkdir()
+        for what, values in (("X", X), ("y", y), ("task", task)):
+            np.save(tmp_path / part / f"{what}.npy", values[mine])
+    with strict():
+        found = fit_shards(make(name, False, 1.0), [tmp_path / "a", tmp_path / "b"])
+    together = make(name, False, 1.0).fit(X, y, task=task)
+    assert np.isfinite(found.coef_).all()
+    assert_allclose(found.coef_, together.coef_, rtol=1e-7)
+
+
+# ------------------------------------------------------------------------- divergence
+@pytest.mark.parametrize("classify", [False, True])
+@pytest.mark.parametrize("rate", ["local_learning_rate", "server_learning_rate"])
+@pytest.mark.parametrize("name", ["FedAvg", "FedProx", "PPSGD", "mean, algorithm-1"])
+def test_rounds_without_noise_that_diverge_are_an_error(name, rate, classify):
+    X, y, task = rows_of_tasks()
+    y = (y > 0).astype(float) if classify else y
+    est = make(name, classify, None, n_rounds=60, **{rate: 30.0})
+    if classify:  # its gradients are bounded: nothing overflows, however long the steps are
+        try:
+            est.fit(X, y, task=task)
+        except ValueError as error:
+            assert "diverged" in str(error)
+        else:
+            assert_finite(est, D)
+        return
+    with pytest.raises(ValueError, match=f"diverged.*{rate}"), strict():
+        est.fit(X, y, task=task)
+    assert not hasattr(est, "coef_")
+    # With noise updates are clipped, and the error would tell about rows.
+    with strict():
+        est = make(name, classify, 1.0, **{rate: 30.0}).fit(X, y, task=task)
+    assert_finite(est, D)
+
+
+@pytest.mark.parametrize("rate", ["inner_learning_rate", "meta_learning_rate"])
+def test_meta_rounds_without_noise_that_diverge_are_an_error(rate):
+    X, y, task = rows_of_tasks()
+    est = make("meta", False, None, tasks_per_round=1, visits=9, **{rate: 5.0})
+    with pytest.raises(ValueError, match=f"diverged.*{rate}"):
+        est.fit(X, y, task=task)
+
+
+def test_run_away():
+    assert not run_away([], True)
+    assert not run_away([0.0, 0.0], True)
+    assert not run_away([3.0, 2.0, 1.0, 0.0, 1e-17], True)
+    assert not run_away([1.0, 2.0, 400.0], False) and run_away([1.0, 2.0, 400.0], True)
+    assert run_away([1.0, np.nan], False) and run_away([np.inf, 1.0], True)
+
+
+# ------------------------------------------------------------------------------ tools
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("form", [np.array, sparse.csr_matrix])
+def test_bound_values(form, dtype):
+    X = np.array([[1.0, -2.0], [3.0, 1e35], [-1e36, 0.0]], dtype)
+    ends, tasks = np.array([0, 2, 3]), np.arange(2)
+    table = bound_values(TaskTable(form(X), np.array([1.0, -1e200, 2.0]), ends, tasks))
+    expected = np.clip(X, -LARGEST, LARGEST)
+    assert table.X.dtype == dtype
+    found = table.X.toarray() if sparse.issparse(table.X) else table.X
+    assert_array_equal(found, expected)
+    assert_array_equal(table.y, [1.0, -LARGEST, 2.0])
+    assert bound_values(table) is table  # nothing is copied where all is well
+
+
+def test_models_that_are_not_finite_are_replaced():
+    coef, b = np.array([[1.0, np.nan], [2.0, 3.0], [4.0, 5.0]]), np.array([0.0, 1.0, np.inf])
+    W, shift = finite_models(coef, b)
+    assert_array_equal(W, [[0.0, 0.0], [2.0, 3.0], [0.0, 0.0]])
+    assert_array_equal(shift, [0.0, 1.0, 0.0])
+    W, shift = finite_models(coef, b, (np.array([7.0, 8.0]), 9.0))
+    assert_array_equal(W, [[7.0, 8.0], [2.0, 3.0], [7.0, 8.0]])
+    assert_array_equal(shift, [9.0, 1.0, 9.0])
+    assert finite_models(W, shift)[0] is W
+
+
+def test_helping_threads_have_the_error_state_of_the_caller():
+    before = skpmtl.get_num_threads()
+    skpmtl.set_num_threads(3)
+    try:
+        with strict(), np.errstate(all="ignore"):
+            found = run_blocks(lambda k: np.array([1e300]) * 1e300 / k, [(k,) for k in range(50)])
+        assert len(found) == 50
+    finally:
+        skpmtl.set_num_threads(None)
+    assert skpmtl.get_num_threads() == before
