@@ -246,6 +246,24 @@ def test_shards_agree_with_one_table(tmp_path, name):
     assert_allclose(found.coef_, together.coef_, rtol=1e-7)
 
 
+@pytest.mark.parametrize("classify", [False, True])
+def test_federated_tasks_are_finite_or_say_what_to_do(classify):
+    kind = skpmtl.FedMTLClassifier if classify else skpmtl.FedMTLRegressor
+    for change in EXTREME:
+        X, y, client = extreme(change, classify=classify)
+        est = kind((4,), n_rounds=2, random_state=0)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                est.fit(X, y, client=client)
+        except ValueError as error:
+            assert type(error) is ValueError and "cale" in str(error), (change, error)
+        else:
+            sane = client != BAD
+            assert est.predict(X[sane], client=client[sane]).shape == (sane.sum(),)
+            assert np.isfinite(est._models_.theta).all()
+
+
 # ------------------------------------------------------------------------- divergence
 @pytest.mark.parametrize("classify", [False, True])
 @pytest.mark.parametrize("rate", ["local_learning_rate", "server_learning_rate"])
