@@ -20,6 +20,9 @@ _WITHHELD = ("X", "y", "metadata", "fitted_estimator")
 class RoundCallbacks(CallbackSupportMixin):
     """Gives an estimator `set_callbacks`, where scikit-learn has it."""
 
+    # Neither callbacks nor the log may count the fits of a search that hides their number.
+    _unheard = False
+
     if callback_management_context is not None:
 
         def set_callbacks(self, *callbacks):
@@ -63,7 +66,7 @@ class RoundCallbacks(CallbackSupportMixin):
 def following(estimator):
     """Around the rounds of a fit: what `followed` begins ends here, also after an error."""
     heard = getattr(estimator, "_skl_callbacks", None) or hasattr(estimator, "_parent_callback_ctx")
-    heard = heard and isinstance(estimator, RoundCallbacks)
+    heard = heard and isinstance(estimator, RoundCallbacks) and not estimator._unheard
     if callback_management_context is None or not heard:
         yield
         return

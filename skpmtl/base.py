@@ -24,6 +24,7 @@ from ._input import read_rows, read_training
 from ._scores import row_scores
 from ._targets import encode_labels, pair_known, real_target
 from .billboards import FromBillboard, first_tasks, rows_before_tasks
+from .exchange import Population
 from .privacy.report import PrivacyLeakWarning
 from .tasks import SingleTaskWarning
 
@@ -106,6 +107,8 @@ class TaskIndexed(BaseEstimator):
         self._forget()
         if classes is not None:
             seen["classes_"] = classes
+        n_classes = 0 if classes is None else len(classes)
+        seen["_population_"] = Population(table.tasks, table.n_features, n_classes)
         for name, value in {**seen, "tasks_": table.tasks, "_form_": form, **fitted}.items():
             setattr(self, name, value)
         return self
@@ -182,6 +185,9 @@ class BaseMTL(RoundCallbacks, FromBillboard, TaskIndexed):
         there for a warm start.
     ``_personalize_table(table) -> (coef, intercept)``
         Models of the tasks of a table from ``self.billboard_`` and these rows only.
+    ``_planned_report(population) -> PrivacyReport``
+        What a fit states, from the parameters and public numbers alone (`Population`); where
+        bounds follow the releases, as in adaptive clipping, with the bounds of the start.
     """
 
     _parameter_constraints = {
@@ -233,6 +239,8 @@ class BaseMTL(RoundCallbacks, FromBillboard, TaskIndexed):
 
         `n_rounds`: public number of its calls, for callbacks; None if it is not known before.
         """
+        if self._unheard:
+            return None
         level = logging.INFO if self.verbose else logging.DEBUG
         if self.verbose and not logger.hasHandlers():  # logging is not set up: show it anyway
             logger.addHandler(logging.StreamHandler())

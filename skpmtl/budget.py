@@ -183,15 +183,15 @@ class Plan:
         clip_rows(models, self.clip_norm, 2, models)
         return {"mean": models.sum(axis=0)}
 
-    def report(self, est, board, source):
-        """The statement of the guarantee for the releases of `board`."""
+    def report(self, est, source):
+        """The statement of the guarantee for the releases."""
         releases = []
         votes, moments = iter(self.vote), iter(self.moment)
-        statistic = {"matrix": "sum of w w'", "diagonal": "sum of w * w"}[board.statistic]
+        statistic = {"matrix": "sum of w w'", "diagonal": "sum of w * w"}[est._statistic]
         what = "clipped models w"
         if self.algorithm == "empirical-bayes":
             what = "unit directions w"
-            if board.statistic == "diagonal" and self.kind == "gaussian":
+            if est._statistic == "diagonal" and self.kind == "gaussian":
                 statistic = "sum of w * w / ||w * w||_2"
         for t in range(len(self.moment) + 1):
             if self.vote:

@@ -91,7 +91,7 @@ class RoundPlan:
     denominator : float
         The constant q.
     round_delta : float or None
-        delta at which the rounds are accounted.
+        delta at which the rounds are accounted; None without privacy, and after `within`.
     """
 
     constraints = {
@@ -187,9 +187,14 @@ class RoundPlan:
         return clip_norm * math.exp(_CLIP_RATE * (self.quantile - min(max(inside, 0.0), 1.0)))
 
     def spent(self, n_rounds):
-        """epsilon after this many rounds, at `round_delta` (infinite without privacy)."""
+        """epsilon after this many rounds, at `round_delta` (infinite without privacy).
+
+        All of `epsilon` for rounds `within` something larger, which is published at its end.
+        """
         if self.noise_multiplier is None:
             return math.inf if self.n_rounds else 0.0
+        if self.round_delta is None:  # a search ends with all of it spent
+            return self.epsilon
         z, args = self.noise_multiplier, (self.round_delta, self.adjacency)
         if self.sampling == "all":
             return float(gdp_epsilon(blocks_mu(z, n_rounds, self.adjacency), self.delta))
@@ -198,8 +203,36 @@ class RoundPlan:
         return fixed_size_epsilon(z, n_rounds, self.rate, *args)
 
     # -------------------------------------------------------------------------- report
-    def report(self, est, entries, source):
-        """The statement of the guarantee for the releases described by `entries`."""
+    def entries(self, bounds):
+        """Descriptions of the releases of rounds with these bounds on the updates."""
+        if self.noise_multiplier is None:
+            return []
+        entries = []
+        for t, clip_norm in enumerate(bounds):
+            update, counter = self.mechanisms(clip_norm)
+            name = f"round {t + 1}"
+            entries.append({"name": name, **update.describe("mean of clipped updates")})
+            if counter is not None:
+                name = f"{name}, count"
+                entries.append({"name": name, **counter.describe("share inside the bound")})
+        if self.mu is None:  # sampling: the rounds are accounted together
+            entries = [
+                {"mu if drawn" if key == "mu" else key: value for key, value in entry.items()}
+                for entry in entries
+            ]
+        return entries
+
+    def within(self, report):
+        """Let the rounds be a part of what `report` states: alone they have no budget then."""
+        self.epsilon, self.delta, self.mu = report.epsilon, report.delta, report.mu
+        self.round_delta = None
+
+    def report(self, est, bounds, source):
+        """The statement of the guarantee for rounds with these bounds on the updates."""
+        entries = self.entries(bounds)
+        if self.intercept is not None:
+            statistic = "mean of clipped intercepts"
+            entries.append({"name": "mean intercept", **self.intercept.describe(statistic)})
         public = {
             "n_tasks": self.n_tasks,
             "n_numbers": self.size,
@@ -308,14 +341,14 @@ def rounds(plan, which, anchor, log=None):
 
     Returns
     -------
-    releases, entries of the report, clip norms
+    releases, clip norms
 
     Raises
     ------
     ValueError
         When rounds without noise diverge.
     """
-    releases, entries, bounds, lengths = [], [], [], []
+    releases, bounds, lengths = [], [], []
     private = plan.noise_multiplier is not None
     clip_norm = plan.clip_norm if private else math.inf
     step = plan.server_rate * (len(which) / np.bincount(which))[:, None]
@@ -337,9 +370,6 @@ def rounds(plan, which, anchor, log=None):
         bounds.append(clip_norm)
         if not private:
             lengths.append(np.linalg.norm(total))
-        else:
-            name = f"round {t + 1}"
-            entries.append({"name": name, **update.describe("mean of clipped updates")})
         if keep:
             releases.append(total if len(anchor) > 1 else total[0])
             anchor += step * total
@@ -350,7 +380,6 @@ def rounds(plan, which, anchor, log=None):
         if counter is not None:
             inside = released["inside"]
             releases.append(inside)
-            entries.append({"name": f"{name}, count", **counter.describe("share inside the bound")})
             clip_norm = plan.next_bound(clip_norm, inside[0] + 0.5)
         if log is not None:
             log(t + 1, update.noise_std if private else 0.0)
@@ -359,12 +388,7 @@ def rounds(plan, which, anchor, log=None):
             "The rounds diverged: their updates grow, or are not finite. Take a smaller "
             "local_learning_rate or server_learning_rate, and scale X to rows of length about 1."
         )
-    if plan.mu is None:  # sampling: the rounds are accounted together
-        entries = [
-            {"mu if drawn" if key == "mu" else key: value for key, value in entry.items()}
-            for entry in entries
-        ]
-    return releases, entries, bounds
+    return releases, bounds
 
 
 def sum_of_updates(which, clip_norm, shape):

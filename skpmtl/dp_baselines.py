@@ -159,6 +159,12 @@ class OutputPerturbation(BaseMTL):
             float(self.max_row_norm), target, clip_norm, float(self.lam), self.fit_intercept
         )
 
+    def _planned_report(self, population):
+        if not self._is_private():
+            return exact_report()
+        source = noise_source(self.random_state, secure=self.secure)
+        return self._statement(self._plan(population), population, source)
+
     def _report(self, budget, table, mechanisms, names, statistic, source, public, notes):
         """The statement of the guarantee; `public` and `notes` are the method's own."""
         given = ("lam", "max_row_norm", "max_target", "max_task_rows", "min_task_rows", "clip_norm")
@@ -304,22 +310,31 @@ class _Aggregation(OutputPerturbation):
             W = models.solve(np.zeros((table.n_tasks, models.width)))
             board = AggregationBillboard([W.mean(axis=0)], self.fit_intercept, exact_report())
             return self._fitted(table, board)
-        bounds, budget = self._bounds(), Budget(self, table, 1)
+        plan = budget, reach, mechanism = self._plan(table)
+        budget.check_rows(table)
         source = noise_source(self.random_state, secure=self.secure)
-        models = self._models(table, bounds)
-        reach = budget.reach(bounds, np.zeros(table.n_tasks))
-        sensitivity = reach.sensitivity.max() / table.n_tasks
-        family = VectorGaussian if budget.kind == "gaussian" else VectorGamma
-        mechanism = family(models.width, sensitivity, budget.shares[0])
+        models = self._models(table, self._bounds())
         U = models.contributions(np.zeros((table.n_tasks, models.width)), reach)
         mean = mechanism.release(U.sum(axis=0) / table.n_tasks, source)
-        board = AggregationBillboard([mean], self.fit_intercept)
+        report = self._statement(plan, table, source)
+        return self._fitted(table, AggregationBillboard([mean], self.fit_intercept, report))
+
+    def _plan(self, population):
+        """-> Budget, Reach, mechanism of the average"""
+        budget = Budget(self, population, 1)
+        reach = budget.reach(self._bounds(), np.zeros(population.n_tasks))
+        sensitivity = reach.sensitivity.max() / population.n_tasks
+        family = VectorGaussian if budget.kind == "gaussian" else VectorGamma
+        width = population.n_features + bool(self.fit_intercept)
+        return budget, reach, family(width, sensitivity, budget.shares[0])
+
+    def _statement(self, plan, population, source):
+        budget, _, mechanism = plan
         released = "the noisy average, which is the model of every task: coef_ may be published"
-        statistic = "average of the models of all tasks"
-        board.report = self._report(
-            budget, table, [mechanism], ["average"], statistic, source, {}, {"released": released}
-        )
-        return self._fitted(table, board)
+        return self._report(
+            budget, population, [mechanism], ["average"], "average of the models of all tasks",
+            source, {}, {"released": released},
+        )  # fmt: skip
 
     def _fitted(self, table, board):
         coef, intercept = board.mean

@@ -178,20 +178,15 @@ class _Relationship(OutputPerturbation):
         return self._fit_private(table) if self._is_private() else self._fit_exact(table)
 
     def _fit_private(self, table):
-        bounds, budget = self._bounds(), Budget(self, table, self.n_rounds)
+        plan = bounds, budget, mechanisms = self._plan(table)
+        budget.check_rows(table)
         source = noise_source(self.random_state, secure=self.secure)
         models, m = self._models(table, bounds), table.n_tasks
         log = self._progress("round %d: noise std %.3g to %.3g", self.n_rounds)
         board = self._board([], [], np.zeros((m, models.width)), np.zeros((m, models.width)))
         # No column is longer than what a task may send in the first round.
         longest = budget.reach(bounds, np.zeros(m)).limit.max()
-        mechanisms = []
-        for share in budget.shares:
-            # In units of each task's sensitivity a neighbour moves one vector, by 1 at most.
-            if budget.kind == "gaussian":
-                mechanism = VectorGaussian(m * models.width, 1.0, share)
-            else:
-                mechanism = VectorGamma(models.width, 1.0, share, n_vectors=m)
+        for t, mechanism in enumerate(mechanisms):
             reach = budget.reach(bounds, np.linalg.norm(board.columns, axis=1))
             unit = reach.sensitivity[:, None]
             U = models.contributions(board.columns, reach) / unit
@@ -202,11 +197,26 @@ class _Relationship(OutputPerturbation):
             clip_rows(board.columns, longest, 2, board.columns)
             board.releases.append(noisy)
             board.sensitivity.append(reach.sensitivity)
-            mechanisms.append(mechanism)
             if log is not None:
                 std = mechanism.noise_std * reach.sensitivity
-                log(len(mechanisms), std.min(), std.max())
-        first = board.sensitivity[0]
+                log(t + 1, std.min(), std.max())
+        board.report = self._statement(plan, table, source)
+        return self._fitted(board, board.models, self.n_rounds)
+
+    def _plan(self, population):
+        """-> Bounds, Budget, mechanisms of the rounds"""
+        budget = Budget(self, population, self.n_rounds)
+        m, width = population.n_tasks, population.n_features + bool(self.fit_intercept)
+        # In units of each task's sensitivity a neighbour moves one vector, by 1 at most.
+        if budget.kind == "gaussian":
+            mechanisms = [VectorGaussian(m * width, 1.0, share) for share in budget.shares]
+        else:
+            mechanisms = [VectorGamma(width, 1.0, share, n_vectors=m) for share in budget.shares]
+        return self._bounds(), budget, mechanisms
+
+    def _statement(self, plan, population, source):
+        bounds, budget, mechanisms = plan
+        first = budget.reach(bounds, np.zeros(population.n_tasks)).sensitivity
         notes = {
             "released": "the noisy models of all tasks go to the curator, who returns to each task "
             "its column of the smoothed matrix; all of it, and with it coef_, may be published",
@@ -215,10 +225,9 @@ class _Relationship(OutputPerturbation):
         names = [f"round {t + 1}" for t in range(self.n_rounds)]
         statistic = "updates of all tasks, each in units of its sensitivity"
         public = {"alpha": self.alpha, "n_rounds": self.n_rounds}
-        board.report = self._report(
-            budget, table, mechanisms, names, statistic, source, public, notes
+        return self._report(
+            budget, population, mechanisms, names, statistic, source, public, notes
         )
-        return self._fitted(board, board.models, self.n_rounds)
 
     def _fit_exact(self, table):
         """Alternating minimisation, a proximal gradient method on V, with momentum."""

@@ -258,6 +258,11 @@ class _MetaInit(BaseMTL):
         width = of.n_features + self.fit_intercept
         return MetaPlan(self, of.sizes, of.kind, of.n_outputs, width, people)
 
+    def _planned_report(self, population):
+        # Only a fit with unit= takes max_rows_per_unit.
+        people = self.max_rows_per_unit is not None and self.privacy == "task-global"
+        return self._plan(population, people).report(self, self._source())
+
     def _meta_learner(self, plan, source):
         init = np.zeros((plan.n_outputs, plan.size))
         log = self._progress("round %d: %d tasks", plan.n_rounds)

@@ -198,6 +198,22 @@ def _split_tasks(estimator, X, y, task):
     return {}, values, np.nonzero(known_labels(values))[1], labels
 
 
+def check_scorer(scorer, estimator):
+    """Raise what a scorer raises for right predictions of made-up targets of all classes."""
+    classes = getattr(estimator, "classes_", None)
+    right = {"predict": np.arange(4.0)}
+    if classes is not None:
+        codes = np.tile(np.arange(len(classes)), 2)
+        one_hot = np.eye(len(classes))[codes]
+        right = {"predict": classes[codes], "predict_proba": one_hot, "decision_function": one_hot}
+        if len(classes) == 2:
+            right["decision_function"] = 2.0 * codes - 1.0
+    y = right["predict"]
+    view = _Predicted(estimator, None, y, {})
+    view._results = right
+    scorer(view, np.arange(len(y))[:, None], y)
+
+
 class _Predicted:
     """Fitted estimator for scorers whose X is row numbers: every method is called once."""
 

@@ -108,7 +108,7 @@ class _ModelProtected(BaseMTL):
         if private and self.unseen_task == "mean":
             board.mean = plan.release_mean(W, b, source)
             board.releases.append(board.mean)
-        board.report = plan.report(self, board, source) if private else exact_report()
+        board.report = plan.report(self, source) if private else exact_report()
         fitted = {
             "coef_": W,
             "intercept_": b,
@@ -219,8 +219,13 @@ class _ModelProtected(BaseMTL):
             )  # fmt: skip
             board.mean = (yield ask)["mean"]
             board.releases.append(board.mean)
-        board.report = plan.report(self, board, source)
+        board.report = plan.report(self, source)
         return board
+
+    def _planned_report(self, population):
+        if not self._is_private():
+            return exact_report()
+        return Plan(self, population, self._algorithm()).report(self, self._source())
 
     def _task_half(self, table, population):
         """The task half for the tasks of `table`."""

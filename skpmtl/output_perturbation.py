@@ -111,7 +111,8 @@ class Budget:
     est : estimator
         Its `guarantee`, `group`, `mechanism`, `adjacency`, `epsilon`, `delta`,
         `max_task_rows` and `min_task_rows`.
-    table : TaskTable
+    table : TaskTable or Population
+        With the sizes of the tasks.
     n_releases : int
 
     Attributes
@@ -141,9 +142,9 @@ class Budget:
                 'group="gaussian" is the group privacy of Gaussian noise: set '
                 'mechanism="gaussian" or "auto", or group="published" or "tight".'
             )
-        self._check_rows(est, table)
+        self._set_rows(est, table)
         pure = self.kind == "gamma"
-        units = table.n_tasks if self.unit == "task" else table.n_rows
+        units = table.n_tasks if self.unit == "task" else int(table.sizes.sum())
         self.epsilon, self.delta = check_budget(
             est.epsilon, est.delta, units, pure=pure, unit=self.unit
         )
@@ -163,7 +164,7 @@ class Budget:
             mu = self.size * gdp_mu(*self.record) if lemma else gdp_mu(self.epsilon, self.delta)
             self.mu, self.shares = float(mu), mu / np.sqrt(n_releases) * even
 
-    def _check_rows(self, est, table):
+    def _set_rows(self, est, table):
         if self.grouped and est.max_task_rows is None:
             raise ValueError(
                 f"group={est.group!r} needs max_task_rows, a public bound on the number of rows "
@@ -173,6 +174,16 @@ class Budget:
         low, high = est.min_task_rows, est.max_task_rows
         if low is not None and high is not None and low > high:
             raise ValueError(f"min_task_rows={low!r} exceeds max_task_rows={high!r}.")
+        self.bounds = low, high
+        self.rows_are_public = self.group != "direct" and low is None
+        if self.rows_are_public:
+            self.rows = table.sizes.astype(float)
+        else:
+            self.rows = np.full(table.n_tasks, 1.0 if self.group == "direct" else float(low))
+
+    def check_rows(self, table):
+        """ValueError if a task has fewer or more rows than the public bounds say."""
+        low, high = self.bounds
         for bound, sign, word in ((high, 1, "more"), (low, -1, "fewer")):
             if bound is None:
                 continue
@@ -185,11 +196,6 @@ class Budget:
                     "Drop rows or tasks by a rule that does not look at the data, or change "
                     "the bound."
                 )
-        self.rows_are_public = self.group != "direct" and low is None
-        if self.rows_are_public:
-            self.rows = table.sizes.astype(float)
-        else:
-            self.rows = np.full(table.n_tasks, 1.0 if self.group == "direct" else float(low))
 
     def reach(self, bounds, centre_norm):
         """-> Reach of models around centres of the public norms `centre_norm` (n_tasks,)."""

@@ -6,7 +6,8 @@ from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
+from sklearn.metrics import get_scorer
 from sklearn.model_selection import ParameterSampler
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
@@ -15,12 +16,14 @@ from sklearn.utils.validation import check_is_fitted
 from ._compat import Interval, InvalidParameterError, StrOptions
 from ._search_rows import SplitRows, described, results_table
 from ._version import __version__
-from .metrics import task_scores
-from .privacy.accounting import check_budget, gdp_delta, gdp_epsilon
+from .metrics import check_scorer, task_scores
+from .privacy.accounting import check_budget, gdp_delta, gdp_epsilon, gdp_mu
 from .privacy.composition import per_release
 from .privacy.mechanisms import VectorGaussian
+from .privacy.report import PrivacyLeakWarning
 from .privacy.rng import noise_source
 from .privacy.selection import draw_trials, selection_mu
+from .tasks import SingleTaskWarning
 
 __all__ = ["PrivateSearch"]
 
@@ -34,6 +37,7 @@ _RESERVED = (
 )  # fmt: skip
 # Warnings about the seed and about delta come from the search itself.
 _SAID_BEFORE = ("The noise of this fit", "delta=")
+_PUBLIC_WARNINGS = (PrivacyLeakWarning, SingleTaskWarning)
 _ROUNDING = 1e-13  # epsilon and delta carry mu to an estimator with more than 14 digits
 _ACCOUNTANTS = {
     "poisson": "Renyi DP of random stopping after a Poisson number of trials",
@@ -85,7 +89,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
     score_range : "auto" or (float, float), default="auto"
         Public range (lo, hi) to which the score of a task is clipped. A task without a
         score (no row is held out, or R2 of a single row) counts as lo. "auto": (0, 1), for
-        R2, accuracy, balanced accuracy, F1 and the area under the ROC curve only.
+        R2, accuracy, balanced accuracy, F1 and the area under the ROC curve only. Whatever goes
+        wrong in the score of one task, such as a class that is missing there, counts as lo, too.
     score_share : "auto" or float, default="auto"
         Part of the mu^2 of a trial that its score takes. "auto": enough for a noise of 2 % of
         the range, at most one half.
@@ -99,7 +104,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
     Attributes
     ----------
     best_estimator_ : estimator
-        The winner, with models from all rows. Its report is that of the search.
+        The winner, with models from all rows. Its report, `epsilon` and `delta` are those of the
+        search.
     best_params_ : dict
     best_score_ : float
         Noisy mean score of the winner.
@@ -124,7 +130,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
     A trial is mu-GDP with mu^2 = mu_train^2 + mu_score^2, by composition. The sensitivity of
     the mean score is (hi - lo) / n_tasks: given the billboard, a task's score depends on its
     own rows alone. The best of K trials is accounted in `skpmtl.privacy.selection`. The
-    guarantee needs that the other trials and their number stay with the curator.
+    guarantee needs that the other trials and their number stay with the curator: unless
+    ``selection="compose"`` their fits are neither logged nor told to callbacks. How long a
+    search takes is not hidden.
 
     References
     ----------
@@ -214,11 +222,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
     def _search(self, X, y, task):
         self._check_parameters()
         rows = SplitRows(self.estimator, X, y, task, self.test_size)
-        epsilon, delta = check_budget(self.epsilon, self.delta, rows.n_tasks)
+        epsilon, delta, selection = self._budget(rows.n_tasks)
         source = noise_source(self.random_state, secure=getattr(self.estimator, "secure", False))
-        selection = self.selection
-        if selection == "auto":
-            selection = "poisson" if self.n_trials <= _MOST_POISSON else "logarithmic"
         candidates = self._candidates(selection, source)
         n_trials = len(candidates) if selection == "compose" else self.n_trials
         mu = selection_mu(epsilon, delta, n_trials, selection)
@@ -228,9 +233,11 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         mu_train = mu * math.sqrt(1.0 - share) * (1.0 - _ROUNDING)
         best, results = None, []
         for params in candidates:
-            with warnings.catch_warnings(record=True) as caught:
+            with np.errstate(all="ignore"), warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                fitted = self._fit_candidate(params, mu_train, delta, rows, source)
+                fitted = self._fit_candidate(params, mu_train, delta, rows, source, selection)
+                if best is None:
+                    self._check_scoring(fitted)
                 gain = self._gain(fitted, rows, low, high)
             value = score.release(np.array([gain]), source)[0] + low
             if best is None or value > best[0]:
@@ -238,14 +245,21 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             if selection == "compose":
                 results.append((params, value))
         value, params, fitted, caught = best
-        # Warnings of the other trials would tell how many there were.
+        # Warnings of the other trials would tell how many there were, and most come from rows.
         for warning in caught:
-            if not str(warning.message).startswith(_SAID_BEFORE):
+            public = issubclass(warning.category, _PUBLIC_WARNINGS)
+            if public and not str(warning.message).startswith(_SAID_BEFORE):
                 warnings.warn(warning.message, warning.category, stacklevel=3)
         report = self._report(fitted.privacy_, score, selection, n_trials, epsilon, delta, mu)
-        rows.personalize(fitted)
+        fitted.__dict__.pop("_unheard", None)
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            rows.personalize(fitted)
         # One guarantee for all of it: the fit alone would understate what was spent.
+        fitted.set_params(epsilon=epsilon, delta=delta)
         fitted.privacy_ = fitted.billboard_.report = report
+        if hasattr(fitted.billboard_, "plan"):
+            fitted.billboard_.plan.within(report)
         results = results or [(params, value)]
         scores = np.array([value for _, value in results])
         return {
@@ -256,7 +270,22 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             "cv_results_": results_table([params for params, _ in results], scores),
             "n_splits_": 1,
             "privacy_": report,
+            "_population_": fitted._population_,
         }
+
+    def _budget(self, n_tasks):
+        """-> epsilon, delta, selection"""
+        selection = self.selection
+        if selection == "auto":
+            selection = "poisson" if self.n_trials <= _MOST_POISSON else "logarithmic"
+        return *check_budget(self.epsilon, self.delta, n_tasks), selection
+
+    def _planned_report(self, population):
+        epsilon, delta, selection = self._budget(population.n_tasks)
+        exact = selection == "compose" or self.n_trials == 1
+        mu = float(gdp_mu(epsilon, delta)) if exact else None
+        fit = clone(self.estimator).set_params(epsilon=epsilon, delta=delta)
+        return replace(fit._planned_report(population), epsilon=epsilon, delta=delta, mu=mu)
 
     def _check_parameters(self):
         self._validate_params()
@@ -326,8 +355,9 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         one = ParameterSampler(self.param_distributions, 1, random_state=state)
         return [next(iter(one)) for _ in range(draw_trials(self.n_trials, selection, source))]
 
-    def _fit_candidate(self, params, mu, delta, rows, source):
+    def _fit_candidate(self, params, mu, delta, rows, source, selection):
         candidate = clone(self.estimator).set_params(**params)
+        candidate._unheard = selection != "compose"
         mechanism = getattr(candidate, "mechanism", "gaussian")
         if mechanism not in ("auto", "gaussian"):
             raise ValueError(
@@ -358,12 +388,33 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             )
         return candidate
 
+    def _scorer(self):
+        default = "accuracy" if is_classifier(self.estimator) else "r2"
+        return get_scorer(default if self.scoring is None else self.scoring)
+
+    def _check_scoring(self, fitted):
+        try:
+            check_scorer(self._scorer(), fitted)
+        except Exception as error:
+            raise ValueError(
+                f"scoring={self.scoring!r} cannot score right predictions of made-up targets of "
+                f"{type(fitted).__name__}: {error} Choose another one."
+            ) from error
+
     def _gain(self, fitted, rows, low, high):
         """Mean over all tasks of the clipped score above `low`; tasks without a score add 0."""
         if not rows.n_held_out:
             return 0.0
-        scores = task_scores(fitted, *rows.held_out, scoring=self.scoring).scores
-        gains = np.clip(np.nan_to_num(scores, nan=low), low, high) - low
+        scorer = self._scorer()
+
+        def score(*given):
+            try:
+                return float(scorer(*given))
+            except Exception:  # of one task, which nobody else may learn
+                return math.nan
+
+        scores = task_scores(fitted, *rows.held_out, scoring=score).scores
+        gains = np.where(np.isfinite(scores), np.clip(scores, low, high), low) - low
         return float(gains.sum() / rows.n_tasks)
 
     def _report(self, fit, score, selection, n_trials, epsilon, delta, mu):

@@ -153,14 +153,12 @@ class Rounds(BaseMTL):
         which = cluster_rows(population.tasks, cluster_of)
         groups = np.bincount(which)
         means = np.zeros((len(groups), problem.n_outputs * population.n_features))
-        shares_intercept = self._is_private() and self.fit_intercept and self.unseen_task == "mean"
-        n_intercepts = len(means) * problem.n_outputs if shares_intercept else 0
-        plan = RoundPlan(self, population.n_tasks, means.size, n_intercepts)
+        plan = self._plan(population, len(groups))
         log = self._progress("round %d: noise std %.3g", plan.n_rounds)
-        releases, entries, bounds = yield from rounds(plan, which, means, log)
+        releases, bounds = yield from rounds(plan, which, means, log)
         board = self._board(population, problem, means, cluster_of)
         board.releases, board.clip_norms, board.plan = releases, bounds, plan
-        board.noise_variance, board.total_variance = _noise_variances(plan, entries, groups)
+        board.noise_variance, board.total_variance = _noise_variances(plan, bounds, groups)
         if plan.intercept is not None:
             shape = len(groups), problem.n_outputs
             ask = Ask(
@@ -170,16 +168,30 @@ class Rounds(BaseMTL):
             )  # fmt: skip
             released = (yield ask)["intercept"]
             board.releases.append(released)
-            entries.append(
-                {"name": "mean intercept", **plan.intercept.describe("mean of clipped intercepts")}
-            )
             shift = released.reshape(shape) * (population.n_tasks / groups)[:, None]
             board.mean_intercept = shift if cluster_of is not None else shift[0]
-        if self._is_private() or not plan.n_rounds:
-            board.report = plan.report(self, entries, source)
-        else:
-            board.report = exact_report("the rounds ran without noise (epsilon=None)")
+        board.report = self._report(plan, bounds, source)
         return board
+
+    def _plan(self, population, n_groups):
+        """Budget of the rounds, for that many shared models."""
+        shares_intercept = self._is_private() and self.fit_intercept and self.unseen_task == "mean"
+        n_intercepts = n_groups * population.n_outputs if shares_intercept else 0
+        size = n_groups * population.n_outputs * population.n_features
+        return RoundPlan(self, population.n_tasks, size, n_intercepts)
+
+    def _report(self, plan, bounds, source):
+        if self._is_private() or not plan.n_rounds:
+            return plan.report(self, bounds, source)
+        return exact_report("the rounds ran without noise (epsilon=None)")
+
+    def _planned_report(self, population):
+        if self._update_name() == "prox" and not self._is_private():
+            return exact_report()
+        cluster_of = self._cluster_rows(population.tasks)
+        n_groups = 1 if cluster_of is None else len(set(cluster_of.values()))
+        plan = self._plan(population, n_groups)
+        return self._report(plan, [plan.clip_norm] * plan.n_rounds, self._source())
 
     def _task_half(self, table, population):
         """The task half for the tasks of `table`."""
@@ -471,10 +483,10 @@ class MeanTasks:
         return self._models[1]
 
 
-def _noise_variances(plan, entries, groups):
+def _noise_variances(plan, bounds, groups):
     """Variance of the noise in one number of each shared model: of ten rounds, of all."""
     if plan.noise_multiplier is None:
         return np.zeros((2, len(groups)))
-    squares = [e["noise_std"] ** 2 for e in entries if "," not in e["name"]]
+    squares = [plan.mechanisms(bound)[0].noise_std ** 2 for bound in bounds]
     step = plan.server_rate * groups.sum() / groups
     return step**2 * np.array([[sum(squares[:10])], [sum(squares)]])

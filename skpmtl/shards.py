@@ -451,6 +451,7 @@ def _fitted(est, board, population, positions, models):
         "intercept_": intercept,
         "billboard_": board,
         "privacy_": board.report,
+        "_population_": replace(population, sizes=None),
     }
     if isinstance(est, _MetaInit):
         plan = est._plan(population)

@@ -179,10 +179,10 @@ def test_denominator_is_constant_when_nobody_takes_part():
     anchor = np.zeros((1, 2000))
     source = SeededSource(np.random.default_rng(0))
     curator = rounds(plan, np.zeros(M, dtype=int), anchor)
-    releases, entries, _ = run(curator, _Tasks(contribute), source)
+    releases, bounds = run(curator, _Tasks(contribute), source)
     assert seen == [0] * 5
     std = plan.noise_multiplier / 3.0
-    for release, entry in zip(releases, entries, strict=True):
+    for release, entry in zip(releases, plan.entries(bounds), strict=True):
         assert entry["noise_std"] == pytest.approx(std, rel=1e-6)
         assert np.std(release) == pytest.approx(std, rel=0.08)
     assert_allclose(anchor[0], np.sum(releases, axis=0))
@@ -377,7 +377,7 @@ def test_history_says_noise_and_budget_and_nothing_else():
     public = set(vars(est)) - set(est.get_params())
     assert public == {
         "coef_", "intercept_", "mean_coef_", "billboard_", "privacy_", "n_iter_", "tasks_",
-        "_form_", "n_features_in_",
+        "_form_", "_population_", "n_features_in_",
     }  # fmt: skip
 
 

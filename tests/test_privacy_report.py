@@ -5,10 +5,6 @@ import math
 
 import numpy as np
 import pytest
-from sklearn.base import BaseEstimator
-from sklearn.model_selection import GridSearchCV, KFold
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
 
 from skpmtl.privacy import (
     DiagonalLaplace,
@@ -18,7 +14,6 @@ from skpmtl.privacy import (
     gdp_delta,
     gdp_epsilon,
     gdp_mu,
-    grid_search_cost,
     optimal_pure_epsilon,
 )
 from skpmtl.privacy.rng import SYSTEM_ARITHMETIC
@@ -175,73 +170,21 @@ def test_different_statements_do_not_add_up():
         compose([])
 
 
-# ---------------------------------------------------------------- grid search
-class Toy(BaseEstimator):
-    """Only what a search and `grid_search_cost` read."""
-
-    def __init__(
-        self, epsilon=1.0, delta=None, alpha=1.0, mechanism="gaussian", adjacency="zero-out"
-    ):
-        self.epsilon = epsilon
-        self.delta = delta
-        self.alpha = alpha
-        self.mechanism = mechanism
-        self.adjacency = adjacency
-
-    def fit(self, X, y):
-        if self.epsilon is None:
-            self.privacy_ = PrivacyReport("none", notes={"reason": "epsilon=None"})
-        elif self.mechanism == "laplace":
-            self.privacy_ = laplace([self.epsilon], adjacency=self.adjacency)
-        else:
-            delta = 1e-6 if self.delta is None else self.delta
-            self.privacy_ = gaussian(self.epsilon, delta, adjacency=self.adjacency)
-        return self
-
-    def predict(self, X):
-        return X[:, 0] * self.alpha
+def test_fits_that_release_nothing_cost_nothing():
+    nothing = PrivacyReport("joint DP per task", epsilon=0.0)
+    for count in (2, 3):
+        total = compose([nothing] * count)
+        assert (total.epsilon, total.delta, total.mu) == (0.0, 0.0, None)
+    assert compose([nothing] * 2, delta=1e-6).epsilon == 0.0
+    few = pair(0.4, 1e-6)
+    for others in ([gaussian()], [laplace([0.5])], [few], [gaussian(), few]):
+        alone, total = compose([*others]), compose([nothing, *others, nothing])
+        assert total.epsilon == pytest.approx(alone.epsilon, rel=1e-12)
+        assert (total.delta, total.mu) == (pytest.approx(alone.delta, rel=1e-9), alone.mu)
+    assert compose([pair(0.0, 1e-6), pair(0.0, 1e-6)]).delta == pytest.approx(2e-6, rel=1e-5)
 
 
-def search(grid, estimator=None, **settings):
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((30, 2))
-    estimator = Toy() if estimator is None else estimator
-    settings = {"cv": KFold(4), "scoring": "r2", **settings}
-    return GridSearchCV(estimator, grid, **settings).fit(X, X[:, 0])
-
-
-def test_every_fold_and_the_refit_count():
-    cost = grid_search_cost(search({"alpha": [0.5, 1.0, 2.0]}))
-    mu = math.sqrt(3 * 4 + 1) * gdp_mu(1.0, 1e-6)
-    assert cost.mu == pytest.approx(mu, rel=1e-12)
-    assert cost.epsilon == pytest.approx(gdp_epsilon(mu, 1e-6))
-    assert cost.notes["fits"] == 13
-    assert "scores" in cost.notes["not_covered"] and "without noise" in str(cost)
-    assert any("every training fold held all tasks" in a for a in cost.assumptions)
-
-
-def test_candidates_pay_for_their_own_budget():
-    pipe = make_pipeline(FunctionTransformer(), Toy(delta=1e-7))
-    cost = grid_search_cost(search({"toy__epsilon": [0.5, 2.0]}, pipe, cv=3))
-    squares = 3 * gdp_mu(0.5, 1e-7) ** 2 + 3 * gdp_mu(2.0, 1e-7) ** 2
-    squares += gdp_mu(0.5, 1e-7) ** 2  # equal scores: the first candidate is refitted
-    assert cost.mu == pytest.approx(math.sqrt(squares), rel=1e-12)
-    assert not any("every training fold" in a for a in cost.assumptions)
-
-
-def test_other_mechanisms_count_as_pairs():
-    cost = grid_search_cost(search({"mechanism": ["gaussian", "laplace"]}, cv=2))
-    assert cost.mu is None
-    assert cost.epsilon > gdp_epsilon(math.sqrt(3) * gdp_mu(1.0, 1e-6), 1e-6)
-    pure = grid_search_cost(
-        search({"alpha": [1, 2]}, Toy(0.1, mechanism="laplace", delta=0.0), cv=2)
-    )
-    assert pure.epsilon == pytest.approx(0.5) and pure.delta == 0.0
-
-
-def test_search_without_guarantee_or_refit():
-    for estimator, grid in [(Toy(epsilon=None), {"alpha": [1]}), (Toy(), {"epsilon": [1.0, None]})]:
-        cost = grid_search_cost(search(grid, estimator))
-        assert cost.guarantee == "none" and "no guarantee" in str(cost)
-    with pytest.raises(ValueError, match="refit=False"):
-        grid_search_cost(search({"alpha": [1]}, refit=False))
+@pytest.mark.parametrize("delta", [math.nan, -0.1, 1.0, math.inf])
+def test_delta_of_a_total_is_a_probability(delta):
+    with pytest.raises(ValueError, match="delta="):
+        compose([gaussian(), gaussian()], delta=delta)

@@ -1,6 +1,7 @@
 """The search: what it spends, what it shows, what it refuses."""
 
 import inspect
+import logging
 import math
 import pickle
 import warnings
@@ -18,13 +19,18 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from skpmtl import (
     MPMTLGroupSparse,
+    MPMTLGroupSparseClassifier,
     MPMTLLowRank,
     MPMTLLowRankClassifier,
     PerTask,
     PrivacyLeakWarning,
+    PrivateMeanRegMTL,
+    PrivateMeanRegMTLClassifier,
     PrivateSearch,
     SingleTaskWarning,
     TaskStratifiedKFold,
+    load_billboard,
+    save_billboard,
 )
 from skpmtl._search_rows import SplitRows
 from skpmtl.datasets import make_low_rank_tasks
@@ -111,6 +117,37 @@ def test_report_travels_with_the_winner(data):
     assert 2.0 < total.epsilon <= 4.0 + 1e-9
 
 
+@pytest.mark.parametrize("n_trials", [1, 3])
+@pytest.mark.parametrize(
+    "model",
+    [
+        MPMTLLowRank(),
+        PrivateMeanRegMTL(n_rounds=4),
+        PrivateMeanRegMTL(n_rounds=4, clip_quantile=0.5, unseen_task="mean"),
+    ],
+    ids=["prior", "rounds", "adaptive"],
+)
+def test_the_budget_is_the_same_everywhere(data, model, n_trials, tmp_path):
+    """In the report, the parameters, the history, the saved file, and a loaded estimator."""
+    X, y, task = data
+    fitted = search(model.set_params(tasks=range(M)), {"alpha": [0.1]}, epsilon=2.0, delta=1e-6)
+    if isinstance(model, PrivateMeanRegMTL):
+        fitted.set_params(param_distributions={"lam": [0.1, 1.0]})
+    best = fitted.set_params(n_trials=n_trials).fit(X, y, task=task).best_estimator_
+    save_billboard(best, tmp_path / "board")
+    for est in (best, load_billboard(tmp_path / "board")):
+        assert (est.epsilon, est.delta) == (2.0, 1e-6)
+        assert est.privacy_ == est.billboard_.report == fitted.privacy_
+        if isinstance(model, PrivateMeanRegMTL):
+            board = est.billboard_
+            assert (board.plan.epsilon, board.plan.delta) == (2.0, 1e-6)
+            # There is no smaller price for fewer rounds: all is published at the end.
+            assert [h["epsilon"] for h in board.history()] == [2.0] * 4
+            stds = [e["noise_std"] for e in board.report.releases if e["name"][:5] == "round"]
+            stds = stds[:: 2 if model.clip_quantile else 1]
+            assert [h["noise_std"] for h in board.history()] == stds
+
+
 def test_auto_selection_by_the_number_of_trials(data):
     X, y, task = data
     few = search(n_trials=7).fit(X, y, task=task)
@@ -186,6 +223,58 @@ def test_warnings_do_not_count_the_trials(data, spied):
         fitted.set_params(random_state=0).fit(X, y, task=task)
     assert len(Spy.seen) > 2
     assert [str(w.message)[:12] for w in caught] == ["The noise of", 'tasks="auto"']
+
+
+class Listener(logging.Handler):
+    """Everything that a log or a callback hears."""
+
+    def __init__(self):
+        super().__init__(logging.DEBUG)
+        self.heard = []
+
+    def emit(self, record):
+        self.heard.append(record.getMessage())
+
+    def setup(self, estimator, context):
+        self.heard.append("setup")
+
+    def teardown(self, estimator, context):
+        self.heard.append("teardown")
+
+    def on_fit_task_begin(self, estimator, context):
+        self.heard.append("begin")
+
+    def on_fit_task_end(self, estimator, context):
+        self.heard.append("end")
+
+
+@pytest.mark.parametrize("verbose", [0, 1])
+@pytest.mark.parametrize("model", [MPMTLLowRank, PrivateMeanRegMTL])
+@pytest.mark.parametrize("selection", ["poisson", "logarithmic", "compose"])
+def test_hidden_trials_are_not_heard(data, caplog, capsys, selection, model, verbose):
+    """In logs of any level, by callbacks, and on the terminal."""
+    X, y, task = data
+    listener = Listener()
+    estimator = model(tasks=range(M), verbose=verbose, epsilon=1.0)
+    if hasattr(estimator, "set_callbacks"):
+        estimator.set_callbacks(listener)
+    logger = logging.getLogger("skpmtl")
+    logger.addHandler(listener)
+    try:
+        with caplog.at_level(logging.DEBUG, "skpmtl"):
+            fitted = search(estimator, {"ridge": [0.0]}, n_trials=2)
+            if selection == "compose":
+                fitted.set_params(param_distributions={"ridge": [0.0, 1e-9]})
+            fitted.set_params(selection=selection).fit(X, y, task=task)
+            heard = list(listener.heard)
+            fitted.best_estimator_.fit(X, y, task=task)  # the winner is an estimator like others
+    finally:
+        logger.removeHandler(listener)
+    if selection == "compose":
+        assert len(heard) >= 2
+    else:
+        assert not heard and capsys.readouterr() == ("", "")
+    assert len(listener.heard) > len(heard)
 
 
 def test_compose_pays_for_the_candidates_that_there_are(data):
@@ -323,6 +412,81 @@ def test_one_task_moves_the_score_by_its_sensitivity(data, scoring, score_range)
             ]
         found.append(abs(scores[1] - scores[0]))
     assert 0.5 * bound < max(found) <= bound * (1 + 1e-5) if not scoring else max(found) <= bound
+
+
+def with_extremes(X, y, task, k=5):
+    """Data sets that differ from the given one in rows of task `k` alone."""
+    own = np.flatnonzero(task == k)
+    for scale in (1e150, 1e300, 1e-310, 0.0):
+        Z = X.copy()
+        Z[own] *= scale
+        yield Z, y
+    Z = X.copy()
+    Z[own[3]] *= 1e150  # one row, which may be held out
+    yield Z, y
+    if y.dtype.kind == "f":
+        for scale in (1e150, 1e308):
+            yield X, np.where(task == k, np.sign(y) * scale, y)
+    else:
+        lonely = y.copy()  # one row of the second class: it is not held out
+        lonely[own] = y.min()
+        lonely[own[7]] = y.max()
+        yield X, lonely
+
+
+CLASSIFIERS = (MPMTLGroupSparseClassifier, PrivateMeanRegMTLClassifier)
+
+
+@pytest.mark.parametrize("scoring", [None, "neg_mean_squared_error", "neg_log_loss", "roc_auc"])
+@pytest.mark.parametrize("model", [MPMTLLowRank, PrivateMeanRegMTL, *CLASSIFIERS])
+def test_rows_of_one_task_neither_stop_nor_show(data, model, scoring):
+    """No error and no warning, and a score within the sensitivity of the one without them."""
+    X, y, task = data
+    classifier = model in CLASSIFIERS
+    if scoring is not None and classifier == (scoring == "neg_mean_squared_error"):
+        return
+    if classifier:
+        y = (y > np.median(y)).astype(int)
+        for k in range(M):
+            y[np.flatnonzero(task == k)[:4]] = [0, 0, 1, 1]
+    low, high = -3.0, 1.0
+    grid = {"unseen_task": ["error"]}
+    settings = dict(n_trials=1, epsilon=1e8, score_share=0.5, score_range=(low, high))
+    for Z, target in with_extremes(X, y, task):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            fitted = search(model(tasks=range(M)), grid, scoring=scoring, **settings)
+            fitted.fit(Z, target, task=task)
+        assert low <= fitted.best_score_ + 1e-6 and fitted.best_score_ <= high + 1e-6
+
+
+def test_a_task_without_a_score_counts_as_the_lower_bound(data):
+    X, y, task = data
+    model = search(score_range=(-1.0, 1.0))
+    rows = SplitRows(model.estimator, X, y, task, 0.25)
+    fitted = MPMTLLowRank(tasks=range(M)).fit(*rows.training)
+    whole = model._gain(fitted, rows, -1.0, 1.0)
+    found = []
+    for coef in (-1e3, 1e200, math.inf, math.nan):
+        fitted.coef_[5] = coef
+        with np.errstate(all="ignore"):
+            found.append(model._gain(fitted, rows, -1.0, 1.0))
+    assert len(set(found)) == 1 and 0 < whole - found[0] <= 2.0 / M
+
+
+@pytest.mark.parametrize(
+    "scoring", ["f1", "neg_log_loss", lambda est, X, y: 1 / 0], ids=["f1", "proba", "own"]
+)
+def test_a_scorer_that_never_works_is_an_error(data, scoring):
+    """By made-up targets: whether all scores of the tasks fail is a secret."""
+    X, y, task = data
+    model, label = MPMTLLowRank, y
+    if scoring == "f1":
+        model, label = MPMTLLowRankClassifier, np.where(y > 0, "high", "low")
+        label[np.arange(len(y)) % 20 < 4] = ["high", "high", "low", "low"] * M
+    estimator = model(tasks=range(M))
+    with pytest.raises(ValueError, match="cannot score right predictions of made-up targets"):
+        search(estimator, scoring=scoring, score_range=(-1, 1)).fit(X, label, task=task)
 
 
 # ---------------------------------------------------------------- conventions

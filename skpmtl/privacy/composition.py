@@ -1,13 +1,16 @@
 """Total cost of several fits on the same tasks."""
 
 import math
+import re
+import warnings
 from dataclasses import replace
 
+import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from .._version import __version__
-from .accounting import compose_gdp, gdp_epsilon, gdp_mu, optimal_pure_epsilon
+from .accounting import compose_gdp, gdp_epsilon, optimal_pure_epsilon
 from .report import PrivacyReport
 
 _ADAPTIVE = (
@@ -43,6 +46,8 @@ def compose(reports, delta=None):
         For reports of different units or adjacencies.
     """
     reports = tuple(reports)
+    if delta is not None and not 0 <= delta < 1:
+        raise ValueError(f"delta={delta!r} must lie in [0, 1).")
     if not reports:
         raise ValueError("compose needs at least one report.")
     if len(reports) == 1 and delta is None:
@@ -58,13 +63,15 @@ def compose(reports, delta=None):
         if len(values) > 1:
             raise ValueError(
                 f"the reports have different {attribute} {values}: their numbers do not add up. "
-                f"Refit with one {attribute}, or compose each group alone and state both. (A "
+                f"Refit with one {attribute} (search with one at a time), or compose each group "
+                "alone and state both. (A "
                 '"replace-one" guarantee implies "zero-out" with the same numbers.)'
             )
     gaussian = [r for r in reports if r.mu is not None]
     pure = [r for r in reports if r.mu is None and _is_pure(r)]
     pairs = [r for r in reports if r.mu is None and not _is_pure(r)]
     epsilons = [e["epsilon"] for r in pure for e in r.releases] + [r.epsilon for r in pairs]
+    epsilons = [epsilon for epsilon in epsilons if epsilon > 0]  # of nothing released, 0
     log_kept = sum(math.log1p(-r.delta) for r in pairs)  # no pair fails outright
     if delta is None:
         inner = max((r.delta for r in gaussian + pure), default=0.0)
@@ -83,7 +90,7 @@ def compose(reports, delta=None):
             f"delta={delta!r} leaves nothing for the Gaussian fits: pass a larger one."
         )
     if not epsilons:
-        epsilon = float(gdp_epsilon(mu, inner))
+        epsilon = float(gdp_epsilon(mu, inner)) if mu else 0.0
     else:
         epsilon = optimal_pure_epsilon(epsilons, inner, mu)
     return replace(
@@ -148,6 +155,10 @@ def grid_search_cost(search):
     that of `n_splits_` fits of every candidate and of the refit. (If folds are made of whole
     tasks, each task misses one of them and the true cost is a little smaller.)
 
+    What a candidate's fits stated follows from its own parameters and public numbers, as in the
+    fits themselves. Where ``delta=None`` depends on the number of records, which differs between
+    folds, it is taken as if every task had one row, where it is largest.
+
     **The scores are not covered.** The search reads them without noise, so which candidate
     won, `cv_results_`, and therefore the choice of `best_estimator_`, are outside the
     guarantee. The note `not_covered` says so.
@@ -156,11 +167,20 @@ def grid_search_cost(search):
     ----------
     search : fitted GridSearchCV, RandomizedSearchCV or a successive-halving search
         Its estimator, or the last step of its pipeline, is an estimator of this package.
-        Needs ``refit``: delta=None is resolved by the report of the refitted estimator.
+        Needs ``refit``: the refitted estimator knows the tasks and the features.
 
     Returns
     -------
     PrivacyReport
+        With guarantee "none" and epsilon infinite if any fit had no guarantee.
+
+    Raises
+    ------
+    ValueError
+        If candidates differ in guarantee, unit or adjacency, or the search was run with
+        ``refit=False``.
+    TypeError
+        If the estimator is none of this package with a report.
     """
     check_is_fitted(search, "cv_results_")
     if not hasattr(search, "best_estimator_"):
@@ -169,10 +189,23 @@ def grid_search_cost(search):
             "adjacency were resolved: compose the reports of your own fits instead."
         )
     fitted = _last_step(search.best_estimator_)
-    reports = []
-    for settings in search.cv_results_["params"]:
+    if not hasattr(fitted, "_planned_report"):
+        raise TypeError(
+            f"{type(fitted).__name__} does not say beforehand what a fit spends: add up the "
+            "privacy_ of your own fits with compose."
+        )
+    population = fitted._population_
+    population = replace(population, sizes=np.ones(population.n_tasks, dtype=np.int64))
+    results, reports = search.cv_results_, []
+    for i, settings in enumerate(results["params"]):
         candidate = _last_step(clone(search.estimator).set_params(**settings))
-        reports += [_expected(candidate, fitted)] * search.n_splits_
+        try:
+            reports += [_planned(candidate, population)] * search.n_splits_
+        except ValueError:
+            # A setting that is wrong by itself: fits end with it before they publish anything.
+            scores = [results[key][i] for key in results if re.match("split[0-9]+_test_", key)]
+            if not np.isnan(scores).all():
+                raise
     total = compose(reports + [fitted.privacy_])
     notes = {
         "fits": len(reports) + 1,
@@ -188,40 +221,22 @@ def _last_step(estimator):
     return estimator.steps[-1][1] if hasattr(estimator, "steps") else estimator
 
 
-def _expected(candidate, fitted):
-    """Report of a fit that is no longer there, from its parameters and the refitted one.
-
-    Only its (epsilon, delta) is certain; with the mechanism and the sampling of a refitted
-    Gaussian-DP estimator also its mu.
-    """
-    refit = fitted.privacy_
-    epsilon, delta, mu = candidate.epsilon, candidate.delta, None
-    unprotected = epsilon is None or math.isinf(epsilon)
-    unprotected = unprotected or getattr(candidate, "mechanism", None) == "wishart-published"
-    if unprotected:
-        return replace(refit, guarantee="none", releases=(), mu=None, **_UNKNOWN)
-    assumptions = refit.assumptions
-    if delta is None:
-        delta = refit.delta
-        assumptions += (
-            "every training fold held all tasks, so that delta=None meant the same everywhere",
-        )
-    same_kind = all(
-        getattr(candidate, name, None) == getattr(fitted, name, None)
-        for name in ("mechanism", "sampling")
-    )
-    if refit.mu is not None and same_kind:
-        mu = gdp_mu(epsilon, delta)
+def _planned(candidate, population):
+    """Report of a fit on a fold, of whose noise only what does not depend on rows is stated."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the fits themselves have warned
+        candidate._check_parameters()
+        plan = candidate._planned_report(population)
+    assumptions = plan.assumptions
+    if plan.guarantee != "none" and (candidate.delta is None or _is_pure(plan)):
+        assumptions += (_ALL_TASKS,)
+    releases = [
+        {name: entry[name] for name in ("name", "mechanism", "epsilon", "mu") if name in entry}
+        for entry in plan.releases
+    ]
     return replace(
-        refit,
-        epsilon=epsilon,
-        delta=delta,
-        mu=mu,
-        adjacency=getattr(candidate, "adjacency", refit.adjacency),
-        releases=(),
-        assumptions=assumptions,
-        **_UNKNOWN,
+        plan, releases=releases, assumptions=assumptions, noise_std=(), shift=(), sensitivity=()
     )
 
 
-_UNKNOWN = {"noise_std": (), "shift": (), "sensitivity": ()}
+_ALL_TASKS = "every training fold held all tasks, so that delta=None meant the same everywhere"

@@ -1,0 +1,308 @@
+"""The cost of a search against the reports of all its fits, made again one by one."""
+
+import math
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.base import clone, is_classifier
+from sklearn.decomposition import PCA
+from sklearn.experimental import enable_halving_search_cv  # noqa: F401
+from sklearn.model_selection import GridSearchCV, HalvingGridSearchCV, RandomizedSearchCV
+from sklearn.pipeline import make_pipeline
+
+from skpmtl import (
+    PPSGD,
+    DPAggregation,
+    DPAggregationClassifier,
+    DPMetaInit,
+    DPMetaInitClassifier,
+    DPRelationship,
+    DPRelationshipClassifier,
+    LocalOnly,
+    LocalOnlyClassifier,
+    MPMTLGroupSparse,
+    MPMTLGroupSparseClassifier,
+    MPMTLLowRank,
+    MPMTLLowRankClassifier,
+    PPSGDClassifier,
+    PrivateFedAvg,
+    PrivateFedAvgClassifier,
+    PrivateFedProx,
+    PrivateFedProxClassifier,
+    PrivateMeanRegMTL,
+    PrivateMeanRegMTLClassifier,
+    PrivateSearch,
+    TaskScaler,
+)
+from skpmtl.model_selection import TaskStratifiedKFold
+from skpmtl.privacy import compose, gdp_epsilon, gdp_mu, grid_search_cost, optimal_pure_epsilon
+from skpmtl.privacy.report import PrivacyLeakWarning
+
+M, N, D = 6, 8, 3
+TASKS = range(M)
+BOUNDED = dict(max_row_norm=1.0, max_target=1.0)
+PLAIN = dict(max_row_norm=1.0, guarantee="record")
+CLUSTERS = {k: k % 2 for k in TASKS}
+
+
+def rows(n=N):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((M * n, D)) / 2
+    return np.column_stack([np.repeat(TASKS, n), X]), X @ [1.0, -1.0, 0.5]
+
+
+def searched(estimator, grid, cls=GridSearchCV, n=N, **settings):
+    table, y = rows(n)
+    estimator = estimator.set_params(**_column(estimator))
+    settings = {"cv": TaskStratifiedKFold(2, task_feature=0), **settings}
+    with warnings.catch_warnings():
+        for text in ("delta=", "The noise of this fit"):
+            warnings.filterwarnings("ignore", text, PrivacyLeakWarning)
+        if is_classifier(estimator):
+            y = np.tile([0, 1], len(y) // 2)
+        return cls(estimator, grid, **settings).fit(table, y), table, y
+
+
+def _column(estimator):
+    names = [name for name in estimator.get_params() if name.split("__")[-1] == "task_feature"]
+    prefixes = [name[: -len("task_feature")] for name in names]
+    return {
+        **dict.fromkeys(names, 0),
+        **{f"{p}tasks": TASKS for p in prefixes if f"{p}tasks" in estimator.get_params()},
+    }
+
+
+def reports_of_fits(search, table, y):
+    """Of really fitting every candidate on every fold; the refit comes last."""
+    found = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyLeakWarning)
+        for params in search.cv_results_["params"]:
+            for train, _ in search.cv.split(table, y):
+                est = clone(search.estimator).set_params(**params).fit(table[train], y[train])
+                found.append(last(est).privacy_)
+    return [*found, last(search.best_estimator_).privacy_]
+
+
+def last(est):
+    return est.steps[-1][1] if hasattr(est, "steps") else est
+
+
+def assert_same_cost(cost, expected):
+    for name in ("guarantee", "unit", "adjacency"):
+        assert getattr(cost, name) == getattr(expected, name)
+    assert cost.delta == pytest.approx(expected.delta, rel=1e-12, abs=0)
+    assert cost.epsilon == pytest.approx(expected.epsilon, rel=1e-9)
+    assert (cost.mu is None) == (expected.mu is None)
+    if expected.mu is not None:
+        assert cost.mu == pytest.approx(expected.mu, rel=1e-12)
+
+
+GRIDS = [
+    (MPMTLLowRank(), {"epsilon": [0.5, 2.0], "n_releases": [1, 2]}),
+    (MPMTLLowRank(), {"mechanism": ["gaussian", "wishart"]}),
+    (MPMTLLowRank(delta=1e-4), {"mechanism": ["gaussian", "wishart"], "n_releases": [3]}),
+    (MPMTLLowRank(), {"algorithm": ["empirical-bayes", "proximal"], "unseen_task": ["mean"]}),
+    (MPMTLLowRank(algorithm="proximal"), {"mechanism": ["gaussian", "wishart-published"]}),
+    (MPMTLGroupSparse(), {"mechanism": ["gaussian", "laplace", "wishart"]}),
+    (MPMTLGroupSparse(mechanism="laplace"), {"delta": [None, 1e-4], "allocation": [0.0, 1.0]}),
+    (MPMTLGroupSparse(), {"epsilon": [1.0, None]}),
+    (MPMTLGroupSparse(), {"epsilon": [1.0, math.inf]}),
+    (MPMTLLowRankClassifier(), {"delta": [None, 1e-6, 1e-3]}),
+    (MPMTLGroupSparseClassifier(), {"mechanism": ["laplace", "wishart"]}),
+    (PrivateMeanRegMTL(n_rounds=2), {"epsilon": [0.1, 1.0], "clip_quantile": [None, 0.5]}),
+    (PrivateMeanRegMTL(n_rounds=2), {"sampling": ["all", "fixed"]}),
+    (
+        PrivateMeanRegMTL(n_rounds=2, sampling="fixed", sampling_rate=0.35),
+        {"sampling_rate": [0.35, 0.04], "unseen_task": ["mean", "error"]},
+    ),
+    (PrivateMeanRegMTL(n_rounds=2), {"clusters": [None, CLUSTERS], "unseen_task": ["mean"]}),
+    (PrivateMeanRegMTL(n_rounds=2), {"update": ["prox", "algorithm-1"], "epsilon": [1, None]}),
+    (PrivateMeanRegMTLClassifier(n_rounds=2), {"adjacency": ["zero-out"], "lam": [0.1, 1.0]}),
+    (PrivateFedAvg(n_rounds=2), {"unseen_task": ["error", "mean"]}),
+    (PrivateFedAvgClassifier(n_rounds=2), {"epsilon": [1.0, 3.0]}),
+    (PrivateFedProx(n_rounds=2), {"epsilon": [1.0, None]}),
+    (PrivateFedProxClassifier(n_rounds=2), {"delta": [1e-4, 1e-6]}),
+    (PPSGD(), {"n_rounds": [1, 3]}),
+    (PPSGDClassifier(n_rounds=2), {"personalization": ["none", "mean-reg"]}),
+    (LocalOnly(), {"lam": [0.1, 1.0], "unseen_task": ["mean"]}),
+    (LocalOnlyClassifier(), {"lam": [0.1, 1.0]}),
+    (DPMetaInit(), {"privacy": ["task-global", None]}),
+    (DPMetaInit(privacy="local"), {"epsilon": [1.0, 2.0]}),
+    (DPMetaInit(), [{"batches": ["full"]}, {"batches": ["disjoint"], "batch_size": [2]}]),
+    (DPMetaInit(group_size=3), {"visits": [1, 2], "adjacency": ["zero-out"]}),
+    (DPMetaInitClassifier(), {"inner_steps": [1, 4], "epsilon": [1.0, 4.0]}),
+    (DPAggregation(**BOUNDED, max_task_rows=N), {"group": ["published", "tight", "direct"]}),
+    (
+        DPAggregation(**BOUNDED, max_task_rows=N, mechanism="gaussian"),
+        {"group": ["published", "tight", "gaussian", "direct"]},
+    ),
+    (DPAggregation(**BOUNDED, guarantee="record"), {"mechanism": ["gamma", "gaussian"]}),
+    (DPAggregation(**BOUNDED, guarantee="record"), {"epsilon": [1.0, None]}),
+    (DPAggregation(**BOUNDED, max_task_rows=N), {"min_task_rows": [None, 3]}),
+    (DPAggregationClassifier(**PLAIN), {"lam": [1.0, 2.0]}),
+    (
+        DPRelationship(**BOUNDED, max_task_rows=N, group="tight"),
+        {"mechanism": ["gamma", "gaussian"], "delta": [1e-4], "n_rounds": [1, 2]},
+    ),
+    (DPRelationshipClassifier(**PLAIN), {"epsilon": [0.5, 1.0]}),
+    (
+        PrivateSearch(MPMTLLowRank(), {"n_releases": [1, 2]}, n_trials=2, selection="compose"),
+        {"selection": ["compose", "poisson"]},
+    ),
+    (make_pipeline(TaskScaler(), MPMTLLowRank()), {"mpmtllowrank__mechanism": ["wishart", "auto"]}),
+]
+
+
+@pytest.mark.filterwarnings("ignore:One or more of the test scores are non-finite")
+@pytest.mark.parametrize("estimator, grid", GRIDS, ids=lambda v: str(v).replace("\n", "")[:60])
+def test_cost_is_that_of_the_fits(estimator, grid):
+    search, table, y = searched(clone(estimator), grid)
+    cost = grid_search_cost(search)
+    reports = reports_of_fits(search, table, y)
+    assert cost.notes["fits"] == len(reports)
+    assert_same_cost(cost, compose(reports))
+
+
+def test_poisson_sampling_costs_what_it_states():
+    pytest.importorskip("dp_accounting", reason="needs the extra skpmtl[sampling]")
+    settings = dict(n_rounds=2, sampling_rate=0.5)
+    for estimator, grid in [
+        (PrivateMeanRegMTL(**settings, sampling="poisson"), {"sampling": ["fixed", "poisson"]}),
+        (DPMetaInit(batch_size=2, batches="disjoint"), {"batches": ["disjoint", "poisson"]}),
+    ]:
+        search, table, y = searched(estimator, grid)
+        assert_same_cost(grid_search_cost(search), compose(reports_of_fits(search, table, y)))
+
+
+@pytest.mark.parametrize("estimator, grid", GRIDS, ids=lambda v: str(v).replace("\n", "")[:60])
+def test_a_plan_is_the_report_of_the_fit(estimator, grid):
+    """From the parameters and public numbers alone, to the last digit."""
+    if hasattr(estimator, "steps") or isinstance(estimator, PrivateSearch):
+        return
+    table, y = rows()
+    if is_classifier(estimator):
+        y = np.tile([0, 1], len(y) // 2)
+    est = clone(estimator).set_params(task_feature=0, tasks=TASKS).fit(table, y)
+    population = replace(est._population_, sizes=np.full(M, N))
+    assert est._planned_report(population) == est.privacy_
+
+
+@pytest.mark.parametrize(
+    "estimator, grid, words",
+    [
+        (DPMetaInit(), {"privacy": ["task-global", "local"]}, "different guarantee"),
+        (DPMetaInit(), {"group_size": [1, 5]}, "different unit"),
+        (
+            DPAggregation(**BOUNDED, max_task_rows=N),
+            {"guarantee": ["record", "task"]},
+            "different guarantee",
+        ),
+        (MPMTLLowRank(), {"adjacency": ["zero-out", "replace-one"]}, "different adjacency"),
+    ],
+)
+def test_searches_that_mix_statements_are_refused(estimator, grid, words):
+    search, _, _ = searched(estimator, grid)
+    with pytest.raises(ValueError, match=f"{words}.*search with one at a time"):
+        grid_search_cost(search)
+
+
+def test_a_fit_without_noise_leaves_no_guarantee():
+    search, _, _ = searched(DPMetaInit(), {"privacy": [None, "task-global", "local"]})
+    cost = grid_search_cost(search)
+    assert cost.guarantee == "none" and cost.epsilon == math.inf and "no guarantee" in str(cost)
+
+
+def test_persons():
+    search, table, y = searched(DPMetaInit(), {"epsilon": [1.0]})
+    unit = np.arange(len(y)) // 2
+    estimator = clone(search.estimator).set_params(max_rows_per_unit=2, group_size=2)
+    again = GridSearchCV(estimator, {"epsilon": [1.0, 2.0]}, cv=search.cv).fit(table, y, unit=unit)
+    cost = grid_search_cost(again)
+    mus = gdp_mu(np.array([1.0, 1.0, 2.0, 2.0, again.best_params_["epsilon"]]), 1e-5)
+    assert cost.unit == "person" and cost.mu == pytest.approx(math.hypot(*mus), rel=1e-12)
+
+
+def test_records_of_the_folds_are_not_more_than_those_of_the_refit():
+    """delta=None is larger with fewer records: the cost is an upper bound, tasks being known."""
+    search, table, y = searched(DPMetaInit(), {"inner_steps": [1, 2]}, n=200)
+    cost, exact = grid_search_cost(search), compose(reports_of_fits(search, table, y))
+    assert search.best_estimator_.privacy_.delta < exact.delta < cost.delta == 1e-5
+    assert exact.mu < cost.mu < 1.2 * exact.mu
+    assert any("every training fold held all tasks" in a for a in cost.assumptions)
+    given, _, _ = searched(DPMetaInit(delta=1e-6), {"inner_steps": [1, 2]}, n=200)
+    cost = grid_search_cost(given)
+    assert not any("every training fold" in a for a in cost.assumptions)
+    assert cost.mu == pytest.approx(math.sqrt(5) * gdp_mu(1.0, 1e-6), rel=1e-12)
+    assert cost.epsilon == pytest.approx(gdp_epsilon(cost.mu, 1e-6))
+
+
+def test_pure_candidates_pay_by_the_optimal_rule():
+    search, _, _ = searched(MPMTLGroupSparse(0.1, epsilon=0.1, mechanism="laplace"), {"alpha": [1]})
+    assert grid_search_cost(search).epsilon == pytest.approx(0.3)
+    total = compose([grid_search_cost(search)], delta=1e-3)
+    assert total.epsilon == pytest.approx(
+        optimal_pure_epsilon([e["epsilon"] for e in total.releases], 1e-3)
+    )
+
+
+def test_a_mixed_cost_goes_on_composing():
+    """What was stripped from the folds' reports must not make the total look pure."""
+    grid = {"mechanism": ["gaussian", "laplace"]}
+    search, _, _ = searched(MPMTLGroupSparse(), grid)
+    once = grid_search_cost(search)
+    twice = compose([once, once])
+    assert twice.epsilon >= once.epsilon and twice.delta == pytest.approx(2 * once.delta, rel=1e-4)
+    assert twice.epsilon == pytest.approx(2 * once.epsilon)
+
+
+def test_tasks_added_later_do_not_count():
+    """delta=None was resolved by the tasks of the fit."""
+    table, y = rows()
+    search, _, _ = searched(MPMTLLowRank(), {"n_releases": [1]})
+    expected = grid_search_cost(search)
+    new = np.column_stack([np.arange(1000, 2000), np.ones((1000, D))])
+    search.best_estimator_.personalize(new, np.ones(1000))
+    assert grid_search_cost(search) == expected
+
+
+@pytest.mark.parametrize(
+    "cls, settings",
+    [
+        (RandomizedSearchCV, {"n_iter": 2, "random_state": 0}),
+        (HalvingGridSearchCV, {"resource": "n_rounds", "max_resources": 4, "min_resources": 2}),
+    ],
+)
+def test_other_searches(cls, settings):
+    grid = {"lam": [0.1, 1.0, 10.0], "epsilon": [1.0, 2.0]}
+    search, table, y = searched(PrivateMeanRegMTL(), grid, cls, **settings)
+    assert_same_cost(grid_search_cost(search), compose(reports_of_fits(search, table, y)))
+
+
+@pytest.mark.filterwarnings("ignore:One or more of the test scores are non-finite")
+@pytest.mark.filterwarnings("ignore:\\s*2 fits failed")
+def test_candidates_that_cannot_be_fitted_publish_nothing():
+    estimator = DPAggregation(**BOUNDED, max_task_rows=N, group="gaussian")
+    search, _, _ = searched(estimator, {"mechanism": ["gamma", "gaussian"]})
+    cost = grid_search_cost(search)
+    assert cost.notes["fits"] == 3
+    assert cost.mu == pytest.approx(math.sqrt(3) * gdp_mu(1.0, 1e-5), rel=1e-12)
+    search.cv_results_["split0_test_score"][:] = 0.5
+    with pytest.raises(ValueError, match="group privacy of Gaussian noise"):
+        grid_search_cost(search)
+
+
+def test_search_without_refit_or_plan():
+    search, table, y = searched(MPMTLLowRank(), {"alpha": [1]}, refit=False)
+    with pytest.raises(ValueError, match="refit=False"):
+        grid_search_cost(search)
+    search = GridSearchCV(PCA(), {"n_components": [1]}, scoring=lambda *_: 0.0).fit(table)
+    with pytest.raises(TypeError, match="PCA does not say beforehand"):
+        grid_search_cost(search)
+
+
+def test_scores_are_not_covered():
+    cost = grid_search_cost(searched(MPMTLLowRank(), {"n_releases": [1]})[0])
+    assert "scores" in cost.notes["not_covered"] and "without noise" in str(cost)
