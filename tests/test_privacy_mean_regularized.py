@@ -207,6 +207,41 @@ def test_everybody_counts_the_same_and_the_sum_is_divided_by_q():
     assert len({tuple(pick) for pick in drawn}) > 1
 
 
+@pytest.mark.parametrize(
+    "rate, m, q", [(0.35, 6, 2), (0.35, 7, 2), (0.35, 8, 3), (0.04, 7, 1), (0.04, 38, 2)]
+)
+def test_a_fixed_rate_means_a_whole_number_of_tasks(rate, m, q):
+    """Who is drawn, the denominator, the noise and its accounting are all about q of m tasks."""
+    settings = _Settings()
+    settings.sampling_rate = rate
+    plan = RoundPlan(settings, m, 3)
+    source = SeededSource(np.random.default_rng(0))
+    drawn = [plan.draw(source) for _ in range(400)]
+    assert {len(set(pick)) for pick in drawn} == {q}
+    share = np.bincount(np.concatenate(drawn), minlength=m) / len(drawn)
+    assert_allclose(share, q / m, atol=4.5 * math.sqrt(q / m / 400))
+    assert plan.denominator == pytest.approx(q, rel=1e-15)
+    # The noise is the least that covers Binomial(5, q / m) participations.
+    participations = np.arange(6)
+    mus = np.sqrt(participations) / plan.noise_multiplier
+    delta = binom.pmf(participations, 5, q / m) @ gdp_delta(mus, 1.0)
+    assert delta == pytest.approx(1e-3, rel=1e-9)
+    assert plan.spent(5) == pytest.approx(1.0, rel=1e-9)
+    # Everybody sends 1: the released mean is 1, whatever the rate that was asked for.
+    plan.noise_multiplier *= 1e-9
+
+    def contribute(pick, anchor, clip_norm, total):
+        total += len(pick)
+        return len(pick)
+
+    curator = rounds(plan, np.zeros(m, dtype=int), np.zeros((1, 3)))
+    releases, bounds = run(curator, _Tasks(contribute), source)
+    assert_allclose(releases, 1.0, rtol=1e-5)
+    std = plan.noise_multiplier / q
+    assert [e["noise_std"] for e in plan.entries(bounds)] == pytest.approx([std] * 5)
+    assert f"{q} of {m} tasks in every round" in plan._scheme() and f"q = {q}" in plan._scheme()
+
+
 def test_copies_of_rows_do_not_change_a_contribution():
     """Weights by the number of rows are impossible: repeated rows leave mean losses as they are."""
     table = rows()

@@ -398,7 +398,7 @@ def test_release_checks_its_value():
     out = mechanism.release(slightly, source)
     assert (out == out.T).all()
     for bad in [(2, 0.0, 1.0), (2, 1.0, math.inf), (2, math.nan, 1.0)]:
-        with pytest.raises(ValueError, match="positive and finite"):
+        with pytest.raises(ValueError, match="positive, finite"):
             SymmetricGaussian(*bad)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import erfcx, erfinv, gammainc, gammaincc, gammaln, log_ndtr
 
+from ._numbers import check_count, check_delta, check_positive
 from .report import PrivacyLeakWarning
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
@@ -40,11 +41,13 @@ def check_budget(epsilon, delta, n_tasks, *, pure=False, unit="task"):
     PrivacyLeakWarning
         If delta >= 1 / n_tasks: publishing one random task in clear would satisfy it.
     """
-    if not epsilon > 0:
+    if not 0 < epsilon < math.inf:
         raise ValueError(
             f"epsilon={epsilon!r} is not a privacy budget: pass a positive number, "
             "or epsilon=None for a fit without privacy."
         )
+    if not 0 <= n_tasks < math.inf or (delta is None and n_tasks == 0):
+        raise ValueError(f"n_tasks={n_tasks!r} must be a number of {unit}s.")
     if delta is None:
         return float(epsilon), 0.0 if pure else min(1e-5, n_tasks**-2.0)
     if not 0 <= delta < 1:
@@ -103,6 +106,8 @@ def gdp_delta(mu, epsilon):
     mu, epsilon = np.broadcast_arrays(np.asarray(mu, float), np.asarray(epsilon, float))
     if not (mu >= 0).all():
         raise ValueError(f"mu={mu!r} must be non-negative.")
+    if not np.isfinite(epsilon).all():
+        raise ValueError(f"epsilon={epsilon!r} must be finite.")
     delta = np.maximum(0.0, -np.expm1(np.minimum(epsilon, 0.0)))  # mu = 0
     delta = np.where(np.isinf(mu), 1.0, delta)
     inside = (mu > 0) & np.isfinite(mu)
@@ -120,7 +125,7 @@ def gdp_epsilon(mu, delta):
 
 
 def _gdp_epsilon(mu, delta):
-    _check_delta(delta)
+    check_delta(delta)
     if not mu >= 0:
         raise ValueError(f"mu={mu!r} must be non-negative.")
     if mu == 0.0 or math.isinf(mu):
@@ -142,7 +147,7 @@ def gdp_mu(epsilon, delta):
 
 
 def _gdp_mu(epsilon, delta):
-    _check_delta(delta)
+    check_delta(delta)
     if not epsilon >= 0:
         raise ValueError(f"epsilon={epsilon!r} must be non-negative.")
     if epsilon == 0.0:
@@ -160,7 +165,10 @@ def _gdp_mu(epsilon, delta):
 
 def compose_gdp(mus):
     """mu of several Gaussian-DP releases on the same data: sqrt(sum mu_t^2), exact."""
-    return math.hypot(*np.ravel(mus))
+    mus = np.ravel(np.asarray(mus, dtype=float))
+    if not (mus >= 0).all():
+        raise ValueError(f"mus={mus!r} must be non-negative.")
+    return math.hypot(*mus)
 
 
 # ---------------------------------------------------------------- pure composition
@@ -175,7 +183,7 @@ def cb_epsilon(epsilons, delta):
     total = float(epsilons.sum())
     if delta == 0:
         return total
-    _check_delta(delta)
+    check_delta(delta)
     squares = float(np.square(epsilons).sum())
     drift = float((epsilons * np.tanh(epsilons / 2)).sum())
     log_term = min(-math.log(delta), math.log(math.e + math.sqrt(squares) / delta))
@@ -227,10 +235,12 @@ def optimal_pure_delta(epsilons, epsilon, mu=0.0):
 def optimal_pure_epsilon(epsilons, delta, mu=0.0):
     """Smallest epsilon of the adaptive composition of epsilon_t-DP releases, at `delta`."""
     epsilons = _check_epsilons(epsilons)
+    if mu != 0:
+        check_positive(mu=mu)
     total = float(epsilons.sum())
     if delta == 0 and mu == 0:
         return total
-    _check_delta(delta)
+    check_delta(delta)
     losses, weights = _pure_losses(epsilons)
     keep = weights > 0
     losses, weights = losses[keep], weights[keep]
@@ -247,6 +257,7 @@ def optimal_pure_epsilon(epsilons, delta, mu=0.0):
 
 def pure_epsilon(epsilons, delta, method="best"):
     """epsilon of several pure releases. method: "best", "cb", "optimal" or "basic"."""
+    check_delta(delta, zero=True)
     if method == "basic":
         return float(_check_epsilons(epsilons).sum())
     if method == "cb":
@@ -275,14 +286,13 @@ def pure_epsilons(epsilon, delta, weights, method="best"):
     ndarray of shape (T,)
     """
     weights = _check_epsilons(weights)
-    if not 0 < epsilon < math.inf:
-        raise ValueError(f"epsilon={epsilon!r} must be positive and finite.")
+    check_positive(epsilon=epsilon)
+    check_delta(delta, zero=True)
     basic = epsilon / float(weights.sum())
     if method not in ("best", "cb", "optimal", "basic"):
         raise ValueError(f'method={method!r} is unknown: "best", "cb", "optimal" or "basic".')
     if method == "basic" or delta == 0:
         return basic * weights
-    _check_delta(delta)
     scale = basic
     if method in ("best", "cb"):
         scale = max(
@@ -317,11 +327,13 @@ def wishart_delta(epsilon, dimension, degrees, scale, clip_norm):
     c ~ chi2_k without the task and c ~ kappa + chi2_k with it; the privacy loss
     -a log(1 - kappa/c) - kappa/2 is infinite for c <= kappa. The larger of the two orders.
     """
+    check_count(dimension=dimension)
+    check_positive(degrees=degrees, scale=scale, clip_norm=clip_norm)
     k = degrees - dimension + 1
     if not k >= 2:
         raise ValueError(f"degrees={degrees!r} must be at least dimension + 1 = {dimension + 1}.")
-    if not epsilon >= 0:
-        raise ValueError(f"epsilon={epsilon!r} must be non-negative.")
+    if not 0 <= epsilon < math.inf:
+        raise ValueError(f"epsilon={epsilon!r} must be non-negative and finite.")
     a, kappa = k / 2 - 1, clip_norm**2 / scale
 
     def threshold(loss):  # kappa / (1 - exp(-loss / a)), kappa when a = 0
@@ -343,7 +355,7 @@ def published_wishart_delta_bound(epsilons):
     semi-definite" has probability 0 with the task and 1 - exp(-epsilon_t) without it, so no
     finite epsilon holds with a smaller delta, whatever the nominal epsilons claim.
     """
-    return -math.expm1(-float(np.sum(epsilons)))
+    return -math.expm1(-float(_check_epsilons(epsilons).sum()))
 
 
 def _scaled(epsilon, probability):
@@ -354,6 +366,10 @@ def _scaled(epsilon, probability):
 # ---------------------------------------------------------------- group privacy
 def group_privacy(epsilon, delta, size):
     """(epsilon, delta) per record -> (size epsilon, delta (e^(size eps)-1)/(e^eps-1))."""
+    if not 0 <= epsilon < math.inf:
+        raise ValueError(f"epsilon={epsilon!r} must be non-negative and finite.")
+    check_delta(delta, zero=True)
+    check_count(size=size)
     log_factor = _log_geometric_sum(epsilon, size)
     return size * epsilon, min(1.0, delta * math.exp(min(log_factor, 700.0)))
 
@@ -364,6 +380,9 @@ def record_budget(epsilon, delta, size, method="tight"):
     "tight" inverts `group_privacy`; "published" is (epsilon/n, delta/(n e^epsilon)). For
     Gaussian noise neither is needed: mu per record is exactly gdp_mu(epsilon, delta)/size.
     """
+    check_positive(epsilon=epsilon)
+    check_delta(delta, zero=True)
+    check_count(size=size)
     share = epsilon / size
     if method == "published":
         return share, delta / size * math.exp(-epsilon)
@@ -380,15 +399,11 @@ def _log_geometric_sum(epsilon, size):
 
 
 # ---------------------------------------------------------------- plumbing
-def _check_delta(delta):
-    if not 0 < delta < 1:
-        raise ValueError(f"delta={delta!r} must lie strictly between 0 and 1.")
-
-
 def _check_epsilons(epsilons):
     epsilons = np.atleast_1d(np.asarray(epsilons, dtype=float))
-    if epsilons.ndim != 1 or epsilons.size == 0 or not (epsilons > 0).all():
-        raise ValueError(f"expected a list of positive numbers, got {epsilons!r}.")
+    good = (epsilons > 0) & np.isfinite(epsilons)
+    if epsilons.ndim != 1 or epsilons.size == 0 or not good.all():
+        raise ValueError(f"expected a list of positive, finite numbers, got {epsilons!r}.")
     return epsilons
 
 

@@ -9,6 +9,7 @@ from numbers import Real
 
 import numpy as np
 
+from ._numbers import check_count, check_positive
 from .accounting import pure_epsilons
 
 # Exponents that the model-protected paper derives for convex losses, by acceleration.
@@ -31,6 +32,7 @@ def allocation_weights(allocation, n_releases, *, acceleration=False):
     -------
     ndarray of shape (n_releases,)
     """
+    check_count(n_releases=n_releases)
     t = np.arange(1, n_releases + 1)
     if isinstance(allocation, str) and allocation == "paper-convex":
         allocation = _PAPER_CONVEX[bool(acceleration)]
@@ -54,6 +56,7 @@ def allocation_weights(allocation, n_releases, *, acceleration=False):
 
 def release_mus(mu, n_releases, allocation=0.0, *, acceleration=False):
     """Gaussian-DP parameter of every release; their squares sum to mu^2."""
+    check_positive(mu=mu)
     weights = allocation_weights(allocation, n_releases, acceleration=acceleration)
     return mu * (weights / np.linalg.norm(weights))
 

@@ -10,6 +10,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from .._version import __version__
+from ._numbers import check_delta
 from .accounting import compose_gdp, gdp_epsilon, optimal_pure_epsilon
 from .report import PrivacyReport
 
@@ -46,8 +47,8 @@ def compose(reports, delta=None):
         For reports of different units or adjacencies.
     """
     reports = tuple(reports)
-    if delta is not None and not 0 <= delta < 1:
-        raise ValueError(f"delta={delta!r} must lie in [0, 1).")
+    if delta is not None:
+        check_delta(delta, zero=True)
     if not reports:
         raise ValueError("compose needs at least one report.")
     if len(reports) == 1 and delta is None:

@@ -11,11 +11,13 @@ import numpy as np
 from scipy.special import ndtri
 
 from .._kernels.wishart import bartlett
+from ._numbers import check_count, check_positive
 from .accounting import published_wishart_delta_bound
 from .rng import add_on_grid, grid_step
 from .tape import replied
 
 ADJACENCIES = ("replace-one", "zero-out")
+_LARGEST = 1e150  # norm that is squared
 
 
 # ---------------------------------------------------------------- sensitivities
@@ -23,6 +25,14 @@ def _replaced(adjacency, zero_out, replace_one):
     if adjacency not in ADJACENCIES:
         raise ValueError(f'adjacency={adjacency!r} must be "replace-one" or "zero-out".')
     return float(replace_one if adjacency == "replace-one" else zero_out)
+
+
+def _square(clip_norm, dimension):
+    check_positive(clip_norm=clip_norm)
+    check_count(dimension=dimension)
+    if clip_norm > _LARGEST:
+        raise ValueError(f"clip_norm={clip_norm!r} is too large: its square overflows.")
+    return clip_norm**2
 
 
 def second_moment_sensitivity(clip_norm, adjacency, *, dimension=2, norm="frobenius"):
@@ -37,7 +47,8 @@ def second_moment_sensitivity(clip_norm, adjacency, *, dimension=2, norm="froben
     if norm not in factors:
         raise ValueError(f'norm={norm!r} must be "frobenius" or "nuclear".')
     factor = factors[norm] if dimension > 1 else 1.0
-    return _replaced(adjacency, clip_norm**2, factor * clip_norm**2)
+    square = _square(clip_norm, dimension)
+    return _replaced(adjacency, square, factor * square)
 
 
 def diagonal_sensitivity(clip_norm, adjacency, *, dimension=2, norm="l2"):
@@ -50,7 +61,8 @@ def diagonal_sensitivity(clip_norm, adjacency, *, dimension=2, norm="l2"):
     if norm not in factors:
         raise ValueError(f'norm={norm!r} must be "l1" or "l2".')
     factor = factors[norm] if dimension > 1 else 1.0
-    return _replaced(adjacency, clip_norm**2, factor * clip_norm**2)
+    square = _square(clip_norm, dimension)
+    return _replaced(adjacency, square, factor * square)
 
 
 def l4_diagonal_sensitivity(clip_norm, adjacency, *, dimension=2):
@@ -60,7 +72,7 @@ def l4_diagonal_sensitivity(clip_norm, adjacency, *, dimension=2):
     ||w||_2 = K has ||w||_4^2 near sqrt(3/d) K^2, so this clip needs less noise than
     `diagonal_sensitivity` unless w is nearly a coordinate vector.
     """
-    S = clip_norm**2
+    S = _square(clip_norm, dimension)
     return _replaced(adjacency, S, (math.sqrt(2.0) if dimension > 1 else 1.0) * S)
 
 
@@ -70,6 +82,7 @@ def mean_sensitivity(clip_norm, denominator, adjacency):
     `denominator` must be a public constant (the number of tasks, or rate times it), never
     the realised number of participants.
     """
+    check_positive(clip_norm=clip_norm, denominator=denominator)
     return _replaced(adjacency, 1.0, 2.0) * clip_norm / denominator
 
 
@@ -84,6 +97,13 @@ def _shift(edge, tail, factor):
     return float(factor * edge)
 
 
+def _check_shift(scale, dimension, n_releases, beta):
+    check_positive(scale=scale, beta=beta)
+    check_count(dimension=dimension, n_releases=n_releases)
+    if beta >= 1:
+        raise ValueError(f"beta={beta!r} must be below 1.")
+
+
 def gaussian_shift(noise_std, dimension, n_releases, factor="auto", *, beta=0.01):
     """Public c such that W W' + E + c I is positive semi-definite in all releases.
 
@@ -91,18 +111,21 @@ def gaussian_shift(noise_std, dimension, n_releases, factor="auto", *, beta=0.01
     E lambda_max <= sqrt(2d) s and lambda_max is s-Lipschitz. A number multiplies the edge
     s sqrt(2d). 0 switches the shift off. Post-processing: no privacy cost.
     """
+    _check_shift(noise_std, dimension, n_releases, beta)
     edge = noise_std * math.sqrt(2.0 * dimension)
     return _shift(edge, edge + noise_std * math.sqrt(2.0 * math.log(n_releases / beta)), factor)
 
 
 def diagonal_gaussian_shift(noise_std, dimension, n_releases, factor="auto", *, beta=0.01):
     """The same for d independent entries: -s Phi^-1(beta/(dT)); edge s sqrt(2 log d)."""
+    _check_shift(noise_std, dimension, n_releases, beta)
     edge = noise_std * math.sqrt(2.0 * math.log(max(dimension, 2)))
     return _shift(edge, -noise_std * float(ndtri(beta / (dimension * n_releases))), factor)
 
 
 def laplace_shift(scale, dimension, n_releases, factor="auto", *, beta=0.01):
     """The same for Laplace noise of scale b: b log(dT/(2 beta)); edge b log d."""
+    _check_shift(scale, dimension, n_releases, beta)
     edge = scale * math.log(max(dimension, 2))
     return _shift(edge, scale * math.log(dimension * n_releases / (2.0 * beta)), factor)
 
@@ -112,6 +135,7 @@ def wishart_shift(scale, dimension, n_releases, factor="auto", *, beta=0.01):
 
     Safe because lambda_min(E1 - E2) >= -lambda_max(E2); edge V (sqrt(d) + sqrt(d+1))^2.
     """
+    _check_shift(scale, dimension, n_releases, beta)
     root = math.sqrt(dimension) + math.sqrt(dimension + 1)
     tail = root + math.sqrt(2.0 * math.log(n_releases / beta))
     return _shift(scale * root**2, scale * tail**2, factor)
@@ -177,9 +201,7 @@ def _calibrate(sensitivity, budget, rounding, multiple=1.0):
     Values are multiplied by shrink = 1 - rounding * step / sensitivity, so that neighbours
     are no more than `sensitivity` apart after rounding, and the noise is the textbook's.
     """
-    for name, number in (("sensitivity", sensitivity), ("budget", budget)):
-        if not 0 < number < math.inf:
-            raise ValueError(f"{name}={number!r} of a mechanism must be positive and finite.")
+    check_positive(sensitivity=sensitivity, budget=budget)
     scale = multiple * sensitivity / budget
     step = grid_step(scale)
     shrink = 1.0 - rounding * step / sensitivity
@@ -208,6 +230,7 @@ class SymmetricGaussian(_Mechanism):
     norm = "frobenius"
 
     def __init__(self, dimension, sensitivity, mu):
+        check_count(dimension=dimension)
         self.dimension, self.shape = dimension, (dimension, dimension)
         self.sensitivity, self.mu = float(sensitivity), float(mu)
         self.noise_std, self.step, self._shrink = _calibrate(self.sensitivity, self.mu, dimension)
@@ -247,6 +270,7 @@ class VectorGaussian(_Mechanism):
     norm = "l2"
 
     def __init__(self, dimension, sensitivity, mu):
+        check_count(dimension=dimension)
         self.dimension, self.shape = dimension, (dimension,)
         self.sensitivity, self.mu = float(sensitivity), float(mu)
         self.noise_std, self.step, self._shrink = _calibrate(
@@ -287,6 +311,7 @@ class DiagonalLaplace(_Mechanism):
     norm = "l1"
 
     def __init__(self, dimension, sensitivity, epsilon):
+        check_count(dimension=dimension)
         self.dimension, self.shape = dimension, (dimension,)
         self.sensitivity, self.epsilon = float(sensitivity), float(epsilon)
         self.scale, self.step, self._shrink = _calibrate(self.sensitivity, self.epsilon, dimension)
@@ -324,6 +349,7 @@ class VectorGamma(_Mechanism):
     norm = "l2"
 
     def __init__(self, dimension, sensitivity, epsilon, *, n_vectors=1):
+        check_count(dimension=dimension, n_vectors=n_vectors)
         self.dimension, self.n_vectors = dimension, n_vectors
         self.shape = (n_vectors * dimension,)
         self.sensitivity, self.epsilon = float(sensitivity), float(epsilon)
@@ -376,6 +402,7 @@ class SymmetrizedWishart(_Wishart):
     name = "symmetrised Wishart"
 
     def __init__(self, dimension, sensitivity, epsilon):
+        check_count(dimension=dimension)
         self.dimension, self.shape = dimension, (dimension, dimension)
         self.sensitivity, self.epsilon = float(sensitivity), float(epsilon)
         # nuclear norm <= sqrt(d) Frobenius norm <= sqrt(d) d step
@@ -417,7 +444,7 @@ class PublishedWishart(_Wishart):
 
     def __init__(self, dimension, clip_norm, epsilon):
         self.dimension, self.shape = dimension, (dimension, dimension)
-        self.sensitivity, self.epsilon = float(clip_norm) ** 2, float(epsilon)
+        self.sensitivity, self.epsilon = float(_square(clip_norm, dimension)), float(epsilon)
         self.scale, self.step, self._shrink = _calibrate(self.sensitivity, self.epsilon, 0.0, 0.5)
         self.noise_std = self.scale * math.sqrt(2.0 * (dimension + 1))
         self.noise_mean = self.scale * (dimension + 1)

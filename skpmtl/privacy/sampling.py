@@ -19,6 +19,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import binom
 
+from ._numbers import check_count, check_delta, check_positive
 from .accounting import gdp_delta, gdp_epsilon, gdp_mu
 from .mechanisms import mean_sensitivity
 
@@ -35,6 +36,8 @@ def _check_rate(rate):
 
 def blocks_mu(noise_multiplier, n_passes, adjacency):
     """Gaussian-DP parameter of `n_passes` passes over fixed, public, disjoint blocks."""
+    check_positive(noise_multiplier=noise_multiplier)
+    check_count(0, n_passes=n_passes)
     return _reach(adjacency) * math.sqrt(n_passes) / noise_multiplier
 
 
@@ -46,6 +49,8 @@ def fixed_size_delta(noise_multiplier, n_rounds, rate, epsilon, adjacency):
     the N ~ Binomial(T, rate) rounds of a task the loss is that of c sqrt(N) / z, so
     delta = E_N gdp_delta(c sqrt(N) / z, epsilon).
     """
+    check_positive(noise_multiplier=noise_multiplier)
+    check_count(0, n_rounds=n_rounds)
     _check_rate(rate)
     rounds = np.arange(n_rounds + 1)
     mus = _reach(adjacency) * np.sqrt(rounds) / noise_multiplier
@@ -54,6 +59,7 @@ def fixed_size_delta(noise_multiplier, n_rounds, rate, epsilon, adjacency):
 
 def fixed_size_epsilon(noise_multiplier, n_rounds, rate, delta, adjacency):
     """Smallest epsilon of `fixed_size_delta` at `delta`."""
+    check_delta(delta)
 
     def excess(epsilon):
         spent = fixed_size_delta(noise_multiplier, n_rounds, rate, epsilon, adjacency)
@@ -67,6 +73,8 @@ def fixed_size_epsilon(noise_multiplier, n_rounds, rate, delta, adjacency):
 
 def fixed_size_noise(epsilon, delta, n_rounds, rate, adjacency):
     """Smallest noise multiplier with `fixed_size_delta` at most `delta`."""
+    check_positive(epsilon=epsilon)
+    check_count(n_rounds=n_rounds)
     top = blocks_mu(1.0, n_rounds, adjacency) / float(gdp_mu(epsilon, delta))
 
     def excess(log_z):
@@ -100,6 +108,7 @@ def poisson_epsilon(noise_multiplier, n_rounds, rate, delta, adjacency, *, group
     float
     """
     _check_rate(rate)
+    check_count(n_rounds=n_rounds, group_size=group_size)
     if group_size > 1 and adjacency != "zero-out":
         raise ValueError(
             f"group_size={group_size!r} under Poisson sampling is accounted for "
@@ -120,6 +129,8 @@ def poisson_epsilon(noise_multiplier, n_rounds, rate, delta, adjacency, *, group
 def poisson_noise(epsilon, delta, n_rounds, rate, adjacency):
     """Noise multiplier, at most 0.1 % too large, for (epsilon, delta) under Poisson sampling."""
     _check_rate(rate)
+    check_positive(epsilon=epsilon)
+    check_count(n_rounds=n_rounds)
     full = blocks_mu(1.0, n_rounds, adjacency) / float(gdp_mu(epsilon, delta))
     if rate == 1.0:
         return full

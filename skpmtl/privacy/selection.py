@@ -26,6 +26,7 @@ from scipy.optimize import brentq
 from scipy.special import lambertw, log_ndtr
 from scipy.stats import poisson
 
+from ._numbers import check_delta, check_positive
 from .accounting import gdp_delta, gdp_epsilon, gdp_mu
 
 _Z = np.linspace(-10.0, 40.0, 2501)  # Phi^-1(q)
@@ -123,6 +124,10 @@ def selection_epsilon(mu, n_trials, distribution, delta):
     -------
     float
     """
+    _check_trials(n_trials)
+    check_delta(delta)
+    if mu != 0:
+        check_positive(mu=mu)
     if distribution == "compose" or n_trials == 1:
         return float(gdp_epsilon(math.sqrt(n_trials) * mu, delta))
     if mu == 0:
@@ -141,8 +146,15 @@ def selection_epsilon(mu, n_trials, distribution, delta):
     return max(0.0, float(epsilons(best * np.logspace(-0.1, 0.1, 41)).min()))
 
 
+def _check_trials(n_trials):
+    if not 1 <= n_trials < math.inf:
+        raise ValueError(f"n_trials={n_trials!r} must be at least 1, and finite.")
+
+
 def selection_mu(epsilon, delta, n_trials, distribution):
     """Largest mu of one run such that the best of K runs is (epsilon, delta)-DP."""
+    _check_trials(n_trials)
+    check_positive(epsilon=epsilon)
     top = float(gdp_mu(epsilon, delta))
     if distribution == "compose" or n_trials == 1:
         return top / math.sqrt(n_trials)
