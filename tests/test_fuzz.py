@@ -14,8 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from skpmtl import FedMTLClassifier, FedMTLRegressor, PerTask
 from skpmtl._compat import StrOptions
-from skpmtl.model_protected import _ModelProtected
-from skpmtl.released_mean import Rounds
 
 hypothesis = pytest.importorskip("hypothesis", reason="extra test")
 from hypothesis import configuration  # noqa: E402
@@ -29,7 +27,6 @@ ESTIMATORS = {
     "FedMTLRegressor": FedMTLRegressor(n_rounds=2),
     "FedMTLClassifier": FedMTLClassifier(n_rounds=2),
 }
-OVERFLOWING = (Rounds, _ModelProtected)
 SHORT = {"n_rounds": 2, "inner_steps": 2, "max_iter": 50}  # whatever is left at its default
 # What numpy and LAPACK say where the package did not look.
 RAW = re.compile(
@@ -71,9 +68,7 @@ def quick_and_slow(test):
         "number", [N_QUICK, pytest.param(N_SLOW, marks=pytest.mark.slow)], ids=["quick", "slow"]
     )
     @pytest.mark.parametrize("name", ESTIMATORS)
-    def run(name, number, request):
-        if test.__name__ != "test_odd_input" and isinstance(ESTIMATORS[name], OVERFLOWING):
-            request.applymarker(pytest.mark.xfail(reason="rows of 1e150 overflow", strict=False))
+    def run(name, number):
         (quick if number == N_QUICK else slow)(name)
 
     return run
