@@ -40,7 +40,8 @@ def encode_labels(table, classes=None):
         labels = np.array(labels.tolist())
     if classes is None:
         # Twice each: of distinct labels alone the check says that they look like a regression.
-        check_classification_targets(np.repeat(labels, 2))
+        with np.errstate(invalid="ignore"):  # labels that no integer can hold
+            check_classification_targets(np.repeat(labels, 2))
         classes, position = np.unique(labels, return_inverse=True)
         whole = table.rows is not None and table.order is None and classes.dtype.kind == "f"
         if whole:  # NaN made the labels of a wide y floats
