@@ -54,6 +54,14 @@ def _factorize_objects(values):
     return codes, uniques
 
 
+def refuse_trailing_nul(values, name):
+    """ValueError for text that ends in NUL characters: numpy drops them, and two become one."""
+    if any(isinstance(value, str) and value.endswith("\0") for value in values):
+        raise ValueError(
+            f"{name} must not end in a NUL character (\\0), which numpy does not keep; strip it."
+        )
+
+
 def _is_missing(value):
     # NA answers a comparison with NA, hence the look at its type.
     return value is None or type(value).__name__ in ("NAType", "NaTType") or value != value
@@ -85,6 +93,7 @@ def _clean(uniques, name):
     if kind == "O":
         types = {type(value) for value in uniques}
         if all(issubclass(t, str) for t in types):
+            refuse_trailing_nul(uniques.tolist(), f"{name} ids")
             return uniques.astype(str)
         if not all(issubclass(t, (Real, np.bool_)) for t in types):
             names = sorted(t.__name__ for t in types)

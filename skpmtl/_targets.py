@@ -1,12 +1,13 @@
 """Targets of a table as numbers, and targets beside predictions."""
 
 from collections.abc import Mapping
+from numbers import Real
 
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-from ._ids import factorize, listed
+from ._ids import factorize, listed, refuse_trailing_nul
 from .tasks import column_labels, distinct_ids, known_labels
 
 
@@ -20,6 +21,46 @@ def real_target(table):
     return y
 
 
+def public_classes(classes):
+    """Sorted array of a list of class labels, as scikit-learn sorts them.
+
+    Raises
+    ------
+    ValueError
+        For missing labels, and for fewer than two.
+    TypeError
+        For labels of several types, or of another type than str, int, float and bool.
+    """
+    codes, labels = factorize(list(classes))
+    if (codes < 0).any():
+        raise ValueError("classes= holds a missing label (NaN or None).")
+    labels = np.unique(_plain_labels(labels))
+    if len(labels) < 2:
+        raise ValueError("classes= must list two labels or more.")
+    return labels
+
+
+def _plain_labels(labels):
+    """Distinct labels as an array of text, numbers or booleans."""
+    if labels.dtype.kind in "OT":
+        values = labels.tolist()
+        if len({isinstance(label, str) for label in values}) > 1:
+            raise TypeError("The classes mix strings and other types; use one type.")
+        if not all(isinstance(label, (str, Real, np.bool_)) for label in values):
+            raise TypeError(
+                "Class labels must be strings, numbers or booleans; convert them, for example "
+                "with .astype(str)."
+            )
+        refuse_trailing_nul(values, "Class labels")
+        labels = np.array(values, dtype=str if isinstance(values[0], str) else None)
+    if labels.dtype.kind not in "biufU":
+        raise TypeError(
+            f"Class labels have the type {labels.dtype}; use strings, numbers or booleans, for "
+            "example with .astype(str)."
+        )
+    return labels
+
+
 def encode_labels(table, classes=None):
     """Class labels of a table -> (codes, classes).
 
@@ -27,17 +68,14 @@ def encode_labels(table, classes=None):
     ----------
     table : TaskTable
     classes : ndarray, default=None
-        Known classes; others are refused. None: the sorted distinct labels.
+        Known classes; other labels are refused. None: the sorted distinct labels.
     """
     codes, labels = factorize(table.y)
     if (codes < 0).any():
         _refuse_target(table, np.flatnonzero(codes < 0), "NaN or None")
     if labels.dtype.kind == "f" and np.isinf(labels).any():
         _refuse_target(table, np.flatnonzero(np.isinf(labels)[codes]), "infinity (inf)")
-    if labels.dtype.kind == "O":
-        if len({isinstance(label, str) for label in labels}) > 1:
-            raise TypeError(f"The classes mix strings and other types: {listed(labels)}.")
-        labels = np.array(labels.tolist())
+    labels = _plain_labels(labels)
     if classes is None:
         # Twice each: of distinct labels alone the check says that they look like a regression.
         with np.errstate(invalid="ignore"):  # labels that no integer can hold
@@ -51,8 +89,8 @@ def encode_labels(table, classes=None):
         position = np.array([known.get(label, -1) for label in labels.tolist()])
         if (position < 0).any():
             raise ValueError(
-                f"y has the labels {listed(labels[position < 0])}; the classes of the fit are "
-                f"{listed(classes)}."
+                f"y has labels that are not among the classes {listed(classes)}. Add them to "
+                "classes= of the fit if they are public, or drop their rows."
             )
     return position[codes], classes
 

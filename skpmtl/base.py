@@ -9,6 +9,8 @@ import math
 import warnings
 from copy import deepcopy
 from dataclasses import replace
+from functools import wraps
+from inspect import Parameter, signature
 from numbers import Integral, Real
 
 import numpy as np
@@ -22,7 +24,7 @@ from ._finite import all_finite, bound_values, check_values, finite_models
 from ._ids import encode_ids, listed, locate
 from ._input import read_rows, read_training
 from ._scores import row_scores
-from ._targets import encode_labels, pair_known, real_target
+from ._targets import encode_labels, pair_known, public_classes, real_target
 from .billboards import FromBillboard, first_tasks, rows_before_tasks
 from .exchange import Population
 from .privacy.report import PrivacyLeakWarning
@@ -84,17 +86,11 @@ class TaskIndexed(BaseEstimator):
                     SingleTaskWarning,
                     stacklevel=2,
                 )
-            elif form.kind != "wide" and isinstance(self.tasks, str) and self._is_private():
-                warnings.warn(
-                    'tasks="auto" reads the list of tasks from private rows, so that the result '
-                    "discloses which tasks exist. Pass the public list: tasks=[...].",
-                    PrivacyLeakWarning,
-                    stacklevel=2,
-                )
-            target, classes = self._encode_target(table)
+            warn_of_inferred(self, tasks=form.kind not in ("single", "wide"))
+            table, classes = self._encoded(table)
             # What overflows depends on rows: nobody hears of it but by the result.
             with following(self), np.errstate(all="ignore"):
-                fitted = self._fit_finite(replace(table, y=target))
+                fitted = self._fit_finite(table)
         except BaseException:
             self._forget()
             raise
@@ -130,8 +126,12 @@ class TaskIndexed(BaseEstimator):
         check_is_fitted(self)
         table, _ = read_training(self, X, y, task, form=self._form_)
         locate(table.tasks, self.tasks_)  # strings among integers are refused here
-        target, _ = self._encode_target(table, getattr(self, "classes_", None))
-        return replace(table, y=target)
+        return self._encoded(table, getattr(self, "classes_", None))[0]
+
+    def _encoded(self, table, classes=None):
+        """-> the table with its targets as numbers, classes"""
+        target, classes = self._encode_target(table, classes)
+        return replace(table, y=target, n_classes=0 if classes is None else len(classes)), classes
 
     def _add_labels(self, labels):
         """`tasks_` with new labels, and the form in which they come last in wide predictions."""
@@ -169,13 +169,29 @@ class TaskIndexed(BaseEstimator):
         return tags
 
 
+def warn_of_inferred(est, *, tasks=True, stacklevel=3):
+    """`PrivacyLeakWarning` for each list that a private fit takes from the rows."""
+    if not est._is_private():
+        return
+    lists = {"tasks": "tasks"} if tasks else {}
+    lists |= {"classes": "labels"} if hasattr(est, "classes") else {}
+    for name, what in lists.items():
+        if isinstance(getattr(est, name), str):
+            warnings.warn(
+                f'{name}="auto" reads the list of {name} from private rows, so that the result '
+                f"discloses which {what} exist. Pass the public list: {name}=[...].",
+                PrivacyLeakWarning,
+                stacklevel=stacklevel,
+            )
+
+
 class BaseMTL(RoundCallbacks, FromBillboard, TaskIndexed):
     """Base of the linear multi-task estimators.
 
     A subclass defines ``__init__`` with at least the parameters named in
-    ``_parameter_constraints`` here (`epsilon`, `delta` and `adjacency` may be missing), adds
-    constraints for its own, inherits from `MTLRegressorMixin` or `MTLClassifierMixin` first,
-    and implements
+    ``_parameter_constraints`` here (`epsilon`, `delta` and `adjacency` may be missing, and
+    `classes` comes with `MTLClassifierMixin`), adds constraints for its own, inherits from
+    `MTLRegressorMixin` or `MTLClassifierMixin` first, and implements
 
     ``_fit_table(table) -> dict``
         All fitted attributes: "coef_" (n_tasks, n_features), "intercept_" (n_tasks,),
@@ -194,6 +210,7 @@ class BaseMTL(RoundCallbacks, FromBillboard, TaskIndexed):
         "fit_intercept": ["boolean"],
         "task_feature": [str, Integral, None],
         "tasks": [StrOptions({"auto"}), "array-like"],
+        "classes": [StrOptions({"auto"}), "array-like"],
         "unseen_task": [StrOptions({"error", "mean"})],
         "random_state": ["random_state", np.random.Generator],
         "verbose": ["verbose"],
@@ -414,25 +431,60 @@ class MTLRegressorMixin(RegressorMixin):
         return tags
 
 
+CLASS_LIST_DOC = """
+    classes : "auto" or array-like, default="auto"
+        Public list of the class labels. "auto" reads it from the data, which discloses which
+        labels exist."""
+
+
 class MTLClassifierMixin(ClassifierMixin):
-    """The same classes for all tasks: decision_function, predict_proba, predict, score."""
+    """The same classes for all tasks: decision_function, predict_proba, predict, score.
+
+    Subclasses have the keyword `classes` beside the parameters of their ``__init__``, which the
+    regressor of a pair has without it.
+    """
 
     # "error": a task whose rows are all of one class is an error; "allow": the method copes.
     _one_class_tasks = "error"
     # Whether there may be more than two classes; targets are then the numbers of the classes.
     _multiclass = False
 
+    def __init_subclass__(cls, **keywords):
+        super().__init_subclass__(**keywords)
+        init = cls.__init__
+        given = signature(init)
+        if init is object.__init__ or "classes" in given.parameters:
+            return
+
+        @wraps(init)
+        def with_classes(self, *values, classes="auto", **parameters):
+            init(self, *values, **parameters)
+            self.classes = classes
+
+        names = list(given.parameters)
+        parameters = list(given.parameters.values())
+        own = Parameter("classes", Parameter.KEYWORD_ONLY, default="auto")
+        parameters.insert(names.index("tasks") + 1, own)
+        # What scikit-learn and the documentation read the parameters from.
+        with_classes.__signature__ = given.replace(parameters=parameters)
+        cls.__init__ = with_classes
+
+    def _public_classes(self):
+        """Sorted array of the parameter `classes`; None for "auto"."""
+        return None if isinstance(self.classes, str) else public_classes(self.classes)
+
     def _encode_target(self, table, classes=None):
+        classes = self._public_classes() if classes is None else classes
         codes, classes = encode_labels(table, classes)
         if len(classes) > 2 and not self._multiclass:
             raise ValueError(
-                "Only binary classification is supported. The type of the target is multiclass. "
-                f"Classes: {listed(classes)}."
+                "Only binary classification is supported. The type of the target is multiclass: "
+                f"there are more than two classes. {type(self).__name__} takes two."
             )
         if len(classes) < 2:
             raise ValueError(
-                "The targets contain only one class, "
-                f"{classes[0].item()!r}; a classifier needs two."
+                "The targets contain only one class; a classifier needs two. If there are more "
+                "than these rows show, list them: classes=[...]."
             )
         if len(classes) > 2:
             return codes.astype(np.float64), classes
@@ -440,8 +492,10 @@ class MTLClassifierMixin(ClassifierMixin):
             ones = np.add.reduceat(codes, table.offsets[:-1])
             alone = table.tasks[(ones == 0) | (ones == table.sizes)]
             if len(alone):
+                # Which tasks they are says something of their labels.
+                which = "" if self._is_private() else f": {listed(alone)}"
                 raise ValueError(
-                    f"Tasks with only one class in y: {listed(alone)}. Drop them, pool them with "
+                    f"Tasks with only one class in y{which}. Drop them, pool them with "
                     "other tasks, or add them with personalize() once they have both classes."
                 )
         return 2.0 * codes - 1.0, classes

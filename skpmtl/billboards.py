@@ -10,7 +10,6 @@ import json
 import os
 import warnings
 import zipfile
-from dataclasses import replace
 from functools import partial
 from importlib import import_module
 
@@ -69,7 +68,7 @@ _OWNERS = {
     "RelationshipBillboard": ("DPRelationship", "DPRelationshipClassifier"),
 }
 # Parameters that stay where the rows of the fit are.
-_NOT_WRITTEN = ("clusters", "dtype", "random_state", "tasks", "verbose", "warm_start")
+_NOT_WRITTEN = ("classes", "clusters", "dtype", "random_state", "tasks", "verbose", "warm_start")
 _CLASS_TYPES = (
     "<U", "|b1", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8"
 )  # fmt: skip
@@ -370,7 +369,7 @@ def estimator_of(cls, board, classes, n_features, feature_names, params):
         **released_attributes(board),
     }
     if classes is not None:
-        state["classes_"] = classes
+        est.classes, state["classes_"] = classes.tolist(), classes
     for name, value in state.items():
         setattr(est, name, value)
     return est
@@ -448,8 +447,7 @@ def first_tasks(est, X, y, task):
             stacklevel=3,
         )
     _check_features(probe, table.n_features, form.position)
-    target, _ = est._encode_target(table, getattr(est, "classes_", None))
-    table = bound_values(replace(table, y=target))
+    table = bound_values(est._encoded(table, getattr(est, "classes_", None))[0])
     if type(est.billboard_).__name__ == "MeanBillboard":
         with np.errstate(all="ignore"):
             models = est.billboard_.personalize(table)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ._compat import Interval, StrOptions
 from ._version import __version__
-from .base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
+from .base import CLASS_LIST_DOC, BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from .budget import exact_report
 from .output_perturbation import Bounds, Budget, ProximalModels
 from .privacy.accounting import gdp_epsilon
@@ -70,7 +70,7 @@ COMMON_DOC = """epsilon : float or None, default=1.0
         ``task=``, or y has one column per task, or X and y are mappings.
     tasks : "auto" or array-like, default="auto"
         Public list of the tasks. "auto" reads it from the data, which discloses which tasks
-        exist.
+        exist.{class_list}
     unseen_task : {{"error", "mean"}}, default={unseen}
         What `predict` does with a task that was not fitted: an error, or {mean}.{more}
     secure : bool, default=False
@@ -406,6 +406,7 @@ def _doc(**words):
         board="AggregationBillboard",
         n_iter="1.",
         objective="",
+        class_list=CLASS_LIST_DOC if words["classes"] else "",
         **{k: words.pop(k) for k in ("target", "classes")},
     )
     return _DOC.format(common=common, paper=PAPER_DOC, **words)

@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ._compat import Interval
 from ._kernels.clip import clip_rows
-from .base import MTLClassifierMixin, MTLRegressorMixin
+from .base import CLASS_LIST_DOC, MTLClassifierMixin, MTLRegressorMixin
 from .budget import exact_report
 from .dp_baselines import (
     CLASSES_DOC,
@@ -371,6 +371,7 @@ def _doc(**words):
         board="RelationshipBillboard",
         n_iter="Rounds, or iterations of the exact solver.",
         objective="\n    objective_ : float\n        Value of the objective; exact solution only.",
+        class_list=CLASS_LIST_DOC if words["classes"] else "",
         **{k: words.pop(k) for k in ("target", "classes")},
     )
     return _DOC.format(common=common, paper=PAPER_DOC, **words)

@@ -56,12 +56,9 @@ class Population:
         return self.n_classes if self.n_classes > 2 else 1
 
     @classmethod
-    def of(cls, table, classification):
-        """Of a table with all tasks; its targets are -1 and 1, or count the classes from 0."""
-        n_classes = 0
-        if classification:
-            n_classes = max(int(table.y.max()) + 1, 2)
-        return cls(table.tasks, table.n_features, n_classes, table.sizes, table.is_sparse)
+    def of(cls, table):
+        """Of a table with all tasks and encoded targets."""
+        return cls(table.tasks, table.n_features, table.n_classes, table.sizes, table.is_sparse)
 
 
 @dataclass(frozen=True)

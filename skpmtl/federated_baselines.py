@@ -29,8 +29,8 @@ _DOC = """{summary}
         {lam}
     epsilon, delta, adjacency, clip_norm, clip_quantile, n_rounds, sampling, sampling_rate, \
 local_steps, local_learning_rate, server_learning_rate, personalization, ridge, task_weight, \
-clusters, fit_intercept, task_feature, tasks, unseen_task, max_iter, tol, secure, random_state, \
-verbose, dtype
+clusters, fit_intercept, task_feature, tasks, {class_list}unseen_task, max_iter, tol, secure, \
+random_state, verbose, dtype
         As in `{main}`.{note}
 
     Attributes
@@ -78,6 +78,7 @@ def _doc(summary, text, lam, classifier, note=""):
         main="PrivateMeanRegMTLClassifier" if classifier else "PrivateMeanRegMTL",
         note=note,
         classes=", classes_" if classifier else "",
+        class_list="classes, " if classifier else "",
     )
 
 

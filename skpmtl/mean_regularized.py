@@ -3,7 +3,7 @@
 import numpy as np
 
 from ._compat import StrOptions
-from .base import MTLClassifierMixin, MTLRegressorMixin
+from .base import CLASS_LIST_DOC, MTLClassifierMixin, MTLRegressorMixin
 from .released_mean import Rounds
 
 __all__ = ["PrivateMeanRegMTL", "PrivateMeanRegMTLClassifier"]
@@ -150,7 +150,7 @@ default="mean-reg"
         ``task=``, or y has one column per task, or X and y are mappings.
     tasks : "auto" or array-like, default="auto"
         Public list of the tasks. "auto" reads it from the data, which discloses which tasks
-        exist.
+        exist.{class_list}
     unseen_task : {{"error", "mean"}}, default="error"
         What `predict` does with a task that was not fitted: an error, or the shared model (with
         `clusters` that of the cluster that they name for it). With local intercepts their
@@ -233,6 +233,7 @@ class PrivateMeanRegMTL(MTLRegressorMixin, _MeanRegularized):
         shapes="",
         intercepts="",
         classes="",
+        class_list="",
         also="PrivateMeanRegMTLClassifier : The same for classes.",
         loss="sum_k 1 / (2 n_k) ||y_k - X_k w_k - b_k||^2",
         name="PrivateMeanRegMTL",
@@ -248,6 +249,7 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, _MeanRegularized):
         "0.02 times in the personalisation.",
         shapes=" or (n_tasks, n_classes, n_features)",
         intercepts=" or (n_tasks, n_classes)",
+        class_list=CLASS_LIST_DOC,
         classes="\n    classes_ : ndarray of shape (n_classes,)\n        "
         "Class labels, shared by all tasks; a task need not have all of them.",
         also="PrivateMeanRegMTL : The same for regression.",

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._compat import Interval, Options, StrOptions
 from ._ids import encode_ids, listed, locate
-from .base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
+from .base import CLASS_LIST_DOC, BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from .exchange import Population, run
 from .finetune import FineTuner
 from .inner import Visits, rounds
@@ -237,7 +237,7 @@ class _MetaInit(BaseMTL):
                 PrivacyLeakWarning,
                 stacklevel=4,
             )
-        plan = self._plan(Population.of(table, self._classification), self._unit is not None)
+        plan = self._plan(Population.of(table), self._unit is not None)
         source = self._source()
         board = run(self._meta_learner(plan, source), Visits(plan, table, self, source), source)
         coef, intercept = board.personalize(table)
@@ -417,7 +417,8 @@ _DOC = """{summary}
         Column of X that holds the task id, by name or position. None: ids are passed as
         ``task=``, or y has one column per task, or X and y are mappings.
     tasks : "auto" or array-like, default="auto"
-        Public list of the tasks. "auto" reads it from the data.
+        Public list of the tasks. "auto" reads it from the data, which discloses which tasks
+        exist.{class_list}
     unseen_task : {{"error", "mean"}}, default="error"
         What `predict` does with a task that was not fitted: an error, or phi.
     secure : bool, default=False
@@ -498,6 +499,7 @@ class DPMetaInit(MTLRegressorMixin, _MetaInit):
         task_shapes="",
         task_intercepts="",
         classes="",
+        class_list="",
         also="DPMetaInitClassifier : The same for classes.",
         loss="half its squared residual",
         name="DPMetaInit",
@@ -513,6 +515,7 @@ class DPMetaInitClassifier(MTLClassifierMixin, _MetaInit):
         intercepts=" or ndarray of shape (n_classes,)",
         task_shapes=" or (n_tasks, n_classes, n_features)",
         task_intercepts=" or (n_tasks, n_classes)",
+        class_list=CLASS_LIST_DOC,
         classes="\n    classes_ : ndarray of shape (n_classes,)\n        "
         "Class labels, shared by all tasks; a task need not have all of them.",
         also="DPMetaInit : The same for regression.",

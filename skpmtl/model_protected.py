@@ -5,7 +5,7 @@ from numbers import Integral, Real
 import numpy as np
 
 from ._compat import Interval, StrOptions
-from .base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
+from .base import CLASS_LIST_DOC, BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from .budget import Plan, clipped_models, exact_report
 from .empirical_bayes import PriorTasks, release_prior
 from .exact import PenaltyBillboard
@@ -339,7 +339,7 @@ _DOC = """{summary}
         ``task=``, or y has one column per task, or X and y are mappings.
     tasks : "auto" or array-like, default="auto"
         Public list of the tasks. "auto" reads it from the data, which discloses which tasks
-        exist.
+        exist.{class_list}
     unseen_task : {{"error", "mean"}}, default="error"
         What `predict` does with a task that was not fitted: an error, or the mean model.
         With privacy the mean is one more release and takes 30 % of the budget.
@@ -446,6 +446,7 @@ class MPMTLLowRank(MTLRegressorMixin, _LowRank):
         summary="Model-protected low-rank multi-task regression.",
         model="linear regression",
         classes="",
+        class_list="",
         also="MPMTLLowRankClassifier : The same for binary targets.\n"
         "    MPMTLGroupSparse : A shared selection of features instead of a shared subspace.",
         objective=f"    {_SQUARED} + alpha ||W||_*\n       {_RIDGE},",
@@ -461,6 +462,7 @@ class MPMTLGroupSparse(MTLRegressorMixin, _GroupSparse):
         summary="Model-protected group-sparse multi-task regression.",
         model="linear regression",
         classes="",
+        class_list="",
         also="MPMTLGroupSparseClassifier : The same for binary targets.\n"
         "    MPMTLLowRank : A shared subspace instead of a shared selection of features.",
         objective=f"    {_SQUARED} + alpha sum_j ||W_j.||_2\n       {_RIDGE},",
@@ -476,6 +478,7 @@ class MPMTLLowRankClassifier(MTLClassifierMixin, _LowRank):
         summary="Model-protected low-rank multi-task logistic regression, two classes.",
         model="logistic regression",
         classes=_CLASSES,
+        class_list=CLASS_LIST_DOC,
         also="MPMTLLowRank : The same for regression.",
         objective=f"    {_LOGISTIC}\n        + alpha ||W||_*{_RIDGE}, y in {{-1, 1}},",
         example=_EXAMPLE.format(
@@ -491,6 +494,7 @@ class MPMTLGroupSparseClassifier(MTLClassifierMixin, _GroupSparse):
         summary="Model-protected group-sparse multi-task logistic regression, two classes.",
         model="logistic regression",
         classes=_CLASSES,
+        class_list=CLASS_LIST_DOC,
         also="MPMTLGroupSparse : The same for regression.",
         objective=f"    {_LOGISTIC}\n        + alpha sum_j ||W_j.||_2{_RIDGE}, y in {{-1, 1}},",
         example=_EXAMPLE.format(

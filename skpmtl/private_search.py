@@ -33,7 +33,7 @@ _MOST_FOR_SCORE = 0.5  # of mu^2
 _UNIT_SCORES = (None, "r2", "accuracy", "balanced_accuracy", "roc_auc", "f1")
 # What the search decides itself, or what has to be equal for all candidates.
 _RESERVED = (
-    "epsilon", "delta", "adjacency", "random_state", "secure", "tasks", "task_feature",
+    "epsilon", "delta", "adjacency", "random_state", "secure", "tasks", "task_feature", "classes",
 )  # fmt: skip
 # Warnings about the seed and about delta come from the search itself.
 _SAID_BEFORE = ("The noise of this fit", "delta=")

@@ -118,7 +118,7 @@ class Rounds(BaseMTL):
 
     # ------------------------------------------------------------------------- fit
     def _fit_table(self, table):
-        population = Population.of(table, self._classification)
+        population = Population.of(table)
         if self._update_name() == "prox" and not self._is_private():
             cluster_of = self._cluster_rows(table.tasks)
             which = cluster_rows(table.tasks, cluster_of)

@@ -22,7 +22,7 @@ from ._finite import bound_values, finite_models
 from ._ids import listed, locate
 from ._input import read_training
 from ._targets import encode_labels
-from .base import merge_rows
+from .base import merge_rows, warn_of_inferred
 from .billboards import released_attributes
 from .exchange import Population, run
 from .inner import Visits
@@ -150,13 +150,7 @@ def _check(est, backend):
             f"max_rows_per_unit={est.max_rows_per_unit!r}: rows of one person may be in several "
             "parts, which nobody counts. Use fit, with unit=."
         )
-    if isinstance(est.tasks, str):
-        warnings.warn(
-            'tasks="auto" reads the list of tasks from private rows, so that the result '
-            "discloses which tasks exist. Pass the public list: tasks=[...].",
-            PrivacyLeakWarning,
-            stacklevel=3,
-        )
+    warn_of_inferred(est, stacklevel=4)
 
 
 # -------------------------------------------------------------------- what a worker does
@@ -197,8 +191,10 @@ class Shard:
     def survey(self):
         with self._named():
             table, form = self._read()
-            labels = encode_labels(table)[1] if self.est._classification else None
-            if labels is None:
+            labels = None
+            if self.est._classification:
+                labels = encode_labels(table, self.est._public_classes())[1]
+            else:
                 self.est._encode_target(table)
         names = ("n_features_in_", "feature_names_in_")
         seen = {name: value for name, value in vars(self.est).items() if name in names}
@@ -211,8 +207,7 @@ class Shard:
         with self._named(), warnings.catch_warnings():
             warnings.simplefilter("ignore", PrivacyLeakWarning)  # said by the curator
             table, _ = self._read()
-            target, _ = self.est._encode_target(table, classes)
-            self.table = bound_values(replace(table, y=target))
+            self.table = bound_values(self.est._encoded(table, classes)[0])
             with np.errstate(all="ignore"):
                 self.half = self.est._task_half(self.table, population)
         self.positions = np.searchsorted(population.tasks, table.tasks)
@@ -418,16 +413,19 @@ def _population(est, parts, surveys):
         )
     classes, n_classes = None, 0
     if est._classification:
-        classes = np.unique(np.concatenate([found.labels for found in surveys]))
+        classes = est._public_classes()
+        if classes is None:
+            classes = np.unique(np.concatenate([found.labels for found in surveys]))
         n_classes = max(len(classes), 2)
     return Population(tasks, surveys[0].n_features, n_classes, sizes), classes, positions
 
 
 def _run_of(est, population, classes):
     """What a journal is about."""
+    params = est.get_params(deep=False)
     return {
         "estimator": type(est).__name__,
-        "params": {k: v for k, v in est.get_params(deep=False).items() if k != "tasks"},
+        "params": {k: v for k, v in params.items() if k not in ("classes", "tasks")},
         "tasks": population.tasks.tolist(),
         "sizes": population.sizes.tolist(),
         "n_features": population.n_features,

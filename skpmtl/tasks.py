@@ -38,6 +38,8 @@ class TaskTable:
         not copied. None: it is ``X[i]``.
     order : ndarray (N,) of int64, default=None
         Long form: table row i was input row ``order[i]``. None: the input was sorted.
+    n_classes : int, default=0
+        Of a classification with encoded targets, whether or not all of them are in `y`.
     """
 
     X: object
@@ -46,6 +48,7 @@ class TaskTable:
     tasks: np.ndarray
     rows: np.ndarray | None = None
     order: np.ndarray | None = None
+    n_classes: int = 0
 
     def __post_init__(self):
         # Compiled loops know one kind of each array: numba takes one that cannot be written, from

@@ -1,6 +1,5 @@
 """The halves of every private estimator on several machines, simulated, against one process."""
 
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -34,7 +33,7 @@ CASES = {
     "projections": MPMTLLowRank(algorithm="proximal", epsilon=30.0, **SEED),
     "projected diagonal": MPMTLGroupSparse(algorithm="proximal", epsilon=30.0, **SEED),
     "mean model": MPMTLLowRank(unseen_task="mean", **SEED),
-    "labels": MPMTLLowRankClassifier(epsilon=3.0, **SEED),
+    "labels": MPMTLLowRankClassifier(epsilon=3.0, classes=[0, 1], **SEED),
     "rounds": PrivateMeanRegMTL(**SEED),
     "adaptive": PrivateMeanRegMTL(clip_quantile=0.5, **SEED),
     "intercept": PrivateMeanRegMTL(unseen_task="mean", **SEED),
@@ -45,12 +44,12 @@ CASES = {
     "algorithm 1": PrivateMeanRegMTL(update="algorithm-1", **SEED),
     "stateful": PrivateMeanRegMTL(update="stateful", sampling="fixed", sampling_rate=0.5, **SEED),
     "ridge": PrivateMeanRegMTL(ridge=0.3, **SEED),
-    "classes": PrivateMeanRegMTLClassifier(epsilon=5.0, **SEED),
+    "classes": PrivateMeanRegMTLClassifier(epsilon=5.0, classes=range(3), **SEED),
     "averaging": PrivateFedAvg(**SEED),
     "personal part": PPSGD(personalization="none", **SEED),
     "meta": DPMetaInit(epsilon=5.0, visits=2, **SEED),
     "meta, local": DPMetaInit(epsilon=50.0, privacy="local", tasks_per_round=5, **SEED),
-    "meta, labels": DPMetaInitClassifier(epsilon=5.0, **SEED),
+    "meta, labels": DPMetaInitClassifier(epsilon=5.0, classes=[0, 1], **SEED),
 }
 every_case = pytest.mark.parametrize("est", CASES.values(), ids=CASES)
 
@@ -61,8 +60,7 @@ def rows(est):
 
 def table_of(est, X, y, task):
     table, _ = read_training(est, X, y, task)
-    target, _ = est._encode_target(table, np.unique(rows(est)[1]))
-    return replace(table, y=target)
+    return est._encoded(table)[0]
 
 
 class Machines:
@@ -111,7 +109,7 @@ class Machines:
 
 def settings(est):
     X, y, task = rows(est)
-    return est, Population.of(table_of(est, X, y, task), est._classification)
+    return est, Population.of(table_of(est, X, y, task))
 
 
 @every_case

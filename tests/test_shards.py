@@ -192,7 +192,7 @@ def test_bad_parts_are_named(tmp_path):
     refused(r"Part '.*short': ", changed("short", X, y[1:], task))
     refused(r"Part '.*words': the type of the task ids is text, but numbers",
             changed("words", X, y, task.astype(str)))  # fmt: skip
-    est = MPMTLLowRankClassifier(**SEED)
+    est = MPMTLLowRankClassifier(classes=[-1, 1], **SEED)
     parts = changed("labels", X, np.where(y > 0, "a", "b"), task)
     refused(r"Part '.*part-0': ", parts, est)
 

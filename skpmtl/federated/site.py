@@ -7,7 +7,6 @@ nothing stays in memory: what must last is one file in the site's own folder.
 import io
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -113,8 +112,7 @@ class Site:
             raise ValueError(
                 f"Not among the tasks of the study: {listed(table.tasks[self.positions < 0])}."
             )
-        target, _ = self.est._encode_target(table, study.class_labels)
-        self.table = bound_values(replace(table, y=target))
+        self.table = bound_values(self.est._encoded(table)[0])
 
     def _half(self, state):
         """The task half as the last question left it."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from .._ids import encode_ids, listed, locate
+from .._targets import public_classes
 from .._version import __version__
 from ..exchange import Population
 from ..tasks import distinct_ids
@@ -21,6 +22,7 @@ _KINDS = ("MPMTLLowRank", "MPMTLGroupSparse", "PrivateMeanRegMTL", "PrivateFedAv
 ESTIMATORS = tuple(name + end for name in _KINDS for end in ("", "Classifier"))
 # Parameters of the estimators that a study does not set this way, and what does.
 _ELSEWHERE = {
+    "classes": 'take the list "classes" beside "parameters"',
     "random_state": 'take "seed", for tests only',
     "task_feature": "every site names its own task column",
     "tasks": 'take the list "tasks" beside "parameters"',
@@ -191,7 +193,7 @@ class Study:
     @property
     def class_labels(self):
         """Sorted array, or None."""
-        return None if self.classes is None else np.unique(np.asarray(self.classes))
+        return None if self.classes is None else public_classes(self.classes)
 
     def _settings(self):
         cls = getattr(import_module("skpmtl"), self.estimator)
@@ -210,7 +212,10 @@ class Study:
     def build(self):
         """The estimator, not fitted."""
         cls, given = self._settings()
-        return cls(**given, random_state=self.seed)
+        est = cls(**given, random_state=self.seed)
+        if est._classification and self.classes is not None:
+            est.set_params(classes=list(self.classes))
+        return est
 
     def published(self, board):
         """The estimator of a billboard, without tasks."""
