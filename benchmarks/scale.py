@@ -83,6 +83,8 @@ def measure_one(name, settings, m, n, d, parts=_PARTS):
 
     def estimator(tasks):
         public = {"tasks": range(tasks), "random_state": 0} if settings.get("epsilon") else {}
+        if classify:
+            public["classes"] = [0, 1]
         return getattr(skpmtl, name)(**settings, **public)
 
     classify = name.endswith("Classifier")

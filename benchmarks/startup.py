@@ -38,6 +38,8 @@ X, y, task = make_low_rank_tasks(random_state=0)
 if {name!r}.endswith("Classifier"):
     y = y > 0
 estimator = skpmtl.{name}(epsilon={epsilon}, tasks=range(320), fit_intercept=False)
+if {name!r}.endswith("Classifier"):
+    estimator.set_params(classes=[False, True])
 seconds = []
 for _ in range(2):
     start = time.perf_counter()

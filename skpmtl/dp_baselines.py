@@ -480,7 +480,7 @@ class DPAggregationClassifier(MTLClassifierMixin, _Aggregation):
         lipschitz="L = R / (1 + exp(-R B)), R the bound on a row with its constant feature.",
         reach="min(R / (2 lam), sqrt(0.2785 / lam), clip_norm)",
         name="DPAggregationClassifier",
-        bound="",
+        bound="classes=[False, True], ",
         y="y > 0",
         target="",
         classes=CLASSES_DOC,

@@ -450,7 +450,7 @@ class DPRelationshipClassifier(MTLClassifierMixin, _Relationship):
         loss="log(1 + exp(-y_i x_i'w_k))",
         lipschitz="at most R, the bound on a row.",
         name="DPRelationshipClassifier",
-        bound="",
+        bound="classes=[False, True], ",
         y="y > 0",
         target="",
         classes=CLASSES_DOC,

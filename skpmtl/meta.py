@@ -482,7 +482,8 @@ _DOC = """{summary}
     >>> from skpmtl.datasets import make_low_rank_tasks
     >>> X, y, task = make_low_rank_tasks(n_tasks=50, n_samples=40, n_features=5, random_state=0)
     >>> old, new = task < 45, task >= 45
-    >>> est = {name}(epsilon=3.0, tasks=range(45)).fit(X[old], {target}[old], task=task[old])
+    >>> est = {name}(epsilon=3.0, tasks=range(45){listed})
+    >>> est = est.fit(X[old], {target}[old], task=task[old])
     >>> est.init_coef_.shape
     (5,)
     >>> est.personalize(X[new], {target}[new], task=task[new]).coef_.shape
@@ -500,6 +501,7 @@ class DPMetaInit(MTLRegressorMixin, _MetaInit):
         task_intercepts="",
         classes="",
         class_list="",
+        listed="",
         also="DPMetaInitClassifier : The same for classes.",
         loss="half its squared residual",
         name="DPMetaInit",
@@ -516,6 +518,7 @@ class DPMetaInitClassifier(MTLClassifierMixin, _MetaInit):
         task_shapes=" or (n_tasks, n_classes, n_features)",
         task_intercepts=" or (n_tasks, n_classes)",
         class_list=CLASS_LIST_DOC,
+        listed=", classes=[False, True]",
         classes="\n    classes_ : ndarray of shape (n_classes,)\n        "
         "Class labels, shared by all tasks; a task need not have all of them.",
         also="DPMetaInit : The same for regression.",

@@ -5,6 +5,15 @@ import numpy as np
 from skpmtl.tasks import TaskTable
 
 
+def listed_classes(cls, y):
+    """The parameter `classes` for these labels; nothing for a regressor."""
+    if not cls._classification:
+        return {}
+    y = np.asarray(y)
+    known = y[~np.isnan(y)] if y.dtype.kind == "f" else y
+    return {"classes": np.unique(known).tolist()}
+
+
 def penalty_value(W, penalty):
     """Trace norm or L2,1 norm (over features) of W (n_tasks, n_features)."""
     if penalty == "trace":

@@ -42,7 +42,8 @@ GROUPS = {
 
 
 def public(cls):
-    return {"max_row_norm": R, **({} if cls._classification else {"max_target": Y})}
+    of_targets = {"classes": [-1, 1]} if cls._classification else {"max_target": Y}
+    return {"max_row_norm": R, **of_targets}
 
 
 def private(cls, **parameters):
@@ -785,7 +786,7 @@ def test_errors(cls):
     assert not hasattr(est, "coef_")
     if cls._classification:
         with pytest.raises(ValueError, match="binary"):
-            private(cls, **NATIVE).fit(X, np.arange(len(y)) % 3, task=task)
+            private(cls, classes=range(3), **NATIVE).fit(X, np.arange(len(y)) % 3, task=task)
 
 
 @pytest.mark.filterwarnings(SEEDED)

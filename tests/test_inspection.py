@@ -235,8 +235,9 @@ def test_convergence_scores_the_mean_of_every_round_with_a_warning(labels):
     X, y, task = make_low_rank_tasks(n_tasks=6, n_features=4, random_state=0)
     y = y > 0 if labels else y
     cls = PrivateMeanRegMTLClassifier if labels else PrivateMeanRegMTL
+    listed = {"classes": [False, True]} if labels else {}
     est = cls(
-        epsilon=50.0, n_rounds=3, clip_quantile=0.5, fit_intercept=False, tasks=range(6),
+        epsilon=50.0, n_rounds=3, clip_quantile=0.5, fit_intercept=False, tasks=range(6), **listed,
         server_learning_rate=0.5, unseen_task="mean",
     ).fit(X, y, task=task)  # fmt: skip
     coef, board = est.coef_.copy(), est.billboard_

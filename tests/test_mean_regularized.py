@@ -8,7 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from plain_reference import random_tasks
+from plain_reference import listed_classes, random_tasks
 from scipy import optimize, sparse
 from scipy.special import logsumexp
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -303,7 +303,8 @@ def test_unseen_tasks_of_clusters(kind, epsilon):
     clusters = {k: "ab"[k % 2] for k in range(9)}
     cls = PrivateMeanRegMTL if kind == "real" else PrivateMeanRegMTLClassifier
     est = cls(
-        0.4, epsilon=epsilon, clusters=clusters, unseen_task="mean", tasks=list(range(7))
+        0.4, epsilon=epsilon, clusters=clusters, unseen_task="mean", tasks=list(range(7)),
+        **listed_classes(cls, y),
     ).fit(X, y, task=task)  # fmt: skip
     board = est.billboard_
     assert board.mean_intercept.shape == (2, 3 if kind == "multi" else 1)
@@ -589,6 +590,7 @@ def test_personalisation_gives_fitted_models_again(kind, variant):
     cls = PrivateMeanRegMTL if kind == "real" else PrivateMeanRegMTLClassifier
     known = task < 5
     est = cls(epsilon=1e6, delta=1e-3, personalization=variant, tasks=list(range(5)))
+    est.set_params(**listed_classes(cls, y))
     est.fit(X[known], y[known], task=task[known])
     coef, releases = est.coef_.copy(), len(est.billboard_.releases)
     est.personalize(X, y, task=task)
@@ -765,13 +767,15 @@ def test_odd_tasks_are_handled():
         est = PrivateMeanRegMTL(0.5, **common).fit(X, y, task=task)
         assert np.isfinite(est.coef_).all()
         assert est.predict(X[21:30], task=task[21:30]).mean() == pytest.approx(2.5, abs=1e-8)
-        clf = PrivateMeanRegMTLClassifier(0.5, **common).fit(X, labels, task=task)
+        clf = PrivateMeanRegMTLClassifier(0.5, classes=["a", "b", "c"], **common)
+        clf.fit(X, labels, task=task)
         assert clf.coef_.shape == (4, 3, 3) and clf.intercept_.shape == (4, 3)
         assert np.abs(clf.intercept_).max() < (20 if epsilon is None else np.inf)
         p = clf.predict_proba(X, task=task)
         assert_allclose(p.sum(axis=1), 1)
         assert (clf.predict(X[21:30], task=task[21:30]) == "a").all()
-        binary = PrivateMeanRegMTLClassifier(0.5, **common).fit(X, labels == "a", task=task)
+        binary = PrivateMeanRegMTLClassifier(0.5, classes=[False, True], **common)
+        binary.fit(X, labels == "a", task=task)
         assert binary.coef_.shape == (4, 3) and np.isfinite(binary.intercept_).all()
         assert clf.export_task(2)["intercept"].shape == (3,)
 
@@ -843,7 +847,7 @@ def test_sparse_models_are_those_of_dense_rows(tags):
     X, y, task = tags
     some = task < 6
     settings = {"tasks": list(range(6)), "random_state": 3, "epsilon": 30.0, "n_rounds": 2,
-                "delta": 1e-3, "ridge": 0.01}  # fmt: skip
+                "delta": 1e-3, "ridge": 0.01, "classes": range(9)}  # fmt: skip
     pytest_warns = pytest.warns(UserWarning, match="reproducible from random_state")
     with pytest_warns:
         dense = PrivateMeanRegMTLClassifier(0.05, **settings)
@@ -871,7 +875,7 @@ def test_wide_sparse_models_are_kept_by_column(tags, fit_intercept):
     X, y, task = tags
     est = PrivateMeanRegMTLClassifier(
         0.05, tasks=list(range(50)), n_rounds=1, fit_intercept=fit_intercept, epsilon=1e5,
-        delta=1e-3,
+        delta=1e-3, classes=range(9),
     )  # fmt: skip
     first = task < 50
     est.fit(X[first], y[first], task=task[first])
@@ -896,7 +900,7 @@ def test_wide_sparse_unseen_tasks_of_clusters(tags):
     known = task < 50
     est = PrivateMeanRegMTLClassifier(
         0.05, tasks=list(range(50)), n_rounds=1, epsilon=1e5, delta=1e-3, unseen_task="mean",
-        clusters={k: k % 2 for k in range(60)},
+        clusters={k: k % 2 for k in range(60)}, classes=range(9),
     ).fit(X[known], y[known], task=task[known])  # fmt: skip
     assert "models_" in vars(est) and not hasattr(est, "mean_coef_")
     scores = est.decision_function(X, task=task)
@@ -914,7 +918,7 @@ def test_csr_rows_are_used_in_place(tags, dtype):
     """Any order of the rows and float32 give the models of sorted float64 rows, uncopied."""
     X, y, task = tags
     settings = {"tasks": list(range(60)), "n_rounds": 2, "epsilon": 1e5, "delta": 1e-3,
-                "random_state": 0, "local_steps": 3}  # fmt: skip
+                "random_state": 0, "local_steps": 3, "classes": np.arange(9.0)}  # fmt: skip
     with pytest.warns(UserWarning, match="reproducible"):
         first = PrivateMeanRegMTLClassifier(0.05, **settings).fit(X, y, task=task)
     order = np.random.default_rng(0).permutation(len(y))
@@ -945,7 +949,8 @@ def test_memory_of_a_large_model():
     )
     y, task = np.arange(m * n) % C, np.repeat(np.arange(m), n)
     est = PrivateMeanRegMTLClassifier(
-        tasks=list(range(m)), n_rounds=5, local_steps=1, personalization="finetune"
+        tasks=list(range(m)), n_rounds=5, local_steps=1, personalization="finetune",
+        classes=range(C),
     ).fit(X, y, task=task)  # fmt: skip
     tracemalloc.start()
     try:
@@ -964,7 +969,9 @@ def test_memory_of_a_large_model():
 
 def test_binary_sparse_and_exact_sparse(tags):
     X, y, task = tags
-    est = PrivateMeanRegMTLClassifier(0.05, tasks=list(range(60)), n_rounds=1)
+    est = PrivateMeanRegMTLClassifier(
+        0.05, tasks=list(range(60)), n_rounds=1, classes=[False, True]
+    )
     est.fit(X, y > 3, task=task)
     assert est.predict(X, task=task).shape == y.shape
     small = task < 4

@@ -9,7 +9,7 @@ import numpy as np
 import plain_reptile as plain
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from plain_reference import random_tasks
+from plain_reference import listed_classes, random_tasks
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -90,8 +90,9 @@ def outputs(kind):
 
 
 def model(kind, **parameters):
-    cls = DPMetaInit if kind == "real" else DPMetaInitClassifier
-    return cls(**parameters)
+    if kind == "real":
+        return DPMetaInit(**parameters)
+    return DPMetaInitClassifier(classes=range(3 if kind == "multi" else 2), **parameters)
 
 
 # ------------------------------------------------------------------ clipped gradients
@@ -690,6 +691,7 @@ def test_wide_targets_are_the_long_table(cls):
     Y = Y if cls is DPMetaInit else (Y > 0).astype(float)
     Y[rng.random(Y.shape) < 0.2] = np.nan
     common = {"epsilon": 2.0, "delta": 1e-3, "random_state": 0, "inner_steps": 3}
+    common |= listed_classes(cls, Y)
     wide = cls(**common).fit(X, Y)
     rows, columns = np.nonzero(~np.isnan(Y))
     order = np.argsort(columns, kind="stable")
@@ -715,7 +717,7 @@ def test_sparse_rows_are_taken_or_refused_with_a_remedy():
 @pytest.mark.filterwarnings(SEEDED)
 def test_pickle_clone_and_seed():
     X, y, task = problem("multi")
-    est = DPMetaInitClassifier(epsilon=2.0, delta=1e-3, random_state=4, tasks=list(range(6)))
+    est = model("multi", epsilon=2.0, delta=1e-3, random_state=4, tasks=list(range(6)))
     est.fit(X, y, task=task)
     loaded = pickle.loads(pickle.dumps(est))
     assert_array_equal(loaded.predict_proba(X, task=task), est.predict_proba(X, task=task))
@@ -758,11 +760,12 @@ def test_odd_tasks_are_handled(epsilon, refine):
     assert np.isfinite(est.coef_).all() and np.isfinite(est.intercept_).all()
     if refine == "prox" and epsilon is None:
         assert est.predict(X[21:30], task=task[21:30]).mean() == pytest.approx(2.5, abs=0.5)
-    clf = DPMetaInitClassifier(**common).fit(X, labels, task=task)
+    clf = DPMetaInitClassifier(classes=["a", "b", "c"], **common).fit(X, labels, task=task)
     assert clf.coef_.shape == (4, 3, 3) and clf.intercept_.shape == (4, 3)
     assert_allclose(clf.predict_proba(X, task=task).sum(axis=1), 1.0)
     assert np.abs(clf.intercept_).max() < (30 if epsilon is None else np.inf)
-    binary = DPMetaInitClassifier(**common).fit(X, labels == "a", task=task)
+    binary = DPMetaInitClassifier(classes=[False, True], **common)
+    binary.fit(X, labels == "a", task=task)
     assert binary.coef_.shape == (4, 3) and np.isfinite(binary.intercept_).all()
     assert binary.init_coef_.shape == (3,)
 
@@ -826,7 +829,7 @@ def test_bad_data_is_named():
     with pytest.raises(ValueError, match="(?i)y.*(inf|finite)"):
         est.fit(X, wrong, task=task)
     with pytest.raises(ValueError, match="only one class"):
-        DPMetaInitClassifier(tasks=list(range(6))).fit(X, np.ones(len(X)), task=task)
+        DPMetaInitClassifier(epsilon=None).fit(X, np.ones(len(X)), task=task)
     with pytest.raises(ValueError, match="requires y"):
         est.fit(X, None, task=task)
     with pytest.raises(ValueError, match="Not listed in tasks="):

@@ -44,7 +44,8 @@ def problem(labels=False, sizes=(9, 14, 6, 20, 11, 8), d=5, seed=0):
 
 
 def fitted(cls, X, y, task=None, **parameters):
-    parameters = {"tasks": sorted(set(task.tolist())) if task is not None else "auto", **parameters}
+    tasks = sorted(set(task.tolist())) if task is not None else "auto"
+    parameters = {"tasks": tasks, **plain.listed_classes(cls, y), **parameters}
     return cls(**parameters).fit(X, y, task=task)
 
 
@@ -193,7 +194,7 @@ def test_wide_equals_long(cls, way, missing):
     if missing:
         Y[2:][rng.random((14, 5)) < 0.3] = np.nan
     parameters = {**WAYS[way], "alpha": 0.05, "tol": 1e-11, "random_state": 3}
-    wide = cls(**parameters).fit(X, Y)
+    wide = cls(**parameters, **plain.listed_classes(cls, Y)).fit(X, Y)
     long_X, y, task, _ = wide_to_long(X, Y)
     long = fitted(cls, long_X, y, task, **parameters)
     atol = 1e-5 if way == "exact" else 1e-7
@@ -242,7 +243,7 @@ def test_order_of_rows_within_tasks_may_be_interleaved(way):
 def test_single_task(cls, way):
     X, y, task = problem(labels=cls in CLASSIFIERS, sizes=(30,))
     with pytest.warns(SingleTaskWarning):
-        model = cls(**WAYS[way]).fit(X, y)
+        model = cls(**WAYS[way], **plain.listed_classes(cls, y)).fit(X, y)
     assert model.coef_.shape == (1, 5) and model.predict(X).shape == y.shape
     assert model.score(X, y) > 0.5
 
@@ -453,9 +454,11 @@ def test_tasks_with_one_class(cls):
     X, y, task = problem(labels=True)
     y[task == 3] = 1.0
     model = fitted(cls, *problem(labels=True))
-    with pytest.raises(ValueError, match=r"only one class in y: \[3\]"):
+    with pytest.raises(ValueError, match=r"only one class in y\. Drop them"):  # not which
         model.fit(X, y, task=task)
     assert not hasattr(model, "coef_")
+    with pytest.raises(ValueError, match=r"only one class in y: \[3\]"):
+        model.set_params(epsilon=None).fit(X, y, task=task)
 
 
 def test_failing_personalize_changes_nothing():

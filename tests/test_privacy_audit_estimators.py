@@ -41,6 +41,10 @@ def neighbours(model=MPMTLLowRank, *, zero_out=False, size=50.0, d=3, n=12):
     return data
 
 
+def listed(model):
+    return {"classes": [0, 1]} if model._classification else {}
+
+
 def run(estimator, data, limit=10.0, **settings):
     start = time.perf_counter()
     result = audit(estimator, *data, **settings)
@@ -54,7 +58,7 @@ def run(estimator, data, limit=10.0, **settings):
     [MPMTLLowRank, MPMTLGroupSparse, MPMTLLowRankClassifier, MPMTLGroupSparseClassifier],
 )
 def test_sound_estimators_pass(model, settings):
-    estimator = model(tasks=range(N_TASKS), **settings)
+    estimator = model(tasks=range(N_TASKS), **listed(model), **settings)
     result = run(estimator, neighbours(model), n_draws=60, random_state=1)
     assert result.passed, str(result)
     # The neighbours use up most of what is stated, so that the check has something to see.
@@ -171,7 +175,7 @@ def test_halved_noise_that_is_stated_is_caught_by_the_arithmetic():
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("model", [MPMTLLowRank, MPMTLGroupSparseClassifier])
 def test_no_alarm_in_twenty_runs(model, settings):
-    estimator = model(tasks=range(N_TASKS), **settings)
+    estimator = model(tasks=range(N_TASKS), **listed(model), **settings)
     for seed in range(20):
         result = audit(estimator, *neighbours(model), random_state=seed)
         assert result.passed, (seed, str(result))

@@ -140,6 +140,8 @@ def seeded(seed=0):
 def estimator_of(cls, algorithm, mechanism, **parameters):
     defaults = {"n_releases": 3, "epsilon": 2.0, "delta": 1e-3 if mechanism == "gaussian" else None,
                 "tasks": [0, 1, 2, 3, 4], "alpha": 0.3}  # fmt: skip
+    if cls._classification:
+        defaults["classes"] = [-1, 1]
     return cls(algorithm=algorithm, mechanism=mechanism, **{**defaults, **parameters})
 
 

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from plain_reference import listed_classes
 from scipy import sparse
 from scipy.stats import binom
 
@@ -97,9 +98,8 @@ def test_contributions_that_are_not_finite_send_nothing(bad):
 def fit(cls=PrivateMeanRegMTL, kind=0, **parameters):
     table = rows(kind)
     task = np.repeat(np.arange(M), table.sizes)
-    return cls(**{"tasks": TASKS, "epsilon": 1.0, "delta": 1e-3, **parameters}).fit(
-        table.X, table.y, task=task
-    )
+    public = {"tasks": TASKS, "epsilon": 1.0, "delta": 1e-3, **listed_classes(cls, table.y)}
+    return cls(**{**public, **parameters}).fit(table.X, table.y, task=task)
 
 
 @pytest.mark.parametrize("adjacency, c", [("zero-out", 1), ("replace-one", 2)])

@@ -10,6 +10,7 @@ import numpy as np
 import plain_reptile as plain
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from plain_reference import listed_classes
 from scipy.stats import beta
 
 from skpmtl import DPMetaInit, DPMetaInitClassifier, finetune
@@ -42,6 +43,8 @@ def rows(seed=0, d=4):
 
 def estimator(cls=DPMetaInit, **parameters):
     settings = {"epsilon": 1.0, "delta": 1e-3, "tasks": [0, 1, 2], "inner_steps": 4}
+    if cls._classification:
+        settings["classes"] = [0, 1]
     return cls(**{**settings, **parameters})
 
 
@@ -261,6 +264,7 @@ def test_the_first_noisy_sum_moves_by_the_stated_sensitivity(batches, kind, inte
     est = estimator(
         cls, clip_norm=clip, inner_steps=1, inner_learning_rate=rate, meta_learning_rate=1.0,
         tasks_per_round="all", fit_intercept=intercept, epsilon=4.0, refine="sgd", **batches,
+        **listed_classes(cls, y),
     )  # fmt: skip
 
     def released(x, target, seed):
@@ -584,7 +588,7 @@ def attack(n_draws, *, kind="real", **parameters):
     est = cls(
         epsilon=1.0, delta=1e-3, tasks=[0], clip_norm=0.5, inner_steps=4, iterate="last",
         inner_learning_rate=0.1, meta_learning_rate=1.0, fit_intercept=False, refine="sgd",
-        refine_steps=1,
+        refine_steps=1, **listed_classes(cls, [0, 1]),
     ).set_params(**parameters)  # fmt: skip
     seeds = np.random.default_rng(7).integers(2**31, size=(2, n_draws))
     scores = np.empty((2, n_draws))

@@ -542,7 +542,10 @@ def test_classifier(data):
     for k in range(M):  # both classes in every task
         first = np.flatnonzero(task == k)[:4]
         label[first] = ["high", "high", "low", "low"]
-    model = search(MPMTLLowRankClassifier(tasks=range(M)), scoring="roc_auc", epsilon=20.0)
+    model = search(
+        MPMTLLowRankClassifier(tasks=range(M), classes=["high", "low"]),
+        scoring="roc_auc", epsilon=20.0,
+    )
     model.fit(X, label, task=task)
     assert model.classes_.tolist() == ["high", "low"]
     assert model.predict_proba(X, task=task).shape == (len(y), 2)

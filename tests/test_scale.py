@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from plain_reference import listed_classes
 from scipy import sparse
 
 import skpmtl
@@ -39,6 +40,8 @@ def fit(X, tasks, parts=()):
         y = (y > 0).astype(float)
         y[::n], y[1::n] = 0.0, 1.0
     public = {"tasks": range(tasks), "random_state": 0} if settings.get("epsilon") else {}
+    if classify:
+        public["classes"] = [0, 1]
     model = getattr(skpmtl, name)(**settings, **public)
     fit_shards(model, parts) if parts else model.fit(X, y, task=task)
     return float(np.abs(model.predict(X, task=task) - y).mean())
@@ -119,6 +122,7 @@ def test_sparse_text_features_are_not_densified(monkeypatch):
     for name in ("PrivateMeanRegMTL", "PrivateFedAvg", "PrivateFedProx"):
         for twin in ("", "Classifier"):
             model = getattr(skpmtl, name + twin)(tasks=range(12), random_state=0, n_rounds=2)
+            model.set_params(**listed_classes(model, y))
             assert model.fit(X, y, task=task).predict(X, task=task).shape == (240,)
     for name in ("MPMTLGroupSparse", "MPMTLGroupSparseClassifier"):
         model = getattr(skpmtl, name)(epsilon=None, max_iter=20)

@@ -34,12 +34,16 @@ X, y, TASK = make_low_rank_tasks(n_tasks=M, n_samples=20, n_features=3, random_s
 MODELS = [MPMTLLowRank, MPMTLGroupSparse, MPMTLLowRankClassifier, MPMTLGroupSparseClassifier]
 
 
+def listed(model):
+    return {"classes": [0, 1]} if "Classifier" in model.__name__ else {}
+
+
 def fit(model, **settings):
     target = (y > 0).astype(int) if "Classifier" in model.__name__ else y
     if "Classifier" in model.__name__:
         for k in range(M):  # both classes in every task
             target[np.flatnonzero(TASK == k)[:2]] = [0, 1]
-    return model(secure=True, tasks=range(M), **settings).fit(X, target, task=TASK)
+    return model(secure=True, tasks=range(M), **listed(model), **settings).fit(X, target, task=TASK)
 
 
 @pytest.fixture
@@ -81,7 +85,8 @@ def test_report_says_exact(opendp, model, settings):
     report = fit(model, **settings).privacy_
     assert report.arithmetic.startswith("exact")
     assert report.rng == "operating system, exact discrete samplers of OpenDP"
-    plain = model(tasks=range(M)).fit(X, np.tile([0, 1], len(y) // 2), task=TASK).privacy_
+    plain = model(tasks=range(M), **listed(model))
+    plain = plain.fit(X, np.tile([0, 1], len(y) // 2), task=TASK).privacy_
     assert not plain.arithmetic.startswith("exact") and plain.rng == "operating system"
 
 

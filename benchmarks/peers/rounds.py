@@ -55,8 +55,10 @@ def ours(kind, data, n_rounds):
         personalization="none",
         fit_intercept=False,
         tasks=np.unique(task),
-    ).fit(X, y, task=task)
-    return estimator.billboard_.mean
+    )
+    if estimator._classification:
+        estimator.set_params(classes=np.unique(y))
+    return estimator.fit(X, y, task=task).billboard_.mean
 
 
 def torch_round(torch, data, n_classes):

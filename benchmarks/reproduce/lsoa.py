@@ -93,7 +93,8 @@ def build(name, epsilon, m, clip_norm, seed, parameters):
             "algorithm": "proximal", "allocation": "paper-convex", "clip_norm": clip_norm, **fixed,
         }  # fmt: skip
     return cls(
-        epsilon=epsilon, delta=1.0 / (m * np.log(m)), tasks=np.arange(m), random_state=seed,
+        epsilon=epsilon, delta=1.0 / (m * np.log(m)), tasks=np.arange(m), classes=[0, 1],
+        random_state=seed,
         **fixed, **parameters,
     )  # fmt: skip
 

@@ -184,6 +184,8 @@ def scores(name, variants, epsilon, data, seed, classification, **parameters):
         fit_intercept=False, personalization=variants[0], tasks=tasks, random_state=seed,
         **extra, **parameters,
     )  # fmt: skip
+    if classification:
+        est.set_params(classes=np.unique(y))
     with warnings.catch_warnings():  # delta = 1/m is the paper's, and the noise is seeded
         warnings.simplefilter("ignore", PrivacyLeakWarning)
         est.fit(X, y, task=task)

@@ -160,6 +160,8 @@ def transfer(parts, method, parameters, bounds, seed=0, shots=(None,)):
         tasks=np.unique(train[2]),
         random_state=seed,
     )
+    if classification:
+        est.set_params(classes=np.unique(train[1]))
     with warnings.catch_warnings():  # the noise is seeded
         warnings.simplefilter("ignore", PrivacyLeakWarning)
         est.fit(*train[:2], task=train[2])

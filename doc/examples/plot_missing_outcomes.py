@@ -27,7 +27,7 @@ print(Y[0])
 # however many outcomes there are.
 alone = PerTask(LogisticRegression(C=0.1)).fit(X, Y)
 joint = MPMTLLowRankClassifier(0.01, epsilon=None).fit(X, Y)
-private = MPMTLLowRankClassifier(epsilon=3.0).fit(X, Y)
+private = MPMTLLowRankClassifier(epsilon=3.0, classes=[0, 1]).fit(X, Y)
 print(f"alone               {average_auc(Y_test, alone.predict_proba(X_test)):.3f}")
 print(f"joint, not private  {average_auc(Y_test, joint.predict_proba(X_test)):.3f}")
 print(f"joint, epsilon 3    {average_auc(Y_test, private.predict_proba(X_test)):.3f}")
