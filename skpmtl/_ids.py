@@ -27,6 +27,8 @@ def factorize(values):
     if isinstance(values, (list, tuple)):  # as an array, [1, "a"] would become two strings
         values = np.fromiter(values, dtype=object, count=len(values))
     values = column_or_1d(np.asarray(values), warn=False)
+    if values.dtype.kind == "T":  # StringDType, which may have a value for missing entries
+        values = values.astype(object)
     if values.dtype.kind == "O":
         return _factorize_objects(values.tolist())
     missing = values != values if values.dtype.kind == "f" else None
@@ -113,13 +115,13 @@ def _clean(uniques, name):
         if not whole.all():
             raise ValueError(
                 f"{name} ids must be whole numbers or strings, but {np.sum(~whole)} of "
-                f"{len(uniques)} distinct ids are not, for example {uniques[~whole][0]!s}. Was the "
-                f"{name.lower()} column scaled by an earlier step of a pipeline? Let it pass: "
+                f"{len(uniques)} distinct ids are not. Was the {name.lower()} column scaled by an "
+                "earlier step of a pipeline? Let it pass: "
                 "ColumnTransformer(..., remainder='passthrough')."
             )
         return uniques.astype(np.int64)
     if kind == "u" and uniques.max(initial=0) > np.iinfo(np.int64).max:
-        raise ValueError(f"{name} id {uniques.max()} exceeds 2**63 - 1; use strings: .astype(str).")
+        raise ValueError(f"A {name.lower()} id exceeds 2**63 - 1; use strings: .astype(str).")
     if kind in "iub":
         return uniques.astype(np.int64)
     raise TypeError(

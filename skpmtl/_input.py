@@ -24,7 +24,8 @@ from sklearn.utils.validation import (
 )
 
 from ._compat import safe_indexing
-from ._ids import encode_ids, listed, locate
+from ._ids import encode_ids, listed, locate, refuse_trailing_nul
+from ._sparse import checked
 from .tasks import TaskTable, column_labels, distinct_ids, known_labels, stack_tasks
 
 _BLOCK_ROWS = 8192  # rows moved at a time, which bounds temporary memory
@@ -110,23 +111,58 @@ def take_column(X, position):
     return safe_indexing(X, position, axis=1)
 
 
-def numeric(estimator, X, accept_sparse="csr"):
-    """ndarray of any real type and layout, or CSR; not yet checked for NaN."""
+def read_array(values, **options):
+    """`check_array` without the texts of its errors that show values.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Of the same type, and without the first error, which would be printed with it.
+    """
+    values = checked(values)
     try:
-        return check_array(
-            X,
-            accept_sparse=accept_sparse,
-            ensure_all_finite=False,
-            estimator=estimator,
-            input_name="X",
+        return check_array(values, ensure_all_finite=False, **options)
+    except (TypeError, ValueError) as error:
+        kind, text = type(error), str(error)
+    name = options.get("input_name") or "X"
+    text = text.partition("\narray=")[0].partition("\n")[0].rstrip(": .")
+    if text.startswith("Expected 2D array"):
+        text += (
+            ". Reshape your data either using array.reshape(-1, 1) if it has a single feature or "
+            "array.reshape(1, -1) if it contains a single sample"
         )
+    elif text.startswith(("Singleton array", "Input should have at least 1 dimension")):
+        text = f"{name} is a single value; it must hold one for each row"
+    elif "could not convert" in text or not text.startswith(_SHOWS_NO_VALUES):
+        text = f"{name} has values that could not be converted to numbers, such as text or dates"
+    raise (kind if issubclass(kind, TypeError) else ValueError)(f"{text}.")
+
+
+# Errors of scikit-learn and numpy that speak of types and shapes only.
+_SHOWS_NO_VALUES = (
+    "Found array with", "Complex data not supported", "Sparse data was passed",
+    "A sparse matrix was passed", "setting an array element", "float() argument must be",
+    "Expected sequence or array-like", "Expected unique column names",
+    "dtype='numeric' is not compatible",
+)  # fmt: skip
+
+
+def numeric(
+    estimator, X, accept_sparse="csr", hint="if it holds the task, give its name as task_feature"
+):
+    """ndarray of any real type and layout, or CSR; not yet checked for NaN."""
+    found = problem = None
+    try:
+        found = read_array(X, accept_sparse=accept_sparse, estimator=estimator, input_name="X")
     except ValueError as error:
-        if not hasattr(X, "columns") or "could not convert" not in str(error):
+        if not hasattr(X, "columns") or "could not be converted" not in str(error):
             raise
-        raise ValueError(
-            f"{error}. X has a column that is not numeric; if it holds the task, give its name "
-            "as task_feature."
-        ) from error
+        problem = str(error)
+    if problem is None and found.dtype.kind not in "biuf":
+        problem = f"X has the type {found.dtype}, which is not numeric."
+    if problem is not None:
+        raise ValueError(f"{problem} X has a column that is not numeric; {hint}.")
+    return found
 
 
 def _read_mapping(estimator, X, y, task, reset):
@@ -157,9 +193,7 @@ def read_features(estimator, X, task, fitted, accept_sparse="csr"):
     if task is not None:
         raise ValueError("Give either task_feature or task=, not both.")
     if not hasattr(X, "columns"):
-        X = check_array(
-            X, accept_sparse=accept_sparse, dtype=None, ensure_all_finite=False, estimator=estimator
-        )
+        X = read_array(X, accept_sparse=accept_sparse, dtype=None, estimator=estimator)
     validate_data(estimator, X, skip_check_array=True, reset=reset)
     if X.shape[1] < 2:
         raise ValueError(
@@ -176,9 +210,10 @@ def read_features(estimator, X, task, fitted, accept_sparse="csr"):
 
 
 def encode_rows(ids, n_rows):
-    ids = ids if hasattr(ids, "factorize") or isinstance(ids, (list, tuple)) else np.asarray(ids)
-    if np.ndim(ids) == 0:
-        raise ValueError(f"task={ids!s} must hold one id for each of the {n_rows} rows of X.")
+    if not isinstance(ids, (list, tuple)):
+        ids = ids if hasattr(ids, "factorize") else np.asarray(ids)
+        if np.ndim(ids) == 0:
+            raise ValueError(f"task={ids!s} must hold one id for each of the {n_rows} rows of X.")
     if len(ids) != n_rows:
         raise ValueError(f"task has {len(ids)} entries, X has {n_rows} rows.")
     return encode_ids(ids)
@@ -216,6 +251,13 @@ def check_finite(estimator, X, form, codes=None, labels=None):
     )
 
 
+def read_target(estimator, y):
+    """Targets in one or two dimensions, of any type, as an array."""
+    if isinstance(y, (list, tuple)):
+        refuse_trailing_nul(y, "Class labels")
+    return read_array(y, ensure_2d=False, dtype=None, estimator=estimator, input_name="y")
+
+
 def read_training(estimator, X, y, task=None, *, tasks="auto", form=None):
     """Read the input of fit, or, with the `form` of the fit, of personalize.
 
@@ -250,9 +292,7 @@ def read_training(estimator, X, y, task=None, *, tasks="auto", form=None):
     else:
         matrix, ids, form = read_features(estimator, X, task, fitted)
     names = column_labels(y)
-    y = check_array(
-        y, ensure_2d=False, dtype=None, ensure_all_finite=False, estimator=estimator, input_name="y"
-    )
+    y = read_target(estimator, y)
     check_consistent_length(matrix, y)
     # A single named column is a task after a fit of such columns, and a plain y otherwise.
     named = fitted is not None and fitted.kind == "wide" and names is not None

@@ -2,12 +2,11 @@
 
 import numpy as np
 from sklearn.base import is_classifier
-from sklearn.utils import check_array
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from ._compat import safe_indexing
 from ._ids import encode_ids, factorize
-from ._input import is_mapping_of_tasks, take_column, task_position
+from ._input import is_mapping_of_tasks, read_array, take_column, task_position
 
 
 def described(grids):
@@ -55,9 +54,7 @@ class SplitRows:
                 "a y with one column per task with wide_to_long."
             )
         if not hasattr(X, "columns"):
-            X = check_array(
-                X, accept_sparse="csr", dtype=None, ensure_all_finite=False, estimator=estimator
-            )
+            X = read_array(X, accept_sparse="csr", dtype=None, estimator=estimator)
         y = column_or_1d(y, warn=True)
         if y.dtype.kind == "O" and len({type(label) for label in y.tolist()}) == 1:
             y = np.array(y.tolist())  # scikit-learn's scorers do not take labels as objects

@@ -13,7 +13,18 @@ from .tasks import column_labels, distinct_ids, known_labels
 
 def real_target(table):
     """Targets of a table as finite float64, or a ValueError that names the first bad one."""
-    y = np.asarray(table.y).astype(np.float64, copy=False)
+    y, numbers = np.asarray(table.y), None
+    if y.dtype.kind not in "mMc":  # spans and points of time would become counts
+        try:
+            numbers = y.astype(np.float64, copy=False)
+        except (TypeError, ValueError):
+            pass
+    if numbers is None:  # not inside of except: the first error shows a value
+        raise ValueError(
+            "Input y has values that are not numbers, such as text or dates; convert them, for "
+            "example with .astype(float)."
+        )
+    y = numbers
     bad = np.flatnonzero(~np.isfinite(y))
     if len(bad):
         problem = "NaN" if np.isnan(y[bad[0]]) else "infinity (inf)"

@@ -218,7 +218,9 @@ def _keep_labelled(data, rank, where):
     best = []
     for tags in data["y"]:
         if not isinstance(tags, (str, list)):
-            raise ValueError(f"{where}: labels= is for tags, but a y is {tags!r}.")
+            raise ValueError(
+                f"{where}: labels= is for tags, but a y is of type {type(tags).__name__}."
+            )
         tags = tags.split("|") if isinstance(tags, str) else tags
         best.append(min((rank[tag] for tag in tags if tag in rank), default=None))
     data["x"] = [row for row, label in zip(data["x"], best, strict=True) if label is not None]
@@ -275,8 +277,9 @@ class _NumberRows:
             raise ValueError(f"{where}: x is text; give vocabulary=, a public list of words.")
         try:
             return np.array(rows, dtype=np.float64).reshape(len(rows), -1)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{where}: x is not a matrix of numbers: {error}") from error
+        except (TypeError, ValueError):
+            pass  # the first error may show a value
+        raise ValueError(f"{where}: x is not a matrix of numbers.")
 
     def matrix(self):
         return self.X

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_consistent_length
 
 from ._ids import encode_ids, factorize
 from ._input import is_mapping_of_tasks, take_column, task_position
+from ._sparse import checked
 from ._targets import pair_known
 from .tasks import column_labels, distinct_ids, known_labels
 
@@ -183,7 +184,7 @@ def _split_tasks(estimator, X, y, task):
     if task is None:
         column = getattr(estimator, "task_feature", None)
     if column is not None:
-        X = X if hasattr(X, "columns") or sparse.issparse(X) else np.asarray(X)
+        X = checked(X) if hasattr(X, "columns") or sparse.issparse(X) else np.asarray(X)
         ids = take_column(X, task_position(X, column))
         return {}, y, *encode_ids(ids)
     if task is not None:

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_consistent_length
 
 from ._ids import encode_ids
 from ._input import take_column, task_position
+from ._sparse import checked
 
 __all__ = ["LeaveTasksOut", "TaskStratifiedKFold"]
 
@@ -42,8 +43,7 @@ class _TaskSplitter(BaseCrossValidator):
                     f"{type(self).__name__} needs the task of every row: set task_feature to a "
                     "column of X, or pass the ids as groups=."
                 )
-            if not hasattr(X, "columns") and not sparse.issparse(X):
-                X = np.asarray(X)
+            X = checked(X) if hasattr(X, "columns") or sparse.issparse(X) else np.asarray(X)
             groups = take_column(X, task_position(X, self.task_feature))
         codes, tasks = encode_ids(groups)
         check_consistent_length(codes, X, y)

@@ -8,7 +8,8 @@ from scipy import sparse
 from sklearn.utils.validation import check_consistent_length
 
 from ._compat import safe_indexing
-from ._ids import encode_ids, factorize, listed
+from ._ids import encode_ids, factorize, listed, refuse_trailing_nul
+from ._sparse import checked
 
 __all__ = ["SingleTaskWarning", "TaskTable", "stack_tasks", "wide_to_long"]
 
@@ -182,8 +183,13 @@ def stack_tasks(X, y=None, tasks=None):
     y = None if y is None else list(y)
     check_consistent_length(X, y, tasks)
     labels = distinct_ids(tasks, "The tasks of stack_tasks")
+    X = [checked(x) for x in X]
     X = [x if sparse.issparse(x) or hasattr(x, "columns") else np.asarray(x) for x in X]
-    y = None if y is None else [np.asarray(target) for target in y]
+    if y is not None:
+        for target in y:
+            if isinstance(target, (list, tuple)):
+                refuse_trailing_nul(target, "Class labels")
+        y = [np.asarray(target) for target in y]
     for k, x in enumerate(X):
         _check_task(labels[k], x, X[0], None if y is None else y[k])
     counts = [x.shape[0] for x in X]
@@ -256,7 +262,7 @@ def wide_to_long(X, Y, tasks=None):
         raise ValueError(f"tasks has {len(labels)} entries, Y has {Y.shape[1]} columns.")
     check_consistent_length(X, Y)
     unit, column = np.nonzero(known_labels(Y))
-    return safe_indexing(X, unit), Y[unit, column], labels[column], unit
+    return safe_indexing(checked(X), unit), Y[unit, column], labels[column], unit
 
 
 def known_labels(Y):

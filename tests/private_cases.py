@@ -68,6 +68,8 @@ class Case:
 def _case(cls, n_classes=0, *, form="long", name="", tasks=True, **options):
     own = {key: options.pop(key) for key in list(options) if key in _OWN}
     settings = {"tasks": TASKS, **options} if tasks else options
+    if n_classes:
+        settings = {"classes": range(n_classes), **settings}
     words = [f"{key}={value}" if key != "clusters" else key for key, value in options.items()]
     kind = {0: "", 2: "", 3: "3 classes"}[n_classes]
     label = "-".join(filter(None, [cls.__name__, kind, form if form != "long" else "", *words]))

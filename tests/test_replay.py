@@ -184,9 +184,8 @@ def test_a_silent_task_is_no_further_away_than_stated(case):
     data = neighbour(case, everybody(case, long_data(case.n_classes)))
     est = case.estimator
     table, _ = read_training(est, *arguments(case, data), tasks=est.tasks)
-    target, _ = est._encode_target(table)
-    table = dataclasses.replace(table, y=target)
-    population = Population.of(table, case.n_classes > 0)
+    table, _ = est._encoded(table)
+    population = Population.of(table)
     source = noise_source(None)
     sites = Sites(est, table, population)
     run(est._curate(population, source), sites, source)

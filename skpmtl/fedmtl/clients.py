@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from sklearn.utils.validation import (
-    check_array,
     check_consistent_length,
     column_or_1d,
     validate_data,
@@ -25,7 +24,7 @@ from sklearn.utils.validation import (
 
 from .._compat import safe_indexing
 from .._ids import encode_ids, listed, locate
-from .._input import sort_rows, take_column, task_position
+from .._input import numeric, read_array, read_target, sort_rows, take_column, task_position
 from .._targets import encode_labels, real_target
 from ..tasks import SingleTaskWarning, TaskTable, column_labels, distinct_ids, known_labels
 
@@ -99,7 +98,7 @@ def read_rows(estimator, X, client, task, fitted=None):
             raise ValueError(f"Give either {name}_feature or {name}=, not both.")
     columns = [name for name, feature in features.items() if feature is not None]
     if columns and not hasattr(X, "columns"):
-        X = check_array(X, dtype=None, ensure_all_finite=False, estimator=estimator)
+        X = read_array(X, dtype=None, estimator=estimator)
     elif not hasattr(X, "columns"):
         X = _numeric(estimator, X)
     validate_data(estimator, X, skip_check_array=True, reset=fitted is None)
@@ -134,17 +133,15 @@ def read_rows(estimator, X, client, task, fitted=None):
 
 
 def _numeric(estimator, X):
-    try:
-        return check_array(X, ensure_all_finite=False, estimator=estimator, input_name="X")
-    except ValueError as error:
-        ids = ("client", "task")
-        unset = [name for name in ids if getattr(estimator, f"{name}_feature") is None]
-        if not unset or not hasattr(X, "columns") or "could not convert" not in str(error):
-            raise
-        raise ValueError(
-            f"{error}. X has a column that is not numeric; if it holds the "
-            f"{' or the '.join(unset)}, give its name as {'_feature or '.join(unset)}_feature."
-        ) from error
+    ids = ("client", "task")
+    unset = [name for name in ids if getattr(estimator, f"{name}_feature") is None]
+    hint = (
+        f"if it holds the {' or the '.join(unset)}, give its name as "
+        f"{'_feature or '.join(unset)}_feature"
+        if unset
+        else "convert it, or leave it out"
+    )
+    return numeric(estimator, X, accept_sparse=False, hint=hint)
 
 
 def _encode(ids, n_rows, name):
@@ -188,9 +185,7 @@ def read_training(estimator, X, y, client, task, *, fitted=None, classes=None):
         raise ValueError("This estimator requires y to be passed, but the target y is None.")
     rows = read_rows(estimator, X, client, task, fitted)
     names = column_labels(y)
-    y = check_array(
-        y, ensure_2d=False, dtype=None, ensure_all_finite=False, estimator=estimator, input_name="y"
-    )
+    y = read_target(estimator, y)
     check_consistent_length(rows.matrix, y)
     wide = y.ndim == 2 and (y.shape[1] > 1 or (fitted is not None and fitted.kind == "wide"))
     if wide and rows.task is not None:
@@ -320,8 +315,8 @@ def _encode_targets(estimator, value, task_of, input_row, labels, kind, classes,
         if len(task_classes) < 2:
             which = "" if kind == "single" else f" of task {labels[k].item()!r}"
             raise ValueError(
-                f"The targets{which} contain only one class, {task_classes[0].item()!r}, at all "
-                f"clients together; a classifier needs two.{RARE_LABELS}"
+                f"The targets{which} contain only one class at all clients together; a classifier "
+                f"needs two.{RARE_LABELS}"
             )
         found.append(task_classes)
     return out, found if estimator._classification else None

@@ -1,0 +1,393 @@
+"""Input that is damaged or foreign: an error with a remedy, without a private value in it."""
+
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+from sklearn.linear_model import LogisticRegression, Ridge
+
+import skpmtl
+from skpmtl import (
+    DPMetaInitClassifier,
+    FedMTLClassifier,
+    FedMTLRegressor,
+    LeaveTasksOut,
+    LocalOnlyClassifier,
+    MPMTLGroupSparseClassifier,
+    MPMTLLowRank,
+    MPMTLLowRankClassifier,
+    PerTask,
+    PrivacyLeakWarning,
+    PrivateMeanRegMTL,
+    PrivateMeanRegMTLClassifier,
+    PrivateSearch,
+    TaskScaler,
+    TaskStratifiedKFold,
+    stack_tasks,
+    wide_to_long,
+)
+from skpmtl._sparse import checked
+from skpmtl.metrics import task_scores
+
+TASKS = ["a", "b", "c"]
+TASK = np.repeat(TASKS, 6)
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(18, 4)).round(3)
+Y = X[:, 0] + 0.1 * RNG.normal(size=18)
+LABELS = np.tile([0, 1, 1], 6)
+
+
+# ----------------------------------------------------------------- sparse matrices, damaged
+def csr(seed=0):
+    return sparse.random(18, 4, 0.5, format="csr", random_state=np.random.default_rng(seed))
+
+
+def with_parts(made, **parts):
+    for name, change in parts.items():
+        values = getattr(made, name).copy()
+        setattr(made, name, change(values))
+    return made
+
+
+def put(place, value):
+    def change(values):
+        values[place] = value
+        return values
+
+    return change
+
+
+DAMAGED = {
+    "column too large": lambda: with_parts(csr(), indices=put(3, 4)),
+    "column far too large": lambda: with_parts(csr(), indices=put(3, 2**30)),
+    "column -1": lambda: with_parts(csr(), indices=put(3, -1)),
+    "float columns": lambda: with_parts(csr(), indices=lambda v: v.astype(float)),
+    "rows decrease": lambda: with_parts(csr(), indptr=put(5, 1)),
+    "rows start late": lambda: with_parts(csr(), indptr=put(0, 1)),
+    "rows start before": lambda: with_parts(csr(), indptr=put(0, -1)),
+    "rows end behind": lambda: with_parts(csr(), indptr=put(-1, 10**6)),
+    "too few rows": lambda: with_parts(csr(), indptr=lambda v: v[:-1]),
+    "short indices": lambda: with_parts(csr(), indices=lambda v: v[:-1]),
+    "short data": lambda: with_parts(csr(), data=lambda v: v[:-1]),
+    "csc": lambda: with_parts(csr().tocsc(), indices=put(3, 18)),
+    "csc, huge": lambda: with_parts(csr().tocsc(), indices=put(3, 2**30)),
+    "coo": lambda: with_parts(csr().tocoo(), col=put(3, 2**30)),
+    "coo, row": lambda: with_parts(csr().tocoo(), row=put(3, -(2**30))),
+    "bsr": lambda: with_parts(csr().tobsr((2, 2)), indices=put(3, 2**30)),
+    "dia": lambda: with_parts(csr().todia(), data=lambda v: v[:1]),
+    "lil": lambda: with_parts(csr().tolil(), rows=put(2, [2**30, 1])),
+}
+PROGRAM = """
+import faulthandler, sys, warnings
+sys.path.insert(0, "tests")
+warnings.simplefilter("ignore")
+import test_input_faults as t
+for name, make in t.DAMAGED.items():
+    for place, use in t.uses(make()).items():
+        try:
+            use()
+        except (TypeError, ValueError) as error:
+            assert "sparse" in str(error), (name, place, error)
+        else:
+            raise AssertionError(f"{name}, {place}: no error")
+print("all refused")
+"""
+
+
+def uses(bad):
+    """Everything that takes sparse rows, given these."""
+    good = csr()
+    board = MPMTLLowRank(epsilon=None).fit(good, Y, task=TASK)
+    mean = PrivateMeanRegMTL(epsilon=None).fit(good, Y, task=TASK)
+    alone = PerTask(Ridge()).fit(good, Y, task=TASK)
+    column = PerTask(Ridge(), task_feature=0)
+    pairs = {"a": bad, "b": good}, {"a": Y, "b": Y}
+    fold = TaskStratifiedKFold(2, task_feature=0)
+    search = PrivateSearch(MPMTLLowRank(tasks=TASKS), {"n_releases": [1]})
+    return {
+        "fit": lambda: MPMTLLowRank(epsilon=None).fit(bad, Y, task=TASK),
+        "fit in place": lambda: PrivateMeanRegMTL(epsilon=None).fit(bad, Y, task=TASK),
+        "fit of a mapping": lambda: PrivateMeanRegMTL(epsilon=None).fit(*pairs),
+        "wide": lambda: MPMTLLowRank(epsilon=None).fit(bad, np.column_stack([Y, Y])),
+        "column": lambda: column.fit(bad, Y),
+        "predict": lambda: board.predict(bad, task=TASK),
+        "predict in place": lambda: mean.predict(bad, task=TASK),
+        "personalize": lambda: mean.personalize(bad, Y, task=TASK),
+        "score": lambda: alone.score(bad, Y, task=TASK),
+        "metrics": lambda: task_scores(alone, bad, Y, task=TASK),
+        "metrics, column": lambda: task_scores(alone, bad, Y, task=0),
+        "search": lambda: search.fit(bad, Y, task=TASK),
+        "splitter": lambda: list(fold.split(bad, Y)),
+        "leave out": lambda: list(LeaveTasksOut(2, task_feature=0).split(bad, Y)),
+        "stack_tasks": lambda: stack_tasks(*pairs),
+        "wide_to_long": lambda: wide_to_long(bad, np.column_stack([Y, Y])),
+        "scaler": lambda: TaskScaler().fit(bad),
+        "federated": lambda: FedMTLRegressor(n_rounds=1).fit(bad, Y, client=TASK),
+    }
+
+
+def test_damaged_sparse_matrices_are_refused():
+    """In a process of its own: unchecked, some of these end it."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
+    assert done.stdout.strip() == "all refused", done.stdout + done.stderr[-2000:]
+    assert done.returncode == 0
+
+
+def test_entries_of_one_place_are_added_and_columns_sorted():
+    whole = csr()
+    parts = whole.tocoo()
+    rows, columns = np.tile(parts.row, 2), np.tile(parts.col, 2)
+    order = np.lexsort((-columns, rows))
+    twice = sparse.csr_matrix(whole.shape)
+    twice.data = np.tile(parts.data / 2, 2)[order]
+    twice.indices = columns[order].astype(np.int32)
+    twice.indptr = (2 * whole.indptr).astype(np.int32)
+    before = twice.indices.copy(), twice.data.copy()
+    for est in (MPMTLLowRank(epsilon=None), PrivateMeanRegMTL(epsilon=None), PerTask(Ridge())):
+        expected = est.fit(whole, Y, task=TASK).predict(whole, task=TASK)
+        found = est.fit(twice, Y, task=TASK).predict(twice, task=TASK)
+        np.testing.assert_array_equal(found, expected)
+    for kept, now in zip(before, (twice.indices, twice.data), strict=True):
+        np.testing.assert_array_equal(kept, now)  # the caller's matrix is as it was
+
+
+@pytest.mark.parametrize("kind", ["csr", "csc", "coo", "bsr", "dia", "lil", "dok"])
+@pytest.mark.parametrize("empty", [False, True])
+def test_sound_matrices_of_every_format_are_read(kind, empty):
+    whole = csr() if not empty else sparse.csr_matrix((18, 4))
+    for made in (whole.asformat(kind), sparse.csr_array(whole).asformat(kind)):
+        np.testing.assert_array_equal(checked(made).toarray(), whole.toarray())
+    wide = sparse.random(3000, 900, 0.01, format="csr", random_state=np.random.default_rng(1))
+    assert checked(wide) is wide  # nothing is copied
+    if kind != "dia":
+        np.testing.assert_array_equal(checked(wide.asformat(kind)).toarray(), wide.toarray())
+
+
+# ------------------------------------------------------------------------ ids and labels
+def test_text_that_ends_in_nul_is_refused():
+    ids = ["a", "a\0", "b"] * 6
+    for given in (ids, np.array(ids, dtype=object), pd.Series(ids, dtype=object)):
+        with pytest.raises(ValueError, match="Task ids must not end in a NUL.*strip"):
+            MPMTLLowRank(epsilon=None).fit(X, Y, task=given)
+    with pytest.raises(ValueError, match="NUL"):
+        MPMTLLowRank(epsilon=None).fit({"a": X, "a\0": X}, {"a": Y, "a\0": Y})
+    labels = ["x", "x\0", "y"] * 6
+    for given in (labels, np.array(labels, dtype=object), pd.Series(labels, dtype=object)):
+        with pytest.raises(ValueError, match="Class labels must not end in a NUL"):
+            LocalOnlyClassifier(epsilon=None).fit(X, given, task=TASK)
+    with pytest.raises(ValueError, match="NUL"):
+        stack_tasks({"a": X[:3]}, {"a": labels[:3]})
+    with pytest.raises(ValueError, match="NUL"):
+        LocalOnlyClassifier(epsilon=None, classes=["x", "x\0"]).fit(X, LABELS, task=TASK)
+
+
+@pytest.mark.skipif(not hasattr(np.dtypes, "StringDType"), reason="numpy 2")
+def test_string_dtype_is_text():
+    ids = np.array(TASK, dtype=np.dtypes.StringDType())
+    expected = MPMTLLowRank(epsilon=None).fit(X, Y, task=TASK)
+    est = MPMTLLowRank(epsilon=None).fit(X, Y, task=ids)
+    assert est.tasks_.tolist() == TASKS and est.tasks_.dtype.kind == "U"
+    np.testing.assert_array_equal(est.coef_, expected.coef_)
+    np.testing.assert_array_equal(est.predict(X, task=ids), expected.predict(X, task=TASK))
+    labels = np.array(["no", "yes"], dtype=np.dtypes.StringDType())[LABELS]
+    est = LocalOnlyClassifier(epsilon=None).fit(X, labels, task=ids)
+    assert est.classes_.tolist() == ["no", "yes"]
+    missing = np.array(["a", None, "b"] * 6, dtype=np.dtypes.StringDType(na_object=None))
+    with pytest.raises(ValueError, match="missing"):
+        MPMTLLowRank(epsilon=None).fit(X, Y, task=missing)
+
+
+DAYS = pd.date_range("2021-01-01", periods=18)
+TUPLES = [("a", k % 2) for k in range(18)]
+
+
+@pytest.mark.parametrize(
+    "ids", [DAYS.to_numpy(), pd.Series(DAYS), DAYS, list(DAYS), TUPLES, pd.Series(TUPLES),
+            [("a",), ("b", 1)] * 9, [b"a"] * 18, np.array([b"a"] * 18), [{1}] * 18],
+    ids=str,
+)  # fmt: skip
+def test_foreign_ids_and_labels_are_refused_with_a_remedy(ids):
+    with pytest.raises(TypeError, match=r"strings|\.astype\(str\)"):
+        MPMTLLowRank(epsilon=None).fit(X, Y, task=ids)
+    if not isinstance(ids, list) or not isinstance(ids[0], (tuple, set)):
+        with pytest.raises((TypeError, ValueError), match=r"strings|\.astype\(str\)|text"):
+            LocalOnlyClassifier(epsilon=None).fit(X, ids, task=TASK)
+
+
+def test_points_of_time_are_no_numbers():
+    for y in (DAYS.to_numpy(), pd.Series(DAYS), DAYS - DAYS[0], np.array(["p"] * 18)):
+        with pytest.raises(ValueError, match=r"not numbers.*\.astype\(float\)"):
+            MPMTLLowRank(epsilon=None).fit(X, y, task=TASK)
+    frame = pd.DataFrame(X).assign(day=DAYS)
+    frame.columns = frame.columns.astype(str)
+    for given in (frame, np.tile(DAYS.to_numpy()[:, None], (1, 4))):
+        with pytest.raises((TypeError, ValueError), match="numeric|numbers"):
+            MPMTLLowRank(epsilon=None).fit(given, Y, task=TASK)
+
+
+# ------------------------------------------------------------ no private value in a message
+NUMBER, WORD = 31337.125, "SECRETLABEL"
+SECRETS = ("31337", WORD)
+
+
+def planted():
+    """(name, function of an estimator that must fail); the rows hold recognisable values."""
+    secret = X.copy()
+    secret[4, 2] = NUMBER
+    targets = Y.copy()
+    targets[4] = NUMBER
+    words = np.where(LABELS, WORD, "x").astype(object)
+    text = secret.astype(object)
+    text[5, 1] = WORD
+    frame = pd.DataFrame(secret, columns=list("pqrs")).assign(q=WORD)
+    one = {"X": secret, "y": targets, "task": TASK}
+    rare = np.where(TASK == "b", WORD, words)
+    broken = secret.copy()
+    broken[7, 1] = np.nan
+    cases = {
+        "text in X": {"X": text},
+        "text column": {"X": frame},
+        "complex X": {"X": secret + 1j},
+        "one row of X": {"X": secret[4]},
+        "number for X": {"X": NUMBER},
+        "X of three dimensions": {"X": secret[None]},
+        "nan": {"X": broken},
+        "ragged": {"X": [[NUMBER], [NUMBER, 1.0]] * 9},
+        "number for y": {"y": NUMBER},
+        "word for y": {"y": WORD},
+        "complex y": {"y": targets + 1j},
+        "words for y": {"y": np.full(18, WORD)},
+        "words and numbers": {"y": np.where(LABELS, WORD, 3.5 + 0 * LABELS).astype(object)},
+        "objects for y": {"y": np.array([*words[:-1], NUMBER], dtype=object)},
+        "short y": {"y": targets[:-1]},
+        "infinite y": {"y": np.where(LABELS, np.inf, targets)},
+        "missing y": {"y": np.where(LABELS, None, words)},
+        "three classes": {"y": np.where(np.arange(18) % 3, words, "third")},
+        "one class": {"y": np.full(18, NUMBER)},
+        "classes of floats": {"y": np.where(LABELS, NUMBER, 0.5)},
+        "one class in a task": {"y": rare},
+        "tuples": {"y": pd.Series([(WORD, k) for k in range(18)])},
+        "bytes": {"y": np.where(LABELS, WORD.encode(), b"x")},
+        "strings": {"y": words},
+        "column of ids": {"X": secret, "task": None},
+    }
+    return {name: {**one, **case} for name, case in cases.items()}
+
+
+PRIVATE = [
+    MPMTLLowRank(tasks=TASKS),
+    PrivateMeanRegMTL(tasks=TASKS),
+    MPMTLLowRankClassifier(tasks=TASKS, classes=["x", "y"]),
+    MPMTLGroupSparseClassifier(tasks=TASKS),
+    PrivateMeanRegMTLClassifier(tasks=TASKS, classes=["x", "y"]),
+    DPMetaInitClassifier(tasks=TASKS, classes=["x", "y"]),
+    PrivateSearch(MPMTLLowRank(tasks=TASKS), {"n_releases": [1]}),
+    PrivateSearch(MPMTLLowRankClassifier(tasks=TASKS, classes=["x", "y"]), {"n_releases": [1]}),
+]
+OPEN = [PerTask(LogisticRegression()), PerTask(Ridge()), FedMTLClassifier(), FedMTLRegressor()]
+
+
+def said(error):
+    """All that is printed of an error."""
+    while error is not None:
+        yield str(error)
+        error = error.__cause__ or error.__context__
+
+
+@pytest.mark.parametrize("case", planted())
+@pytest.mark.parametrize("est", PRIVATE + OPEN, ids=lambda e: type(e).__name__)
+def test_messages_hold_no_private_value(est, case):
+    given = planted()[case]
+    key = "client" if isinstance(est, (FedMTLClassifier, FedMTLRegressor)) else "task"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            est.fit(given["X"], given["y"], **{key: given["task"]})
+        except (TypeError, ValueError) as error:
+            texts = list(said(error))
+            assert all(texts)
+        else:
+            texts = []
+    for text in texts + [str(warning.message) for warning in caught]:
+        assert not any(secret in text for secret in SECRETS), text
+
+
+@pytest.mark.filterwarnings("ignore:X has feature names")
+@pytest.mark.parametrize("way", ["predict", "personalize"])
+@pytest.mark.parametrize("case", [c for c in planted() if "X" in planted()[c]])
+def test_messages_after_fit_hold_no_private_value(way, case):
+    est = PrivateMeanRegMTLClassifier(epsilon=None, classes=["x", "z"]).fit(
+        X, np.where(LABELS, "x", "z"), task=TASK
+    )
+    given = planted()[case]
+    try:
+        if way == "predict":
+            est.predict(given["X"], task=given["task"])
+        else:
+            est.personalize(given["X"], given["y"], task=given["task"])
+    except (TypeError, ValueError) as error:
+        for text in said(error):
+            assert not any(secret in text for secret in SECRETS), text
+
+
+# ------------------------------------------------------------------ the list of classes
+CLASSIFIERS = [
+    value for name, value in vars(skpmtl).items()
+    if name.endswith("Classifier") and hasattr(value, "_fit_table") and "FedMTL" not in name
+    and name != "PrivateFedMTL"
+]  # fmt: skip
+
+
+def bounds(cls):
+    return {"max_row_norm": 3.0, "group": "direct"} if "max_row_norm" in cls().get_params() else {}
+
+
+@pytest.mark.parametrize("cls", CLASSIFIERS, ids=lambda cls: cls.__name__)
+def test_classes_are_a_public_list(cls):
+    est = cls(tasks=TASKS, **bounds(cls))
+    with pytest.warns(PrivacyLeakWarning, match=r"which labels exist.*classes=\[\.\.\.\]"):
+        est.fit(X, LABELS, task=TASK)
+    est.set_params(classes=(1, 0)).fit(X, LABELS, task=TASK)  # no warning
+    assert est.classes_.tolist() == [0, 1]
+    # A label that is not listed: neither which one, nor where.
+    strange = LABELS.copy()
+    strange[7] = 31337
+    with pytest.raises(ValueError, match=r"labels that are not among the classes \[0, 1\]") as info:
+        est.fit(X, strange, task=TASK)
+    text = str(info.value)
+    assert "31337" not in text and "7" not in text and "'b'" not in text
+    assert not hasattr(est, "coef_")
+    # Labels need not be of the type of the list.
+    est.fit(X, LABELS == 1, task=TASK)
+    assert est.classes_.dtype.kind == "i"
+
+
+@pytest.mark.parametrize("cls", [c for c in CLASSIFIERS if c._one_class_tasks == "allow"],
+                         ids=lambda cls: cls.__name__)  # fmt: skip
+@pytest.mark.parametrize("epsilon", [None, 2.0])
+def test_listed_classes_need_not_be_in_the_rows(cls, epsilon):
+    est = cls(tasks=TASKS, classes=["no", "yes"], epsilon=epsilon, **bounds(cls))
+    est.fit(X, ["yes"] * 18, task=TASK)
+    assert est.classes_.tolist() == ["no", "yes"] and est.coef_.shape == (3, 4)
+    assert np.isfinite(est.coef_).all() and np.isfinite(est.intercept_).all()
+    assert est.predict_proba(X, task=TASK).shape == (18, 2)
+    if not cls._multiclass:
+        return
+    est.set_params(classes=["maybe", "no", "yes"]).fit(X, np.where(LABELS, "no", "yes"), task=TASK)
+    assert est.coef_.shape == (3, 3, 4) and np.isfinite(est.coef_).all()
+    assert est.predict_proba(X, task=TASK).shape == (18, 3)
+
+
+@pytest.mark.parametrize("bad, message", [
+    ([1], "two labels or more"), ([0, None], "missing"), ([0.0, np.nan], "missing"),
+    ([1, "a"], "mix"), ([("a", 1), ("b", 2)], "strings, numbers"), (["a", "a\0"], "NUL"),
+    ([0, 1, 2], "Only binary"),
+], ids=str)  # fmt: skip
+def test_lists_that_are_no_classes(bad, message):
+    est = MPMTLLowRankClassifier(tasks=TASKS, classes=bad)
+    with pytest.raises((TypeError, ValueError), match=message):
+        est.fit(X, LABELS, task=TASK)
