@@ -125,7 +125,9 @@ def read_array(values, **options):
     except (TypeError, ValueError) as error:
         kind, text = type(error), str(error)
     name = options.get("input_name") or "X"
-    text = text.partition("\narray=")[0].partition("\n")[0].rstrip(": .")
+    if text.startswith("Expected unique column names"):
+        raise ValueError(text)
+    text = text.partition("\n")[0].rstrip(": .")
     if text.startswith("Expected 2D array"):
         text += (
             ". Reshape your data either using array.reshape(-1, 1) if it has a single feature or "
@@ -142,8 +144,7 @@ def read_array(values, **options):
 _SHOWS_NO_VALUES = (
     "Found array with", "Complex data not supported", "Sparse data was passed",
     "A sparse matrix was passed", "setting an array element", "float() argument must be",
-    "Expected sequence or array-like", "Expected unique column names",
-    "dtype='numeric' is not compatible",
+    "Expected sequence or array-like", "dtype='numeric' is not compatible",
 )  # fmt: skip
 
 
