@@ -57,6 +57,8 @@ def make(name, classify, epsilon, **more):
         parameters["max_target"] = 3.0
     if epsilon is not None:
         parameters["tasks"] = range(M)
+    if classify:
+        parameters["classes"] = [0, 1]
     kind = getattr(skpmtl, kind + ("Classifier" if classify else ""))
     return kind(epsilon=epsilon, random_state=0, **parameters)
 
