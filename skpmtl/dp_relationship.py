@@ -254,7 +254,7 @@ class _Relationship(OutputPerturbation):
                 f"The columns still move by {moved:.3g} after {self.max_iter} iterations. Raise "
                 "max_iter or tol, or scale the features.",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         W = models.solve(V, start=W)
         board = self._board([], [], W, V)

@@ -430,7 +430,7 @@ def _newton(half, lam, tol, max_iter, log):
             f"Newton steps still move coefficients by {longest:.3g} after {max_iter} "
             "iterations. Raise max_iter or tol, scale the features, or raise lam.",
             ConvergenceWarning,
-            stacklevel=6,
+            stacklevel=7,
         )
     state = arrow = step = None  # what is returned takes their place
     return Wb[:, :, :-1].copy(), Wb[:, :, -1].copy(), value, n_iter
@@ -472,7 +472,7 @@ def fixed_point(half, anchor, *, tol, max_iter, memory=8):
         f"The mean still moves by {np.abs(F).max():.3g} after {max_iter} iterations. Raise "
         "max_iter or tol, or add a ridge.",
         ConvergenceWarning,
-        stacklevel=6,
+        stacklevel=7,
     )
     return max_iter
 

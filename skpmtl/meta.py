@@ -235,7 +235,7 @@ class _MetaInit(BaseMTL):
                 "With a 2-D y a row of X is a record of several tasks, whose budgets add up. For "
                 "one budget per row pass unit=range(len(X)) and max_rows_per_unit=y.shape[1].",
                 PrivacyLeakWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         plan = self._plan(Population.of(table), self._unit is not None)
         source = self._source()

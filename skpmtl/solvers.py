@@ -142,7 +142,7 @@ def minimize(loss, penalty, alpha, *, W=None, tol=1e-6, max_iter=10_000, log=Non
             f"{tol * abs(solution.objective):.3g} after {solution.n_iter} iterations. Raise "
             "max_iter or tol, scale the features, or add a ridge.",
             ConvergenceWarning,
-            stacklevel=5,
+            stacklevel=6,
         )
     return solution
 

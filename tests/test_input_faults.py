@@ -391,3 +391,25 @@ def test_lists_that_are_no_classes(bad, message):
     est = MPMTLLowRankClassifier(tasks=TASKS, classes=bad)
     with pytest.raises((TypeError, ValueError), match=message):
         est.fit(X, LABELS, task=TASK)
+
+
+def test_a_search_passes_the_list_on_and_does_not_search_it():
+    listed = PrivateSearch(
+        MPMTLLowRankClassifier(tasks=TASKS, classes=[1, 0]), {"n_releases": [1]}, n_trials=1
+    )
+    assert listed.fit(X, LABELS, task=TASK).classes_.tolist() == [0, 1]  # no warning
+    inferred = PrivateSearch(MPMTLLowRankClassifier(tasks=TASKS), {"n_releases": [1]}, n_trials=1)
+    with pytest.warns(PrivacyLeakWarning, match="which labels exist"):
+        inferred.fit(X, LABELS, task=TASK)
+    with pytest.raises(ValueError, match="param_distributions has 'classes'"):
+        PrivateSearch(inferred.estimator, {"classes": [[0, 1]]}).fit(X, LABELS, task=TASK)
+
+
+def test_a_loaded_billboard_brings_its_classes(tmp_path):
+    est = PrivateMeanRegMTLClassifier(tasks=TASKS, classes=["no", "yes", "rare"])
+    est.fit(X, np.where(LABELS, "yes", "no"), task=TASK)  # nobody is rare here
+    skpmtl.save_billboard(est, tmp_path / "board.npz")
+    there = skpmtl.load_billboard(tmp_path / "board.npz")
+    assert there.classes == there.classes_.tolist() == ["no", "rare", "yes"]
+    there.personalize(X, np.where(LABELS, "yes", "no"), task=TASK)
+    np.testing.assert_allclose(there.coef_, est.coef_)
