@@ -446,6 +446,7 @@ def test_infinite_targets_are_refused():
         ({"threshold": 1.5}, "threshold.*1.5"),
         ({"threshold": (0.5, 1.5)}, "threshold.*1.5"),
         ({"threshold": (0.5, 0.6, 0.7)}, "threshold"),
+        ({"threshold": ("geometric", 0.5)}, "threshold"),
         ({"threshold": float("nan")}, "threshold"),
         ({"n_rounds": 0}, "'n_rounds'.*0"),
         ({"local_epochs": 0}, "'local_epochs'"),

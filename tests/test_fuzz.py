@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.utils.validation import check_is_fitted
 
-from skpmtl import FedMTLClassifier, FedMTLRegressor, PerTask
+from skpmtl import FedMTLClassifier, FedMTLRegressor, PerTask, PrivateMeanRegMTLClassifier
 from skpmtl._compat import StrOptions
 
 hypothesis = pytest.importorskip("hypothesis", reason="extra test")
@@ -202,7 +202,7 @@ def parameters(draw, est):
         ]
         some = st.sampled_from(ODD_VALUES)
         chosen[name] = draw(st.one_of(st.sampled_from(words), some) if words else some)
-    if chosen.get("secure") is True or "secure" in chosen and chosen["secure"] == 1:
+    if chosen.get("secure") is True:
         chosen["random_state"] = None
     return chosen
 
@@ -237,7 +237,7 @@ def judge(est, args):
         X = args[0]
         if not isinstance(X, dict) and len(args) == 3:
             predicted = est.predict(X, args[2])
-            assert np.shape(predicted) == (len(args[2]),)
+            assert np.shape(predicted)[0] == len(args[2])
 
 
 @quick_and_slow
@@ -262,6 +262,6 @@ def test_odd_parameters(name, data):
 
 def test_labels_that_no_integer_holds_are_refused_without_a_warning():
     y = np.array([1e300, 0.0] * 6)
-    est = settled("PrivateMeanRegMTLClassifier").set_params(tasks=range(3), random_state=None)
+    est = PrivateMeanRegMTLClassifier(tasks=range(3))
     with pytest.raises(ValueError, match="Unknown label type"):
         est.fit(np.random.default_rng(0).normal(size=(12, 2)), y, np.repeat(range(3), 4))

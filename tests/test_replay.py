@@ -351,6 +351,26 @@ def test_planted_faults_are_found(cls, text):
         assert audit(cls(tasks=TASKS), data, data, replay=True).passed
 
 
+MULTICLASS = [case for case in CASES if case.n_classes == 3 and not case.needs]
+
+
+@pytest.mark.parametrize("case", [case.param for case in MULTICLASS])
+def test_a_label_of_one_task_alone(case):
+    """Of three public classes the others have two; the neighbour brings the third, or does not."""
+
+    def other(case, data):
+        mine = data[2] == CHANGED
+        X, y = data[0][mine].copy(), data[1][mine].copy()
+        y[: 1 if case.record else 5] = 2
+        return replaced(data, CHANGED, X, y)
+
+    data = long_data(2)
+    pair = arguments(case, data), arguments(case, other(case, data))
+    for first, second in (pair, pair[::-1]):
+        result = audit(case.estimator, first, second, replay=True)
+        assert result.passed, str(result)
+
+
 def test_classes_of_private_rows_are_found():
     X, y, task = data = long_data(2)
     mine = task == CHANGED

@@ -122,7 +122,7 @@ class BaseFedMTL(RoundCallbacks, TaskIndexed):
             )
         if np.ndim(self.threshold):
             ends = list(self.threshold)
-            if len(ends) != 2 or not all(0 <= end <= 1 for end in ends):
+            if len(ends) != 2 or not all(isinstance(t, Real) and 0 <= t <= 1 for t in ends):
                 raise InvalidParameterError(
                     f"threshold={self.threshold!r} must be a number, or (start, end), in [0, 1]."
                 )
