@@ -1,7 +1,8 @@
 # make demo    the School study: table, privacy report, picture (ARGS="--help" for options)
 # make test    the tests                          make test-slow  the statistical ones
 # make test-flower   those of the extra "flower", in an environment of its own
-# make test-ray      the same for "ray"
+# make test-ray      the same for "ray"           make test-torch  and for "torch"
+# make test-processors   the numerical ones with the instructions of other processors
 # make bench   timings against other solvers      make lint       ruff
 # make doc     documentation, in doc/_build/html  make clean      removes what the others made
 #
@@ -14,7 +15,7 @@ BIN = $(VENV)/bin
 ARGS ?=
 WORKERS ?= auto
 
-.PHONY: demo test test-slow test-flower test-ray bench doc lint clean
+.PHONY: demo test test-slow test-flower test-ray test-torch test-processors bench doc lint clean
 
 demo: $(VENV)/with-plot
 	$(BIN)/python -m skpmtl $(ARGS)
@@ -22,25 +23,26 @@ demo: $(VENV)/with-plot
 # Tests of one file mostly call the same compiled loops, which two processes might compile at once.
 test: export OMP_NUM_THREADS ?= 1
 test: $(VENV)/with-test
-	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadfile -rs $(ARGS)
 
 test-slow: $(VENV)/with-test
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
-# An environment of its own, because Flower pins what it needs narrowly.
-test-flower:
-	$(MAKE) VENV=$(VENV)-flower $(VENV)-flower/made
-	@if $(VENV)-flower/bin/python -m pip install --quiet --disable-pip-version-check \
-	  --editable ".[flower,test]"; then \
-	  $(VENV)-flower/bin/python -m pytest -m "slow or not slow" tests/test_federated*.py $(ARGS); \
-	else echo "Skipped: the extra skpmtl[flower] cannot be installed here."; fi
+# An environment for each, because engines pin what they need narrowly.
+FILES_flower = -m "slow or not slow" tests/test_federated*.py
+FILES_ray = tests/test_shards.py
+FILES_torch = tests/test_fedmtl.py tests/test_fedmtl_network.py
 
-test-ray:
-	$(MAKE) VENV=$(VENV)-ray $(VENV)-ray/made
-	@if $(VENV)-ray/bin/python -m pip install --quiet --disable-pip-version-check \
-	  --editable ".[ray,test]" pyarrow; then \
-	  $(VENV)-ray/bin/python -m pytest tests/test_shards.py $(ARGS); \
-	else echo "Skipped: the extra skpmtl[ray] cannot be installed here."; fi
+test-flower test-ray test-torch: test-%:
+	$(MAKE) VENV=$(VENV)-$* $(VENV)-$*/made
+	@if $(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --editable ".[$*,test]"; then \
+	  $(VENV)-$*/bin/python -m pytest $(FILES_$*) $(ARGS); \
+	else echo "Skipped: the extra skpmtl[$*] cannot be installed here."; fi
+
+# The tests whose numbers hang on the order of sums, as processors with other instructions do them.
+test-processors: $(VENV)/with-test
+	$(BIN)/python -m tests.processors $(ARGS)
 
 bench: $(VENV)/with-test
 	$(BIN)/python -m benchmarks.run peers $(ARGS)

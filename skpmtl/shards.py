@@ -49,7 +49,7 @@ def fit_shards(est, parts, *, target=None, backend="process", journal=None):
     parts : sequence of path-like
         One worker each. A part has all rows of its tasks and is either a folder with the files
         ``X.npy`` (n_samples, n_features), ``y.npy`` and ``task.npy``, or a parquet file with the
-        column `task_feature` of `est` and the column `target` (needs pandas and pyarrow). X
+        column `task_feature` of `est` and the column `target` (extra ``skpmtl[parquet]``). X
         of type float64, in C order, with rows sorted by task, is read from the disk as it is
         needed; everything else is copied into the memory of the worker.
     target : str, default=None
@@ -268,7 +268,9 @@ class Shard:
             import pandas
             import pyarrow  # noqa: F401
         except ImportError as error:
-            raise ImportError("Parquet parts need pandas and pyarrow.") from error
+            raise ImportError(
+                "Parquet parts need pandas and pyarrow: pip install skpmtl[parquet]"
+            ) from error
         if self.est.task_feature is None or self.target is None:
             raise ValueError("a parquet file needs task_feature= of the estimator, and target=")
         frame = pandas.read_parquet(path)

@@ -158,7 +158,7 @@ def test_callbacks_reach_the_rounds_in_pipelines_and_searches(est, name, count):
 
 @CASES
 def test_the_progress_bar_runs(est, name, count, capsys):
-    pytest.importorskip("rich")
+    pytest.importorskip("rich", reason="needs rich")
     X, y = data(labels=hasattr(est, "predict_proba"))
     clone(est).set_callbacks(callback.ProgressBar()).fit(X, y)
     shown = capsys.readouterr().out

@@ -98,7 +98,7 @@ def test_rows_from_files(tmp_path, ending):
     if ending == "csv":
         frame.to_csv(path, index=False, float_format="%.17g")
     elif ending == "parquet":
-        pytest.importorskip("pyarrow")
+        pytest.importorskip("pyarrow", reason="needs pyarrow")
         frame.to_parquet(path)
     elif ending == "npz":
         np.savez(path, X=X, school=task, score=y)

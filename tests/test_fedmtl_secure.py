@@ -463,7 +463,7 @@ def test_a_slow_server_ends_the_run(mpc, processes, tmp_path):
     started = time.monotonic()
     with pytest.raises(RuntimeError, match=r"did not finish within timeout=0.5 seconds"):
         secure_aggregate(*long_run(), timeout=0.5)
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < TIMEOUT
     assert_nothing_left(processes, tmp_path)
 
 
@@ -498,7 +498,7 @@ def test_servers_end_with_the_caller(mpc, tmp_path):
         caller.wait()
     for log in folder.glob("*/log.txt"):
         process = int(re.match(r"Process (\d+) is connected", log.read_text())[1])
-        end = time.monotonic() + 20
+        end = time.monotonic() + TIMEOUT
         while alive(process):
             assert time.monotonic() < end
             time.sleep(0.05)

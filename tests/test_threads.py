@@ -189,7 +189,7 @@ if not child:
     os._exit(0 if ok else 1)
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], timeout=60)
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], timeout=600)
     assert done.returncode == 0
 
 

@@ -1,0 +1,76 @@
+"""What the package imports is what pyproject.toml declares, and files it names exist."""
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    tomllib = pytest.importorskip("tomli", reason="needs tomllib (Python 3.11)")
+
+MODULES = {"scikit-learn": "sklearn", "dp-accounting": "dp_accounting"}
+FOR_OTHERS = {"gmpy2"}  # mpyc is slow without it
+
+
+def declared():
+    """-> (modules of the dependencies, those of the extras that users install)."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+    def modules(requirements):
+        names = (re.match(r"[A-Za-z0-9_.-]+", text)[0] for text in requirements)
+        return {MODULES.get(name, name) for name in names}
+
+    extras = {
+        name: modules(requirements)
+        for name, requirements in project["optional-dependencies"].items()
+        if name not in ("test", "doc", "lint")
+    }
+    return modules(project["dependencies"]), set().union(*extras.values())
+
+
+def imports(tree):
+    """Pairs (module, whether it is imported as soon as the file is)."""
+
+    def visit(node, at_once):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name.split(".")[0], at_once
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield node.module.split(".")[0], at_once
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            if isinstance(node.args[0], ast.Constant) and node.args[0].value[0] != ".":
+                yield node.args[0].value.split(".")[0], False
+        deeper = at_once and not isinstance(
+            node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Try)
+        )
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child, deeper)
+
+    return set(visit(tree, True))
+
+
+def test_imports_are_declared():
+    always, extras = declared()
+    found = set()
+    for path in sorted((ROOT / "skpmtl").rglob("*.py")):
+        for name, at_once in imports(ast.parse(path.read_text(encoding="utf-8"))):
+            if name in sys.stdlib_module_names or name == "skpmtl":
+                continue
+            found.add(name)
+            assert name in always or (name in extras and not at_once), (
+                f"{path.relative_to(ROOT)} imports {name}: declare it in pyproject.toml, as a "
+                "dependency, or as an extra if it is imported only when it is needed"
+            )
+    assert always | extras == found | FOR_OTHERS
+
+
+@pytest.mark.parametrize("name", ["CONTRIBUTING.rst", "README.rst", "Makefile", ".ci/run"])
+def test_files_that_are_named_exist(name):
+    text = (ROOT / name).read_text(encoding="utf-8")
+    named = re.findall(r"(?<![\w./-])(?:skpmtl|tests|benchmarks|doc)/[\w/]+\.(?:py|rst)", text)
+    assert [path for path in named if not (ROOT / path).is_file()] == []
