@@ -31,12 +31,15 @@ test-slow: $(VENV)/with-test
 # An environment for each, because engines pin what they need narrowly.
 FILES_flower = -m "slow or not slow" tests/test_federated*.py
 FILES_ray = tests/test_shards.py
-FILES_torch = tests/test_fedmtl.py tests/test_fedmtl_network.py
+FILES_torch = -k torch tests/test_fedmtl.py tests/test_fedmtl_network.py
+# The newest torch without CUDA that pip finds, else the newest.
+ALSO_torch = $$($(VENV)-torch/bin/python -m pip index versions torch 2>/dev/null \
+  | grep -o '[0-9.]*+cpu' | head -n 1 | sed 's/^/torch==/')
 
 test-flower test-ray test-torch: test-%:
 	$(MAKE) VENV=$(VENV)-$* $(VENV)-$*/made
 	@if $(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check \
-	  --editable ".[$*,test]"; then \
+	  --editable ".[$*,test]" $(ALSO_$*); then \
 	  $(VENV)-$*/bin/python -m pytest $(FILES_$*) $(ARGS); \
 	else echo "Skipped: the extra skpmtl[$*] cannot be installed here."; fi
 
