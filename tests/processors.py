@@ -2,8 +2,7 @@
 
 What a processor can do decides how OpenBLAS and the compiler of the kernels order and join sums.
 Each line of `SETTINGS` takes other instructions for both, with an empty cache of compiled code.
-The code for a processor that is not this one runs if this one has its instructions; otherwise the
-setting is skipped.
+A setting whose instructions this processor does not have is skipped.
 """
 
 import os
@@ -11,7 +10,7 @@ import platform
 import subprocess
 import sys
 import tempfile
-import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 # OPENBLAS_CORETYPE, NUMBA_CPU_NAME, and NUMBA_CPU_FEATURES ("": those of that processor; None:
@@ -26,7 +25,6 @@ TESTS = [
     "tests/test_against_reference.py",
     "tests/test_float32.py",
     "tests/test_kernels.py",
-    "tests/test_losses.py",
     "tests/test_meta.py",
     "tests/test_solvers.py",
 ]
@@ -39,31 +37,36 @@ numba.njit(lambda a: (a * a + a).sum())(a)
 """
 
 
+def run(setting, arguments):
+    """-> (what to print, whether nothing failed)."""
+    blas, name, features = setting
+    with tempfile.TemporaryDirectory() as cache:
+        environment = os.environ | {
+            "OPENBLAS_CORETYPE": blas, "NUMBA_CPU_NAME": name, "NUMBA_CACHE_DIR": cache,
+            "OMP_NUM_THREADS": "1",
+        }  # fmt: skip
+        if features is not None:
+            environment["NUMBA_CPU_FEATURES"] = features
+        how = {"env": environment, "cwd": Path(__file__).parents[1], "text": True}
+        how |= {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        if subprocess.run([sys.executable, "-c", PROBE], **how).returncode:
+            return f"Skipped: this processor has not all instructions of {blas}, {name}.", True
+        tests = ["-q", "-p", "no:cacheprovider", "-k", SELECTION, *TESTS, *arguments]
+        done = subprocess.run([sys.executable, "-m", "pytest", *tests], **how)
+    text = f"OPENBLAS_CORETYPE={blas} NUMBA_CPU_NAME={name} NUMBA_CPU_FEATURES={features}\n"
+    return text + done.stdout, not done.returncode
+
+
 def main(arguments):
     if platform.machine() not in ("x86_64", "AMD64"):
         print(f"Skipped: the settings are for x86-64, and this is {platform.machine()}.")
         return 0
-    failed = []
-    for setting in SETTINGS:
-        blas, name, features = setting
-        with tempfile.TemporaryDirectory() as cache:
-            environment = os.environ | {
-                "OPENBLAS_CORETYPE": blas, "NUMBA_CPU_NAME": name, "NUMBA_CACHE_DIR": cache,
-                "OMP_NUM_THREADS": "1",
-            }  # fmt: skip
-            if features is not None:
-                environment["NUMBA_CPU_FEATURES"] = features
-            probe = [sys.executable, "-c", PROBE]
-            if subprocess.run(probe, env=environment, capture_output=True).returncode:
-                print(f"Skipped: this processor has not all instructions of {blas}, {name}.")
-                continue
-            print(f"OPENBLAS_CORETYPE={blas} NUMBA_CPU_NAME={name}", flush=True)
-            start = time.monotonic()
-            run = [sys.executable, "-m", "pytest", "-q", "-k", SELECTION, *TESTS, *arguments]
-            if subprocess.run(run, env=environment, cwd=Path(__file__).parents[1]).returncode:
-                failed.append(setting)
-            print(f"{time.monotonic() - start:.0f} seconds", flush=True)
-    return int(bool(failed))
+    passed = True
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, len(SETTINGS))) as pool:
+        for text, fine in pool.map(lambda setting: run(setting, arguments), SETTINGS):
+            print(text, flush=True)
+            passed &= fine
+    return int(not passed)
 
 
 if __name__ == "__main__":
