@@ -16,10 +16,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from skpmtl._jit import njit
-from skpmtl.local import SNR, LocalModels
-from skpmtl.losses import SquaredLoss
-from skpmtl.tasks import TaskTable
+from skpmtl._runtime.jit import njit
+from skpmtl.local.prior import SNR, LocalModels
+from skpmtl.solvers.losses import SquaredLoss
+from skpmtl.tables.table import TaskTable
 
 from .scale import make_rows
 

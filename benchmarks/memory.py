@@ -74,7 +74,7 @@ def measure_one(name, settings, m, n, d, paths):
     import warnings
 
     import skpmtl
-    from skpmtl.shards import fit_shards
+    from skpmtl.shards.fit import fit_shards
 
     warnings.simplefilter("ignore")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.preprocessing import normalize
 
-from skpmtl.datasets import make_group_sparse_tasks, make_low_rank_tasks
+from skpmtl.datasets.generators import make_group_sparse_tasks, make_low_rank_tasks
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 

@@ -19,9 +19,9 @@ import numpy as np
 from sklearn.base import clone
 
 import skpmtl
-from skpmtl import shards
-from skpmtl.exchange import run
-from skpmtl.shards import fit_shards
+from skpmtl.exchange.protocol import run
+from skpmtl.shards import fit as shards
+from skpmtl.shards.fit import fit_shards
 
 from .memory import write_parts
 
@@ -85,7 +85,7 @@ def _ask(workers, est, parts):
     population, classes, _ = shards._population(est, parts, workers.each("survey"))
     workers.prepare(population, classes)
     source = est._source()
-    run(est._curate(population, source), watched, source)
+    run(est._curator(population, source), watched, source)
     return watched
 
 

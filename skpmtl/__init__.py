@@ -1,11 +1,11 @@
 """Private multi-task learning for people who think in scikit-learn."""
 
+from ._runtime.threads import get_num_threads, set_num_threads
 from ._version import __version__
 from .baselines import PerTask
-from .billboards import load_billboard, save_billboard
-from .dp_baselines import DPAggregation, DPAggregationClassifier
-from .dp_relationship import DPRelationship, DPRelationshipClassifier
-from .federated_baselines import (
+from .exchange.files import load_billboard, save_billboard
+from .fedmtl import FedMTLClassifier, FedMTLRegressor
+from .mean_regularized.baselines import (
     PPSGD,
     LocalOnly,
     LocalOnlyClassifier,
@@ -15,21 +15,22 @@ from .federated_baselines import (
     PrivateFedProx,
     PrivateFedProxClassifier,
 )
-from .fedmtl import FedMTLClassifier, FedMTLRegressor
-from .mean_regularized import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
-from .meta import DPMetaInit, DPMetaInitClassifier
-from .model_protected import (
+from .mean_regularized.estimators import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
+from .meta.estimators import DPMetaInit, DPMetaInitClassifier
+from .model_protected.estimators import (
     MPMTLGroupSparse,
     MPMTLGroupSparseClassifier,
     MPMTLLowRank,
     MPMTLLowRankClassifier,
 )
 from .model_selection import LeaveTasksOut, TaskStratifiedKFold
+from .output_perturbation.aggregation import DPAggregation, DPAggregationClassifier
+from .output_perturbation.relationship import DPRelationship, DPRelationshipClassifier
 from .preprocessing import TaskScaler
 from .privacy import PrivacyLeakWarning
-from .private_search import PrivateSearch
-from .tasks import SingleTaskWarning, stack_tasks, wide_to_long
-from .threads import get_num_threads, set_num_threads
+from .search.private import PrivateSearch
+from .tables.convert import stack_tasks, wide_to_long
+from .tables.table import SingleTaskWarning
 
 __all__ = [
     "FedMTLClassifier",

@@ -18,7 +18,8 @@ from threadpoolctl import threadpool_limits
 
 from . import MPMTLLowRank
 from .baselines import PerTask
-from .datasets import load_school, make_low_rank_tasks
+from .datasets.generators import make_low_rank_tasks
+from .datasets.school import load_school
 from .inspection import PrivacyUtilityDisplay
 from .metrics import nmse
 

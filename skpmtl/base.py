@@ -18,17 +18,17 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
-from ._callbacks import RoundCallbacks, followed, following
-from ._compat import Interval, InvalidParameterError, StrOptions
-from ._finite import all_finite, bound_values, check_values, finite_models
-from ._ids import encode_ids, listed, locate
-from ._input import read_rows, read_training
-from ._scores import row_scores
-from ._targets import encode_labels, pair_known, public_classes, real_target
-from .billboards import FromBillboard, first_tasks, rows_before_tasks
-from .exchange import Population
+from ._runtime.compat import Interval, InvalidParameterError, StrOptions
+from .callbacks import RoundCallbacks, followed, following
+from .exchange.files import FromBillboard, first_tasks, rows_before_tasks
+from .exchange.protocol import Population
 from .privacy.report import PrivacyLeakWarning
-from .tasks import SingleTaskWarning
+from .tables.finite import all_finite, bound_values, check_values, finite_models
+from .tables.forms import read_rows, read_training
+from .tables.ids import encode_ids, listed, locate
+from .tables.scores import row_scores
+from .tables.table import SingleTaskWarning
+from .tables.targets import encode_labels, pair_known, public_classes, real_target
 
 __all__ = ["BaseMTL", "MTLClassifierMixin", "MTLRegressorMixin"]
 

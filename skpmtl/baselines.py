@@ -7,8 +7,8 @@ from sklearn.metrics import r2_score
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 
-from ._targets import encode_labels, pair_known, real_target
 from .base import TaskIndexed
+from .tables.targets import encode_labels, pair_known, real_target
 
 __all__ = ["PerTask"]
 

@@ -12,11 +12,11 @@ from sklearn.utils import Bunch, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length
 
-from ._ids import encode_ids, factorize
-from ._input import is_mapping_of_tasks, take_column, task_position
-from ._sparse import checked
-from ._targets import pair_known
-from .tasks import column_labels, distinct_ids, known_labels
+from .tables.forms import is_mapping_of_tasks, take_column, task_position
+from .tables.ids import encode_ids, factorize
+from .tables.sparse import checked
+from .tables.table import column_labels, distinct_ids, known_labels
+from .tables.targets import pair_known
 
 __all__ = ["average_auc", "nmse", "task_scores"]
 

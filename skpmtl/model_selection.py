@@ -9,9 +9,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_consistent_length
 
-from ._ids import encode_ids
-from ._input import take_column, task_position
-from ._sparse import checked
+from .tables.forms import take_column, task_position
+from .tables.ids import encode_ids
+from .tables.sparse import checked
 
 __all__ = ["LeaveTasksOut", "TaskStratifiedKFold"]
 

@@ -7,8 +7,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from ._ids import listed, locate
-from ._input import (
+from .tables.forms import (
     check_finite,
     encode_rows,
     kept_column,
@@ -16,7 +15,8 @@ from ._input import (
     sort_rows,
     table_matrix,
 )
-from .tasks import SingleTaskWarning
+from .tables.ids import listed, locate
+from .tables.table import SingleTaskWarning
 
 __all__ = ["TaskScaler"]
 

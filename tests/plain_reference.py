@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from skpmtl.tasks import TaskTable
+from skpmtl.tables.table import TaskTable
 
 
 def listed_classes(cls, y):

@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Lasso, MultiTaskLasso, Ridge
 
-from skpmtl.model_protected import (
+from skpmtl.model_protected.estimators import (
     MPMTLGroupSparse,
     MPMTLGroupSparseClassifier,
     MPMTLLowRank,

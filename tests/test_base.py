@@ -32,7 +32,7 @@ from skpmtl.model_selection import LeaveTasksOut, TaskStratifiedKFold
 from skpmtl.privacy.report import PrivacyLeakWarning
 
 
-@pytest.mark.filterwarnings("ignore::skpmtl.tasks.SingleTaskWarning")
+@pytest.mark.filterwarnings("ignore::skpmtl.SingleTaskWarning")
 @pytest.mark.filterwarnings('ignore:classes="auto":skpmtl.privacy.PrivacyLeakWarning')
 @parametrize_with_checks(
     [TinyRidge(), TinyRidgeClassifier(), TinyRidge(epsilon=1.0), TinyRidgeClassifier(epsilon=1.0)]
@@ -41,7 +41,7 @@ def test_scikit_learn_suite(estimator, check):
     check(estimator)
 
 
-@pytest.mark.filterwarnings("ignore::skpmtl.tasks.SingleTaskWarning")
+@pytest.mark.filterwarnings("ignore::skpmtl.SingleTaskWarning")
 @parametrize_with_checks(
     [TinyRidge(task_feature=0)],
     expected_failed_checks=failures_with_task_column,

@@ -22,7 +22,7 @@ from skpmtl.baselines import PerTask
 from skpmtl.model_selection import TaskStratifiedKFold
 
 
-@pytest.mark.filterwarnings("ignore::skpmtl.tasks.SingleTaskWarning")
+@pytest.mark.filterwarnings("ignore::skpmtl.SingleTaskWarning")
 @parametrize_with_checks(
     [
         PerTask(Ridge()),

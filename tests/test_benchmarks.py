@@ -19,7 +19,7 @@ from benchmarks.reproduce import (
     meta_learning,
     model_protected,
 )
-from skpmtl.local import SNR, LocalModels
+from skpmtl.local.prior import SNR, LocalModels
 
 QUICK = [problem for problem, _ in instances(quick=True)]
 

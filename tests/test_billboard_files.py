@@ -14,7 +14,7 @@ import pytest
 from test_billboards import CASES, fitted, labels, rows
 
 from skpmtl import MPMTLLowRank, load_billboard, save_billboard
-from skpmtl.packing import from_npy, to_npy
+from skpmtl.exchange.wire import from_npy, to_npy
 
 pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
 ROOT = Path(__file__).resolve().parents[1]

@@ -39,9 +39,9 @@ from skpmtl import (
     load_billboard,
     save_billboard,
 )
-from skpmtl.billboards import _estimators
-from skpmtl.packing import _STATE, pack, unpack
-from skpmtl.tasks import SingleTaskWarning
+from skpmtl.exchange.files import _estimators
+from skpmtl.exchange.wire import _STATE, pack, unpack
+from skpmtl.tables.table import SingleTaskWarning
 
 SEED = {"random_state": 0}
 BOUNDS = {"max_row_norm": 1.0, "group": "direct"}
@@ -529,7 +529,7 @@ def test_messages(est, n_classes):
 def test_what_a_plan_says_was_declared_public():
     est = fitted(REGRESSORS["mean-unseen"], 0)[0]
     plan = est.billboard_.plan
-    assert set(vars(plan)) == set(_STATE["RoundPlan"])
+    assert set(vars(plan)) == set(_STATE["MeanPlan"])
     assert set(vars(plan.intercept)) == set(_STATE["VectorGaussian"])
     plan.sizes = np.ones(3)
     with pytest.raises(ValueError, match=r"board.plan has attributes .* public: \['sizes'\]"):
@@ -658,10 +658,10 @@ BOARD = ("board", "fields")
         ((*BOARD, "problem", "fields", "kind"), 7, "kind of Problem cannot be 7"),
         ((*BOARD, "problem", "fields", "lam"), "much", "lam of Problem cannot be 'much'"),
         ((*BOARD, "problem", "fields", "ridge"), {"float": "nan"}, "ridge of .* be nan"),
-        ((*BOARD, "plan", "fields", "draw"), 1, r"fields \['draw'\] of RoundPlan"),
-        ((*BOARD, "plan", "fields", "n_rounds"), [1], "n_rounds of RoundPlan .* of type list"),
-        ((*BOARD, "plan", "fields", "step"), 1.0, "step of RoundPlan cannot be 1.0"),
-        ((*BOARD, "plan", "fields", "server_rate"), 0, "server_rate of RoundPlan cannot be 0"),
+        ((*BOARD, "plan", "fields", "draw"), 1, r"fields \['draw'\] of MeanPlan"),
+        ((*BOARD, "plan", "fields", "n_rounds"), [1], "n_rounds of MeanPlan .* of type list"),
+        ((*BOARD, "plan", "fields", "step"), 1.0, "step of MeanPlan cannot be 1.0"),
+        ((*BOARD, "plan", "fields", "server_rate"), 0, "server_rate of MeanPlan cannot be 0"),
         ((*BOARD, "report", "report", "adjacency"), "next", "adjacency='next'"),
         ((*BOARD, "report"), {"report": {"secret": 1}}, "not fields of a privacy report"),
     ],

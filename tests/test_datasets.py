@@ -6,14 +6,9 @@ import numpy as np
 import pytest
 from scipy.io import loadmat, savemat
 
-from skpmtl import datasets
-from skpmtl.datasets import (
-    fetch_school,
-    load_school,
-    make_group_sparse_tasks,
-    make_low_rank_tasks,
-    make_lsoa_like,
-)
+from skpmtl.datasets import school as datasets
+from skpmtl.datasets.generators import make_group_sparse_tasks, make_low_rank_tasks, make_lsoa_like
+from skpmtl.datasets.school import fetch_school, load_school
 
 
 @pytest.fixture(autouse=True)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from skpmtl import MPMTLGroupSparse
-from skpmtl.empirical_bayes import _diagonals, contributions
+from skpmtl.model_protected.prior import _diagonals, contributions
+from skpmtl.model_protected.shrinkage import shrink_diagonal
 from skpmtl.privacy import DiagonalGaussian, DiagonalLaplace, diagonal_sensitivity
-from skpmtl.shrinkage import shrink_diagonal
 
 GAUSSIAN, LAPLACE = DiagonalGaussian(6, 2**0.5, 1.0), DiagonalLaplace(6, 2.0, 1.0)
 

@@ -18,8 +18,9 @@ from skpmtl import (
     DPRelationship,
     DPRelationshipClassifier,
 )
-from skpmtl.dp_relationship import smooth
-from skpmtl.output_perturbation import Bounds, Budget, ProximalModels
+from skpmtl.output_perturbation.plan import Bounds, PerturbationPlan
+from skpmtl.output_perturbation.relationship import smooth
+from skpmtl.output_perturbation.tasks import ProximalModels
 from skpmtl.privacy import PrivacyReport, audit, compose, gdp_mu, group_privacy
 
 AGGREGATION = [DPAggregation, DPAggregationClassifier]
@@ -90,7 +91,7 @@ SUITE = [cls(epsilon=None) for cls in ESTIMATORS] + [
 ]
 
 
-@pytest.mark.filterwarnings("ignore::skpmtl.tasks.SingleTaskWarning")
+@pytest.mark.filterwarnings("ignore::skpmtl.SingleTaskWarning")
 @pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
 @parametrize_with_checks(SUITE)
 def test_scikit_learn_suite(estimator, check):
@@ -337,7 +338,7 @@ def test_bounds_hold_for_any_data_and_are_met(logistic):
 
 
 class Settings:
-    """What Budget reads of an estimator."""
+    """What PerturbationPlan reads of an estimator."""
 
     def __init__(self, **settings):
         self.__dict__.update(
@@ -378,7 +379,7 @@ def worst_movement(logistic, lam, setting, change, clip_norm=None, tries=150):
     first = plain.long_table(*stacked(pairs, 0))
     second = plain.long_table(*stacked(pairs, 2))
     centre = np.array([pair[4] for pair in pairs])
-    budget = Budget(Settings(max_task_rows=4, **setting), first, 1)
+    budget = PerturbationPlan(Settings(max_task_rows=4, **setting), first, 1)
     (a, reach), (b, _) = (
         contributions(t, bounds, budget, centre, logistic) for t in (first, second)
     )
@@ -419,7 +420,7 @@ def test_one_task_moves_a_model_within_the_sensitivity(logistic, lam):
 def test_a_bound_on_rows_allows_their_number_to_change():
     """With min_task_rows the sensitivity covers neighbours with other numbers of rows."""
     bounds = bounds_of(False, 0.4)
-    budget = Budget(
+    budget = PerturbationPlan(
         Settings(guarantee="task", max_task_rows=8, min_task_rows=2),
         plain.long_table(np.zeros((4, 1)), np.zeros(4), np.zeros(4)), 1,
     )  # fmt: skip
@@ -435,7 +436,7 @@ def test_solver_stops_within_the_stated_gap():
         Z, y = rows_for(rng, 40, 2, logistic)
         table = plain.long_table(Z, y, np.repeat(range(4), 10))
         bounds = bounds_of(logistic, 5.0)
-        budget = Budget(Settings(), table, 1)
+        budget = PerturbationPlan(Settings(), table, 1)
         centre = np.zeros((4, 2))
         U, reach = contributions(table, bounds, budget, centre, logistic)
         gap = reach.gradient / bounds.lam
@@ -540,7 +541,7 @@ def test_audit_finds_rows_that_are_not_clipped(cls, monkeypatch):
     data = record_neighbours(cls)
     assert audit(est, *data, n_draws=60, random_state=1).passed
     monkeypatch.setattr(Bounds, "clip", lambda self, X, y: (np.ascontiguousarray(X), y))
-    monkeypatch.setattr("skpmtl.output_perturbation.clip_rows", lambda *args: None)
+    monkeypatch.setattr("skpmtl.output_perturbation.tasks.clip_rows", lambda *args: None)
     result = audit(est, *data, n_draws=60, random_state=1)
     assert not result.passed
     assert any("Sensitivity" in text for text in result.failures)
@@ -731,7 +732,7 @@ def test_default_delta_counts_the_units():
 def test_group_lemma_gives_back_the_budget():
     table = plain.long_table(np.zeros((4, 1)), np.zeros(4), np.zeros(4))
     for group, exact in (("published", False), ("tight", True)):
-        budget = Budget(
+        budget = PerturbationPlan(
             Settings(guarantee="task", group=group, max_task_rows=30, delta=1e-5, epsilon=2.0,
                      mechanism="gaussian"), table, 1,
         )  # fmt: skip

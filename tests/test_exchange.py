@@ -18,10 +18,10 @@ from skpmtl import (
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
 )
-from skpmtl._input import read_training
-from skpmtl.exchange import Ask, Draw, Population, run
-from skpmtl.journal import Journal
+from skpmtl.exchange.journal import Journal
+from skpmtl.exchange.protocol import Ask, Draw, Population, run
 from skpmtl.privacy.rng import noise_source
+from skpmtl.tables.forms import read_training
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 M, N, D = 12, 9, 4
@@ -78,7 +78,7 @@ class Machines:
         for tasks in parts:
             mine = np.isin(task, tasks)
             table = table_of(est, X[mine], y[mine], task[mine])
-            half = est._task_half(table, population)
+            half = est._half(table, population)
             self.parts.append((np.searchsorted(population.tasks, table.tasks), half, table))
 
     def answer(self, ask):
@@ -91,7 +91,7 @@ class Machines:
                 sums = half.answer(local)
                 total = sums if total is None else {k: total[k] + sums[k] for k in sums}
             else:
-                everything.append(half.rows(local))
+                everything.append(half.contributions(local))
                 places.append(place)
         if self.send == "sums":
             return total
@@ -121,7 +121,7 @@ def test_machines_agree_with_one_process(est, send):
     _, population = settings(est)
     source = noise_source(est.random_state)
     machines = Machines(est, [[1, 4, 6, 10], [0, 2, 3, 5, 7, 8, 9, 11]], population, send)
-    board = run(est._curate(population, source), machines, source)
+    board = run(est._curator(population, source), machines, source)
     assert len(machines.asked) >= 2
     for ours, theirs in zip(released(board), released(whole), strict=True):
         assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
@@ -162,7 +162,7 @@ def test_resumed_run_repeats_no_release(name):
     def start(journal):
         source = noise_source(est.random_state)
         machines = Machines(est, parts, population, "sums")
-        return run(est._curate(population, source), machines, source, journal), machines.asked
+        return run(est._curator(population, source), machines, source, journal), machines.asked
 
     first = Recorder()
     whole, asked = start(first)
@@ -192,7 +192,7 @@ def test_garbage_of_one_task_moves_a_sum_within_its_bound(name, garbage):
     class Check:
         def answer(self, ask):
             positions, half, _ = machines.parts[0]
-            honest, place = half.rows(ask.local(positions)[0]), ask.local(positions)[1]
+            honest, place = half.contributions(ask.local(positions)[0]), ask.local(positions)[1]
             broken = {k: v.copy() for k, v in honest.items()}
             for value in broken.values():
                 value[2] = garbage
@@ -205,7 +205,7 @@ def test_garbage_of_one_task_moves_a_sum_within_its_bound(name, garbage):
             return a
 
     source = noise_source(est.random_state)
-    run(est._curate(population, source), Check(), source)
+    run(est._curator(population, source), Check(), source)
     assert seen
 
 
@@ -227,7 +227,7 @@ def test_garbage_of_one_task_moves_an_initialisation_within_its_bound(name, garb
             nonlocal broken_sums
             positions, half, _ = machines.parts[0]
             local, place = ask.local(positions)
-            honest = half.rows(local)["update"]
+            honest = half.contributions(local)["update"]
             inside.extend(np.linalg.norm(honest, axis=(1, 2)) / longest[place])
             a = ask.combine({"update": honest}, place)
             assert_array_equal(a["update"], honest.sum(axis=0))  # to the last bit
@@ -240,7 +240,7 @@ def test_garbage_of_one_task_moves_an_initialisation_within_its_bound(name, garb
             return a
 
     source = noise_source(est.random_state)
-    run(est._curate(population, source), Check(), source)
+    run(est._curator(population, source), Check(), source)
     assert broken_sums >= M
     assert 0.02 < max(inside) < 1.0
 
@@ -259,7 +259,7 @@ def test_silent_task_counts_as_nothing_in_every_sum(name, adjacency):
         def answer(self, ask):
             positions, half, _ = machines.parts[0]
             local, place = ask.local(positions)
-            honest = half.rows(local)
+            honest = half.contributions(local)
             silent = {k: v.copy() for k, v in honest.items()}
             for value in silent.values():
                 value[2] = np.nan
@@ -274,7 +274,7 @@ def test_silent_task_counts_as_nothing_in_every_sum(name, adjacency):
             return a
 
     source = noise_source(est.random_state)
-    run(est._curate(population, source), Check(), source)
+    run(est._curator(population, source), Check(), source)
     assert seen
 
 
@@ -318,7 +318,7 @@ def test_journal_on_disk_resumes_and_refuses_other_runs(tmp_path):
 
             machines.answer = dying
         with Journal(folder, {"estimator": repr(est), "tasks": list(range(M))}) as journal:
-            board = run(est._curate(population, source), machines, source, journal)
+            board = run(est._curator(population, source), machines, source, journal)
         return board, machines.asked
 
     whole, asked = start(tmp_path / "whole")

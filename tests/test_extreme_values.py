@@ -14,10 +14,10 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 import skpmtl
-from skpmtl._finite import LARGEST, bound_values, finite_models, run_away
-from skpmtl.shards import fit_shards
-from skpmtl.tasks import TaskTable
-from skpmtl.threads import run_blocks
+from skpmtl._runtime.threads import run_blocks
+from skpmtl.shards.fit import fit_shards
+from skpmtl.tables.finite import LARGEST, bound_values, finite_models, run_away
+from skpmtl.tables.table import TaskTable
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 

@@ -10,7 +10,7 @@ from federated_cases import PARTS, D, M, N, rows_of, study_of
 from numpy.testing import assert_allclose, assert_array_equal
 
 import skpmtl
-from skpmtl.exchange import Ask
+from skpmtl.exchange.protocol import Ask
 from skpmtl.federated.__main__ import main as command
 from skpmtl.federated.site import Refusal, Site, load_models, read_rows
 from skpmtl.federated.study import ESTIMATORS, Study
@@ -196,11 +196,11 @@ def test_running_models_step_once_per_question(tmp_path):
     study = study_of("algorithm 1")
     positions, public = np.array(PARTS[0]), {"anchor": np.zeros((1, D)), "clip_norm": 1.0}
     whole = site_of(study, tmp_path / "a")
-    half = whole.est._task_half(whole.table, whole.population)
+    half = whole.est._half(whole.table, whole.population)
     for number in (0, 1, 1, 1, 2):
         found = site_of(study, tmp_path / "b").answer(number, "update", public, positions)
     for _ in range(3):
-        expected = half.rows(Ask("update", public, {}, None))
+        expected = half.contributions(Ask("update", public, {}, None))
     assert_allclose(found["update"], expected["update"], rtol=1e-13)
 
 

@@ -22,7 +22,8 @@ from sklearn.preprocessing import normalize
 pytest.importorskip("flwr", reason="needs Flower: pip install skpmtl[flower]")
 
 from skpmtl import load_billboard
-from skpmtl.datasets import load_school, make_low_rank_tasks
+from skpmtl.datasets.generators import make_low_rank_tasks
+from skpmtl.datasets.school import load_school
 from skpmtl.federated import Study, load_models
 from skpmtl.privacy import PrivacyReport
 

@@ -16,13 +16,13 @@ from sklearn.model_selection import KFold
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skpmtl import FedMTLClassifier, FedMTLRegressor, TaskStratifiedKFold
-from skpmtl.tasks import SingleTaskWarning
+from skpmtl.tables.table import SingleTaskWarning
 
 SETS = {"anna": "ab", "ben": "bc", "cleo": "abc", "dan": "ab", "eve": "c"}
 
 
 @pytest.mark.filterwarnings(
-    "ignore::skpmtl.tasks.SingleTaskWarning", "ignore::sklearn.exceptions.ConvergenceWarning"
+    "ignore::skpmtl.SingleTaskWarning", "ignore::sklearn.exceptions.ConvergenceWarning"
 )
 @parametrize_with_checks(
     [

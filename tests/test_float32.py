@@ -13,9 +13,9 @@ from scipy import sparse
 
 import skpmtl
 from skpmtl import _kernels
-from skpmtl._input import read_training
-from skpmtl.datasets import make_low_rank_tasks
+from skpmtl.datasets.generators import make_low_rank_tasks
 from skpmtl.privacy import PrivacyReport
+from skpmtl.tables.forms import read_training
 
 pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
 

@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.utils.validation import check_is_fitted
 
 from skpmtl import FedMTLClassifier, FedMTLRegressor, PerTask, PrivateMeanRegMTLClassifier
-from skpmtl._compat import StrOptions
+from skpmtl._runtime.compat import StrOptions
 
 hypothesis = pytest.importorskip("hypothesis", reason="extra test")
 from hypothesis import configuration  # noqa: E402

@@ -30,8 +30,8 @@ from skpmtl import (
     stack_tasks,
     wide_to_long,
 )
-from skpmtl._sparse import checked
 from skpmtl.metrics import task_scores
+from skpmtl.tables.sparse import checked
 
 TASKS = ["a", "b", "c"]
 TASK = np.repeat(TASKS, 6)

@@ -17,7 +17,7 @@ from skpmtl import (
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
 )
-from skpmtl.datasets import make_low_rank_tasks
+from skpmtl.datasets.generators import make_low_rank_tasks
 from skpmtl.inspection import (
     ClientSimilarityDisplay,
     ConvergenceDisplay,

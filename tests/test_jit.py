@@ -10,11 +10,11 @@ import numba
 import numpy as np
 import pytest
 
-from skpmtl import _jit
+from skpmtl._runtime import jit as _jit
 
 JIT = Path(_jit.__file__)
 KERNEL = """
-from skpmtl._jit import njit
+from skpmtl._runtime.jit import njit
 
 @njit
 def double(x):
@@ -78,9 +78,9 @@ def test_damaged_files_are_compiled_afresh_and_replaced(call, tmp_path):
 
 FULL = """
 import importlib.util, resource, runpy, sys
-spec = importlib.util.spec_from_file_location("skpmtl._jit", sys.argv[1])
+spec = importlib.util.spec_from_file_location("skpmtl._runtime.jit", sys.argv[1])
 sys.modules["skpmtl"] = sys  # the kernel needs no more of the package
-sys.modules["skpmtl._jit"] = jit = importlib.util.module_from_spec(spec)
+sys.modules["skpmtl._runtime.jit"] = jit = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(jit)
 for room in map(int, sys.argv[3:]):
     # No file may be longer: to those who write, a full disk.

@@ -12,10 +12,11 @@ import pytest
 from numpy.testing import assert_array_equal
 from scipy import sparse
 
-from skpmtl import MPMTLLowRank, shards
-from skpmtl.journal import Journal, fingerprint, write_file
-from skpmtl.shards import fit_shards
-from skpmtl.tasks import TaskTable
+from skpmtl import MPMTLLowRank
+from skpmtl.exchange.journal import Journal, fingerprint, write_file
+from skpmtl.shards import fit as shards
+from skpmtl.shards.fit import fit_shards
+from skpmtl.tables.table import TaskTable
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 ROOT = Path(__file__).resolve().parents[1]
@@ -49,7 +50,7 @@ def write_parts(folder, change=0.0):
 # ----------------------------------------------------------------------------- two processes
 HOLD = """
 import sys
-from skpmtl.journal import Journal
+from skpmtl.exchange.journal import Journal
 with Journal(sys.argv[1], {"run": 1}) as journal:
     print("open", flush=True)
     sys.stdin.readline()
@@ -210,7 +211,7 @@ def test_fingerprints_tell_rows_apart_and_say_nothing_without_the_key(tmp_path):
 
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_fingerprints_read_all_blocks(size, monkeypatch):
-    from skpmtl import journal
+    from skpmtl.exchange import journal
 
     X = np.random.default_rng(0).standard_normal((5, 3))
     code = fingerprint(table(X), b"key")
@@ -252,7 +253,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path):
     path.write_bytes(b"good")
     code = """
     import resource, sys
-    from skpmtl.journal import write_file
+    from skpmtl.exchange.journal import write_file
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
     try:
         write_file(sys.argv[1], bytes(5000))
@@ -274,7 +275,7 @@ KILLED = """
 import sys
 from types import SimpleNamespace
 import numpy as np
-from skpmtl.journal import Journal
+from skpmtl.exchange.journal import Journal
 with Journal(sys.argv[1], {}) as journal:
     while journal.recall(SimpleNamespace()) is not None:
         pass

@@ -11,11 +11,11 @@ from scipy import sparse
 from scipy.stats import multivariate_normal
 
 import skpmtl
-from skpmtl import _simd
-from skpmtl import local as local_models
-from skpmtl._jit import njit
 from skpmtl._kernels import grams, linalg, local, passes, spectrum
-from skpmtl.local import SNR, LocalModels
+from skpmtl._runtime import registers as _simd
+from skpmtl._runtime.jit import njit
+from skpmtl.local import prior as local_models
+from skpmtl.local.prior import SNR, LocalModels
 
 _NONE = np.empty(0, dtype=np.int64)
 
@@ -519,7 +519,7 @@ def test_logistic_criterion_is_the_laplace_evidence():
 
 
 def test_no_loop_adds_up_and_stores():
-    """Such loops have an order of summation that depends on addresses; see `skpmtl._jit`."""
+    """Such loops have an order of summation that depends on addresses; see `skpmtl._runtime.jit`."""
     folder = Path(skpmtl.__file__).parent / "_kernels"
     found, loops = [], 0
     for path in sorted(folder.glob("*.py")):

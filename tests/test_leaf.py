@@ -15,7 +15,7 @@ from sklearn.feature_extraction.text import (
 )
 
 from skpmtl import PrivateMeanRegMTLClassifier
-from skpmtl.datasets import load_leaf
+from skpmtl.datasets.leaf import load_leaf
 from skpmtl.privacy import PrivacyLeakWarning
 
 

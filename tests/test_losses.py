@@ -7,10 +7,10 @@ import plain_reference as plain
 import pytest
 from scipy import sparse
 
-import skpmtl.grams
-from skpmtl import losses, resolvents
-from skpmtl.factored import FullBasis
-from skpmtl.losses import (
+import skpmtl.local.grams
+from skpmtl.solvers import losses, resolvents
+from skpmtl.solvers.factored import FullBasis
+from skpmtl.solvers.losses import (
     GramLoss,
     LogisticLoss,
     SharedGramLoss,
@@ -18,7 +18,8 @@ from skpmtl.losses import (
     WideLoss,
     make_loss,
 )
-from skpmtl.solvers import GroupNorm, TraceNorm, _dual_gap, minimize
+from skpmtl.solvers.minimize import _dual_gap, minimize
+from skpmtl.solvers.penalties import GroupNorm, TraceNorm
 
 SETTINGS = [(True, "equal", 0.0), (True, "samples", 0.3), (False, "equal", 0.3)]
 
@@ -242,7 +243,7 @@ def test_wide_gram_matrices_use_blas(monkeypatch):
     table = plain.long_table(X, y, task)
     for centre in (True, False):
         loops = losses.grams(X, y, table.offsets, np.array([0.5, 2.0]), centre)
-        monkeypatch.setattr(skpmtl.grams, "NARROW", 3)
+        monkeypatch.setattr(skpmtl.local.grams, "NARROW", 3)
         blas = losses.grams(X, y, table.offsets, np.array([0.5, 2.0]), centre)
         monkeypatch.undo()
         for a, b in zip(loops, blas, strict=True):

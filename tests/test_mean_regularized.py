@@ -25,14 +25,14 @@ from skpmtl import (
     PrivateFedProxClassifier,
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
-    exact_mean,
-    rounds,
 )
 from skpmtl._kernels import rounds as kernels
 from skpmtl._kernels.newton import hessian_product, loss_gradient
-from skpmtl.exact_mean import fixed_point
-from skpmtl.rounds import Problem, TaskHalf
-from skpmtl.tasks import TaskTable
+from skpmtl.mean_regularized import exact as exact_mean
+from skpmtl.mean_regularized import tasks as rounds
+from skpmtl.mean_regularized.exact import fixed_point
+from skpmtl.mean_regularized.tasks import CentredTasks, Problem
+from skpmtl.tables.table import TaskTable
 
 ESTIMATORS = [
     PrivateMeanRegMTL,
@@ -58,7 +58,7 @@ BASELINES = [cls() for cls in ESTIMATORS if "MeanReg" not in cls.__name__] + [
 ]
 
 
-@pytest.mark.filterwarnings("ignore::skpmtl.tasks.SingleTaskWarning")
+@pytest.mark.filterwarnings("ignore::skpmtl.SingleTaskWarning")
 @pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
 @parametrize_with_checks(SETTINGS)
 def test_scikit_learn_suite(estimator, check):
@@ -66,7 +66,7 @@ def test_scikit_learn_suite(estimator, check):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::skpmtl.tasks.SingleTaskWarning")
+@pytest.mark.filterwarnings("ignore::skpmtl.SingleTaskWarning")
 @pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
 @parametrize_with_checks(BASELINES)
 def test_scikit_learn_suite_of_baselines(estimator, check):
@@ -354,7 +354,7 @@ def test_local_steps_find_the_proximal_model(kind, form):
         X_shared = np.empty_like(table.X)
         X_shared[back] = table.X
         table = TaskTable(X_shared, table.y, table.offsets, table.tasks, rows=back)
-    half = TaskHalf(table, Problem(kind, C, True, lam=lam, ridge=ridge))
+    half = CentredTasks(table, Problem(kind, C, True, lam=lam, ridge=ridge))
     flat = (anchor.T if form == "csr" else anchor).reshape(1, -1)
     local = half.steps(np.arange(7), flat, half.lam, n_steps=20_000, tol=1e-13)
     factor = lam / (lam + ridge)
@@ -382,7 +382,7 @@ def test_local_steps_find_the_proximal_model(kind, form):
             b_sum += np.abs(r.mean(axis=0)).sum()
     assert b_sum < 1e-8
     if kind == 0:  # the stored factorisation gives the same
-        exact = TaskHalf(table_of(X, y, task), half.problem).exact_prox(anchor.reshape(1, -1))
+        exact = CentredTasks(table_of(X, y, task), half.problem).exact_prox(anchor.reshape(1, -1))
         if form == "dense":
             assert_allclose(local.D.reshape(7, 5), exact, atol=1e-9)
 
@@ -393,8 +393,8 @@ def test_curvatures_are_largest_eigenvalues(d):
     table = table_of(X, y, task)
     csr = TaskTable(sparse.csr_matrix(table.X), table.y, table.offsets, table.tasks)
     for intercept in (True, False):
-        found = TaskHalf(table, Problem(0, 1, intercept)).curvature
-        assert_allclose(TaskHalf(csr, Problem(0, 1, intercept)).curvature, found)
+        found = CentredTasks(table, Problem(0, 1, intercept)).curvature
+        assert_allclose(CentredTasks(csr, Problem(0, 1, intercept)).curvature, found)
         for k in range(7):
             A = table.task(k)[0]
             A = A - A.mean(axis=0) if intercept else A
@@ -427,7 +427,7 @@ def test_newton_kernels_are_derivatives(kind):
 
 def test_kernels_uncompiled_agree():
     X, y, task = problem("multi", m=3, rows=(6, 9))
-    half = TaskHalf(table_of(X, y, task), Problem(2, 3, True, lam=0.2))
+    half = CentredTasks(table_of(X, y, task), Problem(2, 3, True, lam=0.2))
     anchor = np.random.default_rng(0).normal(size=(1, 12))
     compiled = half.steps(np.arange(3), anchor, half.lam, n_steps=5)
     function = kernels.local_steps
@@ -458,7 +458,7 @@ def test_exact_prox_of_few_and_many_rows(intercept, ridge, uncompiled, monkeypat
             kernel = getattr(rounds, name)
             monkeypatch.setattr(rounds, name, getattr(kernel, "py_func", kernel))
     table, which = mixed_tasks(), np.arange(7) % 2
-    half = TaskHalf(table, Problem(0, 1, intercept, lam=0.4, ridge=ridge), which)
+    half = CentredTasks(table, Problem(0, 1, intercept, lam=0.4, ridge=ridge), which)
     anchor = np.random.default_rng(1).normal(size=(2, 18))
     found = half.exact_prox(anchor)
     assert 0 < len(half.long[0]) < 7
@@ -477,7 +477,7 @@ def test_exact_prox_of_few_and_many_rows(intercept, ridge, uncompiled, monkeypat
         table.X[::-1].copy(), table.y, table.offsets, table.tasks,
         rows=np.arange(table.n_rows)[::-1],
     )  # fmt: skip
-    assert_array_equal(TaskHalf(shared, half.problem, which).exact_prox(anchor), found)
+    assert_array_equal(CentredTasks(shared, half.problem, which).exact_prox(anchor), found)
 
 
 @pytest.mark.parametrize("k, factor", [(1, -2.0), (5, -2.0), (1, 1e160), (5, 1e160)])
@@ -495,10 +495,10 @@ def test_what_a_task_sends_does_not_depend_on_others(k, factor):
     other = TaskTable(
         table.X[rows], table.y[rows], np.concatenate([[0], np.cumsum(sizes)]), table.tasks
     )
-    half = TaskHalf(table, Problem(0, 1, True))
+    half = CentredTasks(table, Problem(0, 1, True))
     sent = half.exact_prox(anchor)[others]
     for changed in (TaskTable(X, table.y, table.offsets, table.tasks), other):
-        again = TaskHalf(changed, half.problem)
+        again = CentredTasks(changed, half.problem)
         assert_array_equal(again.exact_prox(anchor)[others], sent)
         assert_array_equal(again.curvature[others], half.curvature[others])
 
@@ -513,7 +513,7 @@ def test_printed_updates(update):
         lam, epsilon=None, update=update, n_rounds=T, local_steps=E, fit_intercept=False,
         personalization="none",
     ).fit(X, y, task=task)  # fmt: skip
-    half = TaskHalf(table_of(X, y, task), Problem(0, 1, False, lam=lam))
+    half = CentredTasks(table_of(X, y, task), Problem(0, 1, False, lam=lam))
     W, mean = np.zeros((7, 4)), np.zeros(4)
     for _ in range(T):
         sent = np.empty_like(W)
@@ -534,7 +534,7 @@ def test_fedavg_fedprox_ppsgd_local_only():
     X, y, task = problem("real")
     settings = {"epsilon": None, "n_rounds": 3, "local_steps": 2, "fit_intercept": False,
                 "personalization": "none"}  # fmt: skip
-    half = TaskHalf(table_of(X, y, task), Problem(0, 1, False, lam=0.3))
+    half = CentredTasks(table_of(X, y, task), Problem(0, 1, False, lam=0.3))
     for cls, lam in ((PrivateFedAvg, 0.0), (PrivateFedProx, 0.3)):
         mean = np.zeros(4)
         for _ in range(3):
@@ -856,7 +856,7 @@ def test_sparse_models_are_those_of_dense_rows(tags):
         csr = PrivateMeanRegMTLClassifier(0.05, **settings).fit(X[some], y[some], task=task[some])
     # Sums before the noise agree; the noise is drawn in another order of the coefficients.
     half = [
-        TaskHalf(table_of(M, y[some], task[some]), Problem(2, 9, True, lam=0.05, ridge=0.01))
+        CentredTasks(table_of(M, y[some], task[some]), Problem(2, 9, True, lam=0.05, ridge=0.01))
         for M in (X[some].toarray(), X[some])
     ]
     anchor = np.random.default_rng(0).normal(scale=0.05, size=(9, 3000))
@@ -984,7 +984,7 @@ def test_binary_sparse_and_exact_sparse(tags):
     narrow = X[small][:, :60].tocsr()
     dense.fit(narrow.toarray(), y[small] > 3, task=task[small])
     signs = np.where(y[small] > 3, 1.0, -1.0)
-    half = TaskHalf(
+    half = CentredTasks(
         table_of(narrow, signs, task[small]), Problem(1, 1, True, lam=0.05, ridge=0.01)
     )
     anchor = np.zeros((1, 60))
@@ -1055,7 +1055,7 @@ def test_memory_map_keeps_no_matrices(tmp_path):
     y, offsets = rng.standard_normal(m * n), n * np.arange(m + 1)
     anchor, halves = rng.standard_normal((1, d)), []
     for rows in (X, np.array(X)):
-        halves.append(TaskHalf(TaskTable(rows, y, offsets, np.arange(m)), Problem(0, 1, True)))
+        halves.append(CentredTasks(TaskTable(rows, y, offsets, np.arange(m)), Problem(0, 1, True)))
     some = np.array([3, 50, 399])
     for pick in (slice(None), some):
         mapped, kept = (half.exact_prox(anchor, pick) for half in halves)

@@ -23,20 +23,20 @@ from skpmtl import (
     DPMetaInitClassifier,
     LeaveTasksOut,
     TaskStratifiedKFold,
-    finetune,
     set_num_threads,
 )
 from skpmtl._kernels.clip import MARGIN
 from skpmtl._kernels.records import clipped_sum, inner_steps, record_norms
-from skpmtl.local import SNR
-from skpmtl.tasks import TaskTable
+from skpmtl.local.prior import SNR
+from skpmtl.meta import finetune
+from skpmtl.tables.table import TaskTable
 
 KINDS = {"real": plain.SQUARED, "binary": plain.LOGISTIC, "multi": plain.MULTINOMIAL}
 SEEDED = "ignore:The noise of this fit is reproducible:skpmtl.privacy.PrivacyLeakWarning"
 TASKS_DISCLOSED = 'ignore:tasks="auto" reads the list:skpmtl.privacy.PrivacyLeakWarning'
 
 
-@pytest.mark.filterwarnings("ignore::skpmtl.tasks.SingleTaskWarning")
+@pytest.mark.filterwarnings("ignore::skpmtl.SingleTaskWarning")
 @pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
 @parametrize_with_checks(
     [
@@ -49,7 +49,7 @@ def test_scikit_learn_suite(estimator, check):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::skpmtl.tasks.SingleTaskWarning")
+@pytest.mark.filterwarnings("ignore::skpmtl.SingleTaskWarning")
 @pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
 @parametrize_with_checks(
     [
@@ -62,7 +62,7 @@ def test_scikit_learn_suite_of_variants(estimator, check):
     check(estimator)
 
 
-@pytest.mark.filterwarnings("ignore::skpmtl.tasks.SingleTaskWarning")
+@pytest.mark.filterwarnings("ignore::skpmtl.SingleTaskWarning")
 @pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
 @parametrize_with_checks(
     [DPMetaInit(task_feature=0, epsilon=None)],

@@ -14,16 +14,18 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from skpmtl.datasets import make_group_sparse_tasks, make_low_rank_tasks
-from skpmtl.model_protected import (
+from skpmtl.datasets.generators import make_group_sparse_tasks, make_low_rank_tasks
+from skpmtl.model_protected.board import ProjectionBillboard
+from skpmtl.model_protected.estimators import (
     MPMTLGroupSparse,
     MPMTLGroupSparseClassifier,
     MPMTLLowRank,
     MPMTLLowRankClassifier,
 )
+from skpmtl.model_protected.tasks import ProjectedModels
 from skpmtl.privacy import PrivacyLeakWarning, PrivacyReport
-from skpmtl.projection import ProjectionBillboard, TaskHalf
-from skpmtl.tasks import SingleTaskWarning, TaskTable, wide_to_long
+from skpmtl.tables.convert import wide_to_long
+from skpmtl.tables.table import SingleTaskWarning, TaskTable
 
 REGRESSORS = [MPMTLLowRank, MPMTLGroupSparse]
 CLASSIFIERS = [MPMTLLowRankClassifier, MPMTLGroupSparseClassifier]
@@ -554,7 +556,7 @@ def test_grid_search(cls):
 SUITE = [cls() for cls in ESTIMATORS] + [cls(epsilon=None) for cls in ESTIMATORS]
 
 
-@pytest.mark.filterwarnings("ignore::skpmtl.tasks.SingleTaskWarning")
+@pytest.mark.filterwarnings("ignore::skpmtl.SingleTaskWarning")
 @pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @parametrize_with_checks(SUITE)
@@ -568,7 +570,7 @@ def test_gradient_steps_are_not_longer_than_the_curvature_allows():
     X, y, task = make_low_rank_tasks(random_state=2)
     table = TaskTable(np.ascontiguousarray(X), y, np.arange(0, len(y) + 1, 30), np.unique(task))
     board = ProjectionBillboard("matrix", True, "equal", 0.0, table.n_tasks)
-    half = TaskHalf(board, table, classification=False, fit_intercept=False)
+    half = ProjectedModels(board, table, classification=False, fit_intercept=False)
     top = [np.linalg.norm(X[task == k], 2) ** 2 / 30 for k in range(table.n_tasks)]
     assert np.max(half.step[:, 0] * top) <= 1.0
     assert np.median(half.step[:, 0] * top) > 0.9  # and not much shorter

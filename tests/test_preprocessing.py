@@ -11,10 +11,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from tiny_ridge import TinyRidge
 
 from skpmtl.preprocessing import TaskScaler
-from skpmtl.tasks import SingleTaskWarning
+from skpmtl.tables.table import SingleTaskWarning
 
 
-@pytest.mark.filterwarnings("ignore::skpmtl.tasks.SingleTaskWarning")
+@pytest.mark.filterwarnings("ignore::skpmtl.SingleTaskWarning")
 @parametrize_with_checks([TaskScaler()])
 def test_scikit_learn_suite(estimator, check):
     check(estimator)

@@ -11,9 +11,9 @@ from skpmtl import (
     MPMTLGroupSparseClassifier,
     MPMTLLowRank,
     MPMTLLowRankClassifier,
-    empirical_bayes,
-    projection,
 )
+from skpmtl.model_protected import prior as empirical_bayes
+from skpmtl.model_protected import projection
 from skpmtl.privacy import audit
 
 N_TASKS = 8

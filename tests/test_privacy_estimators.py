@@ -11,15 +11,15 @@ import plain_reference as plain
 import pytest
 from scipy.stats import beta
 
-from skpmtl._input import read_training
-from skpmtl.budget import Plan
-from skpmtl.model_protected import (
+from skpmtl.model_protected.estimators import (
     MPMTLGroupSparse,
     MPMTLGroupSparseClassifier,
     MPMTLLowRank,
     MPMTLLowRankClassifier,
 )
+from skpmtl.model_protected.plan import MomentPlan
 from skpmtl.privacy.rng import SeededSource
+from skpmtl.tables.forms import read_training
 
 ESTIMATORS = [MPMTLLowRank, MPMTLGroupSparse, MPMTLLowRankClassifier, MPMTLGroupSparseClassifier]
 ALGORITHMS = ["empirical-bayes", "proximal"]
@@ -102,7 +102,7 @@ class Fit:
 
     def __init__(self, estimator, algorithm, X, y, task, source, history=None):
         table, _ = read_training(estimator, X, y, task, tasks=estimator.tasks)
-        plan = Plan(estimator, table, algorithm)
+        plan = MomentPlan(estimator, table, algorithm)
         count = len(plan.moment) + len(plan.vote) + (plan.mean is not None)
         recorded = iter(history or [None] * count)
         # The order of publication: vote 1, moment 1, vote 2, ..., mean.

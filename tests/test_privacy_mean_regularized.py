@@ -18,13 +18,14 @@ from skpmtl import (
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
 )
-from skpmtl.curator import BlockGaussian, RoundPlan, rounds
-from skpmtl.exchange import run
-from skpmtl.packing import pack
+from skpmtl.exchange.protocol import run
+from skpmtl.exchange.wire import pack
+from skpmtl.mean_regularized.curator import rounds
+from skpmtl.mean_regularized.plan import BlockGaussian, MeanPlan
+from skpmtl.mean_regularized.tasks import CentredTasks, Problem, RunningModels
 from skpmtl.privacy import PrivacyReport, gdp_delta, gdp_epsilon, gdp_mu
 from skpmtl.privacy.rng import SeededSource
-from skpmtl.rounds import Problem, RunningModels, TaskHalf
-from skpmtl.tasks import TaskTable
+from skpmtl.tables.table import TaskTable
 
 M = 6
 TASKS = list(range(M))
@@ -66,7 +67,7 @@ def test_neighbours_over_replayed_rounds(kind, form, update):
         for data in (table, neighbour(table, kind, how)):
             if form == "csr":
                 data = TaskTable(sparse.csr_matrix(data.X), data.y, data.offsets, data.tasks)
-            half, released = TaskHalf(data, problem), []
+            half, released = CentredTasks(data, problem), []
             running = RunningModels(half, update, C * 5, n_steps=5, rate=1.0)
             for anchor in history:
                 total = np.zeros_like(anchor)
@@ -86,7 +87,7 @@ def test_neighbours_over_replayed_rounds(kind, form, update):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e300])
 def test_contributions_that_are_not_finite_send_nothing(bad):
-    from skpmtl.rounds import add_clipped_rows
+    from skpmtl.mean_regularized.tasks import add_clipped_rows
 
     D, total = np.ones((2, 3)), np.zeros((1, 3))
     D[0, 1] = bad
@@ -152,7 +153,7 @@ class _Tasks:
 
 
 class _Settings:
-    """The parameters that `RoundPlan` reads."""
+    """The parameters that `MeanPlan` reads."""
 
     epsilon, delta, adjacency = 1.0, 1e-3, "zero-out"
     clip_norm, clip_quantile, server_learning_rate = 1.0, None, 1.0
@@ -167,7 +168,7 @@ class _Settings:
 
 def test_denominator_is_constant_when_nobody_takes_part():
     """An empty draw publishes pure noise over the same q."""
-    plan = RoundPlan(_Settings(), M, 2000)
+    plan = MeanPlan(_Settings(), M, 2000)
     plan.sampling = "poisson"
     plan.rate, plan.denominator = 1e-12, 3.0
     seen = []
@@ -189,7 +190,7 @@ def test_denominator_is_constant_when_nobody_takes_part():
 
 
 def test_everybody_counts_the_same_and_the_sum_is_divided_by_q():
-    plan = RoundPlan(_Settings(), M, 3)
+    plan = MeanPlan(_Settings(), M, 3)
     assert plan.denominator == 3.0
     drawn = []
 
@@ -214,7 +215,7 @@ def test_a_fixed_rate_means_a_whole_number_of_tasks(rate, m, q):
     """Who is drawn, the denominator, the noise and its accounting are all about q of m tasks."""
     settings = _Settings()
     settings.sampling_rate = rate
-    plan = RoundPlan(settings, m, 3)
+    plan = MeanPlan(settings, m, 3)
     source = SeededSource(np.random.default_rng(0))
     drawn = [plan.draw(source) for _ in range(400)]
     assert {len(set(pick)) for pick in drawn} == {q}
@@ -255,7 +256,7 @@ def test_copies_of_rows_do_not_change_a_contribution():
     sums = []
     for data in (table, more):
         total = np.zeros((1, 5))
-        TaskHalf(data, Problem(0, 1, True)).sum_of_updates(
+        CentredTasks(data, Problem(0, 1, True)).sum_of_updates(
             np.arange(M), np.zeros((1, 5)), 0.1, total, n_steps=5, tol=0.0
         )
         sums.append(total)
@@ -291,7 +292,7 @@ def test_adaptive_bound_moves_to_the_quantile():
         server_learning_rate=1e-9,
     ).fit(X, y, task=task)  # fmt: skip
     table = TaskTable(X, y, np.arange(m + 1) * 10, np.arange(m))
-    half = TaskHalf(table, Problem(0, 1, True))
+    half = CentredTasks(table, Problem(0, 1, True))
     norms = np.linalg.norm(half.exact_prox(np.zeros((1, 3))), axis=1)
     assert est.billboard_.clip_norms[-1] == pytest.approx(np.median(norms), rel=0.1)
 
@@ -372,7 +373,7 @@ def test_intercepts_of_clusters_cost_nothing_more():
 
 
 def test_updates_of_large_models_are_not_kept(monkeypatch):
-    from skpmtl import curator
+    from skpmtl.mean_regularized import curator
 
     settings = {"n_rounds": 3, "random_state": 0, "server_learning_rate": 0.5}
     with pytest.warns(UserWarning, match="reproducible"):
@@ -493,7 +494,7 @@ def test_rows_of_a_task_do_not_change_how_others_compute(kind, d):
         X = np.random.default_rng(1).standard_normal((m * n + 50, d))[: sizes.sum()]
         y = np.sign(X[:, 0] + 0.1)
         offsets = np.concatenate([[0], np.cumsum(sizes)])
-        half = TaskHalf(TaskTable(X, y, offsets, np.arange(m)), Problem(kind, 1, True))
+        half = CentredTasks(TaskTable(X, y, offsets, np.arange(m)), Problem(kind, 1, True))
         out = []
         for k in (0, m // 2):
             total = np.zeros((1, d))

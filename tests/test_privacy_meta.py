@@ -13,7 +13,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from plain_reference import listed_classes
 from scipy.stats import beta
 
-from skpmtl import DPMetaInit, DPMetaInitClassifier, finetune
+from skpmtl import DPMetaInit, DPMetaInitClassifier
+from skpmtl.meta import finetune
 from skpmtl.privacy import PrivacyLeakWarning, PrivacyReport, gdp_epsilon
 from skpmtl.privacy.sampling import poisson_epsilon
 

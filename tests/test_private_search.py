@@ -32,8 +32,7 @@ from skpmtl import (
     load_billboard,
     save_billboard,
 )
-from skpmtl._search_rows import SplitRows
-from skpmtl.datasets import make_low_rank_tasks
+from skpmtl.datasets.generators import make_low_rank_tasks
 from skpmtl.metrics import task_scores
 from skpmtl.privacy import (
     PrivacyReport,
@@ -43,7 +42,8 @@ from skpmtl.privacy import (
     grid_search_cost,
     selection_mu,
 )
-from skpmtl.tasks import TaskTable
+from skpmtl.search.rows import SplitRows
+from skpmtl.tables.table import TaskTable
 
 M = 40
 

@@ -27,13 +27,13 @@ from skpmtl import (
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
     PrivateSearch,
-    empirical_bayes,
 )
-from skpmtl._input import read_training
-from skpmtl.exchange import Population, run
+from skpmtl.exchange.protocol import Population, run
+from skpmtl.model_protected import prior as empirical_bayes
 from skpmtl.privacy import audit, noise_source
 from skpmtl.privacy.tape import distance
-from skpmtl.tasks import TaskTable
+from skpmtl.tables.forms import read_training
+from skpmtl.tables.table import TaskTable
 
 ALL = pytest.mark.parametrize("case", [case.param for case in CASES])
 ONE_OF_EVERY = pytest.mark.parametrize("case", [case.param for case in FIRST.values()])
@@ -146,7 +146,7 @@ class Sites:
         for k in range(table.n_tasks):
             X, y = table.task(k)
             mine = TaskTable(X, y, np.array([0, len(y)]), table.tasks[k : k + 1])
-            self.halves.append(est._task_half(mine, population))
+            self.halves.append(est._half(mine, population))
 
     def answer(self, ask):
         answers, positions = [], []
@@ -154,7 +154,7 @@ class Sites:
             local, mine = ask.local(np.array([k]))
             if not len(mine):
                 continue
-            rows = half.rows(local)
+            rows = half.contributions(local)
             alone = ask.combine({name: np.array(row) for name, row in rows.items()}, mine)
             for name, mechanism in ask.mechanisms.items():
                 size = distance(alone[name] / ask.divide, mechanism.norm)
@@ -172,7 +172,7 @@ SILENT = [
     case
     for case in CASES
     if case.estimator.adjacency == "zero-out"
-    and hasattr(case.estimator, "_curate")
+    and hasattr(case.estimator, "_curator")
     and "DPMetaInit" not in case.name
     and "LocalOnly" not in case.name
 ]
@@ -188,7 +188,7 @@ def test_a_silent_task_is_no_further_away_than_stated(case):
     population = Population.of(table)
     source = noise_source(None)
     sites = Sites(est, table, population)
-    run(est._curate(population, source), sites, source)
+    run(est._curator(population, source), sites, source)
     assert sites.largest > 0.4
 
 
@@ -260,8 +260,8 @@ class Fails(Planted):
 class MeanStep(Planted):
     """Tasks take a step size of all tasks together."""
 
-    def _task_half(self, table, population):
-        tasks = super()._task_half(table, population)
+    def _half(self, table, population):
+        tasks = super()._half(table, population)
         tasks.half.prox_lam[:] = tasks.half.prox_lam.mean()
         return tasks
 

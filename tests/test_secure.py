@@ -19,7 +19,7 @@ from skpmtl import (
     PrivateMeanRegMTLClassifier,
     PrivateSearch,
 )
-from skpmtl.datasets import make_low_rank_tasks
+from skpmtl.datasets.generators import make_low_rank_tasks
 from skpmtl.privacy import PrivacyLeakWarning
 from skpmtl.privacy.rng import (
     EXACT_ARITHMETIC,

@@ -23,10 +23,10 @@ from skpmtl import (
     PrivacyLeakWarning,
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
-    shards,
 )
-from skpmtl.exchange import run
-from skpmtl.shards import Shard, fit_shards
+from skpmtl.exchange.protocol import run
+from skpmtl.shards import fit as shards
+from skpmtl.shards.fit import Shard, fit_shards
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 SEED = {"random_state": 3, "tasks": range(M)}
@@ -114,7 +114,7 @@ def test_rows_stay_on_the_disk_and_answers_are_sums(tmp_path):
     population, classes, _ = shards._population(est, parts, workers.each("survey"))
     workers.prepare(population, classes)
     source = est._source()
-    run(est._curate(population, source), workers, source)
+    run(est._curator(population, source), workers, source)
     d = X.shape[1]
     shapes = {"vote": (1,), "moment": (d, d)}
     assert len(replies) == 5 * len(parts)
@@ -269,7 +269,7 @@ def test_new_worker_asks_for_what_it_missed_and_repeats_nothing(tmp_path):
             return {k: v.copy() for k, v in replies[-1].items()}
 
     source = est._source()
-    run(est._curate(setup[0], source), Log(), source)
+    run(est._curator(setup[0], source), Log(), source)
     assert len(messages) >= 5
     last = len(messages) - 1
     assert workers.shards[0].hear(last, messages[last]) is replies[last]  # got it twice

@@ -9,13 +9,16 @@ from scipy import optimize, sparse
 from scipy.stats import bernoulli
 from sklearn.exceptions import ConvergenceWarning
 
-from skpmtl import losses, resolvents, set_num_threads, solvers
-from skpmtl.extrapolation import Anderson, Secant
-from skpmtl.factored import DiagonalBasis, FullBasis, _Factored, _steihaug
-from skpmtl.losses import SquaredLoss, make_loss
-from skpmtl.solvers import GroupNorm, TraceNorm, _dual_gap, minimize
-from skpmtl.tasks import TaskTable
-from skpmtl.threads import single_blas_thread
+from skpmtl import set_num_threads
+from skpmtl._runtime.threads import single_blas_thread
+from skpmtl.solvers import losses, resolvents
+from skpmtl.solvers import minimize as solvers
+from skpmtl.solvers.extrapolation import Anderson, Secant
+from skpmtl.solvers.factored import DiagonalBasis, FullBasis, _Factored, _steihaug
+from skpmtl.solvers.losses import SquaredLoss, make_loss
+from skpmtl.solvers.minimize import _dual_gap, minimize
+from skpmtl.solvers.penalties import GroupNorm, TraceNorm
+from skpmtl.tables.table import TaskTable
 
 PENALTIES = {"trace": TraceNorm(), "l21": GroupNorm()}
 

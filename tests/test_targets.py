@@ -12,13 +12,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import normalize
 
-from skpmtl.datasets import (
-    load_school,
-    make_group_sparse_tasks,
-    make_low_rank_tasks,
-    make_lsoa_like,
-)
-from skpmtl.model_protected import (
+from skpmtl.datasets.generators import make_group_sparse_tasks, make_low_rank_tasks, make_lsoa_like
+from skpmtl.datasets.school import load_school
+from skpmtl.model_protected.estimators import (
     MPMTLGroupSparse,
     MPMTLGroupSparseClassifier,
     MPMTLLowRank,

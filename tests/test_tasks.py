@@ -17,9 +17,10 @@ from sklearn.preprocessing import StandardScaler
 from tiny_ridge import TinyRidge
 
 from skpmtl import PrivateMeanRegMTL
-from skpmtl._input import read_training
-from skpmtl.rounds import Problem, TaskHalf
-from skpmtl.tasks import SingleTaskWarning, TaskTable, stack_tasks, wide_to_long
+from skpmtl.mean_regularized.tasks import CentredTasks, Problem
+from skpmtl.tables.convert import stack_tasks, wide_to_long
+from skpmtl.tables.forms import read_training
+from skpmtl.tables.table import SingleTaskWarning, TaskTable
 
 
 def as_forms(frame, y):
@@ -473,7 +474,7 @@ def test_compiled_loops_meet_one_kind_of_array(form):
     X, Y = rng.normal(size=(9, 3)), rng.normal(size=(9, 4))
     Y[0, 0] = np.nan
     wide, _ = read_training(PrivateMeanRegMTL(), form(X), Y, None)
-    half = TaskHalf(wide, Problem(0, 1, True))
+    half = CentredTasks(wide, Problem(0, 1, True))
     seen = [array for array in half._rows if array is not None]
     assert all(array.flags.c_contiguous for array in seen)
     for other in (pickle.loads(pickle.dumps(half)), deepcopy(half)):

@@ -15,8 +15,12 @@ import threadpoolctl
 from scipy import sparse
 
 import skpmtl
-from skpmtl import _scores, local, losses, rounds, threads
-from skpmtl._jit import njit
+from skpmtl._runtime import threads
+from skpmtl._runtime.jit import njit
+from skpmtl.local import prior as local
+from skpmtl.mean_regularized import tasks as rounds
+from skpmtl.solvers import losses
+from skpmtl.tables import scores as _scores
 
 pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
 

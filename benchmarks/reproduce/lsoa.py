@@ -32,7 +32,7 @@ from skpmtl import (
     PerTask,
     PrivateMeanRegMTLClassifier,
 )
-from skpmtl.datasets import make_lsoa_like
+from skpmtl.datasets.generators import make_lsoa_like
 from skpmtl.metrics import task_scores
 from skpmtl.privacy import PrivacyLeakWarning
 

@@ -38,8 +38,9 @@ from scipy import sparse
 from sklearn.preprocessing import normalize
 from threadpoolctl import threadpool_limits
 
-from skpmtl.datasets import load_leaf, load_school
-from skpmtl.federated_baselines import (
+from skpmtl.datasets.leaf import load_leaf
+from skpmtl.datasets.school import load_school
+from skpmtl.mean_regularized.baselines import (
     PPSGD,
     LocalOnly,
     LocalOnlyClassifier,
@@ -49,7 +50,7 @@ from skpmtl.federated_baselines import (
     PrivateFedProx,
     PrivateFedProxClassifier,
 )
-from skpmtl.mean_regularized import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
+from skpmtl.mean_regularized.estimators import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
 from skpmtl.metrics import nmse
 from skpmtl.privacy import PrivacyLeakWarning
 

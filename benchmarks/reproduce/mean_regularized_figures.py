@@ -31,7 +31,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import logsumexp
 
-from skpmtl.curator import auto_rounds
+from skpmtl.mean_regularized.plan import auto_rounds
 from skpmtl.privacy import gdp_epsilon, gdp_mu
 from skpmtl.privacy.sampling import blocks_mu, fixed_size_epsilon, fixed_size_noise
 

@@ -35,7 +35,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from skpmtl import DPMetaInit, DPMetaInitClassifier, PrivacyLeakWarning
-from skpmtl.datasets import load_school
+from skpmtl.datasets.school import load_school
 from skpmtl.metrics import nmse
 
 from ..run import write_rows

@@ -39,7 +39,8 @@ import numpy as np
 from sklearn.preprocessing import normalize
 from threadpoolctl import threadpool_limits
 
-from skpmtl.datasets import make_low_rank_tasks
+from skpmtl.datasets.generators import make_low_rank_tasks
+from skpmtl.model_protected.curator import project
 from skpmtl.privacy import PrivacyLeakWarning, gdp_mu
 from skpmtl.privacy.mechanisms import (
     PublishedWishart,
@@ -47,7 +48,6 @@ from skpmtl.privacy.mechanisms import (
     second_moment_sensitivity,
 )
 from skpmtl.privacy.rng import noise_source
-from skpmtl.projection import project
 
 from ..run import write_rows
 from .model_protected_methods import (

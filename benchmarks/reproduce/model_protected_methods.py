@@ -10,7 +10,8 @@ from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import normalize
 
 from skpmtl import DPAggregation, DPRelationship, MPMTLGroupSparse, MPMTLLowRank, PerTask
-from skpmtl.datasets import load_school, make_group_sparse_tasks, make_low_rank_tasks
+from skpmtl.datasets.generators import make_group_sparse_tasks, make_low_rank_tasks
+from skpmtl.datasets.school import load_school
 from skpmtl.metrics import nmse
 from skpmtl.privacy import PrivacyLeakWarning
 

@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from skpmtl import MPMTLLowRankClassifier, PerTask
-from skpmtl.datasets import make_lsoa_like
+from skpmtl.datasets.generators import make_lsoa_like
 from skpmtl.metrics import average_auc, task_scores
 
 persons, outcomes = make_lsoa_like(2000, 60, 20, random_state=0)

@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.linear_model import RidgeCV
 
 from skpmtl import MPMTLLowRank, PerTask
-from skpmtl.datasets import make_low_rank_tasks
+from skpmtl.datasets.generators import make_low_rank_tasks
 from skpmtl.metrics import nmse
 
 # Kinds of clinics take turns, so that the late ones are of the same kinds as the early ones.

@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from skpmtl import MPMTLLowRank, PrivateSearch, TaskStratifiedKFold
-from skpmtl.datasets import make_low_rank_tasks
+from skpmtl.datasets.generators import make_low_rank_tasks
 from skpmtl.metrics import nmse
 
 drawn = make_low_rank_tasks(400, 20, 8, noise=8.0, n_test=60, random_state=0)

@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from skpmtl.datasets import make_low_rank_tasks
+from skpmtl.datasets.generators import make_low_rank_tasks
 
 drawn = make_low_rank_tasks(300, 20, 10, noise=8.0, n_test=60, random_state=0)
 X, y, clinic, X_test, y_test, clinic_test = drawn

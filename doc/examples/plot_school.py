@@ -19,7 +19,8 @@ from sklearn.linear_model import RidgeCV
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import normalize
 
-from skpmtl.datasets import load_school, make_low_rank_tasks
+from skpmtl.datasets.generators import make_low_rank_tasks
+from skpmtl.datasets.school import load_school
 
 try:
     school = load_school(scale="public")

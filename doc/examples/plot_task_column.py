@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from skpmtl.datasets import make_low_rank_tasks
+from skpmtl.datasets.generators import make_low_rank_tasks
 
 X, y, number, coef = make_low_rank_tasks(40, 60, 6, noise=6.0, coef=True, random_state=0)
 rng = np.random.default_rng(0)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .._jit import njit
+from .._runtime.jit import njit
 
 # Rounding may leave a row a few ulp above the bound it was scaled to; this margin covers it.
 MARGIN = 1e-12

@@ -10,8 +10,8 @@ Each function runs over a block of tasks, whose arrays are padded to the size of
 
 import numpy as np
 
-from .._jit import njit
-from .._simd import greater, load, same, splat, store, total
+from .._runtime.jit import njit
+from .._runtime.registers import greater, load, same, splat, store, total
 
 # First steps in which all classes have one preconditioner, with the mean weight of a row: it is
 # cheaper, but slow where probabilities are next to 0 or 1.

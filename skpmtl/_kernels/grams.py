@@ -6,8 +6,8 @@ flat array: that of task k begins at ``starts[k]``.
 
 import numpy as np
 
-from .._jit import njit
-from .._simd import load, same, splat, store, total
+from .._runtime.jit import njit
+from .._runtime.registers import load, same, splat, store, total
 from .linalg import gram, spd_inverse
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .._jit import njit
+from .._runtime.jit import njit
 
 
 @njit

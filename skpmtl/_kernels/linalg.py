@@ -6,8 +6,8 @@ around, keeps a loop from using vector instructions.
 
 import numpy as np
 
-from .._jit import njit
-from .._simd import LANES, load, splat, store
+from .._runtime.jit import njit
+from .._runtime.registers import LANES, load, splat, store
 
 
 @njit

@@ -14,8 +14,8 @@ Each function runs over a block of tasks, whose arrays are padded to the size of
 kernel that calls others would compile them once more.
 """
 
-from .._jit import njit
-from .._simd import greater, load, root, same, splat, store, total
+from .._runtime.jit import njit
+from .._runtime.registers import greater, load, root, same, splat, store, total
 
 
 @njit

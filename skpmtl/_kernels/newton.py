@@ -6,7 +6,7 @@ Models are (n_tasks, n_outputs, d + 1), the intercept last; rows are dense. ``ki
 
 import numpy as np
 
-from .._jit import njit
+from .._runtime.jit import njit
 
 
 @njit

@@ -9,8 +9,8 @@ exact, costs no iteration and makes every residual dual feasible.
 
 import numpy as np
 
-from .._jit import njit
-from .._simd import load, same, splat, store, total
+from .._runtime.jit import njit
+from .._runtime.registers import load, same, splat, store, total
 
 # Numbers of a task up to which its rows stay in the nearest cache until they are used again.
 LARGE = 512

@@ -1,6 +1,6 @@
 """Scores of rows in any order, each with the coefficients of its own task."""
 
-from .._jit import njit
+from .._runtime.jit import njit
 
 
 @njit

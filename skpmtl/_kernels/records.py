@@ -8,7 +8,7 @@ record is ever stored. Models are (n_outputs, n_features + 1) with the intercept
 
 import numpy as np
 
-from .._jit import njit
+from .._runtime.jit import njit
 from .clip import MARGIN
 from .rows import residuals
 

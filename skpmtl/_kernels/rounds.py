@@ -13,7 +13,7 @@ loss: 1, 1/4, 1/2.
 
 import numpy as np
 
-from .._jit import njit
+from .._runtime.jit import njit
 from .rows import feature_means, gather, place_columns, residuals, scores
 
 

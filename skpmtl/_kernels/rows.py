@@ -10,7 +10,7 @@ and ``indptr`` for dense rows, and ``rows`` where row p of the table is row p of
 
 import numpy as np
 
-from .._jit import njit
+from .._runtime.jit import njit
 
 
 @njit

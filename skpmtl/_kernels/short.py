@@ -8,8 +8,8 @@ many rows as features are passed over.
 
 import numpy as np
 
-from .._jit import njit
-from .._simd import load, splat, store, total
+from .._runtime.jit import njit
+from .._runtime.registers import load, splat, store, total
 from .linalg import spd_inverse
 
 

@@ -1,6 +1,6 @@
 """Wishart matrices from standard variates."""
 
-from .._jit import njit
+from .._runtime.jit import njit
 
 
 @njit

@@ -12,7 +12,7 @@ import logging
 
 import numpy as np
 
-from ..packing import unpack
+from ..exchange.wire import unpack
 from . import records, secure
 from ._flower import ClientApp, Message, secaggplus_mod
 from .site import Refusal, Site, private_folder, read_rows

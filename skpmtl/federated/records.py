@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..packing import from_npy, to_npy
+from ..exchange.wire import from_npy, to_npy
 from ._flower import Array, ArrayRecord, ConfigRecord, RecordDict
 
 __all__ = ["read", "write"]

@@ -12,7 +12,7 @@ import json
 import math
 from types import SimpleNamespace
 
-from ..packing import from_npy
+from ..exchange.wire import from_npy
 from ._flower import (
     Code,
     ConfigRecord,

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from .._ids import listed
-from ..billboards import save_billboard
-from ..exchange import run
-from ..journal import Journal, write_file
-from ..packing import pack
+from ..exchange.files import save_billboard
+from ..exchange.journal import Journal, write_file
+from ..exchange.protocol import run
+from ..exchange.wire import pack
+from ..tables.ids import listed
 from . import records, secure
 from ._flower import Message, MessageType, ServerApp
 from .polling import PollingGrid
@@ -59,7 +59,7 @@ def _curate(grid, study, folder, context, journal):
     source = est._source()
     sites = Sites(grid, study, journal, context)
     sites.enrol()
-    board = run(est._curate(sites.population, source), sites, source, journal)
+    board = run(est._curator(sites.population, source), sites, source, journal)
     board.report = describe(board, study)
     save_billboard(study.published(board), folder / "billboard.npz")
     write_file(folder / "report.json", (board.report.to_json(indent=1) + "\n").encode())

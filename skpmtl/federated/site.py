@@ -11,15 +11,15 @@ from pathlib import Path
 
 import numpy as np
 
-from .._finite import bound_values
-from .._ids import listed
-from .._input import InputForm, read_training
-from ..billboards import load_billboard, save_billboard
-from ..curator import clipped_sum
-from ..exchange import Ask
-from ..journal import fingerprint, locked, write_file
-from ..personal import cluster_rows
-from ..released_mean import MeanTasks
+from ..exchange.files import load_billboard, save_billboard
+from ..exchange.journal import fingerprint, locked, write_file
+from ..exchange.protocol import Ask
+from ..mean_regularized.board import cluster_rows
+from ..mean_regularized.curator import clipped_sum
+from ..mean_regularized.tasks import MeanHalf
+from ..tables.finite import bound_values
+from ..tables.forms import InputForm, read_training
+from ..tables.ids import listed
 
 __all__ = ["Refusal", "Site", "load_models", "read_rows", "row_shapes"]
 
@@ -116,7 +116,7 @@ class Site:
 
     def _half(self, state):
         """The task half as the last question left it."""
-        half = self.est._task_half(self.table, self.population)
+        half = self.est._half(self.table, self.population)
         memory = _part(state, "memory.")
         running, prior = _memories(half)
         if running is not None and memory:
@@ -212,7 +212,7 @@ class Site:
         picks = statistic == "update"
         with np.errstate(all="ignore"):
             half = self._half(state)
-            rows = half.rows(Ask(statistic, public, {}, None, pick=mine if picks else None))
+            rows = half.contributions(Ask(statistic, public, {}, None, pick=mine if picks else None))
         rows = {name: rows[name] if picks else rows[name][mine] for name in shapes}
         for name, shape in shapes.items():
             if rows[name].shape != (len(mine), *shape):
@@ -260,7 +260,7 @@ class Site:
         est.personalize(X, y, task=task)
         with np.errstate(all="ignore"):
             half = self._half(self._state())
-            own = half.own_models(board) if isinstance(half, MeanTasks) else None
+            own = half.own_models(board) if isinstance(half, MeanHalf) else None
         if own is not None:
             est.coef_, est.intercept_ = est._finite_models(own, est.intercept_)
         save_billboard(est, self.folder / "billboard.npz")

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from .._ids import encode_ids, listed, locate
-from .._targets import public_classes
 from .._version import __version__
-from ..exchange import Population
-from ..tasks import distinct_ids
+from ..exchange.protocol import Population
+from ..tables.ids import encode_ids, listed, locate
+from ..tables.table import distinct_ids
+from ..tables.targets import public_classes
 
 __all__ = ["Study"]
 

@@ -7,13 +7,13 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from .._callbacks import RoundCallbacks, following
-from .._compat import Interval, InvalidParameterError, StrOptions
-from .._ids import listed
-from .._targets import pair_known
+from .._runtime.compat import Interval, InvalidParameterError, StrOptions
 from ..base import BaseMTL, TaskIndexed
+from ..callbacks import RoundCallbacks, following
 from ..privacy.report import PrivacyReport
-from ..tasks import known_labels
+from ..tables.ids import listed
+from ..tables.table import known_labels
+from ..tables.targets import pair_known
 from .aggregation import AGGREGATIONS
 from .clients import RARE_LABELS, known_positions, read_rows, read_training
 from .network import ACTIVATIONS, Heads, Network, Optimizer

@@ -22,11 +22,11 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from .._compat import safe_indexing
-from .._ids import encode_ids, listed, locate
-from .._input import numeric, read_array, read_target, sort_rows, take_column, task_position
-from .._targets import encode_labels, real_target
-from ..tasks import SingleTaskWarning, TaskTable, column_labels, distinct_ids, known_labels
+from .._runtime.compat import safe_indexing
+from ..tables.forms import numeric, read_array, read_target, sort_rows, take_column, task_position
+from ..tables.ids import encode_ids, listed, locate
+from ..tables.table import SingleTaskWarning, TaskTable, column_labels, distinct_ids, known_labels
+from ..tables.targets import encode_labels, real_target
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
-from .._input import read_training
-from ..billboards import save_billboard
+from ..exchange.files import save_billboard
+from ..tables.forms import read_training
 from .tape import Tape, TapeError, distance
 
 _ROWS = ("coef_", "intercept_", "models_")  # a row belongs to its task alone

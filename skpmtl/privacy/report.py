@@ -22,7 +22,6 @@ _NEIGHBOURS = {
     ("person", "zero-out"): "all records of one person contribute nothing (the number of records "
     "is public)",
 }
-
 _UNIT = re.compile(r"task|record|person|[1-9][0-9]* records")
 
 
@@ -247,3 +246,8 @@ def _short(value):
         return f"{_short(value[0])} (each of {len(value)})"
     shown = [_short(item) for item in value[:10]]
     return ", ".join(shown) + (f", ... ({len(value)} in all)" if len(value) > 10 else "")
+
+
+def exact_report(reason="the exact solution was computed without noise (epsilon=None)"):
+    """The statement for a fit without privacy."""
+    return PrivacyReport(guarantee="none", notes={"reason": reason})

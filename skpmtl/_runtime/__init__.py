@@ -1,0 +1,1 @@
+"""What everything stands on: compiled loops, registers, threads, other versions of libraries."""

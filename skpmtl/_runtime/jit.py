@@ -1,0 +1,123 @@
+"""Compiled loops: one `njit` with the options that are safe here, and a fallback."""
+
+import hashlib
+import logging
+import os
+import pickle
+from functools import partial
+from glob import escape, glob
+
+import numba
+
+logger = logging.getLogger("skpmtl")
+# Sums may be reordered, which lets dot products use vector instructions. The flags that
+# assume the absence of NaN or infinity stay off: they would void the clipping.
+# A loop that adds up must not store as well: the compiler would choose between two orders of the
+# sum by where the arrays happen to lie in memory, and no two fits would agree to the last bit.
+_FASTMATH = {"reassoc", "contract"}
+_DIGEST = hashlib.sha256().digest_size
+_told = []  # whether it was said that compiled code cannot be kept
+
+
+def njit(function):
+    """Compile a kernel, cached on disk where that is possible.
+
+    ``cache=True`` raises at import time when neither the package folder nor a user
+    cache folder can be written (numba issue 4908), and when a loop is called whose files are
+    damaged, unreadable, or have no room on the disk; such a process compiles afresh, and
+    ``NUMBA_CACHE_DIR`` names a writable folder. ``parallel`` stays off because numba's
+    default threading layer aborts the process under joblib's threads; ``nogil`` lets plain
+    threads run a kernel on blocks of tasks side by side.
+    """
+    options = {"error_model": "numpy", "fastmath": _FASTMATH, "nogil": True}
+    try:
+        compiled = numba.njit(cache=True, **options)(function)
+    except (RuntimeError, OSError):
+        return numba.njit(**options)(function)
+    cache = getattr(compiled, "_cache", None)
+    file = getattr(cache, "_cache_file", None)
+    if file is not None and all(hasattr(file, name) for name in _USED):
+        file.save = partial(_save, file)
+        file._load_index = partial(_load_index, file, file._load_index)
+        file._load_data = partial(_load_data, file)
+        file._dump = partial(_dump, file._dump)
+    if hasattr(cache, "load_overload") and hasattr(cache, "save_overload"):
+        cache.load_overload = partial(_attempt, cache.load_overload)
+        cache.save_overload = partial(_attempt, cache.save_overload)
+    return compiled
+
+_USED = (
+    "save", "_load_index", "_load_data", "_save_index", "_save_data", "_data_name", "_data_path",
+    "_dump", "_index_path", "_source_stamp",
+)  # fmt: skip
+
+
+def _attempt(call, *arguments):
+    """What the cache does for a call, or None: then numba compiles, and keeps nothing."""
+    try:
+        return call(*arguments)
+    except Exception as error:  # of files, of pickle, of the loader
+        if not _told:
+            _told.append(True)
+            logger.warning(
+                "Compiled code cannot be read or kept, and this process compiles afresh (%s). "
+                "NUMBA_CACHE_DIR names another folder.",
+                error,
+            )
+
+
+# Files end in a digest: changed machine code would end the process, or compute something else.
+def _dump(dump, value):
+    data = dump(value)
+    return data + hashlib.sha256(data).digest()
+
+
+def _whole(data):
+    """Whether a digest at the end is that of the rest."""
+    return hashlib.sha256(data[:-_DIGEST]).digest() == data[-_DIGEST:]
+
+
+def _load_index(file, load):
+    """{key: name} of the data files; {} where there is no index, or a damaged one."""
+    try:
+        with open(file._index_path, "rb") as stream:
+            pickle.load(stream)  # the version of numba
+            if not _whole(stream.read()):
+                return {}
+        return load()
+    except OSError:  # not there, or not readable
+        return {}
+    except Exception:  # whatever garbage makes of pickle
+        return {}
+
+
+def _load_data(file, name):
+    with open(file._data_path(name), "rb") as stream:
+        data = stream.read()
+    if not _whole(data):
+        raise OSError("damaged")  # numba takes this for a file that was removed
+    return pickle.loads(data)
+
+
+def _save(file, key, data):
+    """Write compiled code under a name of its own, and only then into the index.
+
+    numba numbers the files of a function and writes the index first (numba issue 10128), so that
+    of two processes that compile for different types one may later run the code of the other on
+    its own arrays, and a reader may find the code of an older version under a new number.
+    """
+    index = file._load_index()
+    if not index:  # the function is new or has changed: what is left of it serves nobody
+        pattern = escape(file._data_path(file._data_name(0)).removesuffix("0.nbc")) + "*.nbc"
+        for path in glob(pattern):
+            try:
+                os.remove(path)
+            except OSError:  # another process was faster, or reads it
+                pass
+    text = repr((key, file._source_stamp)).encode()
+    name = file._data_name(int.from_bytes(hashlib.sha256(text).digest()[:8], "big"))
+    file._save_data(name, data)
+    index = file._load_index()
+    if index.get(key) != name:
+        index[key] = name
+        file._save_index(index)

@@ -1,0 +1,145 @@
+"""Rounds of a fit as tasks of scikit-learn's callbacks (1.9 or newer; before, nothing happens).
+
+The task "fit" has one subtask for every round, release or iteration. A callback gets names and
+counters, which are public, and neither rows nor a model of the middle of a fit: a score of every
+round would be a release that nobody accounted for. A wish to stop early is not heard, since the
+budget is divided among a number of rounds that is fixed before.
+"""
+
+import inspect
+import warnings
+from contextlib import contextmanager
+
+from ._runtime.compat import CallbackSupportMixin, callback_management_context
+
+__all__ = [
+    "RoundCallbacks",
+    "followed",
+    "following",
+]
+_WITHHELD = ("X", "y", "metadata", "fitted_estimator")
+
+
+class RoundCallbacks(CallbackSupportMixin):
+    """Gives an estimator `set_callbacks`, where scikit-learn has it."""
+
+    # Neither callbacks nor the log may count the fits of a search that hides their number.
+    _unheard = False
+
+    if callback_management_context is not None:
+
+        def set_callbacks(self, *callbacks):
+            """Set callbacks of scikit-learn, such as ``sklearn.callback.ProgressBar()``.
+
+            They are told when a fit and its rounds begin and end, and nothing else: a callback
+            that asks for rows or for the model of every round gets None instead, with a warning.
+
+            Parameters
+            ----------
+            *callbacks : callback
+                None at all removes those that are set.
+
+            Returns
+            -------
+            self : object
+                The estimator.
+
+            Raises
+            ------
+            TypeError
+                For what does not follow ``sklearn.callback.FitCallback``, or is a class.
+            """
+            super().set_callbacks(*callbacks)
+            for callback in callbacks:
+                wanted = inspect.signature(callback.on_fit_task_end).parameters
+                wanted = [name for name in _WITHHELD if name in wanted]
+                if wanted:
+                    warnings.warn(
+                        f"{type(callback).__name__} asks for {', '.join(wanted)} after every "
+                        f"round of {type(self).__name__} and gets None: scores of every round "
+                        "would be releases outside the budget. ConvergenceDisplay shows what is "
+                        "public.",
+                        UserWarning,
+                        stacklevel=2,
+                    )
+            return self
+
+
+@contextmanager
+def following(estimator):
+    """Around the rounds of a fit: what `followed` begins ends here, also after an error."""
+    heard = getattr(estimator, "_skl_callbacks", None) or hasattr(estimator, "_parent_callback_ctx")
+    heard = heard and isinstance(estimator, RoundCallbacks) and not estimator._unheard
+    if callback_management_context is None or not heard:
+        yield
+        return
+    with callback_management_context(estimator):
+        rounds = estimator._round_callbacks = _Rounds(estimator)
+        try:
+            yield
+            rounds.finish()
+        finally:
+            del estimator._round_callbacks
+
+
+def followed(estimator, log, message, n_rounds=None):
+    """`log`, or a function that calls it and ends a round; within `following` only.
+
+    Parameters
+    ----------
+    estimator : estimator
+    log : callable or None
+    message : str
+        Its first word says what is counted.
+    n_rounds : int, default=None
+        Public number of calls, None if it is not known before.
+    """
+    rounds = getattr(estimator, "_round_callbacks", None)
+    if rounds is None or rounds.fit is not None:
+        return log
+    rounds.begin(message.split()[0], n_rounds)
+
+    def count(*values):
+        if log is not None:
+            log(*values)
+        rounds.count()
+
+    return count
+
+
+class _Rounds:
+    """Contexts of one fit, and of the round that is running."""
+
+    def __init__(self, estimator):
+        self.estimator = estimator
+        self.fit = self.round = None
+        self.done = 0
+
+    def begin(self, name, n_rounds):
+        self.name, self.n_rounds = name, n_rounds
+        self.fit = self.estimator._init_callback_context(max_subtasks=n_rounds)
+        self.fit.call_on_fit_task_begin(estimator=self.estimator)
+        self._next(n_rounds or 0)
+
+    def _next(self, n_rounds):
+        if self.done < n_rounds:
+            self.round = self.fit.subcontext(task_name=self.name)
+            self.round.call_on_fit_task_begin(estimator=self.estimator)
+
+    def count(self):
+        if self.round is None:  # without a number there may be no further one to begin
+            self._next(self.done + 1)
+        self._end()
+        self.done += 1
+        self._next(self.n_rounds or 0)
+
+    def _end(self):
+        self.round.call_on_fit_task_end(estimator=self.estimator)
+        self.round = None
+
+    def finish(self):
+        if self.fit is None:  # a fit without rounds
+            self.begin("round", 0)
+        if self.round is not None:
+            self._end()
+        self.fit.call_on_fit_task_end(estimator=self.estimator)

@@ -1,0 +1,240 @@
+"""The School data: examination scores in 139 schools."""
+
+import hashlib
+import os
+import shutil
+import tempfile
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+from scipy.io import loadmat
+from sklearn.datasets import get_data_home
+from sklearn.utils import Bunch
+
+SCHOOL_ENV = "SKPMTL_SCHOOL"
+SCHOOL_FILE = "school.mat"
+SCHOOL_URL = (
+    "https://raw.githubusercontent.com/jiayuzhou/MALSAR/"
+    "ca3d55b878cc4113f0d9603e8ac46538aeb1ecd9/data/school.mat"
+)
+SCHOOL_SHA256 = "57fb3238fdd03a9aa17276e2ce18d9bbb5d128c3261e794fe6233b58b6909068"
+SCHOOL_FEATURES = (
+    *("year_a", "year_b", "year_c"),
+    *("pct_free_school_meals", "pct_vr_band_1"),
+    *("girl", "boy"),
+    *("vr_band_3", "vr_band_1", "vr_band_2"),
+    *("ethnic_eswi", "ethnic_african", "ethnic_arab", "ethnic_bangladeshi"),
+    *("ethnic_caribbean", "ethnic_greek", "ethnic_indian", "ethnic_pakistani"),
+    *("ethnic_south_east_asian", "ethnic_turkish", "ethnic_other"),
+    *("school_mixed", "school_boys", "school_girls"),
+    *("school_maintained", "school_church_of_england", "school_roman_catholic"),
+    "constant",
+)
+_PERCENTAGES = [SCHOOL_FEATURES.index(name) for name in SCHOOL_FEATURES if "pct_" in name]
+_SCHOOL_DESCR = """\
+School data set (Inner London Education Authority)
+--------------------------------------------------
+Examination scores of 15,362 pupils from 139 secondary schools in inner London, in three
+years (1985 to 1987). One task is one school: predict the score of its pupils.
+
+:Rows: 15,362 pupils, 22 to 251 a school, sorted by school
+:Tasks: 139 schools, labelled 0 to 138 in the order of the file
+:Target: examination score, whole numbers from 1 to 70
+:Features: 28, of which 25 are 0/1 indicators
+
+===========  =============================================================================
+column       meaning
+===========  =============================================================================
+0 to 2       year of the examination (indicators; the file does not say in which order)
+3            percentage of the school's pupils eligible for free school meals, 0 to 100
+4            percentage of the school's pupils in verbal reasoning band 1, 0 to 100
+5, 6         girl, boy
+7 to 9       the pupil's own verbal reasoning band: 3 (lowest), 1 (highest), 2
+10 to 20     ethnic group, eleven indicators; the first is English, Scottish, Welsh, Irish
+21 to 23     mixed, boys', girls' school
+24 to 26     maintained, Church of England, Roman Catholic school
+27           the constant 1
+===========  =============================================================================
+
+Columns 21 to 27 are constant within each school, columns 3 and 4 within each school and
+year. The indicator groups each add up to one (a few pupils have no verbal reasoning band),
+so the pooled matrix has rank 23. The file has no column names: the ones used here follow
+the published coding of the survey and agree with the data (means, scores, and the columns
+that determine each other).
+
+The file is the one distributed with the MALSAR toolbox (J. Zhou, J. Chen, J. Ye); the
+multi-task form goes back to A. Argyriou, T. Evgeniou, M. Pontil, Convex multi-task feature
+learning, Machine Learning 73, 2008.
+"""
+
+
+def load_school(path=None, *, scale=None, as_frame=False):
+    """Load the School data set from a local file; nothing is downloaded.
+
+    Parameters
+    ----------
+    path : str or path-like, default=None
+        The MATLAB file ``school.mat`` of the MALSAR toolbox. None looks at the
+        environment variable ``SKPMTL_SCHOOL``, then into scikit-learn's data home, where
+        :func:`fetch_school` keeps its copy.
+
+    scale : {None, "public"}, default=None
+        "public" divides the two percentages (columns 3 and 4) by 100. That range is known
+        without looking at the data, so the scaling releases nothing about any school, and
+        rows of unit length then keep the indicators visible: with raw percentages these
+        two columns make up nearly all of a row's length, which costs about .03 of
+        normalised error. ``sklearn.preprocessing.normalize(school.data)`` afterwards gives
+        the rows of unit length (constant column included) with which this package states
+        its School results; normalising uses nothing but the row itself.
+
+    as_frame : bool, default=False
+        Return pandas objects; ``data`` then has the task column "school" first.
+
+    Returns
+    -------
+    school : :class:`~sklearn.utils.Bunch`
+        data : ndarray of shape (15362, 28), or DataFrame of shape (15362, 29)
+            Pupils, sorted by school.
+        target : ndarray or Series of shape (15362,)
+            Examination scores, 1 to 70.
+        task : ndarray or Series of shape (15362,)
+            School of each pupil, 0 to 138.
+        frame : DataFrame of shape (15362, 30)
+            Task, features and target; only with ``as_frame=True``, else None.
+        feature_names : list of str
+            Names of the 28 features.
+        target_names : list of str
+            ``["exam_score"]``.
+        DESCR : str
+            What the columns mean and where the data come from.
+        filename : str
+            The file that was read.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If the file is not the School data set, or `scale` is unknown.
+    """
+    found = _find_school(path, data_home=None)
+    if found is None:
+        raise FileNotFoundError(
+            f"The School data set was not found: give the path of {SCHOOL_FILE}, set "
+            f"{SCHOOL_ENV}, or call skpmtl.datasets.fetch_school() to download it."
+        )
+    return _read_school(found, scale, as_frame)
+
+
+def fetch_school(data_home=None, download_if_missing=True, *, scale=None, as_frame=False):
+    """Load the School data set, downloading it once where no local file is found.
+
+    Local files come first: the one named by the environment variable ``SKPMTL_SCHOOL``,
+    then the copy in `data_home`. Otherwise the file (45 kB) is downloaded from the
+    repository of the MALSAR toolbox, checked against its known SHA-256 and kept.
+
+    Parameters
+    ----------
+    data_home : str or path-like, default=None
+        Folder of the copy; None is scikit-learn's data home (``~/scikit_learn_data``).
+
+    download_if_missing : bool, default=True
+        False raises an OSError rather than use the network.
+
+    scale, as_frame
+        As in :func:`load_school`.
+
+    Returns
+    -------
+    school : :class:`~sklearn.utils.Bunch`
+        As :func:`load_school`.
+
+    Raises
+    ------
+    OSError
+        If the file is missing and may not be, or cannot be, downloaded, or the download
+        does not have the expected checksum.
+    """
+    found = _find_school(None, data_home)
+    if found is None:
+        if not download_if_missing:
+            raise OSError(
+                f"{SCHOOL_FILE} is not in {get_data_home(data_home)} and "
+                f"download_if_missing is False; set {SCHOOL_ENV} to the path of a local copy."
+            )
+        found = Path(get_data_home(data_home)) / SCHOOL_FILE
+        _download(SCHOOL_URL, found, SCHOOL_SHA256)
+    return _read_school(found, scale, as_frame)
+
+
+def _find_school(path, data_home):
+    """The file to read, or None. A file that was named but is missing is an error."""
+    for source, named in (("path", path), (SCHOOL_ENV, os.environ.get(SCHOOL_ENV))):
+        if named:
+            if not Path(named).is_file():
+                raise FileNotFoundError(f"{source}={os.fspath(named)!r} is not a file.")
+            return Path(named)
+    cached = Path(get_data_home(data_home)) / SCHOOL_FILE
+    return cached if cached.is_file() else None
+
+
+def _download(url, target, sha256):
+    """Download `url` to the Path `target`, which appears only once its checksum is right."""
+    handle, part = tempfile.mkstemp(prefix=target.name, suffix=".part", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as out, urllib.request.urlopen(url, timeout=60) as source:
+            shutil.copyfileobj(source, out)
+        got = hashlib.sha256(Path(part).read_bytes()).hexdigest()
+        if got != sha256:
+            raise OSError(
+                f"{url} has SHA-256 {got}, expected {sha256}: the file was changed or cut "
+                f"off. Try again, or set {SCHOOL_ENV} to the path of a local copy."
+            )
+        os.replace(part, target)
+    except urllib.error.URLError as error:
+        raise OSError(
+            f"{url} could not be downloaded ({error.reason}); set {SCHOOL_ENV} to the path "
+            f"of a local copy of {target.name}."
+        ) from error
+    finally:
+        Path(part).unlink(missing_ok=True)
+
+
+def _read_school(path, scale, as_frame):
+    if scale not in (None, "public"):
+        raise ValueError(f'scale={scale!r} is unknown; use None or "public".')
+    try:
+        content = loadmat(path)
+        cells = content["X"].ravel(), content["Y"].ravel()
+        sizes = [len(y) for y in cells[1]]
+        X = np.vstack(cells[0]).astype(np.float64)
+        y = np.concatenate([y.ravel() for y in cells[1]]).astype(np.float64)
+        if [len(x) for x in cells[0]] != sizes or X.shape[1] != len(SCHOOL_FEATURES):
+            raise ValueError(f"cells of shape {X.shape} and {y.shape}")
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{os.fspath(path)!r} is not the School data set of MALSAR (cells X and Y, one "
+            f"per school, {len(SCHOOL_FEATURES)} columns): {error}"
+        ) from error
+    if scale == "public":
+        X[:, _PERCENTAGES] /= 100.0
+    task = np.repeat(np.arange(len(sizes)), sizes)
+    names, frame = list(SCHOOL_FEATURES), None
+    if as_frame:
+        import pandas as pd
+
+        frame = pd.DataFrame(X, columns=names)
+        frame.insert(0, "school", task)
+        frame["exam_score"] = y
+        X, y, task = frame.drop(columns="exam_score"), frame["exam_score"], frame["school"]
+    return Bunch(
+        data=X,
+        target=y,
+        task=task,
+        frame=frame,
+        feature_names=names,
+        target_names=["exam_score"],
+        DESCR=_SCHOOL_DESCR,
+        filename=os.fspath(path),
+    )

@@ -1,0 +1,9 @@
+"""Curator and tasks: what they say to each other, and what is kept of it.
+
+Read `skpmtl.exchange.protocol.run` first: it is the only place where contributions are summed and
+noise is added.
+"""
+
+from .protocol import Ask, Draw, Population, run
+
+__all__ = ["Ask", "Draw", "Population", "run"]

@@ -1,0 +1,169 @@
+"""What curator and tasks say to each other: questions, answers, releases.
+
+The curator of a method is a generator. It yields `Ask`, a public question to the tasks, and is
+sent what was *released* of their answers; it never sees an answer, so that everything it computes
+is a function of the releases. `run` is the only place where answers are summed and noise is added.
+
+The task half of a method has ``answer(ask)``, the sums of what its tasks contribute, and
+``rows(ask)``, the same before summing, for a curator elsewhere. Both may also be on other
+machines: see `skpmtl.shards` and `skpmtl.federated`.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..privacy.tape import replied
+
+__all__ = [
+    "Ask",
+    "Draw",
+    "Population",
+    "run",
+]
+
+
+@dataclass(frozen=True)
+class Population:
+    """What is public about the participants before a fit starts.
+
+    Parameters
+    ----------
+    tasks : ndarray (m,)
+        Their ids, sorted.
+    n_features : int
+    n_classes : int, default=0
+        0 for real targets.
+    sizes : ndarray (m,), default=None
+        Rows of every task, for methods that take them as public (`DPMetaInit`).
+    is_sparse : bool, default=False
+        Whether tasks hold CSR rows.
+    """
+
+    tasks: np.ndarray
+    n_features: int
+    n_classes: int = 0
+    sizes: np.ndarray | None = None
+    is_sparse: bool = False
+
+    @property
+    def n_tasks(self):
+        return len(self.tasks)
+
+    @property
+    def kind(self):
+        """Loss of the rounds: 0 squared, 1 logistic, 2 multinomial."""
+        return min(max(self.n_classes - 1, 0), 2)
+
+    @property
+    def n_outputs(self):
+        """Scores of a model."""
+        return self.n_classes if self.n_classes > 2 else 1
+
+    @classmethod
+    def of(cls, table):
+        """Of a table with all tasks and encoded targets."""
+        return cls(table.tasks, table.n_features, table.n_classes, table.sizes, table.is_sparse)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A question to the tasks, with what is to be released of their answers.
+
+    Parameters
+    ----------
+    statistic : str
+        What is asked for; the task half knows it by this name.
+    public : dict
+        Everything a task needs beside its rows to answer.
+    mechanisms : dict of str to mechanism or None
+        Names of the sums in an answer, in the order of their release; None: without noise.
+    combine : callable
+        ``combine(rows, positions) -> sums`` for the rows of the tasks at `positions`, name by
+        name. It bounds every row again: the accounting does not rest on those who sent them.
+    divide : float, default=1.0
+        Public number by which the sums are divided before noise is added.
+    pick : ndarray of int64, default=None
+        Positions of the tasks that are asked, sorted; None: all.
+    """
+
+    statistic: str
+    public: dict
+    mechanisms: dict
+    combine: object
+    divide: float = 1.0
+    pick: np.ndarray | None = None
+
+    def local(self, positions):
+        """The same question to the tasks at `positions` of the population, who are numbered
+        from 0, and the positions of those who are asked."""
+        if self.pick is None:
+            return self, positions
+        mine = np.flatnonzero(np.isin(positions, self.pick))
+        return replace(self, pick=mine), positions[mine]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A random decision of the curator, such as who takes part: ``draw(source) -> ndarray``."""
+
+    draw: object
+
+
+class NoJournal:
+    """Nothing is kept: the curator lives in this process only."""
+
+    def recall(self, source):
+        return None
+
+    def keep(self, reply, source):
+        pass
+
+
+def run(curator, tasks, source, journal=None):
+    """Run a curator to its end. -> what it returns
+
+    Parameters
+    ----------
+    curator : generator of Ask and Draw
+    tasks : object with ``answer(ask) -> {name: sum}``
+        Where it has ``recalled(ask)``, that is called with every question that the journal answers.
+    source : noise source
+    journal : object, default=None
+        ``recall(source)`` gives the next reply of an earlier run, or None when there is none;
+        ``keep(reply, source)`` is called with every new one before the curator sees it. A run that
+        was cut off then goes on where it stopped and draws no noise twice.
+    """
+    journal = NoJournal() if journal is None else journal
+    reply = None
+    while True:
+        try:
+            step = curator.send(reply)
+        except StopIteration as end:
+            return end.value
+        reply = journal.recall(source)
+        if reply is not None:
+            if isinstance(step, Ask) and hasattr(tasks, "recalled"):
+                tasks.recalled(step)
+            continue
+        if isinstance(step, Draw):
+            reply = {"drawn": drawn(step.draw, source)}
+        else:
+            reply = release(step, tasks.answer(step), source)
+        journal.keep(reply, source)
+
+
+def drawn(draw, source):
+    """A random decision of the curator, which an audit takes from its tape."""
+    return replied(lambda: {"mechanism": "draw"}, lambda: draw(source), ())
+
+
+def release(ask, sums, source):
+    """Divide the sums of an answer and add the noise. -> {name: released}"""
+    out = {}
+    for name, mechanism in ask.mechanisms.items():
+        total = sums[name]
+        if ask.divide != 1.0:
+            total /= ask.divide
+        out[name] = total if mechanism is None else mechanism.release(total, source)
+    return out

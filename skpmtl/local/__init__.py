@@ -1,0 +1,1 @@
+"""Models that every task fits alone: under a prior, around a centre."""

@@ -1,0 +1,168 @@
+"""Gram matrices of the tasks: d x d of features, or n_k x n_k of rows where that is less."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from .._kernels.grams import build_grams, build_row_grams, invert_row_grams, weigh_rows
+from .._kernels.linalg import spd_inverse, spd_inverse_narrow
+from .._runtime.registers import LANES
+from .._runtime.threads import cost_blocks, run_blocks, single_blas_thread, task_blocks
+from ..tables.table import read_only
+
+_BLOCK = 1 << 20  # numbers of X or of Gram matrices that a thread passes over at a time
+SMALL = 1 << 22  # numbers up to which memory does not matter
+_NOT_FINITE = "a task's curvature is not finite; scale the features"
+NARROW = 64  # up to this width compiled loops build Gram matrices faster than BLAS calls
+
+
+def grams(X, y, offsets, scale, centre):
+    """-> G (m, d, d) = scale_k X_k' C X_k, g (m, d) = scale_k X_k' C y_k, sum scale_k ||C y_k||^2.
+
+    C removes the mean of a task when `centre` is true.
+    """
+    m, d, X = len(offsets) - 1, X.shape[1], read_only(X)
+    G, g = np.empty((m, d, d)), np.empty((m, d))
+    if d <= NARROW:
+
+        def block(first, last):
+            part = slice(first, last)
+            ends = offsets[first : last + 1]
+            return build_grams(X, y, ends, scale[part], centre, G[part], g[part])
+
+        return G, g, sum(run_blocks(block, task_blocks(offsets, d, _BLOCK)))
+    square = 0.0
+    for k in range(m):
+        rows = slice(offsets[k], offsets[k + 1])
+        x, v = X[rows].astype(np.float64, copy=False), y[rows]
+        if centre:
+            x, v = x - x.mean(axis=0), v - v.mean()
+        np.matmul(x.T, x, out=G[k])
+        np.matmul(x.T, v, out=g[k])
+        square += scale[k] * (v @ v)
+    G *= scale[:, None, None]
+    g *= scale[:, None]
+    return G, g, float(square)
+
+
+def each_block(kernel, G, *arrays):
+    """kernel(G, *arrays) on blocks of the tasks' matrices. -> list of results"""
+    step = max(_BLOCK // G[0].size, 1)
+    blocks = [(first, min(first + step, len(G))) for first in range(0, len(G), step)]
+    return run_blocks(
+        lambda first, last: kernel(G[first:last], *(a[first:last] for a in arrays)), blocks
+    )
+
+
+def invert(A):
+    """Replace the symmetric positive definite matrices A_k by their inverses."""
+    narrow = A.shape[1] <= 100 and len(A) > LANES
+    if not all(each_block(spd_inverse_narrow if narrow else spd_inverse, A)):
+        raise np.linalg.LinAlgError(_NOT_FINITE)
+
+
+class RowGrams:
+    """Matrices K_k = C Z_k Z_k' C of all tasks, n_k x n_k.
+
+    Z_k are the rows of task k or what ``rows(first, last)`` makes of those of some tasks; C is
+    the centring (or identity). K holds their lower triangles, row by row.
+    """
+
+    def __init__(self, loss, rows=None, centre=None):
+        self.loss, table = loss, loss.table
+        rows, centre = rows or loss.rows, loss.fit_intercept if centre is None else centre
+        self.starts = np.concatenate([[0], np.cumsum(table.sizes * (table.sizes + 1) // 2)])
+        self.K = np.empty(self.starts[-1])
+
+        def block(first, last):
+            part = slice(first, last + 1)
+            return build_row_grams(
+                read_only(rows(first, last)), loss.offsets[part] - loss.offsets[first],
+                self.starts[part], loss.scale[first:last], centre, self.K,
+            )  # fmt: skip
+
+        self.trace = sum(run_blocks(block, loss.near_blocks))  # of all scale_k K_k
+
+    def invert(self, shift):
+        """K_k <- (K_k + shift_k I)^-1"""
+        ends, starts = self.loss.offsets, self.starts
+
+        def block(first, last):
+            part = slice(first, last + 1)
+            return invert_row_grams(self.K, ends[part], starts[part], shift[first:last])
+
+        if not all(run_blocks(block, self.loss.near_blocks)):
+            raise np.linalg.LinAlgError(_NOT_FINITE)
+
+    def product(self, W, part):
+        """X_k' K_k C (part y_k - X_k w_k) of all tasks."""
+        loss, even = self.loss, np.ones(self.loss.table.n_rows)
+
+        def inside(z, first, last):
+            rows = slice(loss.offsets[first], loss.offsets[last])
+            np.subtract(part * loss.y[rows], z[rows], out=z[rows])
+            self.weigh(z, even, first, last)
+            return 0.0, z
+
+        return loss.through(W, inside, even[: loss.shape[0]])[1]
+
+    def weigh(self, z, roots, first, last):
+        """z_k <- C_k' R_k K_k R_k C_k z_k of tasks from `first` to `last`, in place.
+
+        R_k = diag(roots), and C_k removes the mean weighted with R_k^2 (with intercepts).
+        """
+        part = slice(first, last + 1)
+        weigh_rows(
+            self.K, self.loss.offsets[part], self.starts[part], roots, self.loss.fit_intercept, z
+        )
+
+
+def row_blocks(table):
+    """Blocks (first, last, rows, X) of tasks, their table rows and features.
+
+    Dense features are float64, and not to be written.
+    """
+    d = table.n_features
+    for first, last in cost_blocks(table.sizes * d + d * d, _BLOCK):
+        rows = slice(table.offsets[first], table.offsets[last])
+        X = table.X[rows if table.rows is None else table.rows[rows]]
+        if not table.is_sparse:
+            X = read_only(X.astype(np.float64, copy=False))
+        yield first, last, rows, X
+
+
+def long_tasks(table):
+    """Tasks of at least as many rows as features, and the table of them; dense rows.
+
+    The others are solved by matrices of their rows (`skpmtl._kernels.short`). Which of the two
+    depends on a task's own rows alone, so that no task changes what the others send.
+    """
+    long = table.sizes >= table.n_features
+    tasks = np.flatnonzero(long)
+    if len(tasks) == table.n_tasks:
+        return tasks, table
+    inside = np.repeat(long, table.sizes)
+    rows = np.flatnonzero(inside) if table.rows is None else table.rows[inside]
+    offsets = np.concatenate([[0], np.cumsum(table.sizes[tasks])])
+    y, labels = table.y[inside], table.tasks[tasks]
+    return tasks, replace(table, y=y, offsets=offsets, tasks=labels, rows=rows, order=None)
+
+
+def task_grams(table, problem, scale):
+    """Blocks (first, last, G, g) of scale_k X_k' C X_k and scale_k X_k' C y_k; dense rows."""
+    for first, last, rows, X in row_blocks(table):
+        ends = table.offsets[first : last + 1] - rows.start
+        G, g, _ = grams(X, table.y[rows], ends, scale[first:last], problem.fit_intercept)
+        yield first, last, G, g
+
+
+def task_inverses(table, problem, scale, rho):
+    """Blocks (first, last, P, h) of P_k = (G_k + rho_k I)^-1 and its product with g_k."""
+    diagonal = np.arange(table.n_features)
+    for first, last, G, g in task_grams(table, problem, scale):
+        # Columns of absurd size must not make a matrix singular, which would end all fits.
+        trace = np.einsum("kjj->k", G)
+        G[:, diagonal, diagonal] += np.maximum(rho[first:last], 1e-12 * trace)[:, None]
+        with single_blas_thread():
+            inverse = np.linalg.inv(G)
+        yield first, last, inverse, np.einsum("kij,kj->ki", inverse, g)

@@ -1,0 +1,416 @@
+"""The task half: models a task fits alone under a prior w ~ N(0, kappa s^2 M).
+
+M is public (it comes from the billboard); kappa, the noise level s and the intercept are the
+task's own. All tasks are treated alike, in blocks that bound the memory.
+"""
+
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from scipy import sparse
+
+from .._kernels.local import (
+    centred_rows,
+    left_out,
+    posterior_modes,
+    rotated_responses,
+    spectral_modes,
+    triangular_products,
+)
+from .._kernels.passes import scores
+from .._kernels.spectrum import grams, rotate, tridiagonal
+from .._runtime.registers import LANES
+from .._runtime.threads import even_blocks, run_blocks, single_blas_thread
+from ..tables.table import read_only
+
+# Grid of the prior variance of a score in units of the noise variance.
+SNR = np.logspace(-4, 5, 19)
+# Public weak prior on log10(snr): (centre, spread), for squared and logistic loss.
+_WEAK = {False: (1.5, 1.0), True: (0.0, 1.0)}
+_FOLDS, _FOLD_ROWS = 5, 16
+_BLOCK = 1 << 18  # numbers that a thread holds at once: of transformed rows, of what it makes
+_NEWTON_STEPS = 30
+# Criteria of squared loss, functions of a table and a root, by table: the first and the last
+# ones of a fit are asked for twice.
+_criteria = WeakKeyDictionary()
+
+
+def up(sizes, multiple):
+    """The next multiple."""
+    return -(-sizes // multiple) * multiple
+
+SCALES = up(len(SNR), LANES)  # with padding
+
+
+class LocalModels:
+    """Personal models of all tasks of a table.
+
+    Parameters
+    ----------
+    table : TaskTable
+    classification : bool
+    fit_intercept : bool
+        Local intercept, not penalised.
+    """
+
+    def __init__(self, table, *, classification, fit_intercept):
+        self.table = table
+        self.classification = classification
+        self.fit_intercept = fit_intercept
+        # Folds are blocks of rows in a scattered order (golden-ratio sequence) that depends on
+        # a row's place in its task alone: a task gets the same model in any company.
+        self._order, sizes = np.empty(table.n_rows, dtype=np.int64), table.sizes
+        for n in np.unique(sizes):
+            start = table.offsets[:-1][sizes == n, None]
+            place = np.arange(n)
+            scattered = np.argsort((place * 0.6180339887498949) % 1.0, kind="stable")
+            self._order[start + place] = start + scattered
+        self._scores = np.zeros(table.n_rows if classification else 0)
+        # Where they take little beside the models: 2 results of len(SNR) numbers. How many rows
+        # there are must not matter: models from criteria that were kept differ in the last bits.
+        self._keep = table.n_features >= len(SNR) and not classification
+        results = _criteria.setdefault(table, {}) if self._keep else {}
+        self._known = results.setdefault(fit_intercept, [])
+
+    def _run(self, function, root, in_folds):
+        """function(block, tasks, rows, targets) for blocks of all tasks; -> nothing.
+
+        Rows are in the order of the folds, or as they lie in memory, which is faster.
+        """
+        table = self.table
+        panels, in_place = _panels(root), root.ndim == 1 and not table.is_sparse
+        factor = root if in_place else np.ones(root.shape[-1])
+        shared = None
+        if table.rows is not None and not in_place:
+            shared = _products(table.X, np.arange(table.X.shape[0]), root, panels)
+
+        def run(tasks):
+            ends = np.concatenate([[0], np.cumsum(table.sizes[tasks])])
+            first = np.repeat(table.offsets[tasks] - ends[:-1], np.diff(ends))
+            places = first + np.arange(ends[-1])
+            rows = self._order[places] if in_folds else places
+            if in_place or shared is not None:
+                A = table.X if in_place else shared
+                pick = rows if table.rows is None else table.rows[rows]
+            else:
+                A, pick = _products(table.X, rows, root, panels), np.arange(len(rows))
+            block = _Block(read_only(A), pick, factor, ends, self.fit_intercept)
+            # A task whose rows overflow gets a model that is not finite, in silence.
+            with np.errstate(all="ignore"):
+                function(block, tasks, rows, table.y[rows])
+
+        with single_blas_thread():
+            width = max(table.n_features, len(SNR))
+            run_blocks(run, [(tasks,) for tasks in even_blocks(table.sizes, width, _BLOCK)])
+
+    def criteria(self, root):
+        """How well every scale of `SNR` explains every task.
+
+        Parameters
+        ----------
+        root : ndarray (d, d) or (d,)
+            M = root @ root.T, or diag(root**2).
+
+        Returns
+        -------
+        criterion : ndarray (n_tasks, len(SNR))
+            Average of -2 log evidence and n log(cross-validated error) (deviances for the
+            logistic loss), plus a weak public prior.
+        level : ndarray (n_tasks,)
+            kappa = snr / level.
+        """
+        return self._recalled(root) or self._criteria_and_modes(root)
+
+    def fit(self, root, choose, tol=1e-8):
+        """`criteria`, and `solve` at the scales that are chosen by them, at less than their cost.
+
+        Parameters
+        ----------
+        root : ndarray (d, d) or (d,)
+        choose : callable
+            Of criterion and level of some tasks, -> kappa (n_tasks,).
+        tol : float
+
+        Returns
+        -------
+        criterion, W, b
+        """
+        known = self._recalled(root)
+        if known:
+            return known[0], *self.solve(root, choose(*known), tol)
+        criterion, _, W, b = self._criteria_and_modes(root, choose, tol)
+        return criterion, W, b
+
+    def _recalled(self, root):
+        for known, out, level in self._known:
+            if np.array_equal(known, root):
+                return out.copy(), level
+        return None
+
+    def _criteria_and_modes(self, root, choose=None, tol=0.0):
+        m, key, root = self.table.n_tasks, root, _triangular(root)
+        out, level = np.empty((m, len(SNR))), np.empty(m)
+        W, b = np.empty((m if choose else 0, root.shape[-1])), np.empty(m)
+        centre, spread = _WEAK[self.classification]
+        weak = 0.5 * ((np.log10(SNR) - centre) / spread) ** 2
+
+        def block_criteria(block, tasks, rows, label):
+            if not self.classification:
+                working = *_working(label, None), None
+                out[tasks], level[tasks], *modes = block.criteria(*working, weak, choose)
+                if choose:
+                    W[tasks], b[tasks] = modes
+                return
+            working = *_working(label, self._scores[rows]), label
+            out[tasks], level[tasks] = block.criteria(*working, weak)
+            if choose:
+                precision = _inverse(choose(out[tasks], level[tasks]))
+                W[tasks], b[tasks] = self._newton(block, rows, label, precision, tol)
+
+        self._run(block_criteria, root, in_folds=True)
+        if self._keep:  # the even prior comes first, and again when a task doubts the last one
+            self._known[1:] = [(key, out.copy(), level)]
+        return (out, level, _back(W, root), b) if choose else (out, level)
+
+    def solve(self, root, kappa, tol=1e-8):
+        """Posterior modes under priors N(0, kappa_k M).
+
+        Parameters
+        ----------
+        root : ndarray (d, r) or (d,)
+            r <= d.
+        kappa : ndarray (n_tasks,)
+        tol : float
+            Newton steps of a task for the logistic loss end when none of its scores moves by more.
+
+        Returns
+        -------
+        W : ndarray (n_tasks, d)
+        b : ndarray (n_tasks,)
+        """
+        m, root = self.table.n_tasks, _triangular(root)
+        W, b = np.empty((m, root.shape[-1])), np.empty(m)
+        precision = _inverse(kappa)
+
+        def block_modes(block, tasks, rows, label):
+            if self.classification:
+                modes = self._newton(block, rows, label, precision[tasks], tol)
+            else:
+                modes = block.modes(*_working(label, None), precision[tasks])
+            W[tasks], b[tasks] = modes
+
+        self._run(block_modes, root, in_folds=False)
+        return _back(W, root), b
+
+    def _newton(self, block, rows, label, precision, tol):
+        score, active = self._scores[rows], np.arange(len(precision))
+        W, b = np.empty((len(precision), block.A.shape[1])), np.empty(len(precision))
+        for _ in range(_NEWTON_STEPS):
+            part, kept = block.select(active)
+            working = _working(label[kept], score[kept])
+            W[active], b[active] = part.modes(*working, precision[active])
+            step = part.scores(W[active], b[active]) - score[kept]
+            # A longer step would leave the quadratic approximation.
+            score[kept] += np.clip(step, -4.0, 4.0)
+            active = active[np.maximum.reduceat(np.abs(step), part.offsets[:-1]) > tol]
+            if not len(active):
+                break
+        self._scores[rows] = score
+        return W, b
+
+
+def _inverse(kappa):
+    return 1.0 / np.maximum(kappa, 1e-300)
+
+
+def _triangular(root):
+    """L, lower triangular, with L L' = root root': half the products. A diagonal stays one."""
+    return root if root.ndim == 1 else np.linalg.qr(root.T, mode="r").T
+
+
+def _panels(root):
+    """Columns of a triangular root in eights, for `triangular_products`; None where it has none."""
+    if root.ndim == 1 or root.shape[1] < LANES:
+        return None
+    r = root.shape[1]
+    starts = np.minimum(np.arange(0, r, LANES), r - LANES)
+    return np.stack([np.ascontiguousarray(root[:, c : c + LANES]) for c in starts])
+
+
+def _back(W, root):
+    """Weights of the features from those of the transformed ones, in place where that can be."""
+    if root.ndim == 1:
+        W *= root
+        return W
+    d, r = root.shape
+    out, step = W if r == d else np.empty((len(W), d)), max(_BLOCK // d, 1)
+    with single_blas_thread():
+        for first in range(0, len(W), step):
+            out[first : first + step] = W[first : first + step] @ root.T
+    return out
+
+
+def _products(X, rows, root, panels):
+    """X[rows] @ root as an array in C order; a diagonal root is given by its diagonal."""
+    if sparse.issparse(X) and root.ndim == 1:
+        return X[rows].multiply(root).toarray()
+    if sparse.issparse(X) or panels is None:
+        return np.ascontiguousarray(X[rows] @ root)
+    A = np.empty((len(rows), root.shape[1]))
+    triangular_products(X, rows, panels, A)
+    return A
+
+
+def _working(label, score):
+    """Weights and response of the working least squares at the current scores."""
+    if score is None:
+        return np.ones(len(label)), label
+    p = 1.0 / (1.0 + np.exp(-np.clip(label * score, -30.0, 30.0)))
+    weight = np.maximum(p * (1.0 - p), 1e-6)
+    return weight, score + label * (1.0 - p) / weight
+
+
+class _Block:
+    """Transformed rows A[pick] * factor of some tasks, which `offsets` divides among them."""
+
+    def __init__(self, A, pick, factor, offsets, centre):
+        self.A, self.pick, self.factor, self.offsets, self.centre = A, pick, factor, offsets, centre
+
+    def select(self, tasks):
+        """-> block of some of the tasks, positions of their rows among those of this one"""
+        if len(tasks) == len(self.offsets) - 1:
+            return self, slice(None)
+        sizes = np.diff(self.offsets)[tasks]
+        ends = np.concatenate([[0], np.cumsum(sizes)])
+        rows = np.repeat(self.offsets[tasks] - ends[:-1], sizes) + np.arange(ends[-1])
+        return _Block(self.A, self.pick[rows], self.factor, ends, self.centre), rows
+
+    def _parts(self, weight, response):
+        """Yield (tasks, ends, F, K) for few tasks at a time, whose F' F stay in the cache."""
+        sizes, d = np.diff(self.offsets), self.A.shape[1]
+        m, n = len(sizes), int(sizes.max())
+        R, P, S = up(min(n, d) + 1, LANES), up(max(n, d), 4), up(min(n, d), 4)
+        step = max(_BLOCK // (R * (P + 2 * S)), 1)
+        even = sizes.min() == n  # then the same numbers are padding
+        self.v, self.mean = np.empty(self.offsets[-1]), np.zeros((m, d))
+        self.level, self.mass = np.empty((2, m))
+        F, K = np.zeros((min(step, m), P, R)), np.zeros((min(step, m), S, R))
+        for first in range(0, m, step):
+            part = slice(first, min(first + step, m))
+            ends = self.offsets[first : part.stop + 1]
+            count = part.stop - first
+            if first and not even:
+                F[:], K[:] = 0.0, 0.0
+            centred_rows(
+                self.A, self.pick, self.factor, ends, weight, response, float(self.centre),
+                F[:count], self.v, self.mean[part], self.level[part], self.mass[part],
+            )  # fmt: skip
+            grams(F[:count], ends, d, self.v, K[:count])
+            yield part, ends, F[:count], K[:count]
+
+    def criteria(self, weight, response, label, weak, choose=None):
+        """-2 log evidence and cross-validated deviance of all scales, averaged, and levels.
+
+        The scale is kappa = snr / level with level = trace(G) / n, so that snr is the prior
+        variance of a score in units of the noise; level is infinite when no row differs from
+        another. The noise variance is profiled for squared loss and 1 for the logistic loss,
+        whose deviance is taken at the left-out score: the working response minus its residual.
+        `label` is None for squared loss. `weak` is added; with `choose`, also weights and
+        intercepts at the scales that it chooses.
+
+        A task has at least `_FOLDS` blocks of rows that are left out, of at most `_FOLD_ROWS`
+        rows, which keeps the cost linear in its rows.
+        """
+        sizes, d = np.diff(self.offsets), self.A.shape[1]
+        m, n = len(sizes), int(sizes.max())
+        r = min(n, d)
+        R, S = up(r + 1, LANES), up(n, 4) + 4
+        folds = np.minimum(sizes, np.maximum(_FOLDS, -(-sizes // _FOLD_ROWS)))
+        root = np.sqrt(weight)
+        q, wide, product = np.zeros((3, R)), np.zeros((2, R)), np.zeros((4, LANES))
+        line, V, W = np.zeros((3, R, LANES)), np.zeros((R, LANES)), np.zeros((LANES, R))
+        U = np.zeros((_FOLD_ROWS + 4, R, LANES))
+        blocks = np.zeros((3, _FOLD_ROWS + 1, _FOLD_ROWS, LANES))
+        out = np.empty((0 if label is None else len(root), SCALES))
+        by_row = np.empty((2, len(root)))
+        criterion, level = np.empty((m, len(SNR))), np.empty(m)
+        C = np.zeros((m if choose else 0, d))
+        Z = None
+        for k, ends, F, K in self._parts(weight, response):
+            count = len(F)
+            if Z is None:
+                Z = np.zeros((count, S, R))
+            T = np.zeros((2, count, up(r, 4)))
+            tridiagonal(K, ends, d, *T, *wide)
+            rotate(K, ends, d, F, Z[:count], V, W, product)
+            own, rows = sizes[k], slice(ends[0], ends[-1])
+            trace = np.cumsum(T[0], axis=1)[:, -1]  # whose order knows nothing of padding
+            known = trace / own
+            by_scale, dets = np.zeros((count, 4, SCALES)), np.ones((count, -(-r // 16), SCALES))
+            by_scale[:, 0, : len(SNR)] = SNR / np.where(known > 0, known, np.inf)[:, None]
+            dual = (own <= d)[:, None]
+            by_scale[:, 1] = np.where(dual, 1.0, -by_scale[:, 0])
+            by_row[0, rows] = self.v[rows]
+            by_row[1, rows] = root[rows] * np.repeat(
+                float(self.centre) / np.sqrt(self.mass[k]), own
+            )
+            left_out(
+                Z, ends, folds[k], d, T, by_scale, by_row, dets, q[0], line, U, *blocks, out
+            )
+            kappa, _, quad, error = by_scale[:, :, : len(SNR)].transpose(1, 0, 2)
+            logdet = np.log(dets).sum(axis=1)[:, : len(SNR)]
+            yy = np.add.reduceat(self.v[rows] ** 2, ends[:-1] - ends[0])[:, None]
+            tiny = 1e-9 * yy + 1e-300
+            energy = np.maximum(np.where(dual, quad, yy - kappa * quad), tiny)
+            if label is None:
+                own = own[:, None]
+                dof = np.maximum(own - 1, 1) if self.centre else own
+                found = dof * np.log(energy / dof) + logdet
+                found += own * np.log(np.maximum(error, tiny) / own)
+            else:
+                working = response[rows, None] - out[rows, : len(SNR)] / root[rows, None]
+                deviance = np.logaddexp(0.0, -label[rows, None] * working)
+                found = energy + logdet + 2.0 * np.add.reduceat(deviance, ends[:-1] - ends[0])
+            criterion[k] = 0.5 * found + weak
+            # Features that do not vary inside a task leave rounding errors: no scale fits.
+            size = trace + self.mass[k] * np.einsum("kj,kj->k", self.mean[k], self.mean[k])
+            known[trace <= 1e-24 * size] = np.inf
+            level[k] = known
+            if choose:
+                scale = np.minimum(choose(criterion[k], known), 1e12 / np.maximum(trace, 1e-300))
+                right = np.empty((count, R))
+                rotated_responses(Z, ends, d, self.v, scale, right)
+                spectral_modes(F, K, ends, T, scale, right, q[1:], C[k])
+        return (criterion, level, *self._weights(C)) if choose else (criterion, level)
+
+    def modes(self, weight, response, precision):
+        """Weights and intercepts of the transformed features at one scale."""
+        C = np.zeros((len(precision), self.A.shape[1]))
+        S = x = None
+        for k, ends, F, K in self._parts(weight, response):
+            if S is None:
+                S, x = np.zeros(K.shape[1:]), np.zeros(K.shape[2])
+            posterior_modes(F, K, ends, precision[k], S, x, C[k])
+        return self._weights(C)
+
+    def _weights(self, C):
+        return C, self.level - np.einsum("kj,kj->k", self.mean, C)
+
+    def scores(self, C, intercept):
+        out = np.repeat(intercept, np.diff(self.offsets))
+        fitted = np.empty(len(out))
+        scores(self.A, self.pick, True, self.offsets, C * self.factor, fitted)
+        return out + fitted
+
+
+def best_scale(criterion, level):
+    """kappa of every task: minimum of the parabola through the best grid point's neighbours."""
+    best = criterion.argmin(axis=1)
+    middle = np.clip(best, 1, len(SNR) - 2)
+    rows = np.arange(len(best))
+    left, centre, right = (criterion[rows, middle + step] for step in (-1, 0, 1))
+    bend = left - 2.0 * centre + right
+    inside = (best == middle) & (bend > 0)
+    shift = np.where(inside, 0.5 * (left - right) / np.where(inside, bend, 1.0), best - middle)
+    snr = SNR[middle] * (SNR[1] / SNR[0]) ** shift
+    return snr / np.maximum(level, 1e-300)

@@ -1,0 +1,221 @@
+"""What the rounds published: the centre, its noise, and the public settings tasks need with it."""
+
+import math
+from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
+
+import numpy as np
+
+from .._runtime.compat import Interval, StrOptions
+from ..exchange.wire import MOST_STEPS
+from ..tables.ids import listed
+from .personal import Models
+from .plan import MeanPlan
+from .tasks import Problem
+
+_LOST = 4.0  # at 2 a shared model still helped a little (Synthetic(.5, .5), epsilon = 0.1)
+
+
+@dataclass
+class MeanBillboard:
+    """What the curator of the rounds published, and the public settings tasks need with it.
+
+    Attributes
+    ----------
+    means : ndarray (n_clusters, size)
+        Shared models after the last round; see `mean` for their usual shape.
+    releases : list of ndarray
+        Noisy means of the clipped updates in the order of publication; with adaptive clipping
+        each is followed by the noisy share of updates inside the bound, minus 1/2; the mean
+        intercept, if released, comes last. Where the updates of all rounds have more than 2^22
+        numbers together, they are missing: only their sum, in `means`, is kept.
+    clip_norms : list of float
+        Bound in every round.
+    noise_variance, total_variance : ndarray (n_clusters,)
+        Variance of the noise in one number of `means`, counting at most 10 rounds (later ones
+        correct part of the earlier noise), and all; 0 without privacy.
+    shape : tuple
+        (n_features,) or (n_classes, n_features).
+    problem : skpmtl.mean_regularized.tasks.Problem
+    personalization, local_steps
+        As in the estimator.
+    cluster_of : dict or None
+        Public mapping of tasks to rows of `means`.
+    mean_intercept : ndarray (n_outputs,) or (n_clusters, n_outputs) or None
+        Noisy mean of the clipped intercepts.
+    report : PrivacyReport
+    """
+
+    means: np.ndarray
+    releases: list
+    clip_norms: list
+    noise_variance: np.ndarray
+    total_variance: np.ndarray
+    shape: tuple
+    problem: object
+    personalization: str
+    local_steps: object
+    sparse: bool
+    cluster_of: dict | None = None
+    mean_intercept: np.ndarray | None = None
+    report: object = None
+    plan: object = field(default=None, repr=False)
+
+    constraints = {
+        "personalization": [
+            StrOptions({"mean-reg", "finetune", "symmetrized-kl", "ewc", "none"})
+        ],
+        "local_steps": [StrOptions({"auto"}), Interval(Integral, 1, MOST_STEPS, closed="both")],
+    }
+    settings = ("personalization", "local_steps")
+
+    @property
+    def n_features(self):
+        return self.shape[-1]
+
+    def declared(self):
+        """See `skpmtl.exchange.wire`."""
+        shape, problem, g = self.shape, self.problem, len(self.means)
+        several = isinstance(problem, Problem) and problem.kind == 2
+        whole = all(isinstance(size, Integral) and not isinstance(size, bool) for size in shape)
+        if not isinstance(problem, Problem) or not whole or len(shape) != 1 + several:
+            raise ValueError("its shape does not suit the loss")
+        C = shape[0] if several else 1
+        if problem.n_outputs != C or (several and C < 3):
+            raise ValueError(f"n_outputs is {problem.n_outputs}, not {max(C, 1 + 2 * several)}")
+        for number in [] if self.cluster_of is None else self.cluster_of.values():
+            if type(number) is not int or not 0 <= number < g:
+                raise ValueError(f"clusters must be numbered from 0 to {g - 1}")
+        if g < 1 or (g > 1 and self.cluster_of is None):
+            raise ValueError(f"it has {g} shared models without clusters")
+        if not all(isinstance(bound, Real) and bound > 0 for bound in self.clip_norms):
+            raise ValueError("clip_norms must be positive")
+        size = math.prod(shape)
+        yield "the means", self.means, [(g, size)]
+        shapes = [(size,), (g, size), (1,), (g * C,)]
+        yield from (("a release", S, shapes) for S in self.releases)
+        for name in ("noise_variance", "total_variance"):
+            yield name, getattr(self, name), [(g,)]
+            if getattr(self, name).min() < 0:
+                raise ValueError(f"{name} is negative")
+        if self.mean_intercept is not None:
+            alone = self.cluster_of is None
+            yield "mean_intercept", self.mean_intercept, [(C,) if alone else (g, C)]
+        if self.plan is None and (self.noise_variance.any() or self.clip_norms):
+            raise ValueError("its plan is not that of rounds")
+        if self.plan is not None:
+            yield from self._declared_plan(g, size)
+
+    def _declared_plan(self, g, size):
+        plan = self.plan
+        if not isinstance(plan, MeanPlan) or plan.n_rounds != len(self.clip_norms):
+            raise ValueError("its plan is not that of rounds")
+        if plan.size != g * size:
+            raise ValueError(f"its plan is for {plan.size} numbers, not {g * size}")
+        yield "the steps of its plan", plan.step, [(g, 1)]
+        if self.report is not None and self.report.releases:
+            rounds = [e for e in self.report.releases if e["name"].count(",") == 0]
+            if len(rounds) < plan.n_rounds or not all(e["noise_std"] >= 0 for e in rounds):
+                raise ValueError("its report is not about the rounds of its plan")
+
+    @property
+    def mean(self):
+        """The shared model, of shape `shape`; one row per cluster when there are clusters."""
+        models = self.shaped(self.means)
+        return models[0] if self.cluster_of is None else models
+
+    def shaped(self, flat):
+        """Models (n, size) as (n, *shape)."""
+        if self.sparse and len(self.shape) == 2:
+            return flat.reshape(len(flat), *self.shape[::-1]).transpose(0, 2, 1)
+        return flat.reshape(len(flat), *self.shape)
+
+    def for_rows(self, sparse):
+        """This billboard with its models in the layout that CSR or dense rows need."""
+        if sparse == self.sparse or len(self.shape) == 1:
+            return self
+        models = self.shaped(self.means)
+        models = models.transpose(0, 2, 1) if sparse else models
+        means = np.ascontiguousarray(models).reshape(self.means.shape)
+        return replace(self, means=means, sparse=sparse)
+
+    def lost(self):
+        """Which shared models are noise by a public reckoning.
+
+        The noise is `_LOST` times as long as the way that the clipped updates of all rounds can
+        make together.
+        """
+        way = self.plan.server_rate * np.sum(self.clip_norms)
+        return np.sqrt(self.means.shape[1] * self.total_variance) >= _LOST * way
+
+    def history(self):
+        """Noise and budget after every round; nothing here depends on the data.
+
+        Returns
+        -------
+        list of dict
+            Keys "round", "clip_norm", "noise_std" (of one number of the mean) and "epsilon"
+            (spent so far, at the delta of the report).
+        """
+        entries = [e for e in self.report.releases if e["name"].count(",") == 0]
+        return [
+            {
+                "round": t + 1,
+                "clip_norm": bound,
+                "noise_std": entries[t]["noise_std"] if entries else 0.0,
+                "epsilon": self.plan.spent(t + 1),
+            }
+            for t, bound in enumerate(self.clip_norms)
+        ]
+
+    def replay(self):
+        """Shared models after every round, from the releases. -> (n_rounds, *means.shape)
+
+        Raises
+        ------
+        ValueError
+            When there were no rounds, or their releases were not kept.
+        """
+        if not self.clip_norms:
+            raise ValueError(
+                "This fit had no rounds: without privacy update=\"prox\" finds the exact optimum, "
+                "and LocalOnly releases nothing. Use a finite epsilon or another update."
+            )
+        adaptive = self.plan.quantile is not None and self.plan.noise_multiplier is not None
+        updates = self.releases[: len(self.clip_norms) * (1 + adaptive) : 1 + adaptive]
+        if len(self.releases) < len(self.clip_norms) or updates[0].size != self.means.size:
+            raise ValueError(
+                "The updates of this fit were not kept: they have more than 2^22 numbers. Use "
+                "fewer rounds, or fewer features."
+            )
+        steps = np.stack(updates).reshape(-1, *self.means.shape) * self.plan.step
+        return np.cumsum(steps, axis=0)
+
+    def clusters(self, tasks):
+        """Row of `means` for each of the task ids."""
+        return cluster_rows(tasks, self.cluster_of)
+
+    def personalize(self, table):
+        """Models of the tasks of `table`, from their rows and this billboard alone. -> Models
+
+        With "mean-reg" a task trusts the shared model the less the more noise it carries, by
+        the public variance of the noise and the task's own rows, down to the model that it has
+        alone (`LocalOnly`), which is also what it takes where the shared model is `lost`.
+        For squared loss and dense rows of up to 64 features it then compares the exact
+        leave-one-out errors of this model and of the one alone, and takes the second where it is
+        clearly better. All of that stays with the task and costs no privacy.
+        """
+        return Models(table, self)
+
+
+def cluster_rows(tasks, cluster_of):
+    if cluster_of is None:
+        return np.zeros(len(tasks), dtype=np.int64)
+    known = [cluster_of.get(task) for task in tasks.tolist()]
+    missing = tasks[[number is None for number in known]]
+    if len(missing):
+        raise ValueError(
+            f"Tasks without a cluster: {listed(missing)}. Add them to clusters={{task: cluster}} "
+            "before the fit, with ids of the same type and a cluster of which the fit has a task."
+        )
+    return np.array(known, dtype=np.int64)

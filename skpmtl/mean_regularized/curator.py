@@ -1,0 +1,135 @@
+"""The curator half of mean-regularised rounds: budget, noise, and what is published.
+
+The curator sees one clipped update per participating task and round. It publishes
+
+    u_t = (sum of clipped updates + N(0, s_t^2 I)) / q,    w~_t = w~_(t-1) + eta u_t,
+
+with w~_0 = 0 and q a public constant: the number of tasks, or the sampling rate times it,
+whoever takes part and also when nobody does. With clusters the sums of all clusters make one
+vector, of which one task moves only one part, so that clusters cost nothing (parallel
+composition); w~ of a cluster of m_c of the m tasks then moves by eta u_t m / m_c.
+"""
+
+import math
+
+import numpy as np
+
+from .._kernels.clip import clip_rows
+from ..exchange.protocol import Ask, Draw
+from ..tables.finite import run_away
+
+_KEPT = 1 << 22  # numbers of all updates of a fit, up to which they are kept
+
+
+def rounds(plan, which, anchor, log=None):
+    """The curator of all rounds, see `skpmtl.exchange`; moves `anchor` in place.
+
+    Updates of more than 2^22 numbers in all rounds together are not kept among the releases.
+
+    Parameters
+    ----------
+    plan : MeanPlan
+    which : ndarray (n_tasks,) of int64
+        Shared model of each task (public).
+    anchor : ndarray (n_anchors, size)
+        Shared models, zero at the start.
+    log : callable, default=None
+
+    Yields
+    ------
+    Draw of the participants, where they are sampled, and Ask for "update": the sum of the clipped
+    updates, (n_anchors, size), and "inside": how many were inside the bound, minus one half each.
+
+    Returns
+    -------
+    releases, clip norms
+
+    Raises
+    ------
+    ValueError
+        When rounds without noise diverge.
+    """
+    releases, bounds, lengths = [], [], []
+    private = plan.noise_multiplier is not None
+    clip_norm = plan.clip_norm if private else math.inf
+    step = plan.server_rate * (len(which) / np.bincount(which))[:, None]
+    plan.step = step
+    keep = plan.n_rounds * anchor.size <= _KEPT
+    for t in range(plan.n_rounds):
+        pick = None
+        if plan.sampling != "all":
+            pick = (yield Draw(plan.draw))["drawn"]
+        update, counter = plan.mechanisms(clip_norm) if private else (None, None)
+        mechanisms = {"update": update}
+        if counter is not None:
+            mechanisms["inside"] = counter
+        released = yield Ask(
+            "update", {"anchor": anchor, "clip_norm": clip_norm}, mechanisms,
+            sum_of_updates(which, clip_norm, anchor.shape), plan.denominator, pick,
+        )  # fmt: skip
+        total = released.pop("update")
+        bounds.append(clip_norm)
+        if not private:
+            lengths.append(np.linalg.norm(total))
+        if keep:
+            releases.append(total if len(anchor) > 1 else total[0])
+            anchor += step * total
+        else:  # a large model has no further copy
+            total *= step
+            anchor += total
+        del total
+        if counter is not None:
+            inside = released["inside"]
+            releases.append(inside)
+            clip_norm = plan.next_bound(clip_norm, inside[0] + 0.5)
+        if log is not None:
+            log(t + 1, update.noise_std if private else 0.0)
+    if run_away(lengths, everybody=plan.sampling == "all"):  # clipped updates cannot
+        raise ValueError(
+            "The rounds diverged: their updates grow, or are not finite. Take a smaller "
+            "local_learning_rate or server_learning_rate, and scale X to rows of length about 1."
+        )
+    return releases, bounds
+
+
+def sum_of_updates(which, clip_norm, shape):
+    """``combine`` of the updates that tasks elsewhere sent; every one is clipped here, too.
+
+    A task that is silent (NaN) adds 0 to both sums, which is what "zero-out" means; a count of
+    one that answered is at most 1/2 from that, whatever it sent.
+
+    Parameters
+    ----------
+    which : ndarray (n_tasks,)
+        Shared model of each task.
+    clip_norm : float
+    shape : tuple
+        (n_anchors, size)
+    """
+
+    def combine(rows, positions):
+        inside = np.nan_to_num(np.asarray(rows["inside"], dtype=float), nan=0.0)
+        total = clipped_sum(rows["update"], which[positions], clip_norm, shape)
+        return {
+            "update": total.reshape(shape),
+            "inside": np.array([np.clip(inside, -0.5, 0.5).sum()]),
+        }
+
+    return combine
+
+
+def sum_of_intercepts(which, clip_norm, shape):
+    """``combine`` of the mean intercepts: like `sum_of_updates`, as one flat vector."""
+
+    def combine(rows, positions):
+        return {"intercept": clipped_sum(rows["intercept"], which[positions], clip_norm, shape)}
+
+    return combine
+
+
+def clipped_sum(rows, which, clip_norm, shape):
+    """Sum of the clipped rows by shared model, flat."""
+    D, total = np.array(rows, dtype=float), np.zeros(shape)
+    clip_rows(D, clip_norm, 2, D)
+    np.add.at(total, which, D)
+    return total.ravel()

@@ -1,0 +1,667 @@
+"""Personal models around a private mean (Hu, Wu and Smith, "Private multi-task learning")."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from numbers import Integral, Real
+
+import numpy as np
+from scipy import sparse
+
+from .._runtime.compat import Interval, StrOptions
+from ..base import CLASS_LIST_DOC, BaseMTL, MTLClassifierMixin, MTLRegressorMixin, merge_rows
+from ..exchange.protocol import Ask, Population, run
+from ..privacy.report import exact_report
+from ..privacy.rng import SeededSource, noise_source
+from ..tables.finite import bound_values
+from .board import MeanBillboard, cluster_rows
+from .curator import rounds, sum_of_intercepts
+from .exact import cluster_means, dense_copy, fixed_point, minimize_exactly
+from .personal import Models, SparseModels
+from .plan import MeanPlan, auto_rounds
+from .tasks import KEEP_MODELS, CentredTasks, MeanHalf, Problem, _noise_variances
+
+__all__ = [
+    "PrivateMeanRegMTL",
+    "PrivateMeanRegMTLClassifier",
+]
+
+
+class MeanFamily(BaseMTL):
+    """Estimators that release a mean in rounds and personalise it afterwards.
+
+    Subclasses have the attribute or parameter `update`.
+    """
+
+    _parameter_constraints = {
+        **BaseMTL._parameter_constraints,
+        "lam": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+        "clip_norm": [Interval(Real, 0, None, closed="neither")],
+        "clip_quantile": [None, Interval(Real, 0, 1, closed="neither")],
+        "n_rounds": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+        "sampling": [StrOptions({"all", "poisson", "fixed"})],
+        "sampling_rate": [Interval(Real, 0, 1, closed="right")],
+        "local_steps": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+        "local_learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "server_learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "personalization": [
+            StrOptions({"mean-reg", "finetune", "symmetrized-kl", "ewc", "none"})
+        ],
+        "ridge": [Interval(Real, 0, None, closed="left")],
+        "task_weight": [StrOptions({"equal", "samples"})],
+        "clusters": [Mapping, None],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "secure": ["boolean"],
+        "tol": [Interval(Real, 0, None, closed="neither")],
+    }
+    _classification = False
+    _sparse_in_place = True
+
+    def __init__(
+        self,
+        lam="auto",
+        *,
+        epsilon=1.0,
+        delta=None,
+        adjacency="replace-one",
+        clip_norm=1.0,
+        clip_quantile=None,
+        n_rounds="auto",
+        sampling="all",
+        sampling_rate=1.0,
+        local_steps="auto",
+        local_learning_rate=1.0,
+        server_learning_rate=1.0,
+        personalization="mean-reg",
+        ridge=0.0,
+        task_weight="equal",
+        clusters=None,
+        fit_intercept=True,
+        task_feature=None,
+        tasks="auto",
+        unseen_task="error",
+        max_iter=100,
+        tol=1e-10,
+        secure=False,
+        random_state=None,
+        verbose=0,
+        dtype=np.float64,
+    ):
+        self.lam = lam
+        self.epsilon = epsilon
+        self.delta = delta
+        self.adjacency = adjacency
+        self.clip_norm = clip_norm
+        self.clip_quantile = clip_quantile
+        self.n_rounds = n_rounds
+        self.sampling = sampling
+        self.sampling_rate = sampling_rate
+        self.local_steps = local_steps
+        self.local_learning_rate = local_learning_rate
+        self.server_learning_rate = server_learning_rate
+        self.personalization = personalization
+        self.ridge = ridge
+        self.task_weight = task_weight
+        self.clusters = clusters
+        self.fit_intercept = fit_intercept
+        self.task_feature = task_feature
+        self.tasks = tasks
+        self.unseen_task = unseen_task
+        self.max_iter = max_iter
+        self.tol = tol
+        self.secure = secure
+        self.random_state = random_state
+        self.verbose = verbose
+        self.dtype = dtype
+
+    def _update_name(self):
+        return self.update
+
+    def _n_rounds(self, epsilon):
+        return auto_rounds(epsilon) if isinstance(self.n_rounds, str) else self.n_rounds
+
+    # ------------------------------------------------------------------------- fit
+    def _fit_table(self, table):
+        population = Population.of(table)
+        if self._update_name() == "prox" and not self._is_private():
+            cluster_of = self._cluster_rows(table.tasks)
+            which = cluster_rows(table.tasks, cluster_of)
+            return self._fit_exact(table, self._problem(population), which, cluster_of)
+        source = self._source()
+        tasks = self._half(table, population)
+        board = run(self._curator(population, source), tasks, source)
+        models = tasks.models(board)
+        fitted = self._fitted(table, board, models, board.plan.n_rounds)
+        own = tasks.own_models(board)
+        if own is not None:
+            fitted["coef_"] = own
+        fitted["privacy_"] = board.report
+        if board.cluster_of is None and models.dense:
+            fitted["mean_coef_"] = board.mean.copy()
+        shift = board.mean_intercept
+        if shift is None:
+            which = tasks.half.which
+            shift = self._open_intercept(board.report, models.intercept, which)
+        else:
+            shift = np.atleast_2d(shift)
+        return self._with_mean_intercept(fitted, board, shift)
+
+    def _curator(self, population, source):
+        """The curator half of the rounds; see `skpmtl.exchange`."""
+        if self._update_name() != "prox" and self.ridge:
+            raise ValueError(
+                f'ridge={self.ridge!r} belongs to update="prox"; with {self._update_name()!r} '
+                "pass ridge=0."
+            )
+        problem, cluster_of = self._problem(population), self._cluster_rows(population.tasks)
+        which = cluster_rows(population.tasks, cluster_of)
+        groups = np.bincount(which)
+        means = np.zeros((len(groups), problem.n_outputs * population.n_features))
+        plan = self._plan(population, len(groups))
+        log = self._progress("round %d: noise std %.3g", plan.n_rounds)
+        releases, bounds = yield from rounds(plan, which, means, log)
+        board = self._board(population, problem, means, cluster_of)
+        board.releases, board.clip_norms, board.plan = releases, bounds, plan
+        board.noise_variance, board.total_variance = _noise_variances(plan, bounds, groups)
+        if plan.intercept is not None:
+            shape = len(groups), problem.n_outputs
+            ask = Ask(
+                "intercept", {"board": board, "clip_norm": plan.clip_norm},
+                {"intercept": plan.intercept}, sum_of_intercepts(which, plan.clip_norm, shape),
+                population.n_tasks,
+            )  # fmt: skip
+            released = (yield ask)["intercept"]
+            board.releases.append(released)
+            shift = released.reshape(shape) * (population.n_tasks / groups)[:, None]
+            board.mean_intercept = shift if cluster_of is not None else shift[0]
+        board.report = self._report(plan, bounds, source)
+        return board
+
+    def _plan(self, population, n_groups):
+        """Budget of the rounds, for that many shared models."""
+        shares_intercept = self._is_private() and self.fit_intercept and self.unseen_task == "mean"
+        n_intercepts = n_groups * population.n_outputs if shares_intercept else 0
+        size = n_groups * population.n_outputs * population.n_features
+        return MeanPlan(self, population.n_tasks, size, n_intercepts)
+
+    def _report(self, plan, bounds, source):
+        if self._is_private() or not plan.n_rounds:
+            return plan.report(self, bounds, source)
+        return exact_report("the rounds ran without noise (epsilon=None)")
+
+    def _planned_report(self, population):
+        if self._update_name() == "prox" and not self._is_private():
+            return exact_report()
+        cluster_of = self._cluster_rows(population.tasks)
+        n_groups = 1 if cluster_of is None else len(set(cluster_of.values()))
+        plan = self._plan(population, n_groups)
+        return self._report(plan, [plan.clip_norm] * plan.n_rounds, self._source())
+
+    def _half(self, table, population):
+        """The task half for the tasks of `table`."""
+        which = cluster_rows(table.tasks, self._cluster_rows(population.tasks))
+        return MeanHalf(self, table, self._problem(population), which)
+
+    def _open_intercept(self, report, b, which):
+        """Mean intercepts (n_clusters, n_outputs) where the report promises nothing, else None."""
+        groups = np.bincount(which)
+        if not self.fit_intercept:
+            return np.zeros((len(groups), b.shape[1]))
+        return cluster_means(b, which, groups) if report.guarantee == "none" else None
+
+    def _with_mean_intercept(self, fitted, board, shift):
+        if shift is None:
+            return fitted
+        board.mean_intercept = shift if board.cluster_of is not None else shift[0]
+        if board.cluster_of is None:
+            fitted["mean_intercept_"] = shift[0] if len(board.shape) == 2 else float(shift[0, 0])
+        return fitted
+
+    def _problem(self, population):
+        return Problem(
+            population.kind, population.n_outputs, self.fit_intercept, self.task_weight,
+            self.lam, float(self.ridge),
+        )  # fmt: skip
+
+    def _cluster_rows(self, labels):
+        """{task: number of its cluster} for the clusters that have one of the tasks `labels`."""
+        if self.clusters is None:
+            return None
+        tasks = labels.tolist()
+        missing = [task for task in tasks if task not in self.clusters]
+        if missing:
+            cluster_rows(labels, dict.fromkeys(set(tasks) - set(missing), 0))
+        present = sorted({str(self.clusters[task]) for task in tasks})
+        number = {name: g for g, name in enumerate(present)}
+        return {
+            task: number[str(name)] for task, name in self.clusters.items() if str(name) in number
+        }
+
+    def _source(self):
+        if self._is_private():
+            return noise_source(self.random_state, secure=self.secure)
+        seed = self.random_state
+        if isinstance(seed, np.random.RandomState):
+            seed = seed.randint(2**31)
+        return SeededSource(np.random.default_rng(seed))
+
+    def _board(self, population, problem, means, cluster_of):
+        shape = (population.n_features,)
+        return MeanBillboard(
+            means=means,
+            releases=[],
+            clip_norms=[],
+            noise_variance=np.zeros(len(means)),
+            total_variance=np.zeros(len(means)),
+            shape=shape if problem.kind < 2 else (problem.n_outputs, *shape),
+            problem=problem,
+            personalization=self.personalization,
+            local_steps=self.local_steps,
+            sparse=population.is_sparse,
+            cluster_of=cluster_of,
+        )
+
+    def _fitted(self, table, board, models, n_iter):
+        b = models.intercept
+        fitted = {
+            "intercept_": b if len(board.shape) == 2 else b[:, 0],
+            "n_iter_": max(n_iter, 1),
+            "billboard_": board,
+        }
+        if models.dense:
+            fitted["coef_"] = models.coef
+        else:
+            fitted["models_"] = SparseModels(models)
+        return fitted
+
+    def _fit_exact(self, table, problem, which, cluster_of):
+        given = table
+        table = dense_copy(given) or given
+        half = CentredTasks(table, problem, which)
+        lam = float(np.median(half.own_lam))
+        half.problem = problem = replace(problem, lam=lam)
+        half.lam = half.prox_lam = np.full(table.n_tasks, lam)
+        log = self._progress("iteration %d: objective %.8g, gradient norm %.3g")
+        size = problem.n_outputs * table.n_features
+        anchor = np.zeros((which.max() + 1, size))
+        objective = W = None
+        if table.is_sparse:
+            n_iter = fixed_point(half, anchor, tol=self.tol, max_iter=self.max_iter)
+        else:
+            W, b, objective, n_iter = minimize_exactly(
+                half, lam, tol=self.tol, max_iter=self.max_iter, log=log
+            )
+            flat = W.transpose(0, 2, 1) if given.is_sparse else W
+            np.add.at(anchor, which, flat.reshape(len(W), size))
+            anchor /= np.bincount(which)[:, None]
+        board = self._board(given, problem, anchor, cluster_of)
+        board.personalization = "mean-reg"
+        board.report = exact_report()
+        if W is None:
+            models = Models(given, board)
+            fitted = self._fitted(given, board, models, n_iter)
+            b = models.intercept
+        else:
+            fitted = {
+                "coef_": W.reshape(table.n_tasks, *board.shape),
+                "intercept_": b if len(board.shape) == 2 else b[:, 0],
+                "n_iter_": n_iter,
+                "objective_": objective,
+                "billboard_": board,
+            }
+        fitted.update(privacy_=board.report, lam_=lam)
+        if cluster_of is None:
+            if "coef_" in fitted:
+                fitted["mean_coef_"] = board.mean.copy()
+        shift = self._open_intercept(board.report, b, which)
+        return self._with_mean_intercept(fitted, board, shift)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self._update_name() not in KEEP_MODELS
+        return tags
+
+    # -------------------------------------------------------------- personal models
+    def _personalize_table(self, table):
+        models = Models(table, self.billboard_, dense=True)
+        b = models.intercept
+        return models.coef, b if len(self.billboard_.shape) == 2 else b[:, 0]
+
+    def personalize(self, X, y, task=None):
+        if "models_" not in vars(self):
+            return super().personalize(X, y, task)
+        table = bound_values(self._read_new_tasks(X, y, task))
+        with np.errstate(all="ignore"):
+            models = Models(table, self.billboard_, dense=False)
+        b = models.intercept if len(self.billboard_.shape) == 2 else models.intercept[:, 0]
+        tasks, form = self._add_labels(table.tasks)
+        old, new = np.searchsorted(tasks, self.tasks_), np.searchsorted(tasks, table.tasks)
+        self.models_ = self.models_.merged(len(tasks), old, new, models)
+        self.intercept_ = merge_rows(len(tasks), old, self.intercept_, new, b)
+        self.tasks_, self._form_ = tasks, form
+        return self
+
+    personalize.__doc__ = BaseMTL.personalize.__doc__
+
+    def __getattr__(self, name):
+        # Coefficients of wide sparse tasks are written out only when somebody asks for them.
+        if "models_" in vars(self):
+            if name == "coef_":
+                return self.models_.coef()
+            if name == "mean_coef_" and self.billboard_.cluster_of is None:
+                return self.billboard_.mean
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _task_coef(self, position):
+        if "models_" in vars(self):
+            return self.models_.task_coef(position)
+        return super()._task_coef(position)
+
+    def _has_mean(self):
+        if self.billboard_.cluster_of is None:
+            return super()._has_mean()
+        return self.billboard_.mean_intercept is not None
+
+    def _mean_models(self, unseen):
+        """-> cluster of every unseen task, shared models (n_clusters, n_outputs, d), intercepts
+
+        Raises
+        ------
+        ValueError
+            For tasks that the public mapping does not name.
+        """
+        board = self.billboard_
+        models = board.shaped(board.means).reshape(len(board.means), -1, board.shape[-1])
+        return board.clusters(unseen), models, np.atleast_2d(board.mean_intercept)
+
+    def _row_scores(self, rows):
+        scores = super()._row_scores(rows)
+        if self.billboard_.cluster_of is None or rows.unseen is None or not len(rows.unseen):
+            return scores
+        cluster, models, shift = self._mean_models(rows.unseen)
+        new = np.flatnonzero(rows.codes < 0)
+        which = cluster[-1 - rows.codes[new]]
+        for g in np.unique(which):
+            part = new[which == g]
+            found = rows.features(part) @ models[g].T + shift[g]
+            scores[part] = found if scores.ndim == 2 else found[:, 0]
+        return scores
+
+    def _row_values(self, rows, decide):
+        if "models_" not in vars(self):
+            return super()._row_values(rows, decide)
+        X = sparse.csr_matrix(rows.X, dtype=np.float64)
+        single = len(self.billboard_.shape) == 1
+        if rows.unseen is not None and len(rows.unseen):
+            cluster, models, shift = self._mean_models(rows.unseen)
+
+        def values(part, k):
+            if k < 0:
+                scores = part @ models[cluster[-1 - k]].T + shift[cluster[-1 - k]]
+            else:
+                scores = self.models_.scores(part, k)
+            scores = np.asarray(scores[:, 0] if single else scores)
+            return scores if decide is None else decide(scores)
+
+        if rows.codes is None:
+            return np.stack([values(X, k) for k in self._wide_columns()], axis=1)
+        order = np.argsort(rows.codes, kind="stable")
+        present, starts = np.unique(rows.codes[order], return_index=True)
+        out = None
+        for k, part in zip(present, np.split(order, starts[1:]), strict=True):
+            some = values(X[part], k)
+            if out is None:
+                out = np.empty((X.shape[0], *some.shape[1:]), dtype=some.dtype)
+            out[part] = some
+        return out
+
+
+class _MeanRegularized(MeanFamily):
+    _parameter_constraints = {
+        **MeanFamily._parameter_constraints,
+        "update": [StrOptions({"prox", "algorithm-1", "stateful"})],
+    }
+
+    def __init__(
+        self,
+        lam="auto",
+        *,
+        epsilon=1.0,
+        delta=None,
+        adjacency="replace-one",
+        clip_norm=1.0,
+        clip_quantile=None,
+        n_rounds="auto",
+        update="prox",
+        sampling="all",
+        sampling_rate=1.0,
+        local_steps="auto",
+        local_learning_rate=1.0,
+        server_learning_rate=1.0,
+        personalization="mean-reg",
+        ridge=0.0,
+        task_weight="equal",
+        clusters=None,
+        fit_intercept=True,
+        task_feature=None,
+        tasks="auto",
+        unseen_task="error",
+        max_iter=100,
+        tol=1e-10,
+        secure=False,
+        random_state=None,
+        verbose=0,
+        dtype=np.float64,
+    ):
+        super().__init__(
+            lam,
+            epsilon=epsilon,
+            delta=delta,
+            adjacency=adjacency,
+            clip_norm=clip_norm,
+            clip_quantile=clip_quantile,
+            n_rounds=n_rounds,
+            sampling=sampling,
+            sampling_rate=sampling_rate,
+            local_steps=local_steps,
+            local_learning_rate=local_learning_rate,
+            server_learning_rate=server_learning_rate,
+            personalization=personalization,
+            ridge=ridge,
+            task_weight=task_weight,
+            clusters=clusters,
+            fit_intercept=fit_intercept,
+            task_feature=task_feature,
+            tasks=tasks,
+            unseen_task=unseen_task,
+            max_iter=max_iter,
+            tol=tol,
+            secure=secure,
+            random_state=random_state,
+            verbose=verbose,
+            dtype=dtype,
+        )
+        self.update = update
+
+_DOC = """{summary}
+
+    Every task has its own {model}, held near a shared model w~ that is learned in rounds: the
+    tasks receive w~, work on their own rows, and send a clipped update of which only the noisy
+    mean is published (joint, or billboard, differential privacy at task level). Afterwards
+    every task turns the last w~ into its own model, at no further cost.
+
+    Parameters
+    ----------
+    lam : float or "auto", default="auto"
+        Pull towards the shared model, in the objective below. "auto" is every task's own
+        choice, which stays with the task: {auto}
+        With ``epsilon=None``: the median of what the tasks would choose to personalise.
+    epsilon : float or None, default=1.0
+        Privacy budget of the whole fit. None or infinity: no privacy; the exact optimum with
+        ``update="prox"``, rounds without noise and clipping otherwise.
+    delta : float or None, default=None
+        Probability part of the guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``.
+    adjacency : {{"replace-one", "zero-out"}}, default="replace-one"
+        Whether neighbouring inputs differ by one task's data being replaced by any other
+        data, or by its contribution being 0.
+    clip_norm : float, default=1.0
+        Public bound on the norm of an update: about the distance from 0 to the shared model
+        divided by a few rounds. For rows of length r and scores of scale s (a fifth of the range
+        of a target, the root of the number of classes) take 1.9 s / r.
+    clip_quantile : float or None, default=None
+        With a number the bound starts at `clip_norm` and moves towards this quantile of the
+        norms of the updates, by noisy counts; the report states their cost.
+    n_rounds : "auto" or int, default="auto"
+        "auto" is a public rule: 3, 10, 30, 100 rounds for epsilon up to .1, 1, 2, above.
+    update : {{"prox", "algorithm-1", "stateful"}}, default="prox"
+        What a task sends. "prox": its proximal model minus w~, without memory. For
+        reproduction only, as every task keeps a dense model: "algorithm-1", the change of
+        its running model, as printed in [1]_ (what a clip removed is never sent again);
+        "stateful", its running model minus w~, as the authors' code does.
+    sampling : {{"all", "poisson", "fixed"}}, default="all"
+        Who takes part in a round. "all" has the least noise. "poisson": every task with
+        probability `sampling_rate`, secretly (needs the extra ``skpmtl[sampling]``). "fixed":
+        that share of the tasks; they know it, so it is accounted without amplification.
+        The denominator is `sampling_rate` times the number of tasks in any case.
+    sampling_rate : float, default=1.0
+    local_steps : "auto" or int, default="auto"
+        Steps of a task in a round: accelerated ones of "prox" (12; squared loss is solved
+        exactly where factors fit into memory), gradient steps otherwise (20).
+    local_learning_rate : float, default=1.0
+        Gradient steps in units of 1 / smoothness of the task's own objective.
+    server_learning_rate : float, default=1.0
+        Factor of the noisy mean that w~ moves by.
+    personalization : {{"mean-reg", "finetune", "symmetrized-kl", "ewc", "none"}}, \
+default="mean-reg"
+        From w~ to a task's model. "mean-reg": the proximal model, with a strength that
+        trusts w~ less the more noise it carries, down to the model of the task alone; for
+        squared loss and dense X of up to 64 columns a task also goes alone where its
+        leave-one-out errors say clearly that this is better. `local_steps` (20) gradient steps
+        from w~ on: the loss ("finetune"), with a pull to the predictions of w~
+        ("symmetrized-kl"), or one weighted by the Fisher information ("ewc"). "none": w~
+        itself, or the running model of an update that keeps one.
+    ridge : float, default=0.0
+        Weight of ``ridge / 2 * ||W||_F^2``; with ``update="prox"``.
+    task_weight : {{"equal", "samples"}}, default="equal"
+        "equal": mean loss per task. "samples": sum of losses. Updates of all tasks count the
+        same in either case.
+    clusters : mapping of task to cluster or None, default=None
+        Public. One shared model per cluster, at no cost (parallel composition). It may name
+        tasks that are added later.
+    fit_intercept : bool, default=True
+        Whether every task has an intercept, which is local and not penalised (only in tasks
+        where a class is missing it is, with `lam`, as it would be infinite).
+    task_feature : str, int or None, default=None
+        Column of X that holds the task id, by name or position. None: ids are passed as
+        ``task=``, or y has one column per task, or X and y are mappings.
+    tasks : "auto" or array-like, default="auto"
+        Public list of the tasks. "auto" reads it from the data, which discloses which tasks
+        exist.{class_list}
+    unseen_task : {{"error", "mean"}}, default="error"
+        What `predict` does with a task that was not fitted: an error, or the shared model (with
+        `clusters` that of the cluster that they name for it). With local intercepts their
+        clipped mean is then one more release, which takes 10 % of the squared budget; under
+        sampling 10 % of `epsilon` and `delta`.
+    max_iter : int, default=100
+        Bound on the iterations of the exact solver.
+    tol : float, default=1e-10
+        The exact solver stops when no coefficient moves by more than this part of the largest.
+    secure : bool, default=False
+        Exact discrete noise of OpenDP (extra ``skpmtl[secure]``); needs random_state=None.
+    random_state : int, Generator, RandomState or None, default=None
+        None: noise from the operating system's generator. Anything else makes the noise
+        reproducible, which protects nobody against those who know it.
+    verbose : int, default=0
+        Progress through the ``skpmtl`` logger.
+    dtype : {{"float64", "float32"}} or numpy type, default=numpy.float64
+        Type in which dense rows of X are held where a row is of one task; all else is float64.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_tasks, n_features){shapes}
+        Personal models. All together they are not a private object: hand each task its own
+        with `export_task`. For wide sparse X (more than 2^20 coefficients) only the
+        differences on the columns of a task's rows are kept, or, where these outgrow the rows,
+        the rows themselves; `coef_` is then written out at every access.
+    intercept_ : ndarray of shape (n_tasks,){intercepts}
+    mean_coef_, mean_intercept_
+        Shared model; with ``clusters`` see ``billboard_.mean``. The intercept is missing when
+        it was not released.
+    tasks_ : ndarray of shape (n_tasks,){classes}
+    billboard_ : MeanBillboard
+        Noisy means in the order of publication, and ``history()``: noise and epsilon per round.
+        Nothing that depends on the data in another way is recorded.
+    privacy_ : PrivacyReport
+        The guarantee with all its assumptions; prints as a paragraph.
+    n_iter_ : int
+        MeanFamily, or iterations of the exact solver.
+    objective_, lam_ : float
+        Value of the objective, and the `lam` used; exact solution only.
+    n_features_in_, feature_names_in_
+        Of X as given, so that a task column counts.
+
+    See Also
+    --------
+    {also}
+    skpmtl.mean_regularized.baselines : FedAvg, FedProx and others with the same interface.
+
+    Notes
+    -----
+    Without privacy the objective is, with n_k rows in task k and v free (hence the mean),
+
+        {loss}
+        + lam / 2 sum_k ||w_k - v||^2 + ridge / 2 ||W||_F^2.
+
+    With privacy w~ follows noisy gradient descent on the mean of the tasks' Moreau envelopes.
+
+    References
+    ----------
+    .. [1] S. Hu, Z. S. Wu, V. Smith, "Private multi-task learning: formulation and
+       applications to federated learning", TMLR, 2023.
+
+    Examples
+    --------
+    >>> from skpmtl import {name}
+    >>> from skpmtl.datasets import make_low_rank_tasks
+    >>> X, y, task = make_low_rank_tasks(n_tasks=20, n_samples=15, n_features=5, random_state=0)
+    >>> model = {name}(lam=0.1, epsilon=None).fit(X, {target}, task=task)
+    >>> model.coef_.shape
+    (20, 5)
+    """
+
+
+class PrivateMeanRegMTL(MTLRegressorMixin, _MeanRegularized):
+    __doc__ = _DOC.format(
+        summary="Private mean-regularised multi-task regression.",
+        model="linear regression",
+        auto="0.05 times the smoothness of its loss in\n        the rounds, 0.05 + 5 / n_k times "
+        "in the personalisation.",
+        shapes="",
+        intercepts="",
+        classes="",
+        class_list="",
+        also="PrivateMeanRegMTLClassifier : The same for classes.",
+        loss="sum_k 1 / (2 n_k) ||y_k - X_k w_k - b_k||^2",
+        name="PrivateMeanRegMTL",
+        target="y",
+    )
+
+
+class PrivateMeanRegMTLClassifier(MTLClassifierMixin, _MeanRegularized):
+    __doc__ = _DOC.format(
+        summary="Private mean-regularised multi-task logistic regression, binary or multinomial.",
+        model="logistic regression",
+        auto="0.005 times the smoothness of its loss in\n        the rounds (other updates: 0.02), "
+        "0.02 times in the personalisation.",
+        shapes=" or (n_tasks, n_classes, n_features)",
+        intercepts=" or (n_tasks, n_classes)",
+        class_list=CLASS_LIST_DOC,
+        classes="\n    classes_ : ndarray of shape (n_classes,)\n        "
+        "Class labels, shared by all tasks; a task need not have all of them.",
+        also="PrivateMeanRegMTL : The same for regression.",
+        loss="sum_k 1 / n_k sum_i loss_i, the logistic or multinomial log-loss,",
+        name="PrivateMeanRegMTLClassifier",
+        target="y > 0",
+    )
+    _classification = True
+    _multiclass = True
+    _one_class_tasks = "allow"

@@ -1,0 +1,485 @@
+"""Exact minimum of the mean-regularised objective, when there is no privacy to keep.
+
+sum_k [ loss_k(w_k, b_k) + lam / 2 ||w_k - v||^2 ] + ridge / 2 sum_k ||w_k||^2, minimised over
+the w_k, the intercepts b_k and v, which puts v at the mean of the w_k (of each cluster).
+"""
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from .._kernels.grams import build_row_grams, invert_row_grams
+from .._kernels.newton import (
+    hessian_product,
+    loss_gradient,
+    row_arrow,
+    row_gram_rows,
+    scale_row_grams,
+)
+from .._runtime.threads import cost_blocks, in_order, run_blocks, single_blas_thread
+from ..local.grams import RowGrams, grams, row_blocks, task_grams
+from ..solvers.losses import SquaredLoss
+from ..tables.table import read_only
+from .personal import local_intercepts
+
+_DIRECT = 600  # features up to which tasks are factorised
+_BLOCK = 1 << 18  # numbers of rows and models that a thread works on at a time
+_JOINT = 1 << 25  # numbers of matrices from which on all classes share one per task
+_NO_INDEX = np.empty(0, dtype=np.int64)
+
+
+def minimize_exactly(half, lam, *, tol, max_iter, log=None):
+    """-> W (n_tasks, n_outputs, d), b (n_tasks, n_outputs), objective, n_iter; dense rows.
+
+    Parameters
+    ----------
+    half : CentredTasks
+    lam : float > 0
+    tol : float
+        Newton steps end when none of the coefficients moves by more than `tol` times the
+        largest.
+    """
+    with single_blas_thread():
+        if half.problem.kind == 0 and half.table.n_features <= _DIRECT:
+            solve = _least_squares_by_rows if _is_short(half) else _least_squares
+            W = solve(half, lam)
+            fitted = half.problem.fit_intercept
+            b = local_intercepts(half.table, W) if fitted else np.zeros(len(W))
+            Wb = np.concatenate([W[:, None], b[:, None, None]], axis=2)
+            return W[:, None], b[:, None], _State(half, lam).value(Wb), 1
+        return _newton(half, lam, tol, max_iter, log)
+
+
+def _is_short(half):
+    """Whether matrices of the rows of every task are smaller than those of the features."""
+    sizes = half.table.sizes
+    return int(sizes @ sizes) < len(sizes) * half.table.n_features**2
+
+
+def cluster_means(W, which, count):
+    """Mean of the tasks `which` of each cluster, (n_clusters, ...)."""
+    if len(count) == 1:
+        return W.mean(axis=0)[None]
+    total = np.zeros((len(count), *W.shape[1:]))
+    np.add.at(total, which, W)
+    return total / count.reshape(-1, *[1] * (W.ndim - 1))
+
+
+def _least_squares(half, lam):
+    """w_k = P_k (g_k + lam v) with P_k = (G_k + (lam + ridge) I)^-1, and v their mean."""
+    table, problem, which = half.table, half.problem, half.which
+    d, count = table.n_features, np.bincount(which)
+    diagonal = np.arange(d)
+    A, r = np.zeros((len(count), d, d)), np.zeros((len(count), d))
+    small = table.n_tasks * d * d < 1 << 22  # then the matrices are built once
+    blocks = list(task_grams(table, problem, half.scale)) if small else None
+    for first, last, G, g in blocks or task_grams(table, problem, half.scale):
+        G = G.copy()
+        G[:, diagonal, diagonal] += problem.ridge
+        H = G.copy()
+        H[:, diagonal, diagonal] += lam
+        # I - lam P_k without the cancellation: P_k (G_k + ridge I).
+        solved = np.linalg.solve(H, np.concatenate([G, g[:, :, None]], axis=2))
+        np.add.at(A, which[first:last], solved[:, :, :d])
+        np.add.at(r, which[first:last], solved[:, :, d])
+    v = np.stack([np.linalg.lstsq(a, b, rcond=1e-13)[0] for a, b in zip(A, r, strict=True)])
+    W = np.empty((table.n_tasks, d))
+    for first, last, G, g in blocks or task_grams(table, problem, half.scale):
+        H = G.copy()
+        H[:, diagonal, diagonal] += lam + problem.ridge
+        right = g + lam * v[which[first:last]]
+        W[first:last] = np.linalg.solve(H, right[:, :, None])[:, :, 0]
+    return W
+
+
+def _least_squares_by_rows(half, lam):
+    """`_least_squares` by matrices n_k x n_k.
+
+    With Z and u the centred rows and targets of a task, t = lam + ridge and
+    K = (Z Z' + t / s I)^-1, lam P_k = lam / t (I - Z' K Z) and P_k g_k = Z' K u.
+    """
+    table, problem, which = half.table, half.problem, half.which
+    d, t, centre = table.n_features, lam + problem.ridge, problem.fit_intercept
+    sizes, count = table.sizes, np.bincount(which)
+    A, r = np.zeros((len(count), d, d)), np.zeros((len(count), d))
+    matrices = RowGrams(SquaredLoss(table, half.scale, centre, 0.0))
+    matrices.invert(t / half.scale)
+    np.add.at(r, which, matrices.product(np.zeros((table.n_tasks, d)), 1.0))
+    for first, last, rows, X in row_blocks(table):
+        part, ends = slice(first, last), table.offsets[first : last + 1] - rows.start
+        Z, KZ = X.copy(), np.empty(X.shape)
+        if centre:
+            Z -= np.repeat(np.add.reduceat(Z, ends[:-1]) / sizes[part, None], sizes[part], axis=0)
+        row_gram_rows(matrices.K, ends, matrices.starts[first : last + 1], Z, KZ)
+        for cluster in np.unique(which[part]):
+            inside = np.repeat(which[part] == cluster, sizes[part])
+            inside = slice(None) if inside.all() else inside
+            A[cluster] += Z[inside].T @ KZ[inside]
+    A *= lam / t
+    A += (problem.ridge / t * count)[:, None, None] * np.eye(d)
+    v = np.stack([np.linalg.lstsq(a, b, rcond=1e-13)[0] for a, b in zip(A, r, strict=True)])
+    W = lam / t * v[which]
+    W += matrices.product(W, 1.0)
+    return W
+
+
+class _State:
+    """Objective over models with their intercepts last, (n_tasks, n_outputs, d + 1).
+
+    Everything of the size of all models is made by the caller or here once: the rest is done
+    block by block of tasks.
+    """
+
+    def __init__(self, half, lam):
+        table, problem = half.table, half.problem
+        self.half, self.lam, self.ridge = half, lam, problem.ridge
+        self.which, self.count = half.which, np.bincount(half.which)
+        shared = table.rows is not None
+        self.rows = (table.X, table.rows if shared else _NO_INDEX, shared)
+        self._y, self._kind = table.y, problem.kind
+        self.held = np.where(half._single, lam, 0.0) if problem.fit_intercept else None
+        self.P = np.empty((table.n_rows, problem.n_outputs))
+        self.gradient = None
+        width = table.n_features + 1
+        self.blocks = cost_blocks((table.sizes + problem.n_outputs) * width, _BLOCK)
+
+    def _penalty(self, U, means, part):
+        """Penalties at U of the tasks `part`, and their gradient (the Hessian times U).
+
+        `means` are those of all tasks of each cluster. Differences to them are squared, not
+        multiplied by U: that stays above zero where a common part of all tasks is large.
+        """
+        U = U[part]
+        out, W = np.zeros_like(U), U[:, :, :-1]
+        V = W - (means if len(means) == 1 else means[self.which[part]])
+        value = self.lam * float(np.vdot(V, V))
+        V *= self.lam
+        out[:, :, :-1] = V
+        if self.ridge:
+            value += self.ridge * float(np.einsum("kcj,kcj->", W, W))
+            out[:, :, :-1] += self.ridge * W
+        if self.held is not None:
+            b = U[:, :, -1]
+            out[:, :, -1] = self.held[part, None] * b
+            value += float(np.vdot(out[:, :, -1], b))
+        return 0.5 * value, out
+
+    def value(self, Wb):
+        """Objective; leaves the gradient and what Hessian products need."""
+        self.gradient = None
+        gradient, offsets, scale = np.empty_like(Wb), self.half.table.offsets, self.half.scale
+        means = cluster_means(Wb[:, :, :-1], self.which, self.count)
+
+        def block(first, last):
+            part = slice(first, last)
+            value = loss_gradient(
+                *self.rows, offsets[first : last + 1], self._y, self._kind, scale[part],
+                Wb[part], self.P, gradient[part],
+            )  # fmt: skip
+            penalty, pull = self._penalty(Wb, means, part)
+            gradient[part] += pull
+            self._fix(gradient[part])
+            return value + penalty
+
+        value = sum(run_blocks(block, self.blocks))
+        self.gradient = gradient
+        return value
+
+    def product(self, U, out):
+        """out = Hessian times U, at the models of the last `value`."""
+        offsets, scale = self.half.table.offsets, self.half.scale
+        means = cluster_means(U[:, :, :-1], self.which, self.count)
+
+        def block(first, last):
+            part = slice(first, last)
+            hessian_product(
+                *self.rows, offsets[first : last + 1], self._kind, scale[part], self.P, U[part],
+                out[part],
+            )  # fmt: skip
+            out[part] += self._penalty(U, means, part)[1]
+            self._fix(out[part])
+
+        run_blocks(block, self.blocks)
+
+    def _fix(self, U):
+        if self.held is None:
+            U[:, :, -1] = 0.0
+
+
+class _Arrow:
+    """Inverse of the Hessian without the products between classes; exact for one output.
+
+    Where matrices of all classes are too many, one serves all classes of a task.
+    """
+
+    def __init__(self, state):
+        self.state, table = state, state.half.table
+        m, d, C = table.n_tasks, table.n_features, state.half.problem.n_outputs
+        self.groups = C if C * self._size() <= _JOINT else 1
+        self.core = np.zeros((len(state.count), self.groups, d, d))
+        self._build(m, d)
+
+    def _size(self):
+        """Numbers of the matrices of all tasks, for one class."""
+        table = self.state.half.table
+        return table.n_tasks * (table.n_features + 1) ** 2
+
+    def _weights(self, rows):
+        """Roots of the curvatures of the loss, (n_rows, groups)."""
+        P = self.state.P[rows]
+        if self.state.half.problem.kind == 0:
+            return np.ones_like(P)
+        weights = P * (1.0 - P)
+        return np.sqrt(weights if self.groups == P.shape[1] else weights.mean(1, keepdims=True))
+
+    def _build(self, m, d):
+        state, half, lam = self.state, self.state.half, self.state.lam
+        table = half.table
+        self.inverse = np.empty((m, self.groups, d + 1, d + 1))
+        diagonal = np.arange(d)
+        for first, last, rows, X in row_blocks(table):
+            Z, weights = np.column_stack([X, np.ones(len(X))]), self._weights(rows)
+            ends = table.offsets[first : last + 1] - table.offsets[first]
+            for c in range(self.groups):
+                A = weights[:, c, None] * Z
+                H, _, _ = grams(A, np.zeros(len(A)), ends, half.scale[first:last], False)
+                H[:, diagonal, diagonal] += lam + state.ridge
+                if state.held is None:
+                    H[:, d], H[:, :, d], H[:, d, d] = 0.0, 0.0, 1.0
+                else:
+                    H[:, d, d] += state.held[first:last] + 1e-9 * half.scale[first:last]
+                self.inverse[first:last, c] = np.linalg.inv(H)
+        for c in range(self.groups):
+            means = cluster_means(self.inverse[:, c, :d, :d], state.which, state.count)
+            self.core[:, c] = np.linalg.pinv(np.eye(d) - lam * means, rcond=1e-12, hermitian=True)
+
+    def _solve(self, first, last, R):
+        """Blocks of the tasks from `first` to `last` solved for R (n, n_outputs, d + 1)."""
+        return (self.inverse[first:last] @ R[..., None])[..., 0]
+
+    def __call__(self, R, out):
+        """out = inverse times R, two passes over the tasks."""
+        state = self.state
+        total = np.zeros((len(state.count), R.shape[1], R.shape[2] - 1))
+
+        def alone(block):
+            first, last = block
+            return first, last, self._solve(first, last, R[first:last])[:, :, :-1]
+
+        for first, last, W in in_order(alone, state.blocks):
+            if len(total) == 1:
+                total[0] += W.sum(axis=0)
+            else:
+                np.add.at(total, state.which[first:last], W)
+        means = total / state.count[:, None, None]
+        shift = state.lam * (self.core @ means[..., None])[..., 0]
+
+        def together(first, last):
+            right = R[first:last].copy()
+            right[:, :, :-1] += shift if len(shift) == 1 else shift[state.which[first:last]]
+            out[first:last] = self._solve(first, last, right)
+
+        run_blocks(together, state.blocks)
+        return out
+
+
+class _RowArrow(_Arrow):
+    """`_Arrow` by matrices n_k x n_k, for tasks of fewer rows than features.
+
+    With D the weights of a task's rows, t = lam + ridge and h what holds the intercept, its block
+    of the Hessian, [s X'DX + t, s X'D1; s 1'DX, s 1'D1 + h], sends (w, b) to (r, c) for
+    b = (c - 1'KX r / t) / (h + 1'K1), w = (r - X'K (X r / t + b 1)) / t, where
+    K = D^1/2 (1 / s + D^1/2 XX' D^1/2 / t)^-1 D^1/2.
+    """
+
+    def _size(self):
+        sizes = self.state.half.table.sizes
+        return int(sizes @ (sizes + 1)) // 2
+
+    def _build(self, m, d):
+        state, half, lam = self.state, self.state.half, self.state.lam
+        table, sizes, t = half.table, half.table.sizes, lam + state.ridge
+        self.starts = np.concatenate([[0], np.cumsum(sizes * (sizes + 1) // 2)])
+        self.K, self.pivot = np.empty((self.groups, self.starts[-1])), np.ones((m, self.groups))
+        for first, last, rows, X in row_blocks(table):
+            part, ends = slice(first, last), table.offsets[first : last + 1] - rows.start
+            starts, scale = self.starts[first : last + 1], half.scale[part]
+            weights, clusters = self._weights(rows), np.unique(half.which[part])
+            for c in range(self.groups):
+                K, a = self.K[c], np.ascontiguousarray(weights[:, c])
+                build_row_grams(read_only(a[:, None] * X), ends, starts, scale, False, K)
+                if not invert_row_grams(K, ends, starts, t / scale):
+                    raise np.linalg.LinAlgError("a task's curvature is not finite; raise lam")
+                ones, KX = np.empty(len(a)), np.empty_like(X)
+                scale_row_grams(K, ends, starts, a, t, ones)
+                row_gram_rows(K, ends, starts, X, KX)
+                pivot = np.add.reduceat(ones, ends[:-1])
+                g = np.zeros((len(pivot), d))
+                if state.held is not None:
+                    pivot += state.held[part] + 1e-9 * scale
+                    self.pivot[part, c] = pivot
+                    np.add.reduceat(KX, ends[:-1], axis=0, out=g)
+                    g /= np.sqrt(pivot)[:, None]
+                for cluster in clusters:
+                    x, y, z = X, KX, g
+                    if len(clusters) > 1:
+                        mine = half.which[part] == cluster
+                        inside = np.repeat(mine, np.diff(ends))
+                        x, y, z = X[inside], KX[inside], g[mine]
+                    self.core[cluster, c] += x.T @ y - z.T @ z
+        # I - lam times the mean of the inverses, without the cancellation.
+        self.core *= (lam / t**2 / state.count)[:, None, None, None]
+        self.core += state.ridge / t * np.eye(d)
+        for cluster, c in np.ndindex(self.core.shape[:2]):
+            core = self.core[cluster, c]
+            self.core[cluster, c] = np.linalg.pinv(core, rcond=1e-12, hermitian=True)
+
+    def _solve(self, first, last, R):
+        state, out, ends = self.state, np.empty_like(R), slice(first, last + 1)
+        row_arrow(
+            *state.rows, state.half.table.offsets[ends], self.starts[ends], self.K,
+            self.pivot[first:last], state.held is not None, state.lam + state.ridge, R, out,
+        )  # fmt: skip
+        return out
+
+
+def _conjugate_gradient(product, precondition, R, tol, max_iter, floor):
+    """Solve product(U) = R to a relative residual of `tol`. -> U, R'U; R is lost.
+
+    Columns that add up to one in all tasks, as one-hot codes, leave the shared model and the
+    intercepts undetermined: directions of less curvature than `floor` are not followed.
+    """
+    stop = tol * tol * float(np.vdot(R, R))
+    U, HD, D = None, np.empty_like(R), precondition(R, np.empty_like(R))
+    rho, gain = float(np.vdot(R, D)), 0.0
+    for _ in range(max_iter):
+        if not rho > 0:
+            break
+        product(D, HD)
+        curve = float(np.vdot(D, HD))
+        if not curve > floor * float(np.vdot(D, D)):
+            break
+        step = rho / curve
+        gain += step * rho
+        HD *= step
+        R -= HD
+        if U is None and float(np.vdot(R, R)) <= stop:  # the rule for one output
+            D *= step
+            return D, gain
+        if U is None:
+            U = step * D
+        else:
+            U += np.multiply(D, step, out=HD)
+        if float(np.vdot(R, R)) <= stop:
+            break
+        Z = precondition(R, HD)
+        new = float(np.vdot(R, Z))
+        D *= new / rho
+        D += Z
+        rho = new
+    return np.zeros_like(R) if U is None else U, gain
+
+
+def _newton(half, lam, tol, max_iter, log):
+    """Newton steps by conjugate gradients, with halved steps where the objective rises."""
+    table, C = half.table, half.problem.n_outputs
+    state = _State(half, lam)
+    Wb = np.zeros((table.n_tasks, C, table.n_features + 1))
+    if half.problem.fit_intercept and half.problem.kind == 1:
+        share = np.add.reduceat((table.y > 0).astype(float), table.offsets[:-1])
+        Wb[:, 0, -1] = np.log((share + 0.5) / (table.sizes - share + 0.5))
+    kind = _RowArrow if _is_short(half) else _Arrow
+    direct, arrow = table.n_features <= _DIRECT, None
+    floor = 1e-14 * (float(half.smoothness.max()) + lam + half.problem.ridge)
+    value = state.value(Wb)
+    start = float(np.linalg.norm(state.gradient))
+    n_iter = 0
+    for n_iter in range(1, max_iter + 1):
+        size = float(np.linalg.norm(state.gradient))
+        if direct and (arrow is None or half.problem.kind):  # squared loss has one Hessian
+            arrow = None  # before there is another
+            arrow = kind(state)
+        # The first systems are solved roughly, the last ones as far as rounding allows.
+        relative = size / max(start, 1e-300)
+        forcing = max(min(0.1, 0.1 * relative), 1e-11, 1e-14 / max(relative, 1e-14))
+        R, state.gradient = state.gradient, None
+        step, gain = _conjugate_gradient(
+            state.product, arrow or _unchanged, R, forcing, 2000, floor
+        )
+        del R
+        longest = _largest(step)
+        moved = longest <= tol * max(_largest(Wb), 1e-300)
+        Wb -= step
+        for halvings in range(40):
+            new = state.value(Wb)
+            if new <= value - 1e-4 * 0.5**halvings * gain or gain <= 1e-13 * abs(value):
+                break
+            step *= 0.5
+            Wb += step
+        value = new
+        if log is not None:
+            log(n_iter, value, size)
+        # The last step of a quadratic convergence; undetermined directions may still drift.
+        if moved or relative <= 1e-13 or gain <= 1e-17 * abs(value):
+            break
+    else:
+        warnings.warn(
+            f"Newton steps still move coefficients by {longest:.3g} after {max_iter} "
+            "iterations. Raise max_iter or tol, scale the features, or raise lam.",
+            ConvergenceWarning,
+            stacklevel=7,
+        )
+    state = arrow = step = None  # what is returned takes their place
+    return Wb[:, :, :-1].copy(), Wb[:, :, -1].copy(), value, n_iter
+
+
+def _largest(U):
+    """Largest absolute value, without an array of absolute values."""
+    return max(float(U.max()), -float(U.min()))
+
+
+def _unchanged(R, out):
+    out[:] = R
+    return out
+
+
+def fixed_point(half, anchor, *, tol, max_iter, memory=8):
+    """v = mean of prox_k(v) by Anderson's method, for sparse tasks; moves `anchor`. -> n_iter"""
+    count = np.bincount(half.which)
+    everybody = np.arange(half.table.n_tasks)
+    points, residuals = [], []
+    for n_iter in range(1, max_iter + 1):
+        total = np.zeros_like(anchor)
+        half.sum_of_updates(everybody, anchor, np.inf, total, n_steps=5000, tol=1e-2 * tol)
+        F = total / count[:, None]
+        if np.abs(F).max() <= tol * max(np.abs(anchor).max(), 1e-300):
+            return n_iter
+        points.append(anchor.copy())
+        residuals.append(F)
+        del points[:-memory], residuals[:-memory]
+        if len(points) > 1:
+            dF = np.stack([(a - residuals[-1]).ravel() for a in residuals[:-1]], axis=1)
+            weights = np.linalg.lstsq(dF, -residuals[-1].ravel(), rcond=1e-12)[0]
+            anchor += F
+            for w, x, f in zip(weights, points[:-1], residuals[:-1], strict=True):
+                anchor += w * (x + f - points[-1] - residuals[-1])
+        else:
+            anchor += F
+    warnings.warn(
+        f"The mean still moves by {np.abs(F).max():.3g} after {max_iter} iterations. Raise "
+        "max_iter or tol, or add a ridge.",
+        ConvergenceWarning,
+        stacklevel=7,
+    )
+    return max_iter
+
+
+def dense_copy(table, limit=1 << 24):
+    """The table with dense rows where that is small, else None."""
+    if not table.is_sparse:
+        return table
+    if table.X.shape[0] * table.X.shape[1] > limit:
+        return None
+    return replace(table, X=table.X.toarray().astype(np.float64, copy=False))

@@ -1,0 +1,92 @@
+"""What private meta-learning publishes: an initialisation."""
+
+from dataclasses import dataclass
+from numbers import Integral, Real
+
+import numpy as np
+
+from .._runtime.compat import Interval, Options, StrOptions
+from ..exchange.wire import MOST_STEPS
+from .finetune import FineTuner
+
+_LOST = 0.8  # expected error, over that of 0, from which tasks leave an initialisation aside
+
+
+@dataclass
+class MetaBillboard:
+    """What was published: the initialisation and the public settings that tasks need with it.
+
+    Attributes
+    ----------
+    coef : ndarray (n_features,) or (n_classes, n_features)
+    intercept : float or ndarray (n_classes,)
+    init : ndarray (n_outputs, n_features + fit_intercept)
+        Both together, the intercept last.
+    kind : {0, 1, 2}
+        Squared, logistic or multinomial loss.
+    fit_intercept, refine, refine_steps, refine_learning_rate
+        As in the estimator.
+    doubt : float
+        Squared error that public numbers let expect of the initialisation, over that of 0.
+    report : PrivacyReport
+    """
+
+    coef: np.ndarray
+    intercept: object
+    init: np.ndarray
+    kind: int
+    fit_intercept: bool
+    refine: str
+    refine_steps: int
+    refine_learning_rate: object
+    doubt: float = 0.0
+    report: object = None
+
+    constraints = {
+        "kind": [Options(Integral, {0, 1, 2})],
+        "refine": [StrOptions({"prox", "sgd"})],
+        "refine_steps": [Interval(Integral, 1, MOST_STEPS, closed="both")],
+        "refine_learning_rate": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+        "doubt": [Interval(Real, 0, None, closed="left")],
+    }
+    settings = ("fit_intercept", "refine", "refine_steps", "refine_learning_rate")
+
+    @property
+    def n_features(self):
+        return self.coef.shape[-1]
+
+    def declared(self):
+        """See `skpmtl.exchange.wire`."""
+        d, C, several = self.n_features, len(self.init), self.kind == 2
+        if C < 3 if several else C != 1:
+            raise ValueError(f"{C} models do not suit a loss of kind {self.kind}")
+        yield "the initialisation", self.init, [(C, d + self.fit_intercept)]
+        yield "its coefficients", self.coef, [(C, d) if several else (d,)]
+        yield "its intercept", self.intercept, [(C,) if several else ()]
+        (coef,), (intercept,) = split_models(self.init[None], self.fit_intercept)
+        if not (np.array_equal(coef, self.coef) and np.array_equal(intercept, self.intercept)):
+            raise ValueError("its coefficients are not those of the initialisation")
+
+    @property
+    def lost(self):
+        """Whether the initialisation is noise by a public reckoning: tasks then start from 0."""
+        return self.doubt >= _LOST
+
+    def personalize(self, table):
+        """Models of the tasks of `table`, from their rows and this billboard alone."""
+        init = np.zeros_like(self.init) if self.lost else self.init
+        tuner = FineTuner(table, self.kind, init, self.fit_intercept, self.doubt)
+        if self.refine == "prox":
+            W = tuner.prox()
+        else:
+            W = tuner.sgd(self.refine_steps, self.refine_learning_rate)
+        return split_models(W, self.fit_intercept)
+
+
+def split_models(W, fit_intercept):
+    """Models (n, n_outputs, size) -> coef (n, [n_outputs,] n_features), intercept (n, ...)."""
+    if fit_intercept:
+        coef, intercept = np.ascontiguousarray(W[:, :, :-1]), W[:, :, -1].copy()
+    else:
+        coef, intercept = W, np.zeros(W.shape[:2])
+    return (coef, intercept) if W.shape[1] > 1 else (coef[:, 0], intercept[:, 0])

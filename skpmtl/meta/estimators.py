@@ -1,0 +1,450 @@
+"""A private initialisation that new tasks fine-tune (Li, Khodak, Caldas and Talwalkar, 2020)."""
+
+import warnings
+from collections.abc import Mapping
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from .._runtime.compat import Interval, StrOptions
+from ..base import CLASS_LIST_DOC, BaseMTL, MTLClassifierMixin, MTLRegressorMixin
+from ..exchange.protocol import Population, run
+from ..privacy.report import PrivacyLeakWarning
+from ..privacy.rng import SeededSource, noise_source
+from ..tables.ids import encode_ids, listed, locate
+from ..tables.units import check_units, owners
+from .board import MetaBillboard, split_models
+from .curator import rounds
+from .plan import MetaPlan
+from .tasks import MetaHalf
+
+__all__ = [
+    "DPMetaInit",
+    "DPMetaInitClassifier",
+]
+
+
+class _MetaInit(BaseMTL):
+    _parameter_constraints = {
+        **BaseMTL._parameter_constraints,
+        "privacy": [StrOptions({"task-global", "local"}), None],
+        "clip_norm": [Interval(Real, 0, None, closed="neither")],
+        "inner_steps": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+        "inner_learning_rate": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+        "batch_size": [None, Interval(Integral, 1, None, closed="left")],
+        "batches": [StrOptions({"full", "poisson", "disjoint"})],
+        "iterate": [StrOptions({"average", "last"})],
+        "meta_learning_rate": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+        "meta_decay": [Interval(Real, 0, 1, closed="right")],
+        "tasks_per_round": [
+            StrOptions({"auto", "all"}),
+            Interval(Integral, 1, None, closed="left"),
+        ],
+        "visits": [Interval(Integral, 1, None, closed="left")],
+        "group_size": [Interval(Integral, 1, None, closed="left")],
+        "max_rows_per_unit": [None, Interval(Integral, 1, None, closed="left")],
+        "refine": [StrOptions({"prox", "sgd"})],
+        "refine_steps": [Interval(Integral, 1, None, closed="left")],
+        "refine_learning_rate": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+        "secure": ["boolean"],
+    }
+    _classification = False
+
+    __metadata_request__fit = {"task": True, "unit": True}
+
+    def __init__(
+        self,
+        *,
+        epsilon=1.0,
+        delta=None,
+        adjacency="replace-one",
+        privacy="task-global",
+        clip_norm=0.5,
+        inner_steps="auto",
+        inner_learning_rate="auto",
+        batch_size=None,
+        batches="full",
+        iterate="last",
+        meta_learning_rate="auto",
+        meta_decay=1.0,
+        tasks_per_round="auto",
+        visits=1,
+        group_size=1,
+        max_rows_per_unit=None,
+        refine="prox",
+        refine_steps=10,
+        refine_learning_rate="auto",
+        fit_intercept=True,
+        task_feature=None,
+        tasks="auto",
+        unseen_task="error",
+        secure=False,
+        random_state=None,
+        verbose=0,
+        dtype=np.float64,
+    ):
+        self.epsilon = epsilon
+        self.delta = delta
+        self.adjacency = adjacency
+        self.privacy = privacy
+        self.clip_norm = clip_norm
+        self.inner_steps = inner_steps
+        self.inner_learning_rate = inner_learning_rate
+        self.batch_size = batch_size
+        self.batches = batches
+        self.iterate = iterate
+        self.meta_learning_rate = meta_learning_rate
+        self.meta_decay = meta_decay
+        self.tasks_per_round = tasks_per_round
+        self.visits = visits
+        self.group_size = group_size
+        self.max_rows_per_unit = max_rows_per_unit
+        self.refine = refine
+        self.refine_steps = refine_steps
+        self.refine_learning_rate = refine_learning_rate
+        self.fit_intercept = fit_intercept
+        self.task_feature = task_feature
+        self.tasks = tasks
+        self.unseen_task = unseen_task
+        self.secure = secure
+        self.random_state = random_state
+        self.verbose = verbose
+        self.dtype = dtype
+
+    def _is_private(self):
+        return self.privacy is not None and super()._is_private()
+
+    # ------------------------------------------------------------------------- fit
+    def fit(self, X, y, task=None, unit=None):
+        """Learn the initialisation, and fine-tune it on the training tasks.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (n_samples, n_features), or mapping
+            Features, in rows of length about 1 (divide by public numbers); with `task_feature` one
+            column is the task. Or ``{task: X_t}``.
+        y : array-like of shape (n_samples,) or (n_samples, n_tasks), or mapping
+            Targets. With two dimensions there is one column per task, with NaN where a target
+            is not known. With a mapping X, ``{task: y_t}``.
+        task : array-like of shape (n_samples,), default=None
+            Task id of every row, when there is neither a task column nor a 2-D y nor a mapping.
+        unit : array-like of shape (n_samples,), or mapping, default=None
+            Person (str or int) that each row of X is about, ``{task: unit_t}`` with a mapping X.
+            The guarantee then holds for persons; it needs `max_rows_per_unit`.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator. After an error it is not fitted, even if it was before.
+        """
+        self._unit, self._mapped = unit, isinstance(X, Mapping)
+        try:
+            return super().fit(X, y, task)
+        finally:
+            del self._unit, self._mapped
+
+    def _fit_table(self, table):
+        table = _dense(table, self)
+        if self._unit is not None:
+            units = owners(self._unit, table, self._mapped)
+            if self.max_rows_per_unit is not None:
+                check_units(units, table, self.max_rows_per_unit, self.group_size)
+        elif table.rows is not None and self._is_private() and self.privacy == "task-global":
+            warnings.warn(
+                "With a 2-D y a row of X is a record of several tasks, whose budgets add up. For "
+                "one budget per row pass unit=range(len(X)) and max_rows_per_unit=y.shape[1].",
+                PrivacyLeakWarning,
+                stacklevel=5,
+            )
+        plan = self._plan(Population.of(table), self._unit is not None)
+        source = self._source()
+        board = run(self._meta_learner(plan, source), MetaHalf(plan, table, self, source), source)
+        coef, intercept = board.personalize(table)
+        return {
+            "coef_": coef,
+            "intercept_": intercept,
+            "init_coef_": board.coef.copy(),
+            "init_intercept_": board.intercept,
+            "mean_coef_": board.coef.copy(),
+            "mean_intercept_": board.intercept,
+            "billboard_": board,
+            "privacy_": board.report,
+            "n_iter_": plan.n_rounds,
+            "_plan_": (plan, table.tasks),
+        }
+
+    def _plan(self, of, people=False):
+        width = of.n_features + self.fit_intercept
+        return MetaPlan(self, of.sizes, of.kind, of.n_outputs, width, people)
+
+    def _planned_report(self, population):
+        # Only a fit with unit= takes max_rows_per_unit.
+        people = self.max_rows_per_unit is not None and self.privacy == "task-global"
+        return self._plan(population, people).report(self, self._source())
+
+    def _meta_learner(self, plan, source):
+        init = np.zeros((plan.n_outputs, plan.size))
+        log = self._progress("round %d: %d tasks", plan.n_rounds)
+        yield from rounds(plan, init, self.meta_decay, log)
+        (coef,), (b,) = split_models(init[None], self.fit_intercept)
+        return MetaBillboard(
+            coef=coef.copy(),
+            intercept=b.copy() if plan.n_outputs > 1 else float(b),
+            init=init,
+            kind=plan.kind,
+            fit_intercept=self.fit_intercept,
+            refine=self.refine,
+            refine_steps=self.refine_steps,
+            refine_learning_rate=self.refine_learning_rate,
+            doubt=plan.doubt,
+            report=plan.report(self, source),
+        )
+
+    def _curator(self, population, source):
+        return self._meta_learner(self._plan(population), source)
+
+    def _half(self, table, population):
+        """The task half for the tasks of `table`; they draw their noise themselves."""
+        positions = np.searchsorted(population.tasks, table.tasks)
+        plan = self._plan(population).part(positions)
+        return MetaHalf(plan, _dense(table, self), self, self._source(), positions)
+
+    def _source(self):
+        if self._is_private():
+            return noise_source(self.random_state, secure=self.secure)
+        seed = self.random_state
+        if isinstance(seed, np.random.RandomState):
+            seed = seed.randint(2**31)
+        return SeededSource(np.random.default_rng(seed))
+
+    def _personalize_table(self, table):
+        return self.billboard_.personalize(_dense(table, self))
+
+    def task_privacy(self, task):
+        """What the fit spent on the records of one task.
+
+        Parameters
+        ----------
+        task : str or int
+            Id of a task of the fit.
+
+        Returns
+        -------
+        statement : dict
+            Keys "epsilon", "delta", "noise_multiplier" (std of the noise on the sum of clipped
+            gradients over `clip_norm`; "local": on the update), "n_rows", "steps" (noisy inner
+            steps of all visits), "sampling_rate" (share of the records in one step) and "visits".
+            A task that was added by `personalize` spent nothing.
+
+        Raises
+        ------
+        ValueError
+            If the task is not in `tasks_`.
+        """
+        check_is_fitted(self)
+        plan, tasks = self._plan_
+        label = encode_ids([task])[1]
+        position = int(locate(label, tasks)[0])
+        if position >= 0:
+            return plan.task(position)
+        if locate(label, self.tasks_)[0] >= 0:
+            return plan.nothing()
+        raise ValueError(f"Task {task!r} has no model here; tasks_ has {listed(self.tasks_)}.")
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False
+        return tags
+
+
+def _dense(table, est):
+    if table.is_sparse:
+        raise ValueError(f"{type(est).__name__} does not take sparse X: pass X.toarray().")
+    return table
+
+_DOC = """{summary}
+
+    Batch Reptile: in every round some tasks receive the initialisation phi, take a few gradient
+    steps on their own rows, and send the change, of which the mean moves phi. With
+    ``privacy="task-global"`` every gradient step is differentially private for single records, as
+    in [1]_: gradients of records are clipped and noise is added *inside* the task. Neither the
+    meta-learner nor any other task needs to be trusted. Afterwards every task, and any new one
+    with a few rows, fine-tunes phi on its own rows, at no further cost.
+
+    Parameters
+    ----------
+    epsilon : float or None, default=1.0
+        Privacy budget of every record (``"local"``: of every task) for the whole fit. None or
+        infinity: no clipping and no noise.
+    delta : float or None, default=None
+        Probability part of the guarantee, in (0, 1). None: ``min(1e-5, 1 / n**2)`` with n the
+        number of all records, or of tasks for ``privacy="local"``.
+    adjacency : {{"replace-one", "zero-out"}}, default="replace-one"
+        Whether neighbouring inputs differ by one record being replaced by any other one, or by
+        its contribution being 0. ``"local"`` always protects against any replacement.
+    privacy : {{"task-global", "local"}} or None, default="task-global"
+        What is protected. "task-global": every record of every task. "local": every task as a
+        whole, against everybody, at the price of far more noise: its update is clipped to
+        `clip_norm` and noised once per visit. None: nothing.
+    clip_norm : float, default=0.5
+        Public bound on the gradient of a record, which has the norm ``|r| |(x, 1)|``, r the
+        derivative of the loss by the score: take half of a typical one. 0.5 suits rows of length
+        1 and targets of variance 1. For other data: 0.5 s l with l the length of (x, 1) and s the
+        scale of a residual, a fifth of the range of a target (classes: 0.5). "local": bound on
+        the update of a task; take a quarter of the length that the initialisation may have.
+    inner_steps : "auto" or int, default="auto"
+        Gradient steps of a task in one visit. "auto": see Notes.
+    inner_learning_rate : "auto" or float, default="auto"
+        Length of a step on the mean loss. "auto": {rate} for "task-global", which is 1 /
+        smoothness of the loss for rows of length 1 (divide by the squared length for others);
+        otherwise 1 / smoothness of each task's own loss.
+    batch_size : int or None, default=None
+        Records in a mini-batch; None for ``batches="full"``.
+    batches : {{"full", "poisson", "disjoint"}}, default="full"
+        "full" has the least noise. "poisson": every record is in a batch with probability
+        ``min(1, batch_size / n_k)``, secretly, and sums are divided by `batch_size` (extra
+        ``skpmtl[sampling]``). "disjoint": the rows of a task are dealt, in their order, to
+        ``ceil(n_k / batch_size)`` fixed batches, which the steps take in turn.
+    iterate : {{"last", "average"}}, default="last"
+        What a task sends: the model after the last step, or the mean over all steps as in the
+        theory of [1]_, which carries about a third more noise variance for the same way.
+    meta_learning_rate : "auto" or float, default="auto"
+        Part of the mean update by which phi moves. "auto": see Notes; 1 without privacy.
+    meta_decay : float, default=1.0
+        `meta_learning_rate` is multiplied by this after every round.
+    tasks_per_round : "auto", "all" or int, default="auto"
+        Tasks that start from the same phi. "auto": a tenth of the tasks without privacy, otherwise
+        so many that a visit to all takes m / 10 rounds, at least 25 and at most 100.
+    visits : int, default=1
+        How often each task takes part. MetaHalf are composed; no amplification is claimed.
+    group_size : int, default=1
+        Protect up to this many records of one task at once.
+    max_rows_per_unit : int or None, default=None
+        With `unit` in `fit`: public bound on the rows of one person. The guarantee is then for
+        persons, whose rows may be in several tasks, up to `group_size` in one.
+    refine : {{"prox", "sgd"}}, default="prox"
+        Fine-tuning. "prox": the exact minimum of the sum of the task's losses plus
+        ``1 / (2 kappa_k) ||(w, b) - phi||^2``, where the task chooses kappa_k by the evidence of
+        its own rows and a weak public prior. "sgd": `refine_steps` gradient steps from phi.
+    refine_steps : int, default=10
+    refine_learning_rate : "auto" or float, default="auto"
+        Length of a step of "sgd" on the mean loss. "auto": 1 / smoothness of the task's own loss.
+    fit_intercept : bool, default=True
+        Whether models have an intercept, which is part of phi and of the clipped gradients.
+    task_feature : str, int or None, default=None
+        Column of X that holds the task id, by name or position. None: ids are passed as
+        ``task=``, or y has one column per task, or X and y are mappings.
+    tasks : "auto" or array-like, default="auto"
+        Public list of the tasks. "auto" reads it from the data, which discloses which tasks
+        exist.{class_list}
+    unseen_task : {{"error", "mean"}}, default="error"
+        What `predict` does with a task that was not fitted: an error, or phi.
+    secure : bool, default=False
+        Exact discrete noise of OpenDP (extra ``skpmtl[secure]``); needs random_state=None.
+    random_state : int, Generator, RandomState or None, default=None
+        Order of the tasks, noise and batches. None: from the operating system's generator. Anything
+        else makes the noise reproducible, which protects nobody against those who know it.
+    verbose : int, default=0
+        Progress through the ``skpmtl`` logger.
+    dtype : {{"float64", "float32"}} or numpy type, default=numpy.float64
+        Type in which dense rows of X are held where a row is of one task; all else is float64.
+
+    Attributes
+    ----------
+    init_coef_ : ndarray of shape (n_features,){shapes}
+    init_intercept_ : float{intercepts}
+        The initialisation phi; also as `mean_coef_` and `mean_intercept_`.
+    coef_ : ndarray of shape (n_tasks, n_features){task_shapes}
+        Fine-tuned models, private to their tasks: hand each its own with `export_task`.
+    intercept_ : ndarray of shape (n_tasks,){task_intercepts}
+    tasks_ : ndarray of shape (n_tasks,){classes}
+    billboard_ : MetaBillboard
+        The initialisation and the public settings of the fine-tuning.
+    privacy_ : PrivacyReport
+        The guarantee with all its assumptions; for one task see `task_privacy`.
+    n_iter_ : int
+        Meta rounds.
+    n_features_in_, feature_names_in_
+        Of X as given, so that a task column counts.
+
+    See Also
+    --------
+    {also}
+    PrivateMeanRegMTL : Protects whole tasks, with a trusted curator.
+
+    Notes
+    -----
+    The loss of a record is {loss}. Task k repeats
+
+        w <- w - inner_learning_rate / B (sum of clipped gradients + N(0, (z_k clip_norm)^2 I))
+
+    with B the number of records in the batch. z_k is calibrated for each task to (epsilon, delta),
+    because batches are different parts of it; the number of its rows is public.
+    Then phi <- phi + meta_learning_rate meta_decay^t mean_k (phi_k - phi), phi_0 = 0. Where tasks
+    have different noise, the mean has public weights: less for tasks with fewer rows.
+
+    "auto" numbers of steps and meta learning rates follow from public numbers: the budget, the
+    sizes n_k, the width d and the number m of tasks. Rows are taken to be of length 1, spread
+    evenly over d directions, with residuals of 2 clip_norm and scores of the same size; all rounds
+    together then go as far as minimises the sum of what is left of the error and of the noise.
+    Where that leaves more than 80 % of the error of no initialisation, tasks fine-tune from 0.
+
+    References
+    ----------
+    .. [1] J. Li, M. Khodak, S. Caldas, A. Talwalkar, "Differentially private meta-learning",
+       ICLR, 2020.
+
+    Examples
+    --------
+    >>> from skpmtl import {name}
+    >>> from skpmtl.datasets import make_low_rank_tasks
+    >>> X, y, task = make_low_rank_tasks(n_tasks=50, n_samples=40, n_features=5, random_state=0)
+    >>> old, new = task < 45, task >= 45
+    >>> est = {name}(epsilon=3.0, tasks=range(45){listed})
+    >>> est = est.fit(X[old], {target}[old], task=task[old])
+    >>> est.init_coef_.shape
+    (5,)
+    >>> est.personalize(X[new], {target}[new], task=task[new]).coef_.shape
+    (50, 5)
+    """
+
+
+class DPMetaInit(MTLRegressorMixin, _MetaInit):
+    __doc__ = _DOC.format(
+        summary="A record-private initialisation that tasks fine-tune, for regression.",
+        rate="0.5 (1 without intercept)",
+        shapes="",
+        intercepts="",
+        task_shapes="",
+        task_intercepts="",
+        classes="",
+        class_list="",
+        listed="",
+        also="DPMetaInitClassifier : The same for classes.",
+        loss="half its squared residual",
+        name="DPMetaInit",
+        target="y",
+    )
+
+
+class DPMetaInitClassifier(MTLClassifierMixin, _MetaInit):
+    __doc__ = _DOC.format(
+        summary="A record-private initialisation that tasks fine-tune, binary or multinomial.",
+        rate="2 (4 without intercept), or 1 (2) for more than two classes,",
+        shapes=" or (n_classes, n_features)",
+        intercepts=" or ndarray of shape (n_classes,)",
+        task_shapes=" or (n_tasks, n_classes, n_features)",
+        task_intercepts=" or (n_tasks, n_classes)",
+        class_list=CLASS_LIST_DOC,
+        listed=", classes=[False, True]",
+        classes="\n    classes_ : ndarray of shape (n_classes,)\n        "
+        "Class labels, shared by all tasks; a task need not have all of them.",
+        also="DPMetaInit : The same for regression.",
+        loss="its logistic or multinomial log-loss",
+        name="DPMetaInitClassifier",
+        target="(y > 0)",
+    )
+    _classification = True
+    _multiclass = True
+    _one_class_tasks = "allow"

@@ -1,0 +1,169 @@
+"""The two halves of a meta round: what tasks send, and the meta-learner that takes its mean."""
+
+import numpy as np
+
+from .._kernels.clip import clip_rows
+from .._runtime.threads import cost_blocks
+from ..privacy.rng import SeededSource, add_on_grid
+from ..privacy.tape import replied
+from .finetune import own_rates, row_norms, run_inner
+
+_BLOCK = 1 << 21  # numbers of noise, and marks of Poisson batches, held at once
+
+
+class MetaHalf:
+    """The task half: what the tasks of a round send, clipped and noised as the plan says.
+
+    Parameters
+    ----------
+    plan : MetaPlan
+        Of the tasks of the table.
+    table : TaskTable
+    est : estimator
+    source : noise source
+    positions : ndarray (n_tasks,) of int64, default=None
+        Of the tasks of the table in the population. None: they are the population.
+    """
+
+    def __init__(self, plan, table, est, source, positions=None):
+        self.plan, self.table, self.source = plan, table, source
+        self.positions = positions
+        self.fit_intercept, self.average = est.fit_intercept, est.iterate == "average"
+        self.norms = row_norms(table.X, est.fit_intercept)
+        rate = plan.inner_rate
+        if isinstance(rate, str):
+            self.rate = own_rates(table, plan.kind, est.fit_intercept)
+        else:
+            self.rate = np.full(table.n_tasks, float(rate))
+
+    def answer(self, ask):
+        """Weighted sum of what the tasks of the round send, in shape of the initialisation."""
+        init = ask.public["init"]
+        total = np.zeros(init.shape)
+        for block, updates in self._sent(ask):
+            total += np.tensordot(self.plan.weights[block], updates, axes=1)
+        return {"update": total}
+
+    def contributions(self, ask):
+        """What each task of the round sends: "update" (n, n_outputs, size)."""
+        init = ask.public["init"]
+        parts = [self.plan.weights[block, None, None] * sent for block, sent in self._sent(ask)]
+        return {"update": np.concatenate([np.empty((0, *init.shape)), *parts])}
+
+    def _sent(self, ask):
+        init, source = ask.public["init"], self.source.stream(ask.public["round"])
+        if self.positions is None or not isinstance(source, SeededSource):
+            for block in self._blocks(ask.pick):
+                yield block, self._updates(block, init, source)
+            return
+        # Reproducible noise is one stream for all tasks of a round, of which these take their part.
+        numbers = (self.plan.inner_steps if self.plan.mode == "task-global" else 1) * init.size
+        places = np.searchsorted(ask.public["everybody"], self.positions[ask.pick])
+        gaps = np.diff(places, prepend=-1) - 1
+        for k, gap in zip(ask.pick, gaps, strict=True):
+            source.normal(gap * numbers)
+            yield np.array([k]), self._updates(np.array([k]), init, source)
+
+    def _blocks(self, pick):
+        """`pick` in pieces whose noise and marks stay small."""
+        plan = self.plan
+        cost = np.full(len(pick), plan.n_outputs * plan.size)
+        if plan.mode == "task-global":
+            cost *= plan.inner_steps
+        if plan.batches == "poisson":
+            cost = cost + plan.inner_steps * plan.sizes[pick]
+        for first, last in cost_blocks(cost, _BLOCK):
+            yield pick[first:last]
+
+    def _updates(self, block, init, source):
+        """What the tasks of a block send, (n, n_outputs, size)."""
+        plan = self.plan
+
+        def draw():
+            marks = self._marks(block, source)
+            if plan.mode == "task-global":
+                # The kernel writes the released sum of a step where it has read its noise.
+                sums = self._noise_steps(block, (plan.inner_steps, *init.shape), source)
+                sent = self._walk(
+                    block, init, marks, clip_norm=plan.clip_norm, noise=sums,
+                    noise_step=plan.noise_step, shrink=plan.shrink, gradients=sums,
+                )  # fmt: skip
+                return {"update": sent, "sums": sums, "marks": marks}
+            sent = self._walk(block, init, marks)
+            if plan.mode == "local":
+                k, flat = block[0], self._clipped(sent)  # all tasks add the same noise
+                noise = self._noise_steps(block, flat.shape[1:], source)
+                flat[:] = add_on_grid(flat * plan.shrink[k], noise, plan.noise_step[k])
+            return {"update": sent, "marks": marks}
+
+        def values(reply):
+            if plan.mode == "local":
+                return self._clipped(self._walk(block, init, reply["marks"]))
+            return self._exact_sums(block, init, reply).reshape(-1, init.size)
+
+        if plan.mode is None:
+            return draw()["update"]
+        return replied(lambda: plan.describe(block), draw, values)["update"]
+
+    def _walk(self, block, init, marks, **noise):
+        """Inner steps of the tasks of a block. -> how far they lead"""
+        plan, out = self.plan, np.empty((len(block), *init.shape))
+        run_inner(
+            self.table, plan.kind, self.fit_intercept, block, init, out,
+            n_steps=plan.inner_steps, rate=self.rate, norms=self.norms, average=self.average,
+            batch_size=plan.batch_size, n_batches=plan.n_batches, **marks, **noise,
+        )  # fmt: skip
+        return out
+
+    def _clipped(self, sent):
+        """Updates of privacy="local", flat, clipped in place."""
+        flat = sent.reshape(len(sent), -1)
+        clip_rows(flat, self.plan.clip_norm, 2, flat)
+        return flat
+
+    def _exact_sums(self, block, init, reply):
+        """Sums of clipped gradients on the way that the released sums of a reply lead along."""
+        plan, sums = self.plan, reply["sums"]
+        out, sent = np.empty(sums.shape), np.empty((1, *init.shape))
+        for a, k in enumerate(block):
+            n, W = plan.sizes[k], init.copy()
+            batch = np.arange(n) % plan.n_batches[k]
+            for t in range(plan.inner_steps):
+                marked = batch == t % plan.n_batches[k]
+                divisor = marked.sum()
+                if reply["marks"]:
+                    begin = reply["marks"]["mask_ends"][a] + t * n
+                    marked = reply["marks"]["mask"][begin : begin + n]
+                    divisor = plan.batch_size
+                run_inner(
+                    self.table, plan.kind, self.fit_intercept, block[a : a + 1], W, sent,
+                    n_steps=1, rate=self.rate, norms=self.norms, clip_norm=plan.clip_norm,
+                    mask=marked.view(np.uint8), mask_ends=np.array([0, n]),
+                    gradients=out[a : a + 1, t : t + 1],
+                )  # fmt: skip
+                W -= self.rate[k] / divisor * sums[a, t]
+        return out
+
+    def _noise_steps(self, block, shape, source):
+        """Noise in whole steps of each task's grid, (len(block), *shape)."""
+        scale = (self.plan.noise_std / self.plan.noise_step)[block]
+        if not source.exact:
+            noise = source.normal((len(block), *shape))
+            noise *= scale.reshape(-1, *[1] * len(shape))
+            return np.rint(noise, out=noise)
+        noise = np.empty((len(block), *shape))
+        for value in np.unique(scale):
+            same = np.flatnonzero(scale == value)
+            noise[same] = source.discrete_normal(value, (len(same), *shape))
+        return noise
+
+    def _marks(self, block, source):
+        """Poisson batches of all steps; secret randomness like the noise."""
+        plan = self.plan
+        if plan.batches != "poisson":
+            return {}
+        counts = plan.sizes[block] * plan.inner_steps
+        ends = np.concatenate([[0], np.cumsum(counts)])
+        rate = np.repeat(plan.rates[block], counts)
+        marks = (source.uniform(int(ends[-1])) < rate).view(np.uint8)
+        return {"mask": marks, "mask_ends": ends}

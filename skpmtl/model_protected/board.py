@@ -1,0 +1,256 @@
+"""What the curators of model-protected learning publish, and how a task goes on with it."""
+
+from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
+
+import numpy as np
+
+from .._runtime.compat import Interval, StrOptions
+from ..local.prior import LocalModels, best_scale
+from ..solvers.losses import make_loss
+from ..solvers.minimize import minimize
+from ..solvers.penalties import TraceNorm
+from .prior import _DOUBT, _even_root, _root, vote_penalty
+from .tasks import ProjectedModels
+
+
+@dataclass
+class PriorBillboard:
+    """What the curator of the empirical-Bayes method published.
+
+    Attributes
+    ----------
+    statistic : {"matrix", "diagonal"}
+    moment : ndarray (d, d) or (d,)
+        Prior shape M of trace 1, derived from the releases.
+    snr_centre, snr_spread : float or None
+        Centre and width of the tasks' prior on log10(snr); None when no vote was released.
+    n_tasks : int
+    releases : list of ndarray
+        The noisy statistics in the order of publication, before any processing.
+    mean : ndarray (d + 1,) or None
+        Released mean of the clipped models (intercept last).
+    report : PrivacyReport or None
+    """
+
+    statistic: str
+    moment: np.ndarray
+    snr_centre: float | None
+    snr_spread: float | None
+    n_tasks: int
+    releases: list = field(default_factory=list)
+    mean: np.ndarray | None = None
+    report: object = None
+
+    constraints = {
+        "statistic": [StrOptions({"matrix", "diagonal"})],
+        "snr_spread": [Interval(Real, 0, None, closed="neither"), None],
+        "n_tasks": [Interval(Integral, 1, None, closed="left")],
+    }
+    settings = ()
+
+    @property
+    def n_features(self):
+        return len(self.moment)
+
+    def declared(self):
+        """See `skpmtl.exchange.wire`."""
+        d = self.n_features
+        square = (d, d) if self.statistic == "matrix" else (d,)
+        if (self.snr_centre is None) != (self.snr_spread is None):
+            raise ValueError("snr_centre needs a snr_spread")
+        yield "its moment", self.moment, [square]
+        diagonal = np.diagonal(self.moment) if self.moment.ndim == 2 else self.moment
+        if diagonal.min() < 0 or abs(diagonal.sum() - 1.0) > 1e-6:
+            raise ValueError("its moment is not that of a prior of trace 1")
+        yield from (("a release", S, [square, (1,), (d + 1,)]) for S in self.releases)
+        if self.mean is not None:
+            yield "the mean model", self.mean, [(d + 1,)]
+
+    def personalize(self, table, *, classification, fit_intercept):
+        """Models of the tasks of `table`, from their rows and this billboard alone.
+
+        A task compares the released prior with an even one, M = I / d, by the same criterion,
+        and takes it where it is clearly better: a billboard that is all noise does no harm.
+        """
+        local = LocalModels(table, classification=classification, fit_intercept=fit_intercept)
+        W, b, loss = self._models(local, _root(self.moment))
+        even_W, even_b, even_loss = self._models(local, _even_root(table.n_features))
+        alone = even_loss + _DOUBT < loss
+        W[alone], b[alone] = even_W[alone], even_b[alone]
+        return W, b
+
+    def _models(self, local, root):
+        penalty = vote_penalty(self.snr_centre, self.snr_spread)
+
+        def choose(criterion, level):
+            return best_scale(criterion + penalty, level)
+
+        for _ in range(2 if local.classification else 1):
+            criterion, W, b = local.fit(root, choose)
+        return W, b, (criterion + penalty).min(axis=1)
+
+
+@dataclass
+class ProjectionBillboard:
+    """What the curator of Algorithms 2 and 3 published.
+
+    Attributes
+    ----------
+    statistic : {"matrix", "diagonal"}
+    projections : list of ndarray (d, d) or (d,)
+        Public projections, one per release.
+    releases : list of ndarray
+        The noisy statistics they come from, before the shift.
+    acceleration, task_weight, ridge
+        Public settings that a task needs to repeat its half.
+    mean : ndarray (d + 1,) or None
+        Released mean of the clipped models (intercept last).
+    report : PrivacyReport or None
+    """
+
+    statistic: str
+    acceleration: bool
+    task_weight: str
+    ridge: float
+    n_tasks: int
+    projections: list = field(default_factory=list)
+    releases: list = field(default_factory=list)
+    mean: np.ndarray | None = None
+    report: object = None
+
+    constraints = {
+        "statistic": [StrOptions({"matrix", "diagonal"})],
+        "task_weight": [StrOptions({"equal", "samples"})],
+        "ridge": [Interval(Real, 0, None, closed="left")],
+        "n_tasks": [Interval(Integral, 1, None, closed="left")],
+    }
+    settings = ("acceleration", "task_weight", "ridge")
+
+    @property
+    def n_features(self):
+        return len(self.projections[0])
+
+    def declared(self):
+        """See `skpmtl.exchange.wire`."""
+        d = self.n_features
+        square = (d, d) if self.statistic == "matrix" else (d,)
+        for M in self.projections:
+            yield "a projection", M, [square]
+            values = np.linalg.eigvalsh(M) if M.ndim == 2 else M
+            if values.min() < -1e-6 or values.max() > 1.0 + 1e-6:
+                raise ValueError("a projection makes models longer")
+        yield from (("a release", S, [square, (d + 1,)]) for S in self.releases)
+        if self.mean is not None:
+            yield "the mean model", self.mean, [(d + 1,)]
+
+    def personalize(self, table, *, classification, fit_intercept):
+        """Models of the tasks of `table`: their half of the algorithm over the projections."""
+        half = ProjectedModels(self, table, classification=classification, fit_intercept=fit_intercept)
+        for projection in self.projections:
+            half.update(projection)
+        return half.models()
+_BLOCK = 1 << 20  # numbers of X that are projected at a time
+
+
+@dataclass
+class PenaltyBillboard:
+    """Fitted shape of the penalty, with which a new task finishes alone.
+
+    At the optimum the penalty of the other tasks fixes a quadratic form,
+    ``alpha Omega(W) = min over S of alpha / 2 (sum_k w_k' S^-1 w_k + tr S)``: a task that
+    minimises its own loss plus ``alpha / 2 w' S^-1 w + ridge / 2 ||w||^2`` with the fitted S
+    gets back its jointly fitted model. Computed without noise: publishing it protects nobody.
+
+    Attributes
+    ----------
+    statistic : {"matrix", "diagonal"}
+    shape : ndarray (d, d) or (d,)
+        S: (W' W)^(1/2) over the tasks, or the norms of the features' weights.
+    alpha, ridge, task_weight
+        Of the objective.
+    n_tasks : int
+    releases : list
+        Empty: nothing was released under noise.
+    report : PrivacyReport
+    """
+
+    statistic: str
+    shape: np.ndarray
+    alpha: float
+    ridge: float
+    task_weight: str
+    n_tasks: int
+    releases: list = field(default_factory=list)
+    report: object = None
+
+    constraints = {
+        "statistic": [StrOptions({"matrix", "diagonal"})],
+        "alpha": [Interval(Real, 0, None, closed="left")],
+        "ridge": [Interval(Real, 0, None, closed="left")],
+        "task_weight": [StrOptions({"equal", "samples"})],
+        "n_tasks": [Interval(Integral, 1, None, closed="left")],
+    }
+    settings = ("alpha", "ridge", "task_weight")
+
+    @property
+    def n_features(self):
+        return len(self.shape)
+
+    def declared(self):
+        """See `skpmtl.exchange.wire`."""
+        d = self.n_features
+        if self.alpha == self.ridge == 0:
+            raise ValueError("alpha and ridge are both 0, which holds no model")
+        if self.releases:
+            raise ValueError("an exact fit has no releases")
+        yield "its moment", self.shape, [(d, d) if self.statistic == "matrix" else (d,)]
+        if (np.diagonal(self.shape) if self.shape.ndim == 2 else self.shape).min() < 0:
+            raise ValueError("its shape is not positive")
+
+    @classmethod
+    def of(cls, W, statistic, **settings):
+        if statistic == "diagonal":
+            shape = np.sqrt(np.einsum("kj,kj->j", W, W))
+        else:
+            values, U = np.linalg.eigh(W.T @ W)
+            shape = (U * np.sqrt(np.maximum(values, 0.0))) @ U.T
+        return cls(statistic, shape, n_tasks=len(W), **settings)
+
+    def personalize(self, table, *, classification, fit_intercept):
+        """Models of the tasks of `table`, from their rows and this billboard alone."""
+        B = self._basis(table.n_features)
+        W = np.zeros((table.n_tasks, table.n_features))
+        if B.shape[1]:
+            step = max(_BLOCK // len(B), 1)
+            Z = np.empty((table.X.shape[0], B.shape[1]))
+            for first in range(0, len(Z), step):
+                Z[first : first + step] = table.X[first : first + step] @ B
+            inner = replace(table, X=Z)
+            loss = make_loss(
+                inner,
+                classification=classification,
+                task_weight=self.task_weight,
+                fit_intercept=fit_intercept,
+                ridge=1.0,
+            )
+            models = LocalModels(
+                inner, classification=classification, fit_intercept=fit_intercept
+            )
+            W, _ = models.solve(np.ones(B.shape[1]), loss.scale)
+            W = minimize(loss, TraceNorm(), 0.0, W=W, tol=1e-10).W @ B.T  # certifies or mends it
+        loss = make_loss(
+            table,
+            classification=classification,
+            task_weight=self.task_weight,
+            fit_intercept=fit_intercept,
+        )
+        return W, loss.intercepts(W)
+
+    def _basis(self, d):
+        """B with alpha S^-1 + ridge I = (B B')^-1: w = B c turns the penalty into ||c||^2 / 2."""
+        if self.alpha == 0:
+            return np.eye(d) / np.sqrt(self.ridge)
+        s, U = (self.shape, np.eye(d)) if self.shape.ndim == 1 else np.linalg.eigh(self.shape)
+        keep = s > 1e-12 * s.max()
+        return U[:, keep] * np.sqrt(s[keep] / (self.alpha + self.ridge * s[keep]))

@@ -1,0 +1,109 @@
+"""The curators of model-protected learning: a prior, or a sequence of projections."""
+
+import numpy as np
+
+from .._kernels.clip import clip_rows
+from .._runtime.threads import single_blas_thread
+from ..exchange.protocol import Ask
+from .board import PriorBillboard
+from .prior import VOTE_RANGE, VOTE_SPREAD, _even_root, _root, _sum_of_contributions
+from .projection import second_moment
+from .shrinkage import DriftingAverage, shrink_diagonal, shrink_matrix
+
+
+def release_prior(population, statistic, *, moment, vote, classification, tilt, log=None):
+    """The curator of the method, see `skpmtl.exchange`.
+
+    Parameters
+    ----------
+    population : Population
+    statistic : {"matrix", "diagonal"}
+    moment : list of mechanisms, one per release of the second moment; None for no noise
+    vote : list of mechanisms, one per release and one for the end; empty for no votes
+    classification : bool
+    tilt : float
+        See `shrink_matrix`.
+
+    Returns
+    -------
+    PriorBillboard
+    """
+    m, d = population.n_tasks, population.n_features
+    low, high = VOTE_RANGE[classification]
+    middle = 0.5 * (low + high)
+    M = np.full(d, 1.0 / d) if statistic == "diagonal" else np.eye(d) / d
+    board = PriorBillboard(statistic, M, None, None, m)
+    average = DriftingAverage()
+
+    def sum_of_votes(rows, positions=None):
+        votes = np.clip(np.nan_to_num(rows["vote"], nan=middle), low, high) - middle
+        return {"vote": np.array([votes.sum()])}
+
+    def sum_of_moments(rows, positions=None):
+        return {"moment": _sum_of_contributions(rows["moment"], statistic, moment[t])}
+
+    for t in range(len(moment) + 1):
+        root = _root(board.moment) if t else _even_root(d)
+        if vote:
+            total = (yield Ask("vote", {"root": root}, {"vote": vote[t]}, sum_of_votes))["vote"]
+            board.releases.append(total)
+            board.snr_centre = float(np.clip(middle + total[0] / m, low, high))
+            board.snr_spread = float(np.hypot(VOTE_SPREAD, 2 * vote[t].noise_std / m))
+        if t == len(moment):
+            return board
+        public = {"root": root, "snr_centre": board.snr_centre, "snr_spread": board.snr_spread}
+        S = (yield Ask("moment", public, {"moment": moment[t]}, sum_of_moments))["moment"]
+        std = 0.0
+        if moment[t] is not None:
+            board.releases.append(S)
+            # The spectrum of Wishart noise ends 18 % beyond that of a Gaussian of its variance.
+            std = moment[t].noise_std * (1.18 if moment[t].norm == "nuclear" else 1.0)
+        size = d if statistic == "diagonal" else d * (d + 1) / 2
+        S, variance = average.add(S, std**2, size)
+        if statistic == "diagonal":
+            unit_length = moment[t] is not None and moment[t].norm == "l2"
+            trace = (float(m), m * np.sqrt(d)) if unit_length else float(m)
+            board.moment = shrink_diagonal(S, np.sqrt(variance), trace)
+        else:
+            board.moment = shrink_matrix(S, np.sqrt(variance / 2), float(m), tilt) / m
+        if log is not None:
+            log(t + 1, std)
+
+
+def project(S, alpha):
+    """Public projection of a (shifted) release: M = U (1 - alpha / sqrt(Lambda))_+ U'.
+
+    Directions whose released moment is not positive are dropped. All d eigenvalues count,
+    also when there are fewer tasks than features.
+    """
+    if S.ndim == 1:
+        return np.maximum(1.0 - alpha / np.sqrt(np.maximum(S, 1e-300)), 0.0)
+    values, U = np.linalg.eigh(S)
+    keep = np.maximum(1.0 - alpha / np.sqrt(np.maximum(values, 1e-300)), 0.0)
+    return (U * keep) @ U.T
+
+
+def release_projections(board, mechanisms, *, alpha, clip_norm, noise_shift, log=None):
+    """The curator of Algorithms 2 and 3, see `skpmtl.exchange`; fills and returns `board`."""
+    public = {
+        "statistic": board.statistic,
+        "clip_norm": float(clip_norm),
+        "projections": board.projections,
+    }
+
+    def sum_of_moments(rows, positions=None):
+        C = np.array(rows["moment"], dtype=float)
+        clip_rows(C, clip_norm, 2, C)
+        return second_moment(ask, C)
+
+    for t, mechanism in enumerate(mechanisms):
+        ask = Ask("moment", public, {"moment": mechanism}, sum_of_moments)
+        S = (yield ask)["moment"]
+        board.releases.append(S)
+        shift = mechanism.shift(len(mechanisms), noise_shift)
+        with single_blas_thread():
+            M = project(S + (shift if S.ndim == 1 else shift * np.eye(len(S))), alpha)
+        board.projections.append(M)
+        if log is not None:
+            log(t + 1, mechanism.noise_std)
+    return board

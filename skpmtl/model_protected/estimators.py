@@ -1,0 +1,487 @@
+"""Model-protected multi-task learning (Liang et al., TPAMI 2022) with a sound guarantee."""
+
+from numbers import Integral, Real
+
+import numpy as np
+
+from .._runtime.compat import Interval, StrOptions
+from ..base import CLASS_LIST_DOC, BaseMTL, MTLClassifierMixin, MTLRegressorMixin
+from ..exchange.protocol import Ask, run
+from ..local.prior import LocalModels
+from ..privacy.report import exact_report
+from ..privacy.rng import noise_source
+from ..solvers.losses import make_loss
+from ..solvers.minimize import minimize
+from ..solvers.penalties import GroupNorm, TraceNorm
+from .board import PenaltyBillboard, ProjectionBillboard
+from .curator import release_prior, release_projections
+from .plan import MomentPlan
+from .tasks import PriorHalf, ProjectedModels, ProjectionHalf, WithMeanModel
+
+_PLAIN_ROUNDS = 3  # rounds of the empirical-Bayes method without noise
+
+
+class _ModelProtected(BaseMTL):
+    """Both halves of model-protected learning, for either second-moment statistic."""
+
+    _parameter_constraints = {
+        **BaseMTL._parameter_constraints,
+        "alpha": [Interval(Real, 0, None, closed="left")],
+        "algorithm": [StrOptions({"auto", "empirical-bayes", "proximal"})],
+        "ridge": [Interval(Real, 0, None, closed="left")],
+        "task_weight": [StrOptions({"equal", "samples"})],
+        "n_releases": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+        "clip_norm": [Interval(Real, 0, None, closed="neither")],
+        "allocation": [Real, tuple, list, StrOptions({"paper-convex"})],
+        "noise_shift": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+        "acceleration": ["boolean"],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="neither")],
+        "warm_start": ["boolean"],
+        "secure": ["boolean"],
+    }
+    _classification = False
+
+    def __init__(
+        self,
+        alpha=0.1,
+        *,
+        epsilon=1.0,
+        delta=None,
+        adjacency="replace-one",
+        mechanism="auto",
+        algorithm="auto",
+        ridge=0.0,
+        task_weight="equal",
+        n_releases="auto",
+        clip_norm=1.0,
+        allocation=0.0,
+        noise_shift="auto",
+        acceleration=True,
+        fit_intercept=True,
+        task_feature=None,
+        tasks="auto",
+        unseen_task="error",
+        max_iter=10_000,
+        tol=1e-6,
+        warm_start=False,
+        random_state=None,
+        secure=False,
+        verbose=0,
+        dtype=np.float64,
+    ):
+        self.alpha = alpha
+        self.epsilon = epsilon
+        self.delta = delta
+        self.adjacency = adjacency
+        self.mechanism = mechanism
+        self.algorithm = algorithm
+        self.ridge = ridge
+        self.task_weight = task_weight
+        self.n_releases = n_releases
+        self.clip_norm = clip_norm
+        self.allocation = allocation
+        self.noise_shift = noise_shift
+        self.acceleration = acceleration
+        self.fit_intercept = fit_intercept
+        self.task_feature = task_feature
+        self.tasks = tasks
+        self.unseen_task = unseen_task
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.secure = secure
+        self.verbose = verbose
+        self.dtype = dtype
+
+    # ------------------------------------------------------------------------- fit
+    def _fit_table(self, table):
+        private, algorithm = self._is_private(), self._algorithm()
+        if algorithm == "proximal" and not private:
+            return self._fit_exact(table)
+        plan = MomentPlan(self, table, algorithm) if private else None
+        source = self._source() if private else None
+        if algorithm == "empirical-bayes":
+            board = self._release_prior(table, plan, source)
+        else:
+            board = self._release_projections(table, plan, source)
+        W, b = board.personalize(table, **self._local_settings())
+        if private and self.unseen_task == "mean":
+            board.mean = plan.release_mean(W, b, source)
+            board.releases.append(board.mean)
+        board.report = plan.report(self, source) if private else exact_report()
+        fitted = {
+            "coef_": W,
+            "intercept_": b,
+            "n_iter_": len(plan.moment) if private else _PLAIN_ROUNDS,
+            "billboard_": board,
+            "privacy_": board.report,
+        }
+        if not private:
+            fitted["mean_coef_"], fitted["mean_intercept_"] = W.mean(axis=0), float(b.mean())
+        elif board.mean is not None:
+            fitted["mean_coef_"], fitted["mean_intercept_"] = board.mean[:-1], float(board.mean[-1])
+        return fitted
+
+    def _source(self):
+        return noise_source(self.random_state, secure=self.secure)
+
+    def _algorithm(self):
+        if self.algorithm != "auto":
+            return self.algorithm
+        published = self._is_private() and self.mechanism == "wishart-published"
+        return "empirical-bayes" if self._is_private() and not published else "proximal"
+
+    def _local_settings(self):
+        return {"classification": self._classification, "fit_intercept": self.fit_intercept}
+
+    def _fit_exact(self, table):
+        if self.alpha == 0 and self.ridge == 0:
+            raise ValueError(
+                "alpha=0 with ridge=0 is an unpenalised fit, which shares nothing between tasks: "
+                "pass a positive alpha or ridge, or fit PerTask(LinearRegression())."
+            )
+        loss = make_loss(
+            table, task_weight=self.task_weight, ridge=self.ridge, **self._local_settings()
+        )
+        start = getattr(self, "coef_", None) if self.warm_start else None
+        if start is not None and start.shape != loss.shape:
+            start = None
+        solution = minimize(
+            loss, self._penalty(), self.alpha, W=start, tol=self.tol, max_iter=self.max_iter,
+            log=self._progress("iteration %d: objective %.8g, duality gap %.3g"),
+        )  # fmt: skip
+        W, b = solution.W, loss.intercepts(solution.W)
+        board = PenaltyBillboard.of(
+            W, self._statistic, alpha=self.alpha, ridge=self.ridge, task_weight=self.task_weight
+        )
+        board.report = exact_report()
+        return {
+            "coef_": W,
+            "intercept_": b,
+            "mean_coef_": W.mean(axis=0),
+            "mean_intercept_": float(b.mean()),
+            "n_iter_": max(solution.n_iter, 1),
+            "objective_": solution.objective,
+            "dual_gap_": solution.gap,
+            "billboard_": board,
+            "privacy_": board.report,
+        }
+
+    def _release_prior(self, table, plan, source):
+        tasks = PriorHalf(LocalModels(table, **self._local_settings()))
+        return run(self._prior_curator(table, plan), tasks, source)
+
+    def _release_projections(self, table, plan, source):
+        tasks = self._projection_tasks(table)
+        return run(self._projection_curator(table, plan), tasks, source)
+
+    def _prior_curator(self, population, plan):
+        moment = plan.moment if plan else [None] * _PLAIN_ROUNDS
+        return release_prior(
+            population,
+            self._statistic,
+            moment=moment,
+            vote=plan.vote if plan else [],
+            classification=self._classification,
+            tilt=0.5 * min(1.0, plan.ratio) if plan else 0.0,
+            log=self._progress("release %d: noise std %.3g", len(moment)),
+        )
+
+    def _projection_curator(self, population, plan):
+        return release_projections(
+            self._empty_projections(population.n_tasks), plan.moment,
+            alpha=self.alpha, clip_norm=self.clip_norm, noise_shift=self.noise_shift,
+            log=self._progress("release %d: noise std %.3g", len(plan.moment)),
+        )  # fmt: skip
+
+    def _projection_tasks(self, table):
+        board = self._empty_projections(table.n_tasks)
+        return ProjectionHalf(ProjectedModels(board, table, **self._local_settings()))
+
+    def _empty_projections(self, n_tasks):
+        return ProjectionBillboard(
+            self._statistic, self.acceleration, self.task_weight, self.ridge, n_tasks
+        )
+
+    # -------------------------------------------------------------- halves on two machines
+    def _curator(self, population, source):
+        """The curator half of a private fit; see `skpmtl.exchange`."""
+        algorithm = self._algorithm()
+        plan = MomentPlan(self, population, algorithm)
+        prior = algorithm == "empirical-bayes"
+        board = yield from (self._prior_curator if prior else self._projection_curator)(
+            population, plan
+        )
+        if plan.mean is not None:
+            ask = Ask(
+                "mean", {"board": board, "clip_norm": self.clip_norm}, {"mean": plan.mean},
+                plan.sum_of_models, population.n_tasks,
+            )  # fmt: skip
+            board.mean = (yield ask)["mean"]
+            board.releases.append(board.mean)
+        board.report = plan.report(self, source)
+        return board
+
+    def _planned_report(self, population):
+        if not self._is_private():
+            return exact_report()
+        return MomentPlan(self, population, self._algorithm()).report(self, self._source())
+
+    def _half(self, table, population):
+        """The task half for the tasks of `table`."""
+        if self._algorithm() == "empirical-bayes":
+            half = PriorHalf(LocalModels(table, **self._local_settings()))
+        else:
+            half = self._projection_tasks(table)
+        return WithMeanModel(half, table, self._local_settings())
+
+    def _personalize_table(self, table):
+        return self.billboard_.personalize(table, **self._local_settings())
+
+
+class _LowRank(_ModelProtected):
+    _statistic = "matrix"
+    _parameter_constraints = {
+        **_ModelProtected._parameter_constraints,
+        "mechanism": [StrOptions({"auto", "gaussian", "wishart", "wishart-published"})],
+    }
+
+    def _penalty(self):
+        return TraceNorm()
+
+
+class _GroupSparse(_ModelProtected):
+    _statistic = "diagonal"
+    _parameter_constraints = {
+        **_ModelProtected._parameter_constraints,
+        "mechanism": [
+            StrOptions({"auto", "gaussian", "laplace", "wishart", "wishart-published"})
+        ],
+    }
+
+    def _penalty(self):
+        return GroupNorm()
+
+_DOC = """{summary}
+
+    Every task gets its own {model}; the tasks' coefficients W (n_features x n_tasks)
+    {structure}. With a finite `epsilon` the only numbers that leave a task are its bounded
+    contributions to a noisy {statistic} of the models, so that the models of all *other*
+    tasks, and everything that is published, are differentially private in a task's whole
+    data set (joint, or billboard, differential privacy at task level).
+
+    Parameters
+    ----------
+    alpha : float, default=0.1
+        Strength of the penalty in the objective below (``epsilon=None``). With
+        ``algorithm="proximal"`` and privacy: by how much every release lowers the
+        {lowered}, in units of the coefficients (a public step size of 1).
+        Not used by "empirical-bayes".
+    epsilon : float or None, default=1.0
+        Privacy budget of the whole fit. None or infinity: no privacy, exact solution.
+    delta : float or None, default=None
+        Probability part of the guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``, or
+        0 with a pure mechanism.
+    adjacency : {{"replace-one", "zero-out"}}, default="replace-one"
+        Whether neighbouring inputs differ by one task's data being replaced by any other
+        data, or by its contribution being 0.
+    mechanism : {{{mechanisms}}}, default="auto"
+        "auto" is "gaussian": {noise}, accounted exactly by
+        Gaussian differential privacy.{pure} "wishart-published" is the noise of the
+        paper. It has **no** differential privacy guarantee, which the report says; it is
+        here for reproduction and needs ``algorithm="proximal"``.
+    algorithm : {{"auto", "empirical-bayes", "proximal"}}, default="auto"
+        "auto": "empirical-bayes" with privacy, "proximal" without. "empirical-bayes" releases
+        a prior, and every task decides alone how far to trust it. "proximal" without privacy
+        minimises the objective; with privacy it is Algorithm {algorithm} of [1]_ with sound
+        noise.
+    ridge : float, default=0.0
+        Weight of ``ridge / 2 * ||W||_F^2``. Not used by "empirical-bayes".
+    task_weight : {{"equal", "samples"}}, default="equal"
+        "equal": mean loss per task, every task counts the same. "samples": sum of losses.
+    n_releases : "auto" or int, default="auto"
+        Number of noisy releases. "auto" is a public rule: 1 to 3 by how far a signal shared
+        by all tasks stands above the noise ("empirical-bayes"), 5 ("proximal").
+    clip_norm : float, default=1.0
+        Public bound on the norm of what a task sends: its model ("proximal"), or its model
+        with intercept for the mean that ``unseen_task="mean"`` publishes. A task's own model
+        is never clipped.
+    allocation : float, ("geometric", Q) or "paper-convex", default=0.0
+        Release t = 1, 2, ... gets a budget proportional to ``t**a`` or ``Q**-t``.
+    noise_shift : "auto" or float, default="auto"
+        Public multiple of the noise edge added to the release ("proximal"). "auto" keeps
+        all releases positive semi-definite with probability 0.99.
+    acceleration : bool, default=True
+        Nesterov momentum ("proximal" with privacy); with a ridge, the strongly convex one.
+    fit_intercept : bool, default=True
+        Whether every task has an intercept, which is local and not penalised.
+    task_feature : str, int or None, default=None
+        Column of X that holds the task id, by name or position. None: ids are passed as
+        ``task=``, or y has one column per task, or X and y are mappings.
+    tasks : "auto" or array-like, default="auto"
+        Public list of the tasks. "auto" reads it from the data, which discloses which tasks
+        exist.{class_list}
+    unseen_task : {{"error", "mean"}}, default="error"
+        What `predict` does with a task that was not fitted: an error, or the mean model.
+        With privacy the mean is one more release and takes 30 % of the budget.
+    max_iter : int, default=10000
+        Bound on the iterations of the exact solver.
+    tol : float, default=1e-6
+        The exact solver stops when the duality gap is below `tol` times the objective.
+    warm_start : bool, default=False
+        Start the exact solver at the previous `coef_`.
+    random_state : int, Generator, RandomState or None, default=None
+        None: noise from the operating system's generator. Anything else makes the noise
+        reproducible, which protects nobody against those who know it.
+    secure : bool, default=False
+        Draw Gaussian and Laplace noise with the exact discrete samplers of OpenDP (extra
+        ``skpmtl[secure]``), which leave nothing to floating-point attacks, for about 30
+        microseconds per number. Needs ``random_state=None``.
+    verbose : int, default=0
+        Progress through the ``skpmtl`` logger.
+    dtype : {{"float64", "float32"}} or numpy type, default=numpy.float64
+        Type in which dense rows of X are held where a row is of one task; all else is float64.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_tasks, n_features)
+        Personal models, W transposed. All rows together are not a private object: hand
+        each task its own with `export_task`.
+    intercept_ : ndarray of shape (n_tasks,)
+    tasks_ : ndarray of shape (n_tasks,)
+        Task ids in the order of `coef_`.{classes}
+    billboard_ : object
+        The released numbers and what follows from them; the only part that may be published.
+    privacy_ : PrivacyReport
+        The guarantee with all its assumptions; prints as a paragraph.
+    n_iter_ : int
+        Iterations of the exact solver, or number of releases.
+    objective_, dual_gap_ : float
+        Value of the objective and its duality gap; exact solution only.
+    mean_coef_, mean_intercept_ : ndarray of shape (n_features,), float
+        Mean model; with privacy only when it was released.
+    n_features_in_, feature_names_in_
+        Of X as given, so that a task column counts.
+
+    See Also
+    --------
+    {also}
+    PerTask : Any scikit-learn estimator, one task at a time.
+
+    Notes
+    -----
+    Without privacy the objective is, with n_k rows in task k::
+
+    {objective}
+
+    minimised to a relative duality gap of `tol`. ``task_weight="samples"`` drops the 1 / n_k.
+    The empirical-Bayes method is described in `skpmtl.model_protected.prior`, the proximal one in
+    `skpmtl.model_protected.projection`.
+
+    References
+    ----------
+    .. [1] J. Liang, Z. Liu, J. Zhou, X. Jiang, C. Zhang, F. Wang, "Model-protected multi-task
+       learning", IEEE TPAMI 44(2), 2022.
+
+    Examples
+    --------
+    {example}
+    """
+_MATRIX = {
+    "structure": "are kept close to low rank by their trace norm",
+    "statistic": "second-moment matrix",
+    "lowered": "singular values of the clipped models",
+    "mechanisms": '"auto", "gaussian", "wishart", "wishart-published"',
+    "noise": "symmetric Gaussian noise, isotropic in Frobenius norm",
+    "pure": ' "wishart" adds the difference of two Wishart\n        matrices, which gives a pure'
+    " guarantee (delta = 0).",
+    "algorithm": "2",
+}
+_DIAGONAL = {
+    "structure": "share their non-zero rows through the L2,1 norm",
+    "statistic": "diagonal of the second moment",
+    "lowered": "norms of the features' weights",
+    "mechanisms": '"auto", "gaussian", "laplace", "wishart", "wishart-published"',
+    "noise": "Gaussian noise on the diagonal",
+    "pure": ' "laplace" and "wishart" (diagonal of\n        the difference of two Wishart'
+    " matrices) give a pure guarantee (delta = 0).",
+    "algorithm": "3",
+}
+_SQUARED = "sum_k 1 / (2 n_k) ||y_k - X_k w_k - b_k||^2"
+_LOGISTIC = "sum_k 1 / n_k sum_i log(1 + exp(-y_i (x_i' w_k + b_k)))"
+_RIDGE = " + ridge / 2 ||W||_F^2"
+_CLASSES = """
+    classes_ : ndarray of shape (2,)
+        Class labels, shared by all tasks."""
+_EXAMPLE = """>>> from skpmtl import {name}
+    >>> from skpmtl.datasets import {generator}
+    >>> X, y, task = {generator}(n_tasks=20, n_samples=15, n_features=5, random_state=0)
+    >>> model = {name}(alpha=0.1, epsilon=None).fit(X, {target}, task=task)
+    >>> model.coef_.shape
+    (20, 5)"""
+
+
+class MPMTLLowRank(MTLRegressorMixin, _LowRank):
+    __doc__ = _DOC.format(
+        summary="Model-protected low-rank multi-task regression.",
+        model="linear regression",
+        classes="",
+        class_list="",
+        also="MPMTLLowRankClassifier : The same for binary targets.\n"
+        "    MPMTLGroupSparse : A shared selection of features instead of a shared subspace.",
+        objective=f"    {_SQUARED} + alpha ||W||_*\n       {_RIDGE},",
+        example=_EXAMPLE.format(
+            name="MPMTLLowRank", generator="make_low_rank_tasks", target="y"
+        ),
+        **_MATRIX,
+    )
+
+
+class MPMTLGroupSparse(MTLRegressorMixin, _GroupSparse):
+    __doc__ = _DOC.format(
+        summary="Model-protected group-sparse multi-task regression.",
+        model="linear regression",
+        classes="",
+        class_list="",
+        also="MPMTLGroupSparseClassifier : The same for binary targets.\n"
+        "    MPMTLLowRank : A shared subspace instead of a shared selection of features.",
+        objective=f"    {_SQUARED} + alpha sum_j ||W_j.||_2\n       {_RIDGE},",
+        example=_EXAMPLE.format(
+            name="MPMTLGroupSparse", generator="make_group_sparse_tasks", target="y"
+        ),
+        **_DIAGONAL,
+    )
+
+
+class MPMTLLowRankClassifier(MTLClassifierMixin, _LowRank):
+    __doc__ = _DOC.format(
+        summary="Model-protected low-rank multi-task logistic regression, two classes.",
+        model="logistic regression",
+        classes=_CLASSES,
+        class_list=CLASS_LIST_DOC,
+        also="MPMTLLowRank : The same for regression.",
+        objective=f"    {_LOGISTIC}\n        + alpha ||W||_*{_RIDGE}, y in {{-1, 1}},",
+        example=_EXAMPLE.format(
+            name="MPMTLLowRankClassifier", generator="make_low_rank_tasks", target="y > 0"
+        ),
+        **_MATRIX,
+    )
+    _classification = True
+
+
+class MPMTLGroupSparseClassifier(MTLClassifierMixin, _GroupSparse):
+    __doc__ = _DOC.format(
+        summary="Model-protected group-sparse multi-task logistic regression, two classes.",
+        model="logistic regression",
+        classes=_CLASSES,
+        class_list=CLASS_LIST_DOC,
+        also="MPMTLGroupSparse : The same for regression.",
+        objective=f"    {_LOGISTIC}\n        + alpha sum_j ||W_j.||_2{_RIDGE}, y in {{-1, 1}},",
+        example=_EXAMPLE.format(
+            name="MPMTLGroupSparseClassifier", generator="make_group_sparse_tasks", target="y > 0"
+        ),
+        **_DIAGONAL,
+    )
+    _classification = True

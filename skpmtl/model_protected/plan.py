@@ -1,0 +1,256 @@
+"""From a privacy budget to the mechanisms of one model-protected fit."""
+
+import numpy as np
+
+from .._kernels.clip import clip_rows
+from .._version import __version__
+from ..privacy.accounting import check_budget, gdp_mu, published_wishart_delta_bound, pure_epsilons
+from ..privacy.allocation import allocation_weights
+from ..privacy.mechanisms import (
+    DiagonalGaussian,
+    DiagonalLaplace,
+    PublishedWishart,
+    SymmetricGaussian,
+    SymmetrizedWishart,
+    VectorGaussian,
+    diagonal_sensitivity,
+    mean_sensitivity,
+    second_moment_sensitivity,
+)
+from ..privacy.report import PrivacyReport
+from .prior import VOTE_RANGE, n_releases_for, vote_share
+from .tasks import clipped_models
+
+_PROXIMAL_RELEASES = 5  # releases of Algorithms 2 and 3 when n_releases="auto"
+_MEAN_SHARE = 0.3  # of the budget, for the mean model that unseen_task="mean" publishes
+
+
+class OfDiagonal:
+    """A matrix mechanism of which only the diagonal is published (Algorithm 3)."""
+
+    def __init__(self, mechanism):
+        self._mechanism = mechanism
+        self.name = f"diagonal of the {mechanism.name}"
+        self.noise_std, self.sensitivity = mechanism.noise_std, mechanism.sensitivity
+        self.mu, self.epsilon, self.shift = mechanism.mu, mechanism.epsilon, mechanism.shift
+        self.norm = "diagonal"
+
+    def release(self, value, source):
+        return np.diag(self._mechanism.release(np.diag(value), source)).copy()
+
+    def describe(self, statistic=None):
+        return {**self._mechanism.describe(statistic), "mechanism": self.name}
+
+
+def moment_sensitivity(kind, statistic, clip_norm, adjacency, d):
+    """Sensitivity of the second moment in the norm that belongs to the mechanism."""
+    if statistic == "diagonal" and kind in ("gaussian", "laplace"):
+        norm = "l1" if kind == "laplace" else "l2"
+        return diagonal_sensitivity(clip_norm, adjacency, dimension=d, norm=norm)
+    norm = "frobenius" if kind == "gaussian" else "nuclear"
+    return second_moment_sensitivity(clip_norm, adjacency, dimension=d, norm=norm)
+
+
+def moment_mechanisms(kind, statistic, budgets, *, clip_norm, adjacency, dimension):
+    """One mechanism per release; `budgets` holds mu_t for "gaussian", epsilon_t otherwise."""
+    sensitivity = moment_sensitivity(kind, statistic, clip_norm, adjacency, dimension)
+    if kind == "gaussian":
+        family = SymmetricGaussian if statistic == "matrix" else DiagonalGaussian
+        return [family(dimension, sensitivity, mu) for mu in budgets]
+    if kind == "laplace":
+        return [DiagonalLaplace(dimension, sensitivity, e) for e in budgets]
+    if kind == "wishart":
+        made = [SymmetrizedWishart(dimension, sensitivity, e) for e in budgets]
+    else:
+        made = [PublishedWishart(dimension, clip_norm, e) for e in budgets]
+    return made if statistic == "matrix" else [OfDiagonal(mechanism) for mechanism in made]
+
+
+def vector_mechanism(kind, dimension, l2, l1, budget):
+    """Noise for a vector of bounded norm, Gaussian or, for the pure kinds, Laplace."""
+    if kind == "gaussian":
+        return VectorGaussian(dimension, l2, budget)
+    return DiagonalLaplace(dimension, l1, budget)
+
+
+def mean_mechanism(kind, dimension, clip_norm, n_tasks, adjacency, budget):
+    """For the mean of the clipped models that `unseen_task="mean"` publishes."""
+    l2 = mean_sensitivity(clip_norm, n_tasks, adjacency)
+    return vector_mechanism(kind, dimension, l2, np.sqrt(dimension) * l2, budget)
+
+
+def split(kind, epsilon, delta, n_releases, allocation, *, acceleration=False, extra=()):
+    """Budgets of the moment releases and of the `extra` ones.
+
+    Parameters
+    ----------
+    extra : sequence of float
+        Share of the budget of every further release: of mu^2 for "gaussian", of epsilon for
+        the pure mechanisms.
+
+    Returns
+    -------
+    moment : ndarray (n_releases,)
+    further : ndarray (len(extra),)
+        mu_t for "gaussian", epsilon_t otherwise.
+    """
+    weights = allocation_weights(allocation, n_releases, acceleration=acceleration)
+    extra = np.asarray(extra, dtype=float)
+    if kind == "gaussian":
+        mu = gdp_mu(epsilon, delta)
+        moment = mu * np.sqrt(1.0 - extra.sum()) * weights / np.linalg.norm(weights)
+        return moment, mu * np.sqrt(extra)
+    shares = np.concatenate([weights / weights.sum() * (1.0 - extra.sum()), extra])
+    # The paper allocates the published mechanism by its own composition bound.
+    method = "cb" if kind == "wishart-published" else "best"
+    budgets = pure_epsilons(epsilon, delta, shares / shares.max(), method)
+    return budgets[:n_releases], budgets[n_releases:]
+
+
+class MomentPlan:
+    """Mechanisms of one private fit. Reads public numbers only: counts and parameters."""
+
+    def __init__(self, est, table, algorithm):
+        m, d = table.n_tasks, table.n_features
+        self.algorithm = algorithm
+        self.kind = "gaussian" if est.mechanism == "auto" else est.mechanism
+        if algorithm == "empirical-bayes" and self.kind == "wishart-published":
+            raise ValueError(
+                'mechanism="wishart-published" reproduces Algorithms 2 and 3 only: pass '
+                'algorithm="proximal". It gives no privacy guarantee.'
+            )
+        self.dimension, self.n_tasks = d, m
+        self.adjacency, self.clip_norm = est.adjacency, est.clip_norm
+        pure = self.kind != "gaussian"
+        # The published mechanism is calibrated like in the paper, with a nominal delta.
+        self.epsilon, self.delta = check_budget(
+            est.epsilon, est.delta, m, pure=pure and self.kind != "wishart-published"
+        )
+        self.mu = None if pure else gdp_mu(self.epsilon, self.delta)
+        mean = [_MEAN_SHARE] if est.unseen_task == "mean" else []
+        bound = est.clip_norm if algorithm == "proximal" else 1.0
+        votes = 0
+        share = 0.0
+        self.ratio = None
+        if algorithm == "empirical-bayes":
+            low, high = VOTE_RANGE[est._classification]
+            # Votes are centred, so an absent task moves the sum by half the range.
+            reach = (high - low) * (1.0 if est.adjacency == "replace-one" else 0.5)
+            sensitivity = moment_sensitivity(self.kind, est._statistic, 1.0, est.adjacency, d)
+            # For the pure kinds, the mu whose Gaussian has the noise of one release.
+            mu = self.mu or self.epsilon / np.sqrt(2.0)
+            auto, self.ratio = n_releases_for(m, d, mu, sensitivity, est._statistic)
+            auto = 1 if pure else auto
+            n_releases = auto if est.n_releases == "auto" else est.n_releases
+            votes = n_releases + 1
+            share = vote_share(m, n_releases, mu, reach) * (1.0 - sum(mean)) / votes
+        else:
+            n_releases = _PROXIMAL_RELEASES if est.n_releases == "auto" else est.n_releases
+        budgets, extra = split(
+            self.kind, self.epsilon, self.delta, n_releases, est.allocation,
+            acceleration=est.acceleration, extra=[share] * votes + mean,
+        )  # fmt: skip
+        self.moment = moment_mechanisms(
+            self.kind, est._statistic, budgets, clip_norm=bound, adjacency=est.adjacency,
+            dimension=d,
+        )  # fmt: skip
+        self.vote = [vector_mechanism(self.kind, 1, reach, reach, b) for b in extra[:votes]]
+        self.mean = None
+        if mean:
+            self.mean = mean_mechanism(
+                self.kind, d + 1, est.clip_norm, m, est.adjacency, extra[-1]
+            )
+
+    def release_mean(self, W, b, source):
+        """Noisy mean of the clipped models, intercept last."""
+        total = clipped_models(W, b, self.clip_norm).sum(axis=0)
+        return self.mean.release(total / self.n_tasks, source)
+
+    def sum_of_models(self, rows, positions=None):
+        """Sum of clipped models that tasks elsewhere sent."""
+        models = np.array(rows["mean"], dtype=float)
+        clip_rows(models, self.clip_norm, 2, models)
+        return {"mean": models.sum(axis=0)}
+
+    def report(self, est, source):
+        """The statement of the guarantee for the releases."""
+        releases = []
+        votes, moments = iter(self.vote), iter(self.moment)
+        statistic = {"matrix": "sum of w w'", "diagonal": "sum of w * w"}[est._statistic]
+        what = "clipped models w"
+        if self.algorithm == "empirical-bayes":
+            what = "unit directions w"
+            if est._statistic == "diagonal" and self.kind == "gaussian":
+                statistic = "sum of w * w / ||w * w||_2"
+        for t in range(len(self.moment) + 1):
+            if self.vote:
+                vote = next(votes)
+                releases.append((f"vote {t + 1}", "sum of clipped log10 snr", vote))
+            if t < len(self.moment):
+                moment = next(moments)
+                releases.append((f"moment {t + 1}", f"{statistic}, {what}", moment))
+        if self.mean is not None:
+            releases.append(("mean", "mean of clipped models with intercept", self.mean))
+        mechanisms = [mechanism for _, _, mechanism in releases]
+        published = self.kind == "wishart-published"
+        shift = [
+            mechanism.shift(len(self.moment), est.noise_shift)
+            for mechanism in (self.moment if self.algorithm == "proximal" else [])
+        ]
+        public = {
+            "n_tasks": self.n_tasks,
+            "n_features": self.dimension,
+            "n_moment_releases": len(self.moment),
+            "allocation": est.allocation,
+        }
+        if self.algorithm == "proximal":
+            public.update(alpha=est.alpha, clip_norm=est.clip_norm, noise_shift=est.noise_shift)
+        elif self.mean is not None:
+            public.update(clip_norm=est.clip_norm)
+        if self.vote:
+            public["vote_range"] = VOTE_RANGE[est._classification]
+        notes = {"algorithm": self.algorithm}
+        if published:
+            nominal = [mechanism.epsilon for mechanism in self.moment]
+            notes["reason"] = (
+                "a Wishart matrix is positive semi-definite, so that a release minus w w' is "
+                "never below zero for the task that contributed w and often is for others; "
+                "delta is at least 1 - exp(-sum of epsilon_t) whatever epsilon is claimed"
+            )
+            notes["delta_lower_bound"] = published_wishart_delta_bound(nominal)
+        return PrivacyReport(
+            guarantee="none" if published else "joint DP per task",
+            unit="task",
+            adjacency=self.adjacency,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            mechanism=self.moment[0].name,
+            sensitivity=[mechanism.sensitivity for mechanism in mechanisms],
+            noise_std=[mechanism.noise_std for mechanism in mechanisms],
+            shift=shift,
+            mu=self.mu,
+            releases=[
+                {"name": name, **mechanism.describe(statistic)}
+                for name, statistic, mechanism in releases
+            ],
+            accountant=f"skpmtl {__version__}, " + _ACCOUNTANTS[self.kind],
+            rng=source.description,
+            arithmetic=source.arithmetic,
+            public_inputs=public,
+            assumptions=_ASSUMPTIONS,
+            notes=notes,
+        )
+
+_ACCOUNTANTS = {
+    "gaussian": "exact Gaussian differential privacy",
+    "laplace": "optimal composition of pure releases",
+    "wishart": "optimal composition of pure releases",
+    "wishart-published": "the composition bound of the paper (nominal)",
+}
+_ASSUMPTIONS = (
+    "the curator is trusted and adds the noise once",
+    "the list of tasks, the features and the classes are public",
+    "every task receives its own model only",
+    "the parameters were not tuned on these data without being charged for it",
+    "whether the input was valid at all is not protected",
+)

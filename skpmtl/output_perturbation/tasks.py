@@ -1,0 +1,175 @@
+"""Output perturbation: exact regularised models of all tasks, and how far a record moves them.
+
+Model of task k around a public centre v_k, with Z the clipped rows (and a constant feature):
+
+    w_k = argmin  1/n_k sum_i loss(z_i'w, y_i) + lam / 2 ||w - v_k||^2.
+
+The objective is lam-strongly convex, so that another record moves w_k by at most
+2 L / (n_k lam) when the loss is L-Lipschitz at the minimisers (Chaudhuri et al. 2011). Nothing
+in the bounds below is estimated from data.
+"""
+
+import numpy as np
+
+from .._kernels.clip import clip_rows
+from .._runtime.threads import single_blas_thread
+from ..local.grams import grams, row_blocks
+from ..solvers.losses import LogisticLoss, SquaredLoss
+from ..tables.ids import listed
+from ..tables.table import TaskTable
+
+_STEPS, _HALVINGS = 200, 40
+_EXACT = 1e-11  # the same without privacy: gradient over its size at zero
+
+
+# ----------------------------------------------------------------------------- solver
+class ProximalModels:
+    """Minimisers of all tasks of a table around given centres.
+
+    Parameters
+    ----------
+    table : TaskTable
+        Dense, sparse or wide; rows become dense a block of tasks at a time.
+    classification : bool
+        Logistic instead of squared loss, y in {-1, 1}.
+    fit_intercept : bool
+        A last feature 1, penalised like the others.
+    lam : float
+    bounds : Bounds, default=None
+        Rows and targets are clipped to them.
+    root : ndarray (width, width), default=None
+        Rows are multiplied by it.
+    """
+
+    def __init__(self, table, *, classification, fit_intercept, lam, bounds=None, root=None):
+        self.table, self.lam = table, lam
+        self.classification, self.fit_intercept = classification, fit_intercept
+        self.bounds, self._root = bounds, root
+        self.width = table.n_features + bool(fit_intercept)
+        # One copy of long dense rows is kept; shared or sparse ones would multiply.
+        keep = table.rows is None and not table.is_sparse
+        self._kept = list(self._build()) if keep else None
+        size = table.n_tasks * self.width**2
+        small = keep and size <= max(1 << 20, table.X.size)
+        self._inverses = {} if small and not classification else None
+
+    def _build(self):
+        table = self.table
+        for first, last, rows, X in row_blocks(table):
+            X = X.toarray() if table.is_sparse else X
+            y = table.y[rows]
+            if self.bounds is not None:
+                X, y = self.bounds.clip(X, y)
+            Z = np.column_stack([X, np.ones(len(X))]) if self.fit_intercept else X
+            if self._root is not None:
+                Z = Z @ self._root
+            offsets = table.offsets[first : last + 1] - table.offsets[first]
+            part = TaskTable(np.ascontiguousarray(Z), y, offsets, table.tasks[first:last])
+            kind = LogisticLoss if self.classification else SquaredLoss
+            yield slice(first, last), kind(part, 1.0 / part.sizes, False, 0.0)
+
+    def solve(self, centre, start=None, gradient=None, alone=False):
+        """Models around `centre` (n_tasks, width), by Newton's method on all tasks at once.
+
+        Parameters
+        ----------
+        centre : ndarray (n_tasks, width)
+        start : ndarray (n_tasks, width), default=None
+            None: the centre.
+        gradient : ndarray (n_tasks,), default=None
+            Norm at which a task stops; a task that does not reach it is an error. None: as
+            far as rounding allows.
+        alone : bool, default=False
+            Such a task has its centre instead of an error, which would be one for all.
+        """
+        W = np.array(centre if start is None else start, dtype=float)
+        with single_blas_thread():
+            for part, loss in self._build() if self._kept is None else self._kept:
+                if gradient is None:
+                    zero = loss.evaluate(np.zeros_like(W[part]))[1]
+                    own = np.linalg.norm(zero, axis=1)
+                    own += self.lam * np.linalg.norm(centre[part], axis=1)
+                    target, allowed = _EXACT * own, 1e-6 * own
+                else:
+                    target = allowed = gradient[part]
+                W[part], size = self._newton(part, loss, W[part], centre[part], target)
+                if alone:
+                    far = ~(size <= allowed)
+                    W[part][far] = centre[part][far]
+                    continue
+                off = size > allowed
+                if off.any():
+                    # Which tasks these are would be one more release.
+                    named = "" if gradient is not None else f" {listed(loss.table.tasks[off])}"
+                    raise ValueError(
+                        f"Newton's method did not get close enough to the models of some tasks"
+                        f"{named}. Raise lam, or scale the features and max_row_norm."
+                    )
+        return W
+
+    def value(self, W, centre):
+        """Sum of the objectives of all tasks."""
+        penalty = 0.5 * self.lam * float(np.square(W - centre).sum())
+        blocks = self._build() if self._kept is None else self._kept
+        return penalty + sum(loss.evaluate(W[part])[0] for part, loss in blocks)
+
+    def _newton(self, part, loss, W, centre, target):
+        """-> W, norms of the gradients."""
+
+        def slope(W):
+            gradient = self.lam * (W - centre) - loss.evaluate(W)[1]
+            return gradient, np.linalg.norm(gradient, axis=1)
+
+        gradient, size = slope(W)
+        for _ in range(_STEPS):
+            active = size > target
+            if not active.any():
+                break
+            step = (self._inverse(part, loss) @ gradient[:, :, None])[:, :, 0]
+            step[~active] = 0.0
+            # The gradient's norm falls along Newton's direction, whatever the start.
+            length = np.ones(len(W))
+            for _ in range(_HALVINGS):
+                new = W - length[:, None] * step
+                gradient, new_size = slope(new)
+                worse = active & ~(new_size <= (1.0 - 1e-4 * length) * size)
+                if not worse.any():
+                    break
+                length[worse] *= 0.5
+            W = np.where(worse[:, None], W, new)
+            if worse.any():  # rounding: these tasks cannot get any further
+                target = np.where(worse, np.inf, target)
+                gradient, size = slope(W)
+            else:
+                size = new_size
+        return W, size
+
+    def _inverse(self, part, loss):
+        """Inverse Hessians at the last W that `loss` was evaluated at."""
+        kept = None if self._inverses is None else self._inverses.get(part.start)
+        if kept is not None:
+            return kept
+        table, Z = loss.table, loss.table.X
+        if self.classification:
+            u = np.abs(loss._r)  # residuals: u (1 - u) is the second derivative
+            Z = np.sqrt(u * (1.0 - u))[:, None] * Z
+        H, _, _ = grams(Z, np.zeros(len(Z)), table.offsets, loss.scale, False)
+        diagonal = np.arange(self.width)
+        H[:, diagonal, diagonal] += self.lam
+        try:
+            inverse = np.linalg.inv(H)
+        except np.linalg.LinAlgError:  # columns of absurd size must not end all fits
+            floor = 1e-12 * np.einsum("kjj->k", H)
+            H[:, diagonal, diagonal] += np.maximum(floor - self.lam, 0.0)[:, None]
+            inverse = np.linalg.inv(H)
+        if self._inverses is not None:
+            self._inverses[part.start] = inverse
+        return inverse
+
+    def contributions(self, centre, reach):
+        """What every task sends: w - centre, clipped to its limit, (n_tasks, width)."""
+        U = self.solve(centre, gradient=reach.gradient) - centre
+        U /= reach.limit[:, None]
+        clip_rows(U, 1.0, 2, U)
+        U *= reach.limit[:, None]
+        return U

@@ -1,0 +1,5 @@
+"""Choice of parameters within one privacy budget."""
+
+from .private import PrivateSearch
+
+__all__ = ["PrivateSearch"]

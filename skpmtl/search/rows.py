@@ -1,0 +1,105 @@
+"""Rows, candidates and results of `PrivateSearch`."""
+
+import numpy as np
+from sklearn.base import is_classifier
+from sklearn.utils.validation import check_consistent_length, column_or_1d
+
+from .._runtime.compat import safe_indexing
+from ..tables.forms import is_mapping_of_tasks, read_array, take_column, task_position
+from ..tables.ids import encode_ids, factorize
+
+
+def described(grids):
+    """Candidates as text, without the addresses of distribution objects."""
+    grids = [grids] if isinstance(grids, dict) else grids
+    return "; ".join(
+        ", ".join(
+            f"{name} in {type(values).__name__ if hasattr(values, 'rvs') else list(values)}"
+            for name, values in grid.items()
+        )
+        for grid in grids
+    )
+
+
+def results_table(params, scores):
+    """`cv_results_` in the form of scikit-learn."""
+    results = {"params": params, "mean_test_score": scores}
+    results["rank_test_score"] = np.array([1 + int((scores > s).sum()) for s in scores])
+    for name in sorted({name for candidate in params for name in candidate}):
+        column = np.ma.masked_all(len(params), dtype=object)
+        for i, candidate in enumerate(params):
+            if name in candidate:
+                column[i] = candidate[name]
+        results[f"param_{name}"] = column
+    return results
+
+
+class SplitRows:
+    """Rows of all tasks in the long form, each task split by its own rows alone.
+
+    Attributes
+    ----------
+    n_tasks, n_held_out : int
+    training, held_out : tuple
+        X, y and the task ids (None: in a column of X, or, in training, nowhere).
+    """
+
+    def __init__(self, estimator, X, y, task, test_size):
+        if y is None:
+            raise ValueError("PrivateSearch requires y to be passed, but the target y is None.")
+        y = y if hasattr(y, "columns") else np.asarray(y)
+        if is_mapping_of_tasks(X) or (y.ndim == 2 and y.shape[1] > 1):
+            raise ValueError(
+                "PrivateSearch takes one row per target: convert a mapping with stack_tasks, and "
+                "a y with one column per task with wide_to_long."
+            )
+        if not hasattr(X, "columns"):
+            X = read_array(X, accept_sparse="csr", dtype=None, estimator=estimator)
+        y = column_or_1d(y, warn=True)
+        if y.dtype.kind == "O" and len({type(label) for label in y.tolist()}) == 1:
+            y = np.array(y.tolist())  # scikit-learn's scorers do not take labels as objects
+        check_consistent_length(X, y, task)
+        feature = getattr(estimator, "task_feature", None)
+        if feature is not None and task is not None:
+            raise ValueError("Give either task_feature or task=, not both.")
+        if feature is not None:
+            ids = take_column(X, task_position(X, feature))
+        else:
+            ids = np.zeros(len(y), dtype=np.int64) if task is None else task
+        codes, tasks = encode_ids(ids)
+        labels = factorize(y)[0] if is_classifier(estimator) else np.zeros(len(y), np.int64)
+        held_out = _held_out(codes, labels, test_size)
+        parts = np.flatnonzero(~held_out), np.flatnonzero(held_out)
+        self.n_tasks, self.n_held_out = len(tasks), len(parts[1])
+        self.training = _pick(X, parts[0]), y[parts[0]], _pick(task, parts[0])
+        ids = None if feature is not None else ids
+        self.held_out = _pick(X, parts[1]), y[parts[1]], _pick(ids, parts[1])
+        self._all = X, y, ids
+
+    def personalize(self, fitted):
+        """Models of all tasks from the billboard and all their rows."""
+        fitted.personalize(*self._all)
+
+
+def _pick(values, rows):
+    return None if values is None else safe_indexing(values, rows)
+
+
+def _held_out(codes, labels, test_size):
+    """Mask of the rows that are kept for the score.
+
+    A row's fate depends on its place among the rows of its task and class, and on their number:
+    other tasks must not be split differently when one task changes. Places are scattered
+    by the golden ratio, since rows often come in the order of time.
+    """
+    group = np.unique(np.column_stack([codes, labels]), axis=0, return_inverse=True)[1].ravel()
+    sizes = np.bincount(group)
+    start = np.cumsum(sizes) - sizes
+    place = np.empty(len(group), dtype=np.int64)
+    order = np.argsort(group, kind="stable")
+    place[order] = np.arange(len(group)) - start[group[order]]
+    order = np.lexsort(((place * 0.6180339887498949) % 1.0, group))
+    rank = np.empty(len(group), dtype=np.int64)
+    rank[order] = np.arange(len(group)) - start[group[order]]
+    wanted = np.where(sizes > 1, np.maximum(np.floor(test_size * sizes + 0.5), 1), 0)
+    return rank < np.minimum(wanted, sizes - 1)[group]

@@ -1,0 +1,1 @@
+"""Exact minimum of an objective over all tasks: losses, penalties, engines."""

@@ -1,0 +1,497 @@
+"""Smooth part of the objectives over all tasks: value, gradient, curvature, dual value.
+
+W is (n_tasks, n_features): row k holds the weights of task k, so W is the transpose of the
+matrix of the papers. Local intercepts are eliminated: every quantity below is already
+minimised over them. ``ridge / 2 ||W||_F^2`` belongs to the smooth part.
+"""
+
+from copy import copy
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+from scipy.special import entr
+
+from .._kernels import passes
+from .._kernels.grams import gram_product
+from .._runtime.threads import run_blocks, task_blocks
+from ..local.grams import NARROW, SMALL, RowGrams, each_block, grams, invert
+from ..local.prior import LocalModels
+from . import resolvents
+
+_NONE = np.empty(0, dtype=np.int64)
+_BLOCK = 1 << 20  # numbers of X that a thread passes over at a time
+
+
+def make_loss(table, *, classification, task_weight="equal", fit_intercept=True, ridge=0.0):
+    """The loss of `table`, in the representation that is cheapest to evaluate.
+
+    Squared loss turns to Gram matrices where they are smaller than the rows they replace, and
+    to matrix products where all tasks share one X.
+    """
+    scale = 1.0 / table.sizes if task_weight == "equal" else np.ones(table.n_tasks)
+    args = (table, scale, fit_intercept, ridge)
+    if classification:
+        return LogisticLoss(*args)
+    if table.is_sparse:
+        return SquaredLoss(*args)
+    n, d = table.X.shape
+    if table.rows is not None and 3 * table.n_rows > n * table.n_tasks:
+        complete = table.n_rows == n * table.n_tasks
+        return SharedGramLoss(*args) if complete and n >= d else WideLoss(*args)
+    # Half of the rows at most, as a solver adds matrices of its own; small ones are free.
+    room = n * d if n * d < SMALL and d <= NARROW else n * d // 2
+    if table.rows is None and table.n_tasks * d * d < room:
+        return GramLoss(*args)
+    return SquaredLoss(*args)
+
+
+class _Loss:
+    """Rows of all tasks and the products with them."""
+
+    def __init__(self, table, scale, fit_intercept, ridge, grid=True):
+        self.table = table
+        self.scale = scale
+        self.fit_intercept = fit_intercept
+        self.ridge = float(ridge)
+        self.shape = (table.n_tasks, table.n_features)
+        self.offsets = table.offsets
+        self.y = table.y
+        self._shared = table.rows is not None
+        self._rows = table.rows if self._shared else _NONE
+        self.blocks = task_blocks(table.offsets, table.n_features, _BLOCK)
+        # Rows that are used more than once at a time stay in the cache.
+        self.near_blocks = task_blocks(table.offsets, table.n_features, _BLOCK // 4)
+        self._r = np.empty(table.n_rows)
+        self._b = np.zeros(table.n_tasks)
+        # A shared X that most tasks see most of: two matrix products beat indexed passes.
+        self._grid = None
+        n, m = table.X.shape[0], table.n_tasks
+        if grid and self._shared and not table.is_sparse and 3 * table.n_rows > n * m:
+            self._grid = (table.rows, table.codes)
+        X = table.csr if table.is_sparse else (table.X,)
+        self._x = *X, self._rows, self._shared
+
+    def scores(self, W):
+        """x' w_k of every row, without intercept, in table order."""
+        if self._grid is not None:
+            return (self.table.X @ W.T)[self._grid]
+        out, W = np.empty(self.table.n_rows), np.ascontiguousarray(W)
+        run_blocks(lambda *block: self._score(W, out, *block), self.blocks)
+        return out
+
+    def combine(self, r):
+        """scale_k X_k' r_k, one row per task."""
+        if self._grid is not None:
+            return self._combine_grid(r, self.scale)
+        out = np.empty(self.shape)
+        run_blocks(lambda *block: self._combine(r, self.scale, out, *block), self.blocks)
+        return out
+
+    def through(self, W, inner, scale, out=None):
+        """-> (sum of the values v, scale_k X_k' r_k of all tasks) for (v, r) = inner(z, k, l).
+
+        z holds the scores of all rows, of which those of tasks k to l - 1 are known. Where tasks
+        do not share X their rows are still in the cache when they are used again.
+        """
+        out = np.empty(self.shape) if out is None else out
+        if self._grid is not None:
+            value, r = inner(self.scores(W), 0, self.shape[0])
+            out[:] = self._combine_grid(r, scale)
+            return value, out
+        z, W = np.empty(self.table.n_rows), np.ascontiguousarray(W)
+
+        def block(first, last):
+            self._score(W, z, first, last)
+            value, r = inner(z, first, last)
+            self._combine(r, scale, out, first, last)
+            return value
+
+        return sum(run_blocks(block, self.near_blocks)), out
+
+    def _score(self, W, out, first, last):
+        kernel = passes.csr_scores if self.table.is_sparse else passes.scores
+        kernel(*self._x, self.offsets[first : last + 1], W[first:last], out)
+
+    def _combine(self, r, scale, out, first, last):
+        kernel = passes.csr_combine if self.table.is_sparse else passes.combine
+        part = slice(first, last)
+        kernel(*self._x, self.offsets[first : last + 1], r, scale[part], out[part])
+
+    def _combine_grid(self, r, scale):
+        R = np.zeros((self.table.X.shape[0], self.shape[0]))
+        R[self._grid] = r
+        return (R.T @ self.table.X) * scale[:, None]
+
+    def _residuals(self, z):
+        """Residuals and intercepts at the scores z. -> value of the loss"""
+        return sum(run_blocks(lambda *block: self._at_scores(z, *block)[0], self.blocks))
+
+    def _at_scores(self, z, first, last):
+        part = slice(first, last)
+        value = self._residual_kernel(
+            z, self.y, self.offsets[first : last + 1], self.scale[part], self.fit_intercept,
+            self._r, self._b[part],
+        )  # fmt: skip
+        return value, self._r
+
+    def intercepts(self, W):
+        """Optimal local intercepts for the weights W, shape (n_tasks,)."""
+        if not self.fit_intercept:
+            return np.zeros(self.shape[0])
+        self._residuals(self.scores(W))
+        return self._b.copy()
+
+    def _with_ridge(self, value, V, W):
+        """Value and V (changed in place) of the loss alone -> with the ridge term."""
+        if self.ridge:
+            value += 0.5 * self.ridge * np.vdot(W, W)
+            V -= self.ridge * W
+        return value, V
+
+    def evaluate(self, W):
+        """-> (value, V): the smooth objective at W and V = minus its gradient."""
+        value, V = self.through(W, self._at_scores, self.scale)
+        return self._with_ridge(value, V, W)
+
+    def curvatures(self, n_steps=6):
+        """Largest curvature of every task, by power iteration on all tasks at once.
+
+        It approaches the largest eigenvalue from below: leave a margin, or lengthen the
+        bound when a step fails to decrease the objective.
+        """
+        # One start for all, so that a task's number does not depend on its company.
+        W = np.tile(np.random.default_rng(0).standard_normal(self.shape[1]), (self.shape[0], 1))
+        for _ in range(n_steps):
+            W /= np.maximum(np.sqrt(np.einsum("kj,kj->k", W, W)), 1e-300)[:, None]
+            W = self.curvature_bound(W)
+        return np.sqrt(np.einsum("kj,kj->k", W, W))
+
+    def parts(self):
+        """Losses of some tasks after the other, which add up to this one."""
+        return [self]
+
+    def some(self, tasks):
+        """The loss of the tasks at these positions; rows of a table of its own."""
+        table = self.table
+        sizes = table.sizes[tasks]
+        ends = np.concatenate([[0], np.cumsum(sizes)])
+        rows = np.repeat(table.offsets[tasks] - ends[:-1], sizes) + np.arange(ends[-1])
+        if (np.diff(rows) == 1).all():
+            rows = slice(rows[0], rows[-1] + 1)
+        own = {"X": table.X[rows]} if table.rows is None else {"rows": table.rows[rows]}
+        inner = replace(table, y=table.y[rows], offsets=ends, tasks=table.tasks[tasks], **own)
+        return type(self)(inner, self.scale[tasks], self.fit_intercept, self.ridge)
+
+    def rows(self, first, last):
+        """Rows of the tasks from `first` to `last`; a copy where tasks share X."""
+        rows = slice(self.offsets[first], self.offsets[last])
+        return self.table.X[self._rows[rows] if self._shared else rows]
+
+    @property
+    def is_narrow(self):
+        """Whether matrices of all tasks take no more room than their rows."""
+        return resolvents.narrower(self, resolvents.room_beside(self)) is not None
+
+    def minimizer(self, basis, alpha):
+        """Weights P c_k where c_k minimises the loss of task k at P c plus alpha / 2 ||c||^2,
+        to about a percent."""
+        form = self.ridge * basis.gram() + alpha * np.eye(basis.width)
+        root = basis.lift(np.linalg.cholesky(np.linalg.inv(form)).T).T
+        models = LocalModels(
+            self.table, classification=not self.quadratic, fit_intercept=self.fit_intercept
+        )
+        return models.solve(root, self.scale, tol=0.01)[0]
+
+    def curvature_bound(self, D):
+        """Hessian bound of every task times the rows of D."""
+        return self.curvature(D)
+
+    def curvature(self, D):
+        """scale_k X_k' C X_k d_k + ridge d_k, C the centring when intercepts are fitted."""
+
+        def centred(z, first, last):
+            if self.fit_intercept:
+                passes.centre_scores(z, self.offsets[first : last + 1])
+            return 0.0, z
+
+        out = self.through(D, centred, self.scale)[1]
+        if self.ridge:
+            out += self.ridge * D
+        return out
+
+
+class SquaredLoss(_Loss):
+    """sum_k scale_k / 2 ||y_k - X_k w_k - b_k||^2 + ridge / 2 ||W||_F^2 on rows."""
+
+    quadratic = True
+    _residual_kernel = staticmethod(passes.squared_residuals)
+
+    @cached_property
+    def _mean_rows(self):
+        """Mean row of every task if there are large tasks, whose pass is faster with them."""
+        sizes = self.table.sizes
+        if self._shared or not self.fit_intercept or sizes.max() * self.shape[1] < passes.LARGE:
+            return np.empty((0, self.shape[1]))
+        out = np.empty(self.shape)
+        passes.combine(*self._x, self.offsets, np.ones(self.table.n_rows), 1.0 / sizes, out)
+        return out
+
+    def _pass(self, y, W, r):
+        """-> value of the loss for the targets y and minus its gradient; residuals into r."""
+        V, weights, means = np.empty(self.shape), np.ascontiguousarray(W), self._mean_rows
+
+        def block(first, last):
+            part, ends = slice(first, last), self.offsets[first : last + 1]
+            return passes.squared_gradient(
+                *self._x, y, ends, self.scale[part], self.fit_intercept, means[part],
+                weights[part], r, V[part],
+            )  # fmt: skip
+
+        return sum(run_blocks(block, self.blocks)), V
+
+    def evaluate(self, W):
+        if self.table.is_sparse:
+            return super().evaluate(W)
+        return self._with_ridge(*self._pass(self.y, W, self._r), W)
+
+    def curvature(self, D):
+        if self.table.is_sparse or self._grid is not None:
+            return super().curvature(D)
+        out = self._pass(np.zeros_like(self.y), D, np.empty_like(self.y))[1]
+        out *= -1.0
+        if self.ridge:
+            out += self.ridge * D
+        return out
+
+    def dual_terms(self, W, V, value):
+        """-> (a, q): the dual value of theta times the residuals is theta a - theta^2 q / 2."""
+        a = float(np.repeat(self.scale, self.table.sizes) * self._r @ self.y)
+        return a, 2.0 * value - self.ridge * np.vdot(W, W)
+
+    def dual(self, theta, W, V, value):
+        a, q = self.dual_terms(W, V, value)
+        return theta * a - 0.5 * theta**2 * q
+
+    def dual_scale(self, W, V, value):
+        """The theta that maximises the dual value of theta times (residuals, ridge term)."""
+        a, q = self.dual_terms(W, V, value)
+        q += self.ridge * np.vdot(W, W)
+        return a / q if q > 0 else 1.0
+
+    def resolvent(self, *_):
+        """Exact steps for Douglas-Rachford splitting, see `resolvents`; None: they are too dear."""
+        return resolvents.squared(self)
+
+    def parts(self):
+        m, step = self.shape[0], max(_BLOCK // self.shape[1], 1)
+        if type(self) is not SquaredLoss or self._shared or m <= step:
+            return [self]
+        return [self.some(np.arange(k, min(k + step, m))) for k in range(0, m, step)]
+
+    def project(self, basis):
+        """Matrices B' H_k B of all tasks for the columns of `basis`, (m, r, r)."""
+        out = np.empty((self.shape[0], basis.width, basis.width))
+        for first, last in self.blocks:
+            ends, part = self.offsets[first : last + 1], slice(first, last)
+            Z, y = basis.features(self.rows(first, last)), self.y[ends[0] : ends[-1]]
+            out[part] = grams(Z, y, ends - ends[0], self.scale[part], self.fit_intercept)[0]
+        if self.ridge:
+            out += self.ridge * basis.gram()
+        return out
+
+    def elimination(self, basis, alpha):
+        """Function B (m, r) -> (P' H_k P + alpha I)^-1 b_k of all tasks, P the basis."""
+        sizes, size = self.table.sizes, self.shape[0] * basis.width**2
+        if not self.table.is_sparse and size > SMALL and int(sizes @ sizes) < size:
+            return self._row_elimination(basis, alpha)
+        A = self.project(basis)
+        A[:, np.arange(basis.width), np.arange(basis.width)] += alpha
+        invert(A)
+        return lambda B: np.matmul(A, B[:, :, None])[:, :, 0]
+
+    def _row_elimination(self, basis, alpha):
+        """`elimination` from n_k x n_k matrices, with M = P' P ridge + alpha I for all tasks:
+        (P' X' X P s + M)^-1 = M^-1 - M^-1 P' X' (X P M^-1 P' X' + 1 / s)^-1 X P M^-1."""
+        inverse = np.linalg.inv(self.ridge * basis.gram() + alpha * np.eye(basis.width))
+        root = np.linalg.cholesky(inverse)
+        grams = RowGrams(self, lambda *tasks: basis.features(self.rows(*tasks)) @ root)
+        grams.invert(1.0 / self.scale)
+
+        def solve(B):
+            C = B @ inverse
+            return C + basis.drop(grams.product(basis.lift(C), 0.0)) @ inverse
+
+        return solve
+
+
+class GramLoss(SquaredLoss):
+    """The same through G_k = scale_k X_k' C X_k and g_k = scale_k X_k' C y_k."""
+
+    def __init__(self, table, scale, fit_intercept, ridge):
+        super().__init__(table, scale, fit_intercept, ridge)
+        self.G, self.g, self.square = grams(
+            table.X, table.y, table.offsets, scale, fit_intercept
+        )
+
+    def _product(self, W):
+        out = np.empty(self.shape)
+        each_block(gram_product, self.G, np.ascontiguousarray(W), out)
+        return out
+
+    def evaluate(self, W):
+        V = self.g - self._product(W)
+        # 1/2 sum scale ||y||^2 - w'g + 1/2 w'Gw with Gw = g - V
+        value = 0.5 * (self.square - np.vdot(W, self.g) - np.vdot(W, V))
+        return self._with_ridge(value, V, W)
+
+    def dual_terms(self, W, V, value):
+        return self.square - np.vdot(W, self.g), 2.0 * value - self.ridge * np.vdot(W, W)
+
+    def curvature(self, D):
+        return self._product(D) + self.ridge * D
+
+    def resolvent(self, *_):
+        return resolvents.by_features(self.G.copy(), self.g, self.ridge)
+
+    def project(self, basis):
+        out = basis.project(self.G)
+        if self.ridge:
+            out += self.ridge * basis.gram()
+        return out
+
+
+class WideLoss(SquaredLoss):
+    """The squared loss of tasks that share X, by products of whole matrices.
+
+    ``Y`` (n, m) holds 0 where a label is missing, ``known`` the mask.
+    """
+
+    def __init__(self, table, scale, fit_intercept, ridge):
+        super().__init__(table, scale, fit_intercept, ridge)
+        n, m = table.X.shape[0], table.n_tasks
+        self.Y, self.known = np.zeros((n, m)), np.zeros((n, m))
+        self.Y[self._grid], self.known[self._grid] = table.y, 1.0
+
+    def resolvent(self, *_):
+        return None
+
+    def evaluate(self, W):
+        X = self.table.X
+        used = np.flatnonzero(W.any(axis=0))
+        Z = X[:, used] @ W[:, used].T if 2 * len(used) < len(W.T) else X @ W.T
+        R = np.subtract(self.Y, Z, out=Z)
+        R *= self.known
+        if self.fit_intercept:
+            R -= (R.sum(axis=0) / self.table.sizes) * self.known
+        self._residual = R
+        value = 0.5 * float(self.scale @ np.einsum("ik,ik->k", R, R))
+        V = (R.T @ X) * self.scale[:, None]
+        return self._with_ridge(value, V, W)
+
+    def dual_terms(self, W, V, value):
+        a = float(self.scale @ np.einsum("ik,ik->k", self._residual, self.Y))
+        return a, 2.0 * value - self.ridge * np.vdot(W, W)
+
+
+class SharedGramLoss(SquaredLoss):
+    """The squared loss when every task has all rows of one X: a single Gram matrix."""
+
+    def __init__(self, table, scale, fit_intercept, ridge):
+        super().__init__(table, scale, fit_intercept, ridge)
+        X, Y = table.X, np.empty((table.X.shape[0], table.n_tasks))
+        Y[self._grid] = table.y
+        self._means = np.zeros(X.shape[1]), np.zeros(table.n_tasks)
+        if fit_intercept:
+            self._means = X.mean(axis=0), Y.mean(axis=0)
+            X, Y = X - self._means[0], Y - self._means[1]
+        self._X, self._G = X, None
+        self.g = (Y.T @ X) * scale[0]
+        self.square = scale[0] * float(np.vdot(Y, Y))
+
+    @property
+    def G(self):
+        if self._G is None:
+            self._G = (self._X.T @ self._X) * self.scale[0]
+        return self._G
+
+    def restricted(self, columns):
+        """The loss as a function of the weights of some columns, the others being zero."""
+        part = copy(self)
+        part.table = replace(self.table, X=self.table.X[:, columns])
+        part.shape = (self.shape[0], len(columns))
+        part._X, part._G, part.g = self._X[:, columns], None, self.g[:, columns]
+        return part
+
+    def intercepts(self, W):
+        return self._means[1] - W @ self._means[0]
+
+    def _product(self, W):
+        used = np.flatnonzero(W.any(axis=0))
+        if 2 * len(used) >= W.shape[1]:
+            return W @ self.G
+        if self._G is None:  # a few of its rows do
+            return W[:, used] @ ((self._X[:, used].T @ self._X) * self.scale[0])
+        return W[:, used] @ self.G[used]
+
+    def resolvent(self, *_):
+        mean = float(np.trace(self.G)) / len(self.G)
+        if not mean > 0:
+            return None
+        rho = mean + self.ridge
+        inverse = np.linalg.inv(self.G + (rho + self.ridge) * np.eye(len(self.G)))
+        return rho, lambda W, S, V: (self.g + rho * (2.0 * W - S)) @ inverse - W
+
+    evaluate = GramLoss.evaluate
+    dual_terms = GramLoss.dual_terms
+
+    def curvature(self, D):
+        return self._product(D) + self.ridge * D
+
+    def curvatures(self, n_steps=6):
+        x = np.random.default_rng(0).standard_normal((1, self.shape[1]))
+        for _ in range(n_steps):
+            x = self.curvature(x / np.linalg.norm(x))
+        return np.full(self.shape[0], np.linalg.norm(x))
+
+    def project(self, basis):
+        out = basis.project(self.G[None])  # one matrix serves all tasks
+        return out + self.ridge * basis.gram() if self.ridge else out
+
+
+class LogisticLoss(_Loss):
+    """sum_k scale_k sum_i log(1 + exp(-y (x w_k + b_k))) + ridge / 2 ||W||_F^2, y in {-1, 1}."""
+
+    quadratic = False
+    _residual_kernel = staticmethod(passes.logistic_residuals)
+
+    def curvature_bound(self, D):
+        # The logistic function's slope q is at most 1/4, and an intercept at its optimum
+        # leaves min over c of sum q (z - c)^2 <= 1/4 sum (z - mean)^2.
+        out = self.curvature(D)
+        out *= 0.25
+        if self.ridge:
+            out += 0.75 * self.ridge * D
+        return out
+
+    def resolvent(self, W, floor, lean=False):
+        """Steps with the Hessians at W, see `resolvents.logistic`; None: they are too dear."""
+        return resolvents.logistic(self, W, floor, lean)
+
+    def slopes(self, W):
+        """Derivative q of the logistic function at every row, at most 1/4."""
+        self._residuals(self.scores(W))
+        q = np.abs(self._r)
+        return q * (1.0 - q)
+
+    def dual_scale(self, W, V, value):
+        return 1.0
+
+    def dual(self, theta, W, V, value):
+        """Sum of the binary entropies of theta times the residuals."""
+        u = np.abs(self._r)
+        u *= theta
+        np.clip(u, 0.0, 1.0, out=u)
+        entropy = entr(u)
+        entropy += entr(np.subtract(1.0, u, out=u), out=u)
+        return float(self.scale @ np.add.reduceat(entropy, self.offsets[:-1]))

@@ -1,0 +1,422 @@
+"""Exact minimisation of loss(W) + alpha * penalty(W), stopped on the duality gap.
+
+Two engines take turns. A first-order method with Anderson extrapolation (Douglas-Rachford
+splitting where matrices of all tasks take no more room than their rows, else proximal
+gradient) finds the rank or the rows in use and finishes well-conditioned problems. What is
+left of the squared loss after `_FIRST` iterations is ill-conditioned, and goes to the Newton
+method of `skpmtl.solvers.factored`. Where models take about as much room as the rows, a sample of the
+tasks finds the start, and no history or one step of it is kept.
+"""
+
+import warnings
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from .._runtime.threads import single_blas_thread
+from .extrapolation import MEMORY, Anderson, Secant
+from .factored import newton_on_factors
+
+_FIRST = 30  # proximal steps before a Newton phase
+_CHECK = 4  # iterations between two evaluations of the duality gap
+_SMALLEST_SET = 32  # features of the first working set
+_RENEWAL, _RENEWALS = 8, 100  # iterations to the first new Hessians and, at most, between two
+_FLOOR = 0.1  # how far slopes are raised towards their bound at first
+_TURN = 500  # iterations of splitting, without Newton phases, before gradient steps
+_RELAXATION = 1.8  # of Douglas-Rachford steps, below 2
+_NEWTON_WIDTH = 128  # columns of P up to which Newton is worth its n_tasks * width^3
+_ROOM = 1 << 22  # matrices of more numbers are built again rather than kept
+
+
+# -------------------------------------------------------------------------------- solver
+@dataclass
+class Solution:
+    """W, its objective and duality gap, and how it was reached."""
+
+    W: np.ndarray
+    objective: float
+    gap: float
+    n_iter: int
+    converged: bool
+
+
+def minimize(loss, penalty, alpha, *, W=None, tol=1e-6, max_iter=10_000, log=None):
+    """Minimise ``loss(W) + alpha * penalty(W)``.
+
+    Parameters
+    ----------
+    loss : SquaredLoss, GramLoss or LogisticLoss
+    penalty : TraceNorm or GroupNorm
+    alpha : float >= 0
+        With ``alpha = 0`` the loss must hold a ridge term.
+    W : ndarray (n_tasks, n_features), optional
+        Starting point.
+    tol : float
+        Bound on the duality gap relative to the objective.
+    max_iter : int
+        First-order steps plus Newton steps.
+
+    Returns
+    -------
+    Solution
+
+    Warns
+    -----
+    ConvergenceWarning
+        When the gap is above the tolerance after `max_iter` iterations.
+    """
+    with single_blas_thread():
+        solve = _alternate
+        if W is None and alpha > 0 and penalty.by_columns and hasattr(loss, "restricted"):
+            solve = _by_working_sets
+        solution = solve(loss, penalty, float(alpha), W, tol, max_iter, log)
+    if not solution.converged:
+        warnings.warn(
+            f"Duality gap {solution.gap:.3g} is above tol * objective = "
+            f"{tol * abs(solution.objective):.3g} after {solution.n_iter} iterations. Raise "
+            "max_iter or tol, scale the features, or add a ridge.",
+            ConvergenceWarning,
+            stacklevel=6,
+        )
+    return solution
+
+
+def _by_working_sets(loss, penalty, alpha, W, tol, max_iter, log):
+    """The features in use and those with the largest dual levels, until the others stay zero.
+
+    The gap is that of the whole problem; a set is solved a little further than the gap that
+    the whole had. Sets grow where that helps little; at half of all features they end.
+    """
+    W, done, size, before = np.zeros(loss.shape), 0, _SMALLEST_SET, np.inf
+    while True:
+        value, V = loss.evaluate(W)
+        objective = value + alpha * penalty.value(W)
+        gap = _dual_gap(loss, penalty, alpha, W, V, value, objective)
+        if log is not None and done:
+            log(done, objective, gap)
+        goal = tol * abs(objective)
+        if gap <= goal or done >= max_iter:
+            return Solution(W, objective, gap, done, gap <= goal)
+        used = W.any(axis=0)
+        size = max(size if gap < 0.1 * before else 2 * size, 2 * int(used.sum()))
+        before = gap
+        if 2 * size > loss.shape[1]:
+            break
+        order = np.argsort(-np.where(used, np.inf, penalty.dual_levels(V)), kind="stable")
+        columns = np.sort(order[:size])
+        inner = max(0.5 * tol, 0.01 * gap / objective)
+        part = _alternate(
+            loss.restricted(columns), penalty, alpha, W[:, columns], inner, max_iter - done, None
+        )
+        W = np.zeros(loss.shape)
+        W[:, columns] = part.W
+        done += max(part.n_iter, 1)
+    rest = _alternate(loss, penalty, alpha, W, tol, max_iter - done, log)
+    rest.n_iter += done
+    return rest
+
+
+def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
+    first_order = spare = None
+    newton = loss.quadratic and alpha > 0
+    patience, sharpness, done = (_FIRST if newton else max_iter), 1e-3, 0
+    between = 8  # first-order steps between Newton phases
+    after = _TURN // 5  # gradient steps when splitting without Newton phases takes too long
+    lean = _is_lean(loss)
+    if W is None and alpha > 0 and ((lean and newton) or _is_large(loss)):
+        W, done = _from_sample(loss, penalty, alpha, tol, max_iter, lean)
+        patience, between = (1, 1) if newton and lean else (patience, between)
+    elif W is None:
+        W = np.zeros(loss.shape)
+    phase, W = Solution(W, np.inf, np.inf, 0, False), None  # which gives W away: no room for two
+    while True:
+        if first_order is None:
+            first_order = _first_order(loss, penalty, alpha, lean, phase.W)
+            if not newton and isinstance(first_order, _Splitting):
+                patience = _TURN
+        phase = first_order.run(phase, tol, max_iter - done, patience)
+        done += phase.n_iter
+        if log is not None:
+            log(done, phase.objective, phase.gap)
+        if phase.converged or done >= max_iter or (not newton and patience >= max_iter):
+            phase.n_iter = done
+            return phase
+        if not newton:
+            # Either engine may crawl where slopes vanish, so they take turns, each longer.
+            first_order, spare = spare or _Proximal(loss, penalty, alpha, lean), first_order
+            patience, after = after, 2 * patience
+            continue
+        patience = between
+        if phase.W.any():
+            basis = penalty.basis(phase.W)
+            # What a Newton step costs, in first-order iterations.
+            price = basis.width**3 * loss.shape[0] / (4 * loss.table.n_rows * loss.shape[1])
+            if basis.width > _NEWTON_WIDTH or 4 * price > done:
+                patience = max(4 * price, done)
+                continue
+            if loss.shape[0] * loss.shape[1] ** 2 > _ROOM:
+                first_order = None  # no matrices of both engines at a time
+            limit = min(50, max_iter - done)
+            phase.W = None  # the basis is enough
+            phase.W, steps = newton_on_factors(loss, alpha, basis, sharpness * phase.gap, limit)
+            sharpness *= 1e-3
+            # Newton judges steps by the objective, which rounding hides at last.
+            between *= 2
+            done += steps
+
+
+def _is_lean(loss):
+    """Whether what a history keeps would take more room than the rows do."""
+    m, d = loss.shape
+    if loss.quadratic and d > _NEWTON_WIDTH // 2:
+        return False  # steps of the Newton method would cost more than a history saves
+    return m * d > _ROOM and 2 * MEMORY * m > loss.table.n_rows
+
+
+def _is_large(loss):
+    """Whether the models of a few tasks cost little beside those of all, and tell their shape."""
+    m, d = loss.shape
+    alike = loss._shared and loss.quadratic  # one matrix serves all tasks
+    return m * d > _ROOM and m // _stride(loss) >= d and not alike and loss.is_narrow
+
+
+def _stride(loss):
+    """Every so many tasks one is in a sample."""
+    return -(-loss.shape[0] * loss.shape[1] * 16 // _ROOM)
+
+
+def _from_sample(loss, penalty, alpha, tol, max_iter, lean):
+    """Weights of all tasks under the shape that the penalty has at the optimum of some.
+
+    With the shape S of ``alpha Omega(W) = min over S of alpha / 2 (sum_k w_k' S^-1 w_k + tr S)``
+    that of m times as many tasks is sqrt(m) S when alpha grows as much. -> (W, iterations)
+    """
+    m = loss.shape[0]
+    tasks = np.arange(0, m, _stride(loss))
+    growth = np.sqrt(m / len(tasks))
+    some = loss.some(tasks)
+    part = _alternate(some, penalty, alpha / growth, None, tol, max_iter // 2, None)
+    limit = min(50, max_iter - part.n_iter)
+    if not part.W.any() or limit <= 0:
+        return np.zeros(loss.shape), part.n_iter
+    basis = penalty.basis(part.W * growth)
+    if not (loss.quadratic and lean):
+        return loss.minimizer(basis, alpha), part.n_iter
+    goal = 0.1 * tol * part.objective * growth**2
+    W, steps = newton_on_factors(loss, alpha, basis, goal, limit)
+    return W, part.n_iter + steps
+
+
+def _first_order(loss, penalty, alpha, lean, W):
+    if alpha > 0 and not (lean and loss.quadratic):
+        resolvent = loss.resolvent(W, _FLOOR, lean)
+        if resolvent is not None:
+            return _Splitting(loss, penalty, alpha, lean, *resolvent)
+    return _Proximal(loss, penalty, alpha, lean)
+
+
+def _history(loss, lean):
+    """What extrapolates the steps; None where Newton phases follow and there is no room."""
+    if lean:
+        return None if loss.quadratic else Secant()
+    return Anderson(loss.shape)
+
+
+def _dual_gap(loss, penalty, alpha, W, V, value, objective):
+    """objective minus the best of two dual values.
+
+    The first scales residuals and ridge term into the dual ball; the second, only with a
+    ridge, keeps the residuals and pays the conjugate of alpha Omega + ridge / 2 ||.||^2.
+    """
+    best = -np.inf
+    ridge = loss.ridge
+    if alpha > 0:
+        top = float(penalty.dual_levels(V).max(initial=0.0))
+        theta = loss.dual_scale(W, V, value)
+        if top * abs(theta) > alpha:
+            theta = np.sign(theta) * alpha / top
+        best = loss.dual(theta, W, V, value) - 0.5 * ridge * theta**2 * np.vdot(W, W)
+    if ridge > 0:
+        above = np.maximum(penalty.dual_levels(V + ridge * W) - alpha, 0.0)
+        best = max(best, loss.dual(1.0, W, V, value) - 0.5 / ridge * (above @ above))
+    return max(objective - best, 0.0)
+
+
+class _Monitor:
+    """When to look at the duality gap, and when a phase has lasted long enough."""
+
+    def __init__(self, tol, max_iter, patience, first=0):
+        self.tol, self.max_iter, self.patience = tol, max_iter, patience
+        self.next_check, self.gaps = first, []
+
+    def due(self, n_iter):
+        return n_iter >= self.next_check or n_iter >= self.max_iter
+
+    def ends(self, n_iter, gap, objective):
+        """Whether the phase ends here: converged, out of iterations, or not about to converge."""
+        goal = self.tol * abs(objective)
+        self.gaps.append((n_iter, gap))
+        if gap <= goal or n_iter >= self.max_iter:
+            return True
+        self.next_check = n_iter + _CHECK
+        if len(self.gaps) > 1:  # a little before the recent rate reaches the goal
+            rate = self._rate(2)
+            ahead = 0.8 * np.log(gap / goal) / rate if rate > 0 else np.inf
+            self.next_check = n_iter + int(np.clip(ahead, 1, _CHECK))
+        return n_iter >= self.patience and not self._closing(goal)
+
+    def _closing(self, goal):
+        """Whether the recent rate brings the gap to the goal within `_FIRST` iterations."""
+        if len(self.gaps) < 4:
+            return False
+        return self._rate(4) * _FIRST >= np.log(self.gaps[-1][1] / goal)
+
+    def _rate(self, count):
+        (start, high), (end, low) = self.gaps[-count], self.gaps[-1]
+        return np.log(high / low) / max(end - start, 1)
+
+
+class _Proximal:
+    """Proximal gradient with type-II Anderson extrapolation, safeguarded by the objective.
+
+    The extrapolated variable is the point before the proximal step, where the map is
+    smoothest. An extrapolated point that does not lower the objective is dropped for the
+    plain step, so the objective never rises. A phase ends after `patience` iterations unless
+    the gap falls fast enough to close within as many again.
+    """
+
+    def __init__(self, loss, penalty, alpha, lean=False):
+        self.loss, self.penalty, self.alpha = loss, penalty, alpha
+        self.lean = lean
+        self.lipschitz = max(1.05 * float(loss.curvatures().max()), 1e-100)  # 0: X is zero
+
+    def run(self, start, tol, max_iter, patience):
+        loss, penalty, alpha = self.loss, self.penalty, self.alpha
+        W, start.W = start.W, None
+        value, V = loss.evaluate(W)
+        objective = value + alpha * penalty.value(W)
+        history, guess = _history(loss, self.lean), None
+        monitor = _Monitor(tol, max_iter, patience)
+        n_iter, exhausted = 0, False
+        while True:
+            if monitor.due(n_iter) or exhausted:
+                gap = _dual_gap(loss, penalty, alpha, W, V, value, objective)
+                if monitor.ends(n_iter, gap, objective) or exhausted:
+                    return Solution(W, objective, gap, n_iter, gap <= tol * abs(objective))
+            plain = V / self.lipschitz
+            plain += W
+            V = None  # there may be little room
+            if history is not None and guess is not None:
+                residual, guess = plain - guess, None
+                guess = history.extrapolate(plain, residual)
+            else:
+                guess = None
+            extrapolated = guess is not None
+            if not extrapolated:
+                guess = plain
+            while True:
+                n_iter += 1
+                trial, omega = penalty.prox(guess, alpha / self.lipschitz)
+                trial_value, V = loss.evaluate(trial)
+                trial_objective = trial_value + alpha * omega
+                if trial_objective <= objective + 1e-14 * abs(objective):
+                    break
+                if history is not None:
+                    history.clear()
+                if extrapolated:
+                    extrapolated, guess = False, plain
+                    continue
+                _, V = loss.evaluate(W)
+                if trial_objective - objective <= 1e-12 * abs(objective) or n_iter >= max_iter:
+                    exhausted = True  # rounding: no lower objective can be told apart
+                    break
+                self.lipschitz *= 1.5  # the curvature bound was too small
+                guess = W + V / self.lipschitz
+            if not exhausted:
+                W, value, objective = trial, trial_value, trial_objective
+
+
+class _Splitting:
+    """Douglas-Rachford splitting with Anderson extrapolation, through the curvature of all tasks.
+
+    S <- S + 1.8 (H + rho I)^-1 (V + rho (W - S)) with W = prox(S), V minus the gradient at W and
+    the Hessians H_k of all tasks (`resolvents`), so that the number of iterations depends on the
+    conditioning far less than that of gradient steps. rho is the mean curvature. An extrapolated
+    point with a much larger residual is dropped.
+
+    Hessians that are not constant are renewed after 8, 16, 32 ... iterations, with slopes raised
+    towards their bound (`resolvents.logistic`): less each time, but more when the objective has
+    risen meanwhile. Far from the solution residuals say little, as gradients do not grow there, so
+    an extrapolated point must not raise the objective above those of the last steps either, nor be
+    twice as far from zero as the plain one, and a plain step that raises it much is taken back.
+    """
+
+    def __init__(self, loss, penalty, alpha, lean, rho, step):
+        self.loss, self.penalty, self.alpha, self.lean = loss, penalty, alpha, lean
+        self.rho, self.step = rho, step
+
+    def run(self, start, tol, max_iter, patience):
+        loss, penalty, alpha = self.loss, self.penalty, self.alpha
+        W, start.W = start.W, None
+        _, V = loss.evaluate(W)
+        if not loss.quadratic:  # where the first step is not a gradient step, which may go too far
+            V *= min(1.0, alpha / penalty.dual_levels(V).max(initial=alpha))
+        S = W + V / self.rho  # a fixed point when W is the solution
+        first = 0 if W.any() else 6  # nothing to certify at zero
+        history = _history(loss, self.lean)
+        monitor = _Monitor(tol, max_iter, patience, first)
+        n_iter, plain, residual, smallest, too_far = 0, None, None, np.inf, False
+        objective, recent = np.inf, deque([np.inf], MEMORY)
+        renewal, floor, lowest = np.inf if loss.quadratic else _RENEWAL, _FLOOR, np.inf
+        while True:
+            W = V = None
+            W, omega = penalty.prox(S, alpha / self.rho)
+            due = monitor.due(n_iter)
+            if due or not loss.quadratic:
+                value, V = loss.evaluate(W)
+                objective = value + alpha * omega
+            if due:
+                gap = _dual_gap(loss, penalty, alpha, W, V, value, objective)
+                if monitor.ends(n_iter, gap, objective):
+                    return Solution(W, objective, gap, n_iter, gap <= tol * abs(objective))
+            n_iter += 1
+            if not loss.quadratic and objective > max(recent):
+                if plain is not None:
+                    S, plain = plain, None
+                    history.clear()
+                    continue
+                if floor < 1.0 and residual is not None and objective > 1.1 * max(recent):
+                    residual *= -_RELAXATION
+                    S += residual  # back, to renew the Hessians there
+                    residual, renewal, too_far = None, n_iter, True
+                    history.clear()
+                    continue
+            if n_iter >= renewal:
+                floor = min(4.0 * floor, 1.0) if too_far or objective > lowest else 0.5 * floor
+                too_far = False
+                lowest, renewal = min(lowest, objective), n_iter + min(n_iter, _RENEWALS)
+                history.clear()
+                plain, residual, smallest = None, None, np.inf
+                renewed = loss.resolvent(W, floor, self.lean)
+                if renewed is not None:  # else no slopes are left
+                    S -= W
+                    S *= self.rho / renewed[0]  # the subgradient of the penalty stays
+                    S += W
+                    self.rho, self.step = renewed
+            residual, W, V = self.step(W, S, V), None, None
+            size = float(np.vdot(residual, residual))
+            no_lower = loss.quadratic or objective >= min(recent)  # known at every step
+            if size > 4.0 * smallest and plain is not None and no_lower:
+                S, plain, residual = plain, None, None
+                history.clear()
+                continue
+            smallest = min(smallest, size)
+            recent.append(objective)
+            plain = _RELAXATION * residual
+            plain += S
+            S = None
+            S = history.extrapolate(plain, residual)
+            if S is None or (not loss.quadratic and np.vdot(S, S) > 4.0 * np.vdot(plain, plain)):
+                S, plain = plain, None

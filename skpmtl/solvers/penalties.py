@@ -1,0 +1,74 @@
+"""Penalties that couple the tasks: trace norm and L2,1 norm.
+
+A penalty has ``value``, ``prox``, ``dual_levels`` for the duality gap, and ``basis`` for Newton steps
+on its smooth factors.
+"""
+
+import numpy as np
+from scipy.linalg.lapack import dsyevd
+
+from .factored import DiagonalBasis, FullBasis
+from .minimize import _NEWTON_WIDTH
+
+
+# ----------------------------------------------------------------------------- penalties
+class TraceNorm:
+    """Sum of the singular values of W (m, d)."""
+
+    by_columns = False
+
+    def prox(self, V, threshold):
+        """-> (W, Omega(W)): singular values of V lowered by `threshold`."""
+        tall = V.shape[0] >= V.shape[1]
+        # LAPACK itself: the matrix is small and there are many of them.
+        squares, U, failed = dsyevd(V.T @ V if tall else V @ V.T, overwrite_a=True)
+        if failed:
+            raise np.linalg.LinAlgError("Eigenvalues did not converge")
+        s = np.sqrt(np.maximum(squares, 0.0))
+        keep = s > threshold
+        U, s = U[:, keep], s[keep]
+        shrink = (U * (1.0 - threshold / s)) @ U.T
+        return V @ shrink if tall else shrink @ V, float((s - threshold).sum())
+
+    def value(self, W):
+        return float(np.linalg.svd(W, compute_uv=False).sum())
+
+    def dual_levels(self, V):
+        """Numbers that the dual norm takes the maximum of: the singular values of V."""
+        small = V.T @ V if V.shape[0] >= V.shape[1] else V @ V.T
+        return np.sqrt(np.maximum(np.linalg.eigvalsh(small), 0.0))
+
+    def basis(self, W):
+        tall = W.shape[0] >= W.shape[1]
+        squares, U = np.linalg.eigh(W.T @ W if tall else W @ W.T)
+        s = np.sqrt(np.maximum(squares, 0.0))
+        if not tall:
+            keep = s > 1e-10 * s[-1]
+            U, s = W.T @ (U[:, keep] / s[keep]), s[keep]
+        if len(s) > _NEWTON_WIDTH // 2:  # wide: only the directions in use
+            keep = s > 1e-6 * s[-1]
+            U, s = U[:, keep], s[keep]
+        # Directions at zero would stay there, so all start a little above it.
+        return FullBasis(U * np.sqrt(s + 1e-2 * s[-1]))
+
+
+class GroupNorm:
+    """Sum over the features of the norm of their weights across tasks (L2,1)."""
+
+    by_columns = True
+
+    def prox(self, V, threshold):
+        norms = np.sqrt(np.einsum("kj,kj->j", V, V))
+        left = np.maximum(norms - threshold, 0.0)
+        return V * (left / np.where(norms > 0, norms, 1.0)), float(left.sum())
+
+    def value(self, W):
+        return float(np.sqrt(np.einsum("kj,kj->j", W, W)).sum())
+
+    def dual_levels(self, V):
+        return np.sqrt(np.einsum("kj,kj->j", V, V))
+
+    def basis(self, W):
+        s = self.dual_levels(W)
+        index = np.flatnonzero(s > 0)
+        return DiagonalBasis(np.sqrt(s[index]), index, W.shape[1])

@@ -1,0 +1,173 @@
+"""Steps of Douglas-Rachford splitting that know the curvature of every task.
+
+A resolvent is a pair of rho and a function ``step(W, S, V)`` that returns
+(H_k + rho I)^-1 (v_k + rho (w_k - s_k)) of all tasks, with V minus the gradient at W; both may be
+overwritten. For a quadratic loss that is its proximal operator at 2 W - S, less W; V need not be
+known then. For another loss H_k is the Hessian at some point, which is renewed from time to time:
+where the steps vanish does not depend on it.
+"""
+
+import numpy as np
+
+from .._kernels.grams import gram_product, reflected_solve
+from .._runtime.threads import run_blocks
+from ..local.grams import SMALL, RowGrams, each_block, grams, invert
+
+_SHORT = 128  # rows or columns up to which the matrices of many tasks are inverted
+
+
+def narrower(loss, room):
+    """Whichever of "features" and "rows" matrices of all tasks to keep; None: neither.
+
+    They are d x d or n_k x n_k and take no more than `room` numbers.
+    """
+    d, sizes = loss.shape[1], loss.table.sizes
+    by_features, by_rows = loss.shape[0] * d * d, int(sizes @ sizes)
+    if loss.table.is_sparse or min(by_features, by_rows // 2) > room:
+        return None
+    few = sizes.max() <= _SHORT
+    if by_rows < by_features and not loss.quadratic:  # what is made again and again is cheap
+        return "rows" if few or (by_rows <= SMALL and not loss._shared) else None
+    if by_rows < by_features and (by_features > SMALL or loss._shared):
+        return "rows" if few or loss._shared else None
+    # Inverses of larger matrices cost more than the iterations that they save.
+    if loss._shared or by_features > room or (d > _SHORT and by_features > SMALL):
+        return None
+    return "features"
+
+
+def room_beside(loss):
+    """Numbers that matrices of all tasks may take: as many as their rows, or few."""
+    return max(SMALL, loss.table.n_rows * loss.shape[1])
+
+
+def squared(loss):
+    """The resolvent of a SquaredLoss; None where its matrices are too dear, and for zero X."""
+    form = narrower(loss, room_beside(loss))
+    if form is None:
+        return None
+    if form == "rows":
+        return _squared_by_rows(loss)
+    G, g, _ = grams(loss.table.X, loss.y, loss.offsets, loss.scale, loss.fit_intercept)
+    return by_features(G, g, loss.ridge)
+
+
+def by_features(G, g, ridge):
+    """The resolvent of 1/2 w' G_k w - g_k' w + ridge / 2 ||w||^2; changes G."""
+    rho = _add_mean(G, ridge)
+    if rho is None:
+        return None
+
+    def step(W, S, V):
+        out = np.empty(g.shape)
+        each_block(
+            lambda P, g, W, S, out: reflected_solve(P, g, rho, W, S, out),
+            G, g, W, S, out,
+        )  # fmt: skip
+        return out
+
+    return rho, step
+
+
+def _add_mean(G, ridge):
+    """G_k <- (G_k + (ridge + rho) I)^-1 -> rho, the mean eigenvalue of the G_k + ridge I."""
+    m, d = G.shape[:2]
+    mean = float(np.einsum("kjj->", G)) / (m * d)
+    if not mean > 0:
+        return None
+    rho = mean + ridge
+    G[:, np.arange(d), np.arange(d)] += ridge + rho
+    invert(G)
+    return rho
+
+
+def _squared_by_rows(loss):
+    """By n_k x n_k matrices: (s X'X + t)^-1 (s X'y + q) is
+    q / t + X' (X X' + t / s)^-1 (y - X q / t)."""
+    matrices = RowGrams(loss)
+    mean = matrices.trace / (loss.shape[0] * loss.shape[1])
+    if not mean > 0:
+        return None
+    rho = mean + loss.ridge
+    t = rho + loss.ridge
+    matrices.invert(t / loss.scale)
+
+    def step(W, S, V):
+        Q = 2.0 * W
+        Q -= S
+        Q *= rho / t
+        out = matrices.product(Q, 1.0)
+        out += Q
+        out -= W
+        return out
+
+    return rho, step
+
+
+def logistic(loss, W, floor, lean):
+    """The resolvent of a LogisticLoss with its Hessians at W; None where `squared` has none.
+
+    The slopes of the logistic function are raised to (1 - floor) q + floor / 4: with floor 1
+    the H_k bound every Hessian. `lean`: matrices may take no more room than W.
+    """
+    form = narrower(loss, W.size if lean else room_beside(loss))
+    if form is None:
+        return None
+    q = loss.slopes(W)
+    q *= 1.0 - floor
+    q += 0.25 * floor
+    roots, ridge = np.sqrt(q), loss.ridge
+
+    def rows(first, last):
+        """q^1/2 (x - their mean weighted with q) of tasks."""
+        ends = loss.offsets[first : last + 1]
+        part, starts = slice(ends[0], ends[-1]), ends[:-1] - ends[0]
+        Z = loss.rows(first, last) * roots[part, None]
+        if loss.fit_intercept:
+            means = np.add.reduceat(Z * roots[part, None], starts, axis=0)
+            means /= np.add.reduceat(q[part], starts)[:, None]
+            Z -= np.repeat(means, np.diff(ends), axis=0) * roots[part, None]
+        return Z
+
+    if form == "features":
+        G = np.empty((*loss.shape, loss.shape[1]))
+
+        def block(first, last):
+            ends, tasks = loss.offsets[first : last + 1], slice(first, last)
+            y = loss.y[ends[0] : ends[-1]]
+            G[tasks] = grams(rows(first, last), y, ends - ends[0], loss.scale[tasks], False)[0]
+
+        run_blocks(block, loss.near_blocks)
+        rho = _add_mean(G, ridge)
+        if rho is None:
+            return None
+
+        def solve(B, out):
+            each_block(gram_product, G, B, out)
+
+    else:
+        matrices, against = RowGrams(loss, rows, centre=False), np.full(loss.shape[0], -1.0)
+        mean = matrices.trace / W.size
+        if not mean > 0:
+            return None
+        rho = mean + ridge
+        t = rho + ridge
+        matrices.invert(t / loss.scale)
+
+        def inside(z, first, last):
+            matrices.weigh(z, roots, first, last)
+            return 0.0, z
+
+        def solve(B, out):
+            B /= t
+            loss.through(B, inside, against, out)
+            out += B
+
+    def step(W, S, V):
+        W -= S
+        W *= rho
+        W += V
+        solve(W, V)
+        return V
+
+    return rho, step

@@ -1,0 +1,1 @@
+"""What users hand in -> `TaskTable`: ids, forms, targets, units, and rows to predict."""

@@ -1,0 +1,448 @@
+"""From every accepted form of input to one table of rows sorted by task.
+
+=========  ==========================================================  =====================
+form       given as                                                    predictions
+=========  ==========================================================  =====================
+column     a column of X, ``task_feature=`` its name or position       one per row
+keyword    ``fit(X, y, task=ids)``                                     one per row
+wide       y of shape (n_samples, n_tasks), NaN where not known        (n_samples, n_tasks)
+mapping    ``{task: X_t}`` and ``{task: y_t}``                         ``{task: array}``
+single     none of these: one task and a `SingleTaskWarning`           one per row
+=========  ==========================================================  =====================
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils.validation import (
+    check_array,
+    check_consistent_length,
+    column_or_1d,
+    validate_data,
+)
+
+from .._runtime.compat import safe_indexing
+from .convert import stack_tasks
+from .ids import encode_ids, listed, locate, refuse_trailing_nul
+from .sparse import checked
+from .table import TaskTable, column_labels, distinct_ids, known_labels
+
+_BLOCK_ROWS = 8192  # rows moved at a time, which bounds temporary memory
+
+
+@dataclass(frozen=True)
+class InputForm:
+    """How a fit received its tasks, which says what predictions look like."""
+
+    kind: str
+    position: int | None = None  # the task column
+    labels: np.ndarray | None = None  # wide: the tasks in the order of the columns of y
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows to predict, neither sorted nor copied."""
+
+    X: object  # ndarray or CSR; with a column too many when `position` is given
+    # Position of the task; -1 - j: the j-th of `unseen`; None: predict for all tasks.
+    codes: np.ndarray | None
+    unseen: np.ndarray | None = None  # distinct ids that the fit does not know
+    position: int | None = None
+    parts: Mapping | None = None  # mapping: rows of each task
+
+    def features(self, pick=slice(None)):
+        """float64 features of some rows, without the task column."""
+        X = self.X[pick]
+        return table_matrix(X, None, self.position)
+
+    def wrap(self, values):
+        """Predictions in the form of the input."""
+        if self.parts is None:
+            return values
+        cuts = np.cumsum(list(self.parts.values()))[:-1]
+        return dict(zip(self.parts, np.split(values, cuts), strict=True))
+
+
+def is_mapping_of_tasks(X):
+    """Whether X is ``{task: X_t}``; a sequence of tables is refused."""
+    if sparse.issparse(X):  # DOK matrices are mappings too
+        return False
+    ndim = getattr(X, "ndim", 0)
+    if isinstance(X, (list, tuple)) and X and all(len(getattr(x, "shape", ())) == 2 for x in X):
+        ndim = 3
+    if ndim == 3:
+        # Cross-validation would slice such a list as if tasks were rows, and task i of the
+        # test part would meet the coefficients of task i of the training part.
+        raise TypeError(
+            "A sequence of tables, one per task, does not name its tasks. Pass a mapping "
+            "{task: X_t}, or convert it: X, y, task = stack_tasks(X_list, y_list)."
+        )
+    return isinstance(X, Mapping)
+
+
+def task_position(X, task_feature, name="task_feature"):
+    """Position of a column of ids in X, which is a frame, an array or a sparse matrix."""
+    width = X.shape[1]
+    if not isinstance(task_feature, str):
+        if not -width <= task_feature < width:
+            raise ValueError(f"{name}={task_feature} is outside X with {width} columns.")
+        return int(task_feature) % width
+    names = column_labels(X)
+    if names is None:
+        raise ValueError(
+            f"{name}={task_feature!r} is a column name, but X has no column names. Use an "
+            "integer position, or keep the names with set_output(transform='pandas')."
+        )
+    if names.count(task_feature) != 1:
+        near = [name for name in names if str(name).endswith(f"__{task_feature}")]
+        hint = f" Did you mean {near[0]!r} (or verbose_feature_names_out=False)?" if near else ""
+        found = "occurs more than once in" if task_feature in names else "is not a column of"
+        raise ValueError(
+            f"{name}={task_feature!r} {found} X; its columns are {listed(names, 20)}.{hint}"
+        )
+    return names.index(task_feature)
+
+
+def take_column(X, position):
+    """One column of a frame, an array or a sparse matrix."""
+    if sparse.issparse(X):
+        return X[:, [position]].toarray().ravel()
+    return safe_indexing(X, position, axis=1)
+
+
+def read_array(values, **options):
+    """`check_array` without the texts of its errors that show values.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Of the same type, and without the first error, which would be printed with it.
+    """
+    values = checked(values)
+    try:
+        return check_array(values, ensure_all_finite=False, **options)
+    except (TypeError, ValueError) as error:
+        kind, text = type(error), str(error)
+    name = options.get("input_name") or "X"
+    if text.startswith("Expected unique column names"):
+        raise ValueError(text)
+    text = text.partition("\n")[0].rstrip(": .")
+    if text.startswith("Expected 2D array"):
+        text += (
+            ". Reshape your data either using array.reshape(-1, 1) if it has a single feature or "
+            "array.reshape(1, -1) if it contains a single sample"
+        )
+    elif text.startswith(("Singleton array", "Input should have at least 1 dimension")):
+        text = f"{name} is a single value; it must hold one for each row"
+    elif "could not convert" in text or not text.startswith(_SHOWS_NO_VALUES):
+        text = f"{name} has values that could not be converted to numbers, such as text or dates"
+    raise (kind if issubclass(kind, TypeError) else ValueError)(f"{text}.")
+
+# Errors of scikit-learn and numpy that speak of types and shapes only.
+_SHOWS_NO_VALUES = (
+    "Found array with", "Complex data not supported", "Sparse data was passed",
+    "A sparse matrix was passed", "setting an array element", "float() argument must be",
+    "Expected sequence or array-like", "dtype='numeric' is not compatible",
+)  # fmt: skip
+
+
+def numeric(
+    estimator, X, accept_sparse="csr", hint="if it holds the task, give its name as task_feature"
+):
+    """ndarray of any real type and layout, or CSR; not yet checked for NaN."""
+    found = problem = None
+    try:
+        found = read_array(X, accept_sparse=accept_sparse, estimator=estimator, input_name="X")
+    except ValueError as error:
+        if not hasattr(X, "columns") or "could not be converted" not in str(error):
+            raise
+        problem = str(error)
+    if problem is None and found.dtype.kind not in "biuf":
+        problem = f"X has the type {found.dtype}, which is not numeric."
+    if problem is not None:
+        raise ValueError(f"{problem} X has a column that is not numeric; {hint}.")
+    return found
+
+
+def _read_mapping(estimator, X, y, task, reset):
+    """{task: X_t}, {task: y_t} -> matrix, y, ids, rows of each task."""
+    if estimator.task_feature is not None or task is not None:
+        raise ValueError(
+            "A mapping {task: X_t} names the tasks by its keys; it needs task_feature=None and "
+            "no task=."
+        )
+    matrix, y, ids = stack_tasks(X, y)
+    matrix = numeric(estimator, matrix)
+    first = next(iter(X.values()))
+    named = first if hasattr(first, "columns") else matrix
+    validate_data(estimator, named, skip_check_array=True, reset=reset)
+    return matrix, y, ids, {name: np.shape(x)[0] for name, x in X.items()}
+
+
+def read_features(estimator, X, task, fitted, accept_sparse="csr"):
+    """-> matrix, ids or None, form; `fitted` is the form of the fit, None in fit itself."""
+    feature, reset = estimator.task_feature, fitted is None
+    if feature is None:
+        matrix = None if hasattr(X, "columns") else numeric(estimator, X, accept_sparse)
+        validate_data(
+            estimator, X if matrix is None else matrix, skip_check_array=True, reset=reset
+        )
+        matrix = numeric(estimator, X, accept_sparse) if matrix is None else matrix
+        return matrix, task, InputForm("single" if task is None else "keyword")
+    if task is not None:
+        raise ValueError("Give either task_feature or task=, not both.")
+    if not hasattr(X, "columns"):
+        X = read_array(X, accept_sparse=accept_sparse, dtype=None, estimator=estimator)
+    validate_data(estimator, X, skip_check_array=True, reset=reset)
+    if X.shape[1] < 2:
+        raise ValueError(
+            f"X has n_features = {X.shape[1]}; it needs the task column and at least one feature."
+        )
+    # Names may be lost after fit (scikit-learn warns itself), the position stays.
+    known = fitted is not None and fitted.position is not None
+    position = fitted.position if known else task_position(X, feature)
+    form, ids = InputForm("column", position), take_column(X, position)
+    if isinstance(X, np.ndarray) and X.dtype.kind in "fiub":
+        return X, ids, form  # the column is skipped later, without a copy
+    rest = np.delete(np.arange(X.shape[1]), position)
+    return numeric(estimator, safe_indexing(X, rest, axis=1)), ids, form
+
+
+def encode_rows(ids, n_rows):
+    if not isinstance(ids, (list, tuple)):
+        ids = ids if hasattr(ids, "factorize") else np.asarray(ids)
+        if np.ndim(ids) == 0:
+            raise ValueError(f"task={ids!s} must hold one id for each of the {n_rows} rows of X.")
+    if len(ids) != n_rows:
+        raise ValueError(f"task has {len(ids)} entries, X has {n_rows} rows.")
+    return encode_ids(ids)
+
+
+def check_finite(estimator, X, form, codes=None, labels=None):
+    """ValueError that names the first NaN or infinity of X, with row, task and column."""
+    values = X.data if sparse.issparse(X) else X
+    with np.errstate(all="ignore"):
+        if values.dtype.kind in "iub" or np.isfinite(values.sum()):
+            return  # the sum needs no mask; where it overflows, the mask decides
+    where, count = None, 0
+    for start in range(0, len(values), _BLOCK_ROWS):  # a mask of all of X may be too large
+        bad = np.argwhere(~np.isfinite(values[start : start + _BLOCK_ROWS]))
+        if len(bad) and where is None:
+            where = start + bad[0, 0], *bad[0, 1:]
+        count += len(bad)
+    if where is None:
+        return
+    value = values[where]
+    if sparse.issparse(X):
+        row = np.searchsorted(X.indptr, where[0], side="right") - 1
+        column = X.indices[where[0]]
+    else:
+        row, column = where
+    if form.position is not None and kept_column(estimator, X, form) is None:
+        column += column >= form.position
+    names = getattr(estimator, "feature_names_in_", None)
+    column = int(column) if names is None else repr(str(names[column]))
+    owner = "" if codes is None else f" (task {labels[codes[row]].item()!r})"
+    raise ValueError(
+        f"Input X contains {'NaN' if np.isnan(value) else 'infinity (inf)'}: {count} "
+        f"value(s) that are not finite, first in row {row}{owner}, column {column}. Impute "
+        "them or drop the rows."
+    )
+
+
+def read_target(estimator, y):
+    """Targets in one or two dimensions, of any type, as an array."""
+    if isinstance(y, (list, tuple)):
+        refuse_trailing_nul(y, "Class labels")
+    return read_array(y, ensure_2d=False, dtype=None, estimator=estimator, input_name="y")
+
+
+def read_training(estimator, X, y, task=None, *, tasks="auto", form=None):
+    """Read the input of fit, or, with the `form` of the fit, of personalize.
+
+    Sets ``n_features_in_`` and ``feature_names_in_`` of the estimator in fit.
+
+    Parameters
+    ----------
+    estimator : object with the attribute `task_feature`
+        Its `dtype`, if it has one, is the type of dense rows that tasks do not share.
+    X, y, task
+        As given by the user, in any form.
+    tasks : "auto" or array-like of ids
+        Public list of tasks.
+    form : InputForm, default=None
+
+    Returns
+    -------
+    table : TaskTable
+        With `y` as given (not converted, not checked for NaN), in table order.
+    form : InputForm
+    """
+    if y is None:
+        raise ValueError("This estimator requires y to be passed, but the target y is None.")
+    fitted, dtype = form, _row_type(estimator)
+    if is_mapping_of_tasks(X):
+        keys = list(X)
+        if keys:  # put in order before stacking, which saves a sort
+            keys = [keys[k] for k in np.argsort(distinct_ids(keys, "The keys of X"))]
+        X = {key: X[key] for key in keys}
+        matrix, y, ids, _ = _read_mapping(estimator, X, y, task, fitted is None)
+        form = InputForm("mapping")
+    else:
+        matrix, ids, form = read_features(estimator, X, task, fitted)
+    names = column_labels(y)
+    y = read_target(estimator, y)
+    check_consistent_length(matrix, y)
+    # A single named column is a task after a fit of such columns, and a plain y otherwise.
+    named = fitted is not None and fitted.kind == "wide" and names is not None
+    if y.ndim == 2 and (y.shape[1] > 1 or (named and ids is None)):
+        if ids is not None:
+            raise ValueError("A 2-D y has one column per task; give no other task ids with it.")
+        if fitted is not None and names is None:
+            raise ValueError(
+                "A 2-D y needs column names that name the tasks here; otherwise give task=."
+            )
+        return _wide_table(estimator, matrix, y, names, tasks)
+    y = column_or_1d(y, warn=True)
+    if ids is None and fitted is not None:
+        raise ValueError("These rows have no task: give task=, one id for each row.")
+    if ids is None:
+        if not isinstance(tasks, str):
+            raise ValueError("tasks= is given, but no row has a task: set task_feature or task=.")
+        codes, labels = np.zeros(len(y), dtype=np.int64), np.zeros(1, dtype=np.int64)
+    else:
+        codes, labels = encode_rows(ids, len(y))
+        codes, labels = _public_codes(codes, labels, tasks)
+    check_finite(estimator, matrix, form, codes, labels)
+    order, offsets = sort_rows(codes, len(labels))
+    y = y if order is None else y[order]
+    if sparse.issparse(matrix) and getattr(estimator, "_sparse_in_place", False):
+        if matrix.dtype != np.float32:
+            matrix = sparse.csr_matrix(matrix, dtype=np.float64)
+        return TaskTable(matrix, y, offsets, labels, order, order), form
+    matrix = table_matrix(matrix, order, kept_column(estimator, matrix, form), dtype)
+    return TaskTable(matrix, y, offsets, labels, order=order), form
+
+
+def _row_type(estimator):
+    """float64, or float32 if the estimator asks for it."""
+    given = getattr(estimator, "dtype", np.float64)
+    try:
+        dtype = None if given is None else np.dtype(given)
+    except TypeError:
+        dtype = None
+    if dtype is None or dtype not in (np.float64, np.float32):  # None would equal float64
+        raise ValueError(f'dtype={given!r} must be "float64" or "float32".')
+    return dtype
+
+
+def sort_rows(codes, n_tasks):
+    """-> order (None where sorted already), offsets of the tasks in that order."""
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=n_tasks))])
+    if not (codes[1:] < codes[:-1]).any():
+        return None, offsets
+    # Stable sorts of 16-bit integers are radix sorts.
+    narrow = codes.astype(np.uint16) if n_tasks <= 2**16 else codes
+    return np.argsort(narrow, kind="stable"), offsets
+
+
+def kept_column(estimator, matrix, form):
+    """Position of the task column in a matrix that still has it, else None."""
+    return form.position if matrix.shape[1] == estimator.n_features_in_ else None
+
+
+def _public_codes(codes, labels, tasks):
+    """Codes with respect to the public list of tasks, if there is one."""
+    if isinstance(tasks, str):
+        return codes, labels
+    public = np.sort(distinct_ids(list(tasks), "tasks="))
+    position = locate(labels, public)
+    if (position < 0).any():
+        raise ValueError(f"Not listed in tasks=, but in the data: {listed(labels[position < 0])}.")
+    empty = np.delete(public, position)
+    if len(empty):
+        raise ValueError(
+            f"Listed in tasks= but empty (without rows): {listed(empty)}. Remove them from tasks=; "
+            "personalize() can add them later."
+        )
+    return position[codes], public
+
+
+def _wide_table(estimator, matrix, y, names, tasks):
+    labels = np.arange(y.shape[1]) if names is None else distinct_ids(names, "The columns of y")
+    column = np.argsort(labels)
+    _public_codes(column, labels[column], tasks)
+    form = InputForm("wide", labels=labels)
+    check_finite(estimator, matrix, form)
+    known = known_labels(y)[:, column].T
+    sizes = known.sum(axis=1)
+    if (sizes == 0).any():
+        empty = listed(labels[column][sizes == 0])
+        raise ValueError(f"Column(s) {empty} of y hold no label at all; drop them.")
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    rows = np.nonzero(known)[1]
+    values = y[:, column].T[known]
+    return TaskTable(table_matrix(matrix, None, None), values, offsets, labels[column], rows), form
+
+
+def table_matrix(X, order, dropped, dtype=np.float64):
+    """Rows of type `dtype` in C order, or CSR of float64, in table order; at most one copy.
+
+    `dropped` is the position of the task column that X still has. ValueError for numbers that
+    float32 cannot hold.
+    """
+    if sparse.issparse(X):
+        X = sparse.csr_matrix(X, dtype=np.float64)
+        return X if order is None else X[order]
+    narrows = dtype == np.float32 and X.dtype != np.float32
+    if order is None and dropped is None and not narrows:
+        return np.ascontiguousarray(X, dtype=dtype)
+    n, width = X.shape
+    out = np.empty((n, width - (dropped is not None)), dtype)
+    try:
+        with np.errstate(over="raise", under="ignore"):
+            for start in range(0, n, _BLOCK_ROWS):
+                part = slice(start, start + _BLOCK_ROWS)
+                block = X[part if order is None else order[part]]
+                if dropped is None:
+                    out[part] = block
+                else:
+                    out[part, :dropped] = block[:, :dropped]
+                    out[part, dropped:] = block[:, dropped + 1 :]
+    except FloatingPointError as error:
+        raise ValueError(
+            'X holds numbers above 3.4e38, which dtype="float32" cannot hold. Scale the features, '
+            'or use dtype="float64".'
+        ) from error
+    return out
+
+
+def read_rows(estimator, X, task=None):
+    """Read the input of predict: -> Rows. Uses ``tasks_`` and ``_form_`` of the estimator."""
+    fitted, parts, missing = estimator._form_, None, None
+    if is_mapping_of_tasks(X):
+        matrix, _, ids, parts = _read_mapping(estimator, X, None, task, False)
+        form = InputForm("mapping")
+    else:
+        matrix, ids, form = read_features(estimator, X, task, fitted)
+    if ids is not None:
+        codes, labels = encode_rows(ids, matrix.shape[0])
+        position = locate(labels, estimator.tasks_)
+        check_finite(estimator, matrix, form, codes, labels)
+        missing = labels[position < 0]
+        position[position < 0] = -1 - np.arange(len(missing))
+        codes = position[codes]
+    else:
+        if fitted.kind == "wide":
+            codes = None
+        elif fitted.kind == "single" and len(estimator.tasks_) == 1:
+            codes = np.zeros(matrix.shape[0], dtype=np.int64)
+        else:
+            raise ValueError(
+                f"This estimator was fitted with task ids ({len(estimator.tasks_)} tasks): give "
+                "task=, one id for each row of X."
+            )
+        check_finite(estimator, matrix, form)
+    return Rows(matrix, codes, missing, kept_column(estimator, matrix, form), parts)

@@ -1,0 +1,147 @@
+"""Tasks as data: one table of rows sorted by task, and converters to the long form."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from .ids import encode_ids, factorize, listed
+
+__all__ = [
+    "SingleTaskWarning",
+    "TaskTable",
+]
+
+
+class SingleTaskWarning(UserWarning):
+    """No task information was given; all rows were taken as one task."""
+
+
+@dataclass(frozen=True, eq=False)
+class TaskTable:
+    """Rows sorted by task: the only shape data has below the input layer.
+
+    Parameters
+    ----------
+    X : ndarray (n, d) of float64 or float32 in C order, or CSR matrix of float64
+        Features, without the task; an array is kept as a view that cannot be written. It is
+        float32 where `dtype` asks for it and tasks do not share X. Estimators with
+        ``_sparse_in_place`` get CSR input as it is, which may be float32.
+    y : ndarray (N,) or None
+        Targets of the N labelled rows, sorted by task; -1.0 and +1.0 in binary classification.
+    offsets : ndarray (m + 1,) of int64
+        Rows of task k are ``offsets[k]:offsets[k + 1]``; no task is empty.
+    tasks : ndarray (m,)
+        Labels of the tasks, sorted.
+    rows : ndarray (N,) of int64, default=None
+        Table row i is ``X[rows[i]]``: wide form, where all tasks share X, or CSR input that was
+        not copied. None: it is ``X[i]``.
+    order : ndarray (N,) of int64, default=None
+        Long form: table row i was input row ``order[i]``. None: the input was sorted.
+    n_classes : int, default=0
+        Of a classification with encoded targets, whether or not all of them are in `y`.
+    """
+
+    X: object
+    y: np.ndarray | None
+    offsets: np.ndarray
+    tasks: np.ndarray
+    rows: np.ndarray | None = None
+    order: np.ndarray | None = None
+    n_classes: int = 0
+
+    def __post_init__(self):
+        # Compiled loops know one kind of each array: numba takes one that cannot be written, from
+        # a memory map or a process of joblib, or one with gaps, from np.nonzero, for another type,
+        # and would compile them again.
+        if isinstance(self.X, np.ndarray):
+            object.__setattr__(self, "X", read_only(self.X))
+        if isinstance(self.y, np.ndarray) and not self.y.flags.writeable:
+            object.__setattr__(self, "y", self.y.copy())
+        object.__setattr__(self, "offsets", np.require(self.offsets, requirements=["C", "W"]))
+        if self.rows is not None:
+            object.__setattr__(self, "rows", np.require(self.rows, requirements=["C", "W"]))
+
+    def __setstate__(self, state):  # what a pickle gives back can be written
+        self.__dict__.update(state)
+        self.__post_init__()
+
+    @property
+    def n_tasks(self):
+        return len(self.tasks)
+
+    @property
+    def n_rows(self):
+        return int(self.offsets[-1])
+
+    @property
+    def n_features(self):
+        return self.X.shape[1]
+
+    @property
+    def sizes(self):
+        """Rows of each task, (m,)."""
+        return np.diff(self.offsets)
+
+    @property
+    def codes(self):
+        """Position of the task of each row, (N,)."""
+        return np.repeat(np.arange(self.n_tasks), self.sizes)
+
+    @property
+    def is_sparse(self):
+        return sparse.issparse(self.X)
+
+    @property
+    def csr(self):
+        """Values, columns and row ends of CSR rows, not to be written."""
+        return tuple(read_only(part) for part in (self.X.data, self.X.indices, self.X.indptr))
+
+    @property
+    def on_disk(self):
+        """Whether X is a memory map, which may be larger than what can be kept beside it."""
+        X = self.X
+        while isinstance(X, np.ndarray) and not isinstance(X, np.memmap):
+            X = X.base
+        return isinstance(X, np.memmap)
+
+    def task(self, k):
+        """Features and targets of the task at position k; views where possible."""
+        part = slice(self.offsets[k], self.offsets[k + 1])
+        X = self.X[part if self.rows is None else self.rows[part]]
+        return X, None if self.y is None else self.y[part]
+
+    def input_row(self, i):
+        """Row of the input that became table row i."""
+        if self.rows is not None:
+            return int(self.rows[i])
+        return int(i if self.order is None else self.order[i])
+
+
+def read_only(a):
+    """A view of an array that cannot be written, which is how kernels receive features."""
+    a = a.view()
+    a.flags.writeable = False
+    return a
+
+
+def known_labels(Y):
+    """Mask of the entries of an array that are not NaN or None."""
+    if Y.dtype.kind == "f":
+        return ~np.isnan(Y)
+    if Y.dtype.kind != "O":
+        return np.ones(Y.shape, dtype=bool)
+    return (factorize(Y.ravel())[0] >= 0).reshape(Y.shape)
+
+
+def column_labels(Y):
+    return list(Y.columns) if hasattr(Y, "columns") else None
+
+
+def distinct_ids(labels, what):
+    """Ids in the order given; ValueError when one occurs twice."""
+    codes, distinct = encode_ids(labels)
+    twice = np.flatnonzero(np.bincount(codes) > 1)
+    if len(twice):
+        raise ValueError(f"{what} contain {listed(distinct[twice])} more than once.")
+    return distinct[codes]

@@ -1,0 +1,157 @@
+"""Targets of a table as numbers, and targets beside predictions."""
+
+from collections.abc import Mapping
+from numbers import Real
+
+import numpy as np
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_consistent_length, column_or_1d
+
+from .ids import factorize, listed, refuse_trailing_nul
+from .table import column_labels, distinct_ids, known_labels
+
+
+def real_target(table):
+    """Targets of a table as finite float64, or a ValueError that names the first bad one."""
+    y, numbers = np.asarray(table.y), None
+    if y.dtype.kind not in "mMc":  # spans and points of time would become counts
+        try:
+            numbers = y.astype(np.float64, copy=False)
+        except (TypeError, ValueError):
+            pass
+    if numbers is None:  # not inside of except: the first error shows a value
+        raise ValueError(
+            "Input y has values that are not numbers, such as text or dates; convert them, for "
+            "example with .astype(float)."
+        )
+    y = numbers
+    bad = np.flatnonzero(~np.isfinite(y))
+    if len(bad):
+        problem = "NaN" if np.isnan(y[bad[0]]) else "infinity (inf)"
+        _refuse_target(table, bad, problem)
+    return y
+
+
+def public_classes(classes):
+    """Sorted array of a list of class labels, as scikit-learn sorts them.
+
+    Raises
+    ------
+    ValueError
+        For missing labels, and for fewer than two.
+    TypeError
+        For labels of several types, or of another type than str, int, float and bool.
+    """
+    codes, labels = factorize(list(classes))
+    if (codes < 0).any():
+        raise ValueError("classes= holds a missing label (NaN or None).")
+    labels = np.unique(_plain_labels(labels))
+    if len(labels) < 2:
+        raise ValueError("classes= must list two labels or more.")
+    return labels
+
+
+def _plain_labels(labels):
+    """Distinct labels as an array of text, numbers or booleans."""
+    if labels.dtype.kind in "OT":
+        values = labels.tolist()
+        if len({isinstance(label, str) for label in values}) > 1:
+            raise TypeError("The classes mix strings and other types; use one type.")
+        if not all(isinstance(label, (str, Real, np.bool_)) for label in values):
+            raise TypeError(
+                "Class labels must be strings, numbers or booleans; convert them, for example "
+                "with .astype(str)."
+            )
+        refuse_trailing_nul(values, "Class labels")
+        labels = np.array(values, dtype=str if isinstance(values[0], str) else None)
+    if labels.dtype.kind not in "biufU":
+        raise TypeError(
+            f"Class labels have the type {labels.dtype}; use strings, numbers or booleans, for "
+            "example with .astype(str)."
+        )
+    return labels
+
+
+def encode_labels(table, classes=None):
+    """Class labels of a table -> (codes, classes).
+
+    Parameters
+    ----------
+    table : TaskTable
+    classes : ndarray, default=None
+        Known classes; other labels are refused. None: the sorted distinct labels.
+    """
+    codes, labels = factorize(table.y)
+    if (codes < 0).any():
+        _refuse_target(table, np.flatnonzero(codes < 0), "NaN or None")
+    if labels.dtype.kind == "f" and np.isinf(labels).any():
+        _refuse_target(table, np.flatnonzero(np.isinf(labels)[codes]), "infinity (inf)")
+    labels = _plain_labels(labels)
+    if classes is None:
+        # Twice each: of distinct labels alone the check says that they look like a regression.
+        with np.errstate(invalid="ignore"):  # labels that no integer can hold
+            check_classification_targets(np.repeat(labels, 2))
+        classes, position = np.unique(labels, return_inverse=True)
+        whole = table.rows is not None and table.order is None and classes.dtype.kind == "f"
+        if whole:  # NaN made the labels of a wide y floats
+            classes = classes.astype(np.int64)
+    else:
+        known = {label: k for k, label in enumerate(classes.tolist())}
+        position = np.array([known.get(label, -1) for label in labels.tolist()])
+        if (position < 0).any():
+            raise ValueError(
+                f"y has labels that are not among the classes {listed(classes)}. Add them to "
+                "classes= of the fit if they are public, or drop their rows."
+            )
+    return position[codes], classes
+
+
+def _refuse_target(table, bad, problem):
+    task = table.tasks[np.searchsorted(table.offsets, bad[0], side="right") - 1].item()
+    raise ValueError(
+        f"Input y contains {problem}: {len(bad)} value(s), first in row "
+        f"{table.input_row(bad[0])} (task {task!r}). Drop these rows."
+    )
+
+
+def pair_known(y, predicted, labels=None, sample_weight=None):
+    """Targets and predictions of all known labels, as vectors, from any form.
+
+    Parameters
+    ----------
+    y : array-like or mapping
+    predicted : ndarray or mapping
+        What the estimator predicts for the same rows.
+    labels : ndarray of shape (n_tasks,), default=None
+        Tasks of the columns of wide predictions; a frame `y` is put in this order.
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of rows; not with mappings.
+
+    Returns
+    -------
+    y, predicted, sample_weight : ndarray of shape (n_known,); the last may be None
+    """
+    if isinstance(predicted, Mapping):
+        if sample_weight is not None:
+            raise ValueError("sample_weight does not go with a mapping; use stack_tasks first.")
+        y = np.concatenate([column_or_1d(np.asarray(y[name])) for name in predicted])
+        predicted = np.concatenate(list(predicted.values()))
+    names = column_labels(y)
+    y = np.asarray(y)
+    if predicted.ndim == 1:
+        y = column_or_1d(y)
+        check_consistent_length(y, predicted, sample_weight)
+        return y, predicted, sample_weight
+    if y.shape != predicted.shape:
+        raise ValueError(
+            f"y has the shape {y.shape}, but the predictions {predicted.shape}; y needs one "
+            "column per task."
+        )
+    if names is not None and labels is not None:
+        names = distinct_ids(names, "The columns of y").tolist()
+        y = y[:, [names.index(label) for label in labels.tolist()]]
+    known = known_labels(y)
+    if sample_weight is not None:
+        check_consistent_length(y, sample_weight)
+        sample_weight = np.asarray(sample_weight)[np.nonzero(known)[0]]
+    return y[known], predicted[known], sample_weight

@@ -1,0 +1,77 @@
+"""The plan of the house: imports run one way, and a curator never sees the tasks' side."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import skpmtl
+
+ROOT = Path(skpmtl.__file__).parent
+METHODS = ("model_protected", "mean_regularized", "meta", "fedmtl", "output_perturbation")
+# A room may import from those on earlier floors, and from itself.
+FLOORS = (
+    ("_version",),
+    ("_runtime",),
+    ("_kernels",),
+    ("tables",),
+    ("privacy",),
+    ("exchange", "local"),
+    ("solvers",),
+    ("callbacks",),
+    ("base",),
+    METHODS,
+    ("metrics", "datasets"),
+    ("baselines", "model_selection", "preprocessing", "inspection"),
+    ("search", "federated", "shards"),
+    ("__init__",),
+    ("__main__", "warm"),
+)
+FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+FILES = sorted(path for path in ROOT.rglob("*.py") if "__pycache__" not in path.parts)
+
+
+def imports(path):
+    """Modules of the package that a file imports, as tuples of names below skpmtl."""
+    here = path.relative_to(ROOT).with_suffix("").parts
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = here[: len(here) - node.level] + tuple((node.module or "").split("."))
+            base = tuple(part for part in base if part)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "skpmtl":
+            base = tuple(node.module.split(".")[1:])
+        elif isinstance(node, ast.Import):
+            for name in node.names:
+                if name.name.split(".")[0] == "skpmtl":
+                    yield tuple(name.name.split(".")[1:]) or ("__init__",)
+            continue
+        else:
+            continue
+        if base:
+            yield base
+        else:
+            for name in node.names:
+                yield (name.name,) if name.name in FLOOR else ("__init__",)
+
+
+def room(path):
+    return path.relative_to(ROOT).with_suffix("").parts[0]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_imports_run_one_way(path):
+    here = room(path)
+    for found in imports(path):
+        there = found[0]
+        assert there == here or FLOOR[there] < FLOOR[here], f"{here} imports {'.'.join(found)}"
+
+
+@pytest.mark.parametrize("path", ROOT.rglob("curator.py"), ids=lambda path: path.parent.name)
+def test_a_curator_does_not_know_the_task_half(path):
+    for found in imports(path):
+        assert "tasks" not in found and "table" not in found, f"it imports {'.'.join(found)}"
+
+
+def test_the_root_is_small():
+    modules = {path.stem for path in ROOT.glob("*.py")} - {"__init__", "__main__", "_version"}
+    assert len(modules) <= 14, sorted(modules)
