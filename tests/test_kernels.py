@@ -519,7 +519,7 @@ def test_logistic_criterion_is_the_laplace_evidence():
 
 
 def test_no_loop_adds_up_and_stores():
-    """Such loops have an order of summation that depends on addresses; see `skpmtl._runtime.jit`."""
+    """The order of summation of such loops depends on addresses; see `skpmtl._runtime.jit`."""
     folder = Path(skpmtl.__file__).parent / "_kernels"
     found, loops = [], 0
     for path in sorted(folder.glob("*.py")):

@@ -1,8 +1,8 @@
 """Products F' F of the rows of many tasks, and their tridiagonal forms.
 
-Sums over many columns stay in the processor's registers (see `skpmtl._runtime.registers`), four rows by eight
-columns at a time. Arrays therefore have rows to spare up to a multiple of four and columns up to
-one of eight; what they hold there is finite and does not matter.
+Sums over many columns stay in the processor's registers (see `skpmtl._runtime.registers`), four
+rows by eight columns at a time. Arrays therefore have rows to spare up to a multiple of four and
+columns up to one of eight; what they hold there is finite and does not matter.
 """
 
 from .._runtime.jit import njit

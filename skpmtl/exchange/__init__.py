@@ -4,6 +4,8 @@ Read `skpmtl.exchange.protocol.run` first: it is the only place where contributi
 noise is added.
 """
 
+from .board import Board
+from .half import Half
 from .protocol import Ask, Draw, Population, run
 
-__all__ = ["Ask", "Draw", "Population", "run"]
+__all__ = ["Ask", "Board", "Draw", "Half", "Population", "run"]

@@ -1,7 +1,8 @@
 """A published billboard alone is enough to personalise: files, and estimators from them.
 
 A curator writes ``save_billboard(est, path)``; anybody goes on with ``load_billboard(path)`` and
-``personalize(X, y, task)`` on rows of their own. `skpmtl.exchange.wire` is the same for the network.
+``personalize(X, y, task)`` on rows of their own. `skpmtl.exchange.wire` is the same for the
+network.
 """
 
 import copy
@@ -121,6 +122,11 @@ def save_billboard(est, path):
     >>> device.personalize(X[there], y[there], task=task[there]).tasks_
     array([40])
     """
+    write_file(path, file_of(est))
+
+
+def file_of(est):
+    """What `save_billboard` writes. -> buffer"""
     cls = type(est)
     if cls.__name__ not in _estimators() or cls is not _estimator(cls.__name__):
         raise ValueError(
@@ -157,7 +163,7 @@ def save_billboard(est, path):
             info = zipfile.ZipInfo(f"{name}.npy")  # of one date: equal billboards, equal files
             with archive.open(info, "w", force_zip64=array.nbytes > _ZIP64) as member:
                 member.write(to_npy(array))
-    write_file(path, stream.getbuffer())
+    return stream.getbuffer()
 
 
 def load_billboard(path):
@@ -319,6 +325,10 @@ class FromBillboard:
             If `board` is no billboard, or does not go with the class or the other arguments.
         """
         return estimator_of(cls, board, classes, n_features, feature_names, params)
+
+    def _billboard_file(self):
+        """What `save_billboard` writes. -> buffer"""
+        return file_of(self)
 
 
 def estimator_of(cls, board, classes, n_features, feature_names, params):

@@ -212,7 +212,8 @@ class Site:
         picks = statistic == "update"
         with np.errstate(all="ignore"):
             half = self._half(state)
-            rows = half.contributions(Ask(statistic, public, {}, None, pick=mine if picks else None))
+            ask = Ask(statistic, public, {}, None, pick=mine if picks else None)
+            rows = half.contributions(ask)
         rows = {name: rows[name] if picks else rows[name][mine] for name in shapes}
         for name, shape in shapes.items():
             if rows[name].shape != (len(mine), *shape):

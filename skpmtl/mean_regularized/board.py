@@ -7,6 +7,7 @@ from numbers import Integral, Real
 import numpy as np
 
 from .._runtime.compat import Interval, StrOptions
+from ..exchange.board import Board
 from ..exchange.wire import MOST_STEPS
 from ..tables.ids import listed
 from .personal import Models
@@ -17,7 +18,7 @@ _LOST = 4.0  # at 2 a shared model still helped a little (Synthetic(.5, .5), eps
 
 
 @dataclass
-class MeanBillboard:
+class MeanBillboard(Board):
     """What the curator of the rounds published, and the public settings tasks need with it.
 
     Attributes

@@ -19,6 +19,7 @@ from .._kernels.rows import count_columns, curvatures
 from .._kernels.short import short_curvatures, short_inverses, short_prox
 from .._runtime.compat import Interval, Options, StrOptions
 from .._runtime.threads import cost_blocks, in_order, run_blocks, task_blocks
+from ..exchange.half import Half
 from ..local.grams import NARROW, long_tasks, task_grams, task_inverses
 from ..tables.table import read_only
 from .curator import clipped_sum
@@ -457,7 +458,7 @@ _PROX_STEPS, _PROX_TOL = 12, 1e-3  # of the accelerated steps of one round
 _PLAIN_STEPS = 20  # gradient steps of one round of the other updates
 
 
-class MeanHalf:
+class MeanHalf(Half):
     """The task half of the rounds: updates, and intercepts at the end.
 
     Attributes

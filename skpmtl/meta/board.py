@@ -6,6 +6,7 @@ from numbers import Integral, Real
 import numpy as np
 
 from .._runtime.compat import Interval, Options, StrOptions
+from ..exchange.board import Board
 from ..exchange.wire import MOST_STEPS
 from .finetune import FineTuner
 
@@ -13,7 +14,7 @@ _LOST = 0.8  # expected error, over that of 0, from which tasks leave an initial
 
 
 @dataclass
-class MetaBillboard:
+class MetaBillboard(Board):
     """What was published: the initialisation and the public settings that tasks need with it.
 
     Attributes

@@ -4,6 +4,7 @@ import numpy as np
 
 from .._kernels.clip import clip_rows
 from .._runtime.threads import cost_blocks
+from ..exchange.half import Half
 from ..privacy.rng import SeededSource, add_on_grid
 from ..privacy.tape import replied
 from .finetune import own_rates, row_norms, run_inner
@@ -11,7 +12,7 @@ from .finetune import own_rates, row_norms, run_inner
 _BLOCK = 1 << 21  # numbers of noise, and marks of Poisson batches, held at once
 
 
-class MetaHalf:
+class MetaHalf(Half):
     """The task half: what the tasks of a round send, clipped and noised as the plan says.
 
     Parameters

@@ -6,6 +6,7 @@ from numbers import Integral, Real
 import numpy as np
 
 from .._runtime.compat import Interval, StrOptions
+from ..exchange.board import Board
 from ..local.prior import LocalModels, best_scale
 from ..solvers.losses import make_loss
 from ..solvers.minimize import minimize
@@ -15,7 +16,7 @@ from .tasks import ProjectedModels
 
 
 @dataclass
-class PriorBillboard:
+class PriorBillboard(Board):
     """What the curator of the empirical-Bayes method published.
 
     Attributes
@@ -92,7 +93,7 @@ class PriorBillboard:
 
 
 @dataclass
-class ProjectionBillboard:
+class ProjectionBillboard(Board):
     """What the curator of Algorithms 2 and 3 published.
 
     Attributes
@@ -146,7 +147,9 @@ class ProjectionBillboard:
 
     def personalize(self, table, *, classification, fit_intercept):
         """Models of the tasks of `table`: their half of the algorithm over the projections."""
-        half = ProjectedModels(self, table, classification=classification, fit_intercept=fit_intercept)
+        half = ProjectedModels(
+            self, table, classification=classification, fit_intercept=fit_intercept
+        )
         for projection in self.projections:
             half.update(projection)
         return half.models()
@@ -154,7 +157,7 @@ _BLOCK = 1 << 20  # numbers of X that are projected at a time
 
 
 @dataclass
-class PenaltyBillboard:
+class PenaltyBillboard(Board):
     """Fitted shape of the penalty, with which a new task finishes alone.
 
     At the optimum the penalty of the other tasks fixes a quadratic form,

@@ -4,13 +4,14 @@ import numpy as np
 
 from .._kernels.clip import clip_rows
 from .._runtime.threads import single_blas_thread
+from ..exchange.half import Half
 from ..local.prior import SNR, LocalModels, best_scale
 from ..solvers.losses import LogisticLoss, SquaredLoss
 from .prior import contributions, vote_penalty
 from .projection import second_moment
 
 
-class PriorHalf:
+class PriorHalf(Half):
     """The task half of `release_prior`: votes and directions of the tasks of a table."""
 
     def __init__(self, local):
@@ -112,7 +113,7 @@ class ProjectedModels:
         return self.projected, self.loss.intercepts(self.projected)
 
 
-class ProjectionHalf:
+class ProjectionHalf(Half):
     """The task half of `release_projections`: clipped models of the tasks of a table."""
 
     def __init__(self, half):
@@ -130,7 +131,7 @@ class ProjectionHalf:
         return second_moment(ask, self.contributions(ask)["moment"])
 
 
-class WithMeanModel:
+class WithMeanModel(Half):
     """A task half that also answers for the mean model of unseen_task="mean"."""
 
     def __init__(self, half, table, settings):

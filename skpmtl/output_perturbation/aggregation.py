@@ -1,8 +1,8 @@
 """Output perturbation of records, and the average of local models (DP-AGGR).
 
-The baselines DP-AGGR and DP-MTRL (`skpmtl.output_perturbation.relationship`) of the model-protected paper protect
-a record of a task, as published; Proposition 3 of the paper makes a guarantee for whole tasks
-of it by group privacy.
+The baselines DP-AGGR and DP-MTRL (`skpmtl.output_perturbation.relationship`) of the
+model-protected paper protect a record of a task, as published; Proposition 3 of the paper makes a
+guarantee for whole tasks of it by group privacy.
 """
 
 import numpy as np

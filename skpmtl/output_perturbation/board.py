@@ -6,6 +6,7 @@ from numbers import Real
 import numpy as np
 
 from .._runtime.compat import Interval
+from ..exchange.board import Board
 
 
 def split(models, fit_intercept, pick=slice(None)):
@@ -16,7 +17,7 @@ def split(models, fit_intercept, pick=slice(None)):
 
 
 @dataclass
-class AggregationBillboard:
+class AggregationBillboard(Board):
     """The average model, all that `DPAggregation` publishes.
 
     Attributes
@@ -51,7 +52,7 @@ class AggregationBillboard:
 
 
 @dataclass
-class RelationshipBillboard:
+class RelationshipBillboard(Board):
     """What the curator of `DPRelationship` has seen and made of it; all of it may be published.
 
     Attributes

@@ -1,15 +1,13 @@
 """Does anything but the releases of a fit depend on one task's rows?"""
 
+import io
 import logging
-import tempfile
 import warnings
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
-from ..exchange.files import save_billboard
 from ..tables.forms import read_training
 from .tape import Tape, TapeError, distance
 
@@ -257,11 +255,8 @@ def _public_differences(a, b, changed, all_public, prefix):
 
 
 def _saved(model):
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "board.npz")
-        save_billboard(model, path)
-        with np.load(path) as file:
-            return {name: file[name] for name in file.files}
+    with np.load(io.BytesIO(model._billboard_file())) as file:
+        return {name: file[name] for name in file.files}
 
 
 def differing(a, b, name, seen=None):

@@ -4,8 +4,8 @@ Two engines take turns. A first-order method with Anderson extrapolation (Dougla
 splitting where matrices of all tasks take no more room than their rows, else proximal
 gradient) finds the rank or the rows in use and finishes well-conditioned problems. What is
 left of the squared loss after `_FIRST` iterations is ill-conditioned, and goes to the Newton
-method of `skpmtl.solvers.factored`. Where models take about as much room as the rows, a sample of the
-tasks finds the start, and no history or one step of it is kept.
+method of `skpmtl.solvers.factored`. Where models take about as much room as the rows, a sample of
+the tasks finds the start, and no history or one step of it is kept.
 """
 
 import warnings

@@ -1,7 +1,7 @@
 """Penalties that couple the tasks: trace norm and L2,1 norm.
 
-A penalty has ``value``, ``prox``, ``dual_levels`` for the duality gap, and ``basis`` for Newton steps
-on its smooth factors.
+A penalty has ``value``, ``prox``, ``dual_levels`` for the duality gap, and ``basis`` for Newton
+steps on its smooth factors.
 """
 
 import numpy as np

@@ -1,0 +1,59 @@
+"""What is published: obligations of a billboard, and the closed list of what may be in one."""
+
+from typing import ClassVar
+
+__all__ = ["Board", "Public"]
+
+
+class Public:
+    """Type that may be written to files and sent to others.
+
+    A dataclass whose fields are public numbers, text, arrays, or again `Public`. Deriving from this
+    class is the declaration; nothing else is ever written.
+
+    Attributes
+    ----------
+    constraints : dict of str to list
+        Values of the fields that are allowed, as in ``_parameter_constraints`` of scikit-learn.
+    """
+
+    constraints: ClassVar[dict] = {}
+    known: ClassVar[dict] = {}  # name -> class
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        Public.known[cls.__name__] = cls
+
+
+class Board(Public):
+    """A billboard: all releases of a fit, and what follows from them.
+
+    A subclass is a dataclass with the fields `releases` (list of arrays in the order of
+    publication) and `report` (PrivacyReport or None), and has `n_features`, `declared` and
+    `personalize`.
+
+    Attributes
+    ----------
+    settings : tuple of str
+        Parameters of the estimator that the board brings along.
+    """
+
+    settings: ClassVar[tuple] = ()
+
+    @property
+    def n_features(self):
+        """Number of features of a model."""
+        raise NotImplementedError
+
+    def declared(self):
+        """Yield (name, array, allowed shapes) of all arrays; raise ValueError where public numbers
+        do not go together. Compiled loops trust these shapes, and do not look again."""
+        raise NotImplementedError
+
+    def parameters(self):
+        """Parameters of the estimator, by name, as the board settles them."""
+        return {name: getattr(self, name) for name in self.settings}
+
+    def attributes(self):
+        """Fitted attributes that follow from the board alone, such as "mean_coef_"."""
+        return {}

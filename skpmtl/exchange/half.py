@@ -1,0 +1,65 @@
+"""The tasks' side of a method: what a half owes to curators, shards and sites."""
+
+
+__all__ = ["Half"]
+
+
+class Half:
+    """What the tasks of one table answer, vectorised over them.
+
+    A half sees the rows of its own tasks, and of the others nothing but what was released. A
+    subclass defines `contributions`; the rest has defaults.
+
+    Attributes
+    ----------
+    remembers : bool
+        Whether answers may depend on earlier questions. Where a worker was lost, a new one is
+        then asked them again.
+    """
+
+    remembers = True
+
+    def contributions(self, ask):
+        """Bounded answers of the tasks that are asked, before they are added up.
+
+        Parameters
+        ----------
+        ask : Ask
+            Its `pick` counts the tasks of this half from 0; None: all of them.
+
+        Returns
+        -------
+        contributions : dict of str to ndarray (n, ...)
+            One row per task, in the order of `pick`.
+
+        Raises
+        ------
+        ValueError
+            For public numbers that do not belong to this study.
+        """
+        raise NotImplementedError
+
+    def answer(self, ask):
+        """Sums of the contributions. -> {name: ndarray}
+
+        A half whose contributions are large adds them up as they are made.
+        """
+        return ask.combine(self.contributions(ask))
+
+    @property
+    def state(self):
+        """Arrays by name that last from one question to the next.
+
+        To be set again where every question meets a new process.
+        """
+        return {}
+
+    @state.setter
+    def state(self, arrays):
+        if arrays:
+            raise ValueError(f"{type(self).__name__} keeps nothing between questions.")
+
+    def own_models(self, board):
+        """Coefficients (n_tasks, ...) that the questions left with the tasks, where the board says
+        that these are their models; else None."""
+        return None
