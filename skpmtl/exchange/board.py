@@ -1,7 +1,5 @@
 """What is published: obligations of a billboard, and the closed list of what may be in one."""
 
-from typing import ClassVar
-
 __all__ = ["Board", "Public"]
 
 
@@ -17,8 +15,8 @@ class Public:
         Values of the fields that are allowed, as in ``_parameter_constraints`` of scikit-learn.
     """
 
-    constraints: ClassVar[dict] = {}
-    known: ClassVar[dict] = {}  # name -> class
+    constraints = {}
+    known = {}  # name -> class
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -38,7 +36,7 @@ class Board(Public):
         Parameters of the estimator that the board brings along.
     """
 
-    settings: ClassVar[tuple] = ()
+    settings = ()
 
     @property
     def n_features(self):

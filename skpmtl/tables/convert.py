@@ -43,7 +43,7 @@ def stack_tasks(X, y=None, tasks=None):
 
     Examples
     --------
-    >>> from skpmtl.tables.table import stack_tasks
+    >>> from skpmtl import stack_tasks
     >>> X, y, task = stack_tasks({"a": [[1, 2]], "b": [[3, 4], [5, 6]]}, {"a": [0], "b": [1, 0]})
     >>> X.shape, y.tolist(), task.tolist()
     ((3, 2), [0, 1, 0], ['a', 'b', 'b'])
@@ -134,7 +134,7 @@ def wide_to_long(X, Y, tasks=None):
     Examples
     --------
     >>> import numpy as np
-    >>> from skpmtl.tables.table import wide_to_long
+    >>> from skpmtl import wide_to_long
     >>> X, y, task, unit = wide_to_long([[1.0], [2.0]], [[0, np.nan], [1, 1]], tasks=["a", "b"])
     >>> y.tolist(), task.tolist(), unit.tolist()
     ([0.0, 1.0, 1.0], ['a', 'a', 'b'], [0, 1, 1])
