@@ -214,6 +214,7 @@ class BaseMTL(RoundCallbacks, FromBillboard, TaskIndexed):
         "unseen_task": [StrOptions({"error", "mean"})],
         "random_state": ["random_state", np.random.Generator],
         "verbose": ["verbose"],
+        "secure": ["boolean"],
         "epsilon": [Real, None],
         "delta": [Interval(Real, 0, 1, closed="neither"), None],
         "adjacency": [StrOptions({"replace-one", "zero-out"})],

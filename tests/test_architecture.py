@@ -11,7 +11,7 @@ ROOT = Path(skpmtl.__file__).parent
 METHODS = ("model_protected", "mean_regularized", "meta", "fedmtl", "output_perturbation")
 # A room may import from those on earlier floors, and from itself.
 FLOORS = (
-    ("_version",),
+    ("_version", "_parameters"),
     ("_runtime",),
     ("_kernels",),
     ("tables",),

@@ -4,8 +4,9 @@ from numbers import Integral, Real
 
 import numpy as np
 
+from .._parameters import filled
 from .._runtime.compat import Interval, StrOptions
-from ..base import CLASS_LIST_DOC, BaseMTL, MTLClassifierMixin, MTLRegressorMixin
+from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.protocol import Ask, run
 from ..local.prior import LocalModels
 from ..privacy.report import exact_report
@@ -38,7 +39,6 @@ class _ModelProtected(BaseMTL):
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="neither")],
         "warm_start": ["boolean"],
-        "secure": ["boolean"],
     }
     _classification = False
 
@@ -284,9 +284,7 @@ _DOC = """{summary}
     delta : float or None, default=None
         Probability part of the guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``, or
         0 with a pure mechanism.
-    adjacency : {{"replace-one", "zero-out"}}, default="replace-one"
-        Whether neighbouring inputs differ by one task's data being replaced by any other
-        data, or by its contribution being 0.
+    {adjacency}
     mechanism : {{{mechanisms}}}, default="auto"
         "auto" is "gaussian": {noise}, accounted exactly by
         Gaussian differential privacy.{pure} "wishart-published" is the noise of the
@@ -299,8 +297,7 @@ _DOC = """{summary}
         noise.
     ridge : float, default=0.0
         Weight of ``ridge / 2 * ||W||_F^2``. Not used by "empirical-bayes".
-    task_weight : {{"equal", "samples"}}, default="equal"
-        "equal": mean loss per task, every task counts the same. "samples": sum of losses.
+    {task_weight}
     n_releases : "auto" or int, default="auto"
         Number of noisy releases. "auto" is a public rule: 1 to 3 by how far a signal shared
         by all tasks stands above the noise ("empirical-bayes"), 5 ("proximal").
@@ -317,12 +314,8 @@ _DOC = """{summary}
         Nesterov momentum ("proximal" with privacy); with a ridge, the strongly convex one.
     fit_intercept : bool, default=True
         Whether every task has an intercept, which is local and not penalised.
-    task_feature : str, int or None, default=None
-        Column of X that holds the task id, by name or position. None: ids are passed as
-        ``task=``, or y has one column per task, or X and y are mappings.
-    tasks : "auto" or array-like, default="auto"
-        Public list of the tasks. "auto" reads it from the data, which discloses which tasks
-        exist.{class_list}
+    {task_feature}
+    {tasks}{class_list}
     unseen_task : {{"error", "mean"}}, default="error"
         What `predict` does with a task that was not fitted: an error, or the mean model.
         With privacy the mean is one more release and takes 30 % of the budget.
@@ -332,17 +325,10 @@ _DOC = """{summary}
         The exact solver stops when the duality gap is below `tol` times the objective.
     warm_start : bool, default=False
         Start the exact solver at the previous `coef_`.
-    random_state : int, Generator, RandomState or None, default=None
-        None: noise from the operating system's generator. Anything else makes the noise
-        reproducible, which protects nobody against those who know it.
-    secure : bool, default=False
-        Draw Gaussian and Laplace noise with the exact discrete samplers of OpenDP (extra
-        ``skpmtl[secure]``), which leave nothing to floating-point attacks, for about 30
-        microseconds per number. Needs ``random_state=None``.
-    verbose : int, default=0
-        Progress through the ``skpmtl`` logger.
-    dtype : {{"float64", "float32"}} or numpy type, default=numpy.float64
-        Type in which dense rows of X are held where a row is of one task; all else is float64.
+    {random_state}
+    {secure}
+    {verbose}
+    {dtype}
 
     Attributes
     ----------
@@ -354,16 +340,14 @@ _DOC = """{summary}
         Task ids in the order of `coef_`.{classes}
     billboard_ : object
         The released numbers and what follows from them; the only part that may be published.
-    privacy_ : PrivacyReport
-        The guarantee with all its assumptions; prints as a paragraph.
+    {privacy_}
     n_iter_ : int
         Iterations of the exact solver, or number of releases.
     objective_, dual_gap_ : float
         Value of the objective and its duality gap; exact solution only.
     mean_coef_, mean_intercept_ : ndarray of shape (n_features,), float
         Mean model; with privacy only when it was released.
-    n_features_in_, feature_names_in_
-        Of X as given, so that a task column counts.
+    {features_in_}
 
     See Also
     --------
@@ -382,8 +366,7 @@ _DOC = """{summary}
 
     References
     ----------
-    .. [1] J. Liang, Z. Liu, J. Zhou, X. Jiang, C. Zhang, F. Wang, "Model-protected multi-task
-       learning", IEEE TPAMI 44(2), 2022.
+    .. [1] {liang}
 
     Examples
     --------
@@ -412,9 +395,6 @@ _DIAGONAL = {
 _SQUARED = "sum_k 1 / (2 n_k) ||y_k - X_k w_k - b_k||^2"
 _LOGISTIC = "sum_k 1 / n_k sum_i log(1 + exp(-y_i (x_i' w_k + b_k)))"
 _RIDGE = " + ridge / 2 ||W||_F^2"
-_CLASSES = """
-    classes_ : ndarray of shape (2,)
-        Class labels, shared by all tasks."""
 _EXAMPLE = """>>> from skpmtl import {name}
     >>> from skpmtl.datasets import {generator}
     >>> X, y, task = {generator}(n_tasks=20, n_samples=15, n_features=5, random_state=0)
@@ -424,11 +404,10 @@ _EXAMPLE = """>>> from skpmtl import {name}
 
 
 class MPMTLLowRank(MTLRegressorMixin, _LowRank):
-    __doc__ = _DOC.format(
+    __doc__ = filled(
+        _DOC,
         summary="Model-protected low-rank multi-task regression.",
         model="linear regression",
-        classes="",
-        class_list="",
         also="MPMTLLowRankClassifier : The same for binary targets.\n"
         "    MPMTLGroupSparse : A shared selection of features instead of a shared subspace.",
         objective=f"    {_SQUARED} + alpha ||W||_*\n       {_RIDGE},",
@@ -440,11 +419,10 @@ class MPMTLLowRank(MTLRegressorMixin, _LowRank):
 
 
 class MPMTLGroupSparse(MTLRegressorMixin, _GroupSparse):
-    __doc__ = _DOC.format(
+    __doc__ = filled(
+        _DOC,
         summary="Model-protected group-sparse multi-task regression.",
         model="linear regression",
-        classes="",
-        class_list="",
         also="MPMTLGroupSparseClassifier : The same for binary targets.\n"
         "    MPMTLLowRank : A shared subspace instead of a shared selection of features.",
         objective=f"    {_SQUARED} + alpha sum_j ||W_j.||_2\n       {_RIDGE},",
@@ -456,11 +434,11 @@ class MPMTLGroupSparse(MTLRegressorMixin, _GroupSparse):
 
 
 class MPMTLLowRankClassifier(MTLClassifierMixin, _LowRank):
-    __doc__ = _DOC.format(
+    __doc__ = filled(
+        _DOC,
         summary="Model-protected low-rank multi-task logistic regression, two classes.",
         model="logistic regression",
-        classes=_CLASSES,
-        class_list=CLASS_LIST_DOC,
+        classes="two",
         also="MPMTLLowRank : The same for regression.",
         objective=f"    {_LOGISTIC}\n        + alpha ||W||_*{_RIDGE}, y in {{-1, 1}},",
         example=_EXAMPLE.format(
@@ -472,11 +450,11 @@ class MPMTLLowRankClassifier(MTLClassifierMixin, _LowRank):
 
 
 class MPMTLGroupSparseClassifier(MTLClassifierMixin, _GroupSparse):
-    __doc__ = _DOC.format(
+    __doc__ = filled(
+        _DOC,
         summary="Model-protected group-sparse multi-task logistic regression, two classes.",
         model="logistic regression",
-        classes=_CLASSES,
-        class_list=CLASS_LIST_DOC,
+        classes="two",
         also="MPMTLGroupSparse : The same for regression.",
         objective=f"    {_LOGISTIC}\n        + alpha sum_j ||W_j.||_2{_RIDGE}, y in {{-1, 1}},",
         example=_EXAMPLE.format(

@@ -103,7 +103,6 @@ class OutputPerturbation(BaseMTL):
         "max_task_rows": [None, Interval(Integral, 1, None, closed="left")],
         "min_task_rows": [None, Interval(Integral, 1, None, closed="left")],
         "clip_norm": [None, Interval(Real, 0, None, closed="neither")],
-        "secure": ["boolean"],
     }
     _classification = False
     _trusted = "the curator is trusted and adds the noise once"

@@ -1,0 +1,82 @@
+"""What several estimators say of the same parameter, written once.
+
+A docstring is a template in which ``{task_feature}`` on a line of its own stands for the whole
+paragraph of that parameter; `filled` puts them in. An estimator whose parameter means something
+else writes the paragraph itself.
+"""
+
+__all__ = ["PARAGRAPHS", "filled"]
+
+PARAGRAPHS = {
+    "adjacency": """\
+adjacency : {"replace-one", "zero-out"}, default="replace-one"
+        Whether neighbouring inputs differ by one task's data being replaced by any other
+        data, or by its contribution being 0.""",
+    "task_feature": """\
+task_feature : str, int or None, default=None
+        Column of X that holds the task id, by name or position. None: ids are passed as
+        ``task=``, or y has one column per task, or X and y are mappings.""",
+    "tasks": """\
+tasks : "auto" or array-like, default="auto"
+        Public list of the tasks. "auto" reads it from the data, which discloses which tasks
+        exist.""",
+    "task_weight": """\
+task_weight : {"equal", "samples"}, default="equal"
+        "equal": mean loss per task, every task counts the same. "samples": sum of losses.""",
+    "secure": """\
+secure : bool, default=False
+        Draw Gaussian and Laplace noise with the exact discrete samplers of OpenDP (extra
+        ``skpmtl[secure]``), which leave nothing to floating-point attacks, for about 30
+        microseconds per number. Needs ``random_state=None``.""",
+    "random_state": """\
+random_state : int, Generator, RandomState or None, default=None
+        None: noise from the operating system's generator. Anything else makes the noise
+        reproducible, which protects nobody against those who know it.""",
+    "verbose": """\
+verbose : int, default=0
+        Progress through the ``skpmtl`` logger.""",
+    "dtype": """\
+dtype : {"float64", "float32"} or numpy type, default=numpy.float64
+        Type in which dense rows of X are held where a row is of one task; all else is float64.""",
+    "privacy_": """\
+privacy_ : PrivacyReport
+        The guarantee with all its assumptions; prints as a paragraph.""",
+    "features_in_": """\
+n_features_in_, feature_names_in_
+        Of X as given, so that a task column counts.""",
+    # The papers that more than one method comes from.
+    "liang": """\
+J. Liang, Z. Liu, J. Zhou, X. Jiang, C. Zhang, F. Wang, "Model-protected multi-task
+       learning", IEEE TPAMI 44(2), 2022.""",
+}
+# Of classifiers only; each follows another paragraph.
+_CLASS_LIST = """
+    classes : "auto" or array-like, default="auto"
+        Public list of the class labels. "auto" reads it from the data, which discloses which
+        labels exist."""
+_CLASSES = {
+    None: "",
+    "two": """
+    classes_ : ndarray of shape (2,)
+        Class labels, shared by all tasks.""",
+    "several": """
+    classes_ : ndarray of shape (n_classes,)
+        Class labels, shared by all tasks; a task need not have all of them.""",
+}
+
+
+def filled(template, *, classes=None, **words):
+    """Docstring from a template.
+
+    Parameters
+    ----------
+    template : str
+        With ``{name}`` for paragraphs and words; braces are doubled.
+    classes : {None, "two", "several"}, default=None
+        Of a classifier, how many classes it has: fills ``{class_list}``, the parameter `classes`
+        after `tasks`, and ``{classes}``, the attribute after `tasks_`. Both are empty otherwise.
+    **words
+        Further words; they come before paragraphs of the same name.
+    """
+    of_classes = {"class_list": _CLASS_LIST if classes else "", "classes": _CLASSES[classes]}
+    return template.format(**{**PARAGRAPHS, **of_classes, **words})
