@@ -29,9 +29,9 @@ test-slow: $(VENV)/with-test
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
 # An environment for each, because engines pin what they need narrowly.
-FILES_flower = -m "slow or not slow" tests/test_federated*.py
-FILES_ray = tests/test_shards.py
-FILES_torch = -k torch tests/test_fedmtl.py tests/test_fedmtl_network.py
+FILES_flower = -m "slow or not slow" tests/federated
+FILES_ray = tests/shards
+FILES_torch = -k torch tests/fedmtl
 # The newest torch without CUDA that pip finds, else the newest.
 ALSO_torch = $$($(VENV)-torch/bin/python -m pip index versions torch 2>/dev/null \
   | grep -o '[0-9.]*+cpu' | head -n 1 | sed 's/^/torch==/')

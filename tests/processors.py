@@ -22,11 +22,11 @@ SETTINGS = [
     ("Zen", "nehalem", ""),
 ]
 TESTS = [
-    "tests/test_against_reference.py",
+    "tests/solvers/test_against_reference.py",
     "tests/test_float32.py",
-    "tests/test_kernels.py",
-    "tests/test_meta.py",
-    "tests/test_solvers.py",
+    "tests/kernels/test_kernels.py",
+    "tests/meta/test_estimators.py",
+    "tests/solvers/test_solvers.py",
 ]
 SELECTION = "not scikit_learn"
 PROBE = """

@@ -24,12 +24,12 @@ from sklearn.model_selection import (
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from tiny_ridge import TinyRidge, TinyRidgeClassifier, failures_with_task_column
 
 from skpmtl import MPMTLLowRank
 from skpmtl._kernels.predict import csr_row_scores, row_scores
 from skpmtl.model_selection import LeaveTasksOut, TaskStratifiedKFold
 from skpmtl.privacy.report import PrivacyLeakWarning
+from tests.helpers.tiny_ridge import TinyRidge, TinyRidgeClassifier, failures_with_task_column
 
 
 @pytest.mark.filterwarnings("ignore::skpmtl.SingleTaskWarning")

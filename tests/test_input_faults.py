@@ -83,9 +83,8 @@ DAMAGED = {
 }
 PROGRAM = """
 import faulthandler, sys, warnings
-sys.path.insert(0, "tests")
 warnings.simplefilter("ignore")
-import test_input_faults as t
+from tests import test_input_faults as t
 for name, make in t.DAMAGED.items():
     for place, use in t.uses(make()).items():
         try:

@@ -7,9 +7,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import accuracy_score, log_loss, make_scorer, r2_score, roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
-from tiny_ridge import TinyRidge, TinyRidgeClassifier
 
 from skpmtl.metrics import average_auc, nmse, task_scores
+from tests.helpers.tiny_ridge import TinyRidge, TinyRidgeClassifier
 
 
 def test_nmse_is_pooled_and_one_minus_r2():

@@ -8,9 +8,9 @@ from numpy.testing import assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.model_selection import cross_validate
-from tiny_ridge import TinyRidge, TinyRidgeClassifier
 
 from skpmtl.model_selection import LeaveTasksOut, TaskStratifiedKFold
+from tests.helpers.tiny_ridge import TinyRidge, TinyRidgeClassifier
 
 
 def random_ids(seed, n_tasks=139, rows=(2, 8)):

@@ -8,10 +8,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from tiny_ridge import TinyRidge
 
 from skpmtl.preprocessing import TaskScaler
 from skpmtl.tables.table import SingleTaskWarning
+from tests.helpers.tiny_ridge import TinyRidge
 
 
 @pytest.mark.filterwarnings("ignore::skpmtl.SingleTaskWarning")

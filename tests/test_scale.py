@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from plain_reference import listed_classes
 from scipy import sparse
 
 import skpmtl
 from skpmtl import warm
+from tests.helpers.plain_reference import listed_classes
 
 ROOT = Path(__file__).resolve().parents[1]
 

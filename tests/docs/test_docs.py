@@ -1,0 +1,136 @@
+"""Every example in README, guides and docstrings runs, and the text renders without Sphinx."""
+
+import csv
+import doctest
+import importlib
+import math
+import operator
+import pkgutil
+import re
+from pathlib import Path
+
+import docutils.core
+import docutils.nodes
+import matplotlib
+import pytest
+
+import skpmtl
+import skpmtl.shards
+
+ROOT = Path(__file__).resolve().parents[2]
+SPHINX = {"index.rst", "api.rst", "changes.rst"}  # tables of contents, without examples
+GUIDES = [path for path in sorted((ROOT / "doc").glob("*.rst")) if path.name not in SPHINX]
+TEXTS = [ROOT / "README.rst", *(path for path in GUIDES if path.name != "architecture.rst")]
+PROSE = [*TEXTS, ROOT / "CHANGELOG.rst", ROOT / "CONTRIBUTING.rst"]
+MODULES = sorted(
+    module.name
+    for module in pkgutil.walk_packages(skpmtl.__path__, "skpmtl.")
+    if not module.name.endswith("__main__")
+)
+PUBLIC = [
+    "skpmtl",
+    *(f"skpmtl.{name}" for name in ("datasets", "fedmtl", "inspection", "mean_regularized")),
+    *(f"skpmtl.{name}" for name in ("metrics", "model_selection", "preprocessing", "privacy")),
+]
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+matplotlib.use("Agg")
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)
+def test_examples_in_texts(path):
+    result = doctest.testfile(str(path), module_relative=False, optionflags=FLAGS)
+    assert result.failed == 0
+    assert result.attempted > 5
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings(name):
+    try:
+        module = importlib.import_module(name)
+    except ImportError as error:
+        if "pip install skpmtl[" not in str(error):
+            raise
+        pytest.skip(str(error))
+    result = doctest.testmod(module, optionflags=FLAGS)
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize("path", PROSE, ids=lambda path: path.name)
+def test_texts_render(path):
+    """docutils without Sphinx, as package indexes render a README; any warning is an error."""
+    settings = {"halt_level": 2, "report_level": 5, "file_insertion_enabled": False}
+    tree = docutils.core.publish_doctree(path.read_text(), settings_overrides=settings)
+    assert tree.next_node(docutils.nodes.title) is not None
+
+
+def test_readme_names_commands_and_files_that_exist():
+    text = (ROOT / "README.rst").read_text()
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"make ([a-z-]+)", text):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+    for name in re.findall(r"``(doc/[\w/]+(?:\.rst)?|benchmarks/[\w/]*(?:\.csv)?)``", text):
+        assert (ROOT / name).exists(), name
+
+
+def test_benchmarks_at_a_glance_are_those_of_the_csv():
+    text = (ROOT / "README.rst").read_text().split("Benchmarks at a glance")[1]
+    with open(ROOT / "benchmarks" / "results" / "mean_regularized.csv") as file:
+        scores = {
+            (row["data"], float(row["epsilon"]), row["method"], row["personalization"]): row["mean"]
+            for row in csv.DictReader(file)
+        }
+    methods = {  # label -> method, personalisation, whether it has a budget
+        "each task alone": ("local only", "mean-reg", False),
+        "``PrivateFedAvg``, one model": ("fedavg", "none", True),
+        "``PPSGD``": ("ppsgd", "none", True),
+        "published algorithm, as printed": ("algorithm-1", "none", True),
+        "published algorithm, as in the authors' code": ("stateful", "none", True),
+        "``PrivateMeanRegMTL``": ("prox", "mean-reg", True),
+        "``PrivateMeanRegMTL``, not private": ("prox", "mean-reg", False),
+    }
+    number = r"     - (\d\.\d+)\n"
+    table = re.findall(rf"   \* - (.+)\n{number * 4}", text)
+    assert [row[0] for row in table] == list(methods)
+    for label, *shown in table:
+        method, personalization, private = methods[label]
+        expected = [
+            scores[data, epsilon if private else math.inf, method, personalization]
+            for data in ("School 80/20", "Synthetic(.5,.5)")
+            for epsilon in (0.4, 2.0)
+        ]
+        assert shown == [f"{float(value):.3f}" for value in expected], label
+    with open(ROOT / "benchmarks" / "results" / "fedmtl_secure.csv") as file:
+        base = next(row for row in csv.DictReader(file) if row["part"] == "base")
+    assert (base["n_clients"], base["n_servers"]) == ("20", "3")
+    assert f"takes {float(base['seconds']):.0f} s" in text
+
+
+def test_every_public_name_has_a_page():
+    text = (ROOT / "doc" / "api.rst").read_text()
+    listed = [
+        operator.attrgetter(name)(skpmtl)
+        for name in re.findall(r"^   ([\w.]+)$", text, re.MULTILINE)
+    ]
+    missing = [
+        f"{module}.{name}"
+        for module in PUBLIC
+        for name in importlib.import_module(module).__all__
+        if name != "__version__" and getattr(importlib.import_module(module), name) not in listed
+    ]
+    assert missing == []
+    assert len(listed) == len(set(listed))
+
+
+def test_every_guide_is_in_the_table_of_contents():
+    entries = re.findall(r"^   ([\w/]+)$", (ROOT / "doc" / "index.rst").read_text(), re.MULTILINE)
+    assert {path.stem for path in GUIDES} <= set(entries)
+    for entry in set(entries) - {"auto_examples/index"}:
+        assert (ROOT / "doc" / f"{entry}.rst").exists(), entry
+
+
+def test_links_into_the_gallery_lead_somewhere():
+    scripts = {path.stem for path in (ROOT / "doc" / "examples").glob("plot_*.py")}
+    pages = [*(ROOT / "doc").glob("*.rst"), *(ROOT / "doc" / "examples").glob("*.py")]
+    linked = {name for path in pages for name in re.findall(r"\bplot_\w+", path.read_text())}
+    assert linked <= scripts
+    assert len(scripts) >= 9

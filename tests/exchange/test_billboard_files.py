@@ -1,0 +1,450 @@
+"""Billboard files that are damaged, crafted, or cut off as they are written."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import warnings
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from skpmtl import MPMTLLowRank, load_billboard, save_billboard
+from skpmtl.exchange.wire import from_npy, to_npy
+from tests.exchange.test_billboards import CASES, fitted, labels, rows
+
+pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
+ROOT = Path(__file__).resolve().parents[2]
+BY_NAME = {case.id: case.values for case in CASES}
+# One of every billboard, loss and statistic.
+QUICK = (
+    "low-rank-mean", "sparse-proximal", "low-rank-proximal", "low-rank-exact", "mean-unseen",
+    "mean-clusters", "mean-finetune", "meta-sgd", "aggregation", "relationship",
+    "meta-binary", "meta-multinomial", "mean-multinomial", "mean-binary",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Path of the file of a case, written once."""
+    folder = tmp_path_factory.mktemp("boards")
+
+    def file(name):
+        path = folder / name
+        if not path.exists():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                save_billboard(fitted(*BY_NAME[name])[0], path)
+        return path
+
+    return file
+
+
+def read(path):
+    """-> header, {name: array}"""
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    return json.loads(arrays.pop("header").tobytes()), arrays
+
+
+def write(path, header, arrays):
+    np.savez(path, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays)
+
+
+def refused(path):
+    """Whether loading is refused, with a remedy; anything else that goes wrong is an error."""
+    try:
+        load_billboard(path)
+    except ValueError as error:
+        assert "cannot be read: " in str(error) and "Ask whoever published it" in str(error)
+        return True
+    return False
+
+
+PERSONALIZE = """
+import pickle, sys, warnings
+import numpy as np
+from skpmtl import load_billboard
+warnings.simplefilter("ignore")
+paths, X, y, task = pickle.load(open(sys.argv[1], "rb"))
+for path in paths:
+    print(path, end=" ", flush=True)
+    est = load_billboard(path)
+    d = est.billboard_.n_features
+    rows = np.resize(X, (len(X), d))
+    if not hasattr(est, "classes_"):
+        target = y
+    else:
+        target = est.classes_[(y * 7).astype(int) % len(est.classes_)]
+    try:
+        est.personalize(rows, target, task=task)
+    except ValueError as error:
+        print("refused:", str(error).replace(chr(10), " "), flush=True)
+        continue
+    good = np.isfinite(est.coef_).all() and np.isfinite(est.intercept_).all()
+    print("good" if good else "NOT FINITE", flush=True)
+"""
+
+
+def personalize_elsewhere(paths, folder):
+    """Personalise every file, in a process that may crash and has guarded memory."""
+    X, y, task, old = rows()
+    pick = np.flatnonzero(~old)[:40]
+    with open(folder / "rows.pickle", "wb") as stream:
+        pickle.dump(([str(path) for path in paths], X[pick], y[pick], task[pick]), stream)
+    done = subprocess.run(
+        [sys.executable, "-c", PERSONALIZE, str(folder / "rows.pickle")], text=True,
+        capture_output=True, timeout=300,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "MALLOC_CHECK_": "3", "MALLOC_PERTURB_": "85"},
+    )  # fmt: skip
+    said = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    assert done.returncode == 0, (done.stdout[-300:], done.stderr[-2000:])
+    assert len(said) == len(paths)
+    assert "NOT FINITE" not in said.values(), said
+    return said
+
+
+# ------------------------------------------------------------------------------- crafted files
+def places(tree, path=()):
+    """Paths to all plain values of a JSON tree, without the privacy report."""
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            if key != "report":
+                yield from places(value, (*path, key))
+    elif isinstance(tree, list):
+        for key, value in enumerate(tree):
+            yield from places(value, (*path, key))
+    else:
+        yield path
+
+
+def edited(header, path, value):
+    header = json.loads(json.dumps(header))
+    tree = header
+    for key in path[:-1]:
+        tree = tree[key]
+    tree[path[-1]] = value
+    return header
+
+
+def other_arrays(array):
+    """The same in other forms, of which kernels would read past the end, or nonsense."""
+    if array.dtype.kind != "f":
+        return
+    for kind in ("f2", "f4", ">f8", "i8", "i4", "c16", "?", "O", "U8", "longdouble"):
+        yield array.astype(kind)
+    yield array[None]
+    yield array.ravel()[:-1]
+    yield array[:0]
+    yield np.concatenate([array, array]) if array.ndim else np.array([array, array])
+    if array.ndim == 2:
+        yield array[:, :-1].copy()
+        yield np.asfortranarray(array)
+        yield array[:-1].copy()
+    for value in (np.nan, np.inf, -1.0, 0.0, 1e308, -1e308, 1e-320):
+        changed = array.copy()
+        changed.flat[-1:] = value
+        yield changed
+        yield np.full_like(array, value)
+
+
+def crafted(name, header, arrays, others):
+    """Yield header, arrays of a file that says something else than the good one."""
+    for key, array in arrays.items():
+        for changed in other_arrays(array):
+            yield header, {**arrays, key: changed}
+        yield header, {k: v for k, v in arrays.items() if k != key}
+        for other in others:  # what belongs to another billboard
+            for changed in other.values():
+                if changed.shape != array.shape:
+                    yield header, {**arrays, key: changed}
+    for path in places(header["board"]):
+        tree = header["board"]
+        for key in path[:-1]:
+            tree = tree[key]
+        old = tree[path[-1]]
+        for value in (-1, 0, 1, 2, 3, 4, 2**62, 2**70, 1e308, -0.5, "auto", None, True, [old]):
+            if value != old or type(value) is not type(old):
+                yield edited(header, ("board", *path), value), arrays
+    for estimator in ("MPMTLGroupSparse", "MPMTLLowRankClassifier", "DPMetaInitClassifier",
+                      "PrivateMeanRegMTLClassifier", "PrivateMeanRegMTL", "DPMetaInit",
+                      "DPAggregation", "DPRelationshipClassifier"):  # fmt: skip
+        for n_classes in (0, 1, 2, 3, 5):
+            if estimator != header["estimator"] or (n_classes and "classes" in arrays):
+                more = {"classes": np.arange(n_classes)} if n_classes else {}
+                kept = {k: v for k, v in arrays.items() if k != "classes"}
+                yield {**header, "estimator": estimator, "params": {}}, {**kept, **more}
+
+
+def survivors_of(name, files, folder, most=None):
+    """Files that are crafted from those of a case, and pass; `most` of all that there are."""
+    header, arrays = read(files(name))
+    others = [read(files(other))[1] for other in ("low-rank-mean", "meta-multinomial")]
+    contents = list(crafted(name, header, arrays, others))
+    if most is not None:
+        pick = np.random.default_rng(len(contents)).permutation(len(contents))[:most]
+        contents = [contents[k] for k in pick]
+    passed = []
+    for k, content in enumerate(contents):
+        path = folder / f"{name}-{k}"
+        with open(path, "wb") as stream:
+            write(stream, *content)
+        if refused(path):
+            path.unlink()
+        else:
+            passed.append(path)
+    assert 0 < len(passed) < 0.5 * len(contents)
+    return passed
+
+
+def test_crafted_files_are_refused_or_work(files, tmp_path):
+    """Whatever passes is personalised in another process; nothing may crash or be NaN there."""
+    found = [path for name in QUICK for path in survivors_of(name, files, tmp_path, 80)]
+    personalize_elsewhere(found, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BY_NAME)
+def test_all_crafted_files_are_refused_or_work(name, files, tmp_path):
+    personalize_elsewhere(survivors_of(name, files, tmp_path), tmp_path)
+
+
+@pytest.mark.parametrize("kind, n_models", [(0, 3), (1, 3), (2, 1), (2, 2), (0, 2)])
+def test_number_of_classes_against_the_loss(kind, n_models, files, tmp_path):
+    """Kernels take the number of models from the arrays, and labels from `kind`."""
+    header, arrays = read(files("meta-multinomial"))
+    fields = header["board"]["fields"]
+    fields["kind"] = kind
+    arrays["board.init"] = np.ones((n_models, 5))
+    arrays["board.coef"] = np.ones((n_models, 4)) if kind == 2 else np.ones(4)
+    if kind == 2:
+        arrays["board.intercept"] = np.ones(n_models)
+    else:
+        del arrays["board.intercept"]
+        fields["intercept"] = 1.0
+    for classes in (None, [0, 1], [0, 1, 2]):
+        more = {"classes": np.array(classes)} if classes else {}
+        header["estimator"] = "DPMetaInitClassifier" if classes else "DPMetaInit"
+        with open(tmp_path / "board", "wb") as stream:
+            write(stream, header, {**{k: v for k, v in arrays.items() if k != "classes"}, **more})
+        with pytest.raises(ValueError, match="models do not suit a loss of kind"):
+            load_billboard(tmp_path / "board")
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_damaged_files_are_refused_or_the_same(name, files, tmp_path):
+    content = files(name).read_bytes()
+    path, rng = tmp_path / "board", np.random.default_rng(0)
+    for end in range(0, len(content), max(len(content) // 50, 1)):
+        path.write_bytes(content[:end])
+        assert refused(path)
+    survivors = []
+    for k in range(100):
+        changed = bytearray(content)
+        # The directory at the end, the header at the beginning, or anywhere.
+        low, high = [(-min(600, len(content)), 0), (0, 600), (-len(content), 0)][k % 3]
+        changed[rng.integers(low, high)] ^= 1 << rng.integers(8)
+        path = tmp_path / f"{k}"
+        path.write_bytes(changed)
+        if not refused(path):
+            survivors.append(path)
+    good = load_billboard(files(name))
+    for path in survivors:  # what nobody reads, such as dates
+        found = load_billboard(path)
+        assert found.get_params() == good.get_params()
+        for key, array in read(files(name))[1].items():
+            np.testing.assert_array_equal(read(path)[1][key], array)
+
+
+# --------------------------------------------------------------------------------- archives
+def archive(path, members, compression=zipfile.ZIP_STORED):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a name twice
+        with zipfile.ZipFile(path, "w", compression) as file:
+            for name, content in members:
+                file.writestr(name, content)
+
+
+def test_archives_that_are_not_what_was_written(files, tmp_path):
+    with zipfile.ZipFile(files("low-rank-mean")) as file:
+        good = [(name, file.read(name)) for name in file.namelist()]
+    path = tmp_path / "board"
+    archive(path, good)
+    load_billboard(path)
+    empty = to_npy(np.ones(1)).tobytes()
+    for members, message in (
+        ([*good, good[1]], "there twice"),
+        ([*good, good[0]], "there twice"),
+        ([*good, ("board.more.npy", empty)], "nothing refers to: .*board.more"),
+        ([*good, ("../up.npy", empty)], r"nothing refers to: .*\.\./up"),
+        ([*good, ("/etc/x.npy", empty)], "nothing refers to"),
+        ([*good, ("readme.txt", b"text")], "'readme.txt' is no array"),
+        ([*good, ("folder/", b"")], "'folder/' is no array"),
+        (good[1:], "is not a billboard"),
+        ([("header.npy", to_npy(np.ones(3)).tobytes()), *good[1:]], "header holds float64"),
+        ([("header.npy", b""), *good[1:]], "header is no array"),
+        ([("header.npy", good[0][1][:-1]), *good[1:]], "does not fit its size"),
+    ):
+        archive(path, members)
+        with pytest.raises(ValueError, match=message):
+            load_billboard(path)
+    archive(path, good, zipfile.ZIP_DEFLATED)
+    with pytest.raises(ValueError, match="is compressed or encrypted"):
+        load_billboard(path)
+
+
+LOAD = """
+import resource, sys
+from skpmtl import load_billboard
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    load_billboard(sys.argv[1])
+except ValueError as error:
+    assert "Ask whoever published it" in str(error)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def widened(npy, size):
+    """A .npy file whose header says that it has `size` numbers."""
+    start, end = npy.index(b"("), npy.index(b"\n")
+    return npy[:start] + (b"(%d,), }" % size).ljust(end - start) + npy[end:]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="units of ru_maxrss")
+@pytest.mark.parametrize("way", ["deflate", "shape", "overlap"])
+def test_a_small_file_takes_little_memory(way, files, tmp_path):
+    """Each of these would take a quarter of a gigabyte, or much more."""
+    header, arrays = read(files("aggregation"))
+    path, size = tmp_path / "board", 1 << 25
+    if way == "deflate":
+        name = "board.releases.0.npy"
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+            text = to_npy(np.frombuffer(json.dumps(header).encode(), np.uint8))
+            file.writestr("header.npy", text.tobytes())
+            with file.open(name, "w", force_zip64=True) as stream:
+                stream.write(widened(to_npy(np.ones(1)).tobytes()[:128], size))
+                for _ in range(32):  # compressed to a thousandth
+                    stream.write(bytes(8 << 20))
+    else:
+        text = to_npy(np.frombuffer(json.dumps(header).encode(), np.uint8)).tobytes()
+        one = to_npy(np.ones(5 if way == "shape" else 80_000)).tobytes()
+        wide = widened(one, 1 << 33)
+        members = [("header.npy", text), ("board.releases.0.npy", wide if way == "shape" else one)]
+        archive(path, members)
+        if way == "overlap":  # one entry many times in the directory, under other names
+            content = path.read_bytes()
+            with zipfile.ZipFile(path) as file:
+                start, info = file.start_dir, file.infolist()
+                body, entries = content[:start], content[start:]
+            first = 46 + len("header.npy")
+            entry, tail = entries[first : first + 46 + len(info[1].filename)], entries[-22:]
+            again = b"".join(
+                entry.replace(b"releases.0", b"release%03d" % k) for k in range(400)
+            )
+            count = 402
+            tail = (tail[:8] + count.to_bytes(2, "little") * 2
+                    + (len(entries) - 22 + len(again)).to_bytes(4, "little") + tail[16:])
+            path.write_bytes(body + entries[:-22] + again + tail)
+            assert len(zipfile.ZipFile(path).infolist()) == count
+    assert path.stat().st_size < 2 << 20
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD, str(path)], capture_output=True, text=True, timeout=120,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) < 50_000  # kB
+
+
+def test_arrays_of_a_message_are_held_against_their_size():
+    array = np.arange(6.0).reshape(2, 3)
+    data = bytes(to_npy(array))
+    np.testing.assert_array_equal(from_npy(data, "x", shape=(2, 3)), array)
+    assert from_npy(bytes(to_npy(np.float64(3.0))), "x") == 3.0
+    for other, message in (
+        (data[:-1], "does not fit its size"),
+        (data + b"\0", "does not fit its size"),
+        (data.replace(b"(2, 3)", b"(9, 9)"), "does not fit its size"),
+        (data.replace(b"False", b"True "), "is no array as NumPy writes it"),
+        (data.replace(b"(2, 3)", b"(-2,3)"), "is no array as NumPy writes it"),
+        (data.replace(b"<f8", b"|O8"), "holds object"),
+        (data.replace(b"\x93NUMPY\x01", b"\x93NUMPY\x02"), "is no array as NumPy writes it"),
+        (b"", "is no array"),
+        (data[:30], "is no array"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            from_npy(other, "x")
+    with pytest.raises(ValueError, match=r"has the shape \(2, 3\), not \(3, 2\)"):
+        from_npy(data, "x", shape=(3, 2))
+
+
+# --------------------------------------------------------------------------------- writing
+KILL = """
+import os, pickle, sys, time
+import numpy as np
+from skpmtl import load_billboard, save_billboard
+path, ests = sys.argv[2], pickle.load(open(sys.argv[1], "rb"))
+save_billboard(ests[0], path)
+rng = np.random.default_rng(0)
+for _ in range(13):
+    writers = []
+    for est in ests:
+        writers.append(os.fork())
+        if writers[-1] == 0:
+            while True:
+                save_billboard(est, path)
+    for writer in writers:
+        time.sleep(0.02 + 0.05 * rng.random())
+        os.kill(writer, 9)
+        os.waitpid(writer, 0)
+        print(load_billboard(path).billboard_.n_features, flush=True)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
+def test_killed_at_any_time_the_file_is_whole(tmp_path):
+    """Two processes write two billboards to one file, and are killed, 26 times."""
+    ests = []
+    for d in (3, 130):  # of two sizes: a mixture of them is noticed
+        rng = np.random.default_rng(d)
+        X, y, task = rng.standard_normal((90, d)), rng.standard_normal(90), np.arange(90) % 30
+        est = MPMTLLowRank(tasks=range(30), random_state=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ests.append(est.fit(X, y, task=task))
+    (tmp_path / "ests").write_bytes(pickle.dumps(ests))
+    done = subprocess.run(
+        [sys.executable, "-c", KILL, str(tmp_path / "ests"), str(tmp_path / "board")],
+        capture_output=True, text=True, timeout=120,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    sizes = done.stdout.split()
+    assert len(sizes) == 26 and set(sizes) == {"3", "130"}
+
+
+def test_what_cannot_be_read_again_is_not_written(tmp_path):
+    est = fitted(*BY_NAME["mean-unseen"])[0]
+    path = tmp_path / "board"
+    save_billboard(est, path)
+    content = path.read_bytes()
+    est.billboard_.means = est.billboard_.means[:, :3]
+    with pytest.raises(ValueError, match="the means has the shape .*Nothing was written"):
+        save_billboard(est, path)
+    assert path.read_bytes() == content
+    assert [p.name for p in tmp_path.iterdir()] == ["board"]
+
+
+@pytest.mark.parametrize("kind", ["i1", "u2", "i4", "f4", "f2", ">i4", ">f8", "U3", ">U3", "?"])
+def test_labels_of_every_type_come_back(kind, tmp_path):
+    X, y, task, old = rows()
+    label = (labels(y, 2) == "high").astype(int).astype(kind)
+    est = fitted(*BY_NAME["low-rank-binary"])[0]
+    est.classes_ = np.unique(label)
+    save_billboard(est, tmp_path / "board")
+    there = load_billboard(tmp_path / "board").classes_
+    np.testing.assert_array_equal(there, est.classes_)
+    assert there.dtype == est.classes_.dtype.newbyteorder("=")

@@ -1,0 +1,721 @@
+"""Billboards in files: another machine goes on from one alone, and nothing private is in it."""
+
+import json
+import math
+import pickle
+import warnings
+import zipfile
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import Ridge
+
+import skpmtl
+from skpmtl import (
+    PPSGD,
+    DPAggregation,
+    DPAggregationClassifier,
+    DPMetaInit,
+    DPMetaInitClassifier,
+    DPRelationship,
+    DPRelationshipClassifier,
+    LocalOnly,
+    MPMTLGroupSparse,
+    MPMTLGroupSparseClassifier,
+    MPMTLLowRank,
+    MPMTLLowRankClassifier,
+    PerTask,
+    PrivateFedAvg,
+    PrivateFedProxClassifier,
+    PrivateMeanRegMTL,
+    PrivateMeanRegMTLClassifier,
+    load_billboard,
+    save_billboard,
+)
+from skpmtl.exchange.files import _estimators
+from skpmtl.exchange.wire import _STATE, pack, unpack
+from skpmtl.tables.table import SingleTaskWarning
+from tests.helpers.tiny_ridge import TinyRidge
+
+SEED = {"random_state": 0}
+BOUNDS = {"max_row_norm": 1.0, "group": "direct"}
+REGRESSORS = {
+    "low-rank": MPMTLLowRank(2.0, **SEED),
+    "low-rank-mean": MPMTLLowRank(unseen_task="mean", **SEED),
+    "low-rank-wishart": MPMTLLowRank(mechanism="wishart", **SEED),
+    "low-rank-proximal": MPMTLLowRank(algorithm="proximal", ridge=0.1, **SEED),
+    "low-rank-exact": MPMTLLowRank(0.1, epsilon=None),
+    "low-rank-plain": MPMTLLowRank(epsilon=None, algorithm="empirical-bayes"),
+    "sparse": MPMTLGroupSparse(**SEED),
+    "sparse-laplace": MPMTLGroupSparse(mechanism="laplace", epsilon=3.0, **SEED),
+    "sparse-proximal": MPMTLGroupSparse(
+        algorithm="proximal", unseen_task="mean", acceleration=False, **SEED
+    ),
+    "sparse-exact": MPMTLGroupSparse(0.1, epsilon=None, ridge=0.1, task_weight="samples"),
+    "mean": PrivateMeanRegMTL(**SEED),
+    "mean-unseen": PrivateMeanRegMTL(unseen_task="mean", **SEED),
+    "mean-adaptive": PrivateMeanRegMTL(0.3, clip_quantile=0.5, n_rounds=4, **SEED),
+    "mean-fixed": PrivateMeanRegMTL(sampling="fixed", sampling_rate=0.5, n_rounds=3, **SEED),
+    "mean-finetune": PrivateMeanRegMTL(personalization="finetune", local_steps=3, **SEED),
+    "mean-lost": PrivateMeanRegMTL(epsilon=0.01, **SEED),
+    "mean-exact": PrivateMeanRegMTL(0.3, epsilon=None, ridge=0.1, unseen_task="mean"),
+    "mean-clusters": PrivateMeanRegMTL(
+        clusters={f"t{k}": "ab"[k % 2] for k in range(40)}, unseen_task="mean", **SEED
+    ),
+    "fedavg": PrivateFedAvg(n_rounds=3, fit_intercept=False, **SEED),
+    "ppsgd": PPSGD(n_rounds=3, epsilon=math.inf, **SEED),
+    "local": LocalOnly(),
+    "meta": DPMetaInit(epsilon=3.0, unseen_task="mean", **SEED),
+    "meta-lost": DPMetaInit(epsilon=0.01, **SEED),
+    "meta-sgd": DPMetaInit(privacy="local", epsilon=30.0, refine="sgd", **SEED),
+    "meta-plain": DPMetaInit(epsilon=None, fit_intercept=False, **SEED),
+    "aggregation": DPAggregation(max_target=3.0, **BOUNDS, **SEED),
+    "relationship": DPRelationship(max_target=3.0, **BOUNDS, unseen_task="mean", **SEED),
+    "relationship-exact": DPRelationship(0.1, 0.01, epsilon=None, fit_intercept=False),
+}
+CLASSIFIERS = {
+    "low-rank": MPMTLLowRankClassifier(**SEED),
+    "sparse": MPMTLGroupSparseClassifier(algorithm="proximal", **SEED),
+    "sparse-exact": MPMTLGroupSparseClassifier(0.01, epsilon=None),
+    "mean": PrivateMeanRegMTLClassifier(n_rounds=3, unseen_task="mean", **SEED),
+    "fedprox": PrivateFedProxClassifier(n_rounds=3, local_steps=3, **SEED),
+    "meta": DPMetaInitClassifier(epsilon=3.0, **SEED),
+    "aggregation": DPAggregationClassifier(max_row_norm=1.0, guarantee="record", **SEED),
+    "relationship": DPRelationshipClassifier(**BOUNDS, **SEED),
+}
+MULTINOMIAL = {
+    "mean": PrivateMeanRegMTLClassifier(n_rounds=3, unseen_task="mean", **SEED),
+    "mean-exact": PrivateMeanRegMTLClassifier(0.1, epsilon=None),
+    "meta": DPMetaInitClassifier(epsilon=3.0, unseen_task="mean", **SEED),
+}
+# The fit of these has another solver than the tasks alone, or keeps models of the rounds.
+CLOSE = ("low-rank-exact", "sparse-exact", "mean-exact")
+NOT_PERSONAL = ("relationship", "relationship-exact")
+
+
+def rows(n_tasks=36, n_features=4, seed=0):
+    """Rows of length at most 1, scores, tasks "t0", ...; the last 6 tasks are the new ones."""
+    rng = np.random.default_rng(seed)
+    task = np.repeat(np.arange(n_tasks), rng.integers(12, 20, n_tasks))
+    X = rng.normal(size=(len(task), n_features))
+    X /= np.maximum(np.linalg.norm(X, axis=1), 1.0)[:, None]
+    W = rng.normal(size=n_features) + 0.3 * rng.normal(size=(n_tasks, n_features))
+    score = np.einsum("ij,ij->i", X, W[task]) + 0.2 * rng.normal(size=len(task))
+    old = task < n_tasks - 6
+    ids = np.char.add("t", task.astype(str))
+    return X, score, ids, old
+
+
+def labels(score, n_classes):
+    cuts = np.quantile(score, np.arange(1, n_classes) / n_classes)
+    return np.array(["high", "low", "middle"])[np.searchsorted(cuts, score)]
+
+
+CASES = [
+    *(pytest.param(est, 0, id=f"{name}") for name, est in REGRESSORS.items()),
+    *(pytest.param(est, 2, id=f"{name}-binary") for name, est in CLASSIFIERS.items()),
+    *(pytest.param(est, 3, id=f"{name}-multinomial") for name, est in MULTINOMIAL.items()),
+]
+
+
+_FITTED = {}  # pickled: every test has its own copy
+
+
+def fitted(est, n_classes):
+    X, y, task, old = rows()
+    y = labels(y, n_classes) if n_classes else y
+    if id(est) not in _FITTED:
+        _FITTED[id(est)] = est, pickle.dumps(clone(est).fit(X[old], y[old], task=task[old]))
+    return pickle.loads(_FITTED[id(est)][1]), X, y, task, old
+
+
+def assert_same(found, expected):
+    """Equal but for the last bits, which depend on where in memory an array begins."""
+    assert found.shape == expected.shape
+    assert_allclose(found, expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
+
+
+def roundtrip(est, tmp_path):
+    save_billboard(est, tmp_path / "board.npz")
+    return load_billboard(tmp_path / "board.npz")
+
+
+@pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
+@pytest.mark.parametrize(("est", "n_classes"), CASES)
+def test_new_tasks_get_the_models_that_the_fitted_estimator_would_give(
+    est, n_classes, tmp_path, request
+):
+    est, X, y, task, old = fitted(est, n_classes)
+    name = request.node.callspec.id.removesuffix("-binary").removesuffix("-multinomial")
+    there = roundtrip(est, tmp_path)
+    assert type(there) is type(est) and len(there.tasks_) == 0
+    assert str(there.privacy_) == str(est.privacy_)
+    assert there.privacy_.to_json() == est.privacy_.to_json()
+    for attribute in ("mean_coef_", "mean_intercept_", "init_coef_", "init_intercept_", "lam_"):
+        if hasattr(there, attribute):
+            assert_array_equal(getattr(there, attribute), getattr(est, attribute))
+
+    # the tasks of the fit: same rows, same models
+    again = pickle.loads(pickle.dumps(there)).personalize(X[old], y[old], task=task[old])
+    assert_array_equal(again.tasks_, est.tasks_)
+    if name in CLOSE:
+        tol = 5e-3 if n_classes == 3 else 1e-4
+        assert_allclose(again.coef_, est.coef_, atol=tol * np.abs(est.coef_).max())
+    elif name not in NOT_PERSONAL:
+        assert_same(again.coef_, est.coef_)
+        assert_same(again.intercept_, est.intercept_)
+
+    new = ~old
+    there.personalize(X[new], y[new], task=task[new])
+    est.personalize(X[new], y[new], task=task[new])
+    position = np.searchsorted(est.tasks_, there.tasks_)
+    assert len(there.tasks_) == 6
+    assert_same(there.coef_, est.coef_[position])
+    assert_same(there.intercept_, est.intercept_[position])
+    check = assert_array_equal if n_classes else assert_same
+    check(*(one.predict(X[new], task=task[new]) for one in (there, est)))
+    scores = [one.score(X[new], y[new], task=task[new]) for one in (there, est)]
+    assert scores[0] == pytest.approx(scores[1], rel=1e-9)
+    here, other = there.export_task("t33"), est.export_task("t33")
+    assert_same(here.pop("coef"), other.pop("coef"))
+    assert_allclose(here.pop("intercept"), other.pop("intercept"), rtol=1e-9, atol=1e-9)
+    assert here == other
+    if n_classes:
+        assert_same(*(one.predict_proba(X[new], task=task[new]) for one in (there, est)))
+
+
+# ------------------------------------------------------------------------ forms of the input
+def frames(school_like):
+    table, y = school_like(n_tasks=24)
+    old = (table["school"] < "s018").to_numpy()
+    return table, y, old
+
+
+def test_column_of_a_frame(school_like, tmp_path):
+    table, y, old = frames(school_like)
+    est = MPMTLLowRank(task_feature="school", unseen_task="mean", **SEED)
+    with pytest.warns(skpmtl.PrivacyLeakWarning):
+        est.fit(table[old], y[old])
+    there = roundtrip(est, tmp_path)
+    # the mean model is there before any task; the column of tasks may be anywhere
+    moved = table[~old][["x0", "x1", "x2", "x3", "school"]]
+    assert_same(there.predict(moved), est.predict(table[~old]))
+    assert there.score(moved, y[~old]) == pytest.approx(est.score(table[~old], y[~old]), rel=1e-9)
+    assert not hasattr(there, "n_features_in_")
+    est.personalize(table[~old], y[~old])
+    there.personalize(moved, y[~old])
+    assert_same(there.predict(moved), est.predict(table[~old]))
+    assert there.feature_names_in_.tolist() == list(moved)
+    assert there.n_features_in_ == 5
+    here, other = there.export_task("s020"), est.export_task("s020")
+    assert_same(here["coef"], other["coef"])
+    assert here["feature_names"] == other["feature_names"] == ["x0", "x1", "x2", "x3"]
+    save_billboard(there, tmp_path / "copy.npz")
+    other = load_billboard(tmp_path / "copy.npz")
+    other.personalize(table[~old], y[~old])
+    assert_same(other.coef_, there.coef_)
+
+
+@pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
+def test_mapping_keyword_and_single(tmp_path):
+    X, y, task, old = rows()
+    est = PrivateMeanRegMTL(unseen_task="mean", **SEED).fit(X[old], y[old], task=task[old])
+    there = roundtrip(est, tmp_path)
+    parts = {name: X[task == name] for name in ("t31", "t30")}
+    target = {name: y[task == name] for name in parts}
+    before = there.predict(parts)
+    assert list(before) == ["t31", "t30"]
+    for name, values in est.predict(parts).items():
+        assert_same(before[name], values)
+    assert there.score(parts, target) == pytest.approx(est.score(parts, target), rel=1e-9)
+    new = np.isin(task, ["t30", "t31"])
+    assert_same(there.predict(X[new], task=task[new]), est.predict(X[new], task=task[new]))
+    est.personalize(parts, target)
+    there.personalize(parts, target)
+    for name, values in est.predict(parts).items():
+        assert_same(there.predict(parts)[name], values)
+    single = roundtrip(est, tmp_path)
+    one = task == "t31"
+    with pytest.warns(SingleTaskWarning, match="no task information"):
+        single.personalize(X[one], y[one])
+    assert_same(single.coef_[0], est.export_task("t31")["coef"])
+    assert_same(single.predict(X[one]), est.predict(X[one], task=task[one]))
+
+
+@pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
+def test_several_outcomes(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3)) / 3
+    Y = (X @ rng.normal(size=(3, 7)) + 0.3 * rng.normal(size=(60, 7)) > 0).astype(float)
+    Y[rng.random(Y.shape) < 0.1] = np.nan
+    Y = pd.DataFrame(Y, columns=list("gfedcba"))
+    est = MPMTLGroupSparseClassifier(epsilon=3.0, **SEED).fit(X, Y[list("edcba")])
+    there = roundtrip(est, tmp_path).personalize(X, Y[["g", "f"]])
+    est.personalize(X, Y[["g", "f"]])
+    assert there.tasks_.tolist() == ["f", "g"]
+    assert_same(there.predict_proba(X), est.predict_proba(X)[:, [6, 5]])
+    assert there.classes_.dtype == est.classes_.dtype
+    # columns are those of the first y here, and a task that comes later is the last one
+    there.personalize(X, Y[["a"]])
+    assert_array_equal(there.predict(X), est.predict(X)[:, [6, 5, 4]])
+
+
+@pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
+@pytest.mark.parametrize("clusters", [False, True])
+@pytest.mark.parametrize("n_classes", [0, 3])
+def test_wide_sparse_rows(clusters, n_classes, tmp_path):
+    """More than 2^20 coefficients: models are kept as differences on the tasks' own columns."""
+    rng = np.random.default_rng(0)
+    d = 40_000 if not n_classes else 14_000
+    X = sparse.random(300, d, density=3e-4, format="csr", random_state=rng)
+    y = np.asarray(X.sum(axis=1)).ravel() + 0.1 * rng.normal(size=300)
+    y = labels(y, n_classes) if n_classes else y
+    task, old = np.arange(300) // 5, np.arange(300) < 150
+    mapping = {k: "even" if k % 2 == 0 else "odd" for k in range(60)} if clusters else None
+    est = PrivateMeanRegMTLClassifier if n_classes else PrivateMeanRegMTL
+    est = est(n_rounds=2, clusters=mapping, unseen_task="mean", **SEED)
+    est.fit(X[old], y[old], task=task[old])
+    there, new = roundtrip(est, tmp_path), ~old
+    assert there.clusters == est.billboard_.cluster_of
+    check = assert_array_equal if n_classes else assert_same
+    check(there.predict(X[new], task=task[new]), est.predict(X[new], task=task[new]))
+    there.personalize(X[new], y[new], task=task[new])
+    est.personalize(X[new], y[new], task=task[new])
+    assert "models_" in vars(there) and "coef_" not in vars(there)
+    assert_same(there.coef_, est.coef_[30:])
+    assert_same(there.intercept_, est.intercept_[30:])
+    check(there.predict(X[new], task=task[new]), est.predict(X[new], task=task[new]))
+    assert_same(there.export_task(40)["coef"], est.export_task(40)["coef"])
+    first = old & (task == 3)
+    there.personalize(X[first], y[first], task=task[first])
+    assert_same(there.export_task(3)["coef"], est.export_task(3)["coef"])
+    again = pickle.loads(pickle.dumps(there))
+    assert_same(again.export_task(40)["coef"], est.export_task(40)["coef"])
+
+
+@pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_dense_rows_with_a_billboard_of_sparse_rows(n_classes, tmp_path):
+    X, y, task, old = rows()
+    y, new = labels(y, n_classes), ~old
+    thin = sparse.csr_matrix(X)
+    for given, other in ((thin, X), (X, thin)):
+        est = PrivateMeanRegMTLClassifier(n_rounds=3, **SEED)
+        there = roundtrip(est.fit(given[old], y[old], task=task[old]), tmp_path)
+        est.personalize(given[new], y[new], task=task[new])
+        there.personalize(other[new], y[new], task=task[new])
+        same = est.coef_[np.searchsorted(est.tasks_, there.tasks_)]
+        assert_allclose(there.coef_, same, atol=1e-3)  # the two solvers stop elsewhere
+
+
+# ------------------------------------------------------------------------- without any task
+def device(tmp_path, **params):
+    X, y, task, old = rows()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        est = MPMTLLowRank(**SEED, **params).fit(
+            pd.DataFrame(X[old], columns=list("abcd")), y[old], task=task[old]
+        )
+    new = ~old
+    return roundtrip(est, tmp_path), pd.DataFrame(X[new], columns=list("abcd")), y[new], task[new]
+
+
+def test_no_prediction_before_the_first_task(tmp_path):
+    there, X, y, task = device(tmp_path)
+    for call in (there.predict, lambda X, task: there.score(X, y, task=task)):
+        with pytest.raises(NotFittedError, match=r"has no task yet: call personalize\(X, y, "):
+            call(X, task=task)
+    with pytest.raises(ValueError, match="has no model here"):
+        there.export_task("t31")
+    there, X, y, task = device(tmp_path, unseen_task="mean")
+    with pytest.raises(NotFittedError, match="personalize"):
+        there.predict(X)  # which tasks?
+    assert there.predict(X, task=task).shape == y.shape
+    # the exact billboard has no mean model, whatever unseen_task says
+    there, X, y, task = device(tmp_path, unseen_task="mean", epsilon=None)
+    assert "NO differential privacy guarantee" in str(there.privacy_)
+    with pytest.raises(NotFittedError, match="personalize"):
+        there.predict(X, task=task)
+    assert there.personalize(X, y, task=task).predict(X, task=task).shape == y.shape
+    with pytest.raises(ValueError, match="released no mean model"):
+        there.predict(X[:1], task=["somebody"])
+
+
+def test_features_are_compared_with_the_billboard(tmp_path):
+    there, X, y, task = device(tmp_path, unseen_task="mean")
+    before = dict(vars(there))
+    bad = {
+        r"X has 3 features, but the billboard is for 4: \['a', 'b', 'c', 'd'\]": X[["a", "b", "c"]],
+        r"unknown features \['z'\]: the billboard is for \['a', ": X.rename(columns={"b": "z"}),
+        r"features in another order: the billboard is for \['a'": X[["d", "c", "b", "a"]],
+        "contains NaN": X.where(X > 0),
+    }
+    for message, rows in bad.items():
+        with pytest.raises(ValueError, match=message):
+            there.personalize(rows, y, task=task)
+        with pytest.raises(ValueError, match=message):
+            there.predict(rows, task=task)
+        assert vars(there) == before
+    with pytest.warns(UserWarning, match=r"columns are taken to be those of the billboard, \['a'"):
+        there.predict(X.to_numpy(), task=task)
+    with pytest.warns(UserWarning, match="no feature names"):
+        there.personalize(X.to_numpy(), y, task=task)
+    with pytest.raises(ValueError, match="is expecting 4 features"):  # from now on as ever
+        there.predict(X.to_numpy()[:, :3], task=task)
+    frame = X.assign(task=task)
+    column = MPMTLLowRank.from_billboard(
+        there.billboard_, feature_names="abcd", task_feature="task"
+    )
+    with pytest.raises(ValueError, match="X has 3 features beside the task column, but"):
+        column.personalize(frame.drop(columns="a"), y)
+    assert column.personalize(frame, y).predict(frame).shape == y.shape
+
+
+@pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
+def test_labels_outside_the_classes(tmp_path):
+    est, X, y, task, old = fitted(DPMetaInitClassifier(epsilon=3.0, **SEED), 3)
+    there = roundtrip(est, tmp_path)
+    with pytest.raises(ValueError, match=r"not among the classes \['high'"):
+        there.personalize(X[:5], ["top", "low", "low", "high", "low"], task=list("aaaaa"))
+    there.personalize(X[:5], ["low"] * 5, task=list("aaaaa"))
+    assert there.predict(X[:5], task=list("aaaaa")).tolist() == ["low"] * 5
+
+
+@pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
+def test_it_is_an_estimator_like_others(tmp_path):
+    est, X, y, task, old = fitted(
+        PrivateMeanRegMTL(clusters={f"t{k}": k % 2 for k in range(40)}, n_rounds=2, verbose=1), 0
+    )
+    there = roundtrip(est, tmp_path)
+    assert {**est.get_params(), "verbose": 0, "clusters": None} == {
+        **there.get_params(), "clusters": None
+    }
+    assert clone(there).get_params() == there.get_params()
+    assert not hasattr(clone(there), "billboard_")
+    assert "PrivateMeanRegMTL" in there._repr_html_()
+    assert pack(there.export_billboard())[0] == pack(est.billboard_)[0]
+    there.set_params(clusters=None, random_state=1, epsilon=None)
+    there.fit(X[old], y[old], task=task[old])
+    assert_array_equal(there.tasks_, est.tasks_)
+    assert not hasattr(there, "_board_names_") and there.billboard_.cluster_of is None
+    meta = roundtrip(fitted(DPMetaInit(epsilon=3.0, **SEED), 0)[0], tmp_path)
+    meta.personalize(X[old], y[old], task=task[old])
+    spent = meta.task_privacy("t3")
+    assert spent["epsilon"] == spent["steps"] == spent["n_rows"] == 0
+    with pytest.raises(ValueError, match="no model here"):
+        meta.task_privacy("t33")
+
+
+# ----------------------------------------------------------------------------- from_billboard
+@pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
+def test_from_billboard():
+    est, X, y, task, old = fitted(PrivateMeanRegMTLClassifier(personalization="ewc", **SEED), 2)
+    new = ~old
+    there = PrivateMeanRegMTLClassifier.from_billboard(
+        est.export_billboard(), classes=["low", "high"], n_features=4, feature_names="abcd"
+    )
+    assert there.personalization == "ewc" and there.classes_.tolist() == ["high", "low"]
+    there.personalize(pd.DataFrame(X[new], columns=list("abcd")), y[new], task=task[new])
+    est.personalize(X[new], y[new], task=task[new])
+    assert_same(there.coef_, est.coef_[np.searchsorted(est.tasks_, there.tasks_)])
+    board = est.billboard_
+    make = PrivateMeanRegMTLClassifier.from_billboard
+    for message, call in {
+        "needs classes=, those of the fit": lambda: make(board),
+        "which is for 2 classes": lambda: make(board, classes=[1, 2, 3]),
+        "n_features=5, but the billboard is for 4": lambda: make(
+            board, classes=[0, 1], n_features=5
+        ),
+        "must be 4 strings": lambda: make(board, classes=[0, 1], feature_names=list("abc")),
+        "fit_intercept=False, but the billboard was made with True": lambda: make(
+            board, classes=[0, 1], fit_intercept=False
+        ),
+        "'tol' parameter": lambda: make(board, classes=[0, 1], tol=-1),
+        "is for real targets, the billboard for classes": lambda: (
+            PrivateMeanRegMTL.from_billboard(board)
+        ),
+        "PrivateFedAvg has none": lambda: PrivateFedAvg.from_billboard(board, classes=[0, 1]),
+        "DPMetaInit does not go on with a MeanBillboard": lambda: DPMetaInit.from_billboard(board),
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            call()
+    with pytest.raises(TypeError, match="board must be a billboard, not dict"):
+        make({}, classes=[0, 1])
+    prior = fitted(MPMTLLowRank(**SEED), 0)[0].billboard_
+    with pytest.raises(ValueError, match="does not go on with a PriorBillboard of a matrix"):
+        MPMTLGroupSparse.from_billboard(prior)
+
+
+def test_every_estimator_with_a_billboard_is_covered():
+    found = {
+        name for name in skpmtl.__all__ if hasattr(getattr(skpmtl, name), "from_billboard")
+    }
+    assert found == _estimators()
+    tested = {type(case.values[0]).__name__.removesuffix("Classifier") for case in CASES}
+    assert {name.removesuffix("Classifier") for name in found} == tested
+
+
+# -------------------------------------------------------------------------- what is in a file
+@pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
+@pytest.mark.parametrize(("est", "n_classes"), CASES)
+def test_nothing_private_is_in_the_file(est, n_classes, tmp_path):
+    X, y, task, old = rows()
+    # Marks: a number in X, a target, a name, and a task with a number of rows like no other.
+    crowd = np.flatnonzero(task == "t0").repeat(9)[:87]
+    X, y = np.concatenate([X[old], X[crowd]]), np.concatenate([y[old], y[crowd]])
+    ids = np.concatenate([task[old], ["marked task"] * 87])
+    mark = 0.12345678901234567
+    X[:, 2] = np.where(X[:, 2] > 0.3, mark, X[:, 2])
+    y[-87:-80] = mark
+    target = labels(y, n_classes) if n_classes else y
+    est = clone(est)
+    if getattr(est, "clusters", None) is not None:
+        est.clusters = {**est.clusters, "marked task": "a"}
+    est.set_params(tasks=sorted(set(ids.tolist()))).fit(X, target, task=ids)
+    save_billboard(est, tmp_path / "board.npz")
+    content = (tmp_path / "board.npz").read_bytes()
+    name = "marked task"
+    assert np.float64(mark).tobytes() not in content and b"0.1234567890123" not in content
+    assert name.encode("utf-32-le") not in content
+    assert (name.encode() in content) == (getattr(est, "clusters", None) is not None)
+    text, arrays = pack(est.billboard_)
+    numbers = set(np.concatenate([[0.0], *(a.ravel() for a in arrays.values())]).tolist())
+    collect(json.loads(text), numbers)
+    assert 87 not in numbers
+    if not isinstance(est, (DPAggregation, DPAggregationClassifier)) and (
+        not isinstance(est, (DPRelationship, DPRelationshipClassifier)) or est.epsilon is None
+    ):  # whose models are the releases
+        models = np.concatenate([est.coef_.ravel(), est.intercept_.ravel()])
+        assert not numbers & set(models[models != 0].tolist())
+
+
+def collect(tree, numbers):
+    """All numbers of a JSON tree."""
+    if isinstance(tree, (list, dict)):
+        for item in tree.values() if isinstance(tree, dict) else tree:
+            collect(item, numbers)
+    elif isinstance(tree, (int, float)) and not isinstance(tree, bool):
+        numbers.add(tree)
+
+
+@pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
+@pytest.mark.parametrize(("est", "n_classes"), CASES)
+def test_messages(est, n_classes):
+    """JSON and arrays, for a network; also while a fit goes on, when there is no report yet."""
+    board = fitted(est, n_classes)[0].billboard_
+    text, arrays = pack(board)
+    other = unpack(text, {name: array.copy() for name, array in arrays.items()})
+    assert type(other) is type(board) and other is not board
+    text_again, arrays_again = pack(other)
+    assert text_again == text and list(arrays_again) == list(arrays)
+    for name, array in arrays.items():
+        assert_array_equal(arrays_again[name], array)
+        assert arrays_again[name].dtype == array.dtype
+    if hasattr(board, "history"):
+        assert other.history() == board.history()
+        if board.clip_norms and type(est) is not LocalOnly:
+            assert_array_equal(other.replay(), board.replay())
+    text, arrays = pack(replace(board, report=None))
+    assert unpack(text, arrays).report is None
+
+
+@pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
+def test_what_a_plan_says_was_declared_public():
+    est = fitted(REGRESSORS["mean-unseen"], 0)[0]
+    plan = est.billboard_.plan
+    assert set(vars(plan)) == set(_STATE["MeanPlan"])
+    assert set(vars(plan.intercept)) == set(_STATE["VectorGaussian"])
+    plan.sizes = np.ones(3)
+    with pytest.raises(ValueError, match=r"board.plan has attributes .* public: \['sizes'\]"):
+        pack(est.billboard_)
+
+
+def test_values_that_do_not_go_into_a_message():
+    for value, message in (
+        ({"a": {2.5: 1}}, "board.a has the key 2.5"),
+        ([1, np.array([1.0, np.nan])], "board.1 holds NaN or infinity"),
+        ((np.array(["a"]),), "board.0 holds <U1, not an array of float64"),
+        (Ridge(), "board is of type Ridge"),
+        ({"x": {1, 2}}, "board.x is of type set"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            pack(value)
+    value = {"a": (1, [np.int64(2), math.inf, -math.inf]), 3: None, "b": np.float32(0.5)}
+    assert unpack(*pack(value)) == {"a": (1, [2, math.inf, -math.inf]), 3: None, "b": 0.5}
+    assert math.isnan(unpack(*pack(math.nan)))
+
+
+def test_who_has_no_billboard(tmp_path):
+    for est in (PerTask(Ridge()), TinyRidge(), Ridge()):
+        with pytest.raises(ValueError, match="has no billboard that others can go on with"):
+            save_billboard(est, tmp_path / "board.npz")
+    with pytest.raises(NotFittedError):
+        save_billboard(MPMTLLowRank(), tmp_path / "board.npz")
+    assert not (tmp_path / "board.npz").exists()
+    with pytest.raises(TypeError, match="not dict"):
+        TinyRidge.from_billboard({"alpha": [1.0]})
+    with pytest.raises(FileNotFoundError):
+        load_billboard(tmp_path / "board.npz")
+
+
+# ------------------------------------------------------------------------------ damaged files
+@pytest.fixture
+def written(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        est = fitted(REGRESSORS["mean-unseen"], 0)[0]
+    path = tmp_path / "board.npz"
+    save_billboard(est, path)
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    return path, json.loads(arrays.pop("header").tobytes()), arrays
+
+
+def refused(path, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        load_billboard(path)
+    assert f"{str(path)!r} cannot be read" in str(caught.value)
+    assert "Ask whoever published it" in str(caught.value)
+
+
+def test_other_files(tmp_path, written):
+    path = tmp_path / "other.npz"
+    for content in (b"", b"text", pickle.dumps([1]), written[0].read_bytes()[:-30]):
+        path.write_bytes(content)
+        refused(path, "cannot be read")
+    with open(path, "wb") as stream:
+        np.save(stream, np.ones(3))
+    refused(path, "is not a billboard of skpmtl")
+    np.savez(path, a=np.ones(3))
+    refused(path, "is not a billboard of skpmtl")
+
+
+def test_every_damage_is_noticed(written):
+    path, _, arrays = written
+    content = path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        ends = [item.header_offset for item in archive.infolist()][1:] + [archive.start_dir]
+    assert len(ends) == 1 + len(arrays)
+    for end in ends:  # one bit of the last number of every array
+        path.write_bytes(content[: end - 1] + bytes([content[end - 1] ^ 1]) + content[end:])
+        refused(path, "Bad CRC-32")
+    for end in range(0, len(content), len(content) // 40):
+        path.write_bytes(content[:end])
+        refused(path, "cannot be read")
+
+
+def edit(tree, *path, value):
+    for key in path[:-1]:
+        tree = tree[key]
+    if value is None:
+        del tree[path[-1]]
+    else:
+        tree[path[-1]] = value
+
+
+BOARD = ("board", "fields")
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (("format",), 2, r"format 2, and skpmtl .* reads 1: use the version that .* \(skpmtl"),
+        (("format",), None, "not a billboard of skpmtl"),
+        (("extra",), 1, "its keys are"),
+        (("params",), None, "its keys are"),
+        (("estimator",), "Ridge", "estimator 'Ridge' is not known"),
+        (("estimator",), "PrivateMeanRegMTLClassifier", "needs classes="),
+        (("estimator",), "DPMetaInit", "does not go on with"),
+        (("params", "lambda"), 1.0, "unexpected keyword"),
+        (("params", "tol"), -1.0, "tol"),
+        (("params", "fit_intercept"), False, "made with True"),
+        (("n_features",), 7, "for 4 features"),
+        (("feature_names",), ["a"], "must be 4 strings"),
+        (("board", "object"), "Path", "type 'Path' is not known"),
+        (("board", "object"), "PriorBillboard", "unknown, or missing"),
+        ((*BOARD, "weights"), 1, r"fields \['weights'\] of MeanBillboard"),
+        ((*BOARD, "shape"), None, r"fields \['shape'\] of MeanBillboard"),
+        ((*BOARD, "shape"), {"tuple": [4, 4]}, "shape does not suit the loss"),
+        ((*BOARD, "shape"), {"tuple": [5]}, r"the means has the shape \(1, 4\), not \(1, 5\)"),
+        ((*BOARD, "personalization"), "magic", "personalization of .* cannot be 'magic'"),
+        ((*BOARD, "local_steps"), -3, "local_steps of MeanBillboard cannot be -3"),
+        ((*BOARD, "sparse"), "no", "sparse of MeanBillboard cannot be 'no'"),
+        ((*BOARD, "means"), {"array": "nowhere"}, "array 'nowhere' is missing"),
+        ((*BOARD, "means"), [1.0], "means of MeanBillboard cannot be of type list"),
+        ((*BOARD, "releases", 0), [0.0] * 4, r"a release has the shape \(4,\)"),
+        ((*BOARD, "releases", 0), math.nan, "NaN is not JSON"),
+        ((*BOARD, "means"), {"pickle": "x"}, "key 'pickle' has no meaning"),
+        ((*BOARD, "clip_norms", 0), {"float": "nan"}, "clip_norms must be positive"),
+        ((*BOARD, "cluster_of"), {"dict": [["a", 3]]}, "numbered from 0 to 0"),
+        ((*BOARD, "cluster_of"), {"dict": [["a", 0], ["a", 0]]}, "a key twice"),
+        ((*BOARD, "problem"), 1, "does not suit the loss|no attribute"),
+        ((*BOARD, "problem", "fields", "kind"), 7, "kind of Problem cannot be 7"),
+        ((*BOARD, "problem", "fields", "lam"), "much", "lam of Problem cannot be 'much'"),
+        ((*BOARD, "problem", "fields", "ridge"), {"float": "nan"}, "ridge of .* be nan"),
+        ((*BOARD, "plan", "fields", "draw"), 1, r"fields \['draw'\] of MeanPlan"),
+        ((*BOARD, "plan", "fields", "n_rounds"), [1], "n_rounds of MeanPlan .* of type list"),
+        ((*BOARD, "plan", "fields", "step"), 1.0, "step of MeanPlan cannot be 1.0"),
+        ((*BOARD, "plan", "fields", "server_rate"), 0, "server_rate of MeanPlan cannot be 0"),
+        ((*BOARD, "report", "report", "adjacency"), "next", "adjacency='next'"),
+        ((*BOARD, "report"), {"report": {"secret": 1}}, "not fields of a privacy report"),
+    ],
+)
+def test_unknown_or_wrong_content(written, place, value, message):
+    path, header, arrays = written
+    edit(header, *place, value=value)
+    named = json.dumps(header)  # arrays that it no longer has are another error
+    rewrite(path, header, {name: array for name, array in arrays.items() if f'"{name}"' in named})
+    refused(path, message)
+
+
+@pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
+def test_a_vote_needs_its_spread():
+    text, arrays = pack(fitted(REGRESSORS["low-rank"], 0)[0].billboard_)
+    assert unpack(text, arrays).snr_spread > 0
+    tree = json.loads(text)
+    tree["board"]["fields"]["snr_spread"] = None
+    with pytest.raises(ValueError, match="billboard cannot be read: snr_centre needs"):
+        unpack(json.dumps(tree), arrays)
+
+
+def rewrite(path, header, arrays):
+    np.savez(path, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays)
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.ones((2, 4)), "2 shared models without clusters"),
+        (np.ones(4), "4 shared models without clusters"),
+        (np.ones((1, 5)), "the means has the shape"),
+        (np.full((1, 4), np.nan), "board.means holds NaN or infinity"),
+        (np.array([["a"] * 4]), "board.means holds <U1, not <f8"),
+        (np.ones((1, 4), dtype=complex), "board.means holds complex128, not <f8"),
+        (np.ones((1, 4), dtype=np.float16), "board.means holds float16, not <f8"),
+        (np.ones((1, 4), dtype=">f8"), "board.means holds >f8, not <f8"),
+        (np.ones((1, 4), dtype=np.int64), "the means holds int64, not float64"),
+        (np.ones((1, 4), dtype=[("a", float)]), "board.means is no array as NumPy writes it"),
+        (np.array([[1, 2, 3, None]]), "board.means holds object, not <f8"),
+        (None, "the array 'board.means' is missing"),
+    ],
+)
+def test_wrong_arrays(written, array, message):
+    path, header, arrays = written
+    arrays["board.means"] = array
+    if array is None:
+        del arrays["board.means"]
+    rewrite(path, header, arrays)
+    refused(path, message)
+    arrays["board.means"] = np.ones((1, 4))
+    rewrite(path, header, arrays)
+    assert load_billboard(path).mean_coef_.tolist() == [1.0] * 4
+    rewrite(path, header, {**arrays, "board.more": np.ones(2)})
+    refused(path, r"arrays that nothing refers to: \['board.more'\]")
+    rewrite(path, header, {**arrays, "classes": np.array([0, 1])})
+    refused(path, "PrivateMeanRegMTL has none")

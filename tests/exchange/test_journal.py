@@ -1,0 +1,303 @@
+"""One journal is one budget: for one process at a time, and for the rows it was begun with."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from scipy import sparse
+
+from skpmtl import MPMTLLowRank
+from skpmtl.exchange.journal import Journal, fingerprint, write_file
+from skpmtl.shards import fit as shards
+from skpmtl.shards.fit import fit_shards
+from skpmtl.tables.table import TaskTable
+
+pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+ROOT = Path(__file__).resolve().parents[2]
+M = 12
+
+
+def python(code, *arguments):
+    """Another process, which runs `code`."""
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+
+
+def write_parts(folder, change=0.0):
+    rng = np.random.default_rng(0)
+    task = np.repeat(np.arange(M), 5)
+    X = rng.standard_normal((5 * M, 3))
+    y = X @ np.ones(3) + rng.standard_normal(5 * M)
+    y[-1] += change
+    parts = []
+    for k, mine in enumerate((task < 5, task >= 5)):
+        parts.append(folder / f"part-{k}")
+        parts[-1].mkdir(exist_ok=True)
+        for name, values in (("X", X), ("y", y), ("task", task)):
+            np.save(parts[-1] / f"{name}.npy", values[mine])
+    return parts
+
+
+# ----------------------------------------------------------------------------- two processes
+HOLD = """
+import sys
+from skpmtl.exchange.journal import Journal
+with Journal(sys.argv[1], {"run": 1}) as journal:
+    print("open", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_a_journal_is_open_once(tmp_path):
+    with Journal(tmp_path, {"run": 1}) as first:
+        with pytest.raises(ValueError, match="Another process uses this journal.*empty folder"):
+            Journal(tmp_path, {"run": 1})
+        token = first.token
+    with Journal(tmp_path, {"run": 1}) as again:
+        assert again.token == token
+    with pytest.raises(ValueError, match="another run"):
+        Journal(tmp_path, {"run": 2})
+    Journal(tmp_path, {"run": 1}).close()  # the error has left nothing locked
+
+
+def test_the_lock_ends_with_the_process(tmp_path):
+    holder = python(HOLD, tmp_path)
+    try:
+        assert holder.stdout.readline() == "open\n"
+        with pytest.raises(ValueError, match="Another process uses this journal"):
+            Journal(tmp_path, {"run": 1})
+    finally:
+        holder.kill()
+        holder.communicate()
+    Journal(tmp_path, {"run": 1}).close()
+
+
+RACE = """
+import sys, numpy as np
+from skpmtl import MPMTLLowRank
+from skpmtl.shards import fit_shards
+est = MPMTLLowRank(tasks=range(12), n_releases=3)
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    fit_shards(est, sys.argv[2:], journal=sys.argv[1])
+except ValueError as error:
+    print("refused" if "uses this journal" in str(error) else error)
+else:
+    print(*(x.hex() for S in est.billboard_.releases for x in np.ravel(S).tolist()))
+"""
+
+
+def test_two_fits_publish_one_billboard(tmp_path):
+    """Started together, each is refused or has the releases of the other; noise is not seeded."""
+    parts = write_parts(tmp_path)
+    both = [python(RACE, tmp_path / "journal", *parts) for _ in range(2)]
+    for process in both:
+        assert process.stdout.readline() == "ready\n"
+    for process in both:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    said = {process.communicate(timeout=120)[0].strip() for process in both}
+    assert len(said - {"refused"}) == 1
+    est = MPMTLLowRank(tasks=range(M), n_releases=3)
+    fit_shards(est, parts, journal=tmp_path / "journal")
+    kept = " ".join(x.hex() for S in est.billboard_.releases for x in np.ravel(S).tolist())
+    assert said - {"refused"} == {kept}
+
+
+def test_a_fit_gives_the_journal_back(tmp_path):
+    parts, est = write_parts(tmp_path), MPMTLLowRank(tasks=range(M), random_state=0)
+    with Journal(tmp_path / "journal", {}):
+        with pytest.raises(ValueError, match="Another process uses this journal"):
+            fit_shards(est, parts, journal=tmp_path / "journal")
+    assert not hasattr(est, "coef_")
+    for name in ("one", "one"):
+        fit_shards(est, parts, journal=tmp_path / name)
+
+
+# ------------------------------------------------------------------------------- other rows
+def cut_off(est, parts, journal, monkeypatch):
+    """A fit that breaks off after its first release."""
+    answer, asked = shards._Here.answer, []
+
+    def dying(self, ask):
+        asked.append(ask)
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return answer(self, ask)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shards._Here, "answer", dying)
+        with pytest.raises(KeyboardInterrupt):
+            fit_shards(est, parts, journal=journal)
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_other_rows_are_refused(tmp_path, monkeypatch, finished):
+    est, journal = MPMTLLowRank(tasks=range(M), random_state=0), tmp_path / "journal"
+    parts = write_parts(tmp_path)
+    if finished:
+        whole = fit_shards(est, parts, journal=journal).billboard_
+    else:
+        cut_off(est, parts, journal, monkeypatch)
+    kept = {path.name: path.read_bytes() for path in journal.iterdir()}
+    write_parts(tmp_path, change=1e-9)
+    with pytest.raises(ValueError, match=r"^Part '.*part-1' has other rows than when the journal"):
+        fit_shards(est, parts, journal=journal)
+    assert not hasattr(est, "coef_")
+    with pytest.raises(ValueError, match=r"^Part '.*part-1' has other rows"):
+        fit_shards(est, parts[::-1], journal=journal)
+    assert {path.name: path.read_bytes() for path in journal.iterdir()} == kept
+    write_parts(tmp_path)
+    again = fit_shards(est, parts, journal=journal).billboard_
+    if finished:
+        assert_array_equal(again.moment, whole.moment)
+
+
+def test_lost_secrets_are_damage(tmp_path):
+    parts, est = write_parts(tmp_path), MPMTLLowRank(tasks=range(M), random_state=0)
+    journal = tmp_path / "journal"
+    fit_shards(est, parts, journal=journal)
+    for name, message in (("key", "key is damaged"), ("token", "token is damaged"),
+                          ("rows.json", "other rows")):  # fmt: skip
+        kept = (journal / name).read_bytes()
+        (journal / name).unlink()
+        with pytest.raises(ValueError, match=f"{message}.*spends a new budget"):
+            fit_shards(est, parts, journal=journal)
+        (journal / name).write_bytes(kept)
+    (journal / "rows.json").write_text("[")
+    with pytest.raises(ValueError, match="other rows.*spends a new budget"):
+        fit_shards(est, parts, journal=journal)
+
+
+def table(X, y=None, task=None, **more):
+    n = X.shape[0]
+    y = np.arange(n, dtype=float) if y is None else y
+    return TaskTable(X, y, np.array([0, 2, n]), np.array([3, 4]) if task is None else task, **more)
+
+
+def test_fingerprints_tell_rows_apart_and_say_nothing_without_the_key(tmp_path):
+    X = np.random.default_rng(0).standard_normal((5, 3))
+    code = fingerprint(table(X), b"key")
+    np.save(tmp_path / "X.npy", X)
+    assert fingerprint(table(np.load(tmp_path / "X.npy", mmap_mode="r")), b"key") == code
+    other = X.copy()
+    other[4, 2] = np.nextafter(other[4, 2], 9.0)
+    thin = sparse.csr_matrix(X)
+    moved = sparse.csr_matrix((thin.data, thin.indices[::-1].copy(), thin.indptr), thin.shape)
+    codes = [
+        code,
+        fingerprint(table(X), b"another key"),
+        fingerprint(table(other), b"key"),
+        fingerprint(table(X.astype(np.float32)), b"key"),
+        fingerprint(table(X, y=np.ones(5)), b"key"),
+        fingerprint(table(X, task=np.array([3, 5])), b"key"),
+        fingerprint(table(X, task=np.array(["3", "4"])), b"key"),
+        fingerprint(table(X, rows=np.arange(5)[::-1].copy()), b"key"),
+        fingerprint(table(thin), b"key"),
+        fingerprint(table(moved), b"key"),
+    ]
+    assert len(set(codes)) == len(codes)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_fingerprints_read_all_blocks(size, monkeypatch):
+    from skpmtl.exchange import journal
+
+    X = np.random.default_rng(0).standard_normal((5, 3))
+    code = fingerprint(table(X), b"key")
+    monkeypatch.setattr(journal, "_BLOCK", 3 * size)
+    assert fingerprint(table(X), b"key") == code
+
+
+# ------------------------------------------------------------------------------------- files
+@pytest.mark.skipif(os.name != "posix", reason="permissions of posix")
+def test_files_keep_permissions_and_links(tmp_path):
+    path, link = tmp_path / "file", tmp_path / "link"
+    before = os.umask(0o027)
+    try:
+        write_file(path, b"1")
+        write_file(tmp_path / "secret", b"1", 0o600)
+        with Journal(tmp_path / "journal", {}):
+            pass
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o640
+    for secret in ("secret", "journal/key", "journal/token", "journal/run.json"):
+        assert (tmp_path / secret).stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "journal").stat().st_mode & 0o777 == 0o700
+    path.chmod(0o604)
+    link.symlink_to(path)
+    write_file(link, b"2")
+    assert link.is_symlink() and path.read_bytes() == b"2"
+    assert path.stat().st_mode & 0o777 == 0o604
+    with pytest.raises(ValueError, match="is no file"):
+        write_file(tmp_path, b"3")
+    with pytest.raises(ValueError, match="is no file"):
+        write_file("/dev/null", b"3")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "journal", "link", "secret"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs RLIMIT_FSIZE")
+def test_a_full_disk_leaves_what_was_there(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"good")
+    code = """
+    import resource, sys
+    from skpmtl.exchange.journal import write_file
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+    try:
+        write_file(sys.argv[1], bytes(5000))
+    except OSError:
+        print("refused")
+    """
+    assert python(code, path).communicate(timeout=60)[0] == "refused\n"
+    assert path.read_bytes() == b"good" and list(tmp_path.iterdir()) == [path]
+
+
+def test_what_a_killed_process_was_writing_is_cleared(tmp_path):
+    (tmp_path / "000000.npz.0123.partial").write_bytes(b"half")
+    with Journal(tmp_path, {}) as journal:
+        assert journal.recall(None) is None
+    assert not list(tmp_path.glob("*.partial"))
+
+
+KILLED = """
+import sys
+from types import SimpleNamespace
+import numpy as np
+from skpmtl.exchange.journal import Journal
+with Journal(sys.argv[1], {}) as journal:
+    while journal.recall(SimpleNamespace()) is not None:
+        pass
+    print("go", flush=True)
+    while True:
+        journal.keep({"x": np.full(2000, float(journal.place))}, None)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
+def test_killed_at_any_time_a_journal_goes_on(tmp_path):
+    rng, places = np.random.default_rng(0), 0
+    for _ in range(6):
+        writer = python(KILLED, tmp_path)
+        assert writer.stdout.readline() == "go\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            writer.wait(timeout=0.01 + 0.05 * rng.random())
+        writer.send_signal(signal.SIGKILL)
+        writer.communicate()
+        with Journal(tmp_path, {}) as journal:
+            while (reply := journal.recall(None)) is not None:
+                assert_array_equal(reply["x"], np.full(2000, journal.place - 1.0))
+            assert journal.place >= places
+            places = journal.place
+    assert places > 0

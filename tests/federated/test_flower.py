@@ -1,0 +1,409 @@
+"""Federated fits: the real Flower apps in one process, over a grid that can be told to fail."""
+
+import dataclasses
+import json
+import logging
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from tests.helpers.federated_cases import CASES, PARTS, D, M, in_process, released, study_of
+
+pytest.importorskip("flwr", reason="needs Flower: pip install skpmtl[flower]")
+
+from flwr.app import Array, ArrayRecord, Error, Message, RecordDict
+
+from skpmtl import load_billboard
+from skpmtl.federated import records
+from skpmtl.federated.client import app
+from skpmtl.federated.server import curate, describe
+from tests.helpers.federated_grid import InProcessGrid, models_of, without_site_1
+
+pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+
+
+@pytest.mark.parametrize("seed", [3, 11])
+@pytest.mark.parametrize("name", CASES)
+def test_equals_the_fit_in_one_process(tmp_path, name, seed):
+    study = study_of(name, seed=seed)
+    whole = in_process(study)
+    board = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
+    for ours, theirs in zip(released(board), released(whole.billboard_), strict=True):
+        assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+    models = models_of(tmp_path, study)
+    assert sorted(models) == list(range(M))
+    for task, model in models.items():
+        expected = whole.export_task(task)
+        assert_allclose(model["coef"], expected["coef"], rtol=1e-10, atol=1e-12)
+        assert_allclose(model["intercept"], expected["intercept"], rtol=1e-10, atol=1e-12)
+    public = load_billboard(tmp_path / "curator" / "billboard.npz")
+    assert public.privacy_.epsilon == whole.privacy_.epsilon
+    transport = public.privacy_.notes["transport"]
+    assert ("no trusted curator" in transport) == ("Meta" in study.estimator)
+
+
+# ------------------------------------------------------------------------------- faults
+def replace(change):
+    """``broken`` of a grid: node 1001 sends other arrays to every question."""
+
+    def broken(node, message, reply):
+        if node != 1001 or "train" not in message.metadata.message_type:
+            return reply
+        arrays = {k: Array(v.numpy()) for k, v in reply.content["arrays"].items()}
+        changed = change(arrays)
+        if not isinstance(changed, dict):
+            return changed if not callable(changed) else changed(message)
+        settings = reply.content["settings"]
+        content = RecordDict({"settings": settings, "arrays": ArrayRecord(changed)})
+        return Message(content, reply_to=message)
+
+    return broken
+
+
+def lying(array):
+    """A record of the right shape around a header of another."""
+    data = Array(np.zeros((1 << 8, 3))).data[:200]
+    return Array("float64", tuple(array.shape), "numpy.ndarray", data)
+
+
+GARBAGE = {
+    "nan": lambda a: {k: Array(np.full(v.shape, np.nan)) for k, v in a.items()},
+    "inf": lambda a: {**a, "update": Array(np.full(a["update"].shape, -np.inf))},
+    "shape": lambda a: {k: Array(np.zeros((7, 7))) for k in a},
+    "scalar": lambda a: {k: Array(np.array(1.0)) for k in a},
+    "missing name": lambda a: {"update": a["update"]},
+    "other name": lambda a: {**a, "rows": a["update"]},
+    "single precision": lambda a: {k: Array(v.numpy().astype("f4")) for k, v in a.items()},
+    "text": lambda a: {k: Array("float64", tuple(v.shape), "x", b"no") for k, v in a.items()},
+    "no header": lambda a: {
+        k: Array("float64", tuple(v.shape), "numpy.ndarray", b"no") for k, v in a.items()
+    },
+    "lie": lambda a: {k: lying(v) for k, v in a.items()},
+    "huge": lambda a: {**a, "update": Array(np.zeros((len(a["inside"].numpy()), 1 << 18)))},
+    "silence": lambda a: None,
+    "error": lambda a: lambda message: Message(Error(code=2, reason="?"), reply_to=message),
+    "nothing": lambda a: lambda message: Message(RecordDict(), reply_to=message),
+    "other question": lambda a: lambda message: Message(
+        records.write({k: v.numpy() for k, v in a.items()}, status="answered", number=99),
+        reply_to=message,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def two_sites(tmp_path_factory):
+    """The billboard of the rounds when the tasks of site 1 send nothing."""
+    return without_site_1(tmp_path_factory.mktemp("two"), study_of("rounds"))
+
+
+@pytest.mark.parametrize("kind", GARBAGE)
+def test_garbage_counts_as_nothing(tmp_path, kind, caplog, two_sites):
+    """As if the tasks of the site were there and sent zero; the denominator stays."""
+    study = study_of("rounds", timeout=0.3)
+    grid = InProcessGrid(study, tmp_path, broken=replace(GARBAGE[kind]))
+    board = curate(grid, study, tmp_path / "curator")
+    for ours, theirs in zip(board.releases, two_sites.releases, strict=True):
+        assert_array_equal(ours, theirs)
+    assert board.report == two_sites.report
+    if kind not in ("nan", "inf"):  # these are numbers, which the sum takes for zero
+        assert "1001" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["prior", "adaptive", "meta", "intercept", "mean model", "labels"])
+@pytest.mark.parametrize("kind", ["nan", "silence"])
+def test_garbage_in_other_statistics(tmp_path, name, kind):
+    study = study_of(name, timeout=0.2)
+    grid = InProcessGrid(study, tmp_path / "a", broken=replace(GARBAGE[kind]))
+    board = curate(grid, study, tmp_path / "a" / "curator")
+    expected = without_site_1(tmp_path / "b", study)
+    for ours, theirs in zip(released(board), released(expected), strict=True):
+        assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("value", [1e300, -1e12, 5.0])
+def test_large_numbers_move_a_release_within_the_bound(tmp_path, value):
+    study = study_of("rounds")
+
+    def first(folder, broken=None):
+        grid = InProcessGrid(study, folder, broken=broken)
+        return curate(grid, study, folder / "curator").releases[0]
+
+    honest = first(tmp_path / "a")
+    large = replace(lambda a: {**a, "update": Array(np.full(a["update"].shape, value))})
+    moved = np.linalg.norm(first(tmp_path / "b", large) - honest)
+    assert 0 < moved <= len(PARTS[1]) * 2.0 / M * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("privacy", ["task-global", "local"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300, -1e12])
+def test_one_site_moves_an_initialisation_within_the_bound(tmp_path, privacy, value):
+    """Twice the length that the report names for each of its tasks, over all of a round."""
+    parameters = {"epsilon": 5.0, "privacy": privacy, "tasks_per_round": "all"}
+    study = study_of("meta", parameters=parameters)
+
+    def fit(folder, broken=None):
+        return curate(InProcessGrid(study, folder, broken=broken), study, folder / "curator")
+
+    honest = fit(tmp_path / "a")
+    assert_allclose(honest.init, in_process(study).billboard_.init, rtol=1e-12)
+    garbage = replace(lambda a: {"update": Array(np.full(a["update"].shape, value))})
+    moved = np.linalg.norm(fit(tmp_path / "b", garbage).init - honest.init)
+    longest = float(honest.report.notes["transport"].split("longer than ")[1])
+    rate = honest.report.public_inputs["meta_learning_rate"]
+    assert 0 < moved <= rate * len(PARTS[1]) * 2.0 * longest / M * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
+def test_silent_site_moves_the_count_by_half_a_task(tmp_path, adjacency):
+    """Whether its update is inside the bound or not: 1/2 is what the report states."""
+    parameters = {"clip_quantile": 0.5, "n_rounds": 2, "adjacency": adjacency}
+    study = study_of("adaptive", parameters=parameters, timeout=0.2)
+    parts = ([2], [0, 1, 3, 4], [5, 6, 7, 8])
+
+    def silent(node, message, reply):
+        return None if node == 1000 and "train" in message.metadata.message_type else reply
+
+    def fit(folder, broken=None):
+        return curate(InProcessGrid(study, folder, parts, broken), study, folder / "curator")
+
+    whole, without = fit(tmp_path / "a"), fit(tmp_path / "b", silent)
+    update, count = whole.report.releases[:2]
+    assert np.linalg.norm(whole.releases[0] - without.releases[0]) <= update["sensitivity"]
+    moved = abs(whole.releases[1] - without.releases[1]).item()
+    assert_allclose(moved, 0.5 / M, rtol=1e-6)
+    if adjacency == "zero-out":
+        assert moved <= count["sensitivity"]
+
+
+def test_no_answer_at_all_releases_nothing(tmp_path):
+    study = study_of("rounds", timeout=0.2)
+
+    def silent(node, message, reply):
+        return None if "train" in message.metadata.message_type else reply
+
+    with pytest.raises(RuntimeError, match="No site at all"):
+        curate(InProcessGrid(study, tmp_path, broken=silent), study, tmp_path / "curator")
+    assert not list((tmp_path / "curator" / "journal").glob("*.npz"))
+    board = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
+    for ours, theirs in zip(board.releases, in_process(study).billboard_.releases, strict=True):
+        assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["rounds", "algorithm 1", "stateful", "prior", "labels", "meta"])
+@pytest.mark.parametrize("answered", [False, True])
+def test_restarted_curator_repeats_nothing(tmp_path, name, answered):
+    """Cut off at a question, before or after the sites answered it; also if only some did."""
+    study, asked = study_of(name), []
+
+    class Cut(InProcessGrid):
+        def push_messages(self, messages):
+            if "train" in messages[0].metadata.message_type:
+                asked.append(len(messages))
+                if len(asked) == 3:
+                    if answered:
+                        super().push_messages(messages[:2])
+                    raise KeyboardInterrupt
+            return super().push_messages(messages)
+
+    with pytest.raises(KeyboardInterrupt):
+        curate(Cut(study, tmp_path), study, tmp_path / "curator")
+    kept = {p.name: p.read_bytes() for p in (tmp_path / "curator" / "journal").glob("*.npz")}
+    grid = InProcessGrid(study, tmp_path)
+    board = curate(grid, study, tmp_path / "curator")
+    for file, content in kept.items():
+        assert (tmp_path / "curator" / "journal" / file).read_bytes() == content
+    whole = in_process(study)
+    for ours, theirs in zip(released(board), released(whole.billboard_), strict=True):
+        assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+    for task, model in models_of(tmp_path, study).items():
+        assert_allclose(model["coef"], whole.export_task(task)["coef"], rtol=1e-10, atol=1e-12)
+    # Once more: the budget is spent, nothing is asked any more.
+    again = InProcessGrid(study, tmp_path)
+    curate(again, study, tmp_path / "curator")
+    assert {m.metadata.message_type for m in again.sent} == {"query", "evaluate"}
+
+
+def test_second_run_of_a_study_is_refused_by_the_sites(tmp_path, caplog):
+    study = study_of("rounds")
+    curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
+    with pytest.raises(RuntimeError, match="No site at all"):
+        curate(InProcessGrid(study, tmp_path), study, tmp_path / "other curator")
+    assert "second run" in caplog.text
+
+
+def test_second_run_of_one_round_is_refused(tmp_path, caplog):
+    """Its only question is the last one that the sites answered, and the noise would be new."""
+    study = study_of("rounds", parameters={"n_rounds": 1}, seed=None)
+    curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
+    with pytest.raises(RuntimeError, match="No site at all"):
+        curate(InProcessGrid(study, tmp_path), study, tmp_path / "other curator")
+    assert "another journal" in caplog.text
+
+
+def test_report_says_who_sees_the_participants():
+    study = study_of("rounds")
+    board = in_process(study).billboard_
+    assert "traffic" not in describe(board, study).notes["transport"]
+    board.plan.sampling = "poisson"
+    board.report = dataclasses.replace(board.report, sampling=board.plan._scheme())
+    assert "traffic of the sites" in describe(board, study).notes["transport"]
+
+
+def test_duplicated_question_gets_the_same_answer(tmp_path):
+    study = study_of("meta", seed=None)
+    grid = InProcessGrid(study, tmp_path)
+    answers = []
+
+    def twice(node, message, reply):
+        if "train" in message.metadata.message_type:
+            again = app(message, grid.contexts[node])
+            answers.append([r.content["arrays"]["update"].numpy() for r in (reply, again)])
+        return reply
+
+    grid.broken = twice
+    curate(grid, study, tmp_path / "curator")
+    assert answers
+    for first, second in answers:
+        assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("change", [{"epsilon": 100.0}, {"clip_norm": 50.0}])
+def test_site_with_another_study_does_not_answer(tmp_path, change, caplog):
+    """A curator cannot make sites take part in anything that their copy does not say."""
+    study = study_of("rounds")
+    grid = InProcessGrid(study, tmp_path)
+    other = study_of("rounds", parameters={"n_rounds": 4, **change})
+    (tmp_path / "study.json").write_text(json.dumps(asdict(other)))
+    with pytest.warns(UserWarning, match="Held by no site"), pytest.raises(RuntimeError):
+        curate(grid, other.__class__(**{**asdict(study), "enrolment": 0.1}), tmp_path / "curator")
+    assert "another study" in caplog.text
+    assert not list(tmp_path.glob("site*/*/state.npz"))
+
+
+def test_two_sites_with_one_task(tmp_path):
+    study = study_of("rounds")
+    with pytest.raises(ValueError, match="Every task belongs to one site"):
+        curate(InProcessGrid(study, tmp_path, [[1, 2], [2, 3]]), study, tmp_path / "curator")
+
+
+@pytest.mark.parametrize("names", [[77], ["a"], [1, 1]])
+def test_names_that_the_study_does_not_have(tmp_path, names):
+    study = study_of("rounds")
+
+    def broken(node, message, reply):
+        if node == 1001 and message.metadata.message_type == "query":
+            content = records.write(status="answered", tasks=names)
+            return Message(content, reply_to=message)
+        return reply
+
+    with pytest.raises((ValueError, TypeError)):
+        curate(InProcessGrid(study, tmp_path, broken=broken), study, tmp_path / "curator")
+
+
+@pytest.mark.parametrize("name", ["algorithm 1", "meta", "labels"])
+def test_site_that_comes_back_goes_on(tmp_path, name):
+    """A SuperNode that is started again has another number, and its state in its folder."""
+    study, grid = study_of(name), None
+
+    class Restarted(InProcessGrid):
+        def push_messages(self, messages):
+            done = [m for m in self.sent if "train" in m.metadata.message_type]
+            out = super().push_messages(messages)
+            if len(done) >= 3 and 1001 not in self.offline:
+                self.offline.add(1001)
+                self.contexts[2001] = self.contexts[1001]
+            return out
+
+    grid = Restarted(study, tmp_path)
+    board = curate(grid, study, tmp_path / "curator")
+    assert 2001 in {m.metadata.dst_node_id for m in grid.sent}
+    whole = in_process(study)
+    for ours, theirs in zip(released(board), released(whole.billboard_), strict=True):
+        assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+def test_newcomer_cannot_take_the_tasks_of_another_site(tmp_path, caplog):
+    study = study_of("rounds")
+
+    class Intruder(InProcessGrid):
+        def push_messages(self, messages):
+            self.contexts.setdefault(3000, self.contexts[1001])
+            return super().push_messages(messages)
+
+    grid = Intruder(study, tmp_path)
+    curate(grid, study, tmp_path / "curator")
+    asked = [m.metadata.dst_node_id for m in grid.sent if "train" in m.metadata.message_type]
+    assert set(asked) == {1000, 1001, 1002}
+    assert "Node 3000 was not taken in" in caplog.text
+
+
+def test_errors_of_a_site_stay_in_its_log(tmp_path, caplog):
+    """Flower would send the text of an exception, which may show rows."""
+    study = study_of("rounds")
+    grid = InProcessGrid(study, tmp_path)
+    np.savez(tmp_path / "1.npz", X=np.full((2, D), np.nan), y=[0.0, 0.0], task=[2, 8])
+    replies = []
+    grid.broken = lambda node, message, reply: replies.append(reply) or reply
+    with pytest.warns(UserWarning, match="Held by no site"), caplog.at_level(logging.ERROR):
+        curate(grid, study, tmp_path / "curator")
+    failed = [r.content for r in replies if r.content["settings"]["status"] == "failed"]
+    assert failed
+    assert all(dict(c["settings"]) == {"status": "failed"} and len(c) == 1 for c in failed)
+    assert "contains NaN" in caplog.text
+
+
+def test_who_is_asked_learns_no_other_participants(tmp_path):
+    """Under sampling a site sees its own tasks only, and sites that are not drawn see nothing."""
+    study = study_of("sampled")
+    grid = InProcessGrid(study, tmp_path)
+    curate(grid, study, tmp_path / "curator")
+    questions = [m for m in grid.sent if "train" in m.metadata.message_type]
+    for message in questions:
+        held = PARTS[message.metadata.dst_node_id - 1000]
+        assert set(message.content["settings"]["positions"]) <= set(held)
+    assert len(questions) < 6 * 3
+
+
+def test_one_curator_at_a_time(tmp_path):
+    study, errors = study_of("rounds"), []
+    grid = InProcessGrid(study, tmp_path)
+
+    def second(node, message, reply):
+        with pytest.raises(ValueError, match="Another process uses this journal") as error:
+            curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
+        errors.append(error)
+        return reply
+
+    grid.broken = second
+    curate(grid, study, tmp_path / "curator")
+    assert errors
+
+
+def test_lost_tasks_are_not_taken_together_with_those_of_others(tmp_path, caplog):
+    """And a site that comes back under its old number still has its own."""
+    study = study_of("rounds")
+
+    class Intruder(InProcessGrid):
+        def get_node_ids(self):
+            questions = sum("train" in m.metadata.message_type for m in self.sent)
+            self.offline = {1001} if questions == 3 else set()
+            if questions == 3:
+                self.contexts.setdefault(3000, self.contexts[1001])
+            return super().get_node_ids()
+
+        def push_messages(self, messages):
+            numbers = super().push_messages(messages)
+            for message, number in zip(messages, numbers, strict=True):
+                if message.metadata.dst_node_id == 3000:
+                    content = records.write(status="answered", tasks=[*PARTS[0], *PARTS[1]])
+                    self.replies[number] = Message(content, reply_to=message)
+            return numbers
+
+    grid = Intruder(study, tmp_path)
+    curate(grid, study, tmp_path / "curator")
+    asked = [m.metadata.dst_node_id for m in grid.sent if "train" in m.metadata.message_type]
+    assert 3000 not in asked
+    assert asked.count(1001) == 4
+    assert "Node 3000 was not taken in" in caplog.text

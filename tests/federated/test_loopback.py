@@ -1,0 +1,430 @@
+"""A federation of real processes on loopback: SuperLink, three SuperNodes, and ``flwr run``."""
+
+import io
+import json
+import os
+import re
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.preprocessing import normalize
+
+pytest.importorskip("flwr", reason="needs Flower: pip install skpmtl[flower]")
+
+from skpmtl import load_billboard
+from skpmtl.datasets.generators import make_low_rank_tasks
+from skpmtl.datasets.school import load_school
+from skpmtl.federated import Study, load_models
+from skpmtl.privacy import PrivacyReport
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible"),
+]
+BIN = Path(sys.executable).parent
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT = 400  # seconds that a run may take on a busy machine; 50 on a quiet one
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Relay(threading.Thread):
+    """Passes bytes between the sites and the SuperLink, and keeps a copy."""
+
+    def __init__(self, target):
+        super().__init__(daemon=True)
+        self.target, self.up, self.down, self.pairs = target, [], [], []
+        self.socket = socket.create_server(("127.0.0.1", 0), backlog=256)
+        self.port = self.socket.getsockname()[1]
+
+    def run(self):
+        while True:
+            try:
+                site, _ = self.socket.accept()
+            except OSError:  # closed
+                return
+            try:
+                link = socket.create_connection(("127.0.0.1", self.target))
+            except OSError:
+                site.close()
+                continue
+            copies = bytearray(), bytearray()
+            self.up.append(copies[0])
+            self.down.append(copies[1])
+            pair = threading.Thread(target=self._pass, args=(site, link, *copies), daemon=True)
+            self.pairs.append(pair)
+            pair.start()
+
+    @classmethod
+    def _pass(cls, site, link, up, down):
+        with site, link:
+            back = threading.Thread(target=cls._pump, args=(link, site, down), daemon=True)
+            back.start()
+            cls._pump(site, link, up)
+            back.join()
+
+    @staticmethod
+    def _pump(source, target, copy):
+        try:
+            while data := source.recv(1 << 16):
+                copy += data
+                target.sendall(data)
+        except OSError:
+            pass
+        for end in (source, target):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def close(self):
+        """After the processes have ended."""
+        try:
+            self.socket.shutdown(socket.SHUT_RDWR)  # wakes accept
+        except OSError:
+            pass
+        self.socket.close()
+        for thread in [self, *self.pairs]:
+            if thread.ident is not None:
+                thread.join(10)
+
+
+class Federation:
+    """All processes of one federation in one folder; leaving it ends them all.
+
+    Parameters
+    ----------
+    folder : Path
+    study : Study
+    rows : tuple
+        X, y, task
+    parts : sequence of arrays of tasks
+    tls : bool
+        Own certificate authority, and keys of the sites.
+    """
+
+    def __init__(self, folder, study, rows, parts, tls=False):
+        self.folder, self.study, self.processes = folder, study, {}
+        self.port, self.tls, self.parts = free_port(), tls, parts
+        self.relay = Relay(self.port)
+        (folder / "study.json").write_text(json.dumps(asdict(study)))
+        X, y, task = rows
+        for k, part in enumerate(parts):
+            mine = np.isin(task, part)
+            np.savez(folder / f"rows{k}.npz", X=X[mine], y=y[mine], task=task[mine])
+        for name in ("home", "logs"):
+            (folder / name).mkdir()
+        path = os.environ.get("PYTHONPATH")
+        self.environment = {
+            **os.environ,
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+            "FLWR_HOME": str(folder / "home"),
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": f"{ROOT}{os.pathsep}{path}" if path else str(ROOT),
+        }
+
+    def __enter__(self):
+        try:
+            self._begin()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes.values():
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
+        end = time.monotonic() + 10
+        for process in self.processes.values():
+            try:
+                process.wait(max(end - time.monotonic(), 0.1))
+            except subprocess.TimeoutExpired:
+                pass
+            try:  # its children, too
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            process.wait()
+        for pid, _ in self.descendants():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.relay.close()
+
+    def start(self, name, *words):
+        with open(self.folder / "logs" / f"{name}.txt", "ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [str(word) for word in words], env=self.environment, stdout=log, stderr=log,
+                cwd=self.folder, start_new_session=True,
+            )  # fmt: skip
+
+    def call(self, *words, timeout=60):
+        done = subprocess.run(
+            [str(word) for word in words], env=self.environment, cwd=self.folder,
+            capture_output=True, text=True, timeout=timeout,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        return done.stdout
+
+    def _begin(self):
+        link, site, connection = ["--insecure"], ["--insecure"], "insecure = true"
+        if self.tls:
+            self._make_certificates()
+            link = ["--ssl-ca-certfile=ca.pem", "--ssl-certfile=link.pem",
+                    "--ssl-keyfile=link.key", "--enable-supernode-auth"]  # fmt: skip
+            site = ["--root-certificates=ca.pem"]
+            connection = f'root-certificates = "{self.folder}/ca.pem"'
+        (self.folder / "home" / "config.toml").write_text(
+            f'[superlink]\ndefault = "here"\n\n[superlink.here]\n'
+            f'address = "127.0.0.1:{self.port}"\n{connection}\n'
+        )
+        self.start(
+            "link", BIN / "flower-superlink", *link, "--host=127.0.0.1", f"--port={self.port}",
+            "--disable-runtime-dependency-installation",
+        )  # fmt: skip
+        end = time.monotonic() + 60
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 0.2).close()
+                break
+            except OSError:
+                assert time.monotonic() < end, "the SuperLink does not start"
+                time.sleep(0.1)
+        self.relay.start()
+        for k in range(len(self.parts)):
+            key = []
+            if self.tls:
+                self.call(BIN / "flwr", "supernode", "register", f"site{k}.key.pub", "here")
+                key = [f"--auth-supernode-private-key=site{k}.key",
+                       f"--ssl-ca-certfile=own{k}.pem", f"--ssl-certfile=own{k}.pem",
+                       f"--ssl-keyfile=own{k}.key"]  # fmt: skip
+            node = f'study="{self.folder}/study.json" rows="{self.folder}/rows{k}.npz"'
+            self.start(
+                f"site{k}", BIN / "flower-supernode", *site, *key,
+                f"--superlink=127.0.0.1:{self.relay.port}", f"--port={free_port()}",
+                "--node-config", f'{node} folder="{self.folder}/site{k}"',
+            )  # fmt: skip
+        self.call(
+            sys.executable, "-m", "skpmtl.federated", "init-app", "app", "--study", "study.json",
+            "--folder", "curator",
+        )  # fmt: skip
+
+    def _make_certificates(self):
+        """The commands of the guide on federation."""
+        guide = (ROOT / "doc" / "federated.rst").read_text()
+        lines = re.findall(r"^ +((?:openssl|ssh-keygen) .*(?:(?<=\\)\n.*)*)", guide, flags=re.M)
+        assert len(lines) == 5
+        for line in lines[:3]:
+            for name, here in (("curator.example.org", "localhost"), ("192.0.2.1", "127.0.0.1")):
+                line = line.replace(name, here)
+            self.call("bash", "-c", line)
+        for k in range(len(self.parts)):
+            for line in lines[3:]:
+                for name in ("site.", "own."):
+                    line = line.replace(name, f"{name[:-1]}{k}.")
+                self.call("bash", "-c", line)
+
+    def run(self):
+        """Start the study and wait for its end. -> log of the curator"""
+        return self.call(BIN / "flwr", "run", "app", "here", "--stream", timeout=LIMIT)
+
+    def kill_curator(self):
+        """The process of the ServerApp, which the SuperLink has started."""
+        found = [pid for pid, words in self.descendants() if b"flwr-serverapp" in words]
+        assert found
+        for pid in found:
+            os.kill(pid, signal.SIGKILL)
+
+    def descendants(self):
+        """Yield process and command line; some have sessions of their own."""
+        mark = f"FLWR_HOME={self.folder / 'home'}".encode()
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                if mark in (path / "environ").read_bytes().split(b"\0"):
+                    yield int(path.name), (path / "cmdline").read_bytes()
+            except OSError:  # gone, or of somebody else
+                continue
+
+    def site(self, k):
+        (place,) = (self.folder / f"site{k}").iterdir()
+        return place
+
+
+def arrays_in(stream):
+    """Every numpy array whose bytes are in a stream."""
+    found = []
+    for match in re.finditer(re.escape(b"\x93NUMPY"), stream):
+        try:
+            found.append(np.load(io.BytesIO(stream[match.start() : match.start() + (1 << 20)])))
+        except ValueError:
+            pass
+    return found
+
+
+def school():
+    """School data if they are there, else generated ones. -> X, y, task"""
+    path = ROOT.parent / "shared" / "data" / "school.mat"
+    if not path.is_file():
+        return make_low_rank_tasks(n_tasks=139, n_samples=20, n_features=28, random_state=0)
+    data = load_school(path, scale="public")
+    return normalize(data.data), data.target / 70.0, data.task
+
+
+def in_process(study, rows):
+    X, y, task = rows
+    return study.build().set_params(tasks=study.tasks).fit(X, y, task=task)
+
+
+def test_school_over_plain_sockets(tmp_path):
+    """Equal to one process; rows and personal models are on no wire and in no other folder."""
+    rows = X, y, task = school()
+    study = Study(
+        "school", "PrivateMeanRegMTL", list(range(139)), X.shape[1], {"n_rounds": 2},
+        timeout=120.0, enrolment=120.0, seed=5,
+    )  # fmt: skip
+    parts = np.array_split(np.arange(139), 3)
+    with Federation(tmp_path, study, rows, parts) as federation:
+        start = time.monotonic()
+        federation.run()
+        took = time.monotonic() - start
+        log = (tmp_path / "logs" / "link.txt").read_bytes()
+        up, down = (b"\n".join(map(bytes, c)) for c in (federation.relay.up, federation.relay.down))
+    whole = in_process(study, rows)
+    public = load_billboard(tmp_path / "curator" / "billboard.npz")
+    for ours, theirs in zip(public.billboard_.releases, whole.billboard_.releases, strict=True):
+        assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+    for k, part in enumerate(parts):
+        est = load_models(federation.site(k))
+        assert est.tasks_.tolist() == part.tolist()
+        assert_allclose(est.coef_, whole.coef_[part], rtol=1e-10, atol=1e-12)
+        mine = np.isin(task, part)
+        assert est.score(X[mine], y[mine], task=task[mine]) > 0.1
+        # Everything numeric that this site sent: clipped updates, and whether they were inside.
+        with np.load(federation.site(k) / "state.npz") as kept:
+            assert kept["row.update"].tobytes() in up  # the search finds what is there
+        for secret in (est.coef_, *est.coef_, est.intercept_, X[mine], y[mine][:50]):
+            assert secret.tobytes() not in up + down + log
+        for row in np.unique(X[mine], axis=0):
+            assert row.tobytes() not in up
+    sent = arrays_in(up)
+    updates, inside = ([a for a in sent if a.ndim == n] for n in (2, 1))
+    assert len(updates) == 2 * 3
+    # Flower sends what it has seen before by its hash only, and many are alike.
+    assert 1 <= len(inside) <= 2 * 3
+    assert len(sent) == len(updates) + len(inside)
+    for update in updates:
+        assert np.linalg.norm(update, axis=1).max() <= 1.0
+    assert np.isin(np.concatenate(inside), [-0.5, 0.5]).all()
+    received = arrays_in(down)
+    released = [np.zeros(28), *np.cumsum(whole.billboard_.releases, axis=0)]
+    for anchor in released[:2]:
+        assert sum(a.shape == (1, 28) and np.allclose(a, anchor) for a in received) >= 3
+    assert public.billboard_.means.tobytes() in down
+    report = PrivacyReport.from_json((tmp_path / "curator" / "report.json").read_text())
+    assert report.notes["transport"] in str(report)
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(f"CPU {spent.ru_utime + spent.ru_stime:.1f} s")
+    print(f"{took:.1f} s; bytes up {len(up)}, down {len(down)}, for 3 sites and 4 exchanges")
+
+
+def test_curator_is_killed_and_started_again(tmp_path):
+    """It goes on from its journal, and running models at the sites take no step twice."""
+    rows = make_low_rank_tasks(n_tasks=9, n_samples=12, n_features=4, random_state=0)
+    study = Study(
+        "restart", "PrivateMeanRegMTL", list(range(9)), 4,
+        {"n_rounds": 3, "update": "algorithm-1", "personalization": "none"}, timeout=120.0,
+        enrolment=120.0, seed=5,
+    )  # fmt: skip
+    journal = tmp_path / "curator" / "journal"
+    with Federation(tmp_path, study, rows, np.array_split(np.arange(9), 3)) as federation:
+        federation.call(BIN / "flwr", "run", "app", "here")
+        end = time.monotonic() + LIMIT
+        while not (journal / "000000.npz").exists():
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        federation.kill_curator()
+        kept = {path.name: path.read_bytes() for path in journal.glob("*.npz")}
+        assert 1 <= len(kept) < 3
+        federation.run()
+    for name, content in kept.items():
+        assert (journal / name).read_bytes() == content
+    whole = in_process(study, rows)
+    public = load_billboard(tmp_path / "curator" / "billboard.npz")
+    assert_allclose(public.billboard_.releases, whole.billboard_.releases, rtol=1e-12, atol=1e-12)
+    for k in range(3):
+        est = load_models(federation.site(k))
+        assert_allclose(est.coef_, whole.coef_[est.tasks_], rtol=1e-10, atol=1e-12)
+
+
+def test_secure_sums_over_plain_sockets(tmp_path):
+    """SecAgg+: no contribution of a site is on the wire, and the sum is that of one process."""
+    rows = make_low_rank_tasks(n_tasks=9, n_samples=12, n_features=4, random_state=0)
+    study = Study(
+        "masked", "PrivateMeanRegMTL", list(range(9)), 4, {"n_rounds": 1}, timeout=120.0,
+        enrolment=120.0, seed=5, secure_sum=3,
+    )  # fmt: skip
+    parts = np.array_split(np.arange(9), 3)
+    with Federation(tmp_path, study, rows, parts) as federation:
+        federation.run()
+        up = b"\n".join(map(bytes, federation.relay.up))
+    public, whole = load_billboard(tmp_path / "curator" / "billboard.npz"), in_process(study, rows)
+    assert_allclose(public.billboard_.means, whole.billboard_.means, atol=1e-5)
+    assert all(array.dtype.kind == "i" for array in arrays_in(up))
+    for k, part in enumerate(parts):
+        with np.load(federation.site(k) / "state.npz") as kept:
+            for update in kept["row.update"]:
+                assert update.tobytes() not in up
+        assert load_models(federation.site(k)).tasks_.tolist() == part.tolist()
+
+
+def test_authenticated_sites_of_which_one_is_killed(tmp_path):
+    """TLS of an own authority, keys of the sites; the loss of one does not stop the others."""
+    rows = make_low_rank_tasks(n_tasks=9, n_samples=12, n_features=4, random_state=0)
+    study = Study(
+        "small", "DPMetaInit", list(range(9)), 4, {"epsilon": 8.0, "tasks_per_round": 3},
+        n_rows=12, timeout=60.0, enrolment=120.0, seed=5,
+    )  # fmt: skip
+    parts = np.array_split(np.arange(9), 3)
+    with Federation(tmp_path, study, rows, parts, tls=True) as federation:
+        gone = threading.Event()
+
+        def kill():
+            first = tmp_path / "curator" / "journal" / "000001.npz"
+            while not first.exists():
+                time.sleep(0.05)
+            victim = federation.processes["site2"]
+            os.killpg(victim.pid, signal.SIGKILL)
+            gone.set()
+
+        threading.Thread(target=kill, daemon=True).start()
+        federation.run()
+        assert gone.is_set()
+        up = b"\n".join(map(bytes, federation.relay.up))
+    public, whole = load_billboard(tmp_path / "curator" / "billboard.npz"), in_process(study, rows)
+    assert public.privacy_.epsilon == whole.privacy_.epsilon
+    assert np.abs(public.billboard_.init - whole.billboard_.init).max() > 1e-6
+    for k in range(2):
+        assert load_models(federation.site(k)).tasks_.tolist() == parts[k].tolist()
+    assert not (federation.site(2) / "models.npz").exists()
+    assert not arrays_in(up)  # nothing can be read off the wire

@@ -1,0 +1,145 @@
+"""Secure sums: Flower's SecAgg+ between the real apps, in one process."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from tests.helpers.federated_cases import D, M, in_process, study_of
+
+pytest.importorskip("flwr", reason="needs Flower: pip install skpmtl[flower]")
+
+from flwr.app import Context, Message, RecordDict
+from flwr.common.secure_aggregation.quantization import dequantize, quantize
+
+from skpmtl.federated import records
+from skpmtl.federated.client import app
+from skpmtl.federated.secure import LEVELS, site_bound
+from skpmtl.federated.server import curate
+from tests.helpers.federated_grid import InProcessGrid, models_of, without_site_1
+
+pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+
+
+def secure_study(case="rounds", **settings):
+    return study_of(case, **{"secure_sum": 3, "timeout": 0.5, **settings})
+
+
+@pytest.mark.parametrize("case", ["rounds", "algorithm 1", "clusters", "classes", "averaging"])
+def test_secure_sums_agree_to_their_rounding(tmp_path, case):
+    study = secure_study(case)
+    grid = InProcessGrid(study, tmp_path)
+    board = curate(grid, study, tmp_path / "curator", a_context())
+    whole = in_process(study).billboard_
+    # The first update: rounding of three sites, and the bound of the sites, over M.
+    size = board.means.size
+    step = 2 * study.sum_range / 2**22
+    moved = np.abs(board.releases[0] - whole.releases[0]).max()
+    assert 0 < moved <= (3 * step + M * 2 * np.sqrt(size) * step) / M + 1e-6 * study.sum_range
+    assert "secure aggregation" in board.report.notes["transport"]
+    assert sorted(models_of(tmp_path, study)) == list(range(M))
+    # Site by site nothing but masked integers left.
+    sent = [r for r in grid.received if "train" in r.metadata.message_type]
+    assert len(sent) == 4 * 3 * 3 if case in ("clusters", "classes", "averaging") else 4 * 4 * 3
+    for reply in sent:
+        assert all(not record for record in reply.content.array_records.values())
+
+
+def a_context():
+    return Context(1, 1, {}, RecordDict(), {})
+
+
+def test_secure_sum_of_the_sites_that_are_left(tmp_path):
+    """A site that is lost in a round counts as zero there, and the denominator stays."""
+    study = secure_study(timeout=1.0)
+    expected = without_site_1(tmp_path / "b", study_of("rounds"))
+
+    def lost(node, message, reply):
+        if node == 1001 and "fitins.config" in message.content.config_records:
+            return None
+        return reply
+
+    grid = InProcessGrid(study, tmp_path / "a", broken=lost)
+    board = curate(grid, study, tmp_path / "a" / "curator", a_context())
+    for ours, theirs in zip(board.releases, expected.releases, strict=True):
+        assert_allclose(ours, theirs, atol=1e-4)
+
+
+def test_secure_sum_stops_below_its_threshold_and_goes_on(tmp_path):
+    study = secure_study()
+    grid = InProcessGrid(
+        study, tmp_path,
+        broken=lambda node, m, r: None if node > 1000 and "train" in m.metadata.message_type else r,
+    )  # fmt: skip
+    with pytest.raises(RuntimeError, match="Too few sites"):
+        curate(grid, study, tmp_path / "curator", a_context())
+    board = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator", a_context())
+    assert_allclose(board.means, in_process(study).billboard_.means, atol=1e-4)
+
+
+def test_site_with_secure_sums_answers_no_plain_question(tmp_path, caplog):
+    study = secure_study()
+    grid = InProcessGrid(study, tmp_path)
+    curate(grid, study, tmp_path / "curator", a_context())
+    content = records.write(
+        {"board.anchor": np.zeros((1, D))}, study=study.digest, number=99, public="{}",
+        statistic="update", positions=[1, 4, 6],
+    )  # fmt: skip
+    message = Message(content, dst_node_id=1000, message_type="train.answer")
+    reply = app(message, grid.contexts[1000])
+    assert dict(reply.content["settings"])["reason"] == "the study has secure sums"
+
+
+@pytest.mark.parametrize(
+    "change", [{"clipping_range": 1e6}, {"max_weight": 7.0}, {"threshold": 1}]
+)
+def test_site_refuses_weaker_secure_sums(tmp_path, change, caplog):
+    """Coarser steps would cost more than the bound covers, fewer shares show single sites."""
+    study = secure_study()
+    grid = InProcessGrid(study, tmp_path)
+    push = grid.push_messages
+
+    def tampered(messages):
+        for message in messages:
+            configs = message.content.config_records.get("secaggplus_configs", {})
+            if configs.get("stage") == "setup":
+                configs.update(change)
+        return push(messages)
+
+    grid.push_messages = tampered
+    with pytest.raises(RuntimeError, match="Too few sites|no answer"):
+        curate(grid, study, tmp_path / "curator", a_context())
+    assert not list(tmp_path.glob("site*/*/state.npz"))
+
+
+@pytest.mark.parametrize(
+    "case, settings",
+    [
+        ("prior", {}), ("meta", {}), ("adaptive", {}), ("sampled", {}), ("intercept", {}),
+        ("rounds", {"secure_sum": 0}), ("rounds", {"secure_sum": 10**7}),
+    ],
+)  # fmt: skip
+def test_studies_without_secure_sums(case, settings):
+    with pytest.raises(ValueError, match="secure_sum"):
+        secure_study(case, **settings)
+
+
+def test_rounding_of_secure_sums_stays_within_the_bound():
+    """What a site sends in place of a clipped update is moved by at most twice the bound."""
+    rng, size, reach = np.random.default_rng(0), 400, 500.0
+    bound = site_bound(1.0, size, reach)
+    assert 0.98 < bound < 0.997
+    a, others = rng.normal(size=(2, 50, size))
+    a /= np.linalg.norm(a, axis=1, keepdims=True)
+    a, b = (
+        dequantize(quantize([others + bound * v], reach, LEVELS), reach, LEVELS)[0] for v in (a, -a)
+    )
+    moved = np.linalg.norm(a - b, axis=1)
+    assert moved.max() <= 2.0
+    assert moved.min() > 2 * bound - 0.01
+
+
+def test_site_with_more_tasks_than_the_study_says(tmp_path, caplog):
+    study = secure_study(secure_sum=2)
+    with pytest.raises(RuntimeError, match="Too few sites"):
+        curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator", a_context())
+    assert "more than the 2 tasks" in caplog.text

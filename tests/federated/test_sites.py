@@ -1,0 +1,276 @@
+"""The halves of a federation that need no engine: studies, and what a site answers."""
+
+import importlib
+import json
+import sys
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import skpmtl
+from skpmtl.exchange.protocol import Ask
+from skpmtl.federated.__main__ import main as command
+from skpmtl.federated.site import Refusal, Site, load_models, read_rows
+from skpmtl.federated.study import ESTIMATORS, Study
+from tests.helpers.federated_cases import PARTS, D, M, N, rows_of, study_of
+
+pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+
+
+def test_study_files_agree(tmp_path):
+    study = study_of("rounds")
+    text = {
+        "name": "test", "estimator": "PrivateMeanRegMTL", "tasks": list(range(M)), "features": D,
+        "parameters": {"n_rounds": 4}, "seed": 3, "timeout": 1.0, "enrolment": 0.3,
+    }  # fmt: skip
+    (tmp_path / "a.json").write_text(json.dumps(text))
+    assert Study.load(tmp_path / "a.json").digest == study.digest
+    if sys.version_info >= (3, 11):
+        lines = [f"{k} = {json.dumps(v)}" for k, v in text.items() if k != "parameters"]
+        lines += ["[parameters]", "n_rounds = 4"]
+        (tmp_path / "a.toml").write_text("\n".join(lines))
+        assert Study.load(tmp_path / "a.toml") == study
+    assert study_of("rounds", parameters={"n_rounds": 5}).digest != study.digest
+    assert study_of("rounds", parameters={"n_rounds": 4, "epsilon": 9.0}).digest != study.digest
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"estimator": "LocalOnly"}, "can be federated"),
+        ({"estimator": "os.system"}, "can be federated"),
+        ({"name": "../x"}, "letters"),
+        ({"parameters": {"epsilon": None}}, "no private fit"),
+        ({"parameters": {"epsilon": float("inf")}}, "no private fit"),
+        ({"parameters": {"random_state": 1}}, "seed"),
+        ({"parameters": {"tasks": [1]}}, '"tasks" beside'),
+        ({"parameters": {"verbos": 1}}, "no parameter 'verbos'"),
+        ({"parameters": {"clip_norm": -1.0}}, "clip_norm"),
+        ({"classes": [0, 1]}, "has no classes"),
+        ({"n_rows": 5}, "no use for it"),
+        ({"tasks": [1, 1]}, "more than once"),
+        ({"tasks": []}, "list all tasks"),
+        ({"features": 0}, "features"),
+        ({"timeout": 0}, "timeout"),
+        ({"estimator": "DPMetaInit", "parameters": {}}, "n_rows"),
+        (
+            {"estimator": "DPMetaInit", "n_rows": 5,
+             "parameters": {"batches": "disjoint", "batch_size": 2}},
+            "curator is not told",
+        ),
+        (
+            {"estimator": "DPMetaInit", "n_rows": 5, "parameters": {"privacy": None}},
+            "no private fit",
+        ),
+        (
+            {"estimator": "MPMTLLowRank",
+             "parameters": {"mechanism": "wishart-published", "algorithm": "proximal"}},
+            "guarantee",
+        ),
+    ],
+)  # fmt: skip
+def test_study_refuses(change, message):
+    with pytest.raises(ValueError, match=message):
+        study_of("rounds", **change)
+
+
+def test_study_refuses_unknown_keys(tmp_path):
+    (tmp_path / "a.json").write_text('{"name": "x", "sites": 3}')
+    with pytest.raises(ValueError, match="sites"):
+        Study.load(tmp_path / "a.json")
+    (tmp_path / "a.json").write_text('{"name": "x"}')
+    with pytest.raises(ValueError, match="lacks .*estimator"):
+        Study.load(tmp_path / "a.json")
+
+
+def test_every_estimator_of_the_list_exists():
+    assert all(hasattr(skpmtl, name) for name in ESTIMATORS)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "npz", "npy"])
+def test_rows_from_files(tmp_path, ending):
+    pd = pytest.importorskip("pandas")
+    study = study_of("rounds", features=["a", "b", "c"])
+    X, y, task = rows_of(study)
+    path, columns = tmp_path / f"rows.{ending}", {"task": "school", "target": "score"}
+    frame = pd.DataFrame(X[:, ::-1], columns=["c", "b", "a"]).assign(school=task, score=y)
+    if ending == "csv":
+        frame.to_csv(path, index=False, float_format="%.17g")
+    elif ending == "parquet":
+        pytest.importorskip("pyarrow", reason="needs pyarrow")
+        frame.to_parquet(path)
+    elif ending == "npz":
+        np.savez(path, X=X, school=task, score=y)
+    else:
+        np.save(path, np.column_stack([task, X, y]))
+        columns = {"task": 0, "target": 4}
+    found = read_rows(path, study, **columns)
+    for ours, theirs in zip(found, (X, y, task), strict=True):
+        assert_array_equal(np.asarray(ours), theirs)
+
+
+def test_ids_of_text_keep_their_zeros(tmp_path):
+    pytest.importorskip("pandas")
+    (tmp_path / "rows.csv").write_text("task,x,y\n007,1.0,2.0\n")
+    study = study_of("rounds", tasks=["007", "8"], features=1)
+    assert read_rows(tmp_path / "rows.csv", study)[2].tolist() == ["007"]
+
+
+def site_of(study, folder, part=PARTS[0]):
+    X, y, task = rows_of(study)
+    mine = np.isin(task, part)
+    return Site(study, (X[mine], y[mine], task[mine]), folder)
+
+
+def test_site_answers_every_question_once(tmp_path):
+    """The second process finds the noise and the running models of the first in the file."""
+    study = study_of("meta")
+    unseeded = study_of("meta", seed=None)
+    positions = np.array([1, 4])
+    public = {"init": np.zeros((1, D + 1)), "round": 0, "everybody": positions}
+    first = site_of(unseeded, tmp_path).answer(1, "update", public, positions)
+    again = site_of(unseeded, tmp_path).answer(1, "update", public, positions)
+    assert_array_equal(first["update"], again["update"])
+    other = site_of(unseeded, tmp_path).answer(2, "update", public, positions)
+    assert (other["update"] != first["update"]).all()
+    with pytest.raises(Refusal, match="second run"):
+        site_of(unseeded, tmp_path).answer(1, "update", public, positions)
+    with pytest.raises(Refusal, match="other tasks"):
+        site_of(unseeded, tmp_path).answer(2, "update", public, positions[:1])
+    # Two visits are all that the budget of a task allows, whoever asks.
+    with pytest.raises(Refusal, match="take part 2 times"):
+        site_of(unseeded, tmp_path).answer(3, "update", public, positions)
+    assert site_of(study, tmp_path).folder != site_of(unseeded, tmp_path).folder
+
+
+@pytest.mark.parametrize("change", ["X", "y", "order"])
+def test_other_rows_do_not_answer_in_the_name_of_the_first(tmp_path, change):
+    study = study_of("rounds")
+    public, positions = {"anchor": np.zeros((1, D)), "clip_norm": 1.0}, np.array(PARTS[0])
+    first = site_of(study, tmp_path)
+    first.answer(0, "update", public, positions)
+    X, y, task = first.rows
+    if change == "order":
+        X = X[::-1]
+    else:
+        (X if change == "X" else y)[-1] += 1e-9
+    other = Site(study, (X, y, task), tmp_path)
+    for number in (0, 1):
+        with pytest.raises(Refusal, match="not those of the earlier answers"):
+            other.answer(number, "update", public, positions)
+    assert len(site_of(study, tmp_path).answer(1, "update", public, positions)["update"]) == 3
+
+
+@pytest.mark.parametrize("positions", [[1, 1], [4, 1], [1, 4, 4]])
+def test_no_task_answers_twice_in_one_question(tmp_path, positions):
+    """Every answer of DPMetaInit has noise of its own: their mean would be free of it."""
+    site = site_of(study_of("meta", seed=None), tmp_path)
+    public = {"init": np.zeros((1, D + 1)), "round": 0}
+    with pytest.raises(Refusal, match="twice"):
+        site.answer(0, "update", public, np.array(positions))
+    assert not (site.folder / "state.npz").exists()
+
+
+@pytest.mark.parametrize("shape", [(1, 2), (2, D + 1), (1, D + 2), (D + 1,)])
+def test_initialisation_of_another_shape_is_refused(tmp_path, shape):
+    """The kernels do not check their bounds."""
+    site = site_of(study_of("meta", seed=None), tmp_path)
+    with pytest.raises(Refusal, match="another shape"):
+        site.answer(0, "update", {"init": np.zeros(shape), "round": 0}, np.array([1, 4]))
+
+
+def test_one_name_is_one_budget(tmp_path):
+    """Another time-out, or version of skpmtl, makes another digest, but no new budget."""
+    public = {"init": np.zeros((1, D + 1)), "round": 0}
+    asked = 0, "update", public, np.array([1, 4])
+    site_of(study_of("meta", seed=None), tmp_path).answer(*asked)
+    changed = study_of("meta", seed=None, timeout=7.0)
+    with pytest.raises(Refusal, match="of this name"):
+        site_of(changed, tmp_path).answer(*asked)
+    renamed = study_of("meta", seed=None, name="test-2", timeout=7.0)
+    assert "update" in site_of(renamed, tmp_path).answer(*asked)
+
+
+def test_running_models_step_once_per_question(tmp_path):
+    study = study_of("algorithm 1")
+    positions, public = np.array(PARTS[0]), {"anchor": np.zeros((1, D)), "clip_norm": 1.0}
+    whole = site_of(study, tmp_path / "a")
+    half = whole.est._half(whole.table, whole.population)
+    for number in (0, 1, 1, 1, 2):
+        found = site_of(study, tmp_path / "b").answer(number, "update", public, positions)
+    for _ in range(3):
+        expected = half.contributions(Ask("update", public, {}, None))
+    assert_allclose(found["update"], expected["update"], rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"clip_norm": 100.0}, "clip_norm"),
+        ({"positions": [0]}, "not here"),
+        ({"positions": []}, "not here"),
+        ({"anchor": np.zeros((1, D + 1))}, None),
+        ({"statistic": "rows"}, None),
+        ({"statistic": "intercept"}, "releases no intercept"),
+    ],
+)
+def test_site_refuses_what_is_not_in_its_study(tmp_path, change, message):
+    site = site_of(study_of("rounds"), tmp_path)
+    public = {"anchor": change.get("anchor", np.zeros((1, D))), "round": 0,
+              "clip_norm": change.get("clip_norm", 1.0)}  # fmt: skip
+    positions = np.array(change.get("positions", PARTS[0]), dtype=np.int64)
+    with pytest.raises((Refusal, ValueError, KeyError), match=message):
+        site.answer(0, change.get("statistic", "update"), public, positions)
+    assert not (site.folder / "state.npz").exists()
+
+
+def test_site_refuses_rows_of_other_tasks(tmp_path):
+    with pytest.raises(ValueError, match="Not among the tasks"):
+        site_of(study_of("rounds", tasks=[1, 2]), tmp_path)
+    with pytest.raises(ValueError, match="3 features"):
+        site_of(study_of("rounds", features=4), tmp_path)
+
+
+def test_models_of_a_site_predict_later(tmp_path):
+    pd = pytest.importorskip("pandas")
+    study = study_of("classes", features=["a", "b", "c"])
+    X, y, task = rows_of(study)
+    frame = pd.DataFrame(X, columns=study.features)
+    whole = study.build().set_params(tasks=study.tasks).fit(frame, y, task=task)
+    mine = np.isin(task, PARTS[1])
+    site = Site(study, (frame[mine], y[mine], task[mine]), tmp_path)
+    site.publish(whole.billboard_)
+    est = load_models(site.folder)
+    assert est.tasks_.tolist() == PARTS[1]
+    expected = whole.predict_proba(frame[mine], task=task[mine])
+    assert_allclose(est.predict_proba(frame[mine], task=task[mine]), expected, rtol=1e-9)
+    written = json.loads((site.folder / "models.json").read_text())
+    assert [model["task"] for model in written] == PARTS[1]
+    assert_allclose(written[0]["coef"], whole.export_task(PARTS[1][0])["coef"], rtol=1e-9)
+    with pytest.raises(ValueError, match="not fitted"):
+        est.predict(frame[:1], task=[1])
+
+
+def test_commands(tmp_path, capsys):
+    (tmp_path / "study.json").write_text(
+        json.dumps({"name": "x", "estimator": "MPMTLLowRank", "tasks": [0, 1, 2], "features": D})
+    )
+    X, y, task = rows_of(study_of("rounds"))
+    np.savez(tmp_path / "rows.npz", X=X[: 2 * N], y=y[: 2 * N], task=task[: 2 * N])
+    study = str(tmp_path / "study.json")
+    command(["check", study, "--rows", str(tmp_path / "rows.npz")])
+    shown = capsys.readouterr().out
+    assert Study.load(study).digest in shown
+    assert f"{{0: {N}, 1: {N}}}" in shown
+    command(["init-app", str(tmp_path / "app"), "--study", study, "--folder", str(tmp_path / "c")])
+    assert "flwr run" in capsys.readouterr().out
+    assert "skpmtl.federated.client:app" in (tmp_path / "app" / "pyproject.toml").read_text()
+
+
+def test_without_flower_the_extra_is_named(monkeypatch):
+    for name in ("flwr", "flwr.app"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delitem(sys.modules, "skpmtl.federated._flower", raising=False)
+    with pytest.raises(ImportError, match=r"pip install skpmtl\[flower\]"):
+        importlib.import_module("skpmtl.federated._flower")

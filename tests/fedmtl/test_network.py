@@ -1,0 +1,424 @@
+"""Training of all clients at once against one client after the other, in plain numpy."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import approx_fprime
+from scipy.special import expit, logsumexp, softmax
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+
+import skpmtl.fedmtl.network as network_module
+from skpmtl.fedmtl.clients import ClientTable
+from skpmtl.fedmtl.network import Heads, Network, Optimizer
+from skpmtl.fedmtl.training import Plan, run_rounds
+from tests.fedmtl.test_aggregation import reference
+
+ACTIVATION = {  # function, derivative from the output
+    "identity": (lambda z: z, np.ones_like),
+    "logistic": (expit, lambda a: a * (1 - a)),
+    "tanh": (np.tanh, lambda a: 1 - a * a),
+    "relu": (lambda z: np.maximum(z, 0), lambda a: (a > 0).astype(float)),
+}
+
+
+class PlainClient:
+    """One client's network as lists of matrices: `shared` [(W, b)], `heads` {task: (V, c)}."""
+
+    def __init__(self, theta, hidden, d, tasks, n_outputs, slots, width):
+        theta = theta.copy()
+        sizes = [d, *hidden]
+        self.shared, self.heads = [], {}
+        for before, after in zip(sizes, hidden, strict=False):
+            W, theta = theta[: before * after].reshape(before, after), theta[before * after :]
+            b, theta = theta[:after], theta[after:]
+            self.shared.append((W, b))
+        block = theta.reshape(sizes[-1] + 1, slots, width)
+        for s, k in enumerate(tasks):
+            own = block[:, s, : n_outputs[k]]
+            self.heads[k] = (own[:-1].copy(), own[-1].copy())
+
+    def parameters(self):
+        pairs = [*self.shared, *self.heads.values()]
+        return [part for pair in pairs for part in pair]
+
+    def forward(self, X, activation):
+        outs = [X]
+        for W, b in self.shared:
+            outs.append(ACTIVATION[activation][0](outs[-1] @ W + b))
+        return outs
+
+    def loss(self, X, Y, activation, classification, alpha, prox=0.0, anchor=None):
+        last = self.forward(X, activation)[-1]
+        total = 0.0
+        for s, (V, c) in enumerate(self.heads.values()):
+            known = ~np.isnan(Y[:, s])
+            if not known.any():
+                continue
+            Z, y = last[known] @ V + c, Y[known, s]
+            if not classification:
+                total += 0.5 * np.mean((Z[:, 0] - y) ** 2)
+            elif Z.shape[1] == 1:
+                total += np.mean(np.logaddexp(0, Z[:, 0]) - y * Z[:, 0])
+            else:
+                total += np.mean(logsumexp(Z, axis=1) - Z[np.arange(len(y)), y.astype(int)])
+        total += alpha / 2 * sum((part**2).sum() for part in self.parameters()[::2])
+        if prox:
+            pairs = zip(self.parameters(), anchor.parameters(), strict=True)
+            total += prox / 2 * sum(((a - b) ** 2).sum() for a, b in pairs)
+        return total
+
+    def gradient(self, X, Y, activation, classification, alpha, prox=0.0, anchor=None):
+        outs = self.forward(X, activation)
+        back, slopes = np.zeros_like(outs[-1]), []
+        for s, (V, c) in enumerate(self.heads.values()):
+            known = ~np.isnan(Y[:, s])
+            Z, y = outs[-1][known] @ V + c, Y[known, s]
+            if not classification:
+                R = Z - y[:, None]
+            elif Z.shape[1] == 1:
+                R = expit(Z) - y[:, None]
+            else:
+                R = softmax(Z, axis=1) - (y[:, None] == np.arange(Z.shape[1]))
+            R = R / max(len(y), 1)
+            slopes += [outs[-1][known].T @ R + alpha * V, R.sum(axis=0)]
+            back[known] += R @ V.T
+        layers = []
+        for (W, _), a, below in zip(self.shared[::-1], outs[:0:-1], outs[-2::-1], strict=True):
+            back = back * ACTIVATION[activation][1](a)
+            layers = [below.T @ back + alpha * W, back.sum(axis=0), *layers]
+            back = back @ W.T
+        slopes = layers + slopes
+        if prox:
+            for g, a, b in zip(slopes, self.parameters(), anchor.parameters(), strict=True):
+                g += prox * (a - b)
+        return slopes
+
+    def vector(self):
+        return np.concatenate([part.ravel() for part in self.parameters()])
+
+
+class PlainStep:
+    """The solver of one client."""
+
+    def __init__(self, client, o):
+        self.parts, self.o, self.t = client.parameters(), o, 0
+        self.m = [np.zeros_like(p) for p in self.parts]
+        self.v = [np.zeros_like(p) for p in self.parts]
+
+    def __call__(self, slopes):
+        self.t += 1
+        o = self.o
+        for p, g, m, v in zip(self.parts, slopes, self.m, self.v, strict=True):
+            if o.solver == "sgd":
+                m[...] = o.momentum * m + g
+                p -= o.learning_rate * m
+            else:
+                m[...] = 0.9 * m + 0.1 * g
+                v[...] = 0.999 * v + 0.001 * g * g
+                unbiased = m / (1 - 0.9**self.t), v / (1 - 0.999**self.t)
+                p -= o.learning_rate * unbiased[0] / (np.sqrt(unbiased[1]) + 1e-8)
+
+
+def plain_training(clients, table, o, rng, activation, classification, anchors=None):
+    """Epochs of every client for itself; one draw for every row and epoch orders its rows."""
+    steps = [PlainStep(client, o) for client in clients]
+    for _ in range(o.epochs):
+        draws = rng.random(len(table.X))
+        for i, client in enumerate(clients):
+            own = slice(table.offsets[i], table.offsets[i + 1])
+            order = np.argsort(draws[own])
+            X, Y = table.X[own][order], table.Y[own][order]
+            extra = (o.proximal, anchors[i]) if anchors else ()
+            count = -(-len(X) // o.batch_size)  # batches of equal size, up to one row
+            for b in range(count):
+                batch = slice(b * len(X) // count, (b + 1) * len(X) // count)
+                steps[i](
+                    client.gradient(X[batch], Y[batch], activation, classification, o.alpha, *extra)
+                )
+
+
+# ----------------------------------------------------------------------------- problems
+def problem(classification, seed=0, sizes=(9, 23, 4, 16), d=3, hidden=(5, 4), activation="tanh"):
+    """Clients of different size with 1 to 3 of 4 tasks (1, 3, 1 and 4 outputs), rows missing."""
+    rng = np.random.default_rng(seed)
+    sets = [[0, 1, 3], [1, 2], [3], [0, 2]]
+    n_outputs = np.array([1, 3, 1, 4] if classification else [1, 1, 1, 1])
+    slots = np.array([own + [-1] * (3 - len(own)) for own in sets])
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    X = rng.normal(size=(offsets[-1], d))
+    Y = np.full((offsets[-1], 3), np.nan)
+    for i, own in enumerate(sets):
+        for s, k in enumerate(own):
+            rows = np.arange(offsets[i], offsets[i + 1])
+            if s:
+                rows = rng.permutation(rows)[: max(len(rows) // 2, 1)]
+            y = rng.integers(max(n_outputs[k], 2), size=len(rows)) * 1.0
+            Y[rows, s] = y if classification else X[rows] @ rng.normal(size=d) + y
+    table = ClientTable(X, Y, offsets, np.arange(len(sets)), slots)
+    heads = Heads(slots, n_outputs, classification)
+    network = Network(d, hidden, activation)
+    shared = network.initial_shared(rng)
+    own = network.initial_heads(heads, rng).reshape(len(sets), -1)
+    theta = np.hstack([np.tile(shared, (len(sets), 1)), own])
+    return network, table, heads, theta, sets
+
+
+def plain(network, table, heads, theta, sets):
+    hidden = [after for _, after in network.layers]
+    d = table.X.shape[1]
+    slots = heads.slots.shape[1]
+    return [
+        PlainClient(row, hidden, d, own, heads.n_outputs, slots, heads.width)
+        for row, own in zip(theta, sets, strict=True)
+    ]
+
+
+def assert_same_parameters(theta, clients, case, tol=1e-10):
+    network, table, heads, _, sets = case
+    for client, found in zip(clients, plain(network, table, heads, theta, sets), strict=True):
+        assert_allclose(found.vector(), client.vector(), rtol=0, atol=tol)
+
+
+# ------------------------------------------------------------------------------ gradient
+@pytest.mark.parametrize("classification", [True, False])
+@pytest.mark.parametrize("activation", ACTIVATION)
+@pytest.mark.parametrize("hidden", [(), (5, 4)])
+def test_gradient_against_differences(classification, activation, hidden):
+    """One step of length 1 with all rows is the gradient."""
+    case = problem(classification, hidden=hidden, activation=activation)
+    network, table, heads, theta, sets = case
+    o = Optimizer("sgd", 1.0, 0.0, 0.3, 100, 1, 0.7)
+    anchor = theta + 0.1 * np.random.default_rng(1).normal(size=theta.shape)
+    anchors = plain(network, table, heads, anchor, sets)
+    after = theta.copy()
+    network.train(after, table, heads, o, np.random.default_rng(0), anchor)
+    moved = plain(network, table, heads, after, sets)
+    for i, client in enumerate(plain(*case)):
+        own = slice(table.offsets[i], table.offsets[i + 1])
+        settings = table.X[own], table.Y[own], activation, classification, 0.3, 0.7, anchors[i]
+        start = client.vector()
+
+        def value(vector, client=client, settings=settings):
+            at = 0
+            for part in client.parameters():
+                part[...] = vector[at : at + part.size].reshape(part.shape)
+                at += part.size
+            return client.loss(*settings)
+
+        h = 1e-5
+        up, down = (approx_fprime(start, value, sign * h) for sign in (1, -1))
+        value(start)
+        exact = np.concatenate([g.ravel() for g in client.gradient(*settings)])
+        assert_allclose(exact, (up + down) / 2, rtol=0, atol=2e-9)  # the reference itself
+        assert_allclose(start - moved[i].vector(), exact, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("classification", [True, False])
+@pytest.mark.parametrize("solver", ["sgd", "momentum", "adam"])
+@pytest.mark.parametrize("batch_size", [4, 10, 100])
+def test_training_is_that_of_every_client_alone(classification, solver, batch_size):
+    """The same mini-batches; clients have from 1 to 6 of them an epoch."""
+    case = problem(classification, hidden=(6,), activation="relu")
+    network, table, heads, theta, sets = case
+    name = "adam" if solver == "adam" else "sgd"
+    o = Optimizer(name, 0.05, 0.9 if solver == "momentum" else 0.0, 0.01, batch_size, 3)
+    clients = plain(*case)
+    plain_training(clients, table, o, np.random.default_rng(5), "relu", classification)
+    network.train(theta, table, heads, o, np.random.default_rng(5))
+    assert_same_parameters(theta, clients, case)
+
+
+def test_parameters_that_do_not_exist_stay_zero():
+    case = problem(True)
+    network, table, heads, theta, _ = case
+    o = Optimizer("adam", 0.05, 0.0, 0.01, 8, 3, 0.2)
+    network.train(theta, table, heads, o, np.random.default_rng(5), theta.copy())
+    blocks = network.head_blocks(theta, heads)
+    gone = ~np.broadcast_to(heads.outputs()[:, None], blocks.shape)
+    assert gone.any()
+    assert_array_equal(blocks[gone], 0.0)
+
+
+def test_rows_and_heads_of_others_have_no_influence():
+    case = problem(True)
+    network, table, heads, theta, _ = case
+    o = Optimizer("sgd", 0.5, 0.9, 0.0, 4, 2)
+    first, second = theta.copy(), theta.copy()
+    network.train(first, table, heads, o, np.random.default_rng(2))
+    X, Y = table.X.copy(), table.Y.copy()
+    own = slice(table.offsets[1], table.offsets[2])
+    X[own], Y[own] = 1e3 - X[own], np.where(np.isnan(Y[own]), np.nan, 0.0)
+    other = ClientTable(X, Y, table.offsets, table.clients, table.slots)
+    network.train(second, other, heads, o, np.random.default_rng(2))
+    assert not np.allclose(first[1], second[1])
+    assert_allclose(first[[0, 2, 3]], second[[0, 2, 3]], rtol=0, atol=1e-13)
+
+
+def test_large_scores_do_not_overflow():
+    for classification in (True, False):
+        case = problem(classification, hidden=())
+        network, table, heads, theta, _ = case
+        theta *= 1e4
+        o = Optimizer("sgd", 1e-9, 0.0, 0.0, 100, 1)
+        clients = plain(*case)
+        plain_training(clients, table, o, np.random.default_rng(0), "tanh", classification)
+        loss = network.train(theta, table, heads, o, np.random.default_rng(0))
+        assert np.isfinite(loss) and np.isfinite(theta).all()
+        assert_same_parameters(theta, clients, case, 1e-8)
+
+
+# ------------------------------------------------------------------ scikit-learn's network
+@pytest.mark.parametrize("kind", ["real", "binary", "multi"])
+@pytest.mark.parametrize("solver", ["sgd", "adam"])
+@pytest.mark.parametrize("activation", ACTIVATION)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_one_client_with_one_task_is_scikit_learns_mlp(kind, solver, activation, monkeypatch):
+    # Adam's epsilon is added after the bias correction here, before it there.
+    monkeypatch.setattr(network_module, "_EPS", 1e-200)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 3))
+    z = X @ rng.normal(size=(3, 3))
+    y = z[:, 0] if kind == "real" else (z[:, 0] > 0) if kind == "binary" else z.argmax(axis=1)
+    y = y.astype(float)
+    heads = Heads(np.zeros((1, 1), int), np.array([3 if kind == "multi" else 1]), kind != "real")
+    table = ClientTable(X, y[:, None], np.array([0, 40]), np.array([0]), heads.slots)
+    network = Network(3, (6, 5), activation)
+    theta = np.concatenate([
+        network.initial_shared(rng), network.initial_heads(heads, rng).ravel()
+    ])[None]  # fmt: skip
+    mlp = (MLPRegressor if kind == "real" else MLPClassifier)(
+        hidden_layer_sizes=(6, 5), activation=activation, solver=solver, epsilon=1e-200,
+        alpha=0.02 * 40, batch_size=40, learning_rate_init=0.05, momentum=0.8,
+        nesterovs_momentum=False, max_iter=1, warm_start=True, random_state=0,
+        n_iter_no_change=1000, tol=0.0,
+    ).fit(X, y)  # fmt: skip
+    (client,) = plain(network, table, heads, theta, [[0]])
+    mlp.coefs_ = [part.copy() for part in client.parameters()[::2]]
+    mlp.intercepts_ = [part.copy() for part in client.parameters()[1::2]]
+    mlp.set_params(max_iter=7).fit(X, y)
+    o = Optimizer(solver, 0.05, 0.8, 0.02, 40, 7)
+    network.train(theta, table, heads, o, rng)
+    (trained,) = plain(network, table, heads, theta, [[0]])
+    pairs = zip(mlp.coefs_, mlp.intercepts_, strict=True)
+    expected = np.concatenate([part.ravel() for pair in pairs for part in pair])
+    assert_allclose(trained.vector(), expected, rtol=0, atol=1e-10)
+
+
+# ------------------------------------------------------------------------------- rounds
+def uploads_of(clients):
+    shared = [np.concatenate([p.ravel() for pair in c.shared for p in pair]) for c in clients]
+    heads = [[np.vstack([V, b]).ravel() for V, b in c.heads.values()] for c in clients]
+    return np.array(shared), heads
+
+
+def put_back(clients, shared, heads):
+    for client, vector, own in zip(clients, shared, heads, strict=True):
+        at = 0
+        for W, b in client.shared:
+            W[...] = vector[at : at + W.size].reshape(W.shape)
+            b[...] = vector[at + W.size : at + W.size + b.size]
+            at += W.size + b.size
+        for (V, c), head in zip(client.heads.values(), own, strict=True):
+            block = np.reshape(head, (V.shape[0] + 1, V.shape[1]))
+            V[...], c[...] = block[:-1], block[-1]
+
+
+RULES = {"fedavg": "exact-match", "fedprox": "exact-match", "pfedme": "exact-match"}
+
+
+@pytest.mark.parametrize("classification", [True, False])
+@pytest.mark.parametrize(
+    "aggregation", ["per-task", "similarity", "heads-by-similarity", "jaccard", *RULES]
+)
+def test_rounds_against_plain_loops(aggregation, classification):
+    """Local epochs, upload, averages, and back, three times."""
+    case = problem(classification, activation="tanh")
+    network, table, heads, theta, sets = case
+    sets = [sets[0], sets[1], sets[2], sets[1]]  # two clients with equal tasks
+    slots = heads.slots[[0, 1, 2, 1]]
+    heads = Heads(slots, heads.n_outputs, classification)
+    rng = np.random.default_rng(8)
+    for name in ("theta", "Y"):  # the fourth client has other tasks than `problem` gave it
+        if name == "theta":
+            theta[3] = theta[1]
+            network.head_blocks(theta, heads)[3] *= 0.8
+        else:
+            own = slice(table.offsets[3], table.offsets[4])
+            table.Y[own] = np.where(
+                slots[3] >= 0, rng.integers(2, size=table.Y[own].shape), np.nan
+            )
+    table = ClientTable(table.X, table.Y, table.offsets, table.clients, slots)
+    case = network, table, heads, theta, sets
+    o = Optimizer("sgd", 0.1, 0.5, 0.01, 5, 2, 0.3)
+    thresholds = np.array([0.1, 0.3, 0.5])
+    clients = plain(*case)
+    anchors = plain(*case) if aggregation in ("fedprox", "pfedme") else None
+    draws = np.random.default_rng(3)
+    for Z in thresholds:
+        plain_training(clients, table, o, draws, "tanh", classification, anchors)
+        rule = RULES.get(aggregation, aggregation)
+        shared, vectors = uploads_of(clients)
+        shared, vectors, S = reference(shared, vectors, sets, table.sizes, Z, rule)
+        if aggregation != "pfedme":
+            put_back(clients, shared, vectors)
+        if anchors:
+            put_back(anchors, shared, vectors)
+    plan = Plan(aggregation, thresholds, o)
+    found, uploads, similarity, history = run_rounds(
+        network, table, heads, theta, plan, np.random.default_rng(3)
+    )
+    assert_same_parameters(found, clients, case)
+    assert_allclose(similarity, S, rtol=0, atol=1e-10)
+    hits = count = 0.0
+    for i, client in enumerate(clients):
+        own = slice(table.offsets[i], table.offsets[i + 1])
+        last = client.forward(table.X[own], "tanh")[-1]
+        for s, (V, c) in enumerate(client.heads.values()):
+            known = ~np.isnan(table.Y[own, s])
+            Z, y = last[known] @ V + c, table.Y[own, s][known]
+            if classification:
+                guess = Z[:, 0] > 0 if Z.shape[1] == 1 else Z.argmax(axis=1)
+                hits += (guess == y).sum()
+            else:
+                hits += ((Z[:, 0] - y) ** 2).sum()
+            count += len(y)
+    name = "accuracy" if classification else "mse"
+    assert history[name].shape == (3,)
+    assert history[name][-1] == pytest.approx(hits / count, rel=1e-10)
+
+
+# ------------------------------------------------------------------------ torch modules
+def tanh_trunk():
+    torch = pytest.importorskip("torch", reason="needs the extra skpmtl[torch]")
+    return torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Tanh())
+
+
+@pytest.mark.parametrize("classification", [True, False])
+@pytest.mark.parametrize("solver", ["sgd", "adam"])
+def test_a_torch_trunk_trains_like_the_built_in_one(classification, solver):
+    """All rows in one batch, in the precision of float32."""
+    pytest.importorskip("torch", reason="needs the extra skpmtl[torch]")
+    from skpmtl.fedmtl._torch import TorchNetwork
+
+    network, table, heads, theta, sets = problem(classification, hidden=(5,))
+    o = Optimizer(solver, 0.05, 0.5, 0.02, 100, 4, 0.3)
+    anchor = theta + 0.1 * np.random.default_rng(1).normal(size=theta.shape)
+    torch_network = TorchNetwork(tanh_trunk, 3)
+    assert (torch_network.width, torch_network.n_shared) == (5, network.n_shared)
+
+    def other_layout(theta, shape):  # torch keeps weights as (outputs, inputs)
+        theta = theta.copy()
+        theta[:, :15] = theta[:, :15].reshape(-1, *shape).transpose(0, 2, 1).reshape(-1, 15)
+        return theta
+
+    found = other_layout(theta, (3, 5))
+    arguments = table, heads, o, np.random.default_rng(0)
+    loss = torch_network.train(found, *arguments, other_layout(anchor, (3, 5)))
+    assert loss == pytest.approx(network.train(theta, *arguments, anchor), rel=1e-5)
+    blocks = network.head_blocks(theta, heads)
+    exists = np.broadcast_to(heads.outputs()[:, None], blocks.shape)
+    assert_allclose(other_layout(found, (5, 3))[:, :20], theta[:, :20], rtol=0, atol=1e-5)
+    ours = network.head_blocks(found, heads)
+    assert_allclose(ours[exists], blocks[exists], rtol=0, atol=1e-5)
+    X = table.X[None, :7].repeat(4, axis=0)
+    assert_allclose(torch_network.scores(found, X), network.scores(theta, X), rtol=0, atol=1e-4)

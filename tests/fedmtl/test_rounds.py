@@ -1,0 +1,383 @@
+"""FedMTL estimators: what a round does under every rule, new clients, the drawn scenarios."""
+
+import pickle
+from functools import cache
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from benchmarks.reproduce import fedmtl as reproduce
+from skpmtl import FedMTLClassifier, FedMTLRegressor
+from skpmtl.fedmtl import make_fedmtl_clients
+from tests.fedmtl.test_aggregation import reference
+from tests.fedmtl.test_estimators import SETS, data, features, outputs, quick
+
+RULES = ["per-task", "similarity", "uniform", "shared-only", "heads-by-similarity", "jaccard"]
+BASELINES = ["exact-match", "local", "fedavg", "fedprox", "pfedme"]
+
+
+# ----------------------------------------------------------------- rounds and averages
+def linear_models(est, d, clients, n_tasks):
+    """Coefficients and intercepts of networks without activation, from their predictions."""
+    probe = np.vstack([np.zeros(d), np.eye(d)])
+    parts = []
+    for name in clients:
+        values = est.predict(probe, client=[name] * (d + 1)).reshape(d + 1, n_tasks)
+        parts.append(np.vstack([values[1:] - values[0], values[0]]))
+    return np.array(parts)
+
+
+def test_fedavg_of_one_full_batch_step_is_descent_on_all_rows():
+    """From the second round on all clients start equal, and the mean of their steps, weighted by
+    rows, is the step of the pooled loss."""
+    rng = np.random.default_rng(0)
+    client = np.repeat(["a", "b", "c"], [10, 25, 40])
+    X = rng.normal(size=(75, 3))
+    Y = X @ rng.normal(size=(3, 2)) + 0.3
+    settings = {"solver": "sgd", "momentum": 0.0, "learning_rate": 0.1, "batch_size": 100}
+    Z = np.column_stack([X, np.ones(75)])
+    for rule in ("fedavg", "uniform", "exact-match", "jaccard"):
+        models = []
+        for n_rounds in (1, 2, 3):
+            est = quick("real", hidden_layer_sizes=(), aggregation=rule, n_rounds=n_rounds,
+                        alpha=0.0, **settings)  # fmt: skip
+            est.fit(X, Y, client=client)
+            models.append(linear_models(est, 3, "abc", 2))
+            assert_allclose(models[-1], models[-1][:1].repeat(3, axis=0), rtol=0, atol=1e-12)
+            assert_array_equal(est.similarity_, np.ones((3, 3)))
+        for before, after in zip(models, models[1:], strict=False):
+            slope = Z.T @ (Z @ before[0] - Y) / 75
+            assert_allclose(after[0], before[0] - 0.1 * slope, rtol=0, atol=1e-12)
+
+
+def test_penalty_is_on_weights_only():
+    rng = np.random.default_rng(0)
+    X, client = rng.normal(size=(40, 3)), np.repeat([1, 2], 20)
+    Y = X[:, :2] + 2.0
+    models = []
+    for n_rounds in (1, 2):
+        est = quick("real", hidden_layer_sizes=(), aggregation="uniform", n_rounds=n_rounds,
+                    alpha=0.7, solver="sgd", momentum=0.0, learning_rate=0.1, batch_size=100)
+        models.append(linear_models(est.fit(X, Y, client=client), 3, (1, 2), 2)[0])
+    Z = np.column_stack([X, np.ones(40)])
+    slope = Z.T @ (Z @ models[0] - Y) / 40
+    slope[:3] += 0.7 * models[0][:3]
+    assert_allclose(models[1], models[0] - 0.1 * slope, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("aggregation", [r for r in [*RULES, *BASELINES] if "fed" not in r])
+def test_a_round_is_local_training_and_the_aggregate(aggregation):
+    """From equal seeds, local models after a round and the plain reference give the models of
+    every rule: linear heads on the features, no shared layers."""
+    frame, Y, client = data("real", full=True)
+    X = features(frame)
+    settings = {"hidden_layer_sizes": (), "n_rounds": 1, "threshold": 0.3}
+    local = quick("real", aggregation="local", **settings).fit(X, Y, client=client)
+    est = quick("real", aggregation=aggregation, **settings).fit(X, Y, client=client)
+    own = linear_models(local, 4, sorted(SETS), 3)
+    ids = [list(SETS[name]) for name in sorted(SETS)]
+    heads = [[own[i, :, "abc".index(k)] for k in tasks] for i, tasks in enumerate(ids)]
+    sizes = np.array([(client == name).sum() for name in sorted(SETS)])
+    if aggregation != "local":
+        _, heads, S = reference(np.zeros((5, 1)), heads, ids, sizes, 0.3, aggregation)
+        assert_allclose(est.similarity_, S, rtol=0, atol=1e-9)
+    found = linear_models(est, 4, sorted(SETS), 3)
+    for i, tasks in enumerate(ids):
+        for s, k in enumerate(tasks):
+            assert_allclose(found[i, :, "abc".index(k)], heads[i][s], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["class", "real"])
+def test_fedprox(kind):
+    frame, Y, _ = data(kind)
+    given = {"client_feature": "client", "n_rounds": 4, "batch_size": 4}
+    plain = quick(kind, aggregation="fedavg", **given).fit(frame, Y)
+    free = quick(kind, aggregation="fedprox", proximal_strength=0.0, **given).fit(frame, Y)
+    assert_array_equal(outputs(free, frame), outputs(plain, frame))
+    assert_array_equal(
+        outputs(quick(kind, aggregation="exact-match", **given).fit(frame, Y), frame),
+        outputs(plain, frame),
+    )
+    near = quick(kind, aggregation="fedprox", proximal_strength=1.0, **given).fit(frame, Y)
+    assert np.nanmax(abs(outputs(near, frame) - outputs(plain, frame))) > 1e-3
+
+
+def test_pfedme_keeps_personal_models_near_the_average():
+    """anna and dan have equal tasks: the stronger the pull, the nearer they are."""
+    frame, Y, _ = data("real")
+    anna = frame.assign(client="anna").drop(columns="client").to_numpy()
+    apart = []
+    for strength in (0.0, 1.0, 10.0):
+        est = quick("real", aggregation="pfedme", proximal_strength=strength, n_rounds=15,
+                    solver="sgd", learning_rate=0.02, momentum=0.0).fit(
+            features(frame), Y, client=frame["client"])  # fmt: skip
+        first, second = (
+            est.predict(anna, client=[name] * len(anna))[:, :2] for name in ("anna", "dan")
+        )
+        apart.append(np.abs(first - second).mean())
+    assert apart[0] > apart[1] > apart[2] > 0
+    local = quick("real", aggregation="local", n_rounds=15, solver="sgd", learning_rate=0.02,
+                  momentum=0.0).fit(features(frame), Y, client=frame["client"])  # fmt: skip
+    free = clone(local).set_params(aggregation="pfedme", proximal_strength=0.0)
+    free.fit(features(frame), Y, client=frame["client"])
+    given = {"client": frame["client"]}
+    assert_array_equal(outputs(free, features(frame), **given),
+                       outputs(local, features(frame), **given))  # fmt: skip
+
+
+@pytest.mark.parametrize("aggregation", [*RULES, *BASELINES])
+def test_who_hears_of_whom(aggregation):
+    """Changed labels of eve (task c) reach others only as the rule says."""
+    frame, Y, client = data("real")
+    other = Y.copy()
+    other.loc[client == "eve", "c"] *= -3.0
+    first, second = (
+        quick("real", client_feature="client", aggregation=aggregation, threshold=0.0, n_rounds=2)
+        .fit(frame, labels).predict(frame)
+        for labels in (Y, other)
+    )  # fmt: skip
+    change = np.nan_to_num(abs(first - second))
+    reached = {name for name in SETS if change[client == name].max() > 1e-9}
+    alone = aggregation in BASELINES  # eve's set of tasks is nobody else's
+    assert reached == ({"eve"} if alone else set(SETS))
+
+
+def test_thresholds_rise_linearly_and_history_is_by_round():
+    frame, Y, _ = data()
+    est = quick(client_feature="client", n_rounds=5).fit(frame, Y)
+    assert_allclose(est.history_["threshold"], [0.75, 0.8, 0.85, 0.9, 0.95], rtol=1e-12)
+    assert set(est.history_) == {"threshold", "loss", "accuracy"}
+    assert all(len(values) == 5 for values in est.history_.values())
+    fixed = quick("real", client_feature="client", threshold=0.4).fit(frame, Y)
+    assert_array_equal(fixed.history_["threshold"], 0.4)
+    assert set(fixed.history_) == {"threshold", "loss", "mse"}
+    long = quick(client_feature="client", n_rounds=40).fit(frame, Y)
+    assert long.history_["loss"][-1] < 0.7 * long.history_["loss"][0]
+    assert long.history_["accuracy"][-1] > long.history_["accuracy"][0]
+
+
+def test_a_threshold_of_one_leaves_everybody_alone():
+    frame, Y, _ = data("real")
+    paper = quick("real", client_feature="client", aggregation="similarity", threshold=1.0)
+    local = quick("real", client_feature="client", aggregation="local")
+    assert_allclose(
+        outputs(paper.fit(frame, Y), frame), outputs(local.fit(frame, Y), frame), atol=1e-12
+    )
+    assert_array_equal(local.similarity_, np.eye(5))
+    loose = quick("real", client_feature="client", aggregation="similarity", threshold=0.0)
+    assert np.nanmax(abs(outputs(loose.fit(frame, Y), frame) - outputs(local, frame))) > 1e-3
+
+
+@pytest.mark.parametrize("hidden", [(), 5, (5,), (6, 4), [3]])
+@pytest.mark.parametrize("solver", ["sgd", "adam"])
+def test_sizes_of_the_network(hidden, solver):
+    frame, Y, _ = data()
+    est = quick(hidden_layer_sizes=hidden, client_feature="client", solver=solver)
+    before = est.get_params()
+    assert 0.3 < est.fit(frame, Y).score(frame, Y) <= 1
+    assert est.get_params() == before
+
+
+def test_clients_with_conflicting_labels_are_told_apart():
+    """Two domains, the labels of one turned round: the per-task gate keeps them apart, the plain
+    mean cannot."""
+    rng = np.random.default_rng(0)
+    client = np.repeat(np.arange(12), 40)
+    X = rng.normal(size=(480, 5))
+    Y = (X @ rng.normal(size=(5, 2)) > 0).astype(float)
+    Y[client % 2 == 1] = 1 - Y[client % 2 == 1]
+    given = {"client": client}
+    scores = {
+        rule: FedMTLClassifier(aggregation=rule, batch_size=8, random_state=0)
+        .fit(X, Y, **given).score(X, Y, **given)
+        for rule in ("per-task", "uniform")
+    }  # fmt: skip
+    assert scores["per-task"] > 0.95
+    assert scores["uniform"] < 0.7
+
+
+# ------------------------------------------------------------------------ new clients
+@pytest.mark.parametrize("aggregation", [*RULES, *BASELINES])
+@pytest.mark.parametrize("kind", ["class", "real"])
+def test_a_new_client_changes_nobody_else(aggregation, kind):
+    frame, Y, client = data(kind)
+    old = client != "cleo"
+    est = quick(kind, client_feature="client", aggregation=aggregation).fit(frame[old], Y[old])
+    before, history = outputs(est, frame[old]), est.history_["loss"].copy()
+    with pytest.raises(ValueError, match="Unknown clients.*'cleo'.*personalize"):
+        est.predict(frame)
+    small = est.similarity_.copy()
+    assert est.personalize(frame[~old], Y[~old]) is est
+    assert_array_equal(outputs(est, frame[old]), before)
+    assert_array_equal(est.history_["loss"], history)
+    assert list(est.clients_) == sorted(SETS)
+    assert est.similarity_.shape == (5, 5)
+    stay = np.flatnonzero(est.clients_ != "cleo")
+    if aggregation != "per-task":  # there, pairs without a common task have the mean of all
+        assert_allclose(est.similarity_[np.ix_(stay, stay)], small, rtol=0, atol=1e-10)
+    assert_array_equal(np.diag(est.similarity_), 1.0)
+    new = est.predict(frame[~old])
+    assert np.isfinite(new).all()  # cleo has all three tasks
+    known = Y[~old].notna().to_numpy()
+    if kind == "class":
+        assert est.score(frame[~old], Y[~old]) == np.mean((new == Y[~old].to_numpy())[known])
+
+
+def test_a_new_client_gains_from_the_others():
+    rng = np.random.default_rng(0)
+    client = np.repeat(np.arange(15), 40)
+    X = rng.normal(size=(600, 8))
+    Y = (np.tanh(X @ rng.normal(size=(8, 6))) @ rng.normal(size=(6, 3)) > 0).astype(float)
+    old, new = client < 14, np.flatnonzero(client == 14)[:12]
+    test = np.flatnonzero(client == 14)[12:]
+    est = quick(n_rounds=15).fit(X[old], Y[old], client=client[old])
+    est.personalize(X[new], Y[new], client=client[new])
+    joined = est.score(X[test], Y[test], client=client[test])
+    alone = quick(n_rounds=15, aggregation="local").fit(X[new], Y[new], client=client[new])
+    assert joined > alone.score(X[test], Y[test], client=client[test])
+    # Close to a member from the beginning.
+    rows = np.concatenate([np.flatnonzero(old), new])
+    member = quick(n_rounds=15).fit(X[rows], Y[rows], client=client[rows])
+    assert joined > member.score(X[test], Y[test], client=client[test]) - 0.1
+
+
+def test_personalize_replaces_and_knows_a_part_of_the_tasks():
+    frame, Y, client = data()
+    est = quick(client_feature="client").fit(frame, Y)
+    before = outputs(est, frame)
+    part = client == "cleo"
+    est.personalize(frame[part], Y.loc[part, ["c", "b"]])
+    assert_array_equal(outputs(est, frame[~part]), before[~part])
+    predicted = est.predict(frame[part])
+    assert np.isnan(predicted[:, 0]).all() and np.isfinite(predicted[:, 1:]).all()
+    assert list(est.clients_) == sorted(SETS)
+
+
+def test_personalize_without_the_others_clients_order():
+    """New ids sort before, between and after the old ones."""
+    frame, Y, client = data("real")
+    est = quick("real", client_feature="client").fit(frame, Y)
+    rename = {"anna": "aaron", "dan": "zoe"}
+    part = np.isin(client, list(rename))
+    named = frame[part].assign(client=[rename[name] for name in client[part]])
+    before = outputs(est, frame)
+    est.personalize(named, Y[part])
+    assert list(est.clients_) == sorted([*SETS, *rename.values()])
+    assert_array_equal(outputs(est, frame), before)
+    assert np.isfinite(est.predict(named)[:, :2]).all()
+
+
+def test_personalize_refuses_and_leaves_the_estimator_as_it_was():
+    frame, Y, client = data()
+    est = quick(client_feature="client").fit(frame, Y)
+    before, models = outputs(est, frame), pickle.dumps(est)
+    new = frame[client == "ben"].assign(client="new")
+    labels = Y[client == "ben"]
+    for X, y, message in [
+        (new, labels.rename(columns={"c": "z"}), "Unknown tasks.*'z'"),
+        (new, labels.assign(b=7.0), "7"),
+        (new, labels * np.nan, "'new'"),
+        (new.assign(x1=np.nan), labels, "NaN.*'new'.*'x1'"),
+        (new.drop(columns="x3"), labels, "x3"),
+        (frame, Y, "no others"),
+        (new, labels["b"], "2-D"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            est.personalize(X, y)
+        assert_array_equal(outputs(est, frame), before)
+        assert list(est.clients_) == sorted(SETS)
+    assert_array_equal(outputs(pickle.loads(models), frame), before)
+    with pytest.raises(NotFittedError):
+        quick().personalize(frame, Y)
+
+
+# --------------------------------------------------------------------------- scenarios
+@cache
+def table(scenario):
+    """Rows of the published table: ten draws, since single draws differ by .02 to .04."""
+    return {row["method"]: row for row in reproduce.measure(only=scenario)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", reproduce.SCENARIOS)
+def test_the_papers_rule_scores_as_in_the_prototype(scenario):
+    row = table(scenario)["similarity, .75-.95"]
+    error = row["sd"] / np.sqrt(row["repeats"])  # of our mean over the draws
+    assert row["mean"] == pytest.approx(row["prototype"], abs=0.01 + error)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", reproduce.SCENARIOS)
+def test_the_per_task_rule_is_beside_the_best_of_all(scenario):
+    mean = {method: row["mean"] for method, row in table(scenario).items()}
+    assert len(mean) == len(reproduce.METHODS)
+    assert mean["per-task"] >= max(mean.values()) - 0.005
+    assert mean["per-task"] > mean["local"] + 0.05
+
+
+def test_tasks_by_position():
+    y = np.array([[np.nan, 1, 2], [np.nan, np.nan, 0], [3, np.nan, np.nan], [4, np.nan, np.nan]])
+    expected = [[1, 2], [np.nan, 0], [3, np.nan], [4, np.nan]]
+    assert_array_equal(reproduce.by_position(y, np.array([5, 5, 7, 7])), expected)
+
+
+@pytest.mark.parametrize("way", [1, 3, 8, "pairs", "any"])
+def test_drawn_clients(way):
+    X, y, client, X_test, y_test, client_test = made = make_fedmtl_clients(
+        30, 25, tasks_per_client=way, n_domains=2, n_test=9, random_state=3
+    )
+    assert X.shape == (750, 12) and y.shape == (750, 8) and X_test.shape == (270, 12)
+    assert_array_equal(client, np.repeat(np.arange(30), 25))
+    assert_array_equal(client_test, np.repeat(np.arange(30), 9))
+    counts = set()
+    for i in range(30):
+        has = ~np.isnan(y[client == i])
+        assert (has == has[0]).all()  # a row has all labels of its client
+        assert_array_equal(~np.isnan(y_test[client_test == i][0]), has[0])
+        tasks = np.flatnonzero(has[0])
+        counts.add(len(tasks))
+        if way == "pairs":
+            assert tasks[0] % 2 == 0 and tasks[1] == tasks[0] + 1
+    assert counts == {way} if isinstance(way, int) else counts == {2} if way == "pairs" else (
+        min(counts) == 1 and max(counts) == 8
+    )
+    assert set(y[~np.isnan(y)]) == set(range(5))
+    means = np.array([X[client % 2 == domain].mean(axis=0) for domain in (0, 1)])
+    assert_allclose(np.sqrt((means**2).mean(axis=1)), 0.57, atol=0.05)  # `shift`
+    again = make_fedmtl_clients(
+        30, 25, tasks_per_client=way, n_domains=2, n_test=9, random_state=3
+    )
+    for first, second in zip(made, again, strict=True):
+        assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"tasks_per_client": 9}, "tasks_per_client=9.*8"),
+        ({"tasks_per_client": 0}, "tasks_per_client=0"),
+        ({"tasks_per_client": "all"}, "'all'"),
+        ({"tasks_per_client": "pairs", "n_tasks": 5}, "even.*5"),
+    ],
+)
+def test_draws_that_cannot_be(settings, message):
+    with pytest.raises(ValueError, match=message):
+        make_fedmtl_clients(**settings)
+
+
+def test_a_diverged_client_does_not_reach_the_others():
+    """Parameters of 1e60 are finite, and their averages are nobody's model."""
+    rng = np.random.default_rng(0)
+    X, client = rng.normal(size=(60, 2)), np.repeat([0, 1, 2], 20)
+    X[client == 1] *= 1e5
+    y = X @ [1.0, -1.0]
+    est = FedMTLRegressor(
+        (), solver="sgd", momentum=0.0, learning_rate=0.1, n_rounds=1, local_epochs=6,
+        aggregation="uniform", random_state=0,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="training of client 1 diverged in round 1: .*2.53"):
+        est.fit(X, y, client=client)
+    assert not hasattr(est, "clients_")

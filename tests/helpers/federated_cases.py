@@ -1,0 +1,70 @@
+"""Small studies, their rows, and the same fits in one process, for the tests of federation."""
+
+from skpmtl.federated.study import Study
+from tests.helpers.plain_reference import even_tasks
+
+M, N, D = 9, 8, 3
+PARTS = ([1, 4, 6], [0, 2, 8], [3, 5, 7])
+CASES = {
+    "prior": ("MPMTLLowRank", {"n_releases": 2}),
+    "mean model": ("MPMTLLowRank", {"unseen_task": "mean"}),
+    "projections": ("MPMTLLowRank", {"algorithm": "proximal", "epsilon": 30.0}),
+    "diagonal": ("MPMTLGroupSparse", {"mechanism": "laplace"}),
+    "labels": ("MPMTLLowRankClassifier", {"epsilon": 3.0}),
+    "rounds": ("PrivateMeanRegMTL", {"n_rounds": 4}),
+    "adaptive": ("PrivateMeanRegMTL", {"clip_quantile": 0.5, "n_rounds": 4}),
+    "intercept": ("PrivateMeanRegMTL", {"unseen_task": "mean", "n_rounds": 3}),
+    "clusters": (
+        "PrivateMeanRegMTL",
+        {"clusters": {str(k): "ab"[k % 2] for k in range(M)}, "n_rounds": 3},
+    ),
+    "sampled": ("PrivateMeanRegMTL", {"sampling": "fixed", "sampling_rate": 0.4, "n_rounds": 6}),
+    "algorithm 1": ("PrivateMeanRegMTL", {"update": "algorithm-1", "n_rounds": 4}),
+    "stateful": (
+        "PrivateMeanRegMTL",
+        {"update": "stateful", "sampling": "fixed", "sampling_rate": 0.4, "n_rounds": 6,
+         "personalization": "none"},
+    ),
+    "classes": ("PrivateMeanRegMTLClassifier", {"n_rounds": 3}),
+    "averaging": ("PrivateFedAvg", {"n_rounds": 3}),
+    "proximal averaging": ("PrivateFedProxClassifier", {"n_rounds": 3}),
+    "personal part": ("PPSGD", {"n_rounds": 4, "personalization": "none"}),
+    "meta": ("DPMetaInit", {"epsilon": 5.0, "visits": 2, "tasks_per_round": 4}),
+    "meta, local": ("DPMetaInit", {"epsilon": 50.0, "privacy": "local", "tasks_per_round": 5}),
+    "meta, labels": ("DPMetaInitClassifier", {"epsilon": 5.0}),
+}  # fmt: skip
+
+
+def study_of(case, **settings):
+    estimator, parameters = CASES[case]
+    several = estimator == "PrivateMeanRegMTLClassifier"
+    given = {
+        "name": "test",
+        "estimator": estimator,
+        "tasks": list(range(M)),
+        "features": D,
+        "parameters": parameters,
+        "classes": list(range(2 + several)) if estimator.endswith("Classifier") else None,
+        "n_rows": N if "Meta" in estimator else None,
+        "seed": 3,
+        "timeout": 1.0,
+        "enrolment": 0.3,
+    }
+    return Study(**{**given, **settings})
+
+
+def rows_of(study):
+    return even_tasks(M, N, D, len(study.classes or ()))
+
+
+def in_process(study):
+    est = study.build().set_params(tasks=study.tasks)
+    clusters = study.parameters.get("clusters")
+    if clusters:
+        est.set_params(clusters={int(k): v for k, v in clusters.items()})
+    X, y, task = rows_of(study)
+    return est.fit(X, y, task=task)
+
+
+def released(board):
+    return [board.init] if hasattr(board, "init") else board.releases

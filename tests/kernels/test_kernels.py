@@ -1,0 +1,574 @@
+"""Compiled loops against plain numpy, both compiled and as Python functions."""
+
+import ast
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numba import TypingError
+from scipy import sparse
+from scipy.stats import multivariate_normal
+
+import skpmtl
+from skpmtl._kernels import grams, linalg, local, passes, spectrum
+from skpmtl._runtime import registers as _simd
+from skpmtl._runtime.jit import njit
+from skpmtl.local import prior as local_models
+from skpmtl.local.prior import SNR, LocalModels
+from tests.helpers import plain_reference as plain
+
+_NONE = np.empty(0, dtype=np.int64)
+
+
+@pytest.fixture(params=["compiled", "python"])
+def run(request):
+    """The kernel itself, or the Python function under it."""
+    if request.param == "compiled":
+        return lambda kernel: kernel
+    return lambda kernel: getattr(kernel, "py_func", kernel)  # NUMBA_DISABLE_JIT has none
+
+
+@pytest.fixture
+def rows():
+    """Rows of tasks of 1, 7 and 4 rows: X (12, 3), y, offsets, scale."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((12, 3))
+    return X, rng.standard_normal(12), np.array([0, 1, 8, 12]), np.array([1.0, 0.25, 3.0])
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_scores_and_combine(run, rows, shared):
+    X, y, offsets, scale = rows
+    pick = np.random.default_rng(1).integers(0, 12, 12) if shared else _NONE
+    seen = X[pick] if shared else X
+    W = np.random.default_rng(2).standard_normal((3, 3))
+    codes = np.repeat(np.arange(3), np.diff(offsets))
+    expected = np.einsum("pj,pj->p", seen, W[codes])
+    gathered = np.stack([scale[k] * seen[codes == k].T @ y[codes == k] for k in range(3)])
+    S = sparse.csr_matrix(np.where(np.abs(X) > 0.5, X, 0.0))
+    thin = S.toarray()[pick] if shared else S.toarray()
+    z, out = np.full(12, np.nan), np.full((3, 3), np.nan)
+    run(passes.scores)(X, pick, shared, offsets, W, z)
+    np.testing.assert_allclose(z, expected, rtol=1e-13)
+    run(passes.combine)(X, pick, shared, offsets, y, scale, out)
+    np.testing.assert_allclose(out, gathered, rtol=1e-12)
+    csr = S.data, S.indices, S.indptr, pick, shared, offsets
+    run(passes.csr_scores)(*csr, W, z)
+    np.testing.assert_allclose(z, np.einsum("pj,pj->p", thin, W[codes]), atol=1e-14)
+    run(passes.csr_combine)(*csr, y, scale, out)
+    gathered = np.stack([scale[k] * thin[codes == k].T @ y[codes == k] for k in range(3)])
+    np.testing.assert_allclose(out, gathered, atol=1e-13)
+
+
+@pytest.mark.parametrize("d", [8, 11, 16, 90])
+def test_combine_eight_columns_at_a_time(run, d):
+    """Of tasks whose rows stay in the cache; the last eight columns overlap those before."""
+    sizes = np.array([1, 7, 66, 4])
+    assert passes.LARGE in range(min(sizes) * d, max(sizes) * d)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    X, r = plain.make_rows(sizes, d, 2)[:2]
+    scale, out = np.array([1.0, 0.25, -2.0, 3.0]), np.full((4, d), np.nan)
+    run(passes.combine)(X, _NONE, False, offsets, r, scale, out)
+    for k, (lo, hi) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
+        np.testing.assert_allclose(out[k], scale[k] * r[lo:hi] @ X[lo:hi], rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("centre", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
+def test_squared_passes(run, rows, centre, shared):
+    X, y, offsets, scale = rows
+    pick = np.random.default_rng(1).integers(0, 12, 12) if shared else _NONE
+    seen = X[pick] if shared else X
+    W = np.random.default_rng(2).standard_normal((3, 3))
+    value, V, b, residual = 0.0, np.empty((3, 3)), np.zeros(3), np.empty(12)
+    for k in range(3):
+        part = slice(offsets[k], offsets[k + 1])
+        r = y[part] - seen[part] @ W[k]
+        b[k] = r.mean() if centre else 0.0
+        residual[part] = r - b[k]
+        value += 0.5 * scale[k] * np.sum(residual[part] ** 2)
+        V[k] = scale[k] * seen[part].T @ residual[part]
+    r, out, intercept = np.full(12, np.nan), np.full((3, 3), np.nan), np.full(3, np.nan)
+    got = run(passes.squared_gradient)(
+        X, pick, shared, y, offsets, scale, centre, np.empty((0, 3)), W, r, out
+    )
+    assert got == pytest.approx(value, rel=1e-13)
+    np.testing.assert_allclose(out, V, atol=1e-13)
+    np.testing.assert_allclose(r, residual, atol=1e-13)
+    z = np.einsum("pj,pj->p", seen, W[np.repeat(np.arange(3), np.diff(offsets))])
+    got = run(passes.squared_residuals)(z, y, offsets, scale, centre, r, intercept)
+    assert got == pytest.approx(value, rel=1e-13)
+    np.testing.assert_allclose(intercept, b, atol=1e-13)
+    run(passes.centre_scores)(z, offsets)
+    assert max(abs(z[offsets[k] : offsets[k + 1]].mean()) for k in range(3)) < 1e-15
+
+
+# -------------------------------------------------------------------- logistic intercepts
+def intercept_of(run, z, y, start=0.0):
+    r, b, offsets = np.empty(len(z)), np.array([start]), np.array([0, len(z)])
+    value = run(passes.logistic_residuals)(
+        np.asarray(z, float), np.asarray(y, float), offsets, np.ones(1), True, r, b
+    )
+    return float(b[0]), r, value
+
+
+@pytest.mark.parametrize("start", [0.0, 50.0, -1e4])
+@pytest.mark.parametrize("size", [1e-3, 1.0, 30.0, 500.0])
+def test_logistic_intercept_is_stationary(run, size, start):
+    rng = np.random.default_rng(3)
+    z, y = size * rng.standard_normal(40), np.where(rng.random(40) < 0.3, 1.0, -1.0)
+    b, r, value = intercept_of(run, z, y, start)
+    assert abs(r.sum()) <= 1e-9
+    np.testing.assert_allclose(r, y / (1 + np.exp(np.clip(y * (z + b), -700, 700))), atol=1e-12)
+    assert value == pytest.approx(np.logaddexp(0, -y * (z + b)).sum(), rel=1e-12)
+    for other in (b - 1e-3, b + 1e-3):
+        assert np.logaddexp(0, -y * (z + other)).sum() >= value * (1 - 1e-14)
+
+
+@pytest.mark.parametrize("gap", [1e-6, 1.0, 100.0, 1e4])
+def test_logistic_intercept_of_separated_scores(run, gap):
+    """All of one class above all of the other: the optimum lies between the two."""
+    z, y = np.array([-gap, -gap - 1, gap, gap + 2]), np.array([-1.0, -1, 1, 1])
+    b, r, value = intercept_of(run, z, y)
+    assert -gap - 2 <= b <= gap + 1
+    assert np.isfinite(value) and abs(r.sum()) <= 1e-9
+    # The classes exchanged: every row is on the wrong side.
+    b, r, value = intercept_of(run, z, -y)
+    assert abs(r.sum()) <= 1e-9
+    assert value == pytest.approx(np.logaddexp(0, y * (z + b)).sum(), rel=1e-12)
+
+
+def test_logistic_without_intercept(run, rows):
+    X, y, offsets, scale = rows
+    z, y = X[:, 0] * 100, np.sign(y)
+    r, b = np.empty(12), np.zeros(3)
+    value = run(passes.logistic_residuals)(z, y, offsets, scale, False, r, b)
+    codes = np.repeat(np.arange(3), np.diff(offsets))
+    assert value == pytest.approx(scale[codes] @ np.logaddexp(0, -y * z), rel=1e-13)
+    np.testing.assert_allclose(r, y / (1 + np.exp(y * z)), rtol=1e-12)
+    assert not b.any()
+
+
+def test_logistic_value_of_extreme_scores(run):
+    """Neither overflow nor loss of the small value of a row that is far on the right side."""
+    for t in (-1e3, -745.0, -40.0, -1e-9, 0.0, 1e-9, 0.5, 36.0, 40.0, 700.0, 1e3):
+        for label in (-1.0, 1.0):
+            z, y, r, b = np.array([label * t]), np.array([label]), np.empty(1), np.zeros(1)
+            ends = np.array([0, 1])
+            value = run(passes.logistic_residuals)(z, y, ends, np.ones(1), False, r, b)
+            assert value == pytest.approx(np.logaddexp(0.0, -t), rel=1e-14), t
+            assert r[0] == pytest.approx(label * np.exp(-np.logaddexp(0.0, t)), rel=1e-12), t
+
+
+# --------------------------------------------------------------------------- Gram matrices
+@pytest.mark.parametrize("centre", [False, True])
+def test_build_grams_and_product(run, rows, centre):
+    X, y, offsets, scale = rows
+    G, g = np.full((3, 3, 3), np.nan), np.full((3, 3), np.nan)
+    square = run(grams.build_grams)(X, y, offsets, scale, centre, G, g)
+    expected = 0.0
+    for k in range(3):
+        x, v = X[offsets[k] : offsets[k + 1]], y[offsets[k] : offsets[k + 1]]
+        if centre:
+            x, v = x - x.mean(axis=0), v - v.mean()
+        np.testing.assert_allclose(G[k], scale[k] * x.T @ x, atol=1e-13)
+        np.testing.assert_allclose(g[k], scale[k] * x.T @ v, atol=1e-13)
+        expected += scale[k] * v @ v
+    assert square == pytest.approx(expected, rel=1e-13)
+    W, out = np.random.default_rng(4).standard_normal((3, 3)), np.empty((3, 3))
+    run(grams.gram_product)(G, W, out)
+    np.testing.assert_allclose(out, np.einsum("kij,kj->ki", G, W), atol=1e-13)
+
+
+@pytest.mark.parametrize("centre", [False, True])
+def test_weigh_rows(run, rows, centre):
+    _, z, offsets, _ = rows
+    rng = np.random.default_rng(5)
+    roots = rng.uniform(0.1, 2.0, 12)
+    sizes = np.diff(offsets)
+    starts = np.concatenate([[0], np.cumsum(sizes * (sizes + 1) // 2)])
+    K, expected, before = np.empty(starts[-1]), np.empty(12), z.copy()
+    for k, n in enumerate(sizes):
+        part = slice(offsets[k], offsets[k + 1])
+        A = rng.standard_normal((n, n))
+        A += A.T
+        K[starts[k] : starts[k + 1]] = A[np.tril_indices(n)]
+        q = roots[part] ** 2
+        C = np.eye(n) - np.outer(np.ones(n), q / q.sum()) * centre
+        R = np.diag(roots[part])
+        expected[part] = C.T @ R @ A @ R @ C @ z[part]
+    # Tasks after the first ones: positions in z and K do not start at zero.
+    run(grams.weigh_rows)(K, offsets[1:], starts[1:], roots, centre, z)
+    np.testing.assert_array_equal(z[:1], before[:1])
+    np.testing.assert_allclose(z[1:], expected[1:], rtol=1e-11, atol=1e-13)
+    run(grams.weigh_rows)(K, offsets[:2], starts[:2], roots, centre, z)
+    np.testing.assert_allclose(z, expected, rtol=1e-11, atol=1e-13)
+
+
+INVERSES = [linalg.spd_inverse, linalg.spd_inverse_narrow]
+
+
+@pytest.mark.parametrize("d, m", [(1, 4), (2, 65), (5, 4), (30, 3)])
+@pytest.mark.parametrize("inverse", INVERSES, ids=["one by one", "side by side"])
+def test_spd_inverse(run, inverse, d, m):
+    rng = np.random.default_rng(d)
+    Z = rng.standard_normal((m, 2 * d, d)) * np.geomspace(1, 1e3, d)
+    A = np.matmul(Z.transpose(0, 2, 1), Z) + 1e-3 * np.eye(d)
+    out = A.copy()
+    assert run(inverse)(out)
+    np.testing.assert_array_equal(out, out.transpose(0, 2, 1))
+    np.testing.assert_allclose(np.matmul(A, out), np.tile(np.eye(d), (m, 1, 1)), atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "bad", [np.diag([1.0, -1e-9, 2.0]), np.zeros((3, 3)), np.full((3, 3), np.nan)]
+)
+@pytest.mark.parametrize("inverse", INVERSES, ids=["one by one", "side by side"])
+def test_spd_inverse_refuses(run, inverse, bad):
+    assert not run(inverse)(np.stack([np.eye(3), bad]))
+
+
+@pytest.mark.parametrize("sizes, d", [([1, 2, 3], 3), ([4, 9, 5], 5), ([11, 1, 40], 40), ([40], 7)])
+@pytest.mark.parametrize("kind", ["full", "low rank", "blocks", "zero"])
+def test_grams_tridiagonal_and_rotation(run, sizes, d, kind):
+    rng = np.random.default_rng(d)
+    rows, v = [rng.standard_normal((n, d)) for n in sizes], rng.standard_normal(sum(sizes))
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    m, n, r, wide = len(sizes), max(sizes), min(max(sizes), d), max(*sizes, d)
+    R = (r + 8) // 8 * 8
+    F, K = np.zeros((m, wide + 3, R)), np.full((m, r + 3, R), np.nan)
+    for k, z in enumerate(rows):
+        if kind == "low rank":
+            z[:, 2:] = z[:, :1]
+        if kind == "blocks":  # columns that are done before the reflections get there
+            h = len(z) // 2
+            z[:h, d // 2 :] = z[h:, : d // 2] = 0.0
+        z *= kind != "zero"
+        if len(z) <= d:
+            F[k, :d, : len(z)] = z.T
+        else:
+            F[k, : len(z), : d + 1] = np.column_stack([z, v[ends[k] : ends[k + 1]]])
+    run(spectrum.grams)(F, ends, d, v, K)
+    for k, z in enumerate(rows):
+        own = v[ends[k] : ends[k + 1]]
+        G, right = (z @ z.T, own) if len(z) <= d else (z.T @ z, z.T @ own)
+        found = K[k, : len(G), : len(G) + 1]
+        np.testing.assert_allclose(found, np.column_stack([G, right]), atol=1e-13)
+    diag, off = np.zeros((2, m, r))
+    run(spectrum.tridiagonal)(K, ends, d, diag, off, *np.full((2, R), np.nan))
+    Z = np.zeros((m, n + 3, R))
+    scratch = np.full((R, 8), np.nan), np.full((8, R), np.nan), np.full((4, 8), np.nan)
+    run(spectrum.rotate)(K, ends, d, F, Z, *scratch)
+    for k, z in enumerate(rows):
+        n, r = len(z), min(len(z), d)
+        T = np.diag(diag[k, :r]) + np.diag(off[k, : r - 1], 1) + np.diag(off[k, : r - 1], -1)
+        assert not off[k, r - 1 :].any() and not diag[k, r:].any()
+        Q = Z[k, :n, :r]
+        if n <= d:
+            np.testing.assert_allclose(Q @ Q.T, np.eye(n), atol=1e-13)
+            np.testing.assert_allclose(Q @ T @ Q.T, z @ z.T, atol=1e-12)
+        else:  # Q here is z times the orthogonal matrix
+            np.testing.assert_allclose(Q.T @ Q, T, atol=1e-12)
+            np.testing.assert_allclose(Q @ Q.T, z @ z.T, atol=1e-12)
+
+
+def arithmetic(a, i, out):
+    x, y = _simd.load(a, i, 3), _simd.same(a, i, 1)
+    z = (x - 2.0 * y) / (1.5 + _simd.splat(a[0, 0])) + x * x
+    _simd.store(out, 0, 1, _simd.greater(z, y))
+    _simd.store(out, 1, 1, _simd.root(_simd.greater(x, _simd.splat(0.0))))
+    out[2, 0] = _simd.total(z)
+
+
+def test_eight_at_a_time(run):
+    a = np.random.default_rng(1).standard_normal((4, 12))
+    a[2, 5] = np.nan
+    for i in (1, 2):
+        out = np.full((3, 10), 7.0)
+        run(njit(arithmetic))(a, i, out)
+        x, y = a[i, 3:11], a[i, 1]
+        z = (x - 2 * y) / (1.5 + a[0, 0]) + x * x
+        expected = np.full((3, 10), 7.0)
+        expected[0, 1:9] = np.where(np.isnan(z), y, np.fmax(z, y))
+        expected[1, 1:9] = np.sqrt(np.fmax(x, 0.0))
+        expected[2, 0] = np.sum(z)
+        np.testing.assert_allclose(out, expected, rtol=1e-13)
+
+
+# ------------------------------------------------- evidence and left-out blocks of a task
+def plain_criterion(A, y, intercept, order, folds=5, block=16):
+    """-2 log evidence and cross-validated error of every scale, by explicit refits.
+
+    A (n, d) are rows times the prior's root: weights N(0, kappa s^2 I).
+    """
+    n, d = A.shape
+    A, y = A[order], y[order]
+    C = A - A.mean(axis=0) if intercept else A
+    v = y - y.mean() if intercept else y
+    level = np.sum(C**2) / n
+    dof = n - 1 if intercept else n
+    # An orthonormal basis of what remains of the rows after the intercept.
+    basis = np.linalg.svd(np.ones((1, n)))[2][1:] if intercept else np.eye(n)
+    count = min(n, max(folds, -(-n // block)))
+    parts = [slice(b * n // count, (b + 1) * n // count) for b in range(count)]
+    out = []
+    for snr in SNR:
+        kappa = snr / level
+        K = basis @ (np.eye(n) + kappa * A @ A.T) @ basis.T
+        v_in = basis @ y
+        s2 = v_in @ np.linalg.solve(K, v_in) / dof  # noise variance, profiled
+        logpdf = multivariate_normal(np.zeros(dof), s2 * K).logpdf(v_in)
+        evidence = -2 * logpdf - dof * (1 + np.log(2 * np.pi))
+        error = 0.0
+        for part in parts:
+            keep = np.ones(n, bool)
+            keep[part] = False
+            x, t = A[keep], y[keep]
+            mean_x = x.mean(axis=0) if intercept else np.zeros(d)
+            mean_t = t.mean() if intercept else 0.0
+            w = np.linalg.solve(
+                (x - mean_x).T @ (x - mean_x) + np.eye(d) / kappa, (x - mean_x).T @ (t - mean_t)
+            )
+            error += np.sum((y[part] - mean_t - (A[part] - mean_x) @ w) ** 2)
+        out.append(0.5 * evidence + 0.5 * n * np.log(error / n))
+    assert np.isfinite(v).all()
+    return np.array(out), level
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("sizes, d", [([12, 5, 30], 4), ([4, 9], 12), ([100], 3)])
+def test_criteria_are_evidence_and_refits(sizes, d, intercept):
+    X, y, task = plain.make_rows(sizes, d, 6)
+    table = plain.long_table(X, y, task)
+    root = np.random.default_rng(7).standard_normal((d, d))
+    model = LocalModels(table, classification=False, fit_intercept=intercept)
+    criterion, level = model.criteria(root)
+    prior = 0.5 * (np.log10(SNR) - 1.5) ** 2
+    for k in range(len(sizes)):
+        rows = slice(table.offsets[k], table.offsets[k + 1])
+        order = model._order[rows] - table.offsets[k]
+        assert sorted(order) == list(range(sizes[k]))
+        expected, size = plain_criterion(X[rows] @ root, y[rows], intercept, order)
+        assert level[k] == pytest.approx(size, rel=1e-10)
+        # The largest scale multiplies the rounding of A A' by 1e5.
+        np.testing.assert_allclose(criterion[k] - prior, expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("logistic", [False, True])
+@pytest.mark.parametrize("d", [3, 9], ids=["more rows", "fewer rows"])
+def test_local_kernels_uncompiled(monkeypatch, d, logistic):
+    """The Python functions of the task's kernels give what the compiled ones give."""
+    X, y, task = plain.make_rows([7, 5], d, 8, labels=True)
+    names = (
+        "centred_rows", "grams", "tridiagonal", "rotate", "left_out", "posterior_modes",
+        "rotated_responses", "spectral_modes",
+    )  # fmt: skip
+    if not hasattr(local.left_out, "py_func"):
+        pytest.skip("numba does not compile here")
+    results = []
+    for _ in range(2):
+        model = LocalModels(
+            plain.long_table(X, y, task), classification=logistic, fit_intercept=True
+        )
+        model._scores += 0.5
+        fitted = model.fit(np.eye(d), lambda criterion, level: 0.3 / level)
+        results.append((*fitted, *model.solve(np.eye(d), np.array([0.3, 2.0]))))
+        for name in names:
+            kernel = getattr(local_models, name)
+            monkeypatch.setattr(local_models, name, getattr(kernel, "py_func", kernel))
+    # The largest scales multiply the rounding of A A' by 1e5 in the criteria.
+    for compiled, python, rtol in zip(*results, (1e-6, *[1e-9] * 4), strict=True):
+        assert np.isfinite(compiled).all()
+        np.testing.assert_allclose(python, compiled, rtol=rtol, atol=1e-11)
+
+
+@pytest.mark.parametrize("classification", [False, True])
+def test_a_task_gets_the_same_model_in_any_company(classification):
+    """Alone, or beside larger and smaller tasks in the same padded arrays."""
+    sizes, d = [9, 14, 1, 12, 3, 16], 13
+    X, y, task = plain.make_rows(sizes, d, 5, labels=classification)
+    kind = {"classification": classification, "fit_intercept": True}
+    kappa, root = np.geomspace(0.1, 10, len(sizes)), np.linspace(0.5, 2, d)
+    together = LocalModels(plain.long_table(X, y, task), **kind)
+    expected = *together.criteria(root), *together.solve(root, kappa)
+    for k in range(len(sizes)):
+        table = plain.long_table(X[task == k], y[task == k], np.zeros(sizes[k], int))
+        alone = LocalModels(table, **kind)
+        got = *alone.criteria(root), *alone.solve(root, kappa[k : k + 1])
+        for a, b, rtol in zip(got, expected, (1e-6, 1e-10, 1e-10, 1e-10), strict=True):
+            np.testing.assert_allclose(a[0], b[k], rtol=rtol, atol=1e-12)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("sizes, d", [([12, 5, 30], 4), ([4, 1, 9], 12)])
+def test_posterior_modes_are_ridge_models(sizes, d, intercept):
+    """Squared loss: normal equations; a diagonal root is the same as a matrix."""
+    X, y, task = plain.make_rows(sizes, d, 6)
+    model = LocalModels(plain.long_table(X, y, task), classification=False, fit_intercept=intercept)
+    kappa = np.array([0.1, 3.0, 50.0])
+    for root in (np.random.default_rng(7).standard_normal((d, d)), np.linspace(0.5, 2, d)):
+        W, b = model.solve(root, kappa)
+        R = np.diag(root) if root.ndim == 1 else root
+        for k, n in enumerate(sizes):
+            A, v = X[task == k] @ R, y[task == k]
+            mean, level = (A.mean(axis=0), v.mean()) if intercept else (np.zeros(d), 0.0)
+            c = np.linalg.solve(
+                (A - mean).T @ (A - mean) + np.eye(d) / kappa[k], (A - mean).T @ (v - level)
+            )
+            np.testing.assert_allclose(W[k], R @ c, atol=1e-10)
+            assert b[k] == pytest.approx(level - mean @ c, abs=1e-10)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("classification", [False, True])
+def test_fit_is_criteria_and_solve(classification, intercept):
+    """Tasks with fewer and with more rows than features, a constant one, and a scale of nothing."""
+    sizes, d = [9, 14, 1, 12, 3, 16, 40, 8, 5], 7
+    X, y, task = plain.make_rows(sizes, d, 5, labels=classification)
+    X[task == 7] = X[task == 7][0]
+    table = plain.long_table(X, y, task)
+    kind = {"classification": classification, "fit_intercept": intercept}
+    root = np.random.default_rng(3).standard_normal((d, d))
+
+    apart = LocalModels(table, **kind)
+    criterion, levels = apart.criteria(root)
+
+    def choose(criterion, level):
+        kappa = SNR[criterion.argmin(axis=1)] / level
+        return np.where(level == levels[3], 1e300, kappa)
+
+    expected = criterion, *apart.solve(root, choose(criterion, levels))
+    together = LocalModels(table, **kind)
+    found = together.fit(root, choose)
+    for got, wanted, rtol in zip(found, expected, (0, 1e-7, 1e-7), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=rtol, atol=1e-8)
+
+
+@pytest.mark.parametrize("classification", [False, True])
+@pytest.mark.parametrize(
+    "sizes, d", [([9, 14, 1, 12, 3, 40], 13), ([10] * 5, 3), ([5] * 5, 9), ([30, 12, 26], 25)]
+)
+def test_numbers_of_a_task_stay_with_it(classification, sizes, d):
+    """Not a bit of any other model changes with them: padding and scratch carry nothing over."""
+    X, y, task = plain.make_rows(sizes, d, 5, labels=classification)
+    kind = {"classification": classification, "fit_intercept": True}
+    everybody = np.arange(len(sizes))
+
+    def results(X):
+        local = LocalModels(plain.long_table(X, y, task), **kind)
+        with np.errstate(all="ignore"):
+            found = *local.criteria(np.ones(d)), *local.solve(np.ones(d), 0.1 + everybody)
+            return *found, *local.fit(np.ones(d), lambda criterion, level: 0.7 / level)
+
+    expected = results(X)
+    for changed, count in ((0, 60), (2, 17), (2, 1)):  # of other size, too
+        own = np.flatnonzero(task == changed)
+        rows = np.insert(np.flatnonzero(task != changed), own[0], np.resize(own, count))
+        table = plain.long_table(X[rows], y[rows], task[rows])
+        local = LocalModels(table, **kind)
+        found = *local.criteria(np.ones(d)), *local.solve(np.ones(d), 0.1 + everybody)
+        found += local.fit(np.ones(d), lambda criterion, level: 0.7 / level)
+        for got, wanted in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(got[everybody != changed], wanted[everybody != changed])
+    for changed in (0, 2):
+        for bad in (np.nan, np.inf, 1e300, 0.0):
+            Z = X.copy()
+            Z[task == changed] = bad
+            others = everybody != changed
+            for got, wanted in zip(results(Z), expected, strict=True):
+                np.testing.assert_array_equal(got[others], wanted[others])
+
+
+def test_fit_uses_the_criteria_that_were_kept():
+    X, y, task = plain.make_rows([6, 7], 20, 5)
+    local = LocalModels(plain.long_table(X, y, task), classification=False, fit_intercept=True)
+
+    def choose(criterion, level):
+        return SNR[criterion.argmin(axis=1)] / level
+
+    criterion, W, b = local.fit(np.ones(20), choose)
+    kept = local._known[0][1]
+    assert np.array_equal(kept, criterion)
+    kept[:, 3] = -1e9
+    again = local.fit(np.ones(20), choose)
+    assert again[0][0, 3] == -1e9
+    assert abs(again[1] - W).max() > 0.01
+
+
+def test_logistic_criterion_is_the_laplace_evidence():
+    """At fixed working weights: quadratic evidence and left-out deviances by refits."""
+    X, y, task = plain.make_rows([14], 3, 9, labels=True)
+    model = LocalModels(plain.long_table(X, y, task), classification=True, fit_intercept=False)
+    criterion, level = model.criteria(np.eye(3))
+    order = model._order
+    # Scores start at zero: weight 1/4, response 2 y.
+    A, t, label = 0.5 * X[order], 0.5 * 2 * y[order], y[order]
+    for s, snr in enumerate(SNR):
+        kappa = snr / level[0]
+        K = np.eye(14) + kappa * A @ A.T
+        quadratic = t @ np.linalg.solve(K, t) + np.linalg.slogdet(K)[1]
+        deviance = 0.0
+        for b in range(5):
+            part = slice(b * 14 // 5, (b + 1) * 14 // 5)
+            keep = np.ones(14, bool)
+            keep[part] = False
+            w = np.linalg.solve(A[keep].T @ A[keep] + np.eye(3) / kappa, A[keep].T @ t[keep])
+            deviance += 2 * np.logaddexp(0, -label[part] * (A[part] @ w / 0.5)).sum()
+        expected = 0.5 * quadratic + 0.5 * deviance + 0.5 * np.log10(snr) ** 2
+        assert criterion[0, s] == pytest.approx(expected, rel=1e-8)
+
+
+def test_no_loop_adds_up_and_stores():
+    """The order of summation of such loops depends on addresses; see `skpmtl._runtime.jit`."""
+    folder = Path(skpmtl.__file__).parent / "_kernels"
+    found, loops = [], 0
+    for path in sorted(folder.glob("*.py")):
+        for loop in ast.walk(ast.parse(path.read_text())):
+            inside = list(ast.walk(loop))[1:]
+            if not isinstance(loop, (ast.For, ast.While)):
+                continue
+            if any(isinstance(node, (ast.For, ast.While)) for node in inside):
+                continue
+            loops += 1
+            stores = [
+                node
+                for node in inside
+                if isinstance(node, (ast.Assign, ast.AugAssign))
+                and any(
+                    isinstance(target, ast.Subscript)
+                    for target in getattr(node, "targets", [getattr(node, "target", None)])
+                )
+            ]
+            fresh = {  # starts anew in every turn of the loop
+                target.id
+                for node in inside
+                if isinstance(node, ast.Assign)
+                for target in node.targets
+                if isinstance(target, ast.Name)
+            }
+            sums = [
+                node
+                for node in inside
+                if isinstance(node, ast.AugAssign)
+                and isinstance(node.target, ast.Name)
+                and node.target.id not in fresh
+                and not (isinstance(node.value, ast.Constant) and isinstance(node.value.value, int))
+            ]
+            if stores and sums:
+                found.append(f"{path.name}:{loop.lineno} {ast.unparse(sums[0])}")
+    assert loops > 100
+    assert found == []
+
+
+def test_registers_take_rows_in_c_order_only():
+    """Eight numbers are read from where the first one lies."""
+
+    @njit
+    def first(a):
+        return _simd.total(_simd.load(a, 0, 0))
+
+    a = np.arange(64.0).reshape(8, 8)
+    assert first(a) == 28.0
+    for wrong in (a.T, a[:, ::2]):
+        with pytest.raises(TypingError):
+            first(wrong)

@@ -1,0 +1,1064 @@
+"""PrivateMeanRegMTL and its baselines: objective, updates, personalisation, forms of input."""
+
+import csv
+import importlib.util
+import pickle
+import tracemalloc
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import optimize, sparse
+from scipy.special import logsumexp
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from benchmarks.reproduce import mean_regularized as reproduce
+from skpmtl import (
+    PPSGD,
+    LocalOnly,
+    LocalOnlyClassifier,
+    PPSGDClassifier,
+    PrivateFedAvg,
+    PrivateFedAvgClassifier,
+    PrivateFedProx,
+    PrivateFedProxClassifier,
+    PrivateMeanRegMTL,
+    PrivateMeanRegMTLClassifier,
+)
+from skpmtl._kernels import rounds as kernels
+from skpmtl._kernels.newton import hessian_product, loss_gradient
+from skpmtl.mean_regularized import exact as exact_mean
+from skpmtl.mean_regularized import tasks as rounds
+from skpmtl.mean_regularized.exact import fixed_point
+from skpmtl.mean_regularized.tasks import CentredTasks, Problem
+from skpmtl.tables.table import TaskTable
+from tests.helpers.plain_reference import listed_classes, random_tasks
+
+ESTIMATORS = [
+    PrivateMeanRegMTL,
+    PrivateMeanRegMTLClassifier,
+    PrivateFedAvg,
+    PrivateFedAvgClassifier,
+    PrivateFedProx,
+    PrivateFedProxClassifier,
+    PPSGD,
+    PPSGDClassifier,
+    LocalOnly,
+    LocalOnlyClassifier,
+]
+SETTINGS = [
+    PrivateMeanRegMTL(),
+    PrivateMeanRegMTLClassifier(),
+    PrivateMeanRegMTL(epsilon=None),
+    PrivateMeanRegMTLClassifier(epsilon=None),
+]
+# The same code with other updates.
+BASELINES = [cls() for cls in ESTIMATORS if "MeanReg" not in cls.__name__] + [
+    PrivateFedAvgClassifier(epsilon=None, n_rounds=10),
+]
+
+
+@pytest.mark.filterwarnings("ignore::skpmtl.SingleTaskWarning")
+@pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
+@parametrize_with_checks(SETTINGS)
+def test_scikit_learn_suite(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::skpmtl.SingleTaskWarning")
+@pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
+@parametrize_with_checks(BASELINES)
+def test_scikit_learn_suite_of_baselines(estimator, check):
+    check(estimator)
+
+
+def problem(kind, m=7, d=4, C=3, seed=0, rows=(12, 25), spread=0.5):
+    return random_tasks(kind, m, d, C, seed, rows, spread)
+
+
+# ------------------------------------------------------------------------------ exact
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("weight", ["equal", "samples"])
+@pytest.mark.parametrize("lam, ridge", [(0.3, 0.0), (50.0, 0.2), (1e-3, 1e-2)])
+def test_squared_loss_is_one_linear_system(intercept, weight, lam, ridge):
+    X, y, task = problem("real")
+    m, d = 7, 4
+    # All coefficients, then all intercepts, as one symmetric system.
+    A, r = np.zeros((m * (d + 1), m * (d + 1))), np.zeros(m * (d + 1))
+    for k in range(m):
+        Z = np.column_stack([X[task == k], np.full((task == k).sum(), float(intercept))])
+        s = 1 / len(Z) if weight == "equal" else 1.0
+        at = slice(k * (d + 1), (k + 1) * (d + 1))
+        A[at, at] += s * Z.T @ Z
+        r[at] = s * Z.T @ y[task == k]
+    for k in range(m):
+        for j in range(d):
+            A[k * (d + 1) + j, k * (d + 1) + j] += lam + ridge
+            for i in range(m):
+                A[k * (d + 1) + j, i * (d + 1) + j] -= lam / m
+        if not intercept:
+            A[k * (d + 1) + d, k * (d + 1) + d] = 1.0
+    solution = np.linalg.solve(A, r).reshape(m, d + 1)
+    est = PrivateMeanRegMTL(
+        lam, epsilon=None, ridge=ridge, task_weight=weight, fit_intercept=intercept
+    ).fit(X, y, task=task)
+    assert_allclose(est.coef_, solution[:, :d], rtol=0, atol=1e-9)
+    assert_allclose(est.intercept_, solution[:, d], rtol=0, atol=1e-9)
+    assert_allclose(est.mean_coef_, solution[:, :d].mean(axis=0), rtol=0, atol=1e-9)
+    weights = 1 / np.bincount(task) if weight == "equal" else np.ones(m)
+    residual = y - np.einsum("ij,ij->i", X, est.coef_[task]) - est.intercept_[task]
+    pull = est.coef_ - est.coef_.mean(axis=0)
+    value = 0.5 * (weights[task] @ residual**2 + lam * (pull**2).sum())
+    assert est.objective_ == pytest.approx(value + 0.5 * ridge * (est.coef_**2).sum(), rel=1e-10)
+    # Wide features (iterated) and sparse rows find the same.
+    for given in (sparse.csr_matrix(X), X.astype(np.float32)):
+        again = est.fit(given, y, task=task).coef_
+        assert_allclose(again, solution[:, :d], atol=1e-9 if sparse.issparse(given) else 1e-5)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("lam, ridge", [(0.3, 0.0), (50.0, 0.2), (1e-2, 0.0)])
+@pytest.mark.parametrize("clusters", [None, {k: k % 2 for k in range(30)}])
+def test_least_squares_of_fewer_rows_than_features(intercept, lam, ridge, clusters):
+    """Against models that minimise for given means, and means that are theirs; wherever X lies."""
+    rng = np.random.default_rng(5)
+    task = np.repeat(np.arange(30), rng.integers(1, 6, 30))
+    X, d = rng.standard_normal((len(task), 6)), 6
+    y = X @ rng.standard_normal(d) + rng.standard_normal(len(task))
+    which = np.arange(30) % (1 if clusters is None else 2)
+    inverses, moments = [], []
+    for k in range(30):
+        Z, u = X[task == k], y[task == k]
+        if intercept:
+            Z, u = Z - Z.mean(axis=0), u - u.mean()
+        inverses.append(np.linalg.inv(Z.T @ Z / len(u) + (lam + ridge) * np.eye(d)))
+        moments.append(Z.T @ u / len(u))
+    P, g = np.array(inverses), np.array(moments)
+    expected = np.empty((30, d))
+    for cluster in set(which):
+        mine = which == cluster
+        A = np.eye(d) - lam * P[mine].mean(axis=0)
+        v = np.linalg.solve(A, np.einsum("kij,kj->i", P[mine], g[mine]) / mine.sum())
+        expected[mine] = np.einsum("kij,kj->ki", P[mine], g[mine] + lam * v)
+    est = PrivateMeanRegMTL(
+        lam, epsilon=None, ridge=ridge, fit_intercept=intercept, clusters=clusters
+    ).fit(X, y, task=task)
+    assert_allclose(est.coef_, expected, rtol=0, atol=1e-9)
+    residual = y - est.predict(X, task=task)
+    assert est.objective_ == pytest.approx(
+        0.5 * (1 / np.bincount(task))[task] @ residual**2
+        + 0.5 * lam * sum(((expected[which == c] - expected[which == c].mean(0)) ** 2).sum()
+                          for c in set(which))
+        + 0.5 * ridge * (expected**2).sum(), rel=1e-9,
+    )  # fmt: skip
+    if intercept:
+        far = est.fit(X + 1e4, y, task=task)
+        assert_allclose(far.coef_, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "kind, intercept",
+    [
+        ("binary", True), ("binary", False), ("multi", True),
+        pytest.param("multi", False, marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
+def test_logistic_loss_against_a_long_descent(kind, intercept):
+    X, y, task = problem(kind, rows=(25, 40))
+    m, d, C = 7, 4, 3 if kind == "multi" else 2
+    lam, ridge = 0.2, 0.05
+    codes = y.astype(int)
+    sizes = np.bincount(task)
+
+    def scores(W, b):
+        return np.einsum("id,icd->ic", X, W[task]) + b[task]
+
+    def value(v):
+        W = v.reshape(m, -1, d + 1)
+        W, b = W[:, :, :d], W[:, :, d] * intercept
+        z = scores(W, b)
+        z = np.column_stack([np.zeros(len(z)), z]) if kind == "binary" else z
+        loss = (logsumexp(z, axis=1) - z[np.arange(len(z)), codes]) / sizes[task]
+        p = np.exp(z - logsumexp(z, axis=1)[:, None])
+        p[np.arange(len(z)), codes] -= 1
+        p = (p[:, 1:] if kind == "binary" else p) / sizes[task][:, None]
+        pull = W - W.mean(axis=0)
+        G = np.zeros((m, p.shape[1], d + 1))
+        for c in range(p.shape[1]):
+            np.add.at(G[:, c, :d], task, p[:, c, None] * X)
+            np.add.at(G[:, c, d], task, p[:, c] * intercept)
+        G[:, :, :d] += lam * pull + ridge * W
+        return loss.sum() + 0.5 * (lam * (pull**2).sum() + ridge * (W**2).sum()), G.ravel()
+
+    n = m * (d + 1) * (1 if kind == "binary" else C)
+    v = np.zeros(n)
+    for _ in range(4):  # restarts, until rounding stops it
+        v = optimize.minimize(
+            value, v, jac=True, method="L-BFGS-B",
+            options={"maxiter": 20_000, "maxfun": 40_000, "ftol": 0, "gtol": 1e-13, "maxcor": 50},
+        ).x  # fmt: skip
+    H = np.array([optimize.approx_fprime(v, lambda u, i=i: value(u)[1][i]) for i in range(n)])
+    v -= np.linalg.pinv(H, rcond=1e-6) @ value(v)[1]  # descent stops at 1e-8; one Newton step
+    W = v.reshape(m, -1, d + 1)
+    est = PrivateMeanRegMTLClassifier(lam, epsilon=None, ridge=ridge, fit_intercept=intercept)
+    est.fit(X, y, task=task)
+    found = est.coef_.reshape(m, -1, d)
+    assert_allclose(found, W[:, :, :d], rtol=0, atol=1e-8)
+    assert est.objective_ == pytest.approx(value(v)[0], rel=1e-12)
+    if intercept:  # of several classes the common level is free
+        b = est.intercept_.reshape(m, -1)
+        level = (b - W[:, :, d]) @ np.ones((b.shape[1], 1)) / b.shape[1] * (kind == "multi")
+        assert_allclose(b - level, W[:, :, d], rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["real", "binary", "multi"])
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("ridge, joint", [(0.0, False), (0.1, False), (0.1, True)])
+def test_fewer_rows_than_features(kind, intercept, ridge, joint, monkeypatch):
+    """The gradient of the documented objective, from the rows alone, is zero."""
+    if joint:  # as for very many matrices
+        monkeypatch.setattr(exact_mean, "_JOINT", 1)
+    X, y, task = problem(kind, m=9, d=14, rows=(4, 9))
+    lam, m, C = 0.2, 9, 3 if kind == "multi" else 1
+    clusters = {k: k % 2 for k in range(m)} if ridge else None
+    cls = PrivateMeanRegMTL if kind == "real" else PrivateMeanRegMTLClassifier
+    est = cls(lam, epsilon=None, ridge=ridge, fit_intercept=intercept, clusters=clusters)
+    est.fit(X, y, task=task)
+    W, b = est.coef_.reshape(m, C, 14), est.intercept_.reshape(m, C)
+    for k in range(m):
+        x, target = X[task == k], y[task == k]
+        z = x @ W[k].T + b[k]
+        if kind == "real":
+            r = z - target[:, None]
+        elif kind == "binary":
+            r = 1 / (1 + np.exp(-z)) - target[:, None]
+        else:
+            r = np.exp(z - logsumexp(z, axis=1)[:, None]) - np.eye(3)[target]
+        same = W[k % 2 :: 2] if clusters else W
+        slope = r.T @ x / len(x) + lam * (W[k] - same.mean(axis=0)) + ridge * W[k]
+        assert_allclose(slope, 0, atol=1e-9)
+        if intercept and (kind == "real" or len(np.unique(target)) == max(C, 2)):
+            assert_allclose(r.mean(axis=0), 0, atol=1e-9)
+
+
+def test_published_optima(shared_data):
+    spec = importlib.util.spec_from_file_location("made", shared_data / "make_problems.py")
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    with (shared_data / "reference_objectives.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["penalty"] == "graph"]
+    assert len(rows) >= 6
+    for row in rows:
+        if row["problem"] == "school":
+            (X, y, task), *_ = made.school_view(*made.school(str(shared_data / "school.mat")))
+        else:
+            (X, y), *_ = made.synthetic(row["problem"])
+            m, n, d = X.shape
+            X, y, task = X.reshape(-1, d), y.ravel(), np.repeat(np.arange(m), n)
+        logit = row["formula"] == "logit"
+        # lam1 ||W - mean||^2 + lam2 ||W||^2 there carry no 1/2.
+        est = (PrivateMeanRegMTLClassifier if logit else PrivateMeanRegMTL)(
+            2 * float(row["lam1"]), epsilon=None, ridge=2 * float(row["lam2"]),
+            fit_intercept=row["formula"] != "sum",
+            task_weight="samples" if row["formula"] == "sum" else "equal",
+        ).fit(X, y, task=task)  # fmt: skip
+        assert est.objective_ == pytest.approx(float(row["optimum"]), rel=1e-9), row
+
+
+def test_auto_lam_is_the_median_of_the_tasks_own():
+    X, y, task = problem("real")
+    est = PrivateMeanRegMTL(epsilon=None).fit(X, y, task=task)
+    own = []
+    for k in range(7):
+        A = X[task == k] - X[task == k].mean(axis=0)
+        own.append((0.05 + 5 / len(A)) * np.linalg.eigvalsh(A.T @ A / len(A))[-1])
+    assert est.lam_ == pytest.approx(np.median(own), rel=0.06)
+
+
+def test_clusters_are_separate_fits_without_privacy():
+    X, y, task = problem("real")
+    clusters = {k: "ab"[k % 2] for k in range(9)}
+    est = PrivateMeanRegMTL(0.4, epsilon=None, clusters=clusters).fit(X, y, task=task)
+    for g in range(2):
+        mine = task % 2 == g
+        alone = PrivateMeanRegMTL(0.4, epsilon=None).fit(X[mine], y[mine], task=task[mine])
+        assert_allclose(est.coef_[g::2], alone.coef_, atol=1e-10)
+        assert_allclose(est.billboard_.mean[g], alone.mean_coef_, atol=1e-10)
+    new = est.personalize(X[:9], y[:9], task=np.full(9, 8)).coef_[7]
+    expected = PrivateMeanRegMTL(0.4, epsilon=None).fit(X[task % 2 == 0], y[task % 2 == 0],
+                                                        task=task[task % 2 == 0])  # fmt: skip
+    assert_allclose(new, expected.personalize(X[:9], y[:9], task=np.full(9, 8)).coef_[-1])
+    with pytest.raises(ValueError, match=r"without a cluster: \[11\]. Add them to clusters"):
+        est.personalize(X[:9], y[:9], task=np.full(9, 11))
+    with pytest.raises(ValueError, match=r"without a cluster: \[3\]"):
+        est.set_params(clusters={k: 0 for k in range(7) if k != 3}).fit(X, y, task=task)
+
+
+@pytest.mark.parametrize("kind", ["real", "multi"])
+@pytest.mark.parametrize("epsilon", [None, 5.0])
+def test_unseen_tasks_of_clusters(kind, epsilon):
+    """A task that the public mapping names gets its cluster's model; others are named."""
+    X, y, task = problem(kind)
+    clusters = {k: "ab"[k % 2] for k in range(9)}
+    cls = PrivateMeanRegMTL if kind == "real" else PrivateMeanRegMTLClassifier
+    est = cls(
+        0.4, epsilon=epsilon, clusters=clusters, unseen_task="mean", tasks=list(range(7)),
+        **listed_classes(cls, y),
+    ).fit(X, y, task=task)  # fmt: skip
+    board = est.billboard_
+    assert board.mean_intercept.shape == (2, 3 if kind == "multi" else 1)
+    rows, ids = X[:6], np.array([8, 7, 3, 8, 7, 0])
+    function = est.predict if kind == "real" else est.decision_function
+    means = board.mean.reshape(2, -1, 4)
+    expected = np.einsum("id,icd->ic", rows, means[ids % 2]) + board.mean_intercept[ids % 2]
+    for i in (2, 5):
+        W = est.coef_[ids[i]].reshape(-1, 4)
+        expected[i] = W @ rows[i] + est.intercept_[ids[i]]
+    expected = expected if kind == "multi" else expected[:, 0]
+    assert_allclose(function(rows, task=ids), expected, atol=1e-12)
+    assert_allclose(function(sparse.csr_matrix(rows), task=ids), expected, atol=1e-12)
+    with pytest.raises(ValueError, match=r"without a cluster: \[11\]"):
+        est.predict(X[:2], task=[11, 8])
+    if epsilon is None:
+        b = est.intercept_.reshape(7, -1)
+        assert_allclose(board.mean_intercept, [b[::2].mean(axis=0), b[1::2].mean(axis=0)])
+    else:
+        est.set_params(unseen_task="error").fit(X, y, task=task)
+        with pytest.raises(ValueError, match="released no mean"):
+            est.set_params(unseen_task="mean").predict(X[:2], task=[8, 8])
+
+
+# ---------------------------------------------------------------------------- kernels
+def table_of(X, y, task):
+    order = np.argsort(task, kind="stable")
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(task))])
+    return TaskTable(X[order], y[order].astype(float), offsets, np.unique(task))
+
+
+@pytest.mark.parametrize("kind", [0, 1, 2])
+@pytest.mark.parametrize("form", ["dense", "csr", "shared"])
+def test_local_steps_find_the_proximal_model(kind, form):
+    """Optimality of the limit, from the rows alone, for all forms and a ridge."""
+    X, y, task = problem(["real", "binary", "multi"][kind], d=5)
+    X *= np.random.default_rng(1).random(X.shape) < 0.6
+    y = np.where(y, 1.0, -1.0) if kind == 1 else y
+    table = table_of(X, y, task)
+    C = 3 if kind == 2 else 1
+    anchor = np.random.default_rng(2).normal(size=(C, 5))
+    lam, ridge, b_sum = 0.3, 0.1, 0.0
+    if form == "csr":
+        table = TaskTable(sparse.csr_matrix(table.X), table.y, table.offsets, table.tasks)
+    elif form == "shared":
+        back = np.random.default_rng(3).permutation(len(table.X))
+        X_shared = np.empty_like(table.X)
+        X_shared[back] = table.X
+        table = TaskTable(X_shared, table.y, table.offsets, table.tasks, rows=back)
+    half = CentredTasks(table, Problem(kind, C, True, lam=lam, ridge=ridge))
+    flat = (anchor.T if form == "csr" else anchor).reshape(1, -1)
+    local = half.steps(np.arange(7), flat, half.lam, n_steps=20_000, tol=1e-13)
+    factor = lam / (lam + ridge)
+    for k in range(7):
+        D, b = local.D[local.ends[k] : local.ends[k + 1]], local.b[k]
+        W = factor * anchor
+        if form == "csr":
+            columns = local.columns[local.ends[k] // C : local.ends[k + 1] // C]
+            W[:, columns] += D.reshape(-1, C).T
+        else:
+            W = W + D.reshape(C, 5)
+        X_k, y_k = table.task(k)
+        X_k = X_k.toarray() if form == "csr" else X_k
+        z = X_k @ W.T + b
+        if kind == 0:
+            r = z - y_k[:, None]
+        elif kind == 1:
+            r = -y_k[:, None] / (1 + np.exp(y_k[:, None] * z))
+        else:
+            r = np.exp(z - logsumexp(z, axis=1)[:, None]) - np.eye(3)[y_k.astype(int)]
+        gradient = r.T @ X_k / len(X_k) + lam * (W - anchor) + ridge * W
+        assert_allclose(gradient, 0, atol=1e-9)
+        missing = kind == 2 and len(np.unique(y_k)) < 3
+        if not missing:
+            b_sum += np.abs(r.mean(axis=0)).sum()
+    assert b_sum < 1e-8
+    if kind == 0:  # the stored factorisation gives the same
+        exact = CentredTasks(table_of(X, y, task), half.problem).exact_prox(anchor.reshape(1, -1))
+        if form == "dense":
+            assert_allclose(local.D.reshape(7, 5), exact, atol=1e-9)
+
+
+@pytest.mark.parametrize("d", [6, 18])  # fewer than rows in all tasks, and in some
+def test_curvatures_are_largest_eigenvalues(d):
+    X, y, task = problem("real", d=d)
+    table = table_of(X, y, task)
+    csr = TaskTable(sparse.csr_matrix(table.X), table.y, table.offsets, table.tasks)
+    for intercept in (True, False):
+        found = CentredTasks(table, Problem(0, 1, intercept)).curvature
+        assert_allclose(CentredTasks(csr, Problem(0, 1, intercept)).curvature, found)
+        for k in range(7):
+            A = table.task(k)[0]
+            A = A - A.mean(axis=0) if intercept else A
+            # From below, less 5 %: with close eigenvalues 15 steps are short.
+            assert found[k] == pytest.approx(np.linalg.norm(A, 2) ** 2, rel=0.06 if d == 6 else 0.2)
+
+
+@pytest.mark.parametrize("kind", [0, 1, 2])
+def test_newton_kernels_are_derivatives(kind):
+    X, y, task = problem(["real", "binary", "multi"][kind])
+    y = np.where(y, 1.0, -1.0) if kind == 1 else y
+    table, C = table_of(X, y, task), 3 if kind == 2 else 1
+    rng, scale = np.random.default_rng(0), 1.0 / np.bincount(task)
+    W, U = rng.normal(size=(2, 7, C, 5))
+    P, none = np.empty((len(X), C)), np.empty(0, dtype=np.int64)
+    rows = table.X, none, False, table.offsets
+
+    def at(t):
+        G = np.empty_like(W)
+        value = loss_gradient(*rows, table.y, kind, scale, W + t * U, P, G)
+        return value, G
+
+    h = 1e-5
+    (up, G_up), (down, G_down), (_, G) = at(h), at(-h), at(0.0)
+    assert (up - down) / (2 * h) == pytest.approx(np.vdot(G, U), rel=1e-7)
+    H = np.empty_like(W)
+    hessian_product(*rows, kind, scale, P, U, H)
+    assert_allclose(H, (G_up - G_down) / (2 * h), rtol=1e-5, atol=1e-8)
+
+
+def test_kernels_uncompiled_agree():
+    X, y, task = problem("multi", m=3, rows=(6, 9))
+    half = CentredTasks(table_of(X, y, task), Problem(2, 3, True, lam=0.2))
+    anchor = np.random.default_rng(0).normal(size=(1, 12))
+    compiled = half.steps(np.arange(3), anchor, half.lam, n_steps=5)
+    function = kernels.local_steps
+    kernels.local_steps = getattr(function, "py_func", function)
+    try:
+        plain = half.steps(np.arange(3), anchor, half.lam, n_steps=5)
+    finally:
+        kernels.local_steps = function
+    assert_allclose(plain.D, compiled.D, rtol=1e-10)
+    assert_allclose(plain.b, compiled.b, rtol=1e-9, atol=1e-12)
+
+
+def mixed_tasks(d=18, seed=0):
+    """Table of tasks of 1, 4, 40, 17, 18, 30 and 7 rows, with features far from zero."""
+    sizes, rng = np.array([1, 4, 40, 17, 18, 30, 7]), np.random.default_rng(seed)
+    X = 3.0 + rng.normal(size=(sizes.sum(), d))
+    y = X @ rng.normal(size=d) + rng.normal(size=len(X))
+    return TaskTable(X, y, np.concatenate([[0], np.cumsum(sizes)]), np.arange(7))
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("ridge", [0.0, 0.3])
+@pytest.mark.parametrize("uncompiled", [True, False])
+def test_exact_prox_of_few_and_many_rows(intercept, ridge, uncompiled, monkeypatch):
+    """Ridge models around the anchors, by either kind of matrix, for all tasks or some."""
+    if uncompiled:
+        for name in ("short_inverses", "short_prox"):
+            kernel = getattr(rounds, name)
+            monkeypatch.setattr(rounds, name, getattr(kernel, "py_func", kernel))
+    table, which = mixed_tasks(), np.arange(7) % 2
+    half = CentredTasks(table, Problem(0, 1, intercept, lam=0.4, ridge=ridge), which)
+    anchor = np.random.default_rng(1).normal(size=(2, 18))
+    found = half.exact_prox(anchor)
+    assert 0 < len(half.long[0]) < 7
+    for k in range(7):
+        A, target = table.task(k)
+        if intercept:
+            A, target = A - A.mean(axis=0), target - target.mean()
+        a, n = anchor[which[k]], len(A)
+        H = A.T @ A / n + (0.4 + ridge) * np.eye(18)
+        w = np.linalg.solve(H, A.T @ target / n + 0.4 * a)
+        assert_allclose(found[k], w - 0.4 / (0.4 + ridge) * a, rtol=0, atol=1e-11)
+    for pick in (np.array([0, 2, 3]), np.array([2, 5]), np.array([6])):
+        assert_array_equal(half.exact_prox(anchor, pick), found[pick])
+    # Rows that tasks share are the same rows.
+    shared = TaskTable(
+        table.X[::-1].copy(), table.y, table.offsets, table.tasks,
+        rows=np.arange(table.n_rows)[::-1],
+    )  # fmt: skip
+    assert_array_equal(CentredTasks(shared, half.problem, which).exact_prox(anchor), found)
+
+
+@pytest.mark.parametrize("k, factor", [(1, -2.0), (5, -2.0), (1, 1e160), (5, 1e160)])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_what_a_task_sends_does_not_depend_on_others(k, factor):
+    """Not by a bit, in any company, beside a task of any rows or none."""
+    table = mixed_tasks()
+    anchor, mine = np.ones((1, 18)), np.repeat(np.arange(7) == k, table.sizes)
+    X = np.where(mine[:, None], factor * table.X, table.X)
+    others = np.arange(7) != k
+    sizes = np.where(others, table.sizes, 25)
+    start = np.flatnonzero(mine)[0]
+    before, after = np.arange(start), np.arange(start + table.sizes[k], table.n_rows)
+    rows = np.concatenate([before, np.full(25, start), after])
+    other = TaskTable(
+        table.X[rows], table.y[rows], np.concatenate([[0], np.cumsum(sizes)]), table.tasks
+    )
+    half = CentredTasks(table, Problem(0, 1, True))
+    sent = half.exact_prox(anchor)[others]
+    for changed in (TaskTable(X, table.y, table.offsets, table.tasks), other):
+        again = CentredTasks(changed, half.problem)
+        assert_array_equal(again.exact_prox(anchor)[others], sent)
+        assert_array_equal(again.curvature[others], half.curvature[others])
+
+
+# -------------------------------------------------------------------------- the rounds
+@pytest.mark.parametrize("update", ["algorithm-1", "stateful"])
+def test_printed_updates(update):
+    """Gradient steps in numpy, without noise and clipping."""
+    X, y, task = problem("real")
+    lam, E, T = 0.3, 3, 4
+    est = PrivateMeanRegMTL(
+        lam, epsilon=None, update=update, n_rounds=T, local_steps=E, fit_intercept=False,
+        personalization="none",
+    ).fit(X, y, task=task)  # fmt: skip
+    half = CentredTasks(table_of(X, y, task), Problem(0, 1, False, lam=lam))
+    W, mean = np.zeros((7, 4)), np.zeros(4)
+    for _ in range(T):
+        sent = np.empty_like(W)
+        for k in range(7):
+            A, target = X[task == k], y[task == k]
+            w = W[k].copy()
+            for _ in range(E):
+                gradient = A.T @ (A @ w - target) / len(A) + lam * (w - mean)
+                w -= gradient / (half.smoothness[k] + lam)
+            sent[k] = w - (W[k] if update == "algorithm-1" else mean)
+            W[k] = w
+        mean = mean + sent.mean(axis=0)
+    assert_allclose(est.mean_coef_, mean, atol=1e-12)
+    assert_allclose(est.coef_, W, atol=1e-12)
+
+
+def test_fedavg_fedprox_ppsgd_local_only():
+    X, y, task = problem("real")
+    settings = {"epsilon": None, "n_rounds": 3, "local_steps": 2, "fit_intercept": False,
+                "personalization": "none"}  # fmt: skip
+    half = CentredTasks(table_of(X, y, task), Problem(0, 1, False, lam=0.3))
+    for cls, lam in ((PrivateFedAvg, 0.0), (PrivateFedProx, 0.3)):
+        mean = np.zeros(4)
+        for _ in range(3):
+            sent = np.zeros((7, 4))
+            for k in range(7):
+                A, target, w = X[task == k], y[task == k], mean.copy()
+                for _ in range(2):
+                    gradient = A.T @ (A @ w - target) / len(A) + lam * (w - mean)
+                    w -= gradient / (half.smoothness[k] + lam)
+                sent[k] = w - mean
+            mean = mean + sent.mean(axis=0)
+        est = cls(0.3, **settings).fit(X, y, task=task)
+        assert_allclose(est.mean_coef_, mean, atol=1e-12)
+        assert_allclose(est.coef_, np.tile(mean, (7, 1)), atol=1e-12)
+    mean, theta = np.zeros(4), np.zeros((7, 4))
+    for _ in range(3):
+        sent = np.zeros((7, 4))
+        for k in range(7):
+            A, target = X[task == k], y[task == k]
+            for _ in range(2):
+                g = A.T @ (A @ (mean + sent[k] + theta[k]) - target) / len(A)
+                step = 1.0 / (2 * half.smoothness[k] + 0.3)
+                sent[k] -= step * g
+                theta[k] -= step * (g + 0.3 * theta[k])
+        mean = mean + sent.mean(axis=0)
+    est = PPSGD(0.3, **settings).fit(X, y, task=task)
+    assert_allclose(est.mean_coef_, mean, atol=1e-12)
+    assert_allclose(est.coef_, mean + theta, atol=1e-12)
+    alone = LocalOnly(0.3, fit_intercept=False, tasks=list(range(7))).fit(X, y, task=task)
+    for k in range(7):
+        A = X[task == k]
+        ridge = np.linalg.solve(A.T @ A / len(A) + 0.3 * np.eye(4), A.T @ y[task == k] / len(A))
+        assert_allclose(alone.coef_[k], ridge, atol=1e-10)
+    assert alone.privacy_.epsilon == 0 and alone.billboard_.releases == []
+
+
+def test_prox_rounds_without_noise_reach_the_optimum():
+    """Large epsilon: the rounds are gradient descent on the mean Moreau envelope."""
+    X, y, task = problem("real")
+    exact = PrivateMeanRegMTL(0.3, epsilon=None).fit(X, y, task=task)
+    est = PrivateMeanRegMTL(
+        0.3, epsilon=1e12, delta=1e-5, clip_norm=50.0, n_rounds=200, tasks=list(range(7))
+    ).fit(X, y, task=task)
+    assert_allclose(est.mean_coef_, exact.mean_coef_, atol=1e-3)
+    assert_allclose(est.coef_, exact.coef_, atol=1e-3)
+
+
+# --------------------------------------------------------------------- personalisation
+@pytest.mark.parametrize("kind", ["real", "binary", "multi"])
+@pytest.mark.parametrize("variant", ["mean-reg", "finetune", "symmetrized-kl", "ewc", "none"])
+def test_personalisation_gives_fitted_models_again(kind, variant):
+    X, y, task = problem(kind, rows=(15, 30))
+    cls = PrivateMeanRegMTL if kind == "real" else PrivateMeanRegMTLClassifier
+    known = task < 5
+    est = cls(epsilon=1e6, delta=1e-3, personalization=variant, tasks=list(range(5)))
+    est.set_params(**listed_classes(cls, y))
+    est.fit(X[known], y[known], task=task[known])
+    coef, releases = est.coef_.copy(), len(est.billboard_.releases)
+    est.personalize(X, y, task=task)
+    assert_allclose(est.coef_[:5], coef, rtol=1e-6, atol=1e-9)
+    assert est.coef_.shape[0] == 7 and len(est.billboard_.releases) == releases
+    mean = est.billboard_.mean
+    if variant == "none":
+        assert_allclose(est.coef_, np.broadcast_to(mean, est.coef_.shape), atol=1e-12)
+    else:
+        own = est.score(X, y, task=task)
+        est.billboard_.personalization = "none"
+        assert own > est.personalize(X, y, task=task).score(X, y, task=task)
+
+
+def own_choice(board, A, target, lam, std, intercept, weight):
+    """Model of one task by the documented rule, in plain loops. -> coef, whether it is alone"""
+    n, d = A.shape
+    variance = board.noise_variance[0]
+    assert_allclose(variance, min(len(board.clip_norms), 10) * std**2)
+
+    def fit(A, target, pull, hold):
+        if intercept:
+            A, target = A - A.mean(axis=0), target - target.mean()
+        G = A.T @ A + n * (pull + hold) * np.eye(d)  # the weights of the whole task
+        return np.linalg.solve(G, A.T @ target + n * pull * board.mean)
+
+    def errors(pull, hold):
+        out = []
+        for i in range(n):
+            rest = np.arange(n) != i
+            w = fit(A[rest], target[rest], pull, hold)
+            b = (target[rest] - A[rest] @ w).mean() if intercept else 0.0
+            out.append((target[i] - A[i] @ w - b) ** 2)
+        return np.array(out)
+
+    r = target - A @ fit(A, target, lam, 0.0)
+    s2 = np.mean((r - r.mean() * intercept) ** 2) * (1 + 5 / n)
+    ratio = weight * n * variance * lam / s2
+    trust = 1 / (1 + ratio + ratio**2)
+    pulls = (lam * trust, lam * (1 - trust) ** 4), (0.0, lam)
+    shared, alone = (errors(*p) for p in pulls)
+    saved = shared - alone
+    clear = int(saved.sum() > (1 + 10 / n) * np.sqrt((saved**2).sum()))
+    return fit(A, target, *pulls[clear]), clear
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("task_weight", ["equal", "samples"])
+@pytest.mark.parametrize("d", [4, 30])  # fewer than rows in all tasks, and in some
+def test_trust_and_choice_of_a_task(intercept, task_weight, d):
+    """Noise-aware pulls, and exact leave-one-out errors against a loop of fits."""
+    X, y, task = problem("real", m=12, d=d, rows=(20, 40), spread=2.0 if d == 4 else 0.1)
+    if d == 30:  # so few rows speak clearly where the shared model is quite wrong only
+        y[task % 3 == 0] *= -9.0
+    found = []
+    for epsilon in (300.0, 10.0):
+        est = PrivateMeanRegMTL(
+            0.4 * (30 if task_weight == "samples" else 1), epsilon=epsilon, n_rounds=4, delta=1e-3,
+            tasks=list(range(12)), fit_intercept=intercept, task_weight=task_weight,
+        ).fit(X, y, task=task)  # fmt: skip
+        board = est.billboard_
+        assert not board.lost()
+        for k in range(12):
+            A, target = X[task == k], y[task == k]
+            lam = 0.4 * (30 / len(A) if task_weight == "samples" else 1)
+            std = est.privacy_.noise_std[0]
+            coef, clear = own_choice(board, A, target, lam, std, intercept, 0.3)
+            assert_allclose(est.coef_[k], coef, rtol=1e-8, atol=1e-10)
+            found.append(clear)
+    assert 0 < sum(found) < len(found)
+
+
+def test_a_task_chooses_the_same_in_any_company():
+    X, y, task = problem("real", m=12, rows=(20, 40), spread=0.1)
+    y[task % 3 == 0] *= -9.0
+    est = PrivateMeanRegMTL(epsilon=50.0, delta=1e-3, tasks=list(range(12))).fit(X, y, task=task)
+    alone = LocalOnly(tasks=list(range(12))).fit(X, y, task=task)
+    together = est.coef_.copy()
+    same = np.isclose(together, alone.coef_, rtol=1e-9).all(axis=1)
+    assert 0 < same.sum() < 12
+    for k in (0, 5, 11):
+        est.personalize(X[task == k], y[task == k], task=task[task == k])
+        assert_array_equal(est.coef_[k], together[k])
+
+
+def unrelated(kind, m, shared, seed, d=6):
+    """Training and test rows of tasks around `shared` times one common model."""
+    rng = np.random.default_rng(seed)
+    task = np.repeat(np.arange(m), 90)
+    X = rng.normal(size=(len(task), d)) / np.sqrt(d)
+    W = shared * rng.normal(size=d) + rng.normal(size=(m, d))
+    y = np.einsum("ij,ij->i", X, W[task]) + 0.3 * rng.normal(size=len(task))
+    y = y > 0 if kind == "binary" else y
+    first = np.arange(len(task)) % 90 < 30
+    return X[first], y[first], task[first], X[~first], y[~first], task[~first]
+
+
+@pytest.mark.parametrize("kind", ["real", "binary", "sparse", "multi"])
+@pytest.mark.parametrize("m, shared", [(40, 0.0), (8, 1.0)])
+@pytest.mark.parametrize("epsilon", [0.3, 3.0])
+@pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
+def test_few_or_unrelated_tasks_do_not_fall_far_below_alone(kind, m, shared, epsilon):
+    X, y, task, X_test, y_test, task_test = unrelated(
+        "real" if kind == "real" else "binary", m, shared, seed=5
+    )
+    if kind == "multi":
+        y, y_test = (np.digitize(x[:, 0] + v, [0.2, 1.0]) for x, v in ((X, y), (X_test, y_test)))
+    if kind == "sparse":
+        X, X_test = sparse.csr_matrix(X), sparse.csr_matrix(X_test)
+    cls, alone = (
+        (PrivateMeanRegMTL, LocalOnly)
+        if kind == "real"
+        else (PrivateMeanRegMTLClassifier, LocalOnlyClassifier)
+    )
+    settings = {"tasks": list(range(m)), "random_state": 0, "clip_norm": 2.0}
+    scores = [
+        est.fit(X, y, task=task).score(X_test, y_test, task=task_test)
+        for est in (cls(epsilon=epsilon, delta=1 / m, **settings), alone(**settings))
+    ]
+    assert scores[0] > scores[1] - 0.02
+
+
+@pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
+def test_many_related_tasks_keep_their_gain(school_mat):
+    """10 pupils a school: as near to the exact optimum as before tasks could go alone."""
+    data = reproduce.school(50, 10)
+    alone, private, optimum = (
+        reproduce.scores(name, ("mean-reg",), epsilon, data, 50, False)[0]
+        for name, epsilon in (("local only", None), ("prox", 2.0), ("prox", None))
+    )
+    assert alone - private > 0.9 * (alone - optimum)
+
+
+def test_a_lost_mean_is_not_used():
+    """Where noise hides any w~, tasks get the models that they would have alone."""
+    X, y, task = problem("real")
+    settings = {"tasks": list(range(7)), "epsilon": 0.01}
+    est = PrivateMeanRegMTL(clip_norm=1e3, **settings).fit(X, y, task=task)
+    alone = LocalOnly(**settings).fit(X, y, task=task)
+    assert est.billboard_.lost() and est.mean_coef_.any()
+    assert_allclose(est.coef_, alone.coef_, rtol=1e-9)
+
+
+def test_symmetrised_divergence_is_differentiated_correctly():
+    rng = np.random.default_rng(0)
+    for kind, C in ((1, 1), (2, 4)):
+        z0, z = rng.normal(size=(2, 1, C))
+        y = np.array([1.0])
+
+        def value(z, kind=kind, z0=z0):
+            full = [np.append(0.0, s) if kind == 1 else s for s in (z[0], z0[0])]
+            p, q = (np.exp(s - logsumexp(s)) for s in full)
+            loss = -np.log(p[1])
+            return loss + 0.7 / 2 * np.sum((p - q) * (np.log(p) - np.log(q)))
+
+        found, before = z.copy(), z0.copy()
+        kernels._pull_to_predictions(found, before, y, 0, 1, kind, 0.7, False)
+        numeric = optimize.approx_fprime(z[0], lambda v: value(v[None]), 1e-7)
+        assert_allclose(found[0], numeric, atol=1e-6)
+
+
+# ------------------------------------------------------------------------ odd problems
+def test_odd_tasks_are_handled():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 3))
+    task = np.repeat([0, 1, 2, 3], [20, 1, 9, 10])
+    y = X[:, 0] + 0.1 * rng.normal(size=40)
+    y[21:30] = 2.5  # constant
+    labels = np.array(["a", "b", "c"])[rng.integers(0, 3, 40)]
+    labels[20] = "c"
+    labels[21:30] = "a"
+    for epsilon in (None, 1.0):
+        common = {"epsilon": epsilon, "tasks": [0, 1, 2, 3]}
+        est = PrivateMeanRegMTL(0.5, **common).fit(X, y, task=task)
+        assert np.isfinite(est.coef_).all()
+        assert est.predict(X[21:30], task=task[21:30]).mean() == pytest.approx(2.5, abs=1e-8)
+        clf = PrivateMeanRegMTLClassifier(0.5, classes=["a", "b", "c"], **common)
+        clf.fit(X, labels, task=task)
+        assert clf.coef_.shape == (4, 3, 3) and clf.intercept_.shape == (4, 3)
+        assert np.abs(clf.intercept_).max() < (20 if epsilon is None else np.inf)
+        p = clf.predict_proba(X, task=task)
+        assert_allclose(p.sum(axis=1), 1)
+        assert (clf.predict(X[21:30], task=task[21:30]) == "a").all()
+        binary = PrivateMeanRegMTLClassifier(0.5, classes=[False, True], **common)
+        binary.fit(X, labels == "a", task=task)
+        assert binary.coef_.shape == (4, 3) and np.isfinite(binary.intercept_).all()
+        assert clf.export_task(2)["intercept"].shape == (3,)
+
+
+def test_multilabel_as_wide_y_and_multiclass_columns():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    Y = (X @ rng.normal(size=(3, 5)) > 0).astype(float)
+    Y[rng.random(Y.shape) < 0.1] = np.nan
+    est = PrivateMeanRegMTLClassifier(0.1, epsilon=None).fit(X, Y)
+    long = PrivateMeanRegMTLClassifier(0.1, epsilon=None)
+    known = ~np.isnan(Y)
+    rows, columns = np.nonzero(known)
+    long.fit(X[rows], Y[known], task=columns)
+    assert_allclose(est.coef_, long.coef_, atol=1e-8)
+    assert est.predict_proba(X).shape == (60, 5)
+    assert est.score(X, Y) > 0.85
+    many = PrivateMeanRegMTLClassifier(0.1, epsilon=None).fit(X, rng.integers(0, 4, (60, 2)))
+    assert many.predict(X).shape == (60, 2)
+    assert many.predict_proba(X).shape == many.decision_function(X).shape == (60, 2, 4)
+    assert_array_equal(many.predict(X)[:, 1], many.predict(X, task=[1] * 60))
+
+
+def test_errors():
+    X, y, task = problem("real")
+    tasks = list(range(7))
+    for parameters, message in [
+        ({"lam": 0.0}, "'lam'"),
+        ({"lam": "best"}, "'lam'"),
+        ({"clip_norm": 0}, "'clip_norm'"),
+        ({"clip_quantile": 1.0}, "'clip_quantile'"),
+        ({"n_rounds": 0}, "'n_rounds'"),
+        ({"update": "fedavg"}, "'update'"),
+        ({"sampling": "shuffle"}, "'sampling'"),
+        ({"sampling_rate": 0.0}, "'sampling_rate'"),
+        ({"sampling_rate": 0.5}, 'sampling_rate=0.5 with sampling="all" has no meaning'),
+        ({"update": "stateful", "ridge": 0.1}, 'ridge=0.1 belongs to update="prox"'),
+        ({"clusters": [0, 1]}, "'clusters'"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            PrivateMeanRegMTL(tasks=tasks, **parameters).fit(X, y, task=task)
+    with pytest.raises(ValueError, match=r"keeps a dense model for every task.*X.toarray\(\)"):
+        PrivateMeanRegMTL(tasks=tasks, update="stateful").fit(sparse.csr_matrix(X), y, task=task)
+    est = PrivateMeanRegMTL(tasks=tasks).fit(X, y, task=task)
+    with pytest.raises(ValueError, match="not fitted: .12.. Add them with personalize"):
+        est.predict(X[:2], task=[12, 12])
+    with pytest.raises(ValueError, match="released no mean"):
+        est.set_params(unseen_task="mean").predict(X[:2], task=[12, 12])
+    with pytest.raises(AttributeError, match="no attribute 'coef_'"):
+        PrivateMeanRegMTL().coef_  # noqa: B018
+
+
+# ----------------------------------------------------------------------------- sparse
+@pytest.fixture(scope="module")
+def tags():
+    """60 tasks, 3000 columns, 9 classes: too many coefficients for one array."""
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(20, 40, 60)
+    n, nnz = sizes.sum(), 8
+    columns = np.sort((3000 * rng.random((n, nnz)) ** 3).astype(np.int32), axis=1)
+    X = sparse.csr_matrix((np.ones(n * nnz), columns.ravel(), np.arange(n + 1) * nnz), (n, 3000))
+    X.sum_duplicates()
+    task = np.repeat(np.arange(60), sizes)
+    y = (columns[:, 3] // 7 + (task % 2)) % 9
+    return X, y, task
+
+
+def test_sparse_models_are_those_of_dense_rows(tags):
+    X, y, task = tags
+    some = task < 6
+    settings = {"tasks": list(range(6)), "random_state": 3, "epsilon": 30.0, "n_rounds": 2,
+                "delta": 1e-3, "ridge": 0.01, "classes": range(9)}  # fmt: skip
+    pytest_warns = pytest.warns(UserWarning, match="reproducible from random_state")
+    with pytest_warns:
+        dense = PrivateMeanRegMTLClassifier(0.05, **settings)
+        dense.fit(X[some].toarray(), y[some], task=task[some])
+    with pytest.warns(UserWarning, match="reproducible"):
+        csr = PrivateMeanRegMTLClassifier(0.05, **settings).fit(X[some], y[some], task=task[some])
+    # Sums before the noise agree; the noise is drawn in another order of the coefficients.
+    half = [
+        CentredTasks(table_of(M, y[some], task[some]), Problem(2, 9, True, lam=0.05, ridge=0.01))
+        for M in (X[some].toarray(), X[some])
+    ]
+    anchor = np.random.default_rng(0).normal(scale=0.05, size=(9, 3000))
+    totals = np.zeros((1, 27000)), np.zeros((1, 27000))
+    inside = [
+        h.sum_of_updates(np.arange(6), a.reshape(1, -1), 0.3, t, n_steps=9, tol=0.0)
+        for h, a, t in zip(half, (anchor, anchor.T.copy()), totals, strict=True)
+    ]
+    assert inside[0] == inside[1]
+    assert_allclose(totals[0].reshape(9, 3000), totals[1].reshape(3000, 9).T, atol=1e-9)
+    assert dense.coef_.shape == csr.coef_.shape == (6, 9, 3000)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_wide_sparse_models_are_kept_by_column(tags, fit_intercept):
+    X, y, task = tags
+    est = PrivateMeanRegMTLClassifier(
+        0.05, tasks=list(range(50)), n_rounds=1, fit_intercept=fit_intercept, epsilon=1e5,
+        delta=1e-3, classes=range(9),
+    )  # fmt: skip
+    first = task < 50
+    est.fit(X[first], y[first], task=task[first])
+    assert "coef_" not in vars(est)
+    score = est.score(X[first], y[first], task=task[first])
+    est.personalize(X[~first], y[~first], task=task[~first])
+    est = pickle.loads(pickle.dumps(est))
+    assert est.score(X[first], y[first], task=task[first]) == score > 0.3
+    assert est.coef_.shape == (60, 9, 3000)
+    rows = np.arange(0, X.shape[0], 7)
+    scores = est.decision_function(X[rows], task=task[rows])
+    model = est.export_task(55)
+    assert_array_equal(model["coef"], est.coef_[55])
+    direct = np.einsum("id,icd->ic", X[rows].toarray(), est.coef_[task[rows]])
+    assert_allclose(scores, direct + est.intercept_[task[rows]], atol=1e-9)
+    moved = np.flatnonzero((est.coef_[55] != est.mean_coef_).any(axis=0))
+    assert set(moved) <= set(X[task == 55].indices)
+
+
+def test_wide_sparse_unseen_tasks_of_clusters(tags):
+    X, y, task = tags
+    known = task < 50
+    est = PrivateMeanRegMTLClassifier(
+        0.05, tasks=list(range(50)), n_rounds=1, epsilon=1e5, delta=1e-3, unseen_task="mean",
+        clusters={k: k % 2 for k in range(60)}, classes=range(9),
+    ).fit(X[known], y[known], task=task[known])  # fmt: skip
+    assert "models_" in vars(est) and not hasattr(est, "mean_coef_")
+    scores = est.decision_function(X, task=task)
+    for k in (3, 54, 59):
+        W, b = est.billboard_.mean[k % 2], est.billboard_.mean_intercept[k % 2]
+        if k < 50:
+            W, b = est.coef_[k], est.intercept_[k]
+        assert_allclose(scores[task == k], X[task == k] @ W.T + b, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "dtype", [pytest.param(np.float32, marks=pytest.mark.slow), np.float64]
+)  # float32 compiles the kernels once more
+def test_csr_rows_are_used_in_place(tags, dtype):
+    """Any order of the rows and float32 give the models of sorted float64 rows, uncopied."""
+    X, y, task = tags
+    settings = {"tasks": list(range(60)), "n_rounds": 2, "epsilon": 1e5, "delta": 1e-3,
+                "random_state": 0, "local_steps": 3, "classes": np.arange(9.0)}  # fmt: skip
+    with pytest.warns(UserWarning, match="reproducible"):
+        first = PrivateMeanRegMTLClassifier(0.05, **settings).fit(X, y, task=task)
+    order = np.random.default_rng(0).permutation(len(y))
+    given = X[order].astype(dtype)
+    labels = y[order].astype(float)  # labels keep their type
+    with pytest.warns(UserWarning, match="reproducible"):
+        est = PrivateMeanRegMTLClassifier(0.05, **settings).fit(given, labels, task=task[order])
+    assert est.classes_.dtype == np.float64
+    # Sums of a task's rows are in another order when the sort of its rows is.
+    assert_allclose(est.mean_coef_, first.mean_coef_, rtol=1e-5, atol=1e-7)
+    assert_allclose(
+        est.decision_function(given, task=task[order]),
+        first.decision_function(X, task=task)[order], rtol=1e-4, atol=1e-5,
+    )  # fmt: skip
+    (models,) = est.models_.parts
+    assert models.half is None or np.shares_memory(models.half.table.X.data, given.data)
+
+
+@pytest.mark.slow
+def test_memory_of_a_large_model():
+    """Two models (w~ and the sum of the updates) and the work on single tasks, for any T."""
+    rng = np.random.default_rng(0)
+    m, n, d, C, nnz = 12, 40, 4000, 250, 10
+    columns = np.sort((d * rng.random((m * n, nnz)) ** 3).astype(np.int32), axis=1)
+    X = sparse.csr_matrix(
+        (np.ones(m * n * nnz, dtype=np.float32), columns.ravel(), np.arange(m * n + 1) * nnz),
+        (m * n, d),
+    )
+    y, task = np.arange(m * n) % C, np.repeat(np.arange(m), n)
+    est = PrivateMeanRegMTLClassifier(
+        tasks=list(range(m)), n_rounds=5, local_steps=1, personalization="finetune",
+        classes=range(C),
+    ).fit(X, y, task=task)  # fmt: skip
+    tracemalloc.start()
+    try:
+        est.fit(X, y, task=task)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    model = 8 * C * d
+    widest = max(len(np.unique(X[task == k].indices)) for k in range(m))
+    # D of a block that is added and of the next, V and G of a task, and 4 MB of noise in pieces,
+    # columns, targets.
+    block = 8 * max(rounds._MODELS, widest * C)
+    assert peak < 2 * model + 2 * block + 2 * 8 * widest * C + 4 * 2**20
+    assert est.billboard_.releases == []
+
+
+def test_binary_sparse_and_exact_sparse(tags):
+    X, y, task = tags
+    est = PrivateMeanRegMTLClassifier(
+        0.05, tasks=list(range(60)), n_rounds=1, classes=[False, True]
+    )
+    est.fit(X, y > 3, task=task)
+    assert est.predict(X, task=task).shape == y.shape
+    small = task < 4
+    exact = PrivateMeanRegMTLClassifier(0.05, epsilon=None, ridge=0.01)
+    exact.fit(X[small], y[small] > 3, task=task[small])
+    dense = PrivateMeanRegMTLClassifier(0.05, epsilon=None, ridge=0.01)
+    dense.fit(X[small].toarray(), y[small] > 3, task=task[small])
+    assert_allclose(exact.coef_, dense.coef_, atol=1e-9)
+    # Rows too many to be written out: Anderson's method on the mean, 60 columns for speed.
+    narrow = X[small][:, :60].tocsr()
+    dense.fit(narrow.toarray(), y[small] > 3, task=task[small])
+    signs = np.where(y[small] > 3, 1.0, -1.0)
+    half = CentredTasks(
+        table_of(narrow, signs, task[small]), Problem(1, 1, True, lam=0.05, ridge=0.01)
+    )
+    anchor = np.zeros((1, 60))
+    assert fixed_point(half, anchor, tol=1e-9, max_iter=100) < 100
+    assert_allclose(anchor[0], dense.mean_coef_, atol=1e-6)
+
+
+# ---------------------------------------------------------------------------- the table
+@pytest.mark.slow
+def test_reproduction_script(tmp_path, school_mat):
+    path = tmp_path / "table.csv"
+    rows = reproduce.main(["--quick", "--output", str(path)])
+    with path.open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == len(rows) > 60
+    found = {(r["data"], r["epsilon"], r["method"], r["personalization"]): r["mean"] for r in rows}
+    for name in ("School 80/20", "School 10-shot"):
+        assert found[name, "inf", "prox", "mean-reg"] < found[name, "inf", "local only", "mean-reg"]
+    accuracy = {k: v for k, v in found.items() if k[0].startswith("Syn")}
+    assert max(accuracy.values()) < 1
+    assert accuracy["Synthetic(.5,.5)", "inf", "prox", "mean-reg"] > 0.5
+
+
+@pytest.mark.parametrize("columns", ["one-hot", "constant"])
+@pytest.mark.parametrize("lam", ["auto", 1.0])
+def test_exact_classes_with_columns_that_intercepts_repeat(columns, lam):
+    """The shared model is not unique then, the predictions are."""
+    rng = np.random.default_rng(0)
+    task, c = np.repeat(np.arange(8), 40), rng.integers(3, size=320)
+    x = rng.normal(size=320)
+    extra = np.eye(3)[c] if columns == "one-hot" else np.ones((320, 1))
+    y = np.digitize(x + 0.5 * (c == 0) + 0.3 * rng.normal(size=320), [-0.5, 0.8])
+    X = np.column_stack([x, extra])
+    est = PrivateMeanRegMTLClassifier(lam, epsilon=None).fit(X, y, task=task)
+    # The same model with a little ridge, which is unique.
+    near = PrivateMeanRegMTLClassifier(est.lam_, epsilon=None, ridge=1e-7).fit(X, y, task=task)
+    assert 0 < est.objective_ <= near.objective_ + 1e-9
+    assert_allclose(est.objective_, near.objective_, rtol=1e-4)
+    assert np.abs(est.coef_).max() < 100
+    assert_allclose(est.predict_proba(X, task=task), near.predict_proba(X, task=task), atol=1e-3)
+
+
+@pytest.mark.parametrize("cls", [PrivateMeanRegMTL, PrivateMeanRegMTLClassifier])
+def test_memory_of_exact_fits(cls):
+    """Beside the rows: five models for each task, matrices of its rows, and numbers."""
+    rng = np.random.default_rng(0)
+    m, n, d = 20_000, 5, 20
+    X, task = rng.standard_normal((m * n, d)), np.repeat(np.arange(m), n)
+    y = X[:, 0] + rng.standard_normal(m * n)
+    y = y if cls is PrivateMeanRegMTL else (y > 0).astype(float)
+    small = slice(20 * n)
+    cls(epsilon=None).fit(X[small], y[small], task=task[small])
+    tracemalloc.start()
+    try:
+        cls(epsilon=None).fit(X, y, task=task)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    blocks = 8 * 2**20
+    assert peak < 1.4 * (X.nbytes + y.nbytes + task.nbytes) + blocks
+
+
+def test_memory_map_keeps_no_matrices(tmp_path):
+    """Beside a table that may be larger than memory nothing of its size is kept."""
+    rng = np.random.default_rng(0)
+    m, n, d = 400, 70, 60
+    X = np.memmap(tmp_path / "X.dat", dtype=float, mode="w+", shape=(m * n, d))
+    X[:] = rng.standard_normal(X.shape)
+    y, offsets = rng.standard_normal(m * n), n * np.arange(m + 1)
+    anchor, halves = rng.standard_normal((1, d)), []
+    for rows in (X, np.array(X)):
+        halves.append(CentredTasks(TaskTable(rows, y, offsets, np.arange(m)), Problem(0, 1, True)))
+    some = np.array([3, 50, 399])
+    for pick in (slice(None), some):
+        mapped, kept = (half.exact_prox(anchor, pick) for half in halves)
+        assert_array_equal(mapped, kept)
+    assert halves[0]._exact is None
+    assert halves[1]._exact is not None

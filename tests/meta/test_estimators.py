@@ -1,0 +1,922 @@
+"""DPMetaInit: clipped sums, rounds against plain Reptile, fine-tuning, forms of input, errors."""
+
+import itertools
+import pickle
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from skpmtl import (
+    DPMetaInit,
+    DPMetaInitClassifier,
+    LeaveTasksOut,
+    TaskStratifiedKFold,
+    set_num_threads,
+)
+from skpmtl._kernels.clip import MARGIN
+from skpmtl._kernels.records import clipped_sum, inner_steps, record_norms
+from skpmtl.local.prior import SNR
+from skpmtl.meta import finetune
+from skpmtl.tables.table import TaskTable
+from tests.helpers import plain_reptile as plain
+from tests.helpers.plain_reference import listed_classes, random_tasks
+from tests.helpers.tiny_ridge import failures_with_task_column
+
+KINDS = {"real": plain.SQUARED, "binary": plain.LOGISTIC, "multi": plain.MULTINOMIAL}
+SEEDED = "ignore:The noise of this fit is reproducible:skpmtl.privacy.PrivacyLeakWarning"
+TASKS_DISCLOSED = 'ignore:tasks="auto" reads the list:skpmtl.privacy.PrivacyLeakWarning'
+
+
+@pytest.mark.filterwarnings("ignore::skpmtl.SingleTaskWarning")
+@pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
+@parametrize_with_checks(
+    [
+        DPMetaInit(),
+        DPMetaInitClassifier(),
+    ]
+)
+def test_scikit_learn_suite(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::skpmtl.SingleTaskWarning")
+@pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
+@parametrize_with_checks(
+    [
+        DPMetaInit(epsilon=None),
+        DPMetaInitClassifier(epsilon=None),
+        DPMetaInitClassifier(privacy="local", refine="sgd"),
+    ]
+)
+def test_scikit_learn_suite_of_variants(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.filterwarnings("ignore::skpmtl.SingleTaskWarning")
+@pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
+@parametrize_with_checks(
+    [DPMetaInit(task_feature=0, epsilon=None)],
+    expected_failed_checks=failures_with_task_column,
+)
+def test_scikit_learn_suite_with_task_column(estimator, check):
+    check(estimator)
+
+
+def problem(kind, m=6, d=4, C=3, seed=0, rows=(9, 25), spread=0.3):
+    return random_tasks(kind, m, d, C, seed, rows, spread)
+
+
+def numeric(kind, y):
+    """Targets as the losses take them: logistic ones are -1 and 1."""
+    return np.where(y, 1.0, -1.0) if kind == "binary" else np.asarray(y, dtype=float)
+
+
+def parts_of(kind, X, y, task):
+    """Rows of every task in the order given."""
+    target = numeric(kind, y)
+    return [(X[task == k], target[task == k]) for k in np.unique(task)]
+
+
+def outputs(kind):
+    return 3 if kind == "multi" else 1
+
+
+def model(kind, **parameters):
+    if kind == "real":
+        return DPMetaInit(**parameters)
+    return DPMetaInitClassifier(classes=range(3 if kind == "multi" else 2), **parameters)
+
+
+# ------------------------------------------------------------------ clipped gradients
+def kernel_sum(kind, X, y, W, b, clip_norm, intercept=True, rows=None, mask=None, window=None):
+    """`clipped_sum` at coef W (C, d) and intercept b (C,)."""
+    norms = np.empty(len(X))
+    record_norms(X, intercept, norms)
+    model = np.column_stack([W, b]) if intercept else W.copy()
+    G = np.full_like(model, np.nan)
+    shared = rows is not None
+    first, last, stride = (0, len(y), 1) if window is None else window
+    clipped_sum(
+        X, rows if shared else np.empty(0, dtype=np.int64), shared, y, norms, KINDS[kind],
+        intercept, clip_norm, first, last, stride,
+        np.empty(0, dtype=np.uint8) if mask is None else mask, model,
+        np.empty((1, len(model))), G,
+    )  # fmt: skip
+    return G
+
+
+def odd_rows(kind, n=40, d=5, seed=3):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) * np.logspace(-9, 7, n)[:, None]
+    X[4] = 0.0
+    X[7, 1:] = 0.0
+    X[9] = 1e-170
+    y = {"real": 3 * rng.normal(size=n), "binary": np.sign(rng.normal(size=n)),
+         "multi": rng.integers(0, 3, n).astype(float)}[kind]  # fmt: skip
+    return X, y
+
+
+@pytest.mark.parametrize("clip_norm", [1e-3, 0.7, 1e4, np.inf])
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_clipped_sums_against_a_loop(kind, intercept, clip_norm):
+    X, y = odd_rows(kind)
+    if clip_norm > 1e3:  # nothing to compare digits with beside gradients of length 1e14
+        X *= np.minimum(1.0, 3.0 / np.maximum(np.linalg.norm(X, axis=1), 1e-300))[:, None]
+    rng = np.random.default_rng(1)
+    for scale in (0.0, 0.3):
+        W, b = scale * rng.normal(size=(outputs(kind), 5)), scale * rng.normal(size=outputs(kind))
+        b = b if intercept else np.zeros_like(b)
+        found = kernel_sum(kind, X, y, W, b, clip_norm, intercept)
+        lengths = [
+            np.linalg.norm(kernel_sum(kind, X[i : i + 1], y[i : i + 1], W, b, clip_norm, intercept))
+            for i in range(len(y))
+        ]
+        # The bound is kept with a margin of 1e-12 of it against rounding.
+        for bound, digits in ((clip_norm, 1.1e-12), (clip_norm * (1.0 - MARGIN), 3e-13)):
+            G, g = plain.clipped_sum(KINDS[kind], X, y, W, b, bound, intercept)
+            expected = np.column_stack([G, g]) if intercept else G
+            assert_allclose(found, expected, rtol=0, atol=digits * sum(lengths))
+        assert sum(lengths) > 0 or (kind == "real" and not y.any())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_of_the_clipped_sum(kind):
+    X, y = odd_rows(kind)
+    rng = np.random.default_rng(2)
+    W, b = rng.normal(size=(outputs(kind), 5)), rng.normal(size=outputs(kind))
+    some = rng.random(40) < 0.4
+    bound = 0.7 * (1.0 - MARGIN)
+    chosen = plain.clipped_sum(KINDS[kind], X[some], y[some], W, b, bound)
+    found = kernel_sum(kind, X, y, W, b, 0.7, mask=some.astype(np.uint8))
+    assert_allclose(found, np.column_stack(chosen), rtol=1e-12, atol=1e-12)
+    every = slice(3, 31, 4)
+    chosen = plain.clipped_sum(KINDS[kind], X[every], y[every], W, b, bound)
+    found = kernel_sum(kind, X, y, W, b, 0.7, window=(3, 31, 4))
+    assert_allclose(found, np.column_stack(chosen), rtol=1e-12, atol=1e-12)
+    rows = rng.integers(0, 40, 40)  # many tasks share X
+    chosen = plain.clipped_sum(KINDS[kind], X[rows], y, W, b, bound)
+    found = kernel_sum(kind, X, y, W, b, 0.7, rows=rows)
+    assert_allclose(found, np.column_stack(chosen), rtol=1e-12, atol=1e-12)
+    nothing = kernel_sum(kind, X, y, W, b, 0.7, mask=np.zeros(40, dtype=np.uint8))
+    assert_array_equal(nothing, np.zeros_like(nothing))
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_record_never_sends_more_than_the_bound(kind, intercept):
+    rng = np.random.default_rng(0)
+    values = [0.0, 1e-300, 1e-30, 1.0, -1e3, 1e100, -1e200, 1.7e308]
+    targets = {"real": [0.0, 1e-300, 1e8, -1e308], "binary": [-1.0, 1.0], "multi": [0.0, 2.0]}
+    for _ in range(300):
+        X = rng.choice(values, size=(1, 3)) * rng.choice([1.0, 0.3], size=(1, 3))
+        y = rng.choice(targets[kind], size=1)
+        W = rng.choice([0.0, 1.0, -1e150, 1e308], size=(outputs(kind), 3))
+        b = rng.choice([0.0, -1.0, 1e308], size=outputs(kind))
+        G = kernel_sum(kind, X, y, W, b, 0.7, intercept)
+        assert np.isfinite(G).all()
+        assert np.linalg.norm(G) <= 0.7
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kernels_uncompiled_agree(kind):
+    X, y = odd_rows(kind)
+    X = X * np.minimum(1.0, 3.0 / np.maximum(np.linalg.norm(X, axis=1), 1e-300))[:, None]
+    offsets = np.array([0, 15, 40])
+    norms = np.empty(40)
+    record_norms(X, True, norms)
+    C, rng = outputs(kind), np.random.default_rng(0)
+    noise = np.rint(1e3 * rng.normal(size=(2, 3, C, 6)))
+    results = []
+    for function in (inner_steps, getattr(inner_steps, "py_func", inner_steps)):
+        update, seen = np.empty((2, C, 6)), np.empty((2, 3, C, 6))
+        function(
+            X, np.empty(0, dtype=np.int64), False, offsets, y, norms, KINDS[kind], True,
+            np.array([1, 0]), np.zeros((C, 6)), 0.5, 3, np.full(2, 0.2), 1.0,
+            np.array([1, 2]), np.empty(0, dtype=np.uint8), np.zeros(3, dtype=np.int64), noise,
+            np.full(2, 1e-5), np.ones(2), True, update, seen,
+        )  # fmt: skip
+        results.append((update, seen))
+    for compiled, uncompiled in zip(*results, strict=True):
+        assert np.isfinite(compiled).all() and np.abs(compiled).max() > 1e-3
+        assert_allclose(uncompiled, compiled, rtol=1e-10, atol=1e-13)
+
+
+# ------------------------------------------------------------------------- the rounds
+@pytest.mark.parametrize("iterate", ["average", "last"])
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_privacy_it_is_reptile(kind, intercept, iterate):
+    """All tasks in every round: gradient steps in numpy, row by row."""
+    X, y, task = problem(kind)
+    est = model(
+        kind, epsilon=None, inner_steps=3, inner_learning_rate=0.3, iterate=iterate,
+        meta_learning_rate=0.7, meta_decay=0.8, tasks_per_round="all", visits=3,
+        fit_intercept=intercept,
+    ).fit(X, y, task=task)  # fmt: skip
+    W, b = plain.reptile(
+        KINDS[kind], parts_of(kind, X, y, task), [range(6)] * 3, n_outputs=outputs(kind),
+        meta_rate=0.7, decay=0.8, steps=3, rate=0.3, iterate=iterate, fit_intercept=intercept,
+    )  # fmt: skip
+    assert_allclose(np.reshape(est.init_coef_, W.shape), W, rtol=0, atol=1e-10)
+    assert_allclose(np.reshape(est.init_intercept_, b.shape), b, rtol=0, atol=1e-10)
+    assert np.abs(W).max() > 0.01 and est.n_iter_ == 3
+    assert est.init_coef_.shape == ((3, 4) if kind == "multi" else (4,))
+    assert np.shape(est.init_intercept_) == ((3,) if kind == "multi" else ())
+
+
+@pytest.mark.parametrize("kind", ["real", "multi"])
+def test_disjoint_batches_are_a_fixed_split_by_position(kind):
+    """The rows are dealt in their order to ceil(n / B) batches, which are taken in turn."""
+    X, y, task = problem(kind, m=1, rows=(11, 12))
+    task = np.full(len(task), 5)
+    steps = {"steps": 5, "rate": 0.3, "iterate": "last"}
+    splits = {
+        "runs": np.array_split(np.arange(11), 3),
+        "runs of B": [np.arange(0, 4), np.arange(4, 8), np.arange(8, 11)],
+        "every third": [np.arange(i, 11, 3) for i in range(3)],
+    }
+    est = model(
+        kind, epsilon=None, batches="disjoint", batch_size=4, inner_steps=5,
+        inner_learning_rate=0.3, iterate="last", meta_learning_rate=1.0, tasks_per_round="all",
+    ).fit(X, y, task=task)  # fmt: skip
+    parts = parts_of(kind, X, y, task)
+    matches = [
+        name
+        for name, batches in splits.items()
+        if np.allclose(
+            np.reshape(est.init_coef_, -1),
+            plain.reptile(
+                KINDS[kind], parts, [[0]], n_outputs=outputs(kind), batches=batches, **steps
+            )[0].ravel(),
+            rtol=0,
+            atol=1e-10,
+        )
+    ]
+    assert matches == ["every third"]
+
+
+def test_batches_larger_than_a_task_are_the_whole_task():
+    X, y, task = problem("real")
+    common = {"epsilon": None, "inner_steps": 4, "inner_learning_rate": 0.2}
+    full = DPMetaInit(**common, random_state=0).fit(X, y, task=task)
+    one = DPMetaInit(**common, batches="disjoint", batch_size=1000, random_state=0)
+    assert_allclose(one.fit(X, y, task=task).init_coef_, full.init_coef_, rtol=0, atol=1e-12)
+
+
+def orders(m, visits, size):
+    """Every sequence in which each of m tasks occurs `visits` times, cut into rounds."""
+    found = set(itertools.permutations(list(range(m)) * visits))
+    for sequence in sorted(found):
+        yield [list(sequence[i : i + size]) for i in range(0, m * visits, size)]
+
+
+@pytest.mark.filterwarnings(SEEDED)
+@pytest.mark.parametrize("size, visits", [(1, 1), (2, 1), (1, 2)])
+def test_the_order_of_the_tasks_is_random_and_each_is_visited_as_often(size, visits):
+    X, y, task = problem("real", m=3)
+    parts = parts_of("real", X, y, task)
+    inner = {"steps": 3, "rate": 0.3, "meta_rate": 0.9, "decay": 0.8}
+    known = [(plan, plain.reptile(0, parts, plan, **inner)) for plan in orders(3, visits, size)]
+    seen = []
+    for seed in range(12):
+        est = DPMetaInit(
+            epsilon=None, inner_steps=3, inner_learning_rate=0.3, meta_learning_rate=0.9,
+            meta_decay=0.8, tasks_per_round=size, visits=visits, random_state=seed,
+            iterate="average",
+        ).fit(X, y, task=task)  # fmt: skip
+        matches = [
+            rounds
+            for rounds, (W, b) in known
+            if np.allclose(est.init_coef_, W[0], rtol=0, atol=1e-10)
+            and np.allclose(est.init_intercept_, b[0], rtol=0, atol=1e-10)
+        ]
+        assert matches, seed
+        seen.append(str(sorted(matches[0][0])))
+        assert est.n_iter_ == len(matches[0])
+    assert len(set(seen)) > 1
+
+
+@pytest.mark.filterwarnings(SEEDED)
+def test_the_order_does_not_depend_on_the_data():
+    """The first of two tasks decides the result of a second round without steps."""
+    rng = np.random.default_rng(0)
+    firsts = []
+    for scale in (1.0, 1e6):
+        X = np.eye(2)[np.repeat([0, 1], 4)]
+        y = np.where(X[:, 0] > 0, scale, rng.random(8))
+        est = DPMetaInit(
+            epsilon=None, inner_steps=1, inner_learning_rate=1.0, meta_learning_rate=1.0,
+            meta_decay=1e-9, tasks_per_round=1, random_state=0, fit_intercept=False,
+        )  # fmt: skip
+        seeds = range(8)
+        firsts.append([
+            bool(est.set_params(random_state=s).fit(X, y, task=np.repeat([0, 1], 4))
+                 .init_coef_[0] > scale / 2) for s in seeds
+        ])  # fmt: skip
+    assert firsts[0] == firsts[1]
+    assert 0 < sum(firsts[0]) < 8
+
+
+@pytest.mark.filterwarnings(SEEDED)
+def test_poisson_batches():
+    """Unit rows make a batch visible: coordinate i moves by rate / B when record i is in it."""
+    n, B, rate = 600, 150, 1e-6
+    X, y, task = np.eye(n), np.ones(n), np.zeros(n, dtype=int)
+    counts = []
+    for seed in range(4):
+        est = DPMetaInit(
+            epsilon=None, batches="poisson", batch_size=B, inner_steps=3, iterate="last",
+            inner_learning_rate=rate, meta_learning_rate=1.0, fit_intercept=False,
+            tasks_per_round="all", random_state=seed, refine="sgd",
+        ).fit(X, y, task=task)  # fmt: skip
+        times = est.init_coef_ * B / rate
+        assert_allclose(times, np.rint(times), atol=1e-4)
+        counts.append(np.rint(times).astype(int))
+    counts = np.array(counts)
+    # Binomial(3, 1/4) for every record, independent over steps, records and fits.
+    p = np.array([27, 27, 9, 1]) / 64
+    found = np.bincount(counts.ravel(), minlength=4) / counts.size
+    assert np.abs((found - p) / np.sqrt(p * (1 - p) / counts.size)).max() < 4.5
+    assert np.abs(np.corrcoef(counts)[np.triu_indices(4, 1)]).max() < 4.5 / np.sqrt(n)
+    # A batch larger than the task: everybody, and still the constant denominator.
+    est.set_params(batch_size=1200, inner_steps=1).fit(X, y, task=task)
+    assert_allclose(est.init_coef_ * 1200 / rate, np.ones(n), rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_noise_and_clip_too_small_to_matter(kind):
+    """A huge epsilon and bound: the private fit is the one without privacy (equal sizes)."""
+    X, y, task = problem(kind, rows=(15, 16))
+    common = {"inner_steps": 4, "inner_learning_rate": 0.2, "tasks_per_round": "all"}
+    free = model(kind, epsilon=None, **common).fit(X, y, task=task)
+    est = model(kind, epsilon=1e14, delta=1e-3, clip_norm=1e3, tasks=list(range(6)), **common).fit(
+        X, y, task=task
+    )
+    assert_allclose(est.init_coef_, free.init_coef_, rtol=0, atol=1e-3)
+    assert_allclose(est.init_intercept_, free.init_intercept_, rtol=0, atol=1e-3)
+    assert np.abs(free.init_coef_).max() > 0.05
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_clipping_without_noise_to_speak_of(kind):
+    """One step, a small bound, a huge epsilon: sums of clipped gradients, then the mean."""
+    X, y, task = problem(kind, rows=(15, 16))
+    C = outputs(kind)
+    est = model(
+        kind, epsilon=1e14, delta=1e-3, clip_norm=0.3, inner_steps=1, inner_learning_rate=0.5,
+        meta_learning_rate=0.8, tasks_per_round="all", tasks=list(range(6)),
+    ).fit(X, y, task=task)  # fmt: skip
+    moves = []
+    for A, target in parts_of(kind, X, y, task):
+        G, g = plain.clipped_sum(KINDS[kind], A, target, np.zeros((C, 4)), np.zeros(C), 0.3)
+        moves.append(-0.5 * np.column_stack([G, g]) / len(A))
+    found = np.column_stack([est.init_coef_.reshape(C, 4), np.reshape(est.init_intercept_, C)])
+    assert_allclose(found, 0.8 * np.mean(moves, axis=0), rtol=0, atol=1e-6)
+
+
+# ------------------------------------------------------------------------- fine-tuning
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_sgd_refinement_is_gradient_steps_from_the_initialisation(kind, intercept):
+    X, y, task = problem(kind)
+    C = outputs(kind)
+    est = model(
+        kind, epsilon=None, refine="sgd", refine_steps=5, refine_learning_rate=0.3,
+        fit_intercept=intercept, inner_steps=2, inner_learning_rate=0.1,
+    ).fit(X, y, task=task)  # fmt: skip
+    for k, (A, target) in enumerate(parts_of(kind, X, y, task)):
+        W, b = plain.inner_loop(
+            KINDS[kind], A, target, est.init_coef_.reshape(C, 4),
+            np.reshape(est.init_intercept_, C), steps=5, rate=0.3, iterate="last",
+            fit_intercept=intercept,
+        )  # fmt: skip
+        assert_allclose(est.coef_[k].reshape(C, 4), W, rtol=0, atol=1e-10)
+        assert_allclose(np.reshape(est.intercept_[k], C), b, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("rows", [(4, 5), (3, 15), (30, 60)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_proximal_refinement_is_a_proximal_point_of_the_likeliest_strength(kind, rows, intercept):
+    """Gradient of the sum of losses = (init - w) / kappa, kappa chosen by each task alone.
+
+    kappa lies at the minimum of the parabola through the least criterion of the public grid and
+    the two beside it. The seed orders the tasks: with this one a task's criterion is far from a
+    parabola.
+    """
+    X, y, task = problem(kind, m=9, rows=rows, spread=0.8)
+    C, size = outputs(kind), 4 + intercept
+    est = model(
+        kind, epsilon=None, refine="prox", inner_steps=5, inner_learning_rate=0.3,
+        fit_intercept=intercept, random_state=437,
+    ).fit(X, y, task=task)  # fmt: skip
+    init = np.column_stack([est.init_coef_.reshape(C, 4), np.reshape(est.init_intercept_, C)])
+    init = init[:, :size]
+    kappas = []
+    for k, (A, target) in enumerate(parts_of(kind, X, y, task)):
+        W, b = est.coef_[k].reshape(C, 4), np.reshape(est.intercept_[k], C)
+        G, g = plain.clipped_sum(KINDS[kind], A, target, W, b, np.inf, intercept)
+        gradient = np.column_stack([G, g])[:, :size]
+        way = init - np.column_stack([W, b])[:, :size]
+        kappa = np.vdot(way, way) / np.vdot(gradient, way)
+        assert kappa > 0
+        assert_allclose(kappa * gradient, way, rtol=0, atol=1e-6 * np.linalg.norm(way))
+        kappas.append(kappa)
+        Z = np.column_stack([A, np.ones(len(A))])[:, :size]
+        level = np.einsum("ij,ij->", Z, Z * weights(kind, Z, init)[:, None]) / len(Z)
+        values = [criterion(kind, Z, target, init, snr / level) for snr in SNR]
+        best = np.argmin(values)
+        assert 0 < best < len(SNR) - 1
+        three = slice(best - 1, best + 2)
+        bend, slope, _ = np.polyfit(np.log10(SNR[three]), values[three], 2)
+        assert_allclose(np.log10(kappa * level), -slope / (2 * bend), rtol=0, atol=1e-7)
+    assert max(kappas) > 1.05 * min(kappas)
+
+
+def weights(kind, Z, init):
+    """Of the rows in the quadratic approximation at `init`."""
+    z = Z @ init.T
+    if kind == "real":
+        return np.ones(len(Z))
+    if kind == "binary":
+        p = 1.0 / (1.0 + np.exp(-z[:, 0]))
+        return p * (1 - p)
+    p = np.exp(z - z.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    return (1 - (p**2).sum(axis=1)) / 2
+
+
+def criterion(kind, Z, y, init, kappa):
+    """-2 log of evidence times prior, from the covariance (n, n) of the responses.
+
+    Squared loss: residuals ~ N(0, s^2 (I + kappa Z Z')), s^2 at its maximum. Otherwise the
+    quadratic approximation at `init` with the weights of the rows, s^2 = 1.
+    """
+    z = Z @ init.T
+    if kind == "real":
+        r = y - z[:, 0]
+        cover = np.eye(len(Z)) + kappa * Z @ Z.T
+        value = len(y) * np.log(r @ np.linalg.solve(cover, r) / len(y))
+        value += np.linalg.slogdet(cover)[1]
+        B = Z
+    else:
+        if kind == "binary":
+            p = 1.0 / (1.0 + np.exp(-z))
+            residual, free = (y[:, None] + 1) / 2 - p, 1
+        else:
+            p = np.exp(z - z.max(axis=1, keepdims=True))
+            p /= p.sum(axis=1, keepdims=True)
+            residual = np.eye(3)[y.astype(int)] - p
+            free = 2
+        weight = weights(kind, Z, init)
+        B = Z * np.sqrt(weight)[:, None]
+        response = residual / np.sqrt(weight)[:, None]
+        cover = np.eye(len(Z)) + kappa * B @ B.T
+        value = free * np.linalg.slogdet(cover)[1]
+        value += np.einsum("ic,ic->", response, np.linalg.solve(cover, response))
+    level = np.trace(B.T @ B) / len(Z)
+    return value + ((np.log10(kappa * level) - finetune._CENTRE[KINDS[kind]])
+                    / finetune._SPREAD) ** 2  # fmt: skip
+
+
+def tuned(kind, X, y, task, init, **settings):
+    """Models of the tasks around a given initialisation."""
+    order = np.argsort(task, kind="stable")
+    labels, sizes = np.unique(task, return_counts=True)
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    table = TaskTable(np.ascontiguousarray(X[order]), numeric(kind, y)[order], ends, labels)
+    return finetune.FineTuner(table, KINDS[kind], init, True, **settings).prox()
+
+
+@pytest.mark.parametrize("d", [3, 30])
+@pytest.mark.parametrize("kind", ["binary", "multi"])
+def test_proximal_models_far_from_the_initialisation(kind, d):
+    """Far on the wrong side the second derivatives vanish: models are stationary nevertheless."""
+    X, y, task = problem(kind, m=12, d=d, rows=(4, 25), spread=0.8)
+    C, rng = outputs(kind), np.random.default_rng(0)
+    length = 20 if kind == "binary" else 8
+    init = rng.normal(size=(C, d + 1)) * length / np.sqrt(d)
+    W = tuned(kind, X, y, task, init)
+    far = 0
+    for k, (A, target) in enumerate(parts_of(kind, X, y, task)):
+        G, g = plain.clipped_sum(KINDS[kind], A, target, W[k, :, :-1], W[k, :, -1], np.inf)
+        gradient, way = np.column_stack([G, g]), init - W[k]
+        kappa = np.vdot(way, way) / np.vdot(gradient, way)
+        assert_allclose(kappa * gradient, way, rtol=0, atol=1e-4 * np.linalg.norm(way))
+        far += np.abs(A @ init[:, :-1].T).max() > length
+    assert far > 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_knows_nothing_of_other_tasks(kind):
+    """Other rows, another number of them, or numbers that overflow: not a bit changes."""
+    X, y, task = problem(kind, m=9, d=6, rows=(3, 20))
+    init = np.random.default_rng(0).normal(size=(outputs(kind), 7))
+    W = tuned(kind, X, y, task, init)
+    mine, keep = task == 4, task != 4
+    for scale, pick in ((-3.0, mine), (1e200, mine), (2.0, np.flatnonzero(mine)[:1])):
+        rows = np.concatenate([X[keep], scale * X[pick]])
+        other = tuned(
+            kind, rows, np.concatenate([y[keep], y[pick]]),
+            np.concatenate([task[keep], task[pick]]), init,
+        )  # fmt: skip
+        assert_array_equal(np.delete(other, 4, 0), np.delete(W, 4, 0))
+        assert (other[4] != W[4]).any() and np.isfinite(other[4]).all()
+
+
+@pytest.mark.parametrize("d", [4, 17])
+@pytest.mark.parametrize("kind", KINDS)
+def test_fine_tuning_uncompiled_agrees(kind, d, monkeypatch):
+    X, y, task = problem(kind, m=5, d=d, rows=(3, 12))
+    init = np.random.default_rng(0).normal(size=(outputs(kind), d + 1))
+    compiled = tuned(kind, X, y, task, init)
+    for name in ("weighted_rows", "grams", "tridiagonal", "evidence", "spectral_modes", "descend"):
+        kernel = getattr(finetune, name)
+        monkeypatch.setattr(finetune, name, getattr(kernel, "py_func", kernel))
+    assert_allclose(tuned(kind, X, y, task, init), compiled, rtol=0, atol=1e-8)
+
+
+THREADED = [
+    {}, {"refine": "sgd"}, {"privacy": "local", "epsilon": 50.0}, {"batches": "disjoint"},
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings(SEEDED)
+@pytest.mark.parametrize("settings", THREADED, ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_results_do_not_depend_on_threads(kind, settings, monkeypatch):
+    monkeypatch.setattr(finetune, "_BLOCK", 64)
+    X, y, task = problem(kind, m=30, d=6, rows=(2, 20))
+    batch_size = {"batch_size": 4} if "batches" in settings else {}
+    common = {"epsilon": 5.0, "delta": 1e-4, "tasks": range(30), "random_state": 0}
+    seen, work = set(), finetune.inner_steps
+
+    def watched(*args):
+        seen.add(threading.current_thread().name)
+        time.sleep(1e-3)  # so that a helper has time to come
+        return work(*args)
+
+    monkeypatch.setattr(finetune, "inner_steps", watched)
+    fits = []
+    try:
+        for count in (1, 2, 5):
+            set_num_threads(count)
+            est = model(kind, **{**common, **settings, **batch_size}).fit(X, y, task=task)
+            fits.append((est.init_coef_, est.init_intercept_, est.coef_, est.intercept_))
+    finally:
+        set_num_threads(None)
+    assert len(seen) > 1
+    for other in fits[1:]:
+        for one, same in zip(fits[0], other, strict=True):
+            assert_array_equal(one, same)
+
+
+@pytest.mark.parametrize("refine", ["prox", "sgd"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_personalize_gives_what_fit_would(kind, refine):
+    X, y, task = problem(kind, rows=(12, 25))
+    est = model(kind, epsilon=2.0, delta=1e-3, refine=refine, tasks=[0, 1, 2, 3], random_state=None)
+    known = task < 4
+    est.fit(X[known], y[known], task=task[known])
+    coef, intercept = est.coef_.copy(), est.intercept_.copy()
+    board, report = est.export_billboard(), est.privacy_.to_json()
+    # The rows of known tasks under new names, and two tasks that are new.
+    again = np.where(task < 4, 10 + task, task)
+    est.personalize(X, y, task=again)
+    assert_array_equal(est.tasks_, [0, 1, 2, 3, 4, 5, 10, 11, 12, 13])
+    assert_allclose(est.coef_[6:], coef, rtol=1e-9, atol=1e-12)
+    assert_allclose(est.intercept_[6:], intercept, rtol=1e-9, atol=1e-12)
+    assert_array_equal(est.coef_[:4], coef)
+    # Nothing was spent, nothing was published.
+    assert est.privacy_.to_json() == report
+    assert pickle.dumps(est.export_billboard()) == pickle.dumps(board)
+    assert est.task_privacy(4)["epsilon"] == est.task_privacy(12)["noise_multiplier"] == 0.0
+    assert est.task_privacy(3)["epsilon"] == 2.0
+    # Alone or with others: the same model.
+    only = clone(est).set_params(epsilon=None).fit(X[known], y[known], task=task[known])
+    joint = only.personalize(X[~known], y[~known], task=task[~known]).coef_[4:].copy()
+    alone = only.personalize(X[task == 4], y[task == 4], task=task[task == 4]).coef_[4]
+    assert_allclose(alone, joint[0], rtol=1e-6, atol=1e-9)
+
+
+def test_fine_tuning_helps_and_the_initialisation_helps():
+    X, y, task = problem("real", m=60, rows=(5, 6), seed=1)
+    fresh = problem("real", m=60, rows=(80, 81), seed=1)
+    est = DPMetaInit(epsilon=None).fit(X, y, task=task)
+    # The same generator, seed and numbers of tasks do not give the same models: draw new rows.
+    rng = np.random.default_rng(5)
+    w = np.array([1.0, -2.0, 0.5, 0.0])
+    models = w + 0.1 * rng.normal(size=(60, 4))
+    task = np.repeat(np.arange(60), 6)
+    X, fresh = rng.normal(size=(2, 360, 4))
+    y = np.einsum("ij,ij->i", X, models[task]) + 0.5 * rng.normal(size=360)
+    truth = np.einsum("ij,ij->i", fresh, models[task])
+    est = DPMetaInit(epsilon=None, visits=5).fit(X[:180], y[:180], task=task[:180])
+    est.personalize(X[180:], y[180:], task=task[180:])
+    fitted = np.mean((est.predict(fresh[180:], task=task[180:]) - truth[180:]) ** 2)
+    alone = np.concatenate([
+        fresh[task == k] @ np.linalg.lstsq(X[task == k], y[task == k], rcond=None)[0]
+        for k in range(30, 60)
+    ])  # fmt: skip
+    assert fitted < 0.5 * np.mean((alone - truth[180:]) ** 2)
+
+
+@pytest.mark.filterwarnings(SEEDED)
+@pytest.mark.parametrize("refine", ["prox", "sgd"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_lost_initialisation_is_not_used(kind, refine):
+    """Public numbers say that noise hides it: models are those of tasks that start from 0."""
+    X, y, task = problem(kind)
+    common = {"epsilon": 0.01, "tasks": list(range(6)), "refine": refine}
+    a, b = (model(kind, random_state=seed, **common).fit(X, y, task=task) for seed in (0, 1))
+    assert a.billboard_.lost and (a.init_coef_ != b.init_coef_).all()
+    assert_array_equal(a.coef_, b.coef_)
+    assert not model(kind, epsilon=None).fit(X, y, task=task).billboard_.lost
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_unseen_tasks_get_the_initialisation(kind):
+    X, y, task = problem(kind)
+    est = model(kind, epsilon=3.0, delta=1e-3, unseen_task="mean", tasks=list(range(6)))
+    est.fit(X, y, task=task)
+    found = (est.predict if kind == "real" else est.decision_function)(X[:7], task=[99] * 7)
+    C = outputs(kind)
+    expected = X[:7] @ est.init_coef_.reshape(C, 4).T + np.reshape(est.init_intercept_, C)
+    assert_allclose(found, expected if kind == "multi" else expected[:, 0], rtol=1e-12)
+    assert_array_equal(est.mean_coef_, est.init_coef_)
+    assert_array_equal(est.mean_intercept_, est.init_intercept_)
+    with pytest.raises(ValueError, match="not fitted: .99.*personalize"):
+        est.set_params(unseen_task="error").predict(X[:7], task=[99] * 7)
+
+
+# ------------------------------------------------------------------- tools and forms
+@pytest.mark.filterwarnings(TASKS_DISCLOSED)
+@pytest.mark.parametrize("kind", ["real", "multi"])
+def test_grid_search_with_tasks_left_out(kind):
+    X, y, task = problem(kind, m=12)
+    data = np.column_stack([task, X])
+    est = model(kind, epsilon=300.0, delta=1e-3, task_feature=0, unseen_task="mean", inner_steps=3)
+    grid = GridSearchCV(
+        est,
+        {"inner_learning_rate": [1e-9, 0.3], "clip_norm": [0.5, 2.0]},
+        cv=LeaveTasksOut(3, task_feature=0, random_state=0),
+        error_score="raise",
+    ).fit(data, y)
+    assert np.isfinite(grid.cv_results_["mean_test_score"]).all()
+    assert grid.predict(data[:5]).shape == (5,)
+    if kind == "real":  # the size of scores does not change the largest of them
+        assert grid.best_params_["inner_learning_rate"] == 0.3
+    inside = GridSearchCV(
+        est, {"refine": ["prox", "sgd"]}, cv=TaskStratifiedKFold(2, task_feature=0),
+        error_score="raise",
+    ).fit(data, y)  # fmt: skip
+    assert np.isfinite(inside.best_score_)
+
+
+@pytest.mark.filterwarnings(SEEDED)
+@pytest.mark.filterwarnings(TASKS_DISCLOSED)
+def test_forms_of_input_give_one_fit(school_like):
+    frame, y = school_like()
+    names = frame["school"].to_numpy()
+    X = frame.drop(columns="school")
+    common = {"epsilon": 2.0, "delta": 1e-3, "random_state": 0, "inner_steps": 3}
+    column = DPMetaInit(task_feature="school", **common).fit(frame, y)
+    assert list(column.feature_names_in_) == list(frame.columns)
+    keyword = DPMetaInit(**common).fit(X.to_numpy(), y, task=names)
+    mapping = DPMetaInit(**common).fit(
+        {name: X[names == name] for name in np.unique(names)},
+        {name: y[names == name] for name in np.unique(names)},
+    )
+    for other in (keyword, mapping):
+        assert_allclose(other.init_coef_, column.init_coef_, rtol=1e-12)
+        assert_allclose(other.coef_, column.coef_, rtol=1e-9)
+        assert_array_equal(other.tasks_, column.tasks_)
+    predicted = mapping.predict({"s003": X[names == "s003"]})
+    assert_allclose(predicted["s003"], column.predict(frame[names == "s003"]), rtol=1e-9)
+    assert column.export_task("s003")["feature_names"] == ["x0", "x1", "x2", "x3"]
+
+
+@pytest.mark.filterwarnings(SEEDED)
+@pytest.mark.filterwarnings("ignore:With a 2-D y:skpmtl.privacy.PrivacyLeakWarning")
+@pytest.mark.parametrize("cls", [DPMetaInit, DPMetaInitClassifier])
+def test_wide_targets_are_the_long_table(cls):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 3))
+    Y = X @ rng.normal(size=(3, 4)) + 0.1 * rng.normal(size=(40, 4))
+    Y = Y if cls is DPMetaInit else (Y > 0).astype(float)
+    Y[rng.random(Y.shape) < 0.2] = np.nan
+    common = {"epsilon": 2.0, "delta": 1e-3, "random_state": 0, "inner_steps": 3}
+    common |= listed_classes(cls, Y)
+    wide = cls(**common).fit(X, Y)
+    rows, columns = np.nonzero(~np.isnan(Y))
+    order = np.argsort(columns, kind="stable")
+    long = cls(tasks=[0, 1, 2, 3], **common)
+    long.fit(X[rows[order]], Y[rows[order], columns[order]], task=columns[order])
+    assert_allclose(wide.init_coef_, long.init_coef_, rtol=1e-10)
+    assert_allclose(wide.coef_, long.coef_, rtol=1e-8, atol=1e-10)
+    assert wide.predict(X).shape == (40, 4)
+
+
+def test_sparse_rows_are_taken_or_refused_with_a_remedy():
+    X, y, task = problem("real")
+    X[np.abs(X) < 0.3] = 0.0
+    dense = DPMetaInit(epsilon=None, inner_steps=3).fit(X, y, task=task)
+    try:
+        found = DPMetaInit(epsilon=None, inner_steps=3).fit(sparse.csr_matrix(X), y, task=task)
+    except (TypeError, ValueError) as error:
+        assert "toarray" in str(error)
+    else:
+        assert_allclose(found.init_coef_, dense.init_coef_, rtol=0, atol=1e-10)
+
+
+@pytest.mark.filterwarnings(SEEDED)
+def test_pickle_clone_and_seed():
+    X, y, task = problem("multi")
+    est = model("multi", epsilon=2.0, delta=1e-3, random_state=4, tasks=list(range(6)))
+    est.fit(X, y, task=task)
+    loaded = pickle.loads(pickle.dumps(est))
+    assert_array_equal(loaded.predict_proba(X, task=task), est.predict_proba(X, task=task))
+    loaded.personalize(X[task == 2], y[task == 2], task=[20] * (task == 2).sum())
+    assert_allclose(loaded.coef_[-1], est.coef_[2], rtol=1e-9, atol=1e-12)
+    again = clone(est)
+    with pytest.raises(NotFittedError):
+        again.predict(X, task=task)
+    assert again.get_params() == est.get_params()
+    assert_array_equal(again.fit(X, y, task=task).init_coef_, est.init_coef_)
+    again.set_params(random_state=5).fit(X, y, task=task)
+    assert (again.init_coef_ != est.init_coef_).any()
+    exported = est.export_task(3)
+    assert_array_equal(exported["coef"], est.coef_[3])
+    assert exported["classes"] == [0, 1, 2] and exported["intercept"].shape == (3,)
+
+
+def test_a_warm_object_refits_from_zero():
+    X, y, task = problem("real")
+    est = DPMetaInit(epsilon=None, tasks_per_round="all").fit(X, y, task=task)
+    first = est.init_coef_.copy()
+    assert_array_equal(est.fit(X, y, task=task).init_coef_, first)
+
+
+# ------------------------------------------------------------------------ odd problems
+@pytest.mark.parametrize("refine", ["prox", "sgd"])
+@pytest.mark.parametrize("epsilon", [None, 1.0])
+def test_odd_tasks_are_handled(epsilon, refine):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 3))
+    task = np.repeat([0, 1, 2, 3], [20, 1, 9, 20])
+    X[40:] = 0.0  # half of task 3 has nothing to learn from
+    y = X[:, 0] + 0.1 * rng.normal(size=50)
+    y[21:30] = 2.5  # constant
+    labels = np.array(["a", "b", "c"])[rng.integers(0, 3, 50)]
+    labels[20] = "c"
+    labels[21:30] = "a"
+    common = {"epsilon": epsilon, "tasks": [0, 1, 2, 3], "refine": refine}
+    est = DPMetaInit(**common).fit(X, y, task=task)
+    assert np.isfinite(est.coef_).all() and np.isfinite(est.intercept_).all()
+    if refine == "prox" and epsilon is None:
+        assert est.predict(X[21:30], task=task[21:30]).mean() == pytest.approx(2.5, abs=0.5)
+    clf = DPMetaInitClassifier(classes=["a", "b", "c"], **common).fit(X, labels, task=task)
+    assert clf.coef_.shape == (4, 3, 3) and clf.intercept_.shape == (4, 3)
+    assert_allclose(clf.predict_proba(X, task=task).sum(axis=1), 1.0)
+    assert np.abs(clf.intercept_).max() < (30 if epsilon is None else np.inf)
+    binary = DPMetaInitClassifier(classes=[False, True], **common)
+    binary.fit(X, labels == "a", task=task)
+    assert binary.coef_.shape == (4, 3) and np.isfinite(binary.intercept_).all()
+    assert binary.init_coef_.shape == (3,)
+
+
+def test_constant_target_everywhere():
+    X, _, task = problem("real")
+    est = DPMetaInit(epsilon=None, visits=10).fit(X, np.full(len(X), 3.0), task=task)
+    assert_allclose(est.predict(X, task=task), 3.0, atol=1.0)
+    zero = DPMetaInit(epsilon=None).fit(X, np.zeros(len(X)), task=task)
+    assert_array_equal(zero.init_coef_, 0.0)
+    assert_allclose(zero.coef_, 0.0, atol=1e-12)
+
+
+# ------------------------------------------------------------------------------ errors
+def test_parameters_are_checked():
+    X, y, task = problem("real")
+    for parameters, message in [
+        ({"epsilon": 0.0}, "epsilon=0.0"),
+        ({"epsilon": -1.0}, "epsilon=-1.0"),
+        ({"delta": 0.0}, "'delta'"),
+        ({"delta": 1.0}, "'delta'"),
+        ({"privacy": "global"}, "'privacy'"),
+        ({"adjacency": "add-remove"}, "'adjacency'"),
+        ({"clip_norm": 0.0}, "'clip_norm'"),
+        ({"inner_steps": 0}, "'inner_steps'"),
+        ({"inner_learning_rate": -1.0}, "'inner_learning_rate'"),
+        ({"batches": "shuffle", "batch_size": 4}, "'batches'"),
+        ({"batch_size": 8}, 'batch_size=8.*"full"'),
+        ({"batches": "disjoint"}, "batch_size"),
+        ({"batches": "disjoint", "batch_size": 0}, "'batch_size'"),
+        ({"batches": "poisson"}, "batch_size"),
+        ({"iterate": "best"}, "'iterate'"),
+        ({"meta_learning_rate": 0.0}, "'meta_learning_rate'"),
+        ({"meta_decay": 0.0}, "'meta_decay'"),
+        ({"meta_decay": 1.5}, "'meta_decay'"),
+        ({"tasks_per_round": 0}, "'tasks_per_round'"),
+        ({"tasks_per_round": "some"}, "'tasks_per_round'"),
+        ({"visits": 0}, "'visits'"),
+        ({"group_size": 0}, "'group_size'"),
+        ({"max_rows_per_unit": 0}, "'max_rows_per_unit'"),
+        ({"refine": "ridge"}, "'refine'"),
+        ({"refine_steps": -1}, "'refine_steps'"),
+        ({"refine_learning_rate": 0.0}, "'refine_learning_rate'"),
+        ({"unseen_task": "init"}, "'unseen_task'"),
+    ]:
+        est = DPMetaInit(epsilon=1.0).set_params(tasks=list(range(6)), **parameters)
+        with pytest.raises(ValueError, match=message):
+            est.fit(X, y, task=task)
+        assert not any(name.endswith("_") for name in vars(est) if not name.startswith("__"))
+
+
+def test_bad_data_is_named():
+    X, y, task = problem("real")
+    est = DPMetaInit(tasks=list(range(6)))
+    broken = X.copy()
+    broken[5, 2] = np.nan
+    with pytest.raises(ValueError, match=r"row 5 \(task .*column 2"):
+        est.fit(broken, y, task=task)
+    wrong = y.copy()
+    wrong[3] = np.inf
+    with pytest.raises(ValueError, match="(?i)y.*(inf|finite)"):
+        est.fit(X, wrong, task=task)
+    with pytest.raises(ValueError, match="only one class"):
+        DPMetaInitClassifier(epsilon=None).fit(X, np.ones(len(X)), task=task)
+    with pytest.raises(ValueError, match="requires y"):
+        est.fit(X, None, task=task)
+    with pytest.raises(ValueError, match="Not listed in tasks="):
+        est.set_params(tasks=[0, 1]).fit(X, y, task=task)
+
+
+def test_units_are_checked():
+    X, y, task = problem("real")
+    persons = np.array([f"p{i}" for i in range(len(X))], dtype=object)
+    est = DPMetaInit(tasks=list(range(6)), delta=1e-3, max_rows_per_unit=3, group_size=2)
+    est.fit(X, y, task=task, unit=persons)
+    # Three rows of one person, in three tasks, are allowed; a fourth is not.
+    rows = [np.flatnonzero(task == k)[0] for k in range(4)]
+    persons[rows[:3]] = "anna"
+    est.fit(X, y, task=task, unit=persons)
+    persons[rows[3]] = "anna"
+    with pytest.raises(ValueError, match="'anna'.*4.*3"):
+        est.fit(X, y, task=task, unit=persons)
+    with pytest.raises(NotFittedError):
+        est.predict(X, task=task)
+    # At most group_size rows within one task.
+    persons = np.arange(len(X))
+    persons[np.flatnonzero(task == 1)[:3]] = 7_000
+    with pytest.raises(ValueError, match="7000.*3.*2"):
+        est.fit(X, y, task=task, unit=persons)
+    with pytest.raises(ValueError, match="max_rows_per_unit"):
+        est.set_params(max_rows_per_unit=None).fit(X, y, task=task, unit=persons)
+    with pytest.raises(ValueError, match="unit"):
+        est.set_params(max_rows_per_unit=3).fit(X, y, task=task)
+    with pytest.raises(ValueError, match=f"{len(X) - 1}.*{len(X)}"):
+        est.fit(X, y, task=task, unit=np.arange(len(X) - 1))
+
+
+def test_a_failed_fit_leaves_the_estimator_unfitted():
+    X, y, task = problem("real")
+    est = DPMetaInit(tasks=list(range(6))).fit(X, y, task=task)
+    with pytest.raises(ValueError, match="'clip_norm'"):
+        est.set_params(clip_norm=-1.0).fit(X, y, task=task)
+    with pytest.raises(NotFittedError):
+        est.predict(X, task=task)
+    with pytest.raises(AttributeError, match="init_coef_"):
+        est.init_coef_  # noqa: B018
+
+
+def test_poisson_without_the_library_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)  # as if it were not installed
+    X, y, task = problem("real")
+    est = DPMetaInit(batches="poisson", batch_size=4, tasks=list(range(6)))
+    with pytest.raises(ImportError, match=r"skpmtl\[sampling\]"):
+        est.fit(X, y, task=task)
+
+
+@pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
+def test_delta_has_a_default_by_the_protected_unit():
+    X, y, task = problem("real")
+    est = DPMetaInit(tasks=list(range(6))).fit(X, y, task=task)
+    assert est.privacy_.delta == min(1e-5, 1.0 / len(X) ** 2)
+    est.set_params(privacy="local").fit(X, y, task=task)
+    assert est.privacy_.delta == min(1e-5, 1.0 / 36)
+    X, y, task = problem("real", m=400, rows=(2, 3))
+    est.set_params(privacy="task-global", tasks=list(range(400))).fit(X, y, task=task)
+    assert est.privacy_.delta == 1.0 / 800**2
+    est.set_params(privacy="local").fit(X, y, task=task)
+    assert est.privacy_.delta == 1.0 / 400**2

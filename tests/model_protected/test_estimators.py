@@ -1,0 +1,576 @@
+"""Behaviour of the model-protected estimators: forms of input, personalize, report, errors."""
+
+import itertools
+import json
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from skpmtl.datasets.generators import make_group_sparse_tasks, make_low_rank_tasks
+from skpmtl.model_protected.board import ProjectionBillboard
+from skpmtl.model_protected.estimators import (
+    MPMTLGroupSparse,
+    MPMTLGroupSparseClassifier,
+    MPMTLLowRank,
+    MPMTLLowRankClassifier,
+)
+from skpmtl.model_protected.tasks import ProjectedModels
+from skpmtl.privacy import PrivacyLeakWarning, PrivacyReport
+from skpmtl.tables.convert import wide_to_long
+from skpmtl.tables.table import SingleTaskWarning, TaskTable
+from tests.helpers import plain_reference as plain
+
+REGRESSORS = [MPMTLLowRank, MPMTLGroupSparse]
+CLASSIFIERS = [MPMTLLowRankClassifier, MPMTLGroupSparseClassifier]
+ESTIMATORS = REGRESSORS + CLASSIFIERS
+# epsilon=None with "auto" is the exact solver, with "empirical-bayes" a noise-free prior.
+WAYS = {
+    "exact": {"epsilon": None},
+    "noise-free": {"epsilon": None, "algorithm": "empirical-bayes"},
+    "empirical-bayes": {"epsilon": 2.0},
+    "proximal": {"epsilon": 2.0, "algorithm": "proximal"},
+}
+SEEDED = "ignore:The noise of this fit is reproducible:skpmtl.privacy.PrivacyLeakWarning"
+
+
+def problem(labels=False, sizes=(9, 14, 6, 20, 11, 8), d=5, seed=0):
+    X, y, task = plain.make_rows(list(sizes), d, seed, labels=labels)
+    return X, y, task
+
+
+def fitted(cls, X, y, task=None, **parameters):
+    tasks = sorted(set(task.tolist())) if task is not None else "auto"
+    parameters = {"tasks": tasks, **plain.listed_classes(cls, y), **parameters}
+    return cls(**parameters).fit(X, y, task=task)
+
+
+def mechanisms_of(cls):
+    sound = ["gaussian", "wishart"]
+    return sound + (["laplace"] if cls in (MPMTLGroupSparse, MPMTLGroupSparseClassifier) else [])
+
+
+# ------------------------------------------------------------------------- combinations
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_every_combination_fits(cls):
+    X, y, task = problem(labels=cls in CLASSIFIERS, sizes=(5, 8, 6))
+    combinations = [("empirical-bayes", m) for m in ["auto", *mechanisms_of(cls)]]
+    combinations += [("proximal", m) for m in ["auto", *mechanisms_of(cls), "wishart-published"]]
+    combinations += [("auto", "wishart-published")]
+    others = itertools.product(
+        ["replace-one", "zero-out"], ["error", "mean"], [True, False], [0.0, 0.3],
+        ["equal", "samples"], [1, 3, "auto"],
+    )  # fmt: skip
+    others = list(others)
+    rng = np.random.default_rng(0)
+    for algorithm, mechanism in combinations:
+        for pick in rng.choice(len(others), 8, replace=False):
+            adjacency, unseen, flag, ridge, weight, n_releases = others[pick]
+            model = fitted(
+                cls, X, y, task, algorithm=algorithm, mechanism=mechanism, adjacency=adjacency,
+                unseen_task=unseen, acceleration=flag, fit_intercept=not flag, ridge=ridge,
+                task_weight=weight, n_releases=n_releases, allocation=rng.choice([0.0, 0.5]),
+            )  # fmt: skip
+            assert np.isfinite(model.coef_).all() and np.isfinite(model.intercept_).all()
+            assert model.coef_.shape == (3, 5) and model.intercept_.shape == (3,)
+            assert flag == (not model.intercept_.any())
+            report = model.privacy_
+            rounds = report.public_inputs["n_moment_releases"]
+            votes = rounds + 1 if report.notes["algorithm"] == "empirical-bayes" else 0
+            count = rounds + votes + (unseen == "mean")
+            assert len(report.releases) == len(model.billboard_.releases) == count
+            assert rounds == model.n_iter_ and n_releases in ("auto", rounds)
+            sound = mechanism != "wishart-published"
+            assert report.guarantee == ("joint DP per task" if sound else "none")
+
+
+@pytest.mark.parametrize("allocation", [0.5, -1.0, ("geometric", 0.9), "paper-convex"])
+@pytest.mark.parametrize("mechanism", ["gaussian", "wishart"])
+def test_allocation_spends_the_budget(allocation, mechanism):
+    X, y, task = problem()
+    model = fitted(
+        MPMTLLowRank, X, y, task, algorithm="proximal", allocation=allocation, n_releases=4,
+        mechanism=mechanism,
+    )  # fmt: skip
+    releases = model.privacy_.releases
+    if mechanism == "gaussian":
+        total = np.sqrt(sum(r["mu"] ** 2 for r in releases))
+        assert total == pytest.approx(model.privacy_.mu, rel=1e-9)
+    else:
+        assert sum(r["epsilon"] for r in releases) == pytest.approx(1.0, rel=1e-9)
+        assert model.privacy_.delta == 0
+    assert len({round(r["noise_std"], 9) for r in releases}) > 1
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+@pytest.mark.parametrize("algorithm", ["empirical-bayes", "proximal"])
+@pytest.mark.parametrize("unseen", ["error", "mean"])
+def test_budget_adds_up(cls, algorithm, unseen):
+    X, y, task = problem(labels=cls in CLASSIFIERS)
+    for epsilon in (0.1, 1.0, 10.0):
+        model = fitted(
+            cls, X, y, task, algorithm=algorithm, epsilon=epsilon, unseen_task=unseen, delta=1e-4
+        )
+        mus = [release["mu"] for release in model.privacy_.releases]
+        assert np.sqrt(np.sum(np.square(mus))) == pytest.approx(model.privacy_.mu, rel=1e-9)
+        for release in model.privacy_.releases:
+            ratio = release["noise_std"] * release["mu"] / release["sensitivity"]
+            assert ratio == pytest.approx(1.0, rel=1e-14)
+
+
+# -------------------------------------------------------------------------- personalize
+TOLERANCE = {"exact": 1e-4, "noise-free": 1e-10, "empirical-bayes": 1e-10, "proximal": 1e-10}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_personalize_gives_back_fitted_models(cls, way):
+    X, y, task = problem(labels=cls in CLASSIFIERS)
+    parameters = {**WAYS[way], "ridge": 0.1, "fit_intercept": True}
+    if way == "exact":
+        parameters.update(alpha=0.02, tol=1e-11)
+    model = fitted(cls, X, y, task, **parameters)
+    coef, intercept = model.coef_.copy(), model.intercept_.copy()
+    report, releases = model.privacy_.to_json(), pickle.dumps(model.billboard_.releases)
+    scale = np.abs(coef).max()
+    copy = pickle.loads(pickle.dumps(model))
+    copy.coef_ = np.full_like(coef, np.nan)  # nothing may be taken from here
+    copy.intercept_ = np.full_like(intercept, np.nan)
+    for k in range(len(coef)):
+        rows = task == k
+        copy.personalize(X[rows], y[rows], task=task[rows])
+    two = np.isin(task, [1, 4])
+    model.personalize(X[two], y[two], task=task[two])  # in other company
+    for got in (model, copy):
+        np.testing.assert_allclose(got.coef_, coef, rtol=0, atol=TOLERANCE[way] * scale)
+        np.testing.assert_allclose(got.intercept_, intercept, rtol=0, atol=TOLERANCE[way] * scale)
+        assert got.privacy_.to_json() == report
+        assert pickle.dumps(got.billboard_.releases) == releases
+        assert len(got.tasks_) == len(coef)
+    assert model.privacy_ is model.billboard_.report
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("cls", [MPMTLLowRank, MPMTLGroupSparseClassifier])
+def test_personalize_adds_tasks(cls, way):
+    X, y, task = problem(labels=cls in CLASSIFIERS)
+    old = task != 2
+    model = fitted(cls, X[old], y[old], task[old], **WAYS[way])
+    before, releases = model.coef_.copy(), len(model.billboard_.releases)
+    model.personalize(X[~old], y[~old], task=task[~old])
+    assert model.tasks_.tolist() == [0, 1, 2, 3, 4, 5]
+    np.testing.assert_array_equal(np.delete(model.coef_, 2, axis=0), before)
+    assert model.coef_[2].any() and len(model.billboard_.releases) == releases
+    assert model.predict(X, task=task).shape == y.shape
+
+
+@pytest.mark.parametrize("penalty_dead", [True, False])
+def test_personalize_of_an_empty_fit(penalty_dead):
+    """Exact fit at or above alpha_max: the shape is zero and new models are intercepts."""
+    X, y, task = problem()
+    model = fitted(MPMTLLowRank, X, y, task, epsilon=None, alpha=1e6 if penalty_dead else 1e-3)
+    model.personalize(X[task == 1], y[task == 1], task=np.full(14, 77))
+    assert model.coef_[-1].any() != penalty_dead
+    if penalty_dead:
+        assert model.intercept_[-1] == pytest.approx(y[task == 1].mean())
+
+
+# ---------------------------------------------------------------------- forms of input
+@pytest.mark.filterwarnings(SEEDED)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("cls", ESTIMATORS)
+@pytest.mark.parametrize("missing", [False, True])
+def test_wide_equals_long(cls, way, missing):
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((16, 4))
+    Y = X @ rng.standard_normal((4, 5)) + rng.standard_normal((16, 5))
+    if cls in CLASSIFIERS:
+        Y = (Y > 0).astype(float)
+        Y[0], Y[1] = 0, 1
+    if missing:
+        Y[2:][rng.random((14, 5)) < 0.3] = np.nan
+    parameters = {**WAYS[way], "alpha": 0.05, "tol": 1e-11, "random_state": 3}
+    wide = cls(**parameters, **plain.listed_classes(cls, Y)).fit(X, Y)
+    long_X, y, task, _ = wide_to_long(X, Y)
+    long = fitted(cls, long_X, y, task, **parameters)
+    atol = 1e-5 if way == "exact" else 1e-7
+    np.testing.assert_allclose(wide.coef_, long.coef_, atol=atol)
+    np.testing.assert_allclose(wide.intercept_, long.intercept_, atol=atol)
+    if way in ("empirical-bayes", "proximal"):
+        for a, b in zip(wide.billboard_.releases, long.billboard_.releases, strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-6)
+    assert wide.predict(X).shape == Y.shape
+
+
+@pytest.mark.filterwarnings(SEEDED)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_csr_equals_dense(cls, way):
+    X, y, task = problem(labels=cls in CLASSIFIERS)
+    X = np.where(np.abs(X) > 0.5, X, 0.0)
+    parameters = {**WAYS[way], "alpha": 0.05, "tol": 1e-11, "random_state": 3}
+    dense = fitted(cls, X, y, task, **parameters)
+    thin = fitted(cls, sparse.csr_matrix(X), y, task, **parameters)
+    atol = 1e-5 if way == "exact" else 1e-7
+    np.testing.assert_allclose(thin.coef_, dense.coef_, atol=atol)
+    np.testing.assert_allclose(thin.intercept_, dense.intercept_, atol=atol)
+    predicted = thin.predict(sparse.csr_matrix(X), task=task), dense.predict(X, task=task)
+    np.testing.assert_allclose(*predicted, atol=100 * atol)
+
+
+@pytest.mark.filterwarnings(SEEDED)
+@pytest.mark.parametrize("way", WAYS)
+def test_order_of_rows_within_tasks_may_be_interleaved(way):
+    X, y, task = problem()
+    mixed = np.argsort(np.argsort(task, kind="stable") % 7, kind="stable")
+    # keep the order inside each task, which the folds of the empirical-Bayes method use
+    mixed = mixed[np.lexsort((np.arange(len(mixed)), np.zeros(len(mixed))))]
+    inside = np.concatenate([np.sort(mixed[task[mixed] == k]) for k in range(6)])
+    places = np.argsort(task[mixed], kind="stable")
+    mixed = mixed.copy()
+    mixed[places] = inside
+    a = fitted(MPMTLLowRank, X, y, task, random_state=0, **WAYS[way])
+    b = fitted(MPMTLLowRank, X[mixed], y[mixed], task[mixed], random_state=0, **WAYS[way])
+    np.testing.assert_array_equal(a.coef_, b.coef_)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_single_task(cls, way):
+    X, y, task = problem(labels=cls in CLASSIFIERS, sizes=(30,))
+    with pytest.warns(SingleTaskWarning):
+        model = cls(**WAYS[way], **plain.listed_classes(cls, y)).fit(X, y)
+    assert model.coef_.shape == (1, 5) and model.predict(X).shape == y.shape
+    assert model.score(X, y) > 0.5
+
+
+@pytest.mark.parametrize("way", ["empirical-bayes", "noise-free", "proximal", "exact"])
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_small_shapes(cls, way):
+    """One feature; tasks of two rows; more features than rows and tasks together."""
+    for sizes, d in (((4, 3), 1), ((2, 2, 2), 3), ((2, 3), 20)):
+        X, y, task = problem(labels=cls in CLASSIFIERS, sizes=sizes, d=d)
+        model = fitted(cls, X, y, task, **WAYS[way])
+        assert np.isfinite(model.coef_).all()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("cls", REGRESSORS)
+def test_degenerate_tasks(cls, way):
+    """A task of one row, constant targets, constant features, features that are all zero."""
+    X, y, task = problem(sizes=(1, 6, 7, 8, 9))
+    y[task == 1] = 3.0
+    X[task == 2] = 0.1  # not exact in binary: its mean leaves rounding errors
+    X[task == 3] = 0.0
+    model = fitted(cls, X, y, task, **WAYS[way])
+    assert np.isfinite(model.coef_).all() and np.isfinite(model.intercept_).all()
+    assert np.abs(model.coef_).max() < 10  # nothing blows up where there is nothing to learn
+    assert np.abs(model.coef_[3]).max() <= 1e-8
+    assert model.intercept_[3] == pytest.approx(y[task == 3].mean(), abs=1e-8)
+
+
+# ------------------------------------------------------------------- report and exports
+@pytest.mark.parametrize("cls", ESTIMATORS)
+@pytest.mark.parametrize("way", ["empirical-bayes", "proximal"])
+def test_report(cls, way):
+    X, y, task = problem(labels=cls in CLASSIFIERS)
+    model = fitted(cls, X, y, task, delta=1e-4, **WAYS[way])
+    report = model.privacy_
+    assert isinstance(report, PrivacyReport)
+    assert (report.unit, report.adjacency) == ("task", "replace-one")
+    assert (report.epsilon, report.delta) == (2.0, 1e-4)
+    assert report.guarantee == "joint DP per task"
+    assert report.rng == "operating system"
+    assert report.public_inputs["n_tasks"] == 6 and report.public_inputs["n_features"] == 5
+    assert report.notes["algorithm"] == way
+    shifts = report.public_inputs["n_moment_releases"] if way == "proximal" else 0
+    assert len(report.shift) == shifts
+    if way == "proximal":
+        assert {"alpha", "clip_norm", "noise_shift"} <= set(report.public_inputs)
+    text = str(report)
+    for part in ("epsilon = 2", "delta = 0.0001", "one task are replaced", "operating system",
+                 report.mechanism, "n_tasks = 6", "Gaussian DP", "all tasks in every"):  # fmt: skip
+        assert part in text
+    assert PrivacyReport.from_json(report.to_json()) == report
+    assert json.loads(report.to_json())["epsilon"] == 2.0
+
+
+def test_report_of_fits_without_a_guarantee():
+    X, y, task = problem()
+    for way in ("exact", "noise-free"):
+        report = fitted(MPMTLLowRank, X, y, task, **WAYS[way]).privacy_
+        assert report.guarantee == "none" and report.epsilon == np.inf
+        assert "NO differential privacy" in str(report)
+    model = fitted(MPMTLLowRank, X, y, task, mechanism="wishart-published", n_releases=3)
+    report = model.privacy_
+    assert report.guarantee == "none" and "NO differential privacy" in str(report)
+    nominal = [release["epsilon"] for release in report.releases]
+    assert len(nominal) == 3
+    bound = report.notes["delta_lower_bound"]
+    assert bound == pytest.approx(1 - np.exp(-sum(nominal)), rel=1e-9) and bound > 0.5
+    assert "delta_lower_bound" in str(report) and "positive semi-definite" in str(report)
+
+
+def test_exports():
+    X, y, task = problem()
+    names = np.array(["a", "b", "c", "d", "e", "f"])[task]
+    model = fitted(MPMTLLowRank, X, y, names)
+    board = model.export_billboard()
+    board.releases[0][:] = 0
+    board.moment[:] = 0
+    assert model.billboard_.releases[0].any() and model.billboard_.moment.any()
+    one = model.export_task("c")
+    assert one["task"] == "c" and one["classes"] is None and one["feature_names"] is None
+    np.testing.assert_array_equal(one["coef"], model.coef_[2])
+    one["coef"][:] = 0
+    assert model.coef_[2].any()
+    with pytest.raises(ValueError, match="'zz'"):
+        model.export_task("zz")
+    labels = np.where(y > 0, "yes", "no")
+    labels[np.searchsorted(task, range(6))] = "no"
+    labels[np.searchsorted(task, range(6), side="right") - 1] = "yes"
+    model = fitted(MPMTLLowRankClassifier, X, labels, names)
+    assert model.export_task("a")["classes"] == ["no", "yes"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_unseen_task(cls, way):
+    X, y, task = problem(labels=cls in CLASSIFIERS)
+    strange = np.full(3, 99)
+    strict = fitted(cls, X, y, task, **WAYS[way])
+    with pytest.raises(ValueError, match="99"):
+        strict.predict(X[:3], task=strange)
+    kind = fitted(cls, X, y, task, unseen_task="mean", **WAYS[way])
+    score = X[:3] @ kind.mean_coef_ + kind.mean_intercept_
+    expected = kind.classes_[(score > 0).astype(int)] if cls in CLASSIFIERS else score
+    np.testing.assert_allclose(kind.predict(X[:3], task=strange), expected)
+    if way in ("exact", "noise-free"):
+        np.testing.assert_allclose(kind.mean_coef_, kind.coef_.mean(axis=0))
+    else:
+        assert not hasattr(strict, "mean_coef_")
+        release = kind.billboard_.releases[-1]
+        np.testing.assert_array_equal(release[:-1], kind.mean_coef_)
+        assert kind.privacy_.releases[-1]["name"] == "mean"
+        assert kind.privacy_.public_inputs["clip_norm"] == 1.0
+        strict.set_params(unseen_task="mean")
+        with pytest.raises(ValueError, match="released no mean"):
+            strict.predict(X[:3], task=strange)
+
+
+# ---------------------------------------------------------------------- what methods do
+def test_noise_free_prior_finds_the_structure():
+    X, y, task, Xt, yt, tt = make_low_rank_tasks(60, 12, 12, n_test=40, random_state=0)
+    low = fitted(MPMTLLowRank, X, y, task, epsilon=None, algorithm="empirical-bayes")
+    values = np.linalg.eigvalsh(low.billboard_.moment)[::-1]
+    assert values[:4].sum() > 0.97 and values.sum() == pytest.approx(1)  # four blocks
+    alone = [
+        fitted(MPMTLLowRank, X[task == k], y[task == k], task[task == k], epsilon=None,
+               algorithm="empirical-bayes").score(Xt[tt == k], yt[tt == k], task=tt[tt == k])
+        for k in range(0, 60, 10)
+    ]  # fmt: skip
+    assert low.score(Xt, yt, task=tt) > np.mean(alone) + 0.05
+    X, y, task = make_group_sparse_tasks(60, 12, 12, random_state=0)
+    group = fitted(MPMTLGroupSparse, X, y, task, epsilon=None, algorithm="empirical-bayes")
+    assert group.billboard_.moment[:4].sum() > 0.95
+
+
+def test_more_budget_is_better_and_nothing_is_local():
+    X, y, task, Xt, yt, tt = make_low_rank_tasks(150, 12, 12, n_test=40, random_state=1)
+    scores = [
+        fitted(MPMTLLowRank, X, y, task, epsilon=e, delta=1e-3).score(Xt, yt, task=tt)
+        for e in (0.01, 3.0, 100.0)
+    ]
+    free = fitted(MPMTLLowRank, X, y, task, epsilon=None, algorithm="empirical-bayes")
+    assert scores[0] < scores[1] < scores[2] <= free.score(Xt, yt, task=tt) + 0.01
+
+
+# ------------------------------------------------------------------------------- errors
+BAD = {
+    "alpha=0 without ridge": ({"alpha": 0.0, "epsilon": None}, "pass a positive alpha or ridge"),
+    "published with empirical-bayes": (
+        {"algorithm": "empirical-bayes", "mechanism": "wishart-published"}, 'algorithm="proximal"',
+    ),
+    "epsilon=0": ({"epsilon": 0.0}, "epsilon=0.0 must be positive"),
+    "epsilon<0": ({"epsilon": -1.0}, "epsilon=-1.0 must be positive"),
+    "epsilon nan": ({"epsilon": float("nan")}, "epsilon=nan"),
+    "delta=0": ({"delta": 0.0}, "delta"),
+    "delta=1": ({"delta": 1.0}, "delta"),
+    "delta<0": ({"delta": -0.1}, "delta"),
+    "mechanism": ({"mechanism": "exponential"}, "mechanism"),
+    "algorithm": ({"algorithm": "sgd"}, "algorithm"),
+    "adjacency": ({"adjacency": "replace_one"}, "adjacency"),
+    "n_releases": ({"n_releases": 0}, "n_releases"),
+    "clip_norm": ({"clip_norm": 0.0}, "clip_norm"),
+    "noise_shift": ({"noise_shift": -1.0, "algorithm": "proximal"}, "noise_shift"),
+    "allocation": ({"allocation": "steep", "algorithm": "proximal"}, "allocation"),
+    "alpha<0": ({"alpha": -1.0}, "alpha"),
+    "tol": ({"tol": 0.0, "epsilon": None}, "tol"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_parameters(case):
+    X, y, task = problem()
+    parameters, message = BAD[case]
+    model = fitted(MPMTLLowRank, X, y, task)  # a failing fit leaves nothing of this one
+    model.set_params(**parameters)
+    with pytest.raises(ValueError, match=message):
+        model.fit(X, y, task=task)
+    with pytest.raises(NotFittedError):
+        model.predict(X, task=task)
+    assert not [name for name in vars(model) if name.endswith("_") and not name.startswith("_")]
+
+
+def test_laplace_is_for_diagonals():
+    X, y, task = problem()
+    with pytest.raises(ValueError, match="mechanism"):
+        MPMTLLowRank(mechanism="laplace").fit(X, y, task=task)
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_values_that_are_not_finite(cls, bad):
+    X, y, task = problem(labels=cls in CLASSIFIERS)
+    model = fitted(cls, X, y, task)
+    X[20, 2] = bad
+    with pytest.raises(ValueError, match="task 1"):
+        model.fit(X, y, task=task)
+    assert not hasattr(model, "coef_")
+    X[20, 2] = 0.0
+    model = fitted(cls, X, y, task)
+    y[20] = bad
+    with pytest.raises(ValueError, match="y|target|label"):
+        model.fit(X, y, task=task)
+    assert not hasattr(model, "coef_")
+
+
+@pytest.mark.parametrize("cls", CLASSIFIERS)
+def test_tasks_with_one_class(cls):
+    X, y, task = problem(labels=True)
+    y[task == 3] = 1.0
+    model = fitted(cls, *problem(labels=True))
+    with pytest.raises(ValueError, match=r"only one class in y\. Drop them"):  # not which
+        model.fit(X, y, task=task)
+    assert not hasattr(model, "coef_")
+    with pytest.raises(ValueError, match=r"only one class in y: \[3\]"):
+        model.set_params(epsilon=None).fit(X, y, task=task)
+
+
+def test_failing_personalize_changes_nothing():
+    X, y, task = problem()
+    model = fitted(MPMTLLowRank, X, y, task)
+    coef = model.coef_.copy()
+    X[0, 0] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        model.personalize(X, y, task=task)
+    np.testing.assert_array_equal(model.coef_, coef)
+
+
+def test_delta_above_one_over_m_warns():
+    X, y, task = problem()
+    with pytest.warns(PrivacyLeakWarning, match="1/n_tasks"):
+        fitted(MPMTLLowRank, X, y, task, delta=0.2)
+
+
+def test_pure_mechanisms_take_delta_none():
+    X, y, task = problem()
+    for cls, mechanism in ((MPMTLLowRank, "wishart"), (MPMTLGroupSparse, "laplace")):
+        model = fitted(cls, X, y, task, mechanism=mechanism, n_releases=2)
+        assert model.privacy_.delta == 0 and model.privacy_.mu is None
+        total = sum(release["epsilon"] for release in model.privacy_.releases)
+        assert total == pytest.approx(1.0, rel=1e-9)
+        model = fitted(cls, X, y, task, mechanism=mechanism, n_releases=20, delta=1e-3)
+        assert sum(release["epsilon"] for release in model.privacy_.releases) > 1.3
+
+
+def test_huge_values_neither_crash_nor_overflow():
+    for cls in ESTIMATORS:
+        X, y, task = problem(labels=cls in CLASSIFIERS)
+        X[task == 2] *= 1e12
+        if cls in REGRESSORS:
+            y[task == 2] *= 1e12
+        for way in ("empirical-bayes", "proximal"):
+            model = fitted(cls, X, y, task, **WAYS[way])
+            assert np.isfinite(model.coef_).all() and np.isfinite(model.intercept_).all()
+
+
+# --------------------------------------------------------------------------- randomness
+@pytest.mark.parametrize("way", ["empirical-bayes", "proximal"])
+def test_random_state(way):
+    X, y, task = problem()
+
+    def releases(seed):
+        model = fitted(MPMTLLowRank, X, y, task, random_state=seed, **WAYS[way])
+        return np.concatenate([np.ravel(r) for r in model.billboard_.releases]), model
+
+    with pytest.warns(PrivacyLeakWarning, match="reproducible"):
+        first, model = releases(3)
+    assert "seed" in model.privacy_.rng
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyLeakWarning)
+        np.testing.assert_array_equal(first, releases(3)[0])
+        assert (first != releases(4)[0]).any()
+        generator = np.random.default_rng(3)
+        one, two = releases(generator)[0], releases(generator)[0]
+        assert (one != two).any()  # one stream per fit
+    np.random.seed(0)  # noqa: NPY002
+    one = releases(None)[0]
+    np.random.seed(0)  # noqa: NPY002
+    assert (one != releases(None)[0]).any()  # numpy's global stream has no part in it
+
+
+def test_no_random_state_without_noise():
+    X, y, task = problem()
+    for way in ("exact", "noise-free"):
+        a = fitted(MPMTLLowRank, X, y, task, random_state=0, **WAYS[way])  # no warning
+        b = fitted(MPMTLLowRank, X, y, task, **WAYS[way])
+        np.testing.assert_array_equal(a.coef_, b.coef_)
+
+
+# --------------------------------------------------------------------------- ecosystem
+@pytest.mark.parametrize("cls", [MPMTLLowRank, MPMTLGroupSparseClassifier])
+def test_grid_search(cls):
+    X, y, task = problem(labels=cls in CLASSIFIERS, sizes=(20, 30, 25))
+    table = np.column_stack([task, X])
+    folds = list(StratifiedKFold(3).split(table, task))
+    if cls in CLASSIFIERS:  # every task needs both classes in every fold
+        y = np.where(np.arange(len(y)) % 2, 1, 0)
+    search = GridSearchCV(
+        cls(epsilon=None, task_feature=0), {"alpha": [1e-3, 10.0]}, cv=folds, error_score="raise"
+    ).fit(table, y)
+    assert search.best_params_["alpha"] in (1e-3, 10.0)
+    if cls is MPMTLLowRank:
+        assert search.best_params_["alpha"] == 1e-3
+    assert search.predict(table).shape == y.shape
+    assert clone(search.best_estimator_).get_params() == search.best_estimator_.get_params()
+
+
+# scikit-learn's own checks. Their data have no tasks, and they fix the seed of the noise.
+SUITE = [cls() for cls in ESTIMATORS] + [cls(epsilon=None) for cls in ESTIMATORS]
+
+
+@pytest.mark.filterwarnings("ignore::skpmtl.SingleTaskWarning")
+@pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@parametrize_with_checks(SUITE)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def test_gradient_steps_are_not_longer_than_the_curvature_allows():
+    """Task 213 of this draw has close leading eigenvalues and a poor start for power iteration:
+    after six steps its gradient step was half as long again, and momentum made it diverge."""
+    X, y, task = make_low_rank_tasks(random_state=2)
+    table = TaskTable(np.ascontiguousarray(X), y, np.arange(0, len(y) + 1, 30), np.unique(task))
+    board = ProjectionBillboard("matrix", True, "equal", 0.0, table.n_tasks)
+    half = ProjectedModels(board, table, classification=False, fit_intercept=False)
+    top = [np.linalg.norm(X[task == k], 2) ** 2 / 30 for k in range(table.n_tasks)]
+    assert np.max(half.step[:, 0] * top) <= 1.0
+    assert np.median(half.step[:, 0] * top) > 0.9  # and not much shorter

@@ -1,0 +1,375 @@
+"""Tables in parts: the same numbers as one table, in this process and on Ray."""
+
+import csv
+import os
+import pickle
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+
+from skpmtl import (
+    DPAggregation,
+    DPMetaInit,
+    LocalOnly,
+    MPMTLLowRank,
+    MPMTLLowRankClassifier,
+    PrivacyLeakWarning,
+    PrivateMeanRegMTL,
+    PrivateMeanRegMTLClassifier,
+)
+from skpmtl.exchange.protocol import run
+from skpmtl.shards import fit as shards
+from skpmtl.shards.fit import Shard, fit_shards
+from tests.exchange.test_exchange import CASES, M, rows
+
+pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+SEED = {"random_state": 3, "tasks": range(M)}
+CASES = {
+    **CASES,
+    "no intercept": PrivateMeanRegMTL(fit_intercept=False, unseen_task="mean", **SEED),
+    "alone": LocalOnly(**SEED),
+    "generator": DPMetaInit(random_state=np.random.default_rng(5), tasks=range(M)),
+}
+SPLIT = [[1, 4, 6, 10], [0], [2, 3, 5, 7, 8, 9, 11]]
+
+
+def write_part(path, X, y, task):
+    path.mkdir()
+    for name, values in (("X", X), ("y", y), ("task", task)):
+        np.save(path / f"{name}.npy", values)
+    return path
+
+
+def write_parts(folder, X, y, task, split=SPLIT):
+    return [
+        write_part(folder / f"part-{k}", *(v[np.isin(task, tasks)] for v in (X, y, task)))
+        for k, tasks in enumerate(split)
+    ]
+
+
+def assert_same_fit(ours, theirs, **tolerance):
+    """All fitted attributes, of which floats may differ by rounding."""
+    assert set(vars(ours)) == set(vars(theirs))
+    for name, value in vars(theirs).items():
+        if name in ("coef_", "intercept_", "mean_coef_", "mean_intercept_", "init_coef_"):
+            assert_allclose(getattr(ours, name), value, err_msg=name, **tolerance)
+        elif name in ("tasks_", "classes_", "n_iter_", "n_features_in_", "feature_names_in_"):
+            assert_array_equal(getattr(ours, name), value, err_msg=name)
+    assert ours.privacy_ == theirs.privacy_
+    boards = [getattr(e.billboard_, "releases", [e.billboard_]) for e in (ours, theirs)]
+    for a, b in zip(*boards, strict=True):
+        if hasattr(a, "init"):
+            a, b = a.init, b.init
+        assert_allclose(a, b, **tolerance)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_parts_agree_with_one_table(name, tmp_path):
+    X, y, task = rows(CASES[name])
+    # In Fortran order, so that workers copy it and loops need not be compiled for read-only rows.
+    parts = write_parts(tmp_path, np.asfortranarray(X), y, task)
+    whole = clone(CASES[name]).fit(X, y, task=task)
+    est = clone(CASES[name])
+    assert fit_shards(est, parts) is est
+    assert_same_fit(est, whole, rtol=1e-12, atol=1e-13)
+    assert_allclose(est.predict(X, task=task), whole.predict(X, task=task), rtol=1e-11)
+    new = 3 if name == "clusters" else M  # the mapping has no further task
+    for model in (est, whole):
+        model.personalize(X[:9] + 1, y[9:18], task=[new] * 9)
+    ours, theirs = est.export_task(new), whole.export_task(new)
+    assert_allclose(ours.pop("coef"), theirs.pop("coef"), rtol=1e-12, atol=1e-13)
+    assert_allclose(ours.pop("intercept"), theirs.pop("intercept"), rtol=1e-12, atol=1e-13)
+    assert ours == theirs
+    if hasattr(est, "task_privacy"):
+        assert est.task_privacy(3) == whole.task_privacy(3)
+
+
+def test_rows_stay_on_the_disk_and_answers_are_sums(tmp_path):
+    """Rows sorted by task are used where they are; what comes back has the size of a release."""
+    est = CASES["prior"]
+    X, y, task = rows(est)
+    parts = write_parts(tmp_path, X, y, task)
+    shard = Shard(est, str(parts[0]), None)
+    shard.survey()
+    found = shard.given[0].X
+    while isinstance(found.base, np.ndarray):
+        found = found.base
+    assert isinstance(found, np.memmap)
+    replies = []
+
+    class Watched(shards._Here):
+        def tell(self, method, argument):
+            found = super().tell(method, argument)
+            if method == "answer":
+                replies.extend(found)
+            return found
+
+    workers = Watched(est, parts, None)
+    population, classes, _ = shards._population(est, parts, workers.each("survey"))
+    workers.prepare(population, classes)
+    source = est._source()
+    run(est._curator(population, source), workers, source)
+    d = X.shape[1]
+    shapes = {"vote": (1,), "moment": (d, d)}
+    assert len(replies) == 5 * len(parts)
+    for reply in replies:
+        assert {name: np.shape(value) for name, value in reply.items()} == {
+            name: shapes[name] for name in reply
+        }
+
+
+def test_text_ids_labels_and_parquet(tmp_path):
+    pandas = pytest.importorskip("pandas", reason="needs pandas")
+    pytest.importorskip("pyarrow", reason="needs pyarrow")
+    X, y, task = rows(MPMTLLowRank())
+    frame = pandas.DataFrame(X, columns=list("abcd"))
+    frame.insert(1, "school", [f"s{k:02d}" for k in task])
+    label = np.where(y > np.median(y), "yes", "no")
+    est = PrivateMeanRegMTLClassifier(
+        task_feature="school", tasks=sorted(set(frame["school"])), random_state=1
+    )
+    whole = clone(est).fit(frame, label)
+    parts = []
+    for k, tasks in enumerate(SPLIT):
+        parts.append(tmp_path / f"{k}.parquet")
+        frame.assign(label=label)[np.isin(task, tasks)].to_parquet(parts[-1])
+    fit_shards(est, parts, target="label")
+    assert_same_fit(est, whole, rtol=1e-12, atol=1e-13)
+    assert_array_equal(est.predict(frame), whole.predict(frame))
+    assert est.export_task("s03")["feature_names"] == list("abcd")
+    with pytest.raises(ValueError, match=r"0.parquet.*target='no' is not among"):
+        fit_shards(est, parts, target="no")
+    with pytest.raises(ValueError, match=r"0.parquet.*needs task_feature="):
+        fit_shards(est, parts)
+    frame[["a", "school", "c"]].assign(label=label).to_parquet(parts[1])
+    with pytest.raises(ValueError, match=r"1.parquet.*number of features is 2, but 4"):
+        fit_shards(est, parts, target="label")
+
+
+# ------------------------------------------------------------------------------- refusals
+def test_bad_parts_are_named(tmp_path):
+    est = MPMTLLowRank(**SEED)
+    X, y, task = rows(est)
+
+    def refused(message, parts, est=est):
+        with pytest.raises(ValueError, match=message):
+            fit_shards(est, parts)
+        assert not any(name.endswith("_") and not name.startswith("_") for name in vars(est))
+
+    good = write_parts(tmp_path, X, y, task)
+    fit_shards(est, good)
+    missing = [*good[:2], tmp_path / "nowhere"]
+    refused(r"Part '.*nowhere': there is no such folder or file", missing)
+    (tmp_path / "hollow").mkdir()
+    refused(r"Part '.*hollow': .*X.npy", [*good[:2], tmp_path / "hollow"])
+    refused(r"in no part: \[0\]", [good[0], good[2]])
+    refused(r"Part '.*part-0': task 1 is also in part '.*part-0'", [*good, good[0]])
+    refused(r"tasks that are not listed in tasks=: \[11\]", good,
+            MPMTLLowRank(tasks=range(M - 1)))  # fmt: skip
+    refused("must be a list of paths", good[0])
+    refused("must be a list of paths", [])
+
+    def changed(name, X, y, task):
+        return [*good[:2], write_part(tmp_path / name, X, y, task)]
+
+    mine = np.isin(task, SPLIT[2])
+    X, y, task = X[mine], y[mine], task[mine]
+    bad = X.copy()
+    bad[11, 2] = np.nan
+    refused(r"Part '.*nan': .*first in row 11 \(task 3\), column 2", changed("nan", bad, y, task))
+    bad = y.copy()
+    bad[10] = np.inf
+    refused(r"Part '.*inf': Input y .*row 10 \(task 3\)", changed("inf", X, bad, task))
+    refused(r"Part '.*wide': the number of features is 5, but 4 in part '.*part-0'",
+            changed("wide", np.column_stack([X, y]), y, task))  # fmt: skip
+    refused(r"Part '.*empty': .*0 sample", changed("empty", X[:0], y[:0], task[:0]))
+    refused(r"Part '.*short': ", changed("short", X, y[1:], task))
+    refused(r"Part '.*words': the type of the task ids is text, but numbers",
+            changed("words", X, y, task.astype(str)))  # fmt: skip
+    est = MPMTLLowRankClassifier(classes=[-1, 1], **SEED)
+    parts = changed("labels", X, np.where(y > 0, "a", "b"), task)
+    refused(r"Part '.*part-0': ", parts, est)
+
+
+def test_fits_that_need_all_rows_are_refused(tmp_path):
+    X, y, task = rows(MPMTLLowRank())
+    parts = write_parts(tmp_path, X, y, task)
+    for est, message in (
+        (MPMTLLowRank(epsilon=None), "all rows in one place.*memory map"),
+        (DPMetaInit(privacy=None, tasks=range(M)), "all rows in one place.*memory map"),
+        (DPMetaInit(max_rows_per_unit=3, tasks=range(M)), "max_rows_per_unit=3"),
+        (DPAggregation(tasks=range(M)), "DPAggregation needs all rows in one place"),
+        (MPMTLLowRank(clip_norm=-1.0), "clip_norm"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            fit_shards(est, parts)
+    with pytest.raises(ValueError, match='backend="spark"|backend=\'spark\''):
+        fit_shards(MPMTLLowRank(tasks=range(M)), parts, backend="spark")
+    with pytest.warns(PrivacyLeakWarning, match="which tasks exist"):
+        est = fit_shards(MPMTLLowRank(), parts)
+    assert_array_equal(est.tasks_, np.arange(M))
+
+
+def test_ray_missing_is_an_error_that_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    X, y, task = rows(MPMTLLowRank())
+    parts = write_parts(tmp_path, X, y, task)
+    with pytest.raises(ImportError, match=r"pip install skpmtl\[ray\]"):
+        fit_shards(MPMTLLowRank(**SEED), parts, backend="ray")
+
+
+# --------------------------------------------------------------------- cut off, lost, repeated
+@pytest.mark.parametrize("name", ["prior", "labels", "stateful", "fixed", "personal part", "meta"])
+def test_journal_goes_on_after_a_cut(name, tmp_path, monkeypatch):
+    """Released noise is not drawn again, and models that tasks keep are where they were."""
+    est = CASES[name]
+    X, y, task = rows(est)
+    parts = write_parts(tmp_path, np.asfortranarray(X), y, task)
+    whole = fit_shards(clone(est), parts)
+    with monkeypatch.context() as patch:
+        answer, asked = shards._Here.answer, []
+
+        def dying(self, ask):
+            asked.append(ask)
+            if len(asked) == 3:
+                raise KeyboardInterrupt
+            return answer(self, ask)
+
+        patch.setattr(shards._Here, "answer", dying)
+        with pytest.raises(KeyboardInterrupt):
+            fit_shards(clone(est), parts, journal=tmp_path / "journal")
+    kept = sorted((tmp_path / "journal").glob("*.npz"))
+    before = [path.read_bytes() for path in kept]
+    again = fit_shards(clone(est), parts, journal=tmp_path / "journal")
+    assert_same_fit(again, whole, rtol=0, atol=0)
+    assert [path.read_bytes() for path in kept] == before
+    with pytest.raises(ValueError, match="another run"):
+        fit_shards(clone(est).set_params(epsilon=7.0), parts, journal=tmp_path / "journal")
+
+
+def test_new_worker_asks_for_what_it_missed_and_repeats_nothing(tmp_path):
+    est = CASES["stateful"]
+    X, y, task = rows(est)
+    parts = write_parts(tmp_path, np.asfortranarray(X), y, task)
+    workers = shards._Here(est, parts, None)
+    setup = shards._population(est, parts, workers.each("survey"))[:2]
+    workers.prepare(*setup)
+    messages, replies = [], []
+
+    class Log:
+        def answer(self, ask):
+            messages.append(pickle.dumps(("answer", shards.replace(ask, combine=None))))
+            replies.append(workers.shards[0].hear(len(messages) - 1, messages[-1]))
+            return {k: v.copy() for k, v in replies[-1].items()}
+
+    source = est._source()
+    run(est._curator(setup[0], source), Log(), source)
+    assert len(messages) >= 5
+    last = len(messages) - 1
+    assert workers.shards[0].hear(last, messages[last]) is replies[last]  # got it twice
+    lost = Shard(est, parts[0], None)
+    assert lost.hear(last, messages[last]) is None
+    for key, value in lost.replay(*setup, messages).items():
+        assert_array_equal(value, replies[last][key])
+
+
+# ------------------------------------------------------------------------------------- Ray
+@pytest.fixture(scope="module")
+def ray():
+    ray = pytest.importorskip("ray", reason="needs the extra skpmtl[ray]")
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ["RAY_worker_niceness"] = "0"  # 15 is the default, which waits for everybody
+    root = str(Path(__file__).resolve().parents[2])
+    ray.init(
+        num_cpus=2, include_dashboard=False, log_to_driver=False, _node_ip_address="127.0.0.1",
+        runtime_env={"env_vars": {"PYTHONPATH": root, "OMP_NUM_THREADS": "1"}},
+    )  # fmt: skip
+    yield ray
+    ray.shutdown()
+
+
+@pytest.fixture
+def one_thread():
+    from skpmtl import get_num_threads, set_num_threads
+
+    before = get_num_threads()
+    set_num_threads(1)
+    yield
+    set_num_threads(before)
+
+
+TWO = [[0, 1, 4, 6, 10], [2, 3, 5, 7, 8, 9, 11]]
+ON_RAY = ["prior", "labels", "stateful", "meta"]
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize("name", ON_RAY)
+def test_ray_gives_the_same_bits_when_a_worker_dies(name, ray, one_thread, tmp_path, monkeypatch):
+    est = CASES[name]
+    X, y, task = rows(est)
+    parts = write_parts(tmp_path, X, y, task, TWO)
+    here = fit_shards(clone(est), parts)
+    tell, told = shards._Actors.tell, []
+
+    def deadly(self, method, argument):
+        told.append(method)
+        if len(told) == 3:  # at once, from inside; the other one while it may be at work
+            die = self.actors[0].__ray_call__.options(max_task_retries=0)
+            with pytest.raises(ray.exceptions.RayError):
+                ray.get(die.remote(lambda shard: os._exit(1)))
+            ray.kill(self.actors[1], no_restart=False)
+        return tell(self, method, argument)
+
+    start = time.monotonic()
+    monkeypatch.setattr(shards._Actors, "tell", deadly)
+    lost = fit_shards(clone(est), parts, backend="ray")
+    assert len(told) >= 4
+    assert_same_fit(lost, here, rtol=0, atol=0)
+    assert time.monotonic() - start < 300
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_errors_of_ray_workers_are_the_same(ray, tmp_path):
+    est = MPMTLLowRank(**SEED)
+    X, y, task = rows(est)
+    parts = write_parts(tmp_path, X, y, task, TWO)
+    X[3, 1] = np.nan
+    np.save(parts[0] / "X.npy", X[np.isin(task, TWO[0])])
+    with pytest.raises(ValueError, match=r"^Part '.*part-0': Input X contains NaN"):
+        fit_shards(est, parts, backend="ray")
+    assert not hasattr(est, "coef_")
+
+
+# ------------------------------------------------------------------------------ benchmarks
+def measured(tmp_path, *arguments):
+    path = tmp_path / "rows.csv"
+    command = [sys.executable, "-m", "benchmarks.run", *arguments, "--output", str(path)]
+    done = subprocess.run(
+        [*command, "--quick", "--only", "PrivateMeanReg"], capture_output=True, text=True,
+        cwd=Path(__file__).resolve().parents[2], timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_memory_quick(tmp_path):
+    rows = measured(tmp_path, "memory")
+    assert [(row["parts"], row["outcome"]) for row in rows] == [("1", "fitted"), ("8", "fitted")]
+    assert all(0.01 < float(row["peak_gb"]) < 1.0 for row in rows)
+
+
+@pytest.mark.slow
+def test_shards_quick(tmp_path):
+    pytest.importorskip("ray", reason="needs the extra skpmtl[ray]")
+    (row,) = measured(tmp_path, "shards")
+    assert row["same_bits"] == "True"
+    assert 0 < float(row["overhead_least_ms"]) <= float(row["overhead_ms"])

@@ -1,0 +1,471 @@
+"""All representations of the losses: same value, gradient, curvature and dual value."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import skpmtl.local.grams
+from skpmtl.solvers import losses, resolvents
+from skpmtl.solvers.factored import FullBasis
+from skpmtl.solvers.losses import (
+    GramLoss,
+    LogisticLoss,
+    SharedGramLoss,
+    SquaredLoss,
+    WideLoss,
+    make_loss,
+)
+from skpmtl.solvers.minimize import _dual_gap, minimize
+from skpmtl.solvers.penalties import GroupNorm, TraceNorm
+from tests.helpers import plain_reference as plain
+
+SETTINGS = [(True, "equal", 0.0), (True, "samples", 0.3), (False, "equal", 0.3)]
+
+
+def scale_of(table, weight):
+    return 1.0 / table.sizes if weight == "equal" else np.ones(table.n_tasks)
+
+
+def small_matrices(monkeypatch, numbers):
+    """Matrices of all tasks count as small up to so many numbers."""
+    for module in (losses, resolvents):
+        monkeypatch.setattr(module, "SMALL", numbers)
+
+
+def wide_problem(missing, labels=False):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((14, 5)) + 0.5
+    Y = X @ rng.standard_normal((5, 4)) + rng.standard_normal((14, 4)) + 2
+    if labels:
+        Y = np.where(Y > np.median(Y), 1.0, -1.0)
+    if missing:
+        Y[rng.random(Y.shape) < missing] = np.nan
+        Y[:2] = [[1.0], [-1.0]]  # both classes in every task
+    return X, Y
+
+
+def representations(kind, missing):
+    """-> rows (X, y, task) and {name: table}; all tables hold these rows."""
+    if kind == "long":
+        X, y, task = plain.make_rows([3, 20, 9], 4, 1, labels=True)
+        X = np.where(np.abs(X) > 0.4, X, 0.0)
+        tables = {"dense": plain.long_table(X, y, task)}
+        tables["csr"] = plain.long_table(sparse.csr_matrix(X), y, task)
+        return (X, y, task), tables
+    X, Y = wide_problem(missing, labels=True)
+    rows = plain.unfold(X, Y)
+    tables = {"wide": plain.wide_table(X, Y), "long": plain.long_table(*rows)}
+    tables["csr"] = plain.wide_table(sparse.csr_matrix(X), Y)
+    return rows, tables
+
+
+def all_losses(tables, logistic, scale, intercept, ridge):
+    args = scale, intercept, ridge
+    if logistic:
+        return {name: LogisticLoss(table, *args) for name, table in tables.items()}
+    made = {name: SquaredLoss(table, *args) for name, table in tables.items()}
+    long = tables.get("dense", tables.get("long"))
+    made["gram"] = GramLoss(long, *args)
+    if "wide" in tables:
+        table = tables["wide"]
+        if 3 * table.n_rows > table.X.shape[0] * table.n_tasks:
+            made["matrices"] = WideLoss(table, *args)
+        if table.n_rows == table.X.shape[0] * table.n_tasks and len(set(scale)) == 1:
+            made["one gram"] = SharedGramLoss(table, *args)
+    return made
+
+
+@pytest.mark.parametrize("logistic", [False, True], ids=["squared", "logistic"])
+@pytest.mark.parametrize("kind, missing", [("long", 0), ("wide", 0), ("wide", 0.2), ("wide", 0.8)])
+@pytest.mark.parametrize("intercept, weight, ridge", SETTINGS)
+def test_representations_agree(kind, missing, logistic, intercept, weight, ridge):
+    (X, y, task), tables = representations(kind, missing)
+    first = next(iter(tables.values()))
+    scale = scale_of(first, weight)
+    made = all_losses(tables, logistic, scale, intercept, ridge)
+    rng = np.random.default_rng(2)
+    full = rng.standard_normal((first.n_tasks, first.n_features))
+    thin = full.copy()
+    thin[:, 1:-1] = 0.0  # the wide losses leave out unused columns
+    settings = {"weight": weight, "ridge": ridge, "logistic": logistic}
+    for W in (full, thin, np.zeros_like(full)):
+        b = plain.best_intercepts(X, y, task, W, logistic) if intercept else np.zeros(len(W))
+        expected = plain.objective(X, y, task, W, b, penalty="l21", alpha=0.0, **settings)
+        slope, _ = plain.descent(X, y, task, W, b, **settings)
+        for name, loss in made.items():
+            value, V = loss.evaluate(W)
+            assert value == pytest.approx(expected, rel=1e-11, abs=1e-12), name
+            np.testing.assert_allclose(V, slope, atol=1e-11, err_msg=name)
+            np.testing.assert_allclose(loss.intercepts(W), b, atol=1e-9, err_msg=name)
+    D = rng.standard_normal(full.shape)
+    curvature = np.empty_like(D)
+    for k in range(len(D)):
+        x = X[task == k]
+        if intercept:
+            x = x - x.mean(axis=0)
+        H = scale[k] * x.T @ x * (0.25 if logistic else 1.0) + ridge * np.eye(x.shape[1])
+        curvature[k] = H @ D[k]
+        top = np.linalg.eigvalsh(H)[-1]
+        for name, loss in made.items():
+            assert loss.curvatures(400)[k] == pytest.approx(top, rel=1e-6), name
+    first_curvatures = None
+    for name, loss in made.items():
+        # The private algorithms take their steps from these: the form must not matter.
+        steps = loss.curvatures()
+        first_curvatures = steps if first_curvatures is None else first_curvatures
+        np.testing.assert_allclose(steps, first_curvatures, rtol=1e-10, err_msg=name)
+        np.testing.assert_allclose(loss.curvature_bound(D), curvature, atol=1e-11, err_msg=name)
+
+
+@pytest.mark.parametrize("logistic", [False, True], ids=["squared", "logistic"])
+@pytest.mark.parametrize("kind, missing", [("long", 0), ("wide", 0), ("wide", 0.2)])
+def test_gradient_by_finite_differences(kind, missing, logistic):
+    """Of the loss minimised over the intercepts, so the intercepts' reaction is in it."""
+    _, tables = representations(kind, missing)
+    first = next(iter(tables.values()))
+    made = all_losses(tables, logistic, scale_of(first, "equal"), True, 0.1)
+    rng = np.random.default_rng(3)
+    W, D = rng.standard_normal((2, first.n_tasks, first.n_features))
+    for name, loss in made.items():
+        h = 1e-5
+        slope = (loss.evaluate(W + h * D)[0] - loss.evaluate(W - h * D)[0]) / (2 * h)
+        assert slope == pytest.approx(-np.vdot(loss.evaluate(W)[1], D), rel=1e-6), name
+        if not logistic:
+            change = loss.evaluate(W)[1] - loss.evaluate(W + D)[1]
+            np.testing.assert_allclose(loss.curvature(D), change, atol=1e-10, err_msg=name)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("intercept, weight, ridge", SETTINGS)
+def test_pass_over_large_and_small_tasks(intercept, weight, ridge, compiled, monkeypatch):
+    """The intercepts of large tasks come from their mean rows: the same numbers."""
+    X, y, task = plain.make_rows([60, 3, 51, 1], 11, 1)
+    X += 5.0
+    table = plain.long_table(X, y, task)
+    if not compiled:
+        kernel = losses.passes.squared_gradient
+        monkeypatch.setattr(losses.passes, "squared_gradient", getattr(kernel, "py_func", kernel))
+    loss = SquaredLoss(table, scale_of(table, weight), intercept, ridge)
+    assert 51 * 11 >= losses.passes.LARGE > 3 * 11
+    assert len(loss._mean_rows) == (4 if intercept else 0)
+    W = np.random.default_rng(2).standard_normal((4, 11))
+    b = plain.best_intercepts(X, y, task, W, False) if intercept else np.zeros(4)
+    settings = {"weight": weight, "ridge": ridge, "logistic": False}
+    value, V = loss.evaluate(W)
+    expected = plain.objective(X, y, task, W, b, penalty="l21", alpha=0.0, **settings)
+    assert value == pytest.approx(expected, rel=1e-13)
+    slope, _ = plain.descent(X, y, task, W, b, **settings)
+    np.testing.assert_allclose(V, slope, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(
+        loss.curvature(W), loss.evaluate(np.zeros_like(W))[1] - V, rtol=1e-10, atol=1e-10
+    )
+
+
+@pytest.mark.parametrize("intercept, weight, ridge", SETTINGS)
+@pytest.mark.parametrize("kind, missing", [("long", 0), ("wide", 0), ("wide", 0.2)])
+def test_projections_of_the_curvature(kind, missing, intercept, weight, ridge):
+    (X, _, task), tables = representations(kind, missing)
+    first = next(iter(tables.values()))
+    scale, d = scale_of(first, weight), first.n_features
+    W = np.random.default_rng(4).standard_normal((first.n_tasks, d))
+    W[:, 1] = 0.0
+    for penalty in (TraceNorm(), GroupNorm()):
+        basis = penalty.basis(W)
+        B = np.column_stack(
+            [basis.lift(np.eye(basis.width)[[j]] * np.ones((1, 1)))[0] for j in range(basis.width)]
+        )  # columns of P as seen by a single task
+        for name, loss in all_losses(tables, False, scale, intercept, ridge).items():
+            got = np.broadcast_to(loss.project(basis), (first.n_tasks, *[basis.width] * 2))
+            for k in range(first.n_tasks):
+                x = X[task == k] - (X[task == k].mean(axis=0) if intercept else 0.0)
+                H = scale[k] * x.T @ x + ridge * np.eye(d)
+                np.testing.assert_allclose(got[k], B.T @ H @ B, atol=1e-10, err_msg=name)
+
+
+@pytest.mark.parametrize("logistic", [False, True], ids=["squared", "logistic"])
+@pytest.mark.parametrize("penalty", [TraceNorm(), GroupNorm()], ids=["trace", "l21"])
+@pytest.mark.parametrize("kind, missing", [("long", 0), ("wide", 0), ("wide", 0.2)])
+@pytest.mark.parametrize("intercept, weight, ridge", SETTINGS)
+def test_dual_gap_bounds_the_suboptimality(
+    kind, missing, penalty, logistic, intercept, weight, ridge
+):
+    _, tables = representations(kind, missing)
+    first = next(iter(tables.values()))
+    made = all_losses(tables, logistic, scale_of(first, weight), intercept, ridge)
+    alpha = 0.2
+    optima = {}
+    rng = np.random.default_rng(5)
+    for name, loss in made.items():
+        best = minimize(loss, penalty, alpha, tol=1e-9)
+        optima[name] = best.objective
+        # The gap at W shrinks with the distance, and is never below the true excess.
+        direction = rng.standard_normal(loss.shape)
+        gaps = []
+        for size in (10.0, 1.0, 0.1, 1e-2, 1e-4, 0.0):
+            W = best.W + size * direction
+            value, V = loss.evaluate(W)
+            objective = value + alpha * penalty.value(W)
+            gap = _dual_gap(loss, penalty, alpha, W, V, value, objective)
+            assert gap >= (objective - best.objective) - 1e-12 * objective, (name, size)
+            gaps.append(gap)
+        assert gaps[-1] <= 1e-8 * best.objective
+        assert gaps[0] > gaps[2] > gaps[4]
+    values = list(optima.values())
+    np.testing.assert_allclose(values, values[0], rtol=2e-9)
+
+
+def test_make_loss_takes_the_cheapest_representation():
+    long = plain.long_table(*plain.make_rows([40, 50], 4, 1))
+    short = plain.long_table(*plain.make_rows([3, 2], 4, 1))
+    X, Y = wide_problem(0)
+    gaps = wide_problem(0.3)[1]
+    few = np.full((14, 4), np.nan)
+    few[np.arange(8), np.arange(8) % 4] = 1.0
+    chosen = {
+        "long": (long, GramLoss),
+        "short": (short, SquaredLoss),
+        "csr": (plain.long_table(sparse.csr_matrix(long.X), long.y, long.codes), SquaredLoss),
+        "wide": (plain.wide_table(X, Y), SharedGramLoss),
+        "wide, d > n": (plain.wide_table(X.T.copy(), Y[:5]), WideLoss),
+        "gaps": (plain.wide_table(X, gaps), WideLoss),
+        "few labels": (plain.wide_table(X, few), SquaredLoss),
+    }
+    for name, (table, cls) in chosen.items():
+        assert type(make_loss(table, classification=False)) is cls, name
+        assert type(make_loss(table, classification=True)) is LogisticLoss, name
+
+
+def test_wide_gram_matrices_use_blas(monkeypatch):
+    """Above `NARROW` columns the Gram matrices come from BLAS: same numbers."""
+    X, y, task = plain.make_rows([9, 30], 6, 8)
+    table = plain.long_table(X, y, task)
+    for centre in (True, False):
+        loops = losses.grams(X, y, table.offsets, np.array([0.5, 2.0]), centre)
+        monkeypatch.setattr(skpmtl.local.grams, "NARROW", 3)
+        blas = losses.grams(X, y, table.offsets, np.array([0.5, 2.0]), centre)
+        monkeypatch.undo()
+        for a, b in zip(loops, blas, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+@pytest.mark.parametrize("intercept, weight, ridge", SETTINGS)
+@pytest.mark.parametrize(
+    "sizes, d", [([3, 7, 5], 9), ([12, 20, 9], 9), ([70, 66], 90), ([3, 60], 9)]
+)
+@pytest.mark.parametrize("small", [0, 1 << 20])
+def test_resolvents_solve_the_tasks(sizes, d, intercept, weight, ridge, small, monkeypatch):
+    """By n x n and by d x d matrices, against a plain solve."""
+    small_matrices(monkeypatch, small)
+    table = plain.long_table(*plain.make_rows(sizes, d, 3))
+    scale = scale_of(table, weight)
+    W, S = np.random.default_rng(4).standard_normal((2, len(sizes), d))
+    for cls in (SquaredLoss, GramLoss):
+        resolvent = cls(table, scale, intercept, ridge).resolvent()
+        rho, step = resolvent
+        out, total = step(W, S, None), 0.0
+        for k in range(len(sizes)):
+            x, y = table.task(k)
+            if intercept:
+                x, y = x - x.mean(axis=0), y - y.mean()
+            H = scale[k] * x.T @ x + ridge * np.eye(d)
+            total += np.trace(H)
+            right = scale[k] * x.T @ y + rho * (2 * W[k] - S[k])
+            expected = np.linalg.solve(H + rho * np.eye(d), right) - W[k]
+            np.testing.assert_allclose(out[k], expected, atol=1e-10)
+        assert rho == pytest.approx(total / W.size, rel=1e-10)
+    flat = plain.long_table(np.ones((5, 3)) * (0 if not intercept else 1), np.ones(5), [0] * 5)
+    assert SquaredLoss(flat, np.ones(1), intercept, 0.0).resolvent() is None
+
+
+@pytest.mark.parametrize("kind, missing", [("long", 0), ("wide", 0), ("wide", 0.2), ("wide", 0.8)])
+def test_through_is_scores_and_combine(kind, missing, monkeypatch):
+    """Block by block or at once, with a scale and an array of the caller's."""
+    _, tables = representations(kind, missing)
+    monkeypatch.setattr(losses, "_BLOCK", 9)
+    for name, table in tables.items():
+        m, d = table.n_tasks, table.n_features
+        loss = LogisticLoss(table, np.linspace(0.5, 2.0, m), True, 0.3)
+        assert len(loss.blocks) > 1
+        W, own = np.random.default_rng(5).standard_normal((m, d)), np.linspace(-1.0, 3.0, m)
+        z, seen, total = loss.scores(W), [], 0.0
+        rows = table.X[table.rows] if table.rows is not None else table.X
+        expected = np.asarray(rows @ W.T)[np.arange(table.n_rows), table.codes]
+        np.testing.assert_allclose(z, expected, atol=1e-13, err_msg=name)
+
+        def inner(z, first, last, loss=loss, expected=expected, seen=seen):
+            part = slice(loss.offsets[first], loss.offsets[last])
+            np.testing.assert_allclose(z[part], expected[part], atol=1e-13)
+            seen.extend(range(first, last))
+            r = np.full(len(z), np.nan)
+            r[part] = np.cos(z[part])
+            return np.sum(z[part]), r
+
+        for scale, out in ((loss.scale, None), (own, np.full((m, d), np.nan))):
+            total, V = loss.through(W.T.copy().T, inner, scale, out)
+            assert out is None or V is out
+            assert total == pytest.approx(z.sum(), rel=1e-12)
+            right = loss.combine(np.cos(z)) * (scale / loss.scale)[:, None]
+            np.testing.assert_allclose(V, right, atol=1e-12, err_msg=name)
+        assert sorted(seen) == sorted(2 * list(range(m)))
+
+
+def logistic_tables():
+    """name -> (table, SMALL, form): the resolvents of the logistic loss."""
+    rng = np.random.default_rng(6)
+    X = rng.standard_normal((11, 25)) + 0.5
+    Y = np.where(rng.standard_normal((11, 5)) > 0, 1.0, -1.0)
+    gaps = Y.copy()
+    gaps[rng.random(Y.shape) < 0.2] = np.nan
+    few = np.full(Y.shape, np.nan)
+    for k in range(5):
+        few[rng.permutation(11)[: 2 + k % 3], k] = [1.0, -1.0, 1.0, 1.0][: 2 + k % 3]
+    long = {
+        "short rows": (plain.make_rows([3, 7, 5], 9, 3, labels=True), 0, "rows"),
+        "narrow": (plain.make_rows([12, 20, 9], 4, 3, labels=True), 0, "features"),
+        "small": (plain.make_rows([3, 7, 5], 6, 3, labels=True), 1 << 20, "rows"),
+        "by BLAS": (plain.make_rows([70, 66], 66, 3, labels=True), 1 << 20, "features"),
+        "one row and many": (plain.make_rows([2, 60], 9, 3, labels=True), 1 << 20, "features"),
+    }
+    for name, (rows, *rest) in long.items():
+        yield name, (plain.long_table(*rows), *rest)
+    for name, labels in (("shared", Y), ("gaps", gaps), ("few labels", few)):
+        yield name, (plain.wide_table(X, labels), 1 << 20, "rows")
+
+
+LOGISTIC = dict(logistic_tables())
+
+
+@pytest.mark.parametrize("intercept, weight, ridge", SETTINGS)
+@pytest.mark.parametrize("name", LOGISTIC)
+def test_logistic_resolvents_solve_the_tasks(name, intercept, weight, ridge, monkeypatch):
+    """Against Hessians from finite differences, the quarter bound, and formulas between them."""
+    table, small, form = LOGISTIC[name]
+    small_matrices(monkeypatch, small)
+    monkeypatch.setattr(losses, "_BLOCK", 64)
+    loss = LogisticLoss(table, scale_of(table, weight), intercept, ridge)
+    assert resolvents.narrower(loss, resolvents.room_beside(loss)) == form and loss.is_narrow
+    assert (loss._grid is None) == (name not in ("shared", "gaps"))
+    m, d = loss.shape
+    W, S, V = np.random.default_rng(4).standard_normal((3, m, d)) / np.sqrt(d)
+    hessian, bound, mixed = np.empty((3, m, d, d))
+    for j in range(d):
+        E, h = np.zeros((m, d)), 1e-5
+        E[:, j] = 1.0
+        hessian[:, :, j] = (loss.evaluate(W - h * E)[1] - loss.evaluate(W + h * E)[1]) / (2 * h)
+        bound[:, :, j] = loss.curvature_bound(E)
+    for k in range(m):
+        x, y = table.task(k)
+        b = plain.best_intercepts(x, y, np.zeros(len(y)), W[[k]], True) if intercept else 0.0
+        p = 1.0 / (1.0 + np.exp(-(x @ W[k] + b)))
+        q = 0.9 * p * (1.0 - p) + 0.1 * 0.25
+        x = x - (q @ x / q.sum() if intercept else 0.0)
+        mixed[k] = loss.scale[k] * (x.T * q) @ x + ridge * np.eye(d)
+    for floor, H, atol in ((0.0, hessian, 1e-7), (0.1, mixed, 1e-10), (1.0, bound, 1e-10)):
+        rho, step = loss.resolvent(W, floor)
+        assert rho == pytest.approx(np.einsum("kjj->", H) / W.size, rel=1e-6)
+        for _ in range(2):  # a step leaves the matrices as they are
+            out = step(W.copy(), S.copy(), V.copy())
+            right = (V + rho * (W - S))[:, :, None]
+            expected = np.linalg.solve(H + rho * np.eye(d), right)[:, :, 0]
+            np.testing.assert_allclose(out, expected, atol=atol * abs(expected).max())
+
+
+def test_matrices_of_the_logistic_loss_are_cheap_to_renew(monkeypatch):
+    """By rows wherever that is less; not for long tasks that share X, whose products are BLAS."""
+    small_matrices(monkeypatch, 50_000)
+    X = np.random.default_rng(0).standard_normal((140, 160))
+    X[:, 0] = np.tile([1.0, -1.0], 70)
+    found = {}
+    for n in (100, 130):
+        Y = np.tile(X[:n, :1], 3)
+        tables = {
+            "shared": plain.wide_table(X[:n], Y),
+            "long": plain.long_table(*plain.unfold(X[:n], Y)),
+        }
+        tables["csr"] = plain.wide_table(sparse.csr_matrix(X[:n]), Y)
+        tables["more rows"] = plain.wide_table(X[:n, :50], Y)
+        tables["more rows, long"] = plain.long_table(*plain.unfold(X[:n, :50], Y))
+        for name, table in tables.items():
+            loss = LogisticLoss(table, 1.0 / table.sizes, True, 0.0)
+            found[name, n] = resolvents.narrower(loss, resolvents.room_beside(loss))
+            assert loss.is_narrow == (found[name, n] is not None)
+    assert found["shared", 100] == found["long", 100] == "rows"
+    assert found["shared", 130] is None and found["long", 130] is None  # 3 * 130^2 > 50,000
+    small_matrices(monkeypatch, 60_000)
+    long = tables["long"]
+    loss = LogisticLoss(long, 1.0 / long.sizes, True, 0.0)
+    assert resolvents.narrower(loss, resolvents.room_beside(loss)) == "rows"
+    for n in (100, 130):
+        assert found["more rows, long", n] == "features"
+        assert found["more rows", n] is None and found["csr", n] is None
+
+
+def test_logistic_resolvents_of_extreme_rows(monkeypatch):
+    """Slopes that underflow, a task whose rows are all the same, X that is zero."""
+    monkeypatch.setattr(losses, "_BLOCK", 8)
+    for name in ("short rows", "small", "shared"):
+        table, small, _ = LOGISTIC[name]
+        small_matrices(monkeypatch, small)
+        X = table.X.copy()
+        if table.rows is None:
+            X[: table.sizes[0]] = X[0]
+        for size in (1.0, 1e3, 1e6):
+            loss = LogisticLoss(replace(table, X=X * size), 1.0 / table.sizes, True, 0.0)
+            W, S, V = np.random.default_rng(4).standard_normal((3, *loss.shape))
+            with np.errstate(over="ignore"):  # of the loops as Python functions
+                q = loss.slopes(W)
+            assert (q >= 0).all() and (q <= 0.25).all()
+            for floor in (1e-30, 0.1, 1.0):
+                with np.errstate(over="ignore"):
+                    rho, step = loss.resolvent(W, floor)
+                assert 0 < rho < np.inf
+                assert np.isfinite(step(W.copy(), S.copy(), V.copy())).all()
+        for intercept in (True, False):
+            for ridge in (0.0, 0.1):
+                flat = replace(table, X=np.full(X.shape, 0.3 if intercept else 0.0))
+                loss = LogisticLoss(flat, 1.0 / table.sizes, intercept, ridge)
+                assert intercept or loss.resolvent(W, 0.1) is None
+                for start in (None, W):
+                    for penalty in (TraceNorm(), GroupNorm()):
+                        found = minimize(loss, penalty, 0.1, W=start)
+                        assert found.converged and not found.W.any()
+
+
+def test_sample_start_with_a_narrow_shape():
+    """`minimizer` with fewer directions than features; more of them than a panel, and fewer."""
+    table = plain.long_table(*plain.make_rows([30, 12, 40], 20, 3, labels=True))
+    rng = np.random.default_rng(7)
+    for intercept, weight, ridge in SETTINGS:
+        loss = LogisticLoss(table, scale_of(table, weight), intercept, ridge)
+        for width in (1, 5, 8, 13, 20):
+            W = rng.standard_normal((3, width)) @ rng.standard_normal((width, 20))
+            sparse_W = np.where(np.arange(20) % 20 < width, W, 0.0)
+            bases = FullBasis(rng.standard_normal((20, width))), GroupNorm().basis(sparse_W)
+            for basis in bases:
+                assert basis.width == width
+                found = loss.minimizer(basis, 0.3)
+                # Stationary up to its tolerance on the scores: P' V = alpha c with W = C P'.
+                P = basis.lift(np.eye(width)).T
+                C = np.linalg.lstsq(P, found.T, rcond=None)[0].T
+                np.testing.assert_allclose(C @ P.T, found, atol=1e-9)
+                start = basis.drop(loss.evaluate(np.zeros_like(W))[1])
+                left = basis.drop(loss.evaluate(found)[1]) - 0.3 * C
+                assert np.linalg.norm(left) < 0.02 * np.linalg.norm(start)
+
+
+@pytest.mark.parametrize("intercept, weight, ridge", SETTINGS)
+@pytest.mark.parametrize("sizes, d", [([3, 7, 5], 9), ([12, 20, 9], 4)])
+@pytest.mark.parametrize("small", [0, 1 << 20])
+def test_eliminations_solve_the_tasks(sizes, d, intercept, weight, ridge, small, monkeypatch):
+    small_matrices(monkeypatch, small)
+    table = plain.long_table(*plain.make_rows(sizes, d, 3))
+    loss = SquaredLoss(table, scale_of(table, weight), intercept, ridge)
+    rng = np.random.default_rng(5)
+    for penalty in (TraceNorm(), GroupNorm()):
+        basis = penalty.basis(rng.standard_normal((len(sizes), d)))
+        B = rng.standard_normal((len(sizes), basis.width))
+        A = loss.project(basis) + 0.3 * np.eye(basis.width)
+        expected = np.linalg.solve(A, B[:, :, None])[:, :, 0]
+        np.testing.assert_allclose(loss.elimination(basis, 0.3)(B), expected, rtol=1e-8)

@@ -1,0 +1,553 @@
+"""Pieces of the exact solver: proximal maps, dual norms, bases, the trust-region step."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from scipy import optimize, sparse
+from scipy.stats import bernoulli
+from sklearn.exceptions import ConvergenceWarning
+
+from skpmtl import set_num_threads
+from skpmtl._runtime.threads import single_blas_thread
+from skpmtl.solvers import losses, resolvents
+from skpmtl.solvers import minimize as solvers
+from skpmtl.solvers.extrapolation import Anderson, Secant
+from skpmtl.solvers.factored import DiagonalBasis, FullBasis, _Factored, _steihaug
+from skpmtl.solvers.losses import SquaredLoss, make_loss
+from skpmtl.solvers.minimize import _dual_gap, minimize
+from skpmtl.solvers.penalties import GroupNorm, TraceNorm
+from skpmtl.tables.table import TaskTable
+from tests.helpers import plain_reference as plain
+
+PENALTIES = {"trace": TraceNorm(), "l21": GroupNorm()}
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+@pytest.mark.parametrize("shape", [(9, 4), (4, 9), (5, 5), (1, 3), (3, 1)])
+def test_penalty_maps(name, shape):
+    penalty = PENALTIES[name]
+    V = np.random.default_rng(0).standard_normal(shape)
+    assert penalty.value(V) == pytest.approx(plain.penalty_value(V, name), rel=1e-12)
+    levels = np.sort(penalty.dual_levels(V))[::-1]
+    expected = np.sort(plain.dual_levels(V, name))[::-1]
+    np.testing.assert_allclose(levels[: len(expected)], expected, rtol=1e-7)
+    for threshold in (0.0, 0.7, 0.999 * levels[0], 1.001 * levels[0]):
+        W, omega = penalty.prox(V, threshold)
+        assert omega == pytest.approx(plain.penalty_value(W, name), rel=1e-7, abs=1e-9)
+        # Optimality of 1/2 ||W - V||^2 + threshold Omega(W), Moreau's identity.
+        assert plain.dual_norm(V - W, name) <= threshold * (1 + 1e-9) + 1e-12
+        assert np.vdot(V - W, W) == pytest.approx(threshold * omega, rel=1e-9, abs=1e-12)
+    assert not penalty.prox(V, 1.001 * levels[0])[0].any()
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+def test_prox_of_zero_and_of_deficient_rank(name):
+    penalty = PENALTIES[name]
+    W, omega = penalty.prox(np.zeros((4, 3)), 0.5)
+    assert not W.any() and omega == 0
+    V = np.outer(np.arange(1.0, 5.0), [1.0, 0.0, 0.0])
+    W, omega = penalty.prox(V, 1.0)
+    norm = np.linalg.norm(V)
+    np.testing.assert_allclose(W, V * (1 - 1 / norm), rtol=1e-12)
+    assert omega == pytest.approx(norm - 1, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+@pytest.mark.parametrize("sizes, d", [([12] * 6, 4), ([12] * 3, 7)])
+def test_factored_gradient_and_hessian(name, sizes, d):
+    """Of the objective with the per-task factor eliminated, by finite differences."""
+    loss = make_loss(plain.long_table(*plain.make_rows(sizes, d, 1)), classification=False)
+    penalty, alpha = PENALTIES[name], 0.3
+    W = minimize(loss, penalty, alpha, tol=1e-2).W
+    basis = penalty.basis(W)
+    here = _Factored([loss], alpha, basis)
+    # The factored objective bounds the penalised one from above.
+    W = here.weights()
+    assert here.value >= loss.evaluate(W)[0] + alpha * penalty.value(W) - 1e-9
+    D = np.random.default_rng(2).standard_normal(np.shape(basis.P))
+    h = 1e-5
+    up, down = (_Factored([loss], alpha, basis.moved(s * h * D)) for s in (1, -1))
+    slope = (up.value - down.value) / (2 * h)
+    assert np.vdot(here.gradient, D) == pytest.approx(slope, rel=1e-6, abs=1e-9)
+    np.testing.assert_allclose(
+        here.product(D), (up.gradient - down.gradient) / (2 * h), atol=1e-5 * np.abs(D).max()
+    )
+
+
+def test_steihaug_step():
+    rng = np.random.default_rng(3)
+    A = rng.standard_normal((6, 6))
+    A = A @ A.T + np.eye(6)
+    g = rng.standard_normal(6)
+    newton = -np.linalg.solve(A, g)
+    z, promise = _steihaug(g, lambda p: A @ p, 1e3)
+    assert np.linalg.norm(A @ z + g) <= 0.1 * np.linalg.norm(g) + 1e-12
+    assert promise == pytest.approx(-(g @ z + 0.5 * z @ A @ z), rel=1e-10)
+    assert promise <= -(g @ newton + 0.5 * newton @ A @ newton) + 1e-12
+    for radius in (1e-3, 0.1):  # cut off at the boundary
+        z, promise = _steihaug(g, lambda p: A @ p, radius)
+        assert np.linalg.norm(z) == pytest.approx(radius, rel=1e-10)
+        assert promise > 0
+    z, promise = _steihaug(g, lambda p: -A @ p, 0.5)  # negative curvature: to the boundary
+    assert np.linalg.norm(z) == pytest.approx(0.5, rel=1e-10) and promise > 0
+    assert _steihaug(np.zeros(6), lambda p: A @ p, 1.0)[1] == 0
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+@pytest.mark.parametrize("logistic", [False, True])
+def test_start_does_not_matter(name, logistic):
+    X, y, task = plain.make_rows([12, 30, 5], 4, 4, labels=True)
+    loss = make_loss(plain.long_table(X, y, task), classification=logistic)
+    best = minimize(loss, PENALTIES[name], 0.05, tol=1e-9)
+    for seed, size in ((0, 1.0), (1, 30.0)):
+        start = size * np.random.default_rng(seed).standard_normal(loss.shape)
+        other = minimize(loss, PENALTIES[name], 0.05, W=start, tol=1e-9)
+        assert other.objective == pytest.approx(best.objective, rel=2e-9)
+    again = minimize(loss, PENALTIES[name], 0.05, W=best.W, tol=1e-6)
+    assert again.n_iter <= 1
+    assert again.objective == pytest.approx(best.objective, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+def test_objective_never_rises_and_gap_is_reported(name):
+    loss = make_loss(plain.long_table(*plain.make_rows([6] * 9, 8, 5)), classification=False)
+    seen = []
+    solution = minimize(loss, PENALTIES[name], 0.02, tol=1e-8, log=lambda *row: seen.append(row))
+    assert [row[0] for row in seen] == sorted(row[0] for row in seen)
+    assert all(b[1] <= a[1] * (1 + 1e-9) for a, b in zip(seen[:-1], seen[1:], strict=True))
+    value, V = loss.evaluate(solution.W)
+    objective = value + 0.02 * PENALTIES[name].value(solution.W)
+    assert solution.objective == pytest.approx(objective, rel=1e-12)
+    gap = _dual_gap(loss, PENALTIES[name], 0.02, solution.W, V, value, objective)
+    assert solution.gap == pytest.approx(gap, rel=1e-3, abs=1e-12)
+    assert solution.gap <= 1e-8 * objective and solution.converged
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+def test_degenerate_data(name):
+    """Nothing to fit: zero features, a constant target, a perfect fit."""
+    zeros = plain.long_table(np.zeros((8, 3)), np.arange(8.0), np.repeat([0, 1], 4))
+    flat = plain.long_table(np.ones((8, 3)), np.ones(8), np.repeat([0, 1], 4))
+    for table in (zeros, flat):
+        for intercept in (True, False):
+            loss = make_loss(table, classification=False, fit_intercept=intercept)
+            solution = minimize(loss, PENALTIES[name], 0.1)
+            assert solution.converged and np.isfinite(solution.W).all()
+    assert not minimize(make_loss(zeros, classification=False), PENALTIES[name], 0.1).W.any()
+    X = np.random.default_rng(0).standard_normal((20, 3))
+    exact = plain.long_table(X, X @ np.ones(3), np.repeat([0, 1], 10))
+    loss = make_loss(exact, classification=False, fit_intercept=False)
+    solution = minimize(loss, PENALTIES[name], 1e-6)
+    np.testing.assert_allclose(solution.W, 1.0, atol=1e-4)
+
+
+def test_unconverged_is_said():
+    loss = make_loss(plain.long_table(*plain.make_rows([6] * 9, 8, 5)), classification=False)
+    with pytest.warns(ConvergenceWarning, match="after 2 iterations"):
+        solution = minimize(loss, TraceNorm(), 1e-3, max_iter=2)
+    assert not solution.converged and solution.n_iter == 2
+    assert solution.gap > 1e-6 * solution.objective
+
+
+def test_blas_runs_on_one_thread_inside_only():
+    from threadpoolctl import threadpool_info
+
+    def threads():
+        return [x["num_threads"] for x in threadpool_info() if x["user_api"] == "blas"]
+
+    before = threads()
+    with single_blas_thread():
+        assert set(threads()) <= {1}
+    assert threads() == before
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("ridge, fraction", [(0.0, 0.3), (0.1, 0.3), (0.0, 1e-3), (0.0, 1.1)])
+def test_working_sets_leave_no_feature_out(intercept, ridge, fraction):
+    """Optimality over all features, computed from the rows; few, most or no features in use."""
+    rng = np.random.default_rng(6)
+    X = rng.standard_normal((240, 150)) + rng.standard_normal((240, 1))
+    W = np.zeros((4, 150))
+    W[:, ::40] = rng.standard_normal((4, 4))
+    Y = X @ W.T + rng.standard_normal((240, 4)) + 3.0
+    centre = (lambda A: A - A.mean(axis=0)) if intercept else (lambda A: A)
+    alpha = fraction * np.linalg.norm(centre(Y).T @ X / 240, axis=0).max()
+    loss = make_loss(
+        plain.wide_table(X, Y), classification=False, fit_intercept=intercept, ridge=ridge
+    )
+    solution = minimize(loss, GroupNorm(), alpha, tol=1e-10)
+    assert solution.converged and solution.n_iter < 400
+    W, norms = solution.W, np.linalg.norm(solution.W, axis=0)
+    residual = Y - X @ W.T - loss.intercepts(W)
+    if intercept:
+        np.testing.assert_allclose(residual.mean(axis=0), 0.0, atol=1e-10)
+    value = (residual**2).sum() / 480 + ridge / 2 * (W**2).sum() + alpha * norms.sum()
+    assert solution.objective == pytest.approx(value, rel=1e-10)
+    V = residual.T @ X / 240 - ridge * W
+    used = norms > 0
+    assert used.sum() == 0 if fraction > 1 else used.sum() >= 4
+    assert fraction < 0.1 or used.sum() < 75
+    np.testing.assert_allclose(V[:, used], alpha * W[:, used] / norms[used], atol=1e-4 * alpha)
+    assert np.linalg.norm(V, axis=0).max() <= alpha * (1 + 1e-4)
+
+
+@pytest.mark.parametrize("logistic", [False, True])
+@pytest.mark.parametrize("name", PENALTIES)
+def test_many_small_tasks_need_no_history(monkeypatch, name, logistic):
+    """A sample of the tasks for the start, Newton in parts, no history: the same optimum."""
+    X, y, task = plain.make_rows([3, 4, 2] * 60, 6, 3, labels=logistic)
+    loss = make_loss(plain.long_table(X, y, task), classification=logistic, fit_intercept=False)
+    expected = minimize(loss, PENALTIES[name], 0.3, tol=1e-8)
+    assert expected.W.any()
+    monkeypatch.setattr(solvers, "_ROOM", 180 * 6 // 2)
+    monkeypatch.setattr(losses, "_BLOCK", 180 * 6 // 4)
+    assert solvers._is_lean(loss)
+    assert len(loss.parts()) == (1 if logistic else 4)
+    lean = minimize(loss, PENALTIES[name], 0.3, tol=1e-8)
+    assert lean.converged
+    assert lean.objective == pytest.approx(expected.objective, rel=2e-8)
+    np.testing.assert_allclose(lean.W, expected.W, atol=1e-3 * abs(expected.W).max())
+
+
+def test_a_part_of_the_tasks_has_its_part_of_the_loss():
+    X, y, task = plain.make_rows([3, 9, 2, 5, 4], 6, 3)
+    backwards = np.arange(23)[::-1].copy()
+    for table in (
+        plain.long_table(X, y, task),
+        TaskTable(X, y, np.array([0, 3, 9, 23]), np.arange(3), rows=backwards),
+    ):
+        loss = SquaredLoss(table, 1.0 / table.sizes, True, 0.1)
+        W = np.random.default_rng(0).standard_normal(loss.shape)
+        value, V = loss.evaluate(W)
+        for tasks in ([0], [1, 0], list(range(table.n_tasks))[1:]):
+            part = loss.some(np.array(tasks))
+            rest = loss.some(np.setdiff1d(np.arange(table.n_tasks), tasks))
+            found = [part.evaluate(W[tasks])]
+            np.testing.assert_allclose(found[0][1], V[tasks], atol=1e-12)
+            found.append(rest.evaluate(np.delete(W, tasks, axis=0)))
+            assert sum(f[0] for f in found) == pytest.approx(value, rel=1e-12)
+
+
+# ------------------------------------------------------------- the logistic loss, exactly
+def categories(sizes, levels, seed=0):
+    """One-hot columns of several attributes and a constant one, like those of School."""
+    rng = np.random.default_rng(seed)
+    task = np.repeat(np.arange(len(sizes)), sizes)
+    parts = [np.eye(k)[rng.integers(0, k, len(task))] for k in levels]
+    X = np.hstack([*parts, np.ones((len(task), 1))])
+    W = rng.standard_normal(X.shape[1]) + 0.3 * rng.standard_normal((len(sizes), X.shape[1]))
+    z = np.einsum("ij,ij->i", X, W[task]) + rng.logistic(size=len(task))
+    y = np.where(z > np.median(z), 1.0, -1.0)
+    ends = np.cumsum(sizes)
+    y[ends - sizes], y[ends - 1] = 1.0, -1.0
+    return X, y, task
+
+
+def hard_problems():
+    """name -> rows, shift of the features, fraction of the largest alpha, iterations at most.
+
+    The bounds are about twice what is needed. Without a ridge gradient steps need more for all of
+    these problems, up to more than 2,000, or rounding stops them before.
+    """
+    rng = np.random.default_rng(2)
+    X, y, task = plain.make_rows([20] * 10, 7, 4, labels=True)
+    W = rng.standard_normal((10, 7))
+    flat = np.where((task == 3)[:, None], X[60], X)
+    school = categories(rng.integers(20, 100, 25), (3, 2, 8, 3, 2, 5, 4))
+    yield "scales", X * np.logspace(-3, 3, 7), y, task, 0.0, 0.01, 300
+    yield "correlated", X[:, :1] + 0.1 * X, y, task, 0.0, 0.01, 500
+    yield "far from zero", X + 1e3, y, task, 1e3, 0.01, 600
+    yield "one-hot", *categories([20] * 10, [7], 1), 0.0, 1e-3, 400
+    yield "separable", X, np.sign(np.einsum("ij,ij->i", X, W[task])), task, 0.0, 1e-3, 400
+    yield "few rows", *plain.make_rows([4] * 8, 20, 2, labels=True), 0.0, 1e-3, 600
+    yield "few rows, wide", *plain.make_rows([4] * 8, 140, 2, labels=True), 0.0, 0.01, 800
+    yield "sizes", *plain.make_rows([2, 3, 1000, 5, 300, 9], 6, 3, labels=True), 0.0, 1e-3, 600
+    yield "constant column", np.hstack([X, np.ones((200, 1))]), y, task, 0.0, 0.01, 300
+    yield "a task of equal rows", flat, y, task, 0.0, 0.01, 300
+    yield "like School", *school, 0.0, 1e-3, 1500
+
+
+HARD = {name: rest for name, *rest in hard_problems()}
+
+
+def plain_gap(X, y, task, W, penalty, alpha, ridge, intercept):
+    """-> objective of the logistic loss at W and its distance to a dual value, by numpy alone."""
+    kind = {"ridge": ridge, "logistic": True}
+    b = plain.best_intercepts(X, y, task, W, True) if intercept else np.zeros(len(W))
+    objective = plain.objective(X, y, task, W, b, penalty=penalty, alpha=alpha, **kind)
+    V = plain.descent(X, y, task, W, b, **kind)[0]
+    u = 1.0 / (1.0 + np.exp(y * (np.einsum("ij,ij->i", X, W[task]) + b[task])))
+    weights = 1.0 / np.bincount(task)[task]
+    theta = min(1.0, alpha / plain.dual_norm(V, penalty))
+    dual = weights @ bernoulli(theta * u).entropy() - 0.5 * ridge * theta**2 * np.sum(W**2)
+    if ridge:
+        above = np.maximum(plain.dual_levels(V + ridge * W, penalty) - alpha, 0.0)
+        dual = max(dual, weights @ bernoulli(u).entropy() - 0.5 / ridge * above @ above)
+    return objective, objective - dual
+
+
+def largest(loss, penalty):
+    return penalty.dual_levels(loss.evaluate(np.zeros(loss.shape))[1]).max()
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+@pytest.mark.parametrize("intercept, ridge", [(True, 0.0), (False, 0.0), (True, 0.003)])
+@pytest.mark.parametrize("problem", HARD)
+def test_hard_classifications(problem, intercept, ridge, name):
+    X, y, task, shift, fraction, limit = HARD[problem]
+    if shift and not intercept:
+        X, shift = X - shift + 10.0, 0.0  # without intercepts the shift is the problem itself
+    loss = make_loss(
+        plain.long_table(X, y, task), classification=True, fit_intercept=intercept, ridge=ridge
+    )
+    alpha = fraction * largest(loss, PENALTIES[name])
+    solution = minimize(loss, PENALTIES[name], alpha, tol=1e-9, max_iter=limit)
+    assert solution.converged and np.isfinite(solution.W).all()
+    settings = solution.W, name, alpha, ridge, intercept
+    objective, gap = plain_gap(X - shift, y, task, *settings)
+    assert solution.objective == pytest.approx(objective, rel=1e-11)
+    assert -1e-12 * objective <= gap <= 1.5e-9 * objective
+    again = minimize(loss, PENALTIES[name], alpha, W=solution.W, tol=1e-8)
+    assert again.n_iter <= 8 and again.objective == pytest.approx(objective, rel=1e-8)
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+def test_classification_against_smooth_factors(name):
+    """``alpha Omega(W) = min over W = C P' of alpha / 2 (||C||^2 + ||P||^2)``, by L-BFGS."""
+    X, y, task = plain.make_rows([25, 8, 40, 12, 30], 4, 8, labels=True)
+    loss = make_loss(plain.long_table(X, y, task), classification=True, ridge=0.01)
+    alpha = 0.1 * largest(loss, PENALTIES[name])
+    solution = minimize(loss, PENALTIES[name], alpha, tol=1e-10)
+    m, d = loss.shape
+    weights = 1.0 / np.bincount(task)[task]
+
+    def split(x):
+        C, P, b = np.split(x, [m * d, len(x) - m])
+        return C.reshape(m, d), P.reshape(d, -1), b
+
+    def function(x):
+        C, P, b = split(x)
+        W = C @ P.T if name == "trace" else C * P.T
+        t = y * (np.einsum("ij,ij->i", X, W[task]) + b[task])
+        r = -weights * y / (1.0 + np.exp(t))
+        V = 0.01 * W
+        np.add.at(V, task, r[:, None] * X)
+        by_C = V @ P if name == "trace" else V * P.T
+        by_P = V.T @ C if name == "trace" else (V * C).sum(axis=0)
+        value = weights @ np.logaddexp(0.0, -t) + 0.005 * np.sum(W**2)
+        value += 0.5 * alpha * (np.sum(C**2) + np.sum(P**2))
+        by_b = np.bincount(task, r)
+        return value, np.concatenate(
+            [(by_C + alpha * C).ravel(), by_P.ravel() + alpha * P.ravel(), by_b]
+        )
+
+    size = m * d + (d * d if name == "trace" else d) + m
+    start = np.random.default_rng(0).standard_normal(size)
+    options = {"maxiter": 5000, "ftol": 0.0, "gtol": 1e-9}
+    found = optimize.minimize(function, start, jac=True, method="L-BFGS-B", options=options)
+    C, P, b = split(found.x)
+    assert found.fun == pytest.approx(solution.objective, rel=1e-9)
+    W = C @ P.T if name == "trace" else C * P.T
+    np.testing.assert_allclose(solution.W, W, atol=2e-5)
+    np.testing.assert_allclose(loss.intercepts(solution.W), b, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "name, sizes, d, intercept",
+    [("trace", [4] * 8, 20, False), ("l21", [6] * 6, 4, True), ("l21", [6] * 6, 4, False)],
+)
+def test_slopes_are_raised_when_steps_go_too_far(monkeypatch, name, sizes, d, intercept):
+    """Hessians at the first point alone bound nothing: the objective would grow for ever."""
+    X, y, task = plain.make_rows(sizes, d, 2 if d == 20 else 0, labels=True)
+    if d == 4:
+        X *= 10 ** np.random.default_rng(0).uniform(-1, 2, (len(X), 1))
+    loss = make_loss(plain.long_table(X, y, task), classification=True, fit_intercept=intercept)
+    alpha = 0.01 * largest(loss, PENALTIES[name])
+    floors, resolvent = [], loss.resolvent
+
+    def spy(W, floor, lean):
+        floors.append(floor)
+        return resolvent(W, floor, lean)
+
+    expected = minimize(loss, PENALTIES[name], alpha, tol=1e-7, max_iter=1000)
+    monkeypatch.setattr(loss, "resolvent", spy)
+    monkeypatch.setattr(solvers, "_FLOOR", 1e-4)
+    careless = minimize(loss, PENALTIES[name], alpha, tol=1e-7, max_iter=1000)
+    assert careless.objective == pytest.approx(expected.objective, rel=2e-7)
+    assert floors[0] == 1e-4 and floors[0] < max(floors) <= 1.0
+
+
+# --------------------------------------------------------- little room, a start from a sample
+def small_tasks(intercept, sizes=(8, 9, 7)):
+    rng = np.random.default_rng(3)
+    X, y, task = plain.make_rows(sizes * 60, 10, 3, labels=True)
+    X[:, 7:] *= 0.05 * rng.random(3)  # so that L2,1 leaves columns out
+    table = plain.long_table(X, y, task)
+    return make_loss(table, classification=True, fit_intercept=intercept, ridge=0.01)
+
+
+def larger_tasks(intercept):
+    X, y, task = plain.make_rows([13] * 340, 8, 3, labels=True)
+    X[:, 6:] *= 0.05
+    table = plain.long_table(X, y, task)
+    return make_loss(table, classification=True, fit_intercept=intercept)
+
+
+ROOMS = {  # the loss, numbers that are few, whether there is no room for a history, how far off
+    "gradient steps": (small_tasks, 1 << 22, True, 0.2),
+    "matrices of rows": (partial(small_tasks, sizes=(3, 4, 2)), 0, True, 0.2),
+    "large": (larger_tasks, 1 << 22, False, 0.2),
+}
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("case", ROOMS)
+def test_sample_start_of_classifications(monkeypatch, case, intercept, name):
+    make, small, lean, off = ROOMS[case]
+    loss, penalty = make(intercept), PENALTIES[name]
+    alpha = 0.1 * largest(loss, penalty)
+    expected = minimize(loss, penalty, alpha, tol=1e-8)
+    if name == "l21":
+        assert not expected.W.any(axis=0).all()
+    monkeypatch.setattr(solvers, "_ROOM", loss.shape[0] * loss.shape[1] - 1)
+    for module in (losses, resolvents):
+        monkeypatch.setattr(module, "SMALL", small)
+    assert solvers._is_large(loss) and solvers._is_lean(loss) == lean
+    steps = solvers._first_order(loss, penalty, alpha, lean, expected.W)
+    assert isinstance(steps, solvers._Proximal) == (case == "gradient steps")
+    starts, minimizer = [], type(loss).minimizer
+
+    def spy(self, basis, alpha):
+        starts.append((basis.width, minimizer(self, basis, alpha)))
+        return starts[-1][1]
+
+    monkeypatch.setattr(type(loss), "minimizer", spy)
+    solution = minimize(loss, penalty, alpha, tol=1e-8)
+    assert solution.converged
+    assert solution.objective == pytest.approx(expected.objective, rel=2e-8)
+    (width, start) = starts[0]
+    assert len(starts) == 1 and width <= loss.shape[1]
+    zero = loss.evaluate(np.zeros(loss.shape))[0]
+    value = loss.evaluate(start)[0] + alpha * penalty.value(start)
+    assert value - expected.objective < off * (zero - expected.objective)
+    for max_iter in (1, 3):
+        with pytest.warns(ConvergenceWarning):
+            stopped = minimize(loss, penalty, alpha, tol=1e-8, max_iter=max_iter)
+        assert stopped.n_iter == max_iter and np.isfinite(stopped.objective)
+        value = loss.evaluate(stopped.W)[0] + alpha * penalty.value(stopped.W)
+        assert stopped.objective == pytest.approx(value, rel=1e-12)
+        assert stopped.gap >= value - expected.objective * (1 + 1e-8)
+    nothing = minimize(loss, penalty, 1.001 * alpha / 0.1, tol=1e-12)
+    assert nothing.converged and not nothing.W.any()
+
+
+def test_a_sample_has_as_many_tasks_as_features(monkeypatch):
+    table = plain.long_table(*plain.make_rows([4] * 30, 20, 3, labels=True))
+    loss = make_loss(table, classification=True)
+    monkeypatch.setattr(solvers, "_ROOM", 599)
+    assert loss.is_narrow and 30 * 20 > 599 and not solvers._is_large(loss)
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+@pytest.mark.parametrize("rows", ["long", "csr", "lean", "lean csr", "shared"])
+def test_start_is_left_alone_and_threads_do_not_matter(monkeypatch, name, rows):
+    """Steps overwrite what they are given, but never the caller's weights."""
+    X, y, task = plain.make_rows([3, 14, 20, 9] * 5, 9, 3, labels=True)
+    if rows == "shared":
+        Y = np.where(np.random.default_rng(0).random((12, 20)) < 0.5, 1.0, -1.0)
+        Y[3:5, :6], Y[0], Y[1] = np.nan, 1.0, -1.0
+        table = plain.wide_table(np.random.default_rng(1).standard_normal((12, 25)), Y)
+    else:
+        table = plain.long_table(sparse.csr_matrix(X) if "csr" in rows else X, y, task)
+    monkeypatch.setattr(losses, "_BLOCK", 200)
+    if "lean" in rows:
+        monkeypatch.setattr(solvers, "_is_lean", lambda loss: True)
+    loss = make_loss(table, classification=True)
+    assert len(loss.blocks) > 3
+    alpha = 0.05 * largest(loss, PENALTIES[name])
+    start = np.random.default_rng(2).standard_normal(loss.shape)
+    start.flags.writeable = False
+    found = []
+    for n_threads in (1, 2):
+        set_num_threads(n_threads)
+        try:
+            loss = make_loss(table, classification=True)
+            found.append(minimize(loss, PENALTIES[name], alpha, W=start, tol=1e-5).W)
+            found.append(minimize(loss, PENALTIES[name], alpha, tol=1e-5).W)
+        finally:
+            set_num_threads(None)
+    np.testing.assert_array_equal(found[0], found[2])
+    np.testing.assert_array_equal(found[1], found[3])
+    assert found[0].any() and not np.shares_memory(found[0], start)
+
+
+@pytest.mark.parametrize("logistic", [False, True])
+@pytest.mark.parametrize("name", PENALTIES)
+def test_few_iterations_are_exactly_that(name, logistic):
+    X, y, task = plain.make_rows([9] * 5, 6, 6, labels=True)
+    loss = make_loss(plain.long_table(X, y, task), classification=logistic)
+    best, objectives = minimize(loss, PENALTIES[name], 1e-3, tol=1e-9).objective, []
+    for max_iter in (1, 3, 8, 9, 17):
+        with pytest.warns(ConvergenceWarning, match=f"after {max_iter} iterations"):
+            solution = minimize(loss, PENALTIES[name], 1e-3, tol=1e-13, max_iter=max_iter)
+        assert solution.n_iter == max_iter
+        value = loss.evaluate(solution.W)[0] + 1e-3 * PENALTIES[name].value(solution.W)
+        assert solution.objective == pytest.approx(value, rel=1e-12)
+        assert solution.gap >= value - best * (1 + 1e-9)
+        objectives.append(value)
+    assert objectives[-1] < objectives[1] < objectives[0]
+
+
+# -------------------------------------------------------------------------- extrapolation
+def test_secant_is_anderson_with_one_step():
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((12, 12))
+    A *= 0.9 / abs(np.linalg.eigvals(A)).max()
+    b = rng.standard_normal(12)
+    secant, anderson = Secant(), Anderson((3, 4), memory=1)
+    x = rng.standard_normal(12)
+    for n_iter in range(12):
+        if n_iter == 7:  # both start again
+            secant.clear(), anderson.clear()
+        point = A @ x + b
+        residual = point - x
+        given = [point.reshape(3, 4).copy(), residual.reshape(3, 4).copy()]
+        guess = secant.extrapolate(*given)
+        expected = anderson.extrapolate(point.reshape(3, 4), residual.reshape(3, 4))
+        np.testing.assert_array_equal(given[0].ravel(), point)  # the next fallback
+        np.testing.assert_array_equal(given[1].ravel(), residual)
+        if n_iter in (0, 7):
+            assert guess is None and expected is None
+            x = point
+            continue
+        np.testing.assert_allclose(guess, expected, rtol=1e-8, atol=1e-8)
+        x = guess.ravel().copy()
+    secant.clear()
+    assert secant.extrapolate(np.ones((3, 4)), np.ones((3, 4))) is None
+    assert secant.extrapolate(np.zeros((3, 4)), np.ones((3, 4))) is None  # nothing to divide by
+
+
+@pytest.mark.parametrize("seed", [6, 30, 70, 94, 101, 115, 121])
+def test_few_separable_tasks_are_not_thrown_far_out(seed):
+    """A long step there leaves slopes of zero, and steps of alpha come back too slowly."""
+    rng = np.random.default_rng(seed)
+    m, n, d = rng.integers(1, 5), rng.integers(2, 6), rng.integers(1, 5)
+    X, y = rng.standard_normal((m * n, d)), rng.choice([-1.0, 1.0], m * n)
+    loss = make_loss(
+        TaskTable(X, y, np.arange(m + 1) * n, np.arange(m)), classification=True,
+        fit_intercept=False,
+    )  # fmt: skip
+    for penalty in PENALTIES.values():
+        alpha = 1e-4 * largest(loss, penalty)
+        assert minimize(loss, penalty, alpha, tol=1e-6, max_iter=3_000).converged
+
+
+def test_rows_under_a_basis_are_the_kind_of_array_that_is_compiled_for():
+    X, index = np.random.default_rng(0).standard_normal((9, 5)), np.array([0, 2, 3])
+    for rows in (X, sparse.csr_matrix(X)):
+        for basis in (DiagonalBasis(np.array([1.0, 2.0, 3.0]), index, 5), FullBasis(X[:5])):
+            found = basis.features(rows)
+            assert found.flags.c_contiguous and type(found) is np.ndarray
+            np.testing.assert_allclose(found, X @ basis.lift(np.eye(basis.width)).T, atol=1e-14)

@@ -1,0 +1,482 @@
+"""Every accepted form of input ends in the same table; everything else is refused by name."""
+
+import pickle
+import re
+import sys
+from copy import deepcopy
+
+import numba
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.linear_model import Ridge
+from sklearn.preprocessing import StandardScaler
+
+from skpmtl import PrivateMeanRegMTL
+from skpmtl.mean_regularized.tasks import CentredTasks, Problem
+from skpmtl.tables.convert import stack_tasks, wide_to_long
+from skpmtl.tables.forms import read_training
+from skpmtl.tables.table import SingleTaskWarning, TaskTable
+from tests.helpers.tiny_ridge import TinyRidge
+
+
+def as_forms(frame, y):
+    """The same data in all forms: (parameters, X, y, task)."""
+    X, ids = frame.drop(columns="school"), frame["school"]
+    parts = {t: (X[ids == t].to_numpy(), y[ids == t].to_numpy()) for t in pd.unique(ids)}
+    number = np.unique(ids, return_inverse=True)[1]
+    last = np.column_stack([X, number])
+    return {
+        "name": ({"task_feature": "school"}, frame, y, None),
+        "position": ({"task_feature": -1}, last, y, None),
+        "position in the middle": (
+            {"task_feature": 2}, np.insert(X.to_numpy(), 2, number, axis=1), y, None,
+        ),
+        "position in lists": ({"task_feature": 4}, last.tolist(), y.tolist(), None),
+        "position in objects": ({"task_feature": 1}, frame.to_numpy(), y, None),
+        "position in CSR": ({"task_feature": 4}, sparse.csr_matrix(last), y, None),
+        "position in float32": ({"task_feature": 4}, last.astype(np.float32), y, None),
+        "keyword": ({}, X, y, ids),
+        "keyword, arrays": ({}, X.to_numpy(), y.to_numpy(), ids.to_numpy()),
+        "keyword, F order": ({}, np.asfortranarray(X), y, number),
+        "keyword, list": ({}, X, y, list(ids)),
+        "keyword, CSC": ({}, sparse.csc_array(X.to_numpy()), y, ids),
+        "keyword, DOK": ({}, sparse.dok_array(X.to_numpy()), y, ids),
+        "polars": ({"task_feature": "school"}, pl.DataFrame(frame.to_dict("list")),
+                   pl.Series(y.to_list()), None),
+        "polars keyword": ({}, pl.DataFrame(X.to_dict("list")), y, pl.Series(list(ids))),
+        "mapping": ({}, {t: p[0] for t, p in parts.items()}, {t: p[1] for t, p in parts.items()},
+                    None),
+        "mapping of frames": (
+            {}, {t: X[ids == t] for t in parts}, {t: y[ids == t] for t in parts}, None
+        ),
+        "mapping of CSR": (
+            {}, {t: sparse.csr_matrix(p[0]) for t, p in parts.items()},
+            {t: p[1][:, None] for t, p in parts.items()}, None,
+        ),
+    }  # fmt: skip
+
+
+EXAMPLE = pd.DataFrame({"a": [0.0], "b": [0.0], "school": ["s"]}), pd.Series([0.0])
+FORMS = list(as_forms(*EXAMPLE))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_all_forms_give_the_models_of_separate_fits(form, school_like):
+    frame, y = school_like()
+    parameters, X, target, task = as_forms(frame, y)[form]
+    est = TinyRidge(0.5, **parameters).fit(X, target, task=task)
+    tolerance = 1e-4 if "float32" in form else 1e-8
+    expected = frame["school"].to_numpy().copy().astype(object)
+    for k, name in enumerate(sorted(set(frame["school"]))):
+        mine = (frame["school"] == name).to_numpy()
+        alone = Ridge(0.5).fit(frame[mine].drop(columns="school").to_numpy(), y[mine])
+        assert_allclose(est.coef_[k], alone.coef_, rtol=tolerance, atol=tolerance)
+        expected[mine] = alone.predict(frame[mine].drop(columns="school").to_numpy())
+    predicted = est.predict(X, task=task)
+    if form.startswith("mapping"):
+        assert list(predicted) == list(X)
+        for name, values in predicted.items():
+            mine = (frame["school"] == name).to_numpy()
+            assert_allclose(values, expected[mine].astype(float), atol=tolerance)
+    else:
+        assert_allclose(predicted, expected.astype(float), atol=10 * tolerance)
+    assert est.score(X, target, task=task) > 0.9
+    if parameters:
+        assert est.n_features_in_ == 5  # the task column counts
+    names = getattr(est, "feature_names_in_", None)
+    if form.startswith("polars"):  # old scikit-learn cannot read the names of new polars
+        named = hasattr(StandardScaler().fit(X.drop("school", strict=False)), "feature_names_in_")
+    else:
+        named = form in ("name", "keyword", "keyword, list", "mapping of frames")
+    assert (names is not None) == named
+
+
+def test_polars_needs_no_pyarrow(monkeypatch, school_like):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    frame, y = school_like()
+    table = pl.DataFrame({name: frame[name].tolist() for name in frame})
+    est = TinyRidge(task_feature="school").fit(table, pl.Series(y.tolist()))
+    same = TinyRidge(task_feature="school").fit(frame, y)
+    assert_allclose(est.predict(table), same.predict(frame))
+
+
+def test_table_is_sorted_and_shares_memory_when_it_can():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(6, 2)), np.arange(6.0)
+    table, _ = read_training(TinyRidge(), X, y, [2, 2, 5, 5, 5, 9])
+    assert table.X is X or np.shares_memory(table.X, X)
+    assert table.order is None and table.rows is None
+    task = np.array([5, 2, 9, 2, 5, 2])
+    table, _ = read_training(TinyRidge(), X, y, task)
+    assert_array_equal(table.order, [1, 3, 5, 0, 4, 2])
+    assert_array_equal(table.X, X[table.order])
+    assert_array_equal(table.y, y[table.order])
+    assert_array_equal(table.offsets, [0, 3, 5, 6])
+    assert_array_equal(table.tasks, [2, 5, 9])
+    assert_array_equal(table.codes, [0, 0, 0, 1, 1, 2])
+    assert_array_equal(table.sizes, [3, 2, 1])
+    assert (table.n_tasks, table.n_rows, table.n_features, table.is_sparse) == (3, 6, 2, False)
+    assert table.X.flags.c_contiguous and table.X.dtype == np.float64
+    assert table.offsets.dtype == table.order.dtype == np.int64
+    assert_array_equal(table.task(1)[0], X[[0, 4]])
+    assert np.shares_memory(table.task(1)[0], table.X)
+
+
+def test_input_is_left_alone():
+    X = np.array([[1.0, 3.0], [0.0, 4.0], [1.0, 5.0]])
+    y = np.array([1.0, 2.0, 3.0])
+    before = X.copy(), y.copy()
+    TinyRidge(task_feature=0).fit(X, y).predict(X)
+    assert_array_equal(X, before[0])
+    assert_array_equal(y, before[1])
+
+
+# ------------------------------------------------------------------------------- wide y
+def test_wide_y_shares_x_and_skips_unknown_labels():
+    X = np.arange(8.0).reshape(4, 2)
+    Y = np.array([[1, np.nan, 3], [np.nan, 5, 6], [7, 8, 9], [np.nan, np.nan, np.nan]])
+    table, form = read_training(TinyRidge(), X, Y)
+    assert table.X is X or np.shares_memory(table.X, X)
+    assert_array_equal(table.y, [1, 7, 5, 8, 3, 6, 9])
+    assert_array_equal(table.rows, [0, 2, 1, 2, 0, 1, 2])
+    assert_array_equal(table.offsets, [0, 2, 4, 7])
+    assert_array_equal(table.task(1)[0], X[[1, 2]])
+    assert table.order is None and table.input_row(2) == 1
+    assert form.kind == "wide"
+
+
+def test_wide_predictions_follow_the_columns_of_y(school_like):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 3))
+    Y = pd.DataFrame(X @ rng.normal(size=(3, 4)), columns=["d", "a", "c", "b"])
+    Y.iloc[::3, 1] = np.nan
+    est = TinyRidge(1e-8).fit(X, Y)
+    assert_array_equal(est.tasks_, ["a", "b", "c", "d"])
+    known = Y.notna().to_numpy()
+    assert_allclose(est.predict(X)[known], Y.to_numpy()[known], atol=1e-5)
+    assert est.score(X, Y) > 1 - 1e-9
+    assert est.score(X, Y[["a", "b", "c", "d"]]) > 1 - 1e-9  # names decide, not positions
+    # The same model answers for single tasks and for mappings.
+    assert_allclose(est.predict(X, task=["c"] * 40), est.predict(X)[:, 2])
+    assert_allclose(est.predict({"b": X[:5]})["b"], est.predict(X[:5])[:, 3])
+
+
+@pytest.mark.parametrize("kind", ["polars", "nullable", "objects", "integers"])
+def test_wide_y_of_other_types(kind):
+    rng = np.random.default_rng(1)
+    X, Y = rng.normal(size=(20, 2)), rng.integers(0, 9, (20, 3)).astype(float)
+    if kind != "integers":
+        Y[rng.random(Y.shape) < 0.3] = np.nan
+    frame = pd.DataFrame(Y, columns=list("abc"))
+    other = {
+        "polars": lambda: pl.DataFrame({n: pl.Series(frame[n].tolist()) for n in "abc"}),
+        "nullable": lambda: frame.astype("Int64"),
+        "objects": lambda: frame.astype(object).where(frame.notna(), None),
+        "integers": lambda: frame.astype(int),
+    }[kind]()
+    assert_allclose(TinyRidge().fit(X, other).coef_, TinyRidge().fit(X, frame).coef_)
+
+
+def test_wide_errors():
+    X, Y = np.ones((4, 2)), np.arange(8.0).reshape(4, 2)
+    with pytest.raises(ValueError, match="no other task ids"):
+        TinyRidge().fit(X, Y, task=[1, 1, 2, 2])
+    with pytest.raises(ValueError, match=r"Column\(s\) \['b'\] of y hold no label"):
+        TinyRidge().fit(X, pd.DataFrame({"a": Y[:, 0], "b": np.nan}))
+    with pytest.raises(ValueError, match="more than once|unique column names"):
+        TinyRidge().fit(X, pd.DataFrame(Y, columns=["a", "a"]))
+    Y[2, 1] = np.inf
+    with pytest.raises(ValueError, match=r"infinity.*: 1 value\(s\), first in row 2 \(task 1"):
+        TinyRidge().fit(X, Y)
+
+
+# ------------------------------------------------------------------------------ task ids
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        (pd.Series(["b", "a", "b"], dtype="category"), ["a", "b"]),
+        (pd.Series(["b", "a", "b"], dtype="string"), ["a", "b"]),
+        (pd.Series(["b", "a", "b"], dtype=object), ["a", "b"]),
+        (pd.Series([7, 3, 7], dtype="Int64"), [3, 7]),
+        (pd.Series([7, 3, 7], dtype="category"), [3, 7]),
+        (np.array(["b", "a", "b"]), ["a", "b"]),
+        (np.array([7.0, 3.0, 7.0]), [3, 7]),
+        (np.array([7, 3, 7], dtype=np.uint8), [3, 7]),
+        (np.array([7, 3.0, 7], dtype=object), [3, 7]),
+        (np.array([True, False, True]), [0, 1]),
+        (np.array([[7], [3], [7]]), [3, 7]),
+        (pl.Series(["b", "a", "b"], dtype=pl.Categorical), ["a", "b"]),
+        (("b", "a", "b"), ["a", "b"]),
+    ],
+)
+def test_types_of_ids(ids, expected):
+    table, _ = read_training(TinyRidge(), np.eye(3), np.arange(3.0), ids)
+    assert table.tasks.tolist() == expected
+    assert type(table.tasks.tolist()[0]) is type(expected[0])
+    assert_array_equal(table.y, [1, 0, 2])
+
+
+@pytest.mark.parametrize(
+    ("ids", "error", "message"),
+    [
+        (["a", None, "b", None], ValueError, r"missing .* in 2 row\(s\), first at position 1"),
+        ([1, 2, np.nan, 2], ValueError, r"missing .* in 1 row\(s\), first at position 2"),
+        (np.array([1, 2, np.nan, 2]), ValueError, r"missing .* first at position 2"),
+        (pd.Series([1, 2, None, 2], dtype="Int64"), ValueError, "missing .* position 2"),
+        (pd.Series(["a", pd.NA, "b", "b"], dtype="string"), ValueError, "missing .* position 1"),
+        (np.array(["a", pd.NA, "b", "b"], dtype=object), ValueError, "missing .* position 1"),
+        (pl.Series(["a", None, "b", "b"]), ValueError, "missing .* position 1"),
+        ([1, "a", 1, "a"], TypeError, "mix the types int, str"),
+        (pd.Series([1, "a", 1, "a"], dtype=object), TypeError, "mix the types int, str"),
+        ([(1, 2)] * 4, TypeError, "tuple.*astype"),
+        ([[1, 2]] * 4, TypeError, "not containers"),
+        (pd.date_range("2020-01-01", periods=4), TypeError, "datetime64.*astype"),
+        (np.array([0.1, -1.3, 0.7, 0.1]), ValueError, "3 of 3 distinct.*scaled.*ColumnTransformer"),
+        (np.array([1.0, np.inf, 1.0, 1.0]), ValueError, "infinity"),
+        (np.array([2**63, 1, 1, 1], dtype=np.uint64), ValueError, "use strings"),
+        ([1, 2, 3], ValueError, "task has 3 entries, X has 4 rows"),
+        ("a", ValueError, "one id for each of the 4 rows"),
+    ],
+)
+def test_bad_ids_are_named(ids, error, message):
+    X, y = np.arange(8.0).reshape(4, 2), np.arange(4.0)
+    est = TinyRidge()
+    with pytest.raises(error, match=message):
+        est.fit(X, y, task=ids)
+    assert not hasattr(est, "tasks_") and not hasattr(est, "n_features_in_")
+
+
+def test_ids_at_predict():
+    X, y = np.arange(8.0).reshape(4, 2), np.arange(4.0)
+    est = TinyRidge().fit(X, y, task=[1, 1, 2, 2])
+    with pytest.raises(ValueError, match=r"not fitted: \[3, 7\].*TaskStratifiedKFold"):
+        est.predict(X, task=[7, 1, 3, 2])
+    with pytest.raises(TypeError, match="strings here, but the known tasks are integers"):
+        est.predict(X, task=["1", "1", "2", "2"])
+    with pytest.raises(ValueError, match="position 3"):
+        est.predict(X, task=[1, 1, 2, None])
+    with pytest.raises(ValueError, match=r"fitted with task ids \(2 tasks\): give task="):
+        est.predict(X)
+    text = TinyRidge().fit(X, y, task=list("aabb"))
+    with pytest.raises(TypeError, match="integers here, but the known tasks are strings"):
+        text.predict(X, task=[1, 1, 2, 2])
+
+
+# --------------------------------------------------------------------------- task column
+def test_task_column_errors(school_like):
+    frame, y = school_like()
+    with pytest.raises(ValueError, match="'class' is not a column of X; its columns are"):
+        TinyRidge(task_feature="class").fit(frame, y)
+    renamed = frame.rename(columns={"school": "remainder__school"})
+    with pytest.raises(ValueError, match="Did you mean 'remainder__school'"):
+        TinyRidge(task_feature="school").fit(renamed, y)
+    with pytest.raises(ValueError, match="task_feature=5 is outside X with 5 columns"):
+        TinyRidge(task_feature=5).fit(frame, y)
+    with pytest.raises(ValueError, match="no column names.*set_output"):
+        TinyRidge(task_feature="school").fit(frame.to_numpy(), y)
+    with pytest.raises(ValueError, match="no column names"):
+        TinyRidge(task_feature="school").fit(sparse.csr_matrix(np.eye(3)), [1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match="either task_feature or task="):
+        TinyRidge(task_feature="school").fit(frame, y, task=frame["school"])
+    with pytest.raises(ValueError, match="n_features = 1"):
+        TinyRidge(task_feature="school").fit(frame[["school"]], y)
+    with pytest.raises(ValueError, match="not numeric; if it holds the task"):
+        TinyRidge().fit(frame, y)
+    twice = pd.concat([frame, frame[["school"]]], axis=1)
+    with pytest.raises(ValueError, match="more than once|unique column names"):
+        TinyRidge(task_feature="school").fit(twice, y)
+    with pytest.raises(ValueError, match="task_feature' parameter"):
+        TinyRidge(task_feature=1.5).fit(frame, y)
+
+
+def test_names_lost_after_fit_leave_the_position(school_like):
+    frame, y = school_like()
+    frame["school"] = frame["school"].str[1:].astype(int)
+    est = TinyRidge(task_feature="school").fit(frame, y)
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        predicted = est.predict(frame.to_numpy())
+    assert_allclose(predicted, est.predict(frame))
+    with pytest.raises(ValueError, match="feature names"):
+        est.predict(frame[frame.columns[::-1]])
+
+
+def test_numeric_columns_next_to_strings_stay_numeric(school_like):
+    frame, y = school_like()
+    frame["flag"] = np.arange(len(frame)) % 2 == 0
+    frame["grade"] = (np.arange(len(frame)) % 3).astype(np.int8)
+    table, _ = read_training(TinyRidge(task_feature="school"), frame, y)
+    expected = frame.drop(columns="school").to_numpy(dtype=float)[table.order]
+    assert_array_equal(table.X, expected)
+    assert table.X.flags.c_contiguous
+
+
+# --------------------------------------------------------------------- public task list
+def test_public_list_of_tasks():
+    X, y = np.arange(8.0).reshape(4, 2), np.arange(4.0)
+    ids = np.array([3, 1, 3, 2])
+    fit = TinyRidge(tasks=range(1, 4)).fit(X, y, task=ids)
+    assert_allclose(fit.coef_, TinyRidge().fit(X, y, task=ids).coef_)
+    assert_array_equal(fit.tasks_, [1, 2, 3])
+    fit = TinyRidge(tasks=pd.Series([3, 1, 2])).fit(X, y, task=ids)
+    assert_array_equal(fit.tasks_, [1, 2, 3])
+    with pytest.raises(ValueError, match=r"empty \(without rows\): \[4\]"):
+        TinyRidge(tasks=[1, 2, 3, 4]).fit(X, y, task=ids)
+    with pytest.raises(ValueError, match=r"in the data: \[3\]"):
+        TinyRidge(tasks=[1, 2]).fit(X, y, task=ids)
+    with pytest.raises(ValueError, match=r"tasks= contain \[2\] more than once"):
+        TinyRidge(tasks=[1, 2, 2, 3]).fit(X, y, task=ids)
+    with pytest.raises(TypeError, match="integers here, but the known tasks are strings"):
+        TinyRidge(tasks=["1", "2", "3"]).fit(X, y, task=ids)
+    with pytest.raises(ValueError, match="tasks' parameter"):
+        TinyRidge(tasks="all").fit(X, y, task=ids)
+    with pytest.raises(ValueError, match="no row has a task"):
+        TinyRidge(tasks=[1]).fit(X, y)
+    with pytest.raises(ValueError, match=r"in the data: \[1\]"):
+        TinyRidge(tasks=[0]).fit(X, np.column_stack([y, y]))
+
+
+def test_without_task_information():
+    X, y = np.arange(8.0).reshape(4, 2), np.arange(4.0)
+    with pytest.warns(SingleTaskWarning, match="all rows are taken as one task"):
+        est = TinyRidge().fit(X, y)
+    assert est.coef_.shape == (1, 2) and est.predict(X).shape == (4,)
+
+
+# --------------------------------------------------------------------- NaN and infinity
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_values_that_are_not_finite_are_located(value, school_like):
+    frame, y = school_like()
+    name = "NaN" if np.isnan(value) else "infinity"
+    bad = frame.copy()
+    bad.loc[7, "x2"] = value
+    where = rf"{name}.*1 value.*row 7 \(task '{frame.school[7]}'\), column 'x2'"
+    with pytest.raises(ValueError, match=where):
+        TinyRidge(task_feature="school").fit(bad, y)
+    est = TinyRidge(task_feature="school").fit(frame, y)
+    with pytest.raises(ValueError, match=where):
+        est.predict(bad)
+    number = np.unique(frame["school"], return_inverse=True)[1]
+    array = np.column_stack([number, bad.drop(columns="school")])
+    with pytest.raises(ValueError, match=r"row 7 .*column 3"):
+        TinyRidge(task_feature=0).fit(array, y)
+    for container in (sparse.csr_matrix, sparse.csc_array):
+        with pytest.raises(ValueError, match=r"row 7 .*column 3"):
+            TinyRidge(task_feature=0).fit(container(array), y)
+    with pytest.raises(ValueError, match=rf"y contains {name}.*row 9 \(task '{frame.school[9]}'"):
+        TinyRidge(task_feature="school").fit(frame, y.where(y.index != 9, value))
+
+
+def test_huge_values_are_finite():
+    X, y = np.full((4, 1), 1e308), np.arange(4.0)
+    table, _ = read_training(TinyRidge(), X, y, [1, 1, 2, 2])
+    assert_array_equal(table.X, X)
+
+
+# --------------------------------------------------------------------------- converters
+def test_lists_are_refused_with_the_remedy():
+    parts = [np.ones((3, 2)), np.ones((3, 2))]
+    for X in (parts, tuple(parts), np.ones((2, 3, 2)), [pl.DataFrame({"a": [1]})]):
+        with pytest.raises(TypeError, match=re.escape("stack_tasks(X_list, y_list)")):
+            TinyRidge().fit(X, [np.ones(3), np.ones(3)])
+
+
+def test_stack_tasks():
+    a, b = np.arange(6.0).reshape(3, 2), np.arange(4.0).reshape(2, 2)
+    for tasks in (None, ["x", "w"]):
+        X, y, task = stack_tasks([a, b], [[1, 2, 3], [4, 5]], tasks)
+        assert_array_equal(X, np.vstack([a, b]))
+        assert_array_equal(y, [1, 2, 3, 4, 5])
+        assert_array_equal(task, np.repeat([0, 1] if tasks is None else tasks, [3, 2]))
+    X, y, task = stack_tasks({"x": pd.DataFrame(a), "w": pd.DataFrame(b)})
+    assert_array_equal(X, np.vstack([a, b]))
+    assert y is None
+    X, _, _ = stack_tasks([sparse.csc_matrix(a), b])
+    assert X.format == "csr"
+    assert_array_equal(X.toarray(), np.vstack([a, b]))
+    assert stack_tasks(np.ones((2, 3, 4)))[0].shape == (6, 4)
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "tasks", "message"),
+    [
+        ({"a": np.ones((2, 2)), "b": np.ones((2, 3))}, None, None, "'b' has 3 features.*first.*2"),
+        ({"a": np.ones((2, 2)), "b": np.ones((0, 2))}, None, None, "Task 'b' has no rows"),
+        ({"a": np.ones((2, 2)), "b": np.ones(2)}, None, None, r"'b' has the shape \(2,\)"),
+        ([np.ones((2, 2))] * 2, [[1, 2], [1]], None, r"Task 1 has 2 rows .* y of shape \(1,\)"),
+        ([np.ones((2, 2))] * 2, [[1, 2]], None, "inconsistent numbers of samples"),
+        ([np.ones((2, 2))] * 2, None, ["a"], "inconsistent numbers of samples"),
+        ([np.ones((2, 2))] * 2, None, ["a", "a"], r"contain \['a'\] more than once"),
+        ({"a": np.ones((2, 2))}, {"b": [1, 2]}, None, "Task 'a' is in only one of X and y"),
+        ({"a": np.ones((2, 2))}, {"a": [1, 2], "b": [1]}, None, "Task 'b' is in only one"),
+        ({"a": np.ones((2, 2))}, None, ["a"], "names its tasks itself"),
+        ({}, None, None, "no tasks"),
+        (
+            {"a": pd.DataFrame({"p": [1], "q": [2]}), "b": pd.DataFrame({"q": [1], "p": [2]})},
+            None, None, "'b' has other column names",
+        ),
+    ],
+)  # fmt: skip
+def test_stack_tasks_names_the_task(X, y, tasks, message):
+    with pytest.raises(ValueError, match=message):
+        stack_tasks(X, y, tasks)
+
+
+def test_mapping_errors():
+    X = {"a": np.ones((2, 2)), "b": np.ones((2, 2))}
+    with pytest.raises(TypeError, match="y must be one too, not list"):
+        TinyRidge().fit(X, [[1, 2], [3, 4]])
+    with pytest.raises(ValueError, match="needs task_feature=None"):
+        TinyRidge(task_feature=0).fit(X, {"a": [1, 2], "b": [1, 2]})
+    with pytest.raises(TypeError, match="mix the types"):
+        TinyRidge().fit({"a": X["a"], 1: X["b"]}, {"a": [1, 2], 1: [1, 2]})
+    est = TinyRidge().fit(X, {"a": [1.0, 2.0], "b": [1.0, 2.0]})
+    with pytest.raises(ValueError, match="expecting 2 features"):
+        est.predict({"a": np.ones((2, 3))})
+
+
+def test_wide_to_long_inverts(school_like):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(10, 2)), columns=["p", "q"])
+    Y = pd.DataFrame(rng.normal(size=(10, 3)), columns=["c", "a", "b"])
+    Y = Y.mask(rng.random(Y.shape) < 0.4)
+    X_long, y, task, unit = wide_to_long(X, Y)
+    assert isinstance(X_long, pd.DataFrame) and len(y) == Y.notna().to_numpy().sum()
+    again = pd.DataFrame(np.nan, index=Y.index, columns=Y.columns)
+    for value, t, u in zip(y, task, unit, strict=True):
+        again.loc[u, t] = value
+    pd.testing.assert_frame_equal(again, Y)
+    assert_array_equal(X_long.to_numpy(), X.to_numpy()[unit])
+    long, wide = TinyRidge().fit(X_long, y, task=task), TinyRidge().fit(X, Y)
+    assert_allclose(long.coef_, wide.coef_)
+    _, y, task, _ = wide_to_long(X, [["yes", None, "no"]] * 10, tasks=[3, 1, 2])
+    assert set(zip(task.tolist(), y, strict=True)) == {(3, "yes"), (2, "no")}
+    with pytest.raises(ValueError, match="tasks has 2 entries, Y has 3 columns"):
+        wide_to_long(X, Y, tasks=["a", "b"])
+    with pytest.raises(ValueError, match=r"shape \(10,\)"):
+        wide_to_long(X, Y["a"])
+    with pytest.raises(ValueError, match="inconsistent"):
+        wide_to_long(X[:5], Y)
+
+
+def test_table_defaults():
+    table = TaskTable(np.ones((2, 1)), None, np.array([0, 2]), np.array(["a"]))
+    assert table.task(0)[1] is None and table.input_row(1) == 1
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
+def test_compiled_loops_meet_one_kind_of_array(form):
+    """numba compiles them again for an array with gaps, or for one that can be written."""
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(9, 3)), rng.normal(size=(9, 4))
+    Y[0, 0] = np.nan
+    wide, _ = read_training(PrivateMeanRegMTL(), form(X), Y, None)
+    half = CentredTasks(wide, Problem(0, 1, True))
+    seen = [array for array in half._rows if array is not None]
+    assert all(array.flags.c_contiguous for array in seen)
+    for other in (pickle.loads(pickle.dumps(half)), deepcopy(half)):
+        again = [array for array in other._rows if array is not None]
+        assert list(map(numba.typeof, again)) == list(map(numba.typeof, seen))
