@@ -304,6 +304,11 @@ class BaseMTL(RoundCallbacks, FromBillboard, TaskIndexed):
             models = self._personalize_table(bound_values(table))
         return self._finite_models(*models)
 
+    def _first_models(self, table):
+        """Fitted attributes with the models of the first tasks after `from_billboard`."""
+        coef, intercept = self._personal_models(table)
+        return {"coef_": coef, "intercept_": intercept}
+
     def _finite_models(self, coef, intercept):
         mean = getattr(self, "mean_coef_", None), getattr(self, "mean_intercept_", None)
         return finite_models(coef, intercept, mean)

@@ -1,5 +1,7 @@
 """What is published: obligations of a billboard, and the closed list of what may be in one."""
 
+from dataclasses import fields
+
 __all__ = ["Board", "Public"]
 
 
@@ -11,16 +13,30 @@ class Public:
 
     Attributes
     ----------
+    public : tuple of str or None
+        Names of the attributes of a class that is no dataclass; it has no others.
     constraints : dict of str to list
         Values of the fields that are allowed, as in ``_parameter_constraints`` of scikit-learn.
     """
 
+    public = None
     constraints = {}
     known = {}  # name -> class
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        Public.known[cls.__name__] = cls
+        old = Public.known.setdefault(cls.__name__, cls)
+        if old.__module__ == cls.__module__:  # others of its name do not take its place
+            Public.known[cls.__name__] = cls
+
+    @classmethod
+    def names(cls):
+        """Names of what is written."""
+        return [item.name for item in fields(cls)] if cls.public is None else list(cls.public)
+
+    def written(self):
+        """What is written, by name."""
+        return {name: getattr(self, name) for name in self.names()}
 
 
 class Board(Public):
@@ -34,14 +50,22 @@ class Board(Public):
     ----------
     settings : tuple of str
         Parameters of the estimator that the board brings along.
+    n_classes : int or None
+        0 for real targets; None where the board does not tell: real targets or two classes.
     """
 
     settings = ()
+    n_classes = None
 
     @property
     def n_features(self):
         """Number of features of a model."""
         raise NotImplementedError
+
+    @property
+    def model_shape(self):
+        """Shape of the coefficients of one task."""
+        return (self.n_features,)
 
     def declared(self):
         """Yield (name, array, allowed shapes) of all arrays; raise ValueError where public numbers
@@ -55,3 +79,7 @@ class Board(Public):
     def attributes(self):
         """Fitted attributes that follow from the board alone, such as "mean_coef_"."""
         return {}
+
+    def within(self, report):
+        """Be a part of something larger, such as a search, which `report` is about."""
+        self.report = report

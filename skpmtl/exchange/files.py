@@ -12,9 +12,9 @@ import os
 import warnings
 import zipfile
 from functools import partial
-from importlib import import_module
 
 import numpy as np
+from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -23,60 +23,41 @@ from ..tables.finite import bound_values
 from ..tables.forms import InputForm, is_mapping_of_tasks, read_rows, read_training, task_position
 from ..tables.ids import listed
 from ..tables.table import SingleTaskWarning
+from .board import Board
 from .journal import write_file
 from .wire import (
-    BOARDS,
     FORMAT,
     Complaints,
     check_board,
-    class_of,
     decode,
     decode_all,
     encode,
     from_npy,
     parse,
     to_npy,
+    written_type,
 )
 
 __all__ = [
     "load_billboard",
     "save_billboard",
 ]
-_MODEL_PROTECTED = (
-    "MPMTLLowRank",
-    "MPMTLLowRankClassifier",
-    "MPMTLGroupSparse",
-    "MPMTLGroupSparseClassifier",
-)
-_ROUNDS = (
-    "PrivateMeanRegMTL",
-    "PrivateMeanRegMTLClassifier",
-    "PrivateFedAvg",
-    "PrivateFedAvgClassifier",
-    "PrivateFedProx",
-    "PrivateFedProxClassifier",
-    "PPSGD",
-    "PPSGDClassifier",
-    "LocalOnly",
-    "LocalOnlyClassifier",
-)
-# Billboard -> estimators that publish it.
-_OWNERS = {
-    "PriorBillboard": _MODEL_PROTECTED,
-    "ProjectionBillboard": _MODEL_PROTECTED,
-    "PenaltyBillboard": _MODEL_PROTECTED,
-    "MeanBillboard": _ROUNDS,
-    "MetaBillboard": ("DPMetaInit", "DPMetaInitClassifier"),
-    "AggregationBillboard": ("DPAggregation", "DPAggregationClassifier"),
-    "RelationshipBillboard": ("DPRelationship", "DPRelationshipClassifier"),
-}
 # Parameters that stay where the rows of the fit are.
-_NOT_WRITTEN = ("classes", "clusters", "dtype", "random_state", "tasks", "verbose", "warm_start")
+_NOT_WRITTEN = ("classes", "dtype", "random_state", "tasks", "verbose", "warm_start")
 _CLASS_TYPES = (
     "<U", "|b1", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8"
 )  # fmt: skip
 _ZIP64 = 1 << 31  # bytes from which an archive needs longer fields
 _KEYS = ("board", "estimator", "feature_names", "format", "n_features", "package", "params")
+
+
+def estimators():
+    """Estimators whose billboards others can go on with. -> {name: class}"""
+    return {
+        name: cls
+        for name, cls in FromBillboard._known.items()
+        if cls._boards and issubclass(cls, (RegressorMixin, ClassifierMixin))
+    }
 
 
 # -------------------------------------------------------------------------------- files
@@ -128,10 +109,10 @@ def save_billboard(est, path):
 def file_of(est):
     """What `save_billboard` writes. -> buffer"""
     cls = type(est)
-    if cls.__name__ not in _estimators() or cls is not _estimator(cls.__name__):
+    if estimators().get(cls.__name__) is not cls:
         raise ValueError(
             f"{cls.__name__} has no billboard that others can go on with. Give one of the fitted "
-            f"estimators {listed(sorted(_estimators()), 50)}; of a search or a pipeline its last "
+            f"estimators {listed(sorted(estimators()), 50)}; of a search or a pipeline its last "
             "step."
         )
     check_is_fitted(est)
@@ -149,7 +130,7 @@ def file_of(est):
         "package": f"skpmtl {__version__}",
         "params": {
             name: _encode_parameter(name, given[name])
-            for name in sorted(set(given) - set(_settings(board)) - set(_NOT_WRITTEN))
+            for name in sorted(set(given) - set(board.parameters()) - set(_NOT_WRITTEN))
         },
     }
     text = json.dumps(header, allow_nan=False).encode()
@@ -205,9 +186,9 @@ def load_billboard(path):
         arrays = {name: from_npy(read(), name) for name, read in members.items()}
         board = decode_all(header["board"], arrays)
         params = {name: decode(value, {}) for name, value in header["params"].items()}
-        if header["estimator"] not in _estimators():
+        cls = estimators().get(header["estimator"])
+        if cls is None:
             raise ValueError(f"estimator {header['estimator']!r} is not known")
-        cls = _estimator(header["estimator"])
         return estimator_of(
             cls, board, classes, header["n_features"], header["feature_names"], params
         )
@@ -256,31 +237,12 @@ def _check_names(members, tree):
         raise ValueError(f"it has arrays that nothing refers to: {listed(odd)}")
 
 
-def _estimators():
-    return {name for names in _OWNERS.values() for name in names}
-
-
-def _estimator(name):
-    return getattr(import_module("skpmtl"), name)
-
-
 def _encode_parameter(name, value):
     arrays = {}
     tree = encode(value, f"the parameter {name}", arrays)
     if arrays:
         raise ValueError(f"the parameter {name} holds an array; pass a list.")
     return tree
-
-
-def _settings(board):
-    """Parameters whose values the billboard brings along."""
-    kind = type(board).__name__
-    found = {name: getattr(board, name) for name in board.settings}
-    if kind == "MeanBillboard":
-        for name in ("fit_intercept", "task_weight", "ridge"):
-            found[name] = getattr(board.problem, name)
-        found["clusters"] = board.cluster_of
-    return found
 
 
 def _feature_names(est):
@@ -294,7 +256,28 @@ def _feature_names(est):
 
 # --------------------------------------------------------- an estimator without tasks so far
 class FromBillboard:
-    """Mixin of the estimators that have a billboard."""
+    """Mixin of the estimators that have a billboard.
+
+    Attributes
+    ----------
+    _boards : tuple of type
+        Kinds of billboards that the class publishes and goes on with; those of a class without
+        any are not written.
+    """
+
+    _boards = ()
+    _known = {}  # name -> class
+
+    def __init_subclass__(cls, **keywords):
+        super().__init_subclass__(**keywords)
+        old = FromBillboard._known.setdefault(cls.__name__, cls)
+        if old.__module__ == cls.__module__:  # others of its name do not take its place
+            FromBillboard._known[cls.__name__] = cls
+
+    @classmethod
+    def _goes_on(cls, board):
+        """Whether a billboard of this kind can be personalised by this class."""
+        return isinstance(board, cls._boards)
 
     @classmethod
     def from_billboard(cls, board, *, classes=None, n_features=None, feature_names=None, **params):
@@ -333,21 +316,19 @@ class FromBillboard:
 
 def estimator_of(cls, board, classes, n_features, feature_names, params):
     kind = type(board).__name__
-    if kind not in BOARDS or type(board) is not class_of(kind):
+    if not isinstance(board, Board) or type(board) is not written_type(kind):
         raise TypeError(
             f"board must be a billboard, not {kind}: take billboard_ or export_billboard() of a "
             "fitted estimator, or load_billboard(path) for a file."
         )
-    owners = _OWNERS[kind]
-    fits = any(issubclass(cls, _estimator(name)) for name in owners)
-    if not fits or getattr(cls, "_statistic", None) != getattr(board, "statistic", None):
+    if not cls._goes_on(board):
+        owners = [name for name, owner in estimators().items() if owner._goes_on(board)]
         raise ValueError(
-            f"{cls.__name__} does not go on with a {kind}"
-            + (f" of a {board.statistic}" if hasattr(board, "statistic") else "")
-            + f"; {listed(owners, 20)} are made for it."
+            f"{cls.__name__} does not go on with this {kind}; {listed(sorted(owners), 20)} are "
+            "made for it."
         )
     check_board(board)
-    settings = _settings(board)
+    settings = board.parameters()
     other = [name for name in params if name in settings and params[name] != settings[name]]
     if other:
         raise ValueError(
@@ -367,9 +348,7 @@ def estimator_of(cls, board, classes, n_features, feature_names, params):
             raise ValueError(
                 f"feature_names={listed(names)} must be {d} strings, without the task column."
             )
-    shape = board.shape if kind == "MeanBillboard" else (d,)
-    if kind == "MetaBillboard":
-        shape = board.coef.shape
+    shape = board.model_shape
     state = {
         "tasks_": np.empty(0, dtype=np.int64),
         "_form_": InputForm("none"),
@@ -378,7 +357,7 @@ def estimator_of(cls, board, classes, n_features, feature_names, params):
         "billboard_": board,
         "privacy_": board.report,
         "_board_names_": names,
-        **released_attributes(board),
+        **board.attributes(),
     }
     if classes is not None:
         est.classes, state["classes_"] = classes.tolist(), classes
@@ -390,61 +369,22 @@ def estimator_of(cls, board, classes, n_features, feature_names, params):
 def _checked_classes(est, board, classes):
     """Sorted array, None for regression."""
     name = type(est).__name__
-    kind = n_outputs = None  # of other billboards not known
-    if hasattr(board, "problem"):
-        kind, n_outputs = board.problem.kind, board.problem.n_outputs
-    elif hasattr(board, "kind"):
-        kind, n_outputs = board.kind, len(board.init)
     if not est._classification:
         if classes is not None:
             raise ValueError(f"classes={listed(classes)} are for classifiers; {name} has none.")
-        if kind not in (0, None):
+        if board.n_classes:
             raise ValueError(f"{name} is for real targets, the billboard for classes.")
         return None
     if classes is None:
         raise ValueError(f"{name} needs classes=, those of the fit: pass its classes_.")
     classes = np.unique(np.asarray(classes))
-    expected = {1: 2, 2: n_outputs}.get(kind, 2)
-    if kind == 0 or len(classes) != expected or classes.dtype.kind not in "biufU":
+    expected = 2 if board.n_classes is None else board.n_classes
+    if not expected or len(classes) != expected or classes.dtype.kind not in "biufU":
         raise ValueError(
             f"classes={listed(classes)} do not go with this billboard, which is for "
-            + ("real targets." if kind == 0 else f"{expected} classes: pass classes_ of the fit.")
+            + (f"{expected} classes: pass classes_ of the fit." if expected else "real targets.")
         )
     return classes
-
-
-def released_attributes(board):
-    """What a fit sets from the billboard alone, beside the models."""
-    kind = type(board).__name__
-    if kind in ("PriorBillboard", "ProjectionBillboard"):
-        if board.mean is None:
-            return {}
-        return {"mean_coef_": board.mean[:-1], "mean_intercept_": float(board.mean[-1])}
-    if kind == "MeanBillboard":
-        found = {} if board.plan is not None else {"lam_": board.problem.lam}
-        if board.cluster_of is None:
-            found["mean_coef_"] = board.mean.copy()
-            if board.mean_intercept is not None:
-                b = board.mean_intercept
-                found["mean_intercept_"] = b if len(board.shape) == 2 else float(b[0])
-        return found
-    if kind == "MetaBillboard":
-        nobody = object.__new__(import_module("skpmtl.meta.plan").MetaPlan)
-        return {
-            "init_coef_": board.coef.copy(),
-            "init_intercept_": board.intercept,
-            "mean_coef_": board.coef.copy(),
-            "mean_intercept_": board.intercept,
-            "_plan_": (nobody, np.empty(0, dtype=np.int64)),
-        }
-    if kind == "AggregationBillboard":
-        coef, intercept = board.mean
-        return {"mean_coef_": coef, "mean_intercept_": float(intercept)}
-    if kind == "RelationshipBillboard" and len(board.models):
-        d = board.n_features
-        b = board.models[:, d].mean() if board.fit_intercept else 0.0
-        return {"mean_coef_": board.models[:, :d].mean(axis=0), "mean_intercept_": float(b)}
-    return {}  # exact: the mean over the tasks is not on the billboard
 
 
 def first_tasks(est, X, y, task):
@@ -460,23 +400,13 @@ def first_tasks(est, X, y, task):
         )
     _check_features(probe, table.n_features, form.position)
     table = bound_values(est._encoded(table, getattr(est, "classes_", None))[0])
-    if type(est.billboard_).__name__ == "MeanBillboard":
-        with np.errstate(all="ignore"):
-            models = est.billboard_.personalize(table)
-        fitted = est._fitted(table, est.billboard_, models, 0)
-        del fitted["n_iter_"]
-        if "coef_" in fitted:
-            models = est._finite_models(fitted["coef_"], fitted["intercept_"])
-            fitted["coef_"], fitted["intercept_"] = models
-    else:
-        coef, intercept = est._personal_models(table)
-        fitted = {"coef_": coef, "intercept_": intercept}
+    fitted = est._first_models(table)
     for name in ("n_features_in_", "feature_names_in_"):
         if hasattr(probe, name):
             fitted[name] = getattr(probe, name)
-    if "models_" in fitted:  # wide sparse tasks: written out when somebody asks for them
-        del est.coef_
-        vars(est).pop("mean_coef_", None)
+    if "coef_" not in fitted:  # kept in another form, and written out when somebody asks for them
+        for name in ("coef_", "mean_coef_"):
+            vars(est).pop(name, None)
     for name, value in {**fitted, "tasks_": table.tasks, "_form_": form}.items():
         setattr(est, name, value)
     return est

@@ -1,13 +1,10 @@
 """Billboards as JSON and named arrays, for files and for the network.
 
-Reading one runs no code: types come from a closed list, arrays are plain numbers, and everything
-is checked before it is used. The same list keeps private things in: an attribute is written only
-after it was declared public here, or is a field of a billboard.
+Reading one runs no code but that of its class: types come from a closed list, those that derive
+from `skpmtl.exchange.board.Public`; arrays are plain numbers, and everything is checked before it
+is used. The same list keeps private things in: only a field of such a class is written.
 
-What belongs to a billboard its class says: `constraints`, the values of its fields; `settings`, the
-parameters of the estimator that come with it; `n_features`; and `declared()`, which yields every
-array with the shapes that it may have, and raises where public numbers do not go together. Compiled
-loops trust these shapes, and do not look again.
+What belongs to a billboard its class says, see `skpmtl.exchange.Board`.
 """
 
 import io
@@ -18,8 +15,7 @@ import struct
 import typing
 import zipfile
 import zlib
-from dataclasses import fields, is_dataclass
-from importlib import import_module
+from dataclasses import is_dataclass
 from numbers import Integral, Real
 from types import UnionType
 
@@ -29,72 +25,23 @@ from .._runtime.compat import make_constraint
 from .._version import __version__
 from ..privacy.report import PrivacyReport
 from ..tables.ids import listed
+from .board import Board, Public
 
 __all__ = [
     "pack",
     "unpack",
 ]
-FORMAT = 1
+FORMAT = 2
 LARGEST = 1e100  # number that means anything; squares and products of such are finite
 MOST_STEPS = 1_000_000  # that a billboard may ask of a task
-# Every list below is closed.
-# Modules are imported late, because some of them import this one.
-BOARDS = {
-    "PriorBillboard": "model_protected.board",
-    "ProjectionBillboard": "model_protected.board",
-    "PenaltyBillboard": "model_protected.board",
-    "MeanBillboard": "mean_regularized.board",
-    "MetaBillboard": "meta.board",
-    "AggregationBillboard": "output_perturbation.board",
-    "RelationshipBillboard": "output_perturbation.board",
-}
-_MODULES = {
-    **BOARDS,
-    "Problem": "mean_regularized.tasks",
-    "MeanPlan": "mean_regularized.plan",
-    "VectorGaussian": "privacy.mechanisms",
-}
-# Types that are no dataclasses: their public state.
-_STATE = {
-    "MeanPlan": (
-        "n_tasks",
-        "size",
-        "adjacency",
-        "clip_norm",
-        "quantile",
-        "n_rounds",
-        "server_rate",
-        "sampling",
-        "rate",
-        "denominator",
-        "epsilon",
-        "delta",
-        "round_delta",
-        "mu",
-        "noise_multiplier",
-        "intercept",
-        "step",
-    ),
-    "VectorGaussian": (
-        "dimension",
-        "shape",
-        "sensitivity",
-        "mu",
-        "noise_std",
-        "step",
-        "_shrink",
-    ),
-}
+# What may be in an attribute without a type.
+_PLAIN = str | int | float | tuple | np.ndarray | Public | None
 # Types of arrays, as a file has them.
 _DTYPES = ("<f8", "<i8", "|b1")
 _NPY = re.compile(
     rb"\{'descr': '([^']+)', 'fortran_order': False, 'shape': \(([0-9]{1,18}, ?)*"
     rb"([0-9]{1,18})?\), \} *\n"
 )
-
-
-def class_of(name):
-    return getattr(import_module(f"skpmtl.{_MODULES[name]}"), name)
 
 
 # ------------------------------------------------------------------------- values as text
@@ -163,9 +110,22 @@ def encode(value, name, arrays):
     if isinstance(value, PrivacyReport):
         return {"report": json.loads(value.to_json())}
     kind = type(value).__name__
-    if kind not in _MODULES or type(value) is not class_of(kind):
+    if type(value) is not written_type(kind):
         raise ValueError(f"{name} is of type {kind}, which is not part of any billboard.")
-    return {"object": kind, "fields": _encode_fields(value, name, arrays)}
+    state = value.written()
+    odd = sorted(set(vars(value)) - set(state))
+    if odd:
+        raise ValueError(f"{name} has attributes that were not declared public: {odd}.")
+    return {
+        "object": kind,
+        "fields": {key: encode(item, f"{name}.{key}", arrays) for key, item in state.items()},
+    }
+
+
+def written_type(name):
+    """The class of this name that may be written; None if there is none."""
+    kind = Public.known.get(name)
+    return kind if is_dataclass(kind) or getattr(kind, "public", None) is not None else None
 
 
 def _encode_pair(key, item, name, arrays):
@@ -173,20 +133,6 @@ def _encode_pair(key, item, name, arrays):
         raise ValueError(f"{name} has the key {key!r}; keys must be text or integers.")
     key = key if isinstance(key, str) else int(key)
     return [str(key) if isinstance(key, str) else key, encode(item, f"{name}.{key}", arrays)]
-
-
-def _encode_fields(value, name, arrays):
-    kind, state = type(value).__name__, vars(value)
-    if kind in _STATE:
-        unknown = sorted(set(state) - set(_STATE[kind]))
-        if unknown:
-            raise ValueError(f"{name} has attributes that were not declared public: {unknown}.")
-    else:
-        state = {item.name: state[item.name] for item in fields(value)}
-    if kind == "RelationshipBillboard" and not value.releases:
-        # An exact fit: these are the tasks' own models, which nobody needs to go on.
-        state["models"] = value.models[:0]
-    return {key: encode(item, f"{name}.{key}", arrays) for key, item in state.items()}
 
 
 def _checked_array(value, name):
@@ -331,28 +277,22 @@ def _key(key):
 
 
 def _decode_object(name, content, arrays):
-    if name not in _MODULES:
+    kind = written_type(name)
+    if kind is None:
         raise ValueError(f"the type {name!r} is not known to skpmtl {__version__}")
-    kind = class_of(name)
-    known = [item.name for item in fields(kind)] if is_dataclass(kind) else _STATE[name]
-    odd = sorted(set(content) ^ set(known))
+    odd = sorted(set(content) ^ set(kind.names()))
     if odd:
         raise ValueError(f"the fields {listed(odd)} of {name} are unknown, or missing")
     state = {key: decode(item, arrays) for key, item in content.items()}
-    if not is_dataclass(kind):
-        plain = (str, int, float, tuple, np.ndarray, type(None), class_of("VectorGaussian"))
-        odd = [key for key, value in state.items() if not isinstance(value, plain)]
-        if odd:
-            raise ValueError(f"{odd[0]} of {name} cannot be of type {type(state[odd[0]]).__name__}")
-        for key, value in state.items():
-            _check_field(kind, key, value, object)
+    hints = typing.get_type_hints(kind)
+    for key, value in state.items():
+        _check_field(kind, key, value, hints.get(key, _PLAIN))
+    if kind.public is None:
+        out = kind(**state)
+    else:
         out = object.__new__(kind)
         vars(out).update(state)
-        return out
-    for key, hint in typing.get_type_hints(kind).items():
-        _check_field(kind, key, state[key], hint)
-    out = kind(**state)
-    if name in BOARDS:
+    if isinstance(out, Board):
         check_board(out)
     return out
 

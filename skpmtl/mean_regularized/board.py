@@ -74,6 +74,32 @@ class MeanBillboard(Board):
     def n_features(self):
         return self.shape[-1]
 
+    @property
+    def n_classes(self):
+        return {0: 0, 1: 2}.get(self.problem.kind, self.problem.n_outputs)
+
+    @property
+    def model_shape(self):
+        return self.shape
+
+    def parameters(self):
+        known = {name: getattr(self.problem, name) for name in ("fit_intercept", "task_weight")}
+        known |= {"ridge": self.problem.ridge, "clusters": self.cluster_of}
+        return {**super().parameters(), **known}
+
+    def attributes(self):
+        found = {} if self.plan is not None else {"lam_": self.problem.lam}
+        if self.cluster_of is None:
+            found["mean_coef_"] = self.mean.copy()
+            if self.mean_intercept is not None:
+                b = self.mean_intercept
+                found["mean_intercept_"] = b if len(self.shape) == 2 else float(b[0])
+        return found
+
+    def within(self, report):
+        super().within(report)
+        self.plan.within(report)
+
     def declared(self):
         """See `skpmtl.exchange.wire`."""
         shape, problem, g = self.shape, self.problem, len(self.means)

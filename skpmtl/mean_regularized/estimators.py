@@ -54,6 +54,7 @@ class MeanFamily(BaseMTL):
         "tol": [Interval(Real, 0, None, closed="neither")],
     }
     _classification = False
+    _boards = (MeanBillboard,)
     _sparse_in_place = True
 
     def __init__(
@@ -325,6 +326,16 @@ class MeanFamily(BaseMTL):
         models = Models(table, self.billboard_, dense=True)
         b = models.intercept
         return models.coef, b if len(self.billboard_.shape) == 2 else b[:, 0]
+
+    def _first_models(self, table):
+        with np.errstate(all="ignore"):
+            models = self.billboard_.personalize(table)
+        fitted = self._fitted(table, self.billboard_, models, 0)
+        del fitted["n_iter_"]
+        if "coef_" in fitted:
+            models = self._finite_models(fitted["coef_"], fitted["intercept_"])
+            fitted["coef_"], fitted["intercept_"] = models
+        return fitted
 
     def personalize(self, X, y, task=None):
         if "models_" not in vars(self):

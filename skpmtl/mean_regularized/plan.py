@@ -7,6 +7,7 @@ import numpy as np
 
 from .._runtime.compat import Interval, StrOptions
 from .._version import __version__
+from ..exchange.board import Public
 from ..privacy.accounting import check_budget, gdp_epsilon, gdp_mu
 from ..privacy.mechanisms import VectorGaussian, mean_sensitivity
 from ..privacy.report import PrivacyReport
@@ -56,7 +57,13 @@ class BlockGaussian(VectorGaussian):
         return flat.reshape(value.shape)
 
 
-class MeanPlan:
+class InterceptGaussian(VectorGaussian, Public):
+    """`VectorGaussian` of the mean intercepts, which is on the billboard with its plan."""
+
+    public = ("dimension", "shape", "sensitivity", "mu", "noise_std", "step", "_shrink")
+
+
+class MeanPlan(Public):
     """Budget of the rounds. Reads public numbers only: counts and parameters.
 
     Parameters
@@ -80,6 +87,11 @@ class MeanPlan:
         delta at which the rounds are accounted; None without privacy, and after `within`.
     """
 
+    public = (
+        "n_tasks", "size", "adjacency", "clip_norm", "quantile", "n_rounds", "server_rate",
+        "sampling", "rate", "denominator", "epsilon", "delta", "round_delta", "mu",
+        "noise_multiplier", "intercept", "step",
+    )  # fmt: skip
     constraints = {
         "n_tasks": [Interval(Integral, 1, None, closed="left")],
         "size": [Interval(Integral, 1, None, closed="left")],
@@ -96,7 +108,7 @@ class MeanPlan:
         "round_delta": [Interval(Real, 0, 1, closed="both"), None],
         "mu": [Interval(Real, 0, None, closed="left"), None],
         "noise_multiplier": [Interval(Real, 0, None, closed="neither"), None],
-        "intercept": [VectorGaussian, None],
+        "intercept": [InterceptGaussian, None],
         "step": [np.ndarray],
     }
 
@@ -140,7 +152,7 @@ class MeanPlan:
             )  # fmt: skip
         if n_intercepts:
             sensitivity = mean_sensitivity(self.clip_norm, n_tasks, self.adjacency)
-            self.intercept = VectorGaussian(n_intercepts, sensitivity, float(mu))
+            self.intercept = InterceptGaussian(n_intercepts, sensitivity, float(mu))
 
     # ---------------------------------------------------------------------- mechanisms
     def mechanisms(self, clip_norm):

@@ -19,6 +19,7 @@ from .._kernels.rows import count_columns, curvatures
 from .._kernels.short import short_curvatures, short_inverses, short_prox
 from .._runtime.compat import Interval, Options, StrOptions
 from .._runtime.threads import cost_blocks, in_order, run_blocks, task_blocks
+from ..exchange.board import Public
 from ..exchange.half import Half
 from ..local.grams import NARROW, long_tasks, task_grams, task_inverses
 from ..tables.table import read_only
@@ -42,7 +43,7 @@ KEEP_MODELS = ("algorithm-1", "stateful", "ppsgd")  # updates with a dense model
 
 
 @dataclass(frozen=True)
-class Problem:
+class Problem(Public):
     """What a task minimises: its loss, and how strongly it holds on to the shared model.
 
     Parameters

@@ -56,6 +56,22 @@ class MetaBillboard(Board):
     def n_features(self):
         return self.coef.shape[-1]
 
+    @property
+    def n_classes(self):
+        return {0: 0, 1: 2}.get(self.kind, len(self.init))
+
+    @property
+    def model_shape(self):
+        return self.coef.shape
+
+    def attributes(self):
+        return {
+            "init_coef_": self.coef.copy(),
+            "init_intercept_": self.intercept,
+            "mean_coef_": self.coef.copy(),
+            "mean_intercept_": self.intercept,
+        }
+
     def declared(self):
         """See `skpmtl.exchange.wire`."""
         d, C, several = self.n_features, len(self.init), self.kind == 2

@@ -50,6 +50,7 @@ class _MetaInit(BaseMTL):
         "secure": ["boolean"],
     }
     _classification = False
+    _boards = (MetaBillboard,)
 
     __metadata_request__fit = {"task": True, "unit": True}
 
@@ -243,7 +244,7 @@ class _MetaInit(BaseMTL):
             If the task is not in `tasks_`.
         """
         check_is_fitted(self)
-        plan, tasks = self._plan_
+        plan, tasks = getattr(self, "_plan_", (MetaPlan, encode_ids([])[1]))
         label = encode_ids([task])[1]
         position = int(locate(label, tasks)[0])
         if position >= 0:

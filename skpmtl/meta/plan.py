@@ -348,7 +348,8 @@ class MetaPlan:
             "visits": self.visits,
         }
 
-    def nothing(self):
+    @staticmethod
+    def nothing():
         """The same for a task that was not in the fit."""
         spent = {"epsilon": 0.0, "delta": 0.0, "noise_multiplier": 0.0, "n_rows": 0}
         return {**spent, "steps": 0, "sampling_rate": 0.0, "visits": 0}

@@ -54,6 +54,11 @@ class PriorBillboard(Board):
     def n_features(self):
         return len(self.moment)
 
+    def attributes(self):
+        if self.mean is None:
+            return {}
+        return {"mean_coef_": self.mean[:-1], "mean_intercept_": float(self.mean[-1])}
+
     def declared(self):
         """See `skpmtl.exchange.wire`."""
         d = self.n_features
@@ -131,6 +136,11 @@ class ProjectionBillboard(Board):
     @property
     def n_features(self):
         return len(self.projections[0])
+
+    def attributes(self):
+        if self.mean is None:
+            return {}
+        return {"mean_coef_": self.mean[:-1], "mean_intercept_": float(self.mean[-1])}
 
     def declared(self):
         """See `skpmtl.exchange.wire`."""

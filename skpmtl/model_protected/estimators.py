@@ -14,7 +14,7 @@ from ..privacy.rng import noise_source
 from ..solvers.losses import make_loss
 from ..solvers.minimize import minimize
 from ..solvers.penalties import GroupNorm, TraceNorm
-from .board import PenaltyBillboard, ProjectionBillboard
+from .board import PenaltyBillboard, PriorBillboard, ProjectionBillboard
 from .curator import release_prior, release_projections
 from .plan import MomentPlan
 from .tasks import PriorHalf, ProjectedModels, ProjectionHalf, WithMeanModel
@@ -41,6 +41,7 @@ class _ModelProtected(BaseMTL):
         "warm_start": ["boolean"],
     }
     _classification = False
+    _boards = (PriorBillboard, ProjectionBillboard, PenaltyBillboard)
 
     def __init__(
         self,
@@ -236,6 +237,10 @@ class _ModelProtected(BaseMTL):
         else:
             half = self._projection_tasks(table)
         return WithMeanModel(half, table, self._local_settings())
+
+    @classmethod
+    def _goes_on(cls, board):
+        return super()._goes_on(board) and board.statistic == cls._statistic
 
     def _personalize_table(self, table):
         return self.billboard_.personalize(table, **self._local_settings())

@@ -22,6 +22,8 @@ __all__ = [
 
 
 class _Aggregation(OutputPerturbation):
+    _boards = (AggregationBillboard,)
+
     def __init__(
         self,
         lam=1.0,

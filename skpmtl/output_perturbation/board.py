@@ -39,6 +39,10 @@ class AggregationBillboard(Board):
     def n_features(self):
         return len(self.releases[0]) - self.fit_intercept
 
+    def attributes(self):
+        coef, intercept = self.mean
+        return {"mean_coef_": coef, "mean_intercept_": float(intercept)}
+
     def declared(self):
         """See `skpmtl.exchange.wire`."""
         if len(self.releases) != 1:
@@ -89,6 +93,18 @@ class RelationshipBillboard(Board):
     @property
     def n_features(self):
         return self.columns.shape[-1] - self.fit_intercept
+
+    def attributes(self):
+        if not len(self.models):
+            return {}
+        d = self.n_features
+        b = self.models[:, d].mean() if self.fit_intercept else 0.0
+        return {"mean_coef_": self.models[:, :d].mean(axis=0), "mean_intercept_": float(b)}
+
+    def written(self):
+        # The models of an exact fit are the tasks' own, and nobody needs them to go on.
+        models = self.models if self.releases else self.models[:0]
+        return {**super().written(), "models": models}
 
     def declared(self):
         """See `skpmtl.exchange.wire`."""

@@ -39,6 +39,7 @@ def smooth(W, ratio):
 
 
 class _Relationship(OutputPerturbation):
+    _boards = (RelationshipBillboard,)
     _trusted = "every task, or a curator that it trusts, adds the noise to its model"
     _parameter_constraints = {
         **OutputPerturbation._parameter_constraints,

@@ -258,9 +258,8 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
             rows.personalize(fitted)
         # One guarantee for all of it: the fit alone would understate what was spent.
         fitted.set_params(epsilon=epsilon, delta=delta)
-        fitted.privacy_ = fitted.billboard_.report = report
-        if hasattr(fitted.billboard_, "plan"):
-            fitted.billboard_.plan.within(report)
+        fitted.privacy_ = report
+        fitted.billboard_.within(report)
         results = results or [(params, value)]
         scores = np.array([value for _, value in results])
         return {

@@ -19,7 +19,6 @@ import numpy as np
 from sklearn.base import clone
 
 from ..base import merge_rows, warn_of_inferred
-from ..exchange.files import released_attributes
 from ..exchange.journal import Journal, fingerprint
 from ..exchange.protocol import Population, run
 from ..mean_regularized.estimators import MeanFamily
@@ -443,7 +442,7 @@ def _fitted(est, board, population, positions, models):
         merge_rows(population.n_tasks, *chain(*zip(positions, values, strict=True)))
         for values in zip(*models, strict=True)
     )
-    known = released_attributes(board)
+    known = board.attributes()
     mean = known.get("mean_coef_"), known.get("mean_intercept_")
     coef, intercept = finite_models(coef, intercept, mean)
     fitted = {
