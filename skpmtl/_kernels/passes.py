@@ -10,7 +10,7 @@ exact, costs no iteration and makes every residual dual feasible.
 import numpy as np
 
 from .._runtime.jit import njit
-from .._runtime.registers import load, same, splat, store, total
+from .._runtime.registers import load, same, splat, store
 
 # Numbers of a task up to which its rows stay in the nearest cache until they are used again.
 LARGE = 512
@@ -62,11 +62,17 @@ def combine(X, rows, shared, offsets, r, scale, out):
             continue
         for j in range(d):
             out[k, j] = 0.0
-        for p in range(lo, hi):
+        odd = lo + (hi - lo) % 2
+        for p in range(lo, odd):
             i = rows[p] if shared else p
             s = scale[k] * r[p]
             for j in range(d):
-                out[k, j] += s * X[i, j]
+                out[k, j] = s * X[i, j]
+        for p in range(odd, hi, 2):  # two rows at a time load and store `out` half as often
+            i, o = (rows[p], rows[p + 1]) if shared else (p, p + 1)
+            s, t = scale[k] * r[p], scale[k] * r[p + 1]
+            for j in range(d):
+                out[k, j] += s * X[i, j] + t * X[o, j]
 
 
 @njit
@@ -81,100 +87,6 @@ def csr_combine(data, indices, indptr, rows, shared, offsets, r, scale, out):
             a = scale[k] * r[p]
             for q in range(indptr[i], indptr[i + 1]):
                 g[indices[q]] += a * data[q]
-
-
-@njit
-def squared_gradient(X, rows, shared, y, offsets, scale, centre, means, W, r, out):
-    """Fused `scores`, `squared_residuals` and `combine`: rows are read from memory once.
-
-    ``means`` (m, d) are the mean rows of all tasks, or it has no rows. With them the intercept
-    of a large task is known before its rows are read.
-    """
-    d = X.shape[1]
-    known = means.shape[0] > 0 or not centre
-    value = 0.0
-    for k in range(W.shape[0]):
-        lo, hi, a = offsets[k], offsets[k + 1], scale[k]
-        small = (hi - lo) * d < LARGE
-        mean, squares = 0.0, 0.0
-        # Arrays are indexed, not cut: a slice costs more than the pass over a short row.
-        if shared or d < 8 or not (small or known):
-            for p in range(lo, hi):
-                i = rows[p] if shared else p
-                s = 0.0
-                for j in range(d):
-                    s += X[i, j] * W[k, j]
-                s = y[p] - s
-                r[p] = s
-                mean += s
-            mean = mean / (hi - lo) if centre else 0.0
-            for j in range(d):
-                out[k, j] = 0.0
-            for p in range(lo, hi):
-                i = rows[p] if shared else p
-                s = r[p] - mean
-                r[p] = s
-                squares += s * s
-                s *= a
-                for j in range(d):
-                    out[k, j] += s * X[i, j]
-            value += 0.5 * a * squares
-            continue
-        if small:  # rows stay in the nearest cache, a part of the gradient in a register
-            for p in range(lo, hi):
-                s = 0.0
-                for j in range(d):
-                    s += X[p, j] * W[k, j]
-                s = y[p] - s
-                r[p] = s
-                mean += s
-            mean = mean / (hi - lo) if centre else 0.0
-            level, wide = splat(mean), splat(0.0)
-            for o in range(0, d, 8):
-                at = min(o, d - 8)  # the last eight columns may overlap those before
-                g = splat(0.0)
-                for p in range(lo, hi):
-                    g = g + (same(r, p) - level) * load(X, p, at)
-                store(out, k, at, a * g)
-            for p in range(lo, hi):
-                u = same(r, p) - level
-                wide = wide + u * u
-                r[p] = r[p] - mean
-            value += 0.5 * a * (0.125 * total(wide))
-            continue
-        if centre:
-            for p in range(lo, hi):
-                mean += y[p]
-            mean /= hi - lo
-            for j in range(d):
-                mean -= means[k, j] * W[k, j]
-        for j in range(d):
-            out[k, j] = 0.0
-        odd = lo + (hi - lo) % 2
-        for p in range(lo, odd):
-            s = 0.0
-            for j in range(d):
-                s += X[p, j] * W[k, j]
-            s = y[p] - s - mean
-            r[p] = s
-            squares += s * s
-            s *= a
-            for j in range(d):
-                out[k, j] = s * X[p, j]
-        for p in range(odd, hi, 2):
-            s, t = 0.0, 0.0
-            for j in range(d):
-                s += X[p, j] * W[k, j]
-            for j in range(d):
-                t += X[p + 1, j] * W[k, j]
-            s, t = y[p] - s - mean, y[p + 1] - t - mean
-            r[p], r[p + 1] = s, t
-            squares += s * s + t * t
-            s, t = a * s, a * t
-            for j in range(d):
-                out[k, j] += s * X[p, j] + t * X[p + 1, j]
-        value += 0.5 * a * squares
-    return value
 
 
 @njit

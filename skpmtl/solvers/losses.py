@@ -7,7 +7,6 @@ minimised over them. ``ridge / 2 ||W||_F^2`` belongs to the smooth part.
 
 from copy import copy
 from dataclasses import replace
-from functools import cached_property
 
 import numpy as np
 from scipy.special import entr
@@ -226,43 +225,6 @@ class SquaredLoss(_Loss):
 
     quadratic = True
     _residual_kernel = staticmethod(passes.squared_residuals)
-
-    @cached_property
-    def _mean_rows(self):
-        """Mean row of every task if there are large tasks, whose pass is faster with them."""
-        sizes = self.table.sizes
-        if self._shared or not self.fit_intercept or sizes.max() * self.shape[1] < passes.LARGE:
-            return np.empty((0, self.shape[1]))
-        out = np.empty(self.shape)
-        passes.combine(*self._x, self.offsets, np.ones(self.table.n_rows), 1.0 / sizes, out)
-        return out
-
-    def _pass(self, y, W, r):
-        """-> value of the loss for the targets y and minus its gradient; residuals into r."""
-        V, weights, means = np.empty(self.shape), np.ascontiguousarray(W), self._mean_rows
-
-        def block(first, last):
-            part, ends = slice(first, last), self.offsets[first : last + 1]
-            return passes.squared_gradient(
-                *self._x, y, ends, self.scale[part], self.fit_intercept, means[part],
-                weights[part], r, V[part],
-            )  # fmt: skip
-
-        return sum(run_blocks(block, self.blocks)), V
-
-    def evaluate(self, W):
-        if self.table.is_sparse:
-            return super().evaluate(W)
-        return self._with_ridge(*self._pass(self.y, W, self._r), W)
-
-    def curvature(self, D):
-        if self.table.is_sparse or self._grid is not None:
-            return super().curvature(D)
-        out = self._pass(np.zeros_like(self.y), D, np.empty_like(self.y))[1]
-        out *= -1.0
-        if self.ridge:
-            out += self.ridge * D
-        return out
 
     def dual_terms(self, W, V, value):
         """-> (a, q): the dual value of theta times the residuals is theta a - theta^2 q / 2."""

@@ -137,32 +137,6 @@ def test_gradient_by_finite_differences(kind, missing, logistic):
             np.testing.assert_allclose(loss.curvature(D), change, atol=1e-10, err_msg=name)
 
 
-@pytest.mark.parametrize("compiled", [True, False])
-@pytest.mark.parametrize("intercept, weight, ridge", SETTINGS)
-def test_pass_over_large_and_small_tasks(intercept, weight, ridge, compiled, monkeypatch):
-    """The intercepts of large tasks come from their mean rows: the same numbers."""
-    X, y, task = plain.make_rows([60, 3, 51, 1], 11, 1)
-    X += 5.0
-    table = plain.long_table(X, y, task)
-    if not compiled:
-        kernel = losses.passes.squared_gradient
-        monkeypatch.setattr(losses.passes, "squared_gradient", getattr(kernel, "py_func", kernel))
-    loss = SquaredLoss(table, scale_of(table, weight), intercept, ridge)
-    assert 51 * 11 >= losses.passes.LARGE > 3 * 11
-    assert len(loss._mean_rows) == (4 if intercept else 0)
-    W = np.random.default_rng(2).standard_normal((4, 11))
-    b = plain.best_intercepts(X, y, task, W, False) if intercept else np.zeros(4)
-    settings = {"weight": weight, "ridge": ridge, "logistic": False}
-    value, V = loss.evaluate(W)
-    expected = plain.objective(X, y, task, W, b, penalty="l21", alpha=0.0, **settings)
-    assert value == pytest.approx(expected, rel=1e-13)
-    slope, _ = plain.descent(X, y, task, W, b, **settings)
-    np.testing.assert_allclose(V, slope, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(
-        loss.curvature(W), loss.evaluate(np.zeros_like(W))[1] - V, rtol=1e-10, atol=1e-10
-    )
-
-
 @pytest.mark.parametrize("intercept, weight, ridge", SETTINGS)
 @pytest.mark.parametrize("kind, missing", [("long", 0), ("wide", 0), ("wide", 0.2)])
 def test_projections_of_the_curvature(kind, missing, intercept, weight, ridge):
