@@ -1,21 +1,46 @@
 """The meta-learner: takes the mean of what tasks send, which is noisy already."""
 
+from functools import partial
+
 import numpy as np
 
+from .._kernels.clip import clip_rows
 from ..exchange.protocol import Ask, Draw
 from ..tables.finite import run_away
 
 
-def rounds(plan, init, decay, log=None):
-    """The meta-learner, see `skpmtl.exchange`; moves `init` in place.
+def release_init(plan, decay, log=None):
+    """The curator of all rounds, see `skpmtl.exchange`.
 
-    What tasks send is noisy already, and what moves `init` is its sum.
+    In every round some tasks get the initialisation, and the mean of their updates moves it. A
+    round adds no noise here (the mechanism of its `Ask` is None): every task has added its own
+    before anything left it, also to what a curator alone would see.
+
+    Parameters
+    ----------
+    plan : MetaPlan
+        Of all tasks.
+    decay : float
+        `meta_decay` of the estimator.
+    log : callable, default=None
+        Called with the number of the round and of its tasks.
+
+    Yields
+    ------
+    Draw of the order of the tasks, once in each visit, and Ask for "update": the weighted sum of
+    the updates of the next tasks in that order, (n_outputs, size).
+
+    Returns
+    -------
+    init : ndarray (n_outputs, size)
+        The initialisation, 0 at the start.
 
     Raises
     ------
     ValueError
         When rounds without noise diverge.
     """
+    init = np.zeros((plan.n_outputs, plan.size))
     t, lengths = 0, []
     for _ in range(plan.visits):
         order = (yield Draw(lambda source: source.permutation(len(plan.sizes))))["drawn"]
@@ -23,7 +48,7 @@ def rounds(plan, init, decay, log=None):
             pick = np.sort(order[first : first + plan.tasks_per_round])
             ask = Ask(
                 "update", {"init": init, "round": t, "everybody": pick}, {"update": None},
-                plan.sum_of_updates, len(pick), pick,
+                partial(sum_of_updates, plan), len(pick), pick,
             )  # fmt: skip
             update = (yield ask)["update"]
             init += plan.meta_rate * decay**t * update
@@ -39,3 +64,20 @@ def rounds(plan, init, decay, log=None):
             'inner_learning_rate or meta_learning_rate, or "auto", and scale X to rows of length '
             "about 1."
         )
+    return init
+
+
+def sum_of_updates(plan, contributions, positions):
+    """``combine`` of the updates, noisy as they are, each within `MetaPlan.longest_updates`.
+
+    What is not finite counts as 0. For privacy none of it is needed: noise is in already. It
+    bounds what a site that sends anything else can do to the initialisation.
+    """
+    sent = np.array(contributions["update"], dtype=float)
+    flat = sent.reshape(len(sent), plan.n_outputs * plan.size)
+    bounds = plan.longest_updates()[positions]
+    for bound in np.unique(bounds):
+        some = flat[bounds == bound]
+        clip_rows(some, bound, 2, some)
+        flat[bounds == bound] = some
+    return {"update": sent.sum(axis=0)}

@@ -15,7 +15,7 @@ from ..privacy.rng import SeededSource, noise_source
 from ..tables.ids import encode_ids, listed, locate
 from ..tables.units import check_units, owners
 from .board import MetaBillboard, split_models
-from .curator import rounds
+from .curator import release_init
 from .plan import MetaPlan
 from .tasks import MetaHalf
 
@@ -51,6 +51,7 @@ class _MetaInit(BaseMTL):
     }
     _classification = False
     _boards = (MetaBillboard,)
+    _unit, _mapped = None, False  # `unit` of fit while it runs, and whether X is a mapping
 
     __metadata_request__fit = {"task": True, "unit": True}
 
@@ -146,21 +147,17 @@ class _MetaInit(BaseMTL):
             del self._unit, self._mapped
 
     def _fit_table(self, table):
-        table = _dense(table, self)
-        if self._unit is not None:
-            units = owners(self._unit, table, self._mapped)
-            if self.max_rows_per_unit is not None:
-                check_units(units, table, self.max_rows_per_unit, self.group_size)
-        elif table.rows is not None and self._is_private() and self.privacy == "task-global":
+        shared = table.rows is not None and self._unit is None
+        if shared and self._is_private() and self.privacy == "task-global":
             warnings.warn(
                 "With a 2-D y a row of X is a record of several tasks, whose budgets add up. For "
                 "one budget per row pass unit=range(len(X)) and max_rows_per_unit=y.shape[1].",
                 PrivacyLeakWarning,
                 stacklevel=5,
             )
-        plan = self._plan(Population.of(table), self._unit is not None)
-        source = self._source()
-        board = run(self._meta_learner(plan, source), MetaHalf(plan, table, self, source), source)
+        population, source = Population.of(table), self._source()
+        half = self._half(table, population, source)
+        board = run(self._curator(population, source), half, source)
         coef, intercept = board.personalize(table)
         return {
             "coef_": coef,
@@ -171,23 +168,21 @@ class _MetaInit(BaseMTL):
             "mean_intercept_": board.intercept,
             "billboard_": board,
             "privacy_": board.report,
-            "n_iter_": plan.n_rounds,
-            "_plan_": (plan, table.tasks),
+            "n_iter_": half.plan.n_rounds,
+            "_plan_": (half.plan, table.tasks),
         }
 
-    def _plan(self, of, people=False):
-        width = of.n_features + self.fit_intercept
-        return MetaPlan(self, of.sizes, of.kind, of.n_outputs, width, people)
+    def _plan(self, population):
+        return MetaPlan(self, population)
 
     def _planned_report(self, population):
-        # Only a fit with unit= takes max_rows_per_unit.
-        people = self.max_rows_per_unit is not None and self.privacy == "task-global"
-        return self._plan(population, people).report(self, self._source())
+        return self._plan(population).report(self, self._source())
 
-    def _meta_learner(self, plan, source):
-        init = np.zeros((plan.n_outputs, plan.size))
+    def _curator(self, population, source):
+        """The meta-learner; see `skpmtl.exchange`."""
+        plan = self._plan(population)
         log = self._progress("round %d: %d tasks", plan.n_rounds)
-        yield from rounds(plan, init, self.meta_decay, log)
+        init = yield from release_init(plan, self.meta_decay, log)
         (coef,), (b,) = split_models(init[None], self.fit_intercept)
         return MetaBillboard(
             coef=coef.copy(),
@@ -202,14 +197,37 @@ class _MetaInit(BaseMTL):
             report=plan.report(self, source),
         )
 
-    def _curator(self, population, source):
-        return self._meta_learner(self._plan(population), source)
+    def _half(self, table, population, source=None):
+        """The task half for the tasks of `table`, which draw their noise themselves, from `source`.
 
-    def _half(self, table, population):
-        """The task half for the tasks of `table`; they draw their noise themselves."""
+        Where the guarantee is for persons, it refuses rows that have no owners, and owners of too
+        many rows: elsewhere than in `fit` nobody could count them.
+        """
+        plan, table = self._plan(population), _dense(table, self)
+        self._check_owners(plan, table)
         positions = np.searchsorted(population.tasks, table.tasks)
-        plan = self._plan(population).part(positions)
-        return MetaHalf(plan, _dense(table, self), self, self._source(), positions)
+        source = self._source() if source is None else source
+        return MetaHalf(self, plan, table, positions, source)
+
+    def _check_owners(self, plan, table):
+        unit, bound = self._unit, self.max_rows_per_unit
+        if unit is None:
+            if plan.people:
+                raise ValueError(
+                    f"max_rows_per_unit={bound!r} needs unit=, the person of each row: pass it to "
+                    "fit, or leave max_rows_per_unit at None."
+                )
+            return
+        if plan.mode == "local":
+            raise ValueError(
+                'privacy="local" protects each task as a whole and knows no unit= of records: '
+                'use privacy="task-global".'
+            )
+        if bound is None:
+            raise ValueError(
+                "unit= needs max_rows_per_unit, a public bound on the rows of one person."
+            )
+        check_units(owners(unit, table, self._mapped), table, bound, self.group_size)
 
     def _source(self):
         if self._is_private():
@@ -263,6 +281,7 @@ def _dense(table, est):
     if table.is_sparse:
         raise ValueError(f"{type(est).__name__} does not take sparse X: pass X.toarray().")
     return table
+
 
 _DOC = """{summary}
 
@@ -318,7 +337,7 @@ _DOC = """{summary}
         Tasks that start from the same phi. "auto": a tenth of the tasks without privacy, otherwise
         so many that a visit to all takes m / 10 rounds, at least 25 and at most 100.
     visits : int, default=1
-        How often each task takes part. MetaHalf are composed; no amplification is claimed.
+        How often each task takes part. Visits are composed; no amplification is claimed.
     group_size : int, default=1
         Protect up to this many records of one task at once.
     max_rows_per_unit : int or None, default=None

@@ -22,8 +22,8 @@ from .._runtime.registers import LANES
 from .._runtime.threads import cost_blocks, even_blocks, run_blocks, task_blocks
 from ..local.prior import SCALES, SNR, best_scale, up
 from ..tables.table import read_only
+from .rules import BOUND
 
-BOUND = (1.0, 0.25, 0.5)  # of the second derivative: squared, logistic, multinomial loss
 # Public prior on log10 of kappa times the mean squared length of a row (prior variance of a
 # score in units of the noise): centre by kind of loss, and spread.
 _CENTRE, _SPREAD = (-0.75, -0.75, -0.75), 0.5

@@ -1,9 +1,9 @@
-"""Noise of private meta-learning, calibrated for every task, and the rules for "auto".
+"""Noise of private meta-learning, calibrated for every task: what a record costs, and the report.
 
 Everything here reads public numbers only: parameters, the number of rows of every task, and
-the width of the rows. With c = 1 ("zero-out") or 2 ("replace-one"), v the times that a task uses
-one record, and z_k the std of the noise on the sum of clipped gradients over the clip norm, the
-Gaussian-DP parameter of one record is
+the width of the rows; numbers and lengths of steps are settled in `skpmtl.meta.rules`. With c = 1
+("zero-out") or 2 ("replace-one"), v the times that a task uses one record, and z_k the std of the
+noise on the sum of clipped gradients over the clip norm, the Gaussian-DP parameter of one record is
 
     c sqrt(v) / z_k,  v = visits * inner_steps             full batch, exact
                       v = visits * ceil(inner_steps / n_batches_k)   disjoint batches, exact
@@ -16,32 +16,24 @@ parallel, unless one person owns rows of several.
 import copy
 import functools
 import math
-import warnings
 
 import numpy as np
 
-from .._kernels.clip import clip_rows
 from .._version import __version__
 from ..privacy.accounting import check_budget, gdp_mu
 from ..privacy.mechanisms import VectorGaussian, mean_sensitivity
-from ..privacy.report import PrivacyLeakWarning, PrivacyReport
+from ..privacy.report import PrivacyReport
 from ..privacy.sampling import accountant_name, poisson_epsilon, poisson_noise
+from .rules import course, task_weights
 
 # Poisson: up to so many different rates are calibrated one by one, others rounded up to a grid,
 # a coarser one for groups, whose accounting takes half a second each time.
 _EXACT_RATES, _RATE_GRID, _GROUP_GRID = 16, 1.1, 1.25
-_ROUNDS, _FREE_ROUNDS = (25, 100), 10  # of tasks_per_round="auto", for one visit
-_UPDATES = 4.0  # clipped updates from 0 to the initialisation, privacy="local"
-# Part of the curvature that is left at bounds of about half a typical gradient.
-_CLIPPED = (0.3, 0.6, 0.6)
-_MAX_INNER_STEPS = 50
-_MAX_FOLDS = 6.0  # bound on the "auto" reduction of the error, in powers of e
 _FAR = 64.0 * math.log(2.0)  # tails of noise that a curator allows for have 2^-64
 _PER_TASK = (
     "sizes", "n_batches", "rates", "noise_multiplier", "noise_std", "noise_step", "shrink",
     "weights",
 )  # fmt: skip
-_BOUND = (1.0, 0.25, 0.5)  # of the second derivative: squared, logistic, multinomial loss
 
 
 class MetaPlan:
@@ -50,25 +42,30 @@ class MetaPlan:
     Parameters
     ----------
     est : estimator
-    sizes : ndarray (n_tasks,)
-        Rows of every task.
-    kind : {0, 1, 2}
-        Squared, logistic or multinomial loss.
-    n_outputs, size : int
-        Numbers in a model are n_outputs * size, intercept included.
-    people : bool
-        Whether records have owners, of which each has at most est.max_rows_per_unit.
+        With `max_rows_per_unit` and privacy="task-global" the records belong to persons.
+    population : Population
+        With the `sizes` of all tasks.
 
     Attributes
     ----------
     mode : {"task-global", "local", None}
+    people : bool
+        Whether the guarantee is for persons; who owns what is checked where the rows are.
+    kind : {0, 1, 2}
+        Squared, logistic or multinomial loss.
+    n_outputs, size : int
+        Numbers in a model are n_outputs * size, intercept included.
+    reach : float
+        Sensitivity to one record of a sum of its clipped gradients, over the clip norm; "local":
+        to all of a task, of its update.
     epsilon, delta, mu : float or None
         mu is None where the accounting is not by Gaussian DP.
-    inner_steps, tasks_per_round, n_rounds : int
-    inner_rate : float or "own"
-        Step length; "own" is 1 / smoothness of every task's own loss, where that need not
-        be public.
-    meta_rate : float
+    group : int
+        Records of one task that the guarantee covers at once.
+    record_mu : float
+        What is left of the budget for one record, were it a single release.
+    tasks_per_round, n_rounds, inner_steps, inner_rate, meta_rate, doubt
+        See `skpmtl.meta.rules.Course`.
     n_batches : ndarray (n_tasks,) of int64
     rates : ndarray (n_tasks,)
         Probability of a record to be in a batch.
@@ -76,23 +73,27 @@ class MetaPlan:
         z_k; in "local" mode std over clip norm of the noise on the update.
     noise_std, noise_step, shrink : ndarray (n_tasks,) or None
         Std, public grid, and scaling before rounding to it (`VectorGaussian`).
+    weights : ndarray (n_tasks,)
+        Of the tasks' updates, of mean 1.
     """
 
-    def __init__(self, est, sizes, kind, n_outputs, size, people=False):
-        self.sizes, self.kind, self.people = sizes, kind, people
-        self.n_outputs, self.size = n_outputs, size
+    def __init__(self, est, population):
+        self.sizes, self.kind = population.sizes, population.kind
+        self.n_outputs = population.n_outputs
+        self.size = population.n_features + est.fit_intercept
         self.mode = est.privacy if est._is_private() else None
+        self.people = est.max_rows_per_unit is not None and self.mode == "task-global"
         self.adjacency, self.visits = est.adjacency, est.visits
         self.group_size, self.max_rows = est.group_size, est.max_rows_per_unit
         self.clip_norm, self.batches = float(est.clip_norm), est.batches
         self._check(est)
-        m = len(sizes)
+        m = population.n_tasks
         self.batch_size = float(est.batch_size or 1)
         self.n_batches, self.rates = np.ones(m, dtype=np.int64), np.ones(m)
         if self.batches == "disjoint":
-            self.n_batches = -(-sizes // int(self.batch_size))
+            self.n_batches = -(-self.sizes // int(self.batch_size))
         elif self.batches == "poisson":
-            self.rates = np.minimum(1.0, self.batch_size / sizes)
+            self.rates = np.minimum(1.0, self.batch_size / self.sizes)
         self.reach = mean_sensitivity(1.0, 1.0, self.adjacency)
         if self.mode == "local":  # no curator who could leave a task out: any two data sets
             self.reach = 2.0
@@ -100,7 +101,8 @@ class MetaPlan:
         self.noise_std = self.noise_step = self.shrink = None
         if self.mode is not None:
             self._spend(est)
-        self._settle(est)
+        settled = course(est, self.mode, self.kind, self.size, m, self._step_noise())
+        vars(self).update(settled._asdict())
         self.weights = np.ones(m)
         if self.mode is not None:
             self._calibrate()
@@ -115,36 +117,12 @@ class MetaPlan:
             )
         if self.batches != "full" and est.batch_size is None:
             raise ValueError(f"batches={self.batches!r} needs a batch_size.")
-        if self.people and self.mode == "local":
-            raise ValueError(
-                'privacy="local" protects each task as a whole and knows no unit= of records: '
-                'use privacy="task-global".'
-            )
-        if self.people and self.max_rows is None:
-            raise ValueError(
-                "unit= needs max_rows_per_unit, a public bound on the rows of one person."
-            )
-        if self.max_rows is not None and not self.people and self.mode == "task-global":
-            raise ValueError(
-                f"max_rows_per_unit={self.max_rows!r} needs unit=, the person of each row: pass "
-                "it to fit, or leave max_rows_per_unit at None."
-            )
 
     def _spend(self, est):
         """Budget, and what is left of it for one group of records in one task."""
-        records = int(self.sizes.sum())
-        count = len(self.sizes) if self.mode == "local" else records
-        delta = min(1e-5, count**-2.0) if est.delta is None else est.delta
-        self.epsilon, self.delta = check_budget(est.epsilon, delta, 0.0)
-        if delta * count >= 1:
-            what = "task" if self.mode == "local" else "record"
-            warnings.warn(
-                f"delta={delta!r} is at least 1 / {count}, one over the number of {what}s: "
-                f"publishing one random {what} in clear would satisfy this guarantee. Choose a "
-                "smaller delta.",
-                PrivacyLeakWarning,
-                stacklevel=2,
-            )
+        unit = "task" if self.mode == "local" else "record"
+        count = len(self.sizes) if self.mode == "local" else int(self.sizes.sum())
+        self.epsilon, self.delta = check_budget(est.epsilon, est.delta, count, unit=unit)
         self.group = 1 if self.mode == "local" else self.group_size
         factor = float(self.group)
         if self.people:
@@ -157,59 +135,14 @@ class MetaPlan:
         if self.mode == "local" or self.batches != "poisson":
             self.mu = total
 
-    def _settle(self, est):
-        """Numbers of steps, and step lengths, where they are "auto"."""
-        m = len(self.sizes)
-        per_round = est.tasks_per_round
-        if isinstance(per_round, str):
-            rounds = min(max(m // 10, _ROUNDS[0]), _ROUNDS[1])
-            rounds = _FREE_ROUNDS if self.mode is None else rounds
-            per_round = m if per_round == "all" else -(-m // rounds)
-        self.tasks_per_round = min(int(per_round), m)
-        self.n_rounds = self.visits * -(-m // self.tasks_per_round)
-        self.inner_rate = est.inner_learning_rate
-        public = self.mode == "task-global"
-        bound = _BOUND[self.kind]
-        if isinstance(self.inner_rate, str):
-            self.inner_rate = 1.0 / (bound * (1 + est.fit_intercept)) if public else "own"
-        # Rows of length 1 that are spread evenly have this curvature in every direction, and
-        # a bound of half a typical gradient leaves a part of it.
-        curvature = bound / (self.size - est.fit_intercept)
-        curvature *= _CLIPPED[self.kind] if public else 1.0
-        noise = self._relative_noise(curvature, math.sqrt(1 + est.fit_intercept))
-        grid = np.geomspace(0.01, _MAX_FOLDS, 100)
-        folds = float(grid[_error(grid, noise).argmin()])
-        steps, average = est.inner_steps, est.iterate == "average"
-        if isinstance(steps, str):
-            steps = _MAX_INNER_STEPS
-            if public:
-                steps = folds / (self.inner_rate * curvature * self.n_rounds)
-                steps = math.ceil(2.0 * steps - 1.0 if average else steps)
-            steps = min(max(steps, 1), _MAX_INNER_STEPS)
-        self.inner_steps = int(steps)
-        # Powers of e that all rounds gain at a meta learning rate of 1; the mean of w after
-        # 1, ..., E steps has made half the way.
-        reach = self.n_rounds / _UPDATES
-        if public:
-            way = 0.5 * (self.inner_steps + 1) if average else self.inner_steps
-            reach = self.n_rounds * way * self.inner_rate * curvature
-        self.meta_rate = est.meta_learning_rate
-        if isinstance(self.meta_rate, str):
-            self.meta_rate = 1.0 if self.mode is None else min(1.0, folds / reach)
-        gained = min(self.meta_rate * reach, _MAX_FOLDS)
-        self.doubt = float(_error(gained, noise)) if self.mode is not None else 0.0
-
-    def _relative_noise(self, curvature, length):
-        """Std of the noise of one step of all m tasks over sqrt(2), see `_error`."""
+    def _step_noise(self):
+        """Noise by which one step moves the mean over a task's rows, see `rules.course`."""
         if self.mode is None:
             return 0.0
         noise = self.reach / self.record_mu
         if self.mode == "local":
-            noise *= math.sqrt(self.size * self.n_outputs)
-        else:
-            noise *= math.sqrt(np.mean(self.n_batches / self.sizes**2.0))
-            noise *= 0.5 * length * _BOUND[self.kind] / curvature
-        return noise / math.sqrt(2.0 * len(self.sizes))
+            return noise * math.sqrt(self.size * self.n_outputs)
+        return noise * math.sqrt(np.mean(self.n_batches / self.sizes**2.0))
 
     # ------------------------------------------------------------------------- noise
     def _calibrate(self):
@@ -236,16 +169,9 @@ class MetaPlan:
         self.shrink = 1.0 - math.sqrt(numbers) * self.noise_step / sensitivity
 
     def _weights(self):
-        """Weights of the tasks' updates, of mean 1: less for more noise, equal without any.
-
-        In units of the bound the mean gradient of a task is taken to have a variance of 1/4,
-        spread over the coefficients, to which the noise of the inner steps is added.
-        """
-        numbers = self.n_outputs * self.size
         records = np.minimum(self.batch_size, self.sizes) if self.rates.min() < 1 else self.sizes
-        noise = (self.noise_multiplier * self.n_batches / records) ** 2 / self.inner_steps
-        weights = 1.0 / (0.25 / numbers + noise)
-        return weights / weights.mean()
+        variance = (self.noise_multiplier * self.n_batches / records) ** 2 / self.inner_steps
+        return task_weights(variance, self.n_outputs * self.size)
 
     def touches(self):
         """Times that each task uses one record, (n_tasks,); under Poisson: batches drawn."""
@@ -305,20 +231,6 @@ class MetaPlan:
         moved = self.inner_steps * (most * self.clip_norm + root * self.noise_step / batch)
         moved += math.sqrt(self.inner_steps) * far * self.noise_std / batch
         return self.inner_rate * self.weights * moved
-
-    def sum_of_updates(self, rows, positions):
-        """Sum of what tasks elsewhere sent, noisy as it is, each within `longest_updates`.
-
-        What is not finite counts as 0. For privacy none of it is needed: noise is in already.
-        """
-        sent = np.array(rows["update"], dtype=float)
-        flat = sent.reshape(len(sent), self.n_outputs * self.size)
-        bounds = self.longest_updates()[positions]
-        for bound in np.unique(bounds):
-            some = flat[bounds == bound]
-            clip_rows(some, bound, 2, some)
-            flat[bounds == bound] = some
-        return {"update": sent.sum(axis=0)}
 
     # ------------------------------------------------------------------------ report
     def describe(self, block):
@@ -477,18 +389,6 @@ class MetaPlan:
             notes["composition"] = f"{most}; the budgets of these tasks add up"
         return notes
 
-
-def _error(folds, noise):
-    """Squared error of the initialisation, over that of 0, after `folds` powers of e.
-
-    With noise of std a on the mean gradient of a task, gradient steps that shrink an error of w
-    in every coefficient by exp(-u) leave exp(-2u) + u (a / (h w))^2 / (2 m) (1 - exp(-2u)) of
-    its square, h the curvature and m the number of tasks; `noise` is a / (h w sqrt(2 m)).
-    Residuals are taken to be 2 clip_norm / length, for rows of that length, and so are scores;
-    with privacy="local" the error is `_UPDATES` clipped updates.
-    """
-    rest = np.exp(-2.0 * folds)
-    return rest + folds * noise**2 * (1.0 - rest)
 
 _EXACT = f"skpmtl {__version__}, exact Gaussian differential privacy"
 _RECORD = (

@@ -1,4 +1,4 @@
-"""The two halves of a meta round: what tasks send, and the meta-learner that takes its mean."""
+"""The task half of a meta round: inner steps from the initialisation, with the task's own noise."""
 
 import numpy as np
 
@@ -13,22 +13,27 @@ _BLOCK = 1 << 21  # numbers of noise, and marks of Poisson batches, held at once
 
 
 class MetaHalf(Half):
-    """The task half: what the tasks of a round send, clipped and noised as the plan says.
+    """What the tasks of a round send, clipped and noised as the plan says.
+
+    Unlike in the other methods it is the half that adds noise: no task trusts anybody else.
 
     Parameters
     ----------
-    plan : MetaPlan
-        Of the tasks of the table.
-    table : TaskTable
     est : estimator
+    plan : MetaPlan
+        Of the population.
+    table : TaskTable
+    positions : ndarray (n_tasks,) of int64
+        Of the tasks of the table in the population.
     source : noise source
-    positions : ndarray (n_tasks,) of int64, default=None
-        Of the tasks of the table in the population. None: they are the population.
     """
 
-    def __init__(self, plan, table, est, source, positions=None):
-        self.plan, self.table, self.source = plan, table, source
-        self.positions = positions
+    remembers = False  # tasks draw their noise anew, and are not asked twice if it can be helped
+
+    def __init__(self, est, plan, table, positions, source):
+        self.plan, self.table, self.source = plan.part(positions), table, source
+        # With seeded noise those of a larger population leave out what the others draw.
+        self.positions = None if len(positions) == len(plan.sizes) else positions
         self.fit_intercept, self.average = est.fit_intercept, est.iterate == "average"
         self.norms = row_norms(table.X, est.fit_intercept)
         rate = plan.inner_rate

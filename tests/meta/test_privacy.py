@@ -12,9 +12,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import beta
 
 from skpmtl import DPMetaInit, DPMetaInitClassifier
+from skpmtl.exchange import Population
 from skpmtl.meta import finetune
 from skpmtl.privacy import PrivacyLeakWarning, PrivacyReport, gdp_epsilon
 from skpmtl.privacy.sampling import poisson_epsilon
+from skpmtl.tables.forms import read_training
 from tests.helpers import plain_reptile as plain
 from tests.helpers.plain_reference import listed_classes
 
@@ -671,6 +673,18 @@ def test_a_row_of_a_wide_table_is_in_several_tasks():
     ratio = person.task_privacy(0)["noise_multiplier"] / est.task_privacy(0)["noise_multiplier"]
     steps = person.task_privacy(0)["steps"] / est.task_privacy(0)["steps"]
     assert ratio == pytest.approx(2 * np.sqrt(steps), rel=1e-9)
+
+
+def test_a_half_counts_the_rows_of_persons():
+    """Wherever rows are: a report of persons holds only if somebody looked who owns what."""
+    X, y = rows()
+    table, _ = read_training(DPMetaInit(), X, y, TASK)
+    population = Population.of(table)
+    est = estimator(max_rows_per_unit=3, privacy="task-global")
+    assert est._planned_report(population).unit == "person"
+    with pytest.raises(ValueError, match="max_rows_per_unit=3 needs unit="):
+        est._half(table, population)
+    assert estimator()._half(table, population).plan.group == 1
 
 
 def test_units_of_a_mapping_come_as_a_mapping():

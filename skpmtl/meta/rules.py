@@ -1,0 +1,124 @@
+"""Rules for "auto" in private meta-learning: how many steps, how long, and how much of them.
+
+They read public numbers only. Rows are taken to be of length 1 and spread evenly over the
+directions, bounds to be half a typical gradient, and residuals (or scores) to be 2 clip_norm:
+users scale X to that. Then all rounds together go as far as minimises what is left of the error
+plus what the noise adds.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+BOUND = (1.0, 0.25, 0.5)  # of the second derivative: squared, logistic, multinomial loss
+_ROUNDS, _FREE_ROUNDS = (25, 100), 10  # of tasks_per_round="auto", for one visit
+_UPDATES = 4.0  # clipped updates from 0 to the initialisation, privacy="local"
+# Part of the curvature that is left at bounds of about half a typical gradient.
+_CLIPPED = (0.3, 0.6, 0.6)
+_MAX_INNER_STEPS = 50
+_MAX_FOLDS = 6.0  # bound on the "auto" reduction of the error, in powers of e
+
+
+class Course(NamedTuple):
+    """Numbers and lengths of the steps of a fit.
+
+    Attributes
+    ----------
+    tasks_per_round, n_rounds, inner_steps : int
+    inner_rate : float or "own"
+        Step length; "own" is 1 / smoothness of every task's own loss, where that need not be
+        public.
+    meta_rate : float
+    doubt : float
+        Squared error that is expected of the initialisation, over that of 0; 0 without privacy.
+    """
+
+    tasks_per_round: int
+    n_rounds: int
+    inner_steps: int
+    inner_rate: float | str
+    meta_rate: float
+    doubt: float
+
+
+def course(est, mode, kind, size, n_tasks, noise):
+    """Settle what is "auto". -> Course
+
+    Parameters
+    ----------
+    est : estimator
+    mode : {"task-global", "local", None}
+    kind : {0, 1, 2}
+        Squared, logistic or multinomial loss.
+    size : int
+        Numbers in one output of a model, intercept included.
+    n_tasks : int
+    noise : float
+        Over clip_norm: root mean square of the noise, over all tasks, that one inner step would
+        have if it were the only one; "local": length of the noise of an update.
+    """
+    per_round = est.tasks_per_round
+    if isinstance(per_round, str):
+        rounds = min(max(n_tasks // 10, _ROUNDS[0]), _ROUNDS[1])
+        rounds = _FREE_ROUNDS if mode is None else rounds
+        per_round = n_tasks if per_round == "all" else -(-n_tasks // rounds)
+    per_round = min(int(per_round), n_tasks)
+    n_rounds = est.visits * -(-n_tasks // per_round)
+    inner_rate, public = est.inner_learning_rate, mode == "task-global"
+    bound = BOUND[kind]
+    if isinstance(inner_rate, str):
+        inner_rate = 1.0 / (bound * (1 + est.fit_intercept)) if public else "own"
+    # Rows of length 1 that are spread evenly have this curvature in every direction, and
+    # a bound of half a typical gradient leaves a part of it.
+    curvature = bound / (size - est.fit_intercept)
+    curvature *= _CLIPPED[kind] if public else 1.0
+    if public:
+        noise *= 0.5 * math.sqrt(1 + est.fit_intercept) * bound / curvature
+    noise /= math.sqrt(2.0 * n_tasks)
+    grid = np.geomspace(0.01, _MAX_FOLDS, 100)
+    folds = float(grid[_error(grid, noise).argmin()])
+    steps, average = est.inner_steps, est.iterate == "average"
+    if isinstance(steps, str):
+        steps = _MAX_INNER_STEPS
+        if public:
+            steps = folds / (inner_rate * curvature * n_rounds)
+            steps = math.ceil(2.0 * steps - 1.0 if average else steps)
+        steps = min(max(steps, 1), _MAX_INNER_STEPS)
+    steps = int(steps)
+    # Powers of e that all rounds gain at a meta learning rate of 1; the mean of w after
+    # 1, ..., E steps has made half the way.
+    reach = n_rounds / _UPDATES
+    if public:
+        way = 0.5 * (steps + 1) if average else steps
+        reach = n_rounds * way * inner_rate * curvature
+    meta_rate = est.meta_learning_rate
+    if isinstance(meta_rate, str):
+        meta_rate = 1.0 if mode is None else min(1.0, folds / reach)
+    gained = min(meta_rate * reach, _MAX_FOLDS)
+    doubt = float(_error(gained, noise)) if mode is not None else 0.0
+    return Course(per_round, n_rounds, steps, inner_rate, meta_rate, doubt)
+
+
+def _error(folds, noise):
+    """Squared error of the initialisation, over that of 0, after `folds` powers of e.
+
+    With noise of std a on the mean gradient of a task, gradient steps that shrink an error of w
+    in every coefficient by exp(-u) leave exp(-2u) + u (a / (h w))^2 / (2 m) (1 - exp(-2u)) of
+    its square, h the curvature and m the number of tasks; `noise` is a / (h w sqrt(2 m)).
+    Residuals are taken to be 2 clip_norm / length, for rows of that length, and so are scores;
+    with privacy="local" the error is `_UPDATES` clipped updates.
+    """
+    rest = np.exp(-2.0 * folds)
+    return rest + folds * noise**2 * (1.0 - rest)
+
+
+def task_weights(variance, n_numbers):
+    """Weights of the tasks' updates, of mean 1: less for more noise, equal without any.
+
+    In units of the bound the mean gradient of a task is taken to have a variance of 1/4, spread
+    over its `n_numbers` coefficients, to which that of the noise of all inner steps together is
+    added: `variance` (n_tasks,).
+    """
+    weights = 1.0 / (0.25 / n_numbers + variance)
+    return weights / weights.mean()
