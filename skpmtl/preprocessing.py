@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from .tables.forms import (
     check_finite,
     encode_rows,
-    kept_column,
+    kept_columns,
     read_features,
     sort_rows,
     table_matrix,
@@ -89,9 +89,9 @@ class TaskScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             )
             ids = np.zeros(len(matrix), dtype=np.int64)
         codes, self.tasks_ = encode_rows(ids, len(matrix))
-        check_finite(self, matrix, form, codes, self.tasks_)
+        check_finite(self, matrix, form.columns, codes, self.tasks_)
         order, offsets = sort_rows(codes, len(self.tasks_))
-        table = table_matrix(matrix, order, kept_column(self, matrix, form))
+        table = table_matrix(matrix, order, kept_columns(self, matrix, form.columns))
         sizes = np.diff(offsets)[:, None]
         self.mean_ = np.add.reduceat(table, offsets[:-1], axis=0) / sizes
         deviation = table - np.repeat(self.mean_, sizes[:, 0], axis=0)
@@ -130,9 +130,9 @@ class TaskScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 f"Tasks that were not in fit: {listed(labels[position < 0])}. Scale the rows of a "
                 "new task by a TaskScaler of their own."
             )
-        check_finite(self, matrix, form, codes, labels)
+        check_finite(self, matrix, form.columns, codes, labels)
         codes = position[codes]
-        scaled = table_matrix(matrix, None, kept_column(self, matrix, form))
+        scaled = table_matrix(matrix, None, kept_columns(self, matrix, form.columns))
         if self.with_mean:
             scaled = scaled - self.mean_[codes]
         if self.with_std:

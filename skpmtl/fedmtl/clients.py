@@ -16,15 +16,18 @@ import warnings
 from dataclasses import dataclass
 
 import numpy as np
-from sklearn.utils.validation import (
-    check_consistent_length,
-    column_or_1d,
-    validate_data,
-)
+from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-from .._runtime.compat import safe_indexing
-from ..tables.forms import numeric, read_array, read_target, sort_rows, take_column, task_position
-from ..tables.ids import encode_ids, listed, locate
+from ..tables.forms import (
+    check_finite,
+    encode_rows,
+    kept_columns,
+    read_matrix,
+    read_target,
+    sort_rows,
+    table_matrix,
+)
+from ..tables.ids import listed, locate
 from ..tables.table import SingleTaskWarning, TaskTable, column_labels, distinct_ids, known_labels
 from ..tables.targets import encode_labels, real_target
 
@@ -72,103 +75,34 @@ class ClientTable:
 
 
 @dataclass(frozen=True)
-class _Rows:
+class ClientRows:
     """Features as given, and the ids beside them; not sorted, not copied."""
 
     matrix: np.ndarray
-    keep: np.ndarray  # columns of `matrix` that are features
+    dropped: tuple  # columns of `matrix` that are ids
     client: tuple | None  # codes, sorted ids
     task: tuple | None
     positions: dict  # "client", "task": their columns in X, or None
 
     def features(self, order=None):
         """float64 features in an order; at most one copy."""
-        if order is None and len(self.keep) == self.matrix.shape[1]:
-            return np.ascontiguousarray(self.matrix, dtype=np.float64)
-        rows = np.arange(len(self.matrix)) if order is None else order
-        return np.ascontiguousarray(self.matrix[np.ix_(rows, self.keep)], dtype=np.float64)
+        return table_matrix(self.matrix, order, self.dropped)
 
 
 def read_rows(estimator, X, client, task, fitted=None):
     """Features, clients and tasks of rows, checked; `fitted` is the form of the fit."""
-    features = {"client": estimator.client_feature, "task": estimator.task_feature}
-    given = {"client": client, "task": task}
-    for name, feature in features.items():
-        if feature is not None and given[name] is not None:
-            raise ValueError(f"Give either {name}_feature or {name}=, not both.")
-    columns = [name for name, feature in features.items() if feature is not None]
-    if columns and not hasattr(X, "columns"):
-        X = read_array(X, dtype=None, estimator=estimator)
-    elif not hasattr(X, "columns"):
-        X = _numeric(estimator, X)
-    validate_data(estimator, X, skip_check_array=True, reset=fitted is None)
-    positions = {"client": None, "task": None}
-    for name in columns:
-        # Names may be lost after fit (scikit-learn warns itself), the position stays.
-        positions[name] = None if fitted is None else fitted.positions[name]
-        if positions[name] is None:
-            positions[name] = task_position(X, features[name], f"{name}_feature")
-        given[name] = take_column(X, positions[name])
-    if len(columns) == 2 and positions["client"] == positions["task"]:
-        raise ValueError(
-            f"client_feature={features['client']!r} and task_feature={features['task']!r} are the "
-            "same column of X."
-        )
-    keep = np.setdiff1d(np.arange(X.shape[1]), [positions[name] for name in columns])
-    if not len(keep):
-        raise ValueError(
-            f"X has n_features = {X.shape[1]}; it needs at least one beside {columns}."
-        )
-    if isinstance(X, np.ndarray) and X.dtype.kind in "fiub":
-        matrix, names = X, np.arange(X.shape[1])  # the ids are dropped later, without a copy
-    else:
-        matrix, names = _numeric(estimator, safe_indexing(X, keep, axis=1)), keep
-        keep = np.arange(len(keep))
+    matrix, given, positions = read_matrix(
+        estimator, X, {"client": client, "task": task},
+        None if fitted is None else fitted.positions, accept_sparse=False,
+    )  # fmt: skip
     ids = {
-        name: None if values is None else _encode(values, len(matrix), name)
+        name: None if values is None else encode_rows(values, len(matrix), name)
         for name, values in given.items()
     }
-    _check_finite(estimator, matrix, names, ids["client"])
-    return _Rows(matrix, keep, positions=positions, **ids)
-
-
-def _numeric(estimator, X):
-    ids = ("client", "task")
-    unset = [name for name in ids if getattr(estimator, f"{name}_feature") is None]
-    hint = (
-        f"if it holds the {' or the '.join(unset)}, give its name as "
-        f"{'_feature or '.join(unset)}_feature"
-        if unset
-        else "convert it, or leave it out"
-    )
-    return numeric(estimator, X, accept_sparse=False, hint=hint)
-
-
-def _encode(ids, n_rows, name):
-    ids = ids if hasattr(ids, "factorize") or isinstance(ids, (list, tuple)) else np.asarray(ids)
-    if np.ndim(ids) == 0 or len(ids) != n_rows:
-        raise ValueError(f"{name}= must hold one id for each of the {n_rows} rows of X.")
-    return encode_ids(ids, name.capitalize())
-
-
-def _check_finite(estimator, values, columns, client):
-    """ValueError that names the first NaN or infinity; `columns` are their positions in X."""
-    with np.errstate(all="ignore"):
-        if values.dtype.kind in "iub" or np.isfinite(values.sum()):
-            return  # the sum needs no mask; where it overflows, the mask decides
-    bad = np.argwhere(~np.isfinite(values))
-    if not len(bad):
-        return
-    row, column = bad[0]
-    value, column = values[row, column], int(columns[column])
-    names = getattr(estimator, "feature_names_in_", None)
-    column = column if names is None else repr(str(names[column]))
-    owner = "" if client is None else f" (client {client[1][client[0][row]].item()!r})"
-    raise ValueError(
-        f"Input X contains {'NaN' if np.isnan(value) else 'infinity (inf)'}: {len(bad)} value(s) "
-        f"that are not finite, first in row {row}{owner}, column {column}. Impute them or drop "
-        "the rows."
-    )
+    columns = tuple(position for position in positions.values() if position is not None)
+    check_finite(estimator, matrix, columns, *(ids["client"] or ()), name="client")
+    dropped = kept_columns(estimator, matrix, columns)
+    return ClientRows(matrix, dropped, positions=positions, **ids)
 
 
 def read_training(estimator, X, y, client, task, *, fitted=None, classes=None):
@@ -286,38 +220,41 @@ def known_positions(ids, known, name):
 
 
 def _encode_targets(estimator, value, task_of, input_row, labels, kind, classes, new):
-    out = np.empty(len(value))
-    found = []
+    """-> known labels as numbers; classes of every task, None for regression"""
     order = np.argsort(task_of, kind="stable")
-    parts = np.split(order, np.searchsorted(task_of[order], np.arange(1, len(labels))))
-    for k, part in enumerate(parts):
+    ends = np.searchsorted(task_of[order], np.arange(len(labels) + 1))
+    held = ends[1:] > ends[:-1]
+    if new and not held.all():
+        raise ValueError(
+            f"Column {labels[~held][0].item()!r} of y holds no label at all; drop it." + RARE_LABELS
+        )
+
+    def table(part, ends, tasks):
+        place = {"rows" if kind == "wide" else "order": input_row[part]}
+        return TaskTable(None, value[part], ends, tasks, **place)
+
+    out = np.empty(len(value))
+    if not estimator._classification:
+        out[order] = real_target(table(order, np.unique(ends), labels[held]))
+        return out, None
+    found = []
+    for k, label in enumerate(labels.tolist()):
+        part, known = order[ends[k] : ends[k + 1]], None if classes is None else classes[k]
         if not len(part):
-            if new:
-                raise ValueError(
-                    f"Column {labels[k].item()!r} of y holds no label at all; drop it."
-                    + RARE_LABELS
-                )
-            found.append(None if classes is None else classes[k])
+            found.append(known)
             continue
-        ends = np.array([0, len(part)])
-        rows = {"rows" if kind == "wide" else "order": input_row[part]}
-        one = TaskTable(None, value[part], ends, labels[k : k + 1], **rows)
-        if not estimator._classification:
-            out[part] = real_target(one)
-            found.append(None)
-            continue
+        one = table(part, np.array([0, len(part)]), labels[k : k + 1])
         try:
-            out[part], task_classes = encode_labels(one, None if classes is None else classes[k])
+            out[part], task_classes = encode_labels(one, known)
         except ValueError as error:
             if kind == "single" or "task" in str(error):
                 raise
-            raise ValueError(f"Task {labels[k].item()!r}: {error}") from error
+            raise ValueError(f"Task {label!r}: {error}") from error
         if len(task_classes) < 2:
-            which = "" if kind == "single" else f" of task {labels[k].item()!r}"
+            which = "" if kind == "single" else f" of task {label!r}"
             raise ValueError(
                 f"The targets{which} contain only one class at all clients together; a classifier "
                 f"needs two.{RARE_LABELS}"
             )
         found.append(task_classes)
-    return out, found if estimator._classification else None
-
+    return out, found

@@ -40,6 +40,11 @@ class InputForm:
     position: int | None = None  # the task column
     labels: np.ndarray | None = None  # wide: the tasks in the order of the columns of y
 
+    @property
+    def columns(self):
+        """Positions of ids in X."""
+        return () if self.position is None else (self.position,)
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -55,7 +60,7 @@ class Rows:
     def features(self, pick=slice(None)):
         """float64 features of some rows, without the task column."""
         X = self.X[pick]
-        return table_matrix(X, None, self.position)
+        return table_matrix(X, None, () if self.position is None else (self.position,))
 
     def wrap(self, values):
         """Predictions in the form of the input."""
@@ -181,47 +186,102 @@ def _read_mapping(estimator, X, y, task, reset):
     return matrix, y, ids, {name: np.shape(x)[0] for name, x in X.items()}
 
 
+def read_matrix(estimator, X, given, fitted=None, accept_sparse="csr"):
+    """Features of rows, and whose they are, of which each may be said by a column of X.
+
+    Parameters
+    ----------
+    estimator : object
+        Its parameters ``<name>_feature`` are the columns of ids, by name or position.
+    X : as given by the user
+    given : dict of str to array-like or None
+        Ids that were given beside X, such as {"task": None}.
+    fitted : dict of str to int or None, default=None
+        Positions of the columns in the fit; None in fit itself.
+    accept_sparse : str or False, default="csr"
+
+    Returns
+    -------
+    matrix : ndarray or CSR
+        Not checked for NaN, and with the columns of ids where it would have to be copied without
+        them, see `kept_columns`.
+    ids : dict of str to array-like or None
+    positions : dict of str to int or None
+        Of the columns of ids.
+
+    Raises
+    ------
+    ValueError
+        For ids that are given twice, for two kinds of ids in one column, and for a table without
+        any other column, or with one that is not numeric.
+    """
+    features = {name: getattr(estimator, f"{name}_feature") for name in given}
+    columns = [name for name, feature in features.items() if feature is not None]
+    for name in columns:
+        if given[name] is not None:
+            raise ValueError(f"Give either {name}_feature or {name}=, not both.")
+    unset, hint = [name for name in given if name not in columns], "convert it, or leave it out"
+    if unset:
+        names = "_feature or ".join(unset)
+        hint = f"if it holds the {' or the '.join(unset)}, give its name as {names}_feature"
+    framed = hasattr(X, "columns")
+    if columns and not framed:
+        X = read_array(X, accept_sparse=accept_sparse, dtype=None, estimator=estimator)
+    elif not framed:
+        X = numeric(estimator, X, accept_sparse, hint)
+    validate_data(estimator, X, skip_check_array=True, reset=fitted is None)
+    ids, positions = dict(given), dict.fromkeys(given)
+    if not columns:
+        return (numeric(estimator, X, accept_sparse, hint) if framed else X), ids, positions
+    for name in columns:
+        # Names may be lost after fit (scikit-learn warns itself), the position stays.
+        position = None if fitted is None else fitted[name]
+        if position is None:
+            position = task_position(X, features[name], f"{name}_feature")
+        positions[name], ids[name] = position, take_column(X, position)
+    taken = [positions[name] for name in columns]
+    if len(set(taken)) < len(taken):
+        given = " and ".join(f"{name}_feature={features[name]!r}" for name in columns)
+        raise ValueError(f"{given} are the same column of X.")
+    if X.shape[1] <= len(taken):
+        raise ValueError(
+            f"X has n_features = {X.shape[1]}; it needs the {' and the '.join(columns)} column and "
+            "at least one feature."
+        )
+    if isinstance(X, np.ndarray) and X.dtype.kind in "fiub":
+        return X, ids, positions  # the columns are skipped later, without a copy
+    rest = np.delete(np.arange(X.shape[1]), taken)
+    return numeric(estimator, safe_indexing(X, rest, axis=1), accept_sparse, hint), ids, positions
+
+
 def read_features(estimator, X, task, fitted, accept_sparse="csr"):
     """-> matrix, ids or None, form; `fitted` is the form of the fit, None in fit itself."""
-    feature, reset = estimator.task_feature, fitted is None
-    if feature is None:
-        matrix = None if hasattr(X, "columns") else numeric(estimator, X, accept_sparse)
-        validate_data(
-            estimator, X if matrix is None else matrix, skip_check_array=True, reset=reset
-        )
-        matrix = numeric(estimator, X, accept_sparse) if matrix is None else matrix
-        return matrix, task, InputForm("single" if task is None else "keyword")
-    if task is not None:
-        raise ValueError("Give either task_feature or task=, not both.")
-    if not hasattr(X, "columns"):
-        X = read_array(X, accept_sparse=accept_sparse, dtype=None, estimator=estimator)
-    validate_data(estimator, X, skip_check_array=True, reset=reset)
-    if X.shape[1] < 2:
-        raise ValueError(
-            f"X has n_features = {X.shape[1]}; it needs the task column and at least one feature."
-        )
-    # Names may be lost after fit (scikit-learn warns itself), the position stays.
-    known = fitted is not None and fitted.position is not None
-    position = fitted.position if known else task_position(X, feature)
-    form, ids = InputForm("column", position), take_column(X, position)
-    if isinstance(X, np.ndarray) and X.dtype.kind in "fiub":
-        return X, ids, form  # the column is skipped later, without a copy
-    rest = np.delete(np.arange(X.shape[1]), position)
-    return numeric(estimator, safe_indexing(X, rest, axis=1)), ids, form
+    fitted = None if fitted is None else {"task": fitted.position}
+    matrix, ids, positions = read_matrix(estimator, X, {"task": task}, fitted, accept_sparse)
+    position = positions["task"]
+    kind = "column" if position is not None else "single" if task is None else "keyword"
+    return matrix, ids["task"], InputForm(kind, position)
 
 
-def encode_rows(ids, n_rows):
+def encode_rows(ids, n_rows, name="task"):
+    """Ids of rows -> (codes, sorted ids); `name` is for messages."""
     if not isinstance(ids, (list, tuple)):
         ids = ids if hasattr(ids, "factorize") else np.asarray(ids)
         if np.ndim(ids) == 0:
-            raise ValueError(f"task={ids!s} must hold one id for each of the {n_rows} rows of X.")
+            raise ValueError(f"{name}={ids!s} must hold one id for each of the {n_rows} rows of X.")
     if len(ids) != n_rows:
-        raise ValueError(f"task has {len(ids)} entries, X has {n_rows} rows.")
-    return encode_ids(ids)
+        raise ValueError(
+            f"{name} has {len(ids)} entries, X has {n_rows} rows: it needs one id for each."
+        )
+    return encode_ids(ids, name.capitalize())
 
 
-def check_finite(estimator, X, form, codes=None, labels=None):
-    """ValueError that names the first NaN or infinity of X, with row, task and column."""
+def check_finite(estimator, X, columns, codes=None, labels=None, name="task"):
+    """ValueError that names the first NaN or infinity of X, with row, owner and column.
+
+    `columns`: positions of ids in the X of the user; `codes`, `labels`: owner of each row, of
+    which `name` says what it is.
+    """
     values = X.data if sparse.issparse(X) else X
     with np.errstate(all="ignore"):
         if values.dtype.kind in "iub" or np.isfinite(values.sum()):
@@ -240,11 +300,11 @@ def check_finite(estimator, X, form, codes=None, labels=None):
         column = X.indices[where[0]]
     else:
         row, column = where
-    if form.position is not None and kept_column(estimator, X, form) is None:
-        column += column >= form.position
+    if not kept_columns(estimator, X, columns):
+        column = np.delete(np.arange(estimator.n_features_in_), columns)[column]
     names = getattr(estimator, "feature_names_in_", None)
     column = int(column) if names is None else repr(str(names[column]))
-    owner = "" if codes is None else f" (task {labels[codes[row]].item()!r})"
+    owner = "" if codes is None else f" ({name} {labels[codes[row]].item()!r})"
     raise ValueError(
         f"Input X contains {'NaN' if np.isnan(value) else 'infinity (inf)'}: {count} "
         f"value(s) that are not finite, first in row {row}{owner}, column {column}. Impute "
@@ -315,14 +375,14 @@ def read_training(estimator, X, y, task=None, *, tasks="auto", form=None):
     else:
         codes, labels = encode_rows(ids, len(y))
         codes, labels = _public_codes(codes, labels, tasks)
-    check_finite(estimator, matrix, form, codes, labels)
+    check_finite(estimator, matrix, form.columns, codes, labels)
     order, offsets = sort_rows(codes, len(labels))
     y = y if order is None else y[order]
     if sparse.issparse(matrix) and getattr(estimator, "_sparse_in_place", False):
         if matrix.dtype != np.float32:
             matrix = sparse.csr_matrix(matrix, dtype=np.float64)
         return TaskTable(matrix, y, offsets, labels, order, order), form
-    matrix = table_matrix(matrix, order, kept_column(estimator, matrix, form), dtype)
+    matrix = table_matrix(matrix, order, kept_columns(estimator, matrix, form.columns), dtype)
     return TaskTable(matrix, y, offsets, labels, order=order), form
 
 
@@ -348,9 +408,9 @@ def sort_rows(codes, n_tasks):
     return np.argsort(narrow, kind="stable"), offsets
 
 
-def kept_column(estimator, matrix, form):
-    """Position of the task column in a matrix that still has it, else None."""
-    return form.position if matrix.shape[1] == estimator.n_features_in_ else None
+def kept_columns(estimator, matrix, columns):
+    """Those columns of ids that a matrix still has: all of them, or none."""
+    return columns if matrix.shape[1] == estimator.n_features_in_ else ()
 
 
 def _public_codes(codes, labels, tasks):
@@ -375,7 +435,7 @@ def _wide_table(estimator, matrix, y, names, tasks):
     column = np.argsort(labels)
     _public_codes(column, labels[column], tasks)
     form = InputForm("wide", labels=labels)
-    check_finite(estimator, matrix, form)
+    check_finite(estimator, matrix, ())
     known = known_labels(y)[:, column].T
     sizes = known.sum(axis=1)
     if (sizes == 0).any():
@@ -384,33 +444,31 @@ def _wide_table(estimator, matrix, y, names, tasks):
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     rows = np.nonzero(known)[1]
     values = y[:, column].T[known]
-    return TaskTable(table_matrix(matrix, None, None), values, offsets, labels[column], rows), form
+    return TaskTable(table_matrix(matrix), values, offsets, labels[column], rows), form
 
 
-def table_matrix(X, order, dropped, dtype=np.float64):
-    """Rows of type `dtype` in C order, or CSR of float64, in table order; at most one copy.
+def table_matrix(X, order=None, dropped=(), dtype=np.float64):
+    """Rows of type `dtype` in C order, or CSR of float64, or those in `order`; at most one copy.
 
-    `dropped` is the position of the task column that X still has. ValueError for numbers that
+    `dropped` are the positions of columns of ids that X still has. ValueError for numbers that
     float32 cannot hold.
     """
     if sparse.issparse(X):
         X = sparse.csr_matrix(X, dtype=np.float64)
         return X if order is None else X[order]
     narrows = dtype == np.float32 and X.dtype != np.float32
-    if order is None and dropped is None and not narrows:
+    if order is None and not len(dropped) and not narrows:
         return np.ascontiguousarray(X, dtype=dtype)
-    n, width = X.shape
-    out = np.empty((n, width - (dropped is not None)), dtype)
+    n, width = X.shape[0] if order is None else len(order), X.shape[1]
+    ends = [-1, *sorted(dropped), width]
+    out = np.empty((n, width - len(dropped)), dtype)
     try:
         with np.errstate(over="raise", under="ignore"):
             for start in range(0, n, _BLOCK_ROWS):
                 part = slice(start, start + _BLOCK_ROWS)
                 block = X[part if order is None else order[part]]
-                if dropped is None:
-                    out[part] = block
-                else:
-                    out[part, :dropped] = block[:, :dropped]
-                    out[part, dropped:] = block[:, dropped + 1 :]
+                for k, (before, end) in enumerate(zip(ends[:-1], ends[1:], strict=True)):
+                    out[part, before + 1 - k : end - k] = block[:, before + 1 : end]
     except FloatingPointError as error:
         raise ValueError(
             'X holds numbers above 3.4e38, which dtype="float32" cannot hold. Scale the features, '
@@ -430,7 +488,7 @@ def read_rows(estimator, X, task=None):
     if ids is not None:
         codes, labels = encode_rows(ids, matrix.shape[0])
         position = locate(labels, estimator.tasks_)
-        check_finite(estimator, matrix, form, codes, labels)
+        check_finite(estimator, matrix, form.columns, codes, labels)
         missing = labels[position < 0]
         position[position < 0] = -1 - np.arange(len(missing))
         codes = position[codes]
@@ -444,5 +502,6 @@ def read_rows(estimator, X, task=None):
                 f"This estimator was fitted with task ids ({len(estimator.tasks_)} tasks): give "
                 "task=, one id for each row of X."
             )
-        check_finite(estimator, matrix, form)
-    return Rows(matrix, codes, missing, kept_column(estimator, matrix, form), parts)
+        check_finite(estimator, matrix, form.columns)
+    position = next(iter(kept_columns(estimator, matrix, form.columns)), None)
+    return Rows(matrix, codes, missing, position, parts)
