@@ -278,7 +278,7 @@ def test_personalize_refuses_and_leaves_the_estimator_as_it_was():
     labels = Y[client == "ben"]
     for X, y, message in [
         (new, labels.rename(columns={"c": "z"}), "Unknown tasks.*'z'"),
-        (new, labels.assign(b=7.0), "7"),
+        (new, labels.assign(b=7.0), "Task 'b'.*not among the classes"),
         (new, labels * np.nan, "'new'"),
         (new.assign(x1=np.nan), labels, "NaN.*'new'.*'x1'"),
         (new.drop(columns="x3"), labels, "x3"),

@@ -459,7 +459,7 @@ def test_epsilon_0_means_that_no_row_counts(cls, epsilon, unseen_task, clusters,
         X, task = rng.normal(seed, 1 + seed, (6 * M, 3)), np.repeat(np.arange(M), 6)
         y = X[:, 0] + 3.0 * seed + rng.normal(size=6 * M)
         if cls is LocalOnlyClassifier:
-            y = (y > np.median(y)).astype(int)
+            y, parameters["classes"] = (y > np.median(y)).astype(int), [0, 1]
         est = cls(epsilon=epsilon, tasks=range(M), **parameters).fit(X, y, task=task)
         assert est.privacy_.epsilon == 0.0 and est.privacy_.guarantee != "none"
         public = {k: v for k, v in vars(est).items() if k not in ("coef_", "intercept_")}

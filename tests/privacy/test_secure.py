@@ -111,6 +111,7 @@ def test_reports_of_rounds_say_what_sampler_they_had(opendp, model, settings):
     assert report.rng == ExactSource.description and report.arithmetic == EXACT_ARITHMETIC
     assert "Arithmetic: exact: " in str(report)
     target = np.tile([0, 1], len(y) // 2)
+    settings |= listed(model)
     plain = model(tasks=range(M), **settings).fit(X, target, task=TASK).privacy_
     assert plain.rng == SystemSource.description and plain.arithmetic == SYSTEM_ARITHMETIC
     with pytest.warns(PrivacyLeakWarning):

@@ -182,7 +182,7 @@ def test_task_blocks():
 def test_a_forked_child_starts_its_own_threads():
     program = """
 import os, sys, skpmtl
-from skpmtl import threads
+from skpmtl._runtime import threads
 skpmtl.set_num_threads(2)
 work = lambda first, last: first
 blocks = [(i, i + 1) for i in range(50)]

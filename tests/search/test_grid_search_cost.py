@@ -71,6 +71,7 @@ def _column(estimator):
     return {
         **dict.fromkeys(names, 0),
         **{f"{p}tasks": TASKS for p in prefixes if f"{p}tasks" in estimator.get_params()},
+        **{f"{p}classes": [0, 1] for p in prefixes if f"{p}classes" in estimator.get_params()},
     }
 
 
@@ -185,7 +186,8 @@ def test_a_plan_is_the_report_of_the_fit(estimator, grid):
     table, y = rows()
     if is_classifier(estimator):
         y = np.tile([0, 1], len(y) // 2)
-    est = clone(estimator).set_params(task_feature=0, tasks=TASKS).fit(table, y)
+    est = clone(estimator)
+    est.set_params(**_column(est)).fit(table, y)
     population = replace(est._population_, sizes=np.full(M, N))
     assert est._planned_report(population) == est.privacy_
 

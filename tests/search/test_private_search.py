@@ -455,7 +455,9 @@ def test_rows_of_one_task_neither_stop_nor_show(data, model, scoring):
     for Z, target in with_extremes(X, y, task):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            fitted = search(model(tasks=range(M)), grid, scoring=scoring, **settings)
+            listed = {"classes": [0, 1]} if classifier else {}
+            est = model(tasks=range(M), **listed)
+            fitted = search(est, grid, scoring=scoring, **settings)
             fitted.fit(Z, target, task=task)
         assert low <= fitted.best_score_ + 1e-6 and fitted.best_score_ <= high + 1e-6
 
