@@ -1,7 +1,7 @@
 """Value, gradient and Hessian products of all tasks' losses at models of their own.
 
 Models are (n_tasks, n_outputs, d + 1), the intercept last; rows are dense. ``kind`` as in
-`skpmtl._kernels.rounds`.
+`skpmtl._kernels.steps`.
 """
 
 import numpy as np

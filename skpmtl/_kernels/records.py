@@ -3,7 +3,7 @@
 The gradient of a record of a linear model is r (x, 1)' with r the derivative of its loss by
 its scores, so that its norm is |r| |(x, 1)|: it is clipped by scaling r, and no gradient of a
 record is ever stored. Models are (n_outputs, n_features + 1) with the intercept last, or
-(n_outputs, n_features) without one; ``kind`` and y are as in `skpmtl._kernels.rounds`.
+(n_outputs, n_features) without one; ``kind`` and y are as in `skpmtl._kernels.steps`.
 """
 
 import numpy as np

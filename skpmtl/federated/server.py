@@ -78,7 +78,7 @@ def describe(board, study):
         )
     elif study.secure_sum is not None:
         clip_norm = study.build().clip_norm
-        bound = secure.site_bound(clip_norm, board.means.size, study.sum_range)
+        bound = secure.site_bound(clip_norm, board.centres.size, study.sum_range)
         text = (
             "Flower with secure aggregation (SecAgg+): a curator that follows the protocol sees "
             "only sums over the sites that take part in a round, more than half of them (two sums "

@@ -277,7 +277,7 @@ class Site:
 
 def _memories(half):
     """-> running models, prior tasks: the parts of a task half that remember; None if missing."""
-    running, prior = getattr(half, "running", None), getattr(half, "half", None)
+    running, prior = getattr(half, "updates", None), getattr(half, "half", None)
     if running is not None and running.W is None:
         running = None
     return running, prior if hasattr(prior, "memory") else None

@@ -1,7 +1,7 @@
 """What the rounds published: the centre, its noise, and the public settings tasks need with it."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 
 import numpy as np
@@ -10,9 +10,9 @@ from .._runtime.compat import Interval, StrOptions
 from ..exchange.board import Board
 from ..exchange.wire import MOST_STEPS
 from ..tables.ids import listed
-from .personal import Models
-from .plan import MeanPlan
-from .tasks import Problem
+from .centred import Problem
+from .personal import PersonalModels
+from .plan import epsilon_of_rounds
 
 _LOST = 4.0  # at 2 a shared model still helped a little (Synthetic(.5, .5), epsilon = 0.1)
 
@@ -23,31 +23,45 @@ class MeanBillboard(Board):
 
     Attributes
     ----------
-    means : ndarray (n_clusters, size)
+    centres : ndarray (n_clusters, size)
         Shared models after the last round; see `mean` for their usual shape.
     releases : list of ndarray
-        Noisy means of the clipped updates in the order of publication; with adaptive clipping
+        Noisy centres of the clipped updates in the order of publication; with adaptive clipping
         each is followed by the noisy share of updates inside the bound, minus 1/2; the mean
         intercept, if released, comes last. Where the updates of all rounds have more than 2^22
-        numbers together, they are missing: only their sum, in `means`, is kept.
+        numbers together, they are missing: only their sum, in `centres`, is kept.
     clip_norms : list of float
         Bound in every round.
     noise_variance, total_variance : ndarray (n_clusters,)
-        Variance of the noise in one number of `means`, counting at most 10 rounds (later ones
+        Variance of the noise in one number of `centres`, counting at most 10 rounds (later ones
         correct part of the earlier noise), and all; 0 without privacy.
     shape : tuple
         (n_features,) or (n_classes, n_features).
-    problem : skpmtl.mean_regularized.tasks.Problem
+    problem : skpmtl.mean_regularized.centred.Problem
     personalization, local_steps
         As in the estimator.
     cluster_of : dict or None
-        Public mapping of tasks to rows of `means`.
+        Public mapping of tasks to rows of `centres`.
     mean_intercept : ndarray (n_outputs,) or (n_clusters, n_outputs) or None
         Noisy mean of the clipped intercepts.
     report : PrivacyReport
+    server_rate : float
+        As `server_learning_rate` of the estimator.
+    step : ndarray (n_clusters, 1) or None
+        What a release is multiplied by before it is added to the centres; None: an exact fit.
+    sampling, sampling_rate : str, float
+        Who took part in a round: as in the estimator, with the rate of "fixed" at which a whole
+        number of tasks does.
+    noise_multiplier : float or None
+        Standard deviation of the noise on the sums of a round, over the bound; None: no noise.
+    round_delta : float or None
+        delta at which the rounds are accounted; None where they are part of something larger,
+        which is published with all of its budget spent.
+    adaptive : bool
+        Whether noisy shares follow the updates among the releases.
     """
 
-    means: np.ndarray
+    centres: np.ndarray
     releases: list
     clip_norms: list
     noise_variance: np.ndarray
@@ -60,13 +74,24 @@ class MeanBillboard(Board):
     cluster_of: dict | None = None
     mean_intercept: np.ndarray | None = None
     report: object = None
-    plan: object = field(default=None, repr=False)
+    server_rate: float = 1.0
+    step: np.ndarray | None = None
+    sampling: str = "all"
+    sampling_rate: float = 1.0
+    noise_multiplier: float | None = None
+    round_delta: float | None = None
+    adaptive: bool = False
 
     constraints = {
         "personalization": [
             StrOptions({"mean-reg", "finetune", "symmetrized-kl", "ewc", "none"})
         ],
         "local_steps": [StrOptions({"auto"}), Interval(Integral, 1, MOST_STEPS, closed="both")],
+        "server_rate": [Interval(Real, 0, None, closed="neither")],
+        "sampling": [StrOptions({"all", "poisson", "fixed"})],
+        "sampling_rate": [Interval(Real, 0, 1, closed="right")],
+        "noise_multiplier": [Interval(Real, 0, None, closed="neither"), None],
+        "round_delta": [Interval(Real, 0, 1, closed="both"), None],
     }
     settings = ("personalization", "local_steps")
 
@@ -76,7 +101,7 @@ class MeanBillboard(Board):
 
     @property
     def n_classes(self):
-        return {0: 0, 1: 2}.get(self.problem.kind, self.problem.n_outputs)
+        return {"squared": 0, "logistic": 2}.get(self.problem.loss, self.problem.n_outputs)
 
     @property
     def model_shape(self):
@@ -88,7 +113,7 @@ class MeanBillboard(Board):
         return {**super().parameters(), **known}
 
     def attributes(self):
-        found = {} if self.plan is not None else {"lam_": self.problem.lam}
+        found = {} if self.step is not None else {"lam_": self.problem.lam}
         if self.cluster_of is None:
             found["mean_coef_"] = self.mean.copy()
             if self.mean_intercept is not None:
@@ -96,14 +121,10 @@ class MeanBillboard(Board):
                 found["mean_intercept_"] = b if len(self.shape) == 2 else float(b[0])
         return found
 
-    def within(self, report):
-        super().within(report)
-        self.plan.within(report)
-
     def declared(self):
         """See `skpmtl.exchange.wire`."""
-        shape, problem, g = self.shape, self.problem, len(self.means)
-        several = isinstance(problem, Problem) and problem.kind == 2
+        shape, problem, g = self.shape, self.problem, len(self.centres)
+        several = isinstance(problem, Problem) and problem.loss == "multinomial"
         whole = all(isinstance(size, Integral) and not isinstance(size, bool) for size in shape)
         if not isinstance(problem, Problem) or not whole or len(shape) != 1 + several:
             raise ValueError("its shape does not suit the loss")
@@ -118,7 +139,7 @@ class MeanBillboard(Board):
         if not all(isinstance(bound, Real) and bound > 0 for bound in self.clip_norms):
             raise ValueError("clip_norms must be positive")
         size = math.prod(shape)
-        yield "the means", self.means, [(g, size)]
+        yield "the centres", self.centres, [(g, size)]
         shapes = [(size,), (g, size), (1,), (g * C,)]
         yield from (("a release", S, shapes) for S in self.releases)
         for name in ("noise_variance", "total_variance"):
@@ -128,27 +149,20 @@ class MeanBillboard(Board):
         if self.mean_intercept is not None:
             alone = self.cluster_of is None
             yield "mean_intercept", self.mean_intercept, [(C,) if alone else (g, C)]
-        if self.plan is None and (self.noise_variance.any() or self.clip_norms):
-            raise ValueError("its plan is not that of rounds")
-        if self.plan is not None:
-            yield from self._declared_plan(g, size)
-
-    def _declared_plan(self, g, size):
-        plan = self.plan
-        if not isinstance(plan, MeanPlan) or plan.n_rounds != len(self.clip_norms):
-            raise ValueError("its plan is not that of rounds")
-        if plan.size != g * size:
-            raise ValueError(f"its plan is for {plan.size} numbers, not {g * size}")
-        yield "the steps of its plan", plan.step, [(g, 1)]
+        if self.step is not None:
+            yield "the steps of the rounds", self.step, [(g, 1)]
+        elif self.noise_variance.any() or self.clip_norms:
+            raise ValueError("it has rounds, but not their step")
         if self.report is not None and self.report.releases:
             rounds = [e for e in self.report.releases if e["name"].count(",") == 0]
-            if len(rounds) < plan.n_rounds or not all(e["noise_std"] >= 0 for e in rounds):
-                raise ValueError("its report is not about the rounds of its plan")
+            n_rounds = len(self.clip_norms)
+            if len(rounds) < n_rounds or not all(e["noise_std"] >= 0 for e in rounds):
+                raise ValueError("its report is not about its rounds")
 
     @property
     def mean(self):
         """The shared model, of shape `shape`; one row per cluster when there are clusters."""
-        models = self.shaped(self.means)
+        models = self.shaped(self.centres)
         return models[0] if self.cluster_of is None else models
 
     def shaped(self, flat):
@@ -161,10 +175,10 @@ class MeanBillboard(Board):
         """This billboard with its models in the layout that CSR or dense rows need."""
         if sparse == self.sparse or len(self.shape) == 1:
             return self
-        models = self.shaped(self.means)
+        models = self.shaped(self.centres)
         models = models.transpose(0, 2, 1) if sparse else models
-        means = np.ascontiguousarray(models).reshape(self.means.shape)
-        return replace(self, means=means, sparse=sparse)
+        centres = np.ascontiguousarray(models).reshape(self.centres.shape)
+        return replace(self, centres=centres, sparse=sparse)
 
     def lost(self):
         """Which shared models are noise by a public reckoning.
@@ -172,8 +186,8 @@ class MeanBillboard(Board):
         The noise is `_LOST` times as long as the way that the clipped updates of all rounds can
         make together.
         """
-        way = self.plan.server_rate * np.sum(self.clip_norms)
-        return np.sqrt(self.means.shape[1] * self.total_variance) >= _LOST * way
+        way = self.server_rate * np.sum(self.clip_norms)
+        return np.sqrt(self.centres.shape[1] * self.total_variance) >= _LOST * way
 
     def history(self):
         """Noise and budget after every round; nothing here depends on the data.
@@ -190,13 +204,24 @@ class MeanBillboard(Board):
                 "round": t + 1,
                 "clip_norm": bound,
                 "noise_std": entries[t]["noise_std"] if entries else 0.0,
-                "epsilon": self.plan.spent(t + 1),
+                "epsilon": self._spent(t + 1),
             }
             for t, bound in enumerate(self.clip_norms)
         ]
 
+    def _spent(self, n_rounds):
+        """epsilon after this many rounds."""
+        if self.noise_multiplier is None:
+            return math.inf
+        if self.round_delta is None:
+            return self.report.epsilon
+        return epsilon_of_rounds(
+            self.noise_multiplier, n_rounds, self.sampling, self.sampling_rate, self.round_delta,
+            self.report.adjacency,
+        )  # fmt: skip
+
     def replay(self):
-        """Shared models after every round, from the releases. -> (n_rounds, *means.shape)
+        """Shared models after every round, from the releases. -> (n_rounds, *centres.shape)
 
         Raises
         ------
@@ -208,31 +233,36 @@ class MeanBillboard(Board):
                 "This fit had no rounds: without privacy update=\"prox\" finds the exact optimum, "
                 "and LocalOnly releases nothing. Use a finite epsilon or another update."
             )
-        adaptive = self.plan.quantile is not None and self.plan.noise_multiplier is not None
-        updates = self.releases[: len(self.clip_norms) * (1 + adaptive) : 1 + adaptive]
-        if len(self.releases) < len(self.clip_norms) or updates[0].size != self.means.size:
+        every = 1 + self.adaptive
+        updates = self.releases[: len(self.clip_norms) * every : every]
+        if len(self.releases) < len(self.clip_norms) or updates[0].size != self.centres.size:
             raise ValueError(
                 "The updates of this fit were not kept: they have more than 2^22 numbers. Use "
                 "fewer rounds, or fewer features."
             )
-        steps = np.stack(updates).reshape(-1, *self.means.shape) * self.plan.step
+        steps = np.stack(updates).reshape(-1, *self.centres.shape) * self.step
         return np.cumsum(steps, axis=0)
 
     def clusters(self, tasks):
-        """Row of `means` for each of the task ids."""
+        """Row of `centres` for each of the task ids."""
         return cluster_rows(tasks, self.cluster_of)
 
-    def personalize(self, table):
-        """Models of the tasks of `table`, from their rows and this billboard alone. -> Models
+    def within(self, report):
+        super().within(report)
+        self.round_delta = None  # alone the rounds have no budget then
+
+    def personalize(self, table, centred=None):
+        """`PersonalModels` of the tasks of `table`, from their rows and this billboard alone.
 
         With "mean-reg" a task trusts the shared model the less the more noise it carries, by
         the public variance of the noise and the task's own rows, down to the model that it has
         alone (`LocalOnly`), which is also what it takes where the shared model is `lost`.
         For squared loss and dense rows of up to 64 features it then compares the exact
         leave-one-out errors of this model and of the one alone, and takes the second where it is
-        clearly better. All of that stays with the task and costs no privacy.
+        clearly better. All of that stays with the task and costs no privacy. `centred`:
+        `CentredTasks` of the same rows, where they are at hand.
         """
-        return Models(table, self)
+        return PersonalModels(table, self, centred)
 
 
 def cluster_rows(tasks, cluster_of):

@@ -21,8 +21,51 @@ from ..tables.finite import run_away
 _KEPT = 1 << 22  # numbers of all updates of a fit, up to which they are kept
 
 
-def rounds(plan, which, anchor, log=None):
-    """The curator of all rounds, see `skpmtl.exchange`; moves `anchor` in place.
+def publish(plan, board, population, which, source, log=None):
+    """The curator of a fit, see `skpmtl.exchange`: the rounds, then the mean intercepts.
+
+    Parameters
+    ----------
+    plan : MeanPlan
+    board : MeanBillboard
+        With the public settings and the centres of the start; what is released fills it.
+    population : Population
+    which : ndarray (n_tasks,) of int64
+        Centre of each task (public).
+    source : noise source
+        For the report, which names it.
+    log : callable, default=None
+
+    Yields
+    ------
+    What `release_centre` does, and Ask for "intercept" where `plan` has a budget for it.
+
+    Returns
+    -------
+    board : MeanBillboard
+    """
+    groups = np.bincount(which)
+    board.step = plan.server_rate * (population.n_tasks / groups)[:, None]
+    releases, bounds = yield from release_centre(plan, which, board.centres, log)
+    board.releases, board.clip_norms = releases, bounds
+    board.noise_variance, board.total_variance = plan.noise_variances(bounds, groups)
+    if plan.intercept is not None:
+        shape = len(groups), population.n_outputs
+        ask = Ask(
+            "intercept", {"board": board, "clip_norm": plan.clip_norm},
+            {"intercept": plan.intercept}, sum_of_intercepts(which, plan.clip_norm, shape),
+            population.n_tasks,
+        )  # fmt: skip
+        released = (yield ask)["intercept"]
+        board.releases.append(released)
+        shift = released.reshape(shape) * (population.n_tasks / groups)[:, None]
+        board.mean_intercept = shift if board.cluster_of is not None else shift[0]
+    board.report = plan.report(bounds, source)
+    return board
+
+
+def release_centre(plan, which, centres, log=None):
+    """The rounds; moves `centres` in place.
 
     Updates of more than 2^22 numbers in all rounds together are not kept among the releases.
 
@@ -30,15 +73,15 @@ def rounds(plan, which, anchor, log=None):
     ----------
     plan : MeanPlan
     which : ndarray (n_tasks,) of int64
-        Shared model of each task (public).
-    anchor : ndarray (n_anchors, size)
-        Shared models, zero at the start.
+        Centre of each task (public).
+    centres : ndarray (n_centres, size)
+        Zero at the start.
     log : callable, default=None
 
     Yields
     ------
     Draw of the participants, where they are sampled, and Ask for "update": the sum of the clipped
-    updates, (n_anchors, size), and "inside": how many were inside the bound, minus one half each.
+    updates, (n_centres, size), and "inside": how many were inside the bound, minus one half each.
 
     Returns
     -------
@@ -53,8 +96,7 @@ def rounds(plan, which, anchor, log=None):
     private = plan.noise_multiplier is not None
     clip_norm = plan.clip_norm if private else math.inf
     step = plan.server_rate * (len(which) / np.bincount(which))[:, None]
-    plan.step = step
-    keep = plan.n_rounds * anchor.size <= _KEPT
+    keep = plan.n_rounds * centres.size <= _KEPT
     for t in range(plan.n_rounds):
         pick = None
         if plan.sampling != "all":
@@ -64,19 +106,19 @@ def rounds(plan, which, anchor, log=None):
         if counter is not None:
             mechanisms["inside"] = counter
         released = yield Ask(
-            "update", {"anchor": anchor, "clip_norm": clip_norm}, mechanisms,
-            sum_of_updates(which, clip_norm, anchor.shape), plan.denominator, pick,
+            "update", {"anchor": centres, "clip_norm": clip_norm}, mechanisms,
+            sum_of_updates(which, clip_norm, centres.shape), plan.denominator, pick,
         )  # fmt: skip
         total = released.pop("update")
         bounds.append(clip_norm)
         if not private:
             lengths.append(np.linalg.norm(total))
         if keep:
-            releases.append(total if len(anchor) > 1 else total[0])
-            anchor += step * total
+            releases.append(total if len(centres) > 1 else total[0])
+            centres += step * total
         else:  # a large model has no further copy
             total *= step
-            anchor += total
+            centres += total
         del total
         if counter is not None:
             inside = released["inside"]
@@ -101,15 +143,15 @@ def sum_of_updates(which, clip_norm, shape):
     Parameters
     ----------
     which : ndarray (n_tasks,)
-        Shared model of each task.
+        Centre of each task.
     clip_norm : float
     shape : tuple
-        (n_anchors, size)
+        (n_centres, size)
     """
 
-    def combine(rows, positions):
-        inside = np.nan_to_num(np.asarray(rows["inside"], dtype=float), nan=0.0)
-        total = clipped_sum(rows["update"], which[positions], clip_norm, shape)
+    def combine(contributions, positions):
+        inside = np.nan_to_num(np.asarray(contributions["inside"], dtype=float), nan=0.0)
+        total = clipped_sum(contributions["update"], which[positions], clip_norm, shape)
         return {
             "update": total.reshape(shape),
             "inside": np.array([np.clip(inside, -0.5, 0.5).sum()]),
@@ -121,15 +163,16 @@ def sum_of_updates(which, clip_norm, shape):
 def sum_of_intercepts(which, clip_norm, shape):
     """``combine`` of the mean intercepts: like `sum_of_updates`, as one flat vector."""
 
-    def combine(rows, positions):
-        return {"intercept": clipped_sum(rows["intercept"], which[positions], clip_norm, shape)}
+    def combine(contributions, positions):
+        b = contributions["intercept"]
+        return {"intercept": clipped_sum(b, which[positions], clip_norm, shape)}
 
     return combine
 
 
-def clipped_sum(rows, which, clip_norm, shape):
-    """Sum of the clipped rows by shared model, flat."""
-    D, total = np.array(rows, dtype=float), np.zeros(shape)
+def clipped_sum(contributions, which, clip_norm, shape):
+    """Sum of the clipped contributions by centre, flat."""
+    D, total = np.array(contributions, dtype=float), np.zeros(shape)
     clip_rows(D, clip_norm, 2, D)
     np.add.at(total, which, D)
     return total.ravel()

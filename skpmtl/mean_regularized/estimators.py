@@ -9,16 +9,17 @@ from scipy import sparse
 
 from .._runtime.compat import Interval, StrOptions
 from ..base import CLASS_LIST_DOC, BaseMTL, MTLClassifierMixin, MTLRegressorMixin, merge_rows
-from ..exchange.protocol import Ask, Population, run
+from ..exchange.protocol import Population, run
 from ..privacy.report import exact_report
 from ..privacy.rng import SeededSource, noise_source
 from ..tables.finite import bound_values
 from .board import MeanBillboard, cluster_rows
-from .curator import rounds, sum_of_intercepts
+from .centred import LOSSES, CentredTasks, Problem
+from .curator import publish
 from .exact import cluster_means, dense_copy, fixed_point, minimize_exactly
-from .personal import Models, SparseModels
+from .personal import PersonalModels, SparseModels
 from .plan import MeanPlan, auto_rounds
-from .tasks import KEEP_MODELS, CentredTasks, MeanHalf, Problem, _noise_variances
+from .tasks import KEEP_MODELS, MeanHalf
 
 __all__ = [
     "PrivateMeanRegMTL",
@@ -128,11 +129,11 @@ class MeanFamily(BaseMTL):
             which = cluster_rows(table.tasks, cluster_of)
             return self._fit_exact(table, self._problem(population), which, cluster_of)
         source = self._source()
-        tasks = self._half(table, population)
-        board = run(self._curator(population, source), tasks, source)
-        models = tasks.models(board)
-        fitted = self._fitted(table, board, models, board.plan.n_rounds)
-        own = tasks.own_models(board)
+        half = self._half(table, population)
+        board = run(self._curator(population, source), half, source)
+        models = half.models(board)
+        fitted = self._fitted(board, models, len(board.clip_norms))
+        own = half.own_models(board)
         if own is not None:
             fitted["coef_"] = own
         fitted["privacy_"] = board.report
@@ -140,8 +141,7 @@ class MeanFamily(BaseMTL):
             fitted["mean_coef_"] = board.mean.copy()
         shift = board.mean_intercept
         if shift is None:
-            which = tasks.half.which
-            shift = self._open_intercept(board.report, models.intercept, which)
+            shift = self._open_intercept(board.report, models.intercept, models.which)
         else:
             shift = np.atleast_2d(shift)
         return self._with_mean_intercept(fitted, board, shift)
@@ -155,27 +155,16 @@ class MeanFamily(BaseMTL):
             )
         problem, cluster_of = self._problem(population), self._cluster_rows(population.tasks)
         which = cluster_rows(population.tasks, cluster_of)
-        groups = np.bincount(which)
-        means = np.zeros((len(groups), problem.n_outputs * population.n_features))
-        plan = self._plan(population, len(groups))
+        centres = np.zeros((which.max() + 1, problem.n_outputs * population.n_features))
+        plan = self._plan(population, len(centres))
+        board = self._board(population, problem, centres, cluster_of)
+        board.server_rate, board.sampling, board.sampling_rate = (
+            plan.server_rate, plan.sampling, plan.rate
+        )  # fmt: skip
+        board.noise_multiplier, board.round_delta = plan.noise_multiplier, plan.round_delta
+        board.adaptive = plan.quantile is not None and plan.noise_multiplier is not None
         log = self._progress("round %d: noise std %.3g", plan.n_rounds)
-        releases, bounds = yield from rounds(plan, which, means, log)
-        board = self._board(population, problem, means, cluster_of)
-        board.releases, board.clip_norms, board.plan = releases, bounds, plan
-        board.noise_variance, board.total_variance = _noise_variances(plan, bounds, groups)
-        if plan.intercept is not None:
-            shape = len(groups), problem.n_outputs
-            ask = Ask(
-                "intercept", {"board": board, "clip_norm": plan.clip_norm},
-                {"intercept": plan.intercept}, sum_of_intercepts(which, plan.clip_norm, shape),
-                population.n_tasks,
-            )  # fmt: skip
-            released = (yield ask)["intercept"]
-            board.releases.append(released)
-            shift = released.reshape(shape) * (population.n_tasks / groups)[:, None]
-            board.mean_intercept = shift if cluster_of is not None else shift[0]
-        board.report = self._report(plan, bounds, source)
-        return board
+        return publish(plan, board, population, which, source, log)
 
     def _plan(self, population, n_groups):
         """Budget of the rounds, for that many shared models."""
@@ -184,18 +173,13 @@ class MeanFamily(BaseMTL):
         size = n_groups * population.n_outputs * population.n_features
         return MeanPlan(self, population.n_tasks, size, n_intercepts)
 
-    def _report(self, plan, bounds, source):
-        if self._is_private() or not plan.n_rounds:
-            return plan.report(self, bounds, source)
-        return exact_report("the rounds ran without noise (epsilon=None)")
-
     def _planned_report(self, population):
         if self._update_name() == "prox" and not self._is_private():
             return exact_report()
         cluster_of = self._cluster_rows(population.tasks)
         n_groups = 1 if cluster_of is None else len(set(cluster_of.values()))
         plan = self._plan(population, n_groups)
-        return self._report(plan, [plan.clip_norm] * plan.n_rounds, self._source())
+        return plan.report([plan.clip_norm] * plan.n_rounds, self._source())
 
     def _half(self, table, population):
         """The task half for the tasks of `table`."""
@@ -219,7 +203,7 @@ class MeanFamily(BaseMTL):
 
     def _problem(self, population):
         return Problem(
-            population.kind, population.n_outputs, self.fit_intercept, self.task_weight,
+            LOSSES[population.kind], population.n_outputs, self.fit_intercept, self.task_weight,
             self.lam, float(self.ridge),
         )  # fmt: skip
 
@@ -245,15 +229,15 @@ class MeanFamily(BaseMTL):
             seed = seed.randint(2**31)
         return SeededSource(np.random.default_rng(seed))
 
-    def _board(self, population, problem, means, cluster_of):
+    def _board(self, population, problem, centres, cluster_of):
         shape = (population.n_features,)
         return MeanBillboard(
-            means=means,
+            centres=centres,
             releases=[],
             clip_norms=[],
-            noise_variance=np.zeros(len(means)),
-            total_variance=np.zeros(len(means)),
-            shape=shape if problem.kind < 2 else (problem.n_outputs, *shape),
+            noise_variance=np.zeros(len(centres)),
+            total_variance=np.zeros(len(centres)),
+            shape=shape if problem.loss != "multinomial" else (problem.n_outputs, *shape),
             problem=problem,
             personalization=self.personalization,
             local_steps=self.local_steps,
@@ -261,7 +245,7 @@ class MeanFamily(BaseMTL):
             cluster_of=cluster_of,
         )
 
-    def _fitted(self, table, board, models, n_iter):
+    def _fitted(self, board, models, n_iter):
         b = models.intercept
         fitted = {
             "intercept_": b if len(board.shape) == 2 else b[:, 0],
@@ -277,29 +261,29 @@ class MeanFamily(BaseMTL):
     def _fit_exact(self, table, problem, which, cluster_of):
         given = table
         table = dense_copy(given) or given
-        half = CentredTasks(table, problem, which)
-        lam = float(np.median(half.own_lam))
-        half.problem = problem = replace(problem, lam=lam)
-        half.lam = half.prox_lam = np.full(table.n_tasks, lam)
+        centred = CentredTasks(table, problem, which)
+        lam = float(np.median(centred.own_pull))
+        problem = replace(problem, lam=lam)
+        centred.set_pulls(problem)
         log = self._progress("iteration %d: objective %.8g, gradient norm %.3g")
         size = problem.n_outputs * table.n_features
-        anchor = np.zeros((which.max() + 1, size))
+        centres = np.zeros((which.max() + 1, size))
         objective = W = None
         if table.is_sparse:
-            n_iter = fixed_point(half, anchor, tol=self.tol, max_iter=self.max_iter)
+            n_iter = fixed_point(centred, centres, tol=self.tol, max_iter=self.max_iter)
         else:
             W, b, objective, n_iter = minimize_exactly(
-                half, lam, tol=self.tol, max_iter=self.max_iter, log=log
+                centred, lam, tol=self.tol, max_iter=self.max_iter, log=log
             )
             flat = W.transpose(0, 2, 1) if given.is_sparse else W
-            np.add.at(anchor, which, flat.reshape(len(W), size))
-            anchor /= np.bincount(which)[:, None]
-        board = self._board(given, problem, anchor, cluster_of)
+            np.add.at(centres, which, flat.reshape(len(W), size))
+            centres /= np.bincount(which)[:, None]
+        board = self._board(given, problem, centres, cluster_of)
         board.personalization = "mean-reg"
         board.report = exact_report()
         if W is None:
-            models = Models(given, board)
-            fitted = self._fitted(given, board, models, n_iter)
+            models = PersonalModels(given, board, centred)
+            fitted = self._fitted(board, models, n_iter)
             b = models.intercept
         else:
             fitted = {
@@ -323,14 +307,14 @@ class MeanFamily(BaseMTL):
 
     # -------------------------------------------------------------- personal models
     def _personalize_table(self, table):
-        models = Models(table, self.billboard_, dense=True)
+        models = PersonalModels(table, self.billboard_, dense=True)
         b = models.intercept
         return models.coef, b if len(self.billboard_.shape) == 2 else b[:, 0]
 
     def _first_models(self, table):
         with np.errstate(all="ignore"):
             models = self.billboard_.personalize(table)
-        fitted = self._fitted(table, self.billboard_, models, 0)
+        fitted = self._fitted(self.billboard_, models, 0)
         del fitted["n_iter_"]
         if "coef_" in fitted:
             models = self._finite_models(fitted["coef_"], fitted["intercept_"])
@@ -342,7 +326,7 @@ class MeanFamily(BaseMTL):
             return super().personalize(X, y, task)
         table = bound_values(self._read_new_tasks(X, y, task))
         with np.errstate(all="ignore"):
-            models = Models(table, self.billboard_, dense=False)
+            models = PersonalModels(table, self.billboard_, dense=False)
         b = models.intercept if len(self.billboard_.shape) == 2 else models.intercept[:, 0]
         tasks, form = self._add_labels(table.tasks)
         old, new = np.searchsorted(tasks, self.tasks_), np.searchsorted(tasks, table.tasks)
@@ -381,7 +365,7 @@ class MeanFamily(BaseMTL):
             For tasks that the public mapping does not name.
         """
         board = self.billboard_
-        models = board.shaped(board.means).reshape(len(board.means), -1, board.shape[-1])
+        models = board.shaped(board.centres).reshape(len(board.centres), -1, board.shape[-1])
         return board.clusters(unseen), models, np.atleast_2d(board.mean_intercept)
 
     def _row_scores(self, rows):
@@ -604,7 +588,7 @@ default="mean-reg"
     privacy_ : PrivacyReport
         The guarantee with all its assumptions; prints as a paragraph.
     n_iter_ : int
-        MeanFamily, or iterations of the exact solver.
+        Rounds, or iterations of the exact solver.
     objective_, lam_ : float
         Value of the objective, and the `lam` used; exact solution only.
     n_features_in_, feature_names_in_

@@ -22,7 +22,7 @@ from .._runtime.threads import cost_blocks, in_order, run_blocks, single_blas_th
 from ..local.grams import RowGrams, grams, row_blocks, task_grams
 from ..solvers.losses import SquaredLoss
 from ..tables.table import read_only
-from .personal import local_intercepts
+from .tasks import ProximalUpdates
 
 _DIRECT = 600  # features up to which tasks are factorised
 _BLOCK = 1 << 18  # numbers of rows and models that a thread works on at a time
@@ -30,32 +30,37 @@ _JOINT = 1 << 25  # numbers of matrices from which on all classes share one per 
 _NO_INDEX = np.empty(0, dtype=np.int64)
 
 
-def minimize_exactly(half, lam, *, tol, max_iter, log=None):
+def minimize_exactly(centred, lam, *, tol, max_iter, log=None):
     """-> W (n_tasks, n_outputs, d), b (n_tasks, n_outputs), objective, n_iter; dense rows.
 
     Parameters
     ----------
-    half : CentredTasks
+    centred : CentredTasks
     lam : float > 0
     tol : float
         Newton steps end when none of the coefficients moves by more than `tol` times the
         largest.
     """
     with single_blas_thread():
-        if half.problem.kind == 0 and half.table.n_features <= _DIRECT:
-            solve = _least_squares_by_rows if _is_short(half) else _least_squares
-            W = solve(half, lam)
-            fitted = half.problem.fit_intercept
-            b = local_intercepts(half.table, W) if fitted else np.zeros(len(W))
+        if centred.problem.loss == "squared" and centred.table.n_features <= _DIRECT:
+            solve = _least_squares_by_rows if _is_short(centred) else _least_squares
+            W = solve(centred, lam)
+            fitted = centred.problem.fit_intercept
+            b = _intercepts(centred.table, W) if fitted else np.zeros(len(W))
             Wb = np.concatenate([W[:, None], b[:, None, None]], axis=2)
-            return W[:, None], b[:, None], _State(half, lam).value(Wb), 1
-        return _newton(half, lam, tol, max_iter, log)
+            return W[:, None], b[:, None], _State(centred, lam).value(Wb), 1
+        return _newton(centred, lam, tol, max_iter, log)
 
 
-def _is_short(half):
+def _intercepts(table, coef):
+    """Mean residual of every task."""
+    return SquaredLoss(table, np.ones(table.n_tasks), True, 0.0).intercepts(coef)
+
+
+def _is_short(centred):
     """Whether matrices of the rows of every task are smaller than those of the features."""
-    sizes = half.table.sizes
-    return int(sizes @ sizes) < len(sizes) * half.table.n_features**2
+    sizes = centred.table.sizes
+    return int(sizes @ sizes) < len(sizes) * centred.table.n_features**2
 
 
 def cluster_means(W, which, count):
@@ -67,15 +72,15 @@ def cluster_means(W, which, count):
     return total / count.reshape(-1, *[1] * (W.ndim - 1))
 
 
-def _least_squares(half, lam):
+def _least_squares(centred, lam):
     """w_k = P_k (g_k + lam v) with P_k = (G_k + (lam + ridge) I)^-1, and v their mean."""
-    table, problem, which = half.table, half.problem, half.which
+    table, problem, which = centred.table, centred.problem, centred.which
     d, count = table.n_features, np.bincount(which)
     diagonal = np.arange(d)
     A, r = np.zeros((len(count), d, d)), np.zeros((len(count), d))
     small = table.n_tasks * d * d < 1 << 22  # then the matrices are built once
-    blocks = list(task_grams(table, problem, half.scale)) if small else None
-    for first, last, G, g in blocks or task_grams(table, problem, half.scale):
+    blocks = list(task_grams(table, problem, centred.scale)) if small else None
+    for first, last, G, g in blocks or task_grams(table, problem, centred.scale):
         G = G.copy()
         G[:, diagonal, diagonal] += problem.ridge
         H = G.copy()
@@ -86,7 +91,7 @@ def _least_squares(half, lam):
         np.add.at(r, which[first:last], solved[:, :, d])
     v = np.stack([np.linalg.lstsq(a, b, rcond=1e-13)[0] for a, b in zip(A, r, strict=True)])
     W = np.empty((table.n_tasks, d))
-    for first, last, G, g in blocks or task_grams(table, problem, half.scale):
+    for first, last, G, g in blocks or task_grams(table, problem, centred.scale):
         H = G.copy()
         H[:, diagonal, diagonal] += lam + problem.ridge
         right = g + lam * v[which[first:last]]
@@ -94,18 +99,18 @@ def _least_squares(half, lam):
     return W
 
 
-def _least_squares_by_rows(half, lam):
+def _least_squares_by_rows(centred, lam):
     """`_least_squares` by matrices n_k x n_k.
 
     With Z and u the centred rows and targets of a task, t = lam + ridge and
     K = (Z Z' + t / s I)^-1, lam P_k = lam / t (I - Z' K Z) and P_k g_k = Z' K u.
     """
-    table, problem, which = half.table, half.problem, half.which
+    table, problem, which = centred.table, centred.problem, centred.which
     d, t, centre = table.n_features, lam + problem.ridge, problem.fit_intercept
     sizes, count = table.sizes, np.bincount(which)
     A, r = np.zeros((len(count), d, d)), np.zeros((len(count), d))
-    matrices = RowGrams(SquaredLoss(table, half.scale, centre, 0.0))
-    matrices.invert(t / half.scale)
+    matrices = RowGrams(SquaredLoss(table, centred.scale, centre, 0.0))
+    matrices.invert(t / centred.scale)
     np.add.at(r, which, matrices.product(np.zeros((table.n_tasks, d)), 1.0))
     for first, last, rows, X in row_blocks(table):
         part, ends = slice(first, last), table.offsets[first : last + 1] - rows.start
@@ -132,14 +137,14 @@ class _State:
     block by block of tasks.
     """
 
-    def __init__(self, half, lam):
-        table, problem = half.table, half.problem
-        self.half, self.lam, self.ridge = half, lam, problem.ridge
-        self.which, self.count = half.which, np.bincount(half.which)
+    def __init__(self, centred, lam):
+        table, problem = centred.table, centred.problem
+        self.centred, self.lam, self.ridge = centred, lam, problem.ridge
+        self.which, self.count = centred.which, np.bincount(centred.which)
         shared = table.rows is not None
         self.rows = (table.X, table.rows if shared else _NO_INDEX, shared)
         self._y, self._kind = table.y, problem.kind
-        self.held = np.where(half._single, lam, 0.0) if problem.fit_intercept else None
+        self.held = np.where(centred._single, lam, 0.0) if problem.fit_intercept else None
         self.P = np.empty((table.n_rows, problem.n_outputs))
         self.gradient = None
         width = table.n_features + 1
@@ -169,7 +174,7 @@ class _State:
     def value(self, Wb):
         """Objective; leaves the gradient and what Hessian products need."""
         self.gradient = None
-        gradient, offsets, scale = np.empty_like(Wb), self.half.table.offsets, self.half.scale
+        gradient, offsets, scale = np.empty_like(Wb), self.centred.table.offsets, self.centred.scale
         means = cluster_means(Wb[:, :, :-1], self.which, self.count)
 
         def block(first, last):
@@ -189,7 +194,7 @@ class _State:
 
     def product(self, U, out):
         """out = Hessian times U, at the models of the last `value`."""
-        offsets, scale = self.half.table.offsets, self.half.scale
+        offsets, scale = self.centred.table.offsets, self.centred.scale
         means = cluster_means(U[:, :, :-1], self.which, self.count)
 
         def block(first, last):
@@ -215,28 +220,28 @@ class _Arrow:
     """
 
     def __init__(self, state):
-        self.state, table = state, state.half.table
-        m, d, C = table.n_tasks, table.n_features, state.half.problem.n_outputs
+        self.state, table = state, state.centred.table
+        m, d, C = table.n_tasks, table.n_features, state.centred.problem.n_outputs
         self.groups = C if C * self._size() <= _JOINT else 1
         self.core = np.zeros((len(state.count), self.groups, d, d))
         self._build(m, d)
 
     def _size(self):
         """Numbers of the matrices of all tasks, for one class."""
-        table = self.state.half.table
+        table = self.state.centred.table
         return table.n_tasks * (table.n_features + 1) ** 2
 
     def _weights(self, rows):
         """Roots of the curvatures of the loss, (n_rows, groups)."""
         P = self.state.P[rows]
-        if self.state.half.problem.kind == 0:
+        if self.state.centred.problem.loss == "squared":
             return np.ones_like(P)
         weights = P * (1.0 - P)
         return np.sqrt(weights if self.groups == P.shape[1] else weights.mean(1, keepdims=True))
 
     def _build(self, m, d):
-        state, half, lam = self.state, self.state.half, self.state.lam
-        table = half.table
+        state, centred, lam = self.state, self.state.centred, self.state.lam
+        table = centred.table
         self.inverse = np.empty((m, self.groups, d + 1, d + 1))
         diagonal = np.arange(d)
         for first, last, rows, X in row_blocks(table):
@@ -244,12 +249,12 @@ class _Arrow:
             ends = table.offsets[first : last + 1] - table.offsets[first]
             for c in range(self.groups):
                 A = weights[:, c, None] * Z
-                H, _, _ = grams(A, np.zeros(len(A)), ends, half.scale[first:last], False)
+                H, _, _ = grams(A, np.zeros(len(A)), ends, centred.scale[first:last], False)
                 H[:, diagonal, diagonal] += lam + state.ridge
                 if state.held is None:
                     H[:, d], H[:, :, d], H[:, d, d] = 0.0, 0.0, 1.0
                 else:
-                    H[:, d, d] += state.held[first:last] + 1e-9 * half.scale[first:last]
+                    H[:, d, d] += state.held[first:last] + 1e-9 * centred.scale[first:last]
                 self.inverse[first:last, c] = np.linalg.inv(H)
         for c in range(self.groups):
             means = cluster_means(self.inverse[:, c, :d, :d], state.which, state.count)
@@ -295,18 +300,18 @@ class _RowArrow(_Arrow):
     """
 
     def _size(self):
-        sizes = self.state.half.table.sizes
+        sizes = self.state.centred.table.sizes
         return int(sizes @ (sizes + 1)) // 2
 
     def _build(self, m, d):
-        state, half, lam = self.state, self.state.half, self.state.lam
-        table, sizes, t = half.table, half.table.sizes, lam + state.ridge
+        state, centred, lam = self.state, self.state.centred, self.state.lam
+        table, sizes, t = centred.table, centred.table.sizes, lam + state.ridge
         self.starts = np.concatenate([[0], np.cumsum(sizes * (sizes + 1) // 2)])
         self.K, self.pivot = np.empty((self.groups, self.starts[-1])), np.ones((m, self.groups))
         for first, last, rows, X in row_blocks(table):
             part, ends = slice(first, last), table.offsets[first : last + 1] - rows.start
-            starts, scale = self.starts[first : last + 1], half.scale[part]
-            weights, clusters = self._weights(rows), np.unique(half.which[part])
+            starts, scale = self.starts[first : last + 1], centred.scale[part]
+            weights, clusters = self._weights(rows), np.unique(centred.which[part])
             for c in range(self.groups):
                 K, a = self.K[c], np.ascontiguousarray(weights[:, c])
                 build_row_grams(read_only(a[:, None] * X), ends, starts, scale, False, K)
@@ -325,7 +330,7 @@ class _RowArrow(_Arrow):
                 for cluster in clusters:
                     x, y, z = X, KX, g
                     if len(clusters) > 1:
-                        mine = half.which[part] == cluster
+                        mine = centred.which[part] == cluster
                         inside = np.repeat(mine, np.diff(ends))
                         x, y, z = X[inside], KX[inside], g[mine]
                     self.core[cluster, c] += x.T @ y - z.T @ z
@@ -339,7 +344,7 @@ class _RowArrow(_Arrow):
     def _solve(self, first, last, R):
         state, out, ends = self.state, np.empty_like(R), slice(first, last + 1)
         row_arrow(
-            *state.rows, state.half.table.offsets[ends], self.starts[ends], self.K,
+            *state.rows, state.centred.table.offsets[ends], self.starts[ends], self.K,
             self.pivot[first:last], state.held is not None, state.lam + state.ridge, R, out,
         )  # fmt: skip
         return out
@@ -382,23 +387,24 @@ def _conjugate_gradient(product, precondition, R, tol, max_iter, floor):
     return np.zeros_like(R) if U is None else U, gain
 
 
-def _newton(half, lam, tol, max_iter, log):
+def _newton(centred, lam, tol, max_iter, log):
     """Newton steps by conjugate gradients, with halved steps where the objective rises."""
-    table, C = half.table, half.problem.n_outputs
-    state = _State(half, lam)
+    table, C = centred.table, centred.problem.n_outputs
+    state = _State(centred, lam)
     Wb = np.zeros((table.n_tasks, C, table.n_features + 1))
-    if half.problem.fit_intercept and half.problem.kind == 1:
+    if centred.problem.fit_intercept and centred.problem.loss == "logistic":
         share = np.add.reduceat((table.y > 0).astype(float), table.offsets[:-1])
         Wb[:, 0, -1] = np.log((share + 0.5) / (table.sizes - share + 0.5))
-    kind = _RowArrow if _is_short(half) else _Arrow
+    kind = _RowArrow if _is_short(centred) else _Arrow
     direct, arrow = table.n_features <= _DIRECT, None
-    floor = 1e-14 * (float(half.smoothness.max()) + lam + half.problem.ridge)
+    floor = 1e-14 * (float(centred.smoothness.max()) + lam + centred.problem.ridge)
     value = state.value(Wb)
     start = float(np.linalg.norm(state.gradient))
     n_iter = 0
     for n_iter in range(1, max_iter + 1):
         size = float(np.linalg.norm(state.gradient))
-        if direct and (arrow is None or half.problem.kind):  # squared loss has one Hessian
+        # Squared loss has one Hessian.
+        if direct and (arrow is None or centred.problem.loss != "squared"):
             arrow = None  # before there is another
             arrow = kind(state)
         # The first systems are solved roughly, the last ones as far as rounding allows.
@@ -445,28 +451,29 @@ def _unchanged(R, out):
     return out
 
 
-def fixed_point(half, anchor, *, tol, max_iter, memory=8):
-    """v = mean of prox_k(v) by Anderson's method, for sparse tasks; moves `anchor`. -> n_iter"""
-    count = np.bincount(half.which)
-    everybody = np.arange(half.table.n_tasks)
+def fixed_point(centred, centre, *, tol, max_iter, memory=8):
+    """v = mean of prox_k(v) by Anderson's method, for sparse tasks; moves `centre`. -> n_iter"""
+    count = np.bincount(centred.which)
+    everybody = np.arange(centred.table.n_tasks)
+    updates = ProximalUpdates(centred, n_steps=5000, tol=1e-2 * tol)
     points, residuals = [], []
     for n_iter in range(1, max_iter + 1):
-        total = np.zeros_like(anchor)
-        half.sum_of_updates(everybody, anchor, np.inf, total, n_steps=5000, tol=1e-2 * tol)
+        total = np.zeros_like(centre)
+        updates.sum_of_updates(everybody, centre, np.inf, total)
         F = total / count[:, None]
-        if np.abs(F).max() <= tol * max(np.abs(anchor).max(), 1e-300):
+        if np.abs(F).max() <= tol * max(np.abs(centre).max(), 1e-300):
             return n_iter
-        points.append(anchor.copy())
+        points.append(centre.copy())
         residuals.append(F)
         del points[:-memory], residuals[:-memory]
         if len(points) > 1:
             dF = np.stack([(a - residuals[-1]).ravel() for a in residuals[:-1]], axis=1)
             weights = np.linalg.lstsq(dF, -residuals[-1].ravel(), rcond=1e-12)[0]
-            anchor += F
+            centre += F
             for w, x, f in zip(weights, points[:-1], residuals[:-1], strict=True):
-                anchor += w * (x + f - points[-1] - residuals[-1])
+                centre += w * (x + f - points[-1] - residuals[-1])
         else:
-            anchor += F
+            centre += F
     warnings.warn(
         f"The mean still moves by {np.abs(F).max():.3g} after {max_iter} iterations. Raise "
         "max_iter or tol, or add a ridge.",

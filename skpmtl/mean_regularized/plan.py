@@ -1,16 +1,13 @@
 """Budget of the rounds -> mechanisms, accounting and report. Reads public numbers only."""
 
 import math
-from numbers import Integral, Real
 
 import numpy as np
 
-from .._runtime.compat import Interval, StrOptions
 from .._version import __version__
-from ..exchange.board import Public
 from ..privacy.accounting import check_budget, gdp_epsilon, gdp_mu
 from ..privacy.mechanisms import VectorGaussian, mean_sensitivity
-from ..privacy.report import PrivacyReport
+from ..privacy.report import PrivacyReport, exact_report
 from ..privacy.rng import add_on_grid
 from ..privacy.sampling import (
     accountant_name,
@@ -36,6 +33,28 @@ def auto_rounds(epsilon):
     return 100
 
 
+def epsilon_of_rounds(noise_multiplier, n_rounds, sampling, rate, delta, adjacency):
+    """Budget of the first rounds, at this delta.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Of the sums of every round.
+    n_rounds : int
+    sampling : {"all", "poisson", "fixed"}
+    rate, delta : float
+    adjacency : {"replace-one", "zero-out"}
+
+    Returns
+    -------
+    epsilon : float
+    """
+    if sampling == "all":
+        return float(gdp_epsilon(blocks_mu(noise_multiplier, n_rounds, adjacency), delta))
+    find = poisson_epsilon if sampling == "poisson" else fixed_size_epsilon
+    return find(noise_multiplier, n_rounds, rate, delta, adjacency)
+
+
 class BlockGaussian(VectorGaussian):
     """`VectorGaussian` that adds its noise piece by piece, in place: models may be large."""
 
@@ -57,13 +76,7 @@ class BlockGaussian(VectorGaussian):
         return flat.reshape(value.shape)
 
 
-class InterceptGaussian(VectorGaussian, Public):
-    """`VectorGaussian` of the mean intercepts, which is on the billboard with its plan."""
-
-    public = ("dimension", "shape", "sensitivity", "mu", "noise_std", "step", "_shrink")
-
-
-class MeanPlan(Public):
+class MeanPlan:
     """Budget of the rounds. Reads public numbers only: counts and parameters.
 
     Parameters
@@ -84,38 +97,14 @@ class MeanPlan(Public):
     denominator : float
         The constant q.
     round_delta : float or None
-        delta at which the rounds are accounted; None without privacy, and after `within`.
+        delta at which the rounds are accounted; None without privacy.
     """
-
-    public = (
-        "n_tasks", "size", "adjacency", "clip_norm", "quantile", "n_rounds", "server_rate",
-        "sampling", "rate", "denominator", "epsilon", "delta", "round_delta", "mu",
-        "noise_multiplier", "intercept", "step",
-    )  # fmt: skip
-    constraints = {
-        "n_tasks": [Interval(Integral, 1, None, closed="left")],
-        "size": [Interval(Integral, 1, None, closed="left")],
-        "adjacency": [StrOptions({"replace-one", "zero-out"})],
-        "clip_norm": [Interval(Real, 0, None, closed="neither")],
-        "quantile": [Interval(Real, 0, 1, closed="both"), None],
-        "n_rounds": [Interval(Integral, 0, None, closed="left")],
-        "server_rate": [Interval(Real, 0, None, closed="neither")],
-        "sampling": [StrOptions({"all", "poisson", "fixed"})],
-        "rate": [Interval(Real, 0, 1, closed="right")],
-        "denominator": [Interval(Real, 0, None, closed="neither")],
-        "epsilon": [Interval(Real, 0, None, closed="left"), None],
-        "delta": [Interval(Real, 0, 1, closed="both"), None],
-        "round_delta": [Interval(Real, 0, 1, closed="both"), None],
-        "mu": [Interval(Real, 0, None, closed="left"), None],
-        "noise_multiplier": [Interval(Real, 0, None, closed="neither"), None],
-        "intercept": [InterceptGaussian, None],
-        "step": [np.ndarray],
-    }
 
     def __init__(self, est, n_tasks, size, n_intercepts=0):
         private = est._is_private()
         epsilon = est.epsilon if private else None
         self.n_tasks, self.size = n_tasks, size
+        self.update, self.clustered = est._update_name(), est.clusters is not None
         self.adjacency, self.clip_norm = est.adjacency, float(est.clip_norm)
         self.quantile = est.clip_quantile
         self.n_rounds = est._n_rounds(epsilon)
@@ -152,7 +141,7 @@ class MeanPlan(Public):
             )  # fmt: skip
         if n_intercepts:
             sensitivity = mean_sensitivity(self.clip_norm, n_tasks, self.adjacency)
-            self.intercept = InterceptGaussian(n_intercepts, sensitivity, float(mu))
+            self.intercept = VectorGaussian(n_intercepts, sensitivity, float(mu))
 
     # ---------------------------------------------------------------------- mechanisms
     def mechanisms(self, clip_norm):
@@ -184,22 +173,6 @@ class MeanPlan(Public):
         """The bound of the next round, from the released share of updates inside it."""
         return clip_norm * math.exp(_CLIP_RATE * (self.quantile - min(max(inside, 0.0), 1.0)))
 
-    def spent(self, n_rounds):
-        """epsilon after this many rounds, at `round_delta` (infinite without privacy).
-
-        All of `epsilon` for rounds `within` something larger, which is published at its end.
-        """
-        if self.noise_multiplier is None:
-            return math.inf if self.n_rounds else 0.0
-        if self.round_delta is None:  # a search ends with all of it spent
-            return self.epsilon
-        z, args = self.noise_multiplier, (self.round_delta, self.adjacency)
-        if self.sampling == "all":
-            return float(gdp_epsilon(blocks_mu(z, n_rounds, self.adjacency), self.delta))
-        if self.sampling == "poisson":
-            return poisson_epsilon(z, n_rounds, self.rate, *args)
-        return fixed_size_epsilon(z, n_rounds, self.rate, *args)
-
     # -------------------------------------------------------------------------- report
     def entries(self, bounds):
         """Descriptions of the releases of rounds with these bounds on the updates."""
@@ -220,13 +193,30 @@ class MeanPlan(Public):
             ]
         return entries
 
-    def within(self, report):
-        """Let the rounds be a part of what `report` states: alone they have no budget then."""
-        self.epsilon, self.delta, self.mu = report.epsilon, report.delta, report.mu
-        self.round_delta = None
+    def noise_variances(self, bounds, groups):
+        """Variance of the noise in one number of each centre: of ten rounds, and of all.
 
-    def report(self, est, bounds, source):
+        Parameters
+        ----------
+        bounds : list of float
+            On the updates, one a round.
+        groups : ndarray (n_clusters,)
+            Numbers of tasks.
+
+        Returns
+        -------
+        variances : ndarray (2, n_clusters)
+        """
+        if self.noise_multiplier is None:
+            return np.zeros((2, len(groups)))
+        squares = [self.mechanisms(bound)[0].noise_std ** 2 for bound in bounds]
+        step = self.server_rate * groups.sum() / groups
+        return step**2 * np.array([[sum(squares[:10])], [sum(squares)]])
+
+    def report(self, bounds, source):
         """The statement of the guarantee for rounds with these bounds on the updates."""
+        if self.n_rounds and self.noise_multiplier is None:
+            return exact_report("the rounds ran without noise (epsilon=None)")
         entries = self.entries(bounds)
         if self.intercept is not None:
             statistic = "mean of clipped intercepts"
@@ -239,9 +229,9 @@ class MeanPlan(Public):
             "clip_quantile": self.quantile,
             "server_learning_rate": self.server_rate,
             "denominator": self.denominator,
-            "update": est._update_name(),
+            "update": self.update,
         }
-        if est.clusters is not None:
+        if self.clustered:
             public["clusters"] = "public mapping of tasks to clusters"
         notes = {}
         if self.quantile is not None:

@@ -460,6 +460,6 @@ def _fitted(est, board, population, positions, models):
     if not isinstance(est, MeanFamily):
         return {**fitted, "n_iter_": board.report.public_inputs["n_moment_releases"]}
     if not est.fit_intercept:  # nothing to release
-        zero = np.zeros((len(board.means), board.problem.n_outputs))
+        zero = np.zeros((len(board.centres), board.problem.n_outputs))
         est._with_mean_intercept(fitted, board, zero)
-    return {**fitted, "n_iter_": max(board.plan.n_rounds, 1)}
+    return {**fitted, "n_iter_": max(len(board.clip_norms), 1)}

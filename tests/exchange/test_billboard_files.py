@@ -431,8 +431,8 @@ def test_what_cannot_be_read_again_is_not_written(tmp_path):
     path = tmp_path / "board"
     save_billboard(est, path)
     content = path.read_bytes()
-    est.billboard_.means = est.billboard_.means[:, :3]
-    with pytest.raises(ValueError, match="the means has the shape .*Nothing was written"):
+    est.billboard_.centres = est.billboard_.centres[:, :3]
+    with pytest.raises(ValueError, match="the centres has the shape .*Nothing was written"):
         save_billboard(est, path)
     assert path.read_bytes() == content
     assert [p.name for p in tmp_path.iterdir()] == ["board"]

@@ -529,15 +529,6 @@ def test_messages(est, n_classes):
 
 
 @pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
-def test_what_a_plan_says_was_declared_public():
-    est = fitted(REGRESSORS["mean-unseen"], 0)[0]
-    plan = est.billboard_.plan
-    plan.sizes = np.ones(3)
-    with pytest.raises(ValueError, match=r"board.plan has attributes .* public: \['sizes'\]"):
-        pack(est.billboard_)
-
-
-@pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
 def test_no_class_of_the_same_name_takes_the_place_of_another(tmp_path):
     for cls in (MPMTLLowRank, PriorBillboard):
         type(cls.__name__, (cls,), {"__module__": "elsewhere"})
@@ -654,26 +645,26 @@ BOARD = ("board", "fields")
         ((*BOARD, "weights"), 1, r"fields \['weights'\] of MeanBillboard"),
         ((*BOARD, "shape"), None, r"fields \['shape'\] of MeanBillboard"),
         ((*BOARD, "shape"), {"tuple": [4, 4]}, "shape does not suit the loss"),
-        ((*BOARD, "shape"), {"tuple": [5]}, r"the means has the shape \(1, 4\), not \(1, 5\)"),
+        ((*BOARD, "shape"), {"tuple": [5]}, r"the centres has the shape \(1, 4\), not \(1, 5\)"),
         ((*BOARD, "personalization"), "magic", "personalization of .* cannot be 'magic'"),
         ((*BOARD, "local_steps"), -3, "local_steps of MeanBillboard cannot be -3"),
         ((*BOARD, "sparse"), "no", "sparse of MeanBillboard cannot be 'no'"),
-        ((*BOARD, "means"), {"array": "nowhere"}, "array 'nowhere' is missing"),
-        ((*BOARD, "means"), [1.0], "means of MeanBillboard cannot be of type list"),
+        ((*BOARD, "centres"), {"array": "nowhere"}, "array 'nowhere' is missing"),
+        ((*BOARD, "centres"), [1.0], "centres of MeanBillboard cannot be of type list"),
         ((*BOARD, "releases", 0), [0.0] * 4, r"a release has the shape \(4,\)"),
         ((*BOARD, "releases", 0), math.nan, "NaN is not JSON"),
-        ((*BOARD, "means"), {"pickle": "x"}, "key 'pickle' has no meaning"),
+        ((*BOARD, "centres"), {"pickle": "x"}, "key 'pickle' has no meaning"),
         ((*BOARD, "clip_norms", 0), {"float": "nan"}, "clip_norms must be positive"),
         ((*BOARD, "cluster_of"), {"dict": [["a", 3]]}, "numbered from 0 to 0"),
         ((*BOARD, "cluster_of"), {"dict": [["a", 0], ["a", 0]]}, "a key twice"),
         ((*BOARD, "problem"), 1, "does not suit the loss|no attribute"),
-        ((*BOARD, "problem", "fields", "kind"), 7, "kind of Problem cannot be 7"),
+        ((*BOARD, "problem", "fields", "loss"), 7, "loss of Problem cannot be 7"),
         ((*BOARD, "problem", "fields", "lam"), "much", "lam of Problem cannot be 'much'"),
         ((*BOARD, "problem", "fields", "ridge"), {"float": "nan"}, "ridge of .* be nan"),
-        ((*BOARD, "plan", "fields", "draw"), 1, r"fields \['draw'\] of MeanPlan"),
-        ((*BOARD, "plan", "fields", "n_rounds"), [1], "n_rounds of MeanPlan .* of type list"),
-        ((*BOARD, "plan", "fields", "step"), 1.0, "step of MeanPlan cannot be 1.0"),
-        ((*BOARD, "plan", "fields", "server_rate"), 0, "server_rate of MeanPlan cannot be 0"),
+        ((*BOARD, "step"), 1.0, "step of MeanBillboard cannot be 1.0"),
+        ((*BOARD, "server_rate"), 0, "server_rate of MeanBillboard cannot be 0"),
+        ((*BOARD, "adaptive"), 1, "adaptive of MeanBillboard cannot be 1"),
+        ((*BOARD, "noise_multiplier"), -1.0, "noise_multiplier of MeanBillboard cannot be -1.0"),
         ((*BOARD, "report", "report", "adjacency"), "next", "adjacency='next'"),
         ((*BOARD, "report"), {"report": {"secret": 1}}, "not fields of a privacy report"),
     ],
@@ -684,6 +675,16 @@ def test_unknown_or_wrong_content(written, place, value, message):
     named = json.dumps(header)  # arrays that it no longer has are another error
     rewrite(path, header, {name: array for name, array in arrays.items() if f'"{name}"' in named})
     refused(path, message)
+
+
+@pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
+def test_rounds_need_their_step():
+    text, arrays = pack(fitted(REGRESSORS["mean-unseen"], 0)[0].billboard_)
+    tree = json.loads(text)
+    tree["board"]["fields"]["step"] = None
+    del arrays["board.step"]
+    with pytest.raises(ValueError, match="cannot be read: it has rounds, but not their step"):
+        unpack(json.dumps(tree), arrays)
 
 
 @pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
@@ -705,26 +706,26 @@ def rewrite(path, header, arrays):
     [
         (np.ones((2, 4)), "2 shared models without clusters"),
         (np.ones(4), "4 shared models without clusters"),
-        (np.ones((1, 5)), "the means has the shape"),
-        (np.full((1, 4), np.nan), "board.means holds NaN or infinity"),
-        (np.array([["a"] * 4]), "board.means holds <U1, not <f8"),
-        (np.ones((1, 4), dtype=complex), "board.means holds complex128, not <f8"),
-        (np.ones((1, 4), dtype=np.float16), "board.means holds float16, not <f8"),
-        (np.ones((1, 4), dtype=">f8"), "board.means holds >f8, not <f8"),
-        (np.ones((1, 4), dtype=np.int64), "the means holds int64, not float64"),
-        (np.ones((1, 4), dtype=[("a", float)]), "board.means is no array as NumPy writes it"),
-        (np.array([[1, 2, 3, None]]), "board.means holds object, not <f8"),
-        (None, "the array 'board.means' is missing"),
+        (np.ones((1, 5)), "the centres has the shape"),
+        (np.full((1, 4), np.nan), "board.centres holds NaN or infinity"),
+        (np.array([["a"] * 4]), "board.centres holds <U1, not <f8"),
+        (np.ones((1, 4), dtype=complex), "board.centres holds complex128, not <f8"),
+        (np.ones((1, 4), dtype=np.float16), "board.centres holds float16, not <f8"),
+        (np.ones((1, 4), dtype=">f8"), "board.centres holds >f8, not <f8"),
+        (np.ones((1, 4), dtype=np.int64), "the centres holds int64, not float64"),
+        (np.ones((1, 4), dtype=[("a", float)]), "board.centres is no array as NumPy writes it"),
+        (np.array([[1, 2, 3, None]]), "board.centres holds object, not <f8"),
+        (None, "the array 'board.centres' is missing"),
     ],
 )
 def test_wrong_arrays(written, array, message):
     path, header, arrays = written
-    arrays["board.means"] = array
+    arrays["board.centres"] = array
     if array is None:
-        del arrays["board.means"]
+        del arrays["board.centres"]
     rewrite(path, header, arrays)
     refused(path, message)
-    arrays["board.means"] = np.ones((1, 4))
+    arrays["board.centres"] = np.ones((1, 4))
     rewrite(path, header, arrays)
     assert load_billboard(path).mean_coef_.tolist() == [1.0] * 4
     rewrite(path, header, {**arrays, "board.more": np.ones(2)})

@@ -325,7 +325,7 @@ def test_journal_on_disk_resumes_and_refuses_other_runs(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         start(tmp_path / "cut", cut=2)
     board, again = start(tmp_path / "cut")
-    assert_array_equal(board.means, whole.means)
+    assert_array_equal(board.centres, whole.centres)
     assert len(again) == len(asked) - 1
     assert start(tmp_path / "cut")[1] == []  # everything was released already
     with pytest.raises(ValueError, match="another run"):

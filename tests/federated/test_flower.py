@@ -246,8 +246,9 @@ def test_report_says_who_sees_the_participants():
     study = study_of("rounds")
     board = in_process(study).billboard_
     assert "traffic" not in describe(board, study).notes["transport"]
-    board.plan.sampling = "poisson"
-    board.report = dataclasses.replace(board.report, sampling=board.plan._scheme())
+    plan = study.build()._plan(study.population(), 1)
+    plan.sampling = "poisson"
+    board.report = dataclasses.replace(board.report, sampling=plan._scheme())
     assert "traffic of the sites" in describe(board, study).notes["transport"]
 
 

@@ -340,7 +340,7 @@ def test_school_over_plain_sockets(tmp_path):
     released = [np.zeros(28), *np.cumsum(whole.billboard_.releases, axis=0)]
     for anchor in released[:2]:
         assert sum(a.shape == (1, 28) and np.allclose(a, anchor) for a in received) >= 3
-    assert public.billboard_.means.tobytes() in down
+    assert public.billboard_.centres.tobytes() in down
     report = PrivacyReport.from_json((tmp_path / "curator" / "report.json").read_text())
     assert report.notes["transport"] in str(report)
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -389,7 +389,7 @@ def test_secure_sums_over_plain_sockets(tmp_path):
         federation.run()
         up = b"\n".join(map(bytes, federation.relay.up))
     public, whole = load_billboard(tmp_path / "curator" / "billboard.npz"), in_process(study, rows)
-    assert_allclose(public.billboard_.means, whole.billboard_.means, atol=1e-5)
+    assert_allclose(public.billboard_.centres, whole.billboard_.centres, atol=1e-5)
     assert all(array.dtype.kind == "i" for array in arrays_in(up))
     for k, part in enumerate(parts):
         with np.load(federation.site(k) / "state.npz") as kept:

@@ -31,7 +31,7 @@ def test_secure_sums_agree_to_their_rounding(tmp_path, case):
     board = curate(grid, study, tmp_path / "curator", a_context())
     whole = in_process(study).billboard_
     # The first update: rounding of three sites, and the bound of the sites, over M.
-    size = board.means.size
+    size = board.centres.size
     step = 2 * study.sum_range / 2**22
     moved = np.abs(board.releases[0] - whole.releases[0]).max()
     assert 0 < moved <= (3 * step + M * 2 * np.sqrt(size) * step) / M + 1e-6 * study.sum_range
@@ -73,7 +73,7 @@ def test_secure_sum_stops_below_its_threshold_and_goes_on(tmp_path):
     with pytest.raises(RuntimeError, match="Too few sites"):
         curate(grid, study, tmp_path / "curator", a_context())
     board = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator", a_context())
-    assert_allclose(board.means, in_process(study).billboard_.means, atol=1e-4)
+    assert_allclose(board.centres, in_process(study).billboard_.centres, atol=1e-4)
 
 
 def test_site_with_secure_sums_answers_no_plain_question(tmp_path, caplog):

@@ -25,12 +25,14 @@ from skpmtl import (
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
 )
-from skpmtl._kernels import rounds as kernels
+from skpmtl._kernels import steps as kernels
 from skpmtl._kernels.newton import hessian_product, loss_gradient
+from skpmtl.mean_regularized import centred, proximal
 from skpmtl.mean_regularized import exact as exact_mean
-from skpmtl.mean_regularized import tasks as rounds
+from skpmtl.mean_regularized.centred import LOSSES, CentredTasks, Problem
 from skpmtl.mean_regularized.exact import fixed_point
-from skpmtl.mean_regularized.tasks import CentredTasks, Problem
+from skpmtl.mean_regularized.proximal import ProximalModels
+from skpmtl.mean_regularized.tasks import ProximalUpdates
 from skpmtl.tables.table import TaskTable
 from tests.helpers.plain_reference import listed_classes, random_tasks
 
@@ -354,9 +356,9 @@ def test_local_steps_find_the_proximal_model(kind, form):
         X_shared = np.empty_like(table.X)
         X_shared[back] = table.X
         table = TaskTable(X_shared, table.y, table.offsets, table.tasks, rows=back)
-    half = CentredTasks(table, Problem(kind, C, True, lam=lam, ridge=ridge))
+    half = CentredTasks(table, Problem(LOSSES[kind], C, True, lam=lam, ridge=ridge))
     flat = (anchor.T if form == "csr" else anchor).reshape(1, -1)
-    local = half.steps(np.arange(7), flat, half.lam, n_steps=20_000, tol=1e-13)
+    local = half.steps(np.arange(7), flat, half.pull, hold=ridge, n_steps=20_000, tol=1e-13)
     factor = lam / (lam + ridge)
     for k in range(7):
         D, b = local.D[local.ends[k] : local.ends[k + 1]], local.b[k]
@@ -382,7 +384,8 @@ def test_local_steps_find_the_proximal_model(kind, form):
             b_sum += np.abs(r.mean(axis=0)).sum()
     assert b_sum < 1e-8
     if kind == 0:  # the stored factorisation gives the same
-        exact = CentredTasks(table_of(X, y, task), half.problem).exact_prox(anchor.reshape(1, -1))
+        models = ProximalModels(CentredTasks(table_of(X, y, task), half.problem))
+        exact = models.differences(anchor.reshape(1, -1))
         if form == "dense":
             assert_allclose(local.D.reshape(7, 5), exact, atol=1e-9)
 
@@ -393,8 +396,8 @@ def test_curvatures_are_largest_eigenvalues(d):
     table = table_of(X, y, task)
     csr = TaskTable(sparse.csr_matrix(table.X), table.y, table.offsets, table.tasks)
     for intercept in (True, False):
-        found = CentredTasks(table, Problem(0, 1, intercept)).curvature
-        assert_allclose(CentredTasks(csr, Problem(0, 1, intercept)).curvature, found)
+        found = CentredTasks(table, Problem("squared", 1, intercept)).curvature
+        assert_allclose(CentredTasks(csr, Problem("squared", 1, intercept)).curvature, found)
         for k in range(7):
             A = table.task(k)[0]
             A = A - A.mean(axis=0) if intercept else A
@@ -427,13 +430,13 @@ def test_newton_kernels_are_derivatives(kind):
 
 def test_kernels_uncompiled_agree():
     X, y, task = problem("multi", m=3, rows=(6, 9))
-    half = CentredTasks(table_of(X, y, task), Problem(2, 3, True, lam=0.2))
+    half = CentredTasks(table_of(X, y, task), Problem("multinomial", 3, True, lam=0.2))
     anchor = np.random.default_rng(0).normal(size=(1, 12))
-    compiled = half.steps(np.arange(3), anchor, half.lam, n_steps=5)
+    compiled = half.steps(np.arange(3), anchor, half.pull, n_steps=5)
     function = kernels.local_steps
     kernels.local_steps = getattr(function, "py_func", function)
     try:
-        plain = half.steps(np.arange(3), anchor, half.lam, n_steps=5)
+        plain = half.steps(np.arange(3), anchor, half.pull, n_steps=5)
     finally:
         kernels.local_steps = function
     assert_allclose(plain.D, compiled.D, rtol=1e-10)
@@ -455,12 +458,13 @@ def test_exact_prox_of_few_and_many_rows(intercept, ridge, uncompiled, monkeypat
     """Ridge models around the anchors, by either kind of matrix, for all tasks or some."""
     if uncompiled:
         for name in ("short_inverses", "short_prox"):
-            kernel = getattr(rounds, name)
-            monkeypatch.setattr(rounds, name, getattr(kernel, "py_func", kernel))
+            kernel = getattr(proximal, name)
+            monkeypatch.setattr(proximal, name, getattr(kernel, "py_func", kernel))
     table, which = mixed_tasks(), np.arange(7) % 2
-    half = CentredTasks(table, Problem(0, 1, intercept, lam=0.4, ridge=ridge), which)
+    half = CentredTasks(table, Problem("squared", 1, intercept, lam=0.4, ridge=ridge), which)
     anchor = np.random.default_rng(1).normal(size=(2, 18))
-    found = half.exact_prox(anchor)
+    models = ProximalModels(half)
+    found = models.differences(anchor)
     assert 0 < len(half.long[0]) < 7
     for k in range(7):
         A, target = table.task(k)
@@ -471,13 +475,14 @@ def test_exact_prox_of_few_and_many_rows(intercept, ridge, uncompiled, monkeypat
         w = np.linalg.solve(H, A.T @ target / n + 0.4 * a)
         assert_allclose(found[k], w - 0.4 / (0.4 + ridge) * a, rtol=0, atol=1e-11)
     for pick in (np.array([0, 2, 3]), np.array([2, 5]), np.array([6])):
-        assert_array_equal(half.exact_prox(anchor, pick), found[pick])
+        assert_array_equal(models.differences(anchor, pick), found[pick])
     # Rows that tasks share are the same rows.
     shared = TaskTable(
         table.X[::-1].copy(), table.y, table.offsets, table.tasks,
         rows=np.arange(table.n_rows)[::-1],
     )  # fmt: skip
-    assert_array_equal(CentredTasks(shared, half.problem, which).exact_prox(anchor), found)
+    again = ProximalModels(CentredTasks(shared, half.problem, which))
+    assert_array_equal(again.differences(anchor), found)
 
 
 @pytest.mark.parametrize("k, factor", [(1, -2.0), (5, -2.0), (1, 1e160), (5, 1e160)])
@@ -495,11 +500,11 @@ def test_what_a_task_sends_does_not_depend_on_others(k, factor):
     other = TaskTable(
         table.X[rows], table.y[rows], np.concatenate([[0], np.cumsum(sizes)]), table.tasks
     )
-    half = CentredTasks(table, Problem(0, 1, True))
-    sent = half.exact_prox(anchor)[others]
+    half = CentredTasks(table, Problem("squared", 1, True))
+    sent = ProximalModels(half).differences(anchor)[others]
     for changed in (TaskTable(X, table.y, table.offsets, table.tasks), other):
         again = CentredTasks(changed, half.problem)
-        assert_array_equal(again.exact_prox(anchor)[others], sent)
+        assert_array_equal(ProximalModels(again).differences(anchor)[others], sent)
         assert_array_equal(again.curvature[others], half.curvature[others])
 
 
@@ -513,7 +518,7 @@ def test_printed_updates(update):
         lam, epsilon=None, update=update, n_rounds=T, local_steps=E, fit_intercept=False,
         personalization="none",
     ).fit(X, y, task=task)  # fmt: skip
-    half = CentredTasks(table_of(X, y, task), Problem(0, 1, False, lam=lam))
+    half = CentredTasks(table_of(X, y, task), Problem("squared", 1, False, lam=lam))
     W, mean = np.zeros((7, 4)), np.zeros(4)
     for _ in range(T):
         sent = np.empty_like(W)
@@ -534,7 +539,7 @@ def test_fedavg_fedprox_ppsgd_local_only():
     X, y, task = problem("real")
     settings = {"epsilon": None, "n_rounds": 3, "local_steps": 2, "fit_intercept": False,
                 "personalization": "none"}  # fmt: skip
-    half = CentredTasks(table_of(X, y, task), Problem(0, 1, False, lam=0.3))
+    half = CentredTasks(table_of(X, y, task), Problem("squared", 1, False, lam=0.3))
     for cls, lam in ((PrivateFedAvg, 0.0), (PrivateFedProx, 0.3)):
         mean = np.zeros(4)
         for _ in range(3):
@@ -855,14 +860,17 @@ def test_sparse_models_are_those_of_dense_rows(tags):
     with pytest.warns(UserWarning, match="reproducible"):
         csr = PrivateMeanRegMTLClassifier(0.05, **settings).fit(X[some], y[some], task=task[some])
     # Sums before the noise agree; the noise is drawn in another order of the coefficients.
+    objective = Problem("multinomial", 9, True, lam=0.05, ridge=0.01)
     half = [
-        CentredTasks(table_of(M, y[some], task[some]), Problem(2, 9, True, lam=0.05, ridge=0.01))
+        CentredTasks(table_of(M, y[some], task[some]), objective)
         for M in (X[some].toarray(), X[some])
     ]
     anchor = np.random.default_rng(0).normal(scale=0.05, size=(9, 3000))
     totals = np.zeros((1, 27000)), np.zeros((1, 27000))
     inside = [
-        h.sum_of_updates(np.arange(6), a.reshape(1, -1), 0.3, t, n_steps=9, tol=0.0)
+        ProximalUpdates(h, n_steps=9, tol=0.0).sum_of_updates(
+            np.arange(6), a.reshape(1, -1), 0.3, t
+        )
         for h, a, t in zip(half, (anchor, anchor.T.copy()), totals, strict=True)
     ]
     assert inside[0] == inside[1]
@@ -934,7 +942,7 @@ def test_csr_rows_are_used_in_place(tags, dtype):
         first.decision_function(X, task=task)[order], rtol=1e-4, atol=1e-5,
     )  # fmt: skip
     (models,) = est.models_.parts
-    assert models.half is None or np.shares_memory(models.half.table.X.data, given.data)
+    assert models.centred is None or np.shares_memory(models.centred.table.X.data, given.data)
 
 
 @pytest.mark.slow
@@ -962,7 +970,7 @@ def test_memory_of_a_large_model():
     widest = max(len(np.unique(X[task == k].indices)) for k in range(m))
     # D of a block that is added and of the next, V and G of a task, and 4 MB of noise in pieces,
     # columns, targets.
-    block = 8 * max(rounds._MODELS, widest * C)
+    block = 8 * max(centred._MODELS, widest * C)
     assert peak < 2 * model + 2 * block + 2 * 8 * widest * C + 4 * 2**20
     assert est.billboard_.releases == []
 
@@ -985,7 +993,7 @@ def test_binary_sparse_and_exact_sparse(tags):
     dense.fit(narrow.toarray(), y[small] > 3, task=task[small])
     signs = np.where(y[small] > 3, 1.0, -1.0)
     half = CentredTasks(
-        table_of(narrow, signs, task[small]), Problem(1, 1, True, lam=0.05, ridge=0.01)
+        table_of(narrow, signs, task[small]), Problem("logistic", 1, True, lam=0.05, ridge=0.01)
     )
     anchor = np.zeros((1, 60))
     assert fixed_point(half, anchor, tol=1e-9, max_iter=100) < 100
@@ -1055,10 +1063,11 @@ def test_memory_map_keeps_no_matrices(tmp_path):
     y, offsets = rng.standard_normal(m * n), n * np.arange(m + 1)
     anchor, halves = rng.standard_normal((1, d)), []
     for rows in (X, np.array(X)):
-        halves.append(CentredTasks(TaskTable(rows, y, offsets, np.arange(m)), Problem(0, 1, True)))
+        table = TaskTable(rows, y, offsets, np.arange(m))
+        halves.append(ProximalModels(CentredTasks(table, Problem("squared", 1, True))))
     some = np.array([3, 50, 399])
     for pick in (slice(None), some):
-        mapped, kept = (half.exact_prox(anchor, pick) for half in halves)
+        mapped, kept = (half.differences(anchor, pick) for half in halves)
         assert_array_equal(mapped, kept)
-    assert halves[0]._exact is None
-    assert halves[1]._exact is not None
+    assert halves[0].matrices is None
+    assert halves[1].matrices is not None

@@ -19,9 +19,11 @@ from skpmtl import (
 )
 from skpmtl.exchange.protocol import run
 from skpmtl.exchange.wire import pack
-from skpmtl.mean_regularized.curator import rounds
-from skpmtl.mean_regularized.plan import BlockGaussian, MeanPlan
-from skpmtl.mean_regularized.tasks import CentredTasks, Problem, RunningModels
+from skpmtl.mean_regularized.centred import LOSSES, CentredTasks, Problem
+from skpmtl.mean_regularized.curator import release_centre
+from skpmtl.mean_regularized.plan import BlockGaussian, MeanPlan, epsilon_of_rounds
+from skpmtl.mean_regularized.proximal import ProximalModels
+from skpmtl.mean_regularized.tasks import ProximalUpdates, RunningModels
 from skpmtl.privacy import PrivacyReport, gdp_delta, gdp_epsilon, gdp_mu
 from skpmtl.privacy.rng import SeededSource
 from skpmtl.tables.table import TaskTable
@@ -58,7 +60,7 @@ def test_neighbours_over_replayed_rounds(kind, form, update):
     """Every release moves by at most 2 clip / q when one task's rows are replaced."""
     C, clip = 3 if kind == 2 else 1, 0.2
     table = rows(kind)
-    problem = Problem(kind, C, True, lam="auto", ridge=0.3 if update == "ridge" else 0.0)
+    problem = Problem(LOSSES[kind], C, True, lam="auto", ridge=0.3 if update == "ridge" else 0.0)
     # The history is public: the same noisy models go to both data sets.
     history = np.random.default_rng(1).normal(size=(4, 1, C * 5))
     largest = 0.0
@@ -68,15 +70,13 @@ def test_neighbours_over_replayed_rounds(kind, form, update):
             if form == "csr":
                 data = TaskTable(sparse.csr_matrix(data.X), data.y, data.offsets, data.tasks)
             half, released = CentredTasks(data, problem), []
-            running = RunningModels(half, update, C * 5, n_steps=5, rate=1.0)
+            if update in ("prox", "ridge"):
+                updates = ProximalUpdates(half, n_steps=9, tol=1e-3)
+            else:
+                updates = RunningModels(half, update, C * 5, n_steps=5, rate=1.0)
             for anchor in history:
                 total = np.zeros_like(anchor)
-                if update in ("prox", "ridge"):
-                    half.sum_of_updates(
-                        np.arange(M), anchor, clip, total, n_steps=9, tol=1e-3
-                    )
-                else:
-                    running.sum_of_updates(np.arange(M), anchor, clip, total)
+                updates.sum_of_updates(np.arange(M), anchor, clip, total)
                 released.append(total)
             sums.append(released)
         moved = [np.linalg.norm(a - b) for a, b in zip(*sums, strict=True)]
@@ -159,6 +159,9 @@ class _Settings:
     clip_norm, clip_quantile, server_learning_rate = 1.0, None, 1.0
     sampling, sampling_rate, clusters = "fixed", 0.5, None
 
+    def _update_name(self):
+        return "prox"
+
     def _is_private(self):
         return True
 
@@ -179,7 +182,7 @@ def test_denominator_is_constant_when_nobody_takes_part():
 
     anchor = np.zeros((1, 2000))
     source = SeededSource(np.random.default_rng(0))
-    curator = rounds(plan, np.zeros(M, dtype=int), anchor)
+    curator = release_centre(plan, np.zeros(M, dtype=int), anchor)
     releases, bounds = run(curator, _Tasks(contribute), source)
     assert seen == [0] * 5
     std = plan.noise_multiplier / 3.0
@@ -201,7 +204,7 @@ def test_everybody_counts_the_same_and_the_sum_is_divided_by_q():
 
     source = SeededSource(np.random.default_rng(0))
     plan.noise_multiplier *= 1e-6
-    curator = rounds(plan, np.zeros(M, dtype=int), np.zeros((1, 3)))
+    curator = release_centre(plan, np.zeros(M, dtype=int), np.zeros((1, 3)))
     releases, *_ = run(curator, _Tasks(contribute), source)
     assert_allclose(releases, 1.0, atol=1e-3)
     assert all(len(pick) == 3 == len(set(pick)) for pick in drawn)
@@ -227,7 +230,8 @@ def test_a_fixed_rate_means_a_whole_number_of_tasks(rate, m, q):
     mus = np.sqrt(participations) / plan.noise_multiplier
     delta = binom.pmf(participations, 5, q / m) @ gdp_delta(mus, 1.0)
     assert delta == pytest.approx(1e-3, rel=1e-9)
-    assert plan.spent(5) == pytest.approx(1.0, rel=1e-9)
+    spent = epsilon_of_rounds(plan.noise_multiplier, 5, "fixed", plan.rate, 1e-3, "zero-out")
+    assert spent == pytest.approx(1.0, rel=1e-9)
     # Everybody sends 1: the released mean is 1, whatever the rate that was asked for.
     plan.noise_multiplier *= 1e-9
 
@@ -235,7 +239,7 @@ def test_a_fixed_rate_means_a_whole_number_of_tasks(rate, m, q):
         total += len(pick)
         return len(pick)
 
-    curator = rounds(plan, np.zeros(m, dtype=int), np.zeros((1, 3)))
+    curator = release_centre(plan, np.zeros(m, dtype=int), np.zeros((1, 3)))
     releases, bounds = run(curator, _Tasks(contribute), source)
     assert_allclose(releases, 1.0, rtol=1e-5)
     std = plan.noise_multiplier / q
@@ -256,9 +260,9 @@ def test_copies_of_rows_do_not_change_a_contribution():
     sums = []
     for data in (table, more):
         total = np.zeros((1, 5))
-        CentredTasks(data, Problem(0, 1, True)).sum_of_updates(
-            np.arange(M), np.zeros((1, 5)), 0.1, total, n_steps=5, tol=0.0
-        )
+        centred = CentredTasks(data, Problem("squared", 1, True))
+        updates = ProximalUpdates(centred, n_steps=5, tol=0.0)
+        updates.sum_of_updates(np.arange(M), np.zeros((1, 5)), 0.1, total)
         sums.append(total)
     assert_allclose(sums[0], sums[1], rtol=1e-6)
 
@@ -292,8 +296,8 @@ def test_adaptive_bound_moves_to_the_quantile():
         server_learning_rate=1e-9,
     ).fit(X, y, task=task)  # fmt: skip
     table = TaskTable(X, y, np.arange(m + 1) * 10, np.arange(m))
-    half = CentredTasks(table, Problem(0, 1, True))
-    norms = np.linalg.norm(half.exact_prox(np.zeros((1, 3))), axis=1)
+    half = CentredTasks(table, Problem("squared", 1, True))
+    norms = np.linalg.norm(ProximalModels(half).differences(np.zeros((1, 3))), axis=1)
     assert est.billboard_.clip_norms[-1] == pytest.approx(np.median(norms), rel=0.1)
 
 
@@ -494,11 +498,11 @@ def test_rows_of_a_task_do_not_change_how_others_compute(kind, d):
         X = np.random.default_rng(1).standard_normal((m * n + 50, d))[: sizes.sum()]
         y = np.sign(X[:, 0] + 0.1)
         offsets = np.concatenate([[0], np.cumsum(sizes)])
-        half = CentredTasks(TaskTable(X, y, offsets, np.arange(m)), Problem(kind, 1, True))
-        out = []
+        half = CentredTasks(TaskTable(X, y, offsets, np.arange(m)), Problem(LOSSES[kind], 1, True))
+        updates, out = ProximalUpdates(half, n_steps=12, tol=1e-3), []
         for k in (0, m // 2):
             total = np.zeros((1, d))
-            half.sum_of_updates(np.array([k]), anchor, 1.0, total, n_steps=12, tol=1e-3)
+            updates.sum_of_updates(np.array([k]), anchor, 1.0, total)
             out.append(total)
         return np.array(out), half.curvature[:-1]
 

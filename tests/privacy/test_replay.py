@@ -262,7 +262,7 @@ class MeanStep(Planted):
 
     def _half(self, table, population):
         tasks = super()._half(table, population)
-        tasks.half.prox_lam[:] = tasks.half.prox_lam.mean()
+        tasks.centred.prox_pull[:] = tasks.centred.prox_pull.mean()
         return tasks
 
 
@@ -295,7 +295,7 @@ class Hidden(Planted):
     """One more noisy release, which the report leaves out."""
 
     def _spoil(self, fitted, table):
-        mechanism = fitted["billboard_"].plan.mechanisms(1.0)[0]
+        mechanism = self._plan(Population.of(table), 1).mechanisms(1.0)[0]
         value = np.clip(table.X.mean(axis=0), -1e-3, 1e-3)
         fitted["extra_"] = mechanism.release(value, noise_source(None))
 

@@ -18,7 +18,7 @@ import skpmtl
 from skpmtl._runtime import threads
 from skpmtl._runtime.jit import njit
 from skpmtl.local import prior as local
-from skpmtl.mean_regularized import tasks as rounds
+from skpmtl.mean_regularized import centred
 from skpmtl.solvers import losses
 from skpmtl.tables import scores as _scores
 
@@ -30,7 +30,7 @@ def n_threads(monkeypatch):
     """`set_num_threads`, undone afterwards, with blocks so small that there are many."""
     for module in (local, losses, _scores):
         monkeypatch.setattr(module, "_BLOCK", 256)
-    monkeypatch.setattr(rounds, "_MODELS", 64)
+    monkeypatch.setattr(centred, "_MODELS", 64)
     yield skpmtl.set_num_threads
     skpmtl.set_num_threads(None)
 

@@ -16,7 +16,7 @@ from sklearn.linear_model import Ridge
 from sklearn.preprocessing import StandardScaler
 
 from skpmtl import PrivateMeanRegMTL
-from skpmtl.mean_regularized.tasks import CentredTasks, Problem
+from skpmtl.mean_regularized.centred import CentredTasks, Problem
 from skpmtl.tables.convert import stack_tasks, wide_to_long
 from skpmtl.tables.forms import read_training
 from skpmtl.tables.table import SingleTaskWarning, TaskTable
@@ -474,7 +474,7 @@ def test_compiled_loops_meet_one_kind_of_array(form):
     X, Y = rng.normal(size=(9, 3)), rng.normal(size=(9, 4))
     Y[0, 0] = np.nan
     wide, _ = read_training(PrivateMeanRegMTL(), form(X), Y, None)
-    half = CentredTasks(wide, Problem(0, 1, True))
+    half = CentredTasks(wide, Problem("squared", 1, True))
     seen = [array for array in half._rows if array is not None]
     assert all(array.flags.c_contiguous for array in seen)
     for other in (pickle.loads(pickle.dumps(half)), deepcopy(half)):

@@ -1,0 +1,261 @@
+"""What tasks compute alone around a centre: one problem, solved in local steps.
+
+All tasks of a table together, vectorised; nothing here combines tasks.
+
+Models are flat: (n_outputs, n_features) for dense rows, (n_features, n_outputs) for CSR rows,
+where differences to the centre live on the task's own columns; see `skpmtl._kernels.steps`.
+"""
+
+from dataclasses import dataclass
+from numbers import Integral, Real
+
+import numpy as np
+
+from .._kernels import steps as kernels
+from .._kernels.rows import count_columns, curvatures
+from .._kernels.short import short_curvatures
+from .._runtime.compat import Interval, StrOptions
+from .._runtime.threads import cost_blocks, run_blocks, task_blocks
+from ..exchange.board import Public
+from ..local.grams import NARROW, long_tasks, task_grams
+from ..tables.table import read_only
+
+LOSSES = ("squared", "logistic", "multinomial")  # compiled loops know them by their number
+_POWER_STEPS = 15
+_BLOCK = 1 << 20  # numbers of rows and Gram matrices held at once
+_MODELS = 1 << 18  # numbers of models that a thread holds at once while a round runs over the tasks
+# lam="auto" by loss: this part of a task's own smoothness, less of it in proximal updates, and more
+# of it, by _AUTO_ROWS over the number of its rows, when it personalises.
+_AUTO_PULL = (0.05, 0.02, 0.02)
+_AUTO_PROX = (0.05, 0.005, 0.005)
+_AUTO_ROWS = (5.0, 0.0, 0.0)
+_ALONE_ROWS = 0.5  # the same for lam="alone", without a centre
+_BOUND = (1.0, 0.25, 0.5)  # of the second derivative of the losses
+_BOLDNESS = (1.0, 4.0, 4.0)  # accelerated steps first take the bound to be that much smaller
+_PENALTY = {"quadratic": None, "predictions": 1, "fisher": 2}
+_NO_INDEX = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Problem(Public):
+    """What a task minimises: its loss, and how strongly it is pulled to its centre.
+
+    Parameters
+    ----------
+    loss : {"squared", "logistic", "multinomial"}
+        y is in {-1, 1} for the second, and counts the classes from 0 for the third.
+    n_outputs : int
+        1, or the number of classes of the multinomial loss.
+    fit_intercept : bool
+    task_weight : {"equal", "samples"}
+        Mean loss or sum of losses.
+    lam : float or "auto"
+        "auto": in the rounds 0.05 (logistic: 0.02, proximal updates 0.005) times the smoothness
+        of the task's own loss; in the personalisation 0.05 + 5 / n_k (logistic: 0.02) times.
+        "alone": 0.5 / n_k times.
+    ridge : float
+    """
+
+    loss: str
+    n_outputs: int
+    fit_intercept: bool
+    task_weight: str = "equal"
+    lam: object = "auto"
+    ridge: float = 0.0
+
+    constraints = {
+        "loss": [StrOptions(set(LOSSES))],
+        "n_outputs": [Interval(Integral, 1, None, closed="left")],
+        "task_weight": [StrOptions({"equal", "samples"})],
+        "lam": [StrOptions({"auto", "alone"}), Interval(Real, 0, None, closed="neither")],
+        "ridge": [Interval(Real, 0, None, closed="left")],
+    }
+
+    @property
+    def kind(self):
+        """Number of the loss."""
+        return LOSSES.index(self.loss)
+
+
+class CentredTasks:
+    """Local work of all tasks of a table, each around the centre that it was given.
+
+    Parameters
+    ----------
+    table : TaskTable
+    problem : Problem
+    which : ndarray (n_tasks,) of int64, default=None
+        Centre (cluster) of each task; None: there is one for all.
+
+    Attributes
+    ----------
+    curvature : ndarray (n_tasks,)
+        Largest eigenvalue of X_k' X_k, centred when there is an intercept.
+    smoothness : ndarray (n_tasks,)
+        Lipschitz constant of the gradient of each task's loss.
+    pull, prox_pull, own_pull, lone_pull : ndarray (n_tasks,)
+        Weights of the squared distance to the centre in the rounds, in those of proximal updates,
+        in the personalisation, and without a centre.
+    long : tuple
+        `long_tasks` of the table; dense rows of up to `NARROW` features.
+    """
+
+    def __init__(self, table, problem, which=None):
+        self.table = table
+        m, d = table.n_tasks, table.n_features
+        self.which = np.zeros(m, dtype=np.int64) if which is None else which
+        self.scale = 1.0 / table.sizes if problem.task_weight == "equal" else np.ones(m)
+        self.problem = problem
+        self.widths = np.full(m, d)
+        if table.is_sparse:
+            count_columns(*table.csr[1:], table.rows, table.offsets, d, self.widths)
+        self.curvature = 1.05 * self._largest_eigenvalues()
+        if problem.fit_intercept:
+            np.maximum(self.curvature, self._rounding(), out=self.curvature)
+        self.smoothness = self.curvature * self.scale * _BOUND[problem.kind]
+        self._single = self._has_missing_class()
+        self.set_pulls(problem)
+
+    def set_pulls(self, problem):
+        """Take this problem, which differs from the present one in `lam` only."""
+        self.problem, kind, sizes = problem, problem.kind, self.table.sizes
+        alone = np.maximum(_ALONE_ROWS / sizes * self.smoothness, 1e-8)
+        if problem.lam == "alone":
+            self.pull = self.prox_pull = self.own_pull = alone
+        elif problem.lam == "auto":
+            part = _AUTO_PULL[kind]
+            self.pull = np.maximum(part * self.smoothness, 1e-8)
+            self.prox_pull = np.maximum(_AUTO_PROX[kind] * self.smoothness, 1e-8)
+            self.own_pull = self.pull * (1.0 + _AUTO_ROWS[kind] / (part * sizes))
+        else:
+            self.pull = self.prox_pull = self.own_pull = np.full(len(sizes), float(problem.lam))
+        self.lone_pull = alone if isinstance(problem.lam, str) else self.pull
+
+    # Not kept: a pickle would hold X twice, and give back arrays that can be written, for which
+    # numba compiles every loop again.
+    @property
+    def _rows(self):
+        """Features and rows, dense or CSR, for compiled loops."""
+        table = self.table
+        if table.is_sparse:
+            X, csr = read_only(np.empty((0, table.n_features))), table.csr
+        else:
+            X, csr = table.X, (None, None, None)
+        return X, *csr, table.rows, table.offsets
+
+    @property
+    def indexed(self):
+        """Dense features, and the rows of the table among them, for compiled loops."""
+        rows = self.table.rows
+        return self.table.X, _NO_INDEX if rows is None else rows, rows is not None
+
+    def _largest_eigenvalues(self):
+        """Of X_k' X_k, from below, by power iteration."""
+        table, centre = self.table, self.problem.fit_intercept
+        out = np.empty(table.n_tasks)
+        if table.is_sparse or table.n_features > NARROW:
+            curvatures(*self._rows, centre, _POWER_STEPS, out)
+            return out
+        # The same steps on matrices; their kernel compiles in a fifth of the time.
+        at = np.arange(1, table.n_features + 1)
+        start = (0.5 + 0.6180339887498949 * at % 1.0) * np.where(at % 2, 1.0, -1.0)
+
+        def block(first, last):
+            ends, part = table.offsets[first : last + 1], slice(first, last)
+            short_curvatures(*self.indexed, ends, centre, start, _POWER_STEPS, out[part])
+
+        tasks, long = self.long = long_tasks(table)
+        run_blocks(block, self.short_ranges())
+        for first, last, G, _ in task_grams(long, self.problem, np.ones(len(tasks))):
+            v = np.broadcast_to(start, (last - first, len(start)))
+            for _ in range(_POWER_STEPS):
+                v = v / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1e-300)
+                Gv = (G @ v[:, :, None])[:, :, 0]
+                out[tasks[first:last]], v = np.einsum("kj,kj->k", v, Gv), Gv
+        return out
+
+    def _rounding(self):
+        """Curvature that equal rows have by rounding alone: steps of 1 over less are noise."""
+        table, first = self.table, self.table.offsets[:-1]
+        x = table.X[first if table.rows is None else table.rows[first]]
+        if table.is_sparse:
+            squares = np.asarray(x.multiply(x).sum(axis=1), dtype=float).ravel()
+        else:
+            squares = np.einsum("kj,kj->k", x, x, dtype=float)
+        return np.finfo(float).eps * table.sizes * squares
+
+    def _has_missing_class(self):
+        """Tasks in which a class is missing, whose unpenalised intercepts would be infinite."""
+        table, C = self.table, self.problem.n_outputs
+        if self.problem.kind == 0 or table.y is None:
+            return np.zeros(table.n_tasks, dtype=bool)
+        if self.problem.kind == 1:
+            positive = np.add.reduceat((table.y > 0).astype(float), table.offsets[:-1])
+            return (positive == 0) | (positive == table.sizes)
+        pairs = np.unique(table.codes * C + table.y.astype(np.int64))
+        return np.bincount(pairs // C, minlength=table.n_tasks) < C
+
+    def short_ranges(self):
+        """All tasks in blocks if some have fewer rows than features."""
+        table = self.table
+        if len(self.long[0]) == table.n_tasks:
+            return []
+        return task_blocks(table.offsets, table.n_features, _BLOCK)
+
+    # ------------------------------------------------------------------------- blocks
+    def blocks(self, pick):
+        """`pick` in pieces whose models together stay small."""
+        pieces = cost_blocks(self.widths[pick] * self.problem.n_outputs, _MODELS)
+        return [pick[first:last] for first, last in pieces]
+
+    def steps(
+        self, pick, centres, pull, *, hold=0.0, n_steps, accelerate=True, rate=1.0, tol=0.0,
+        penalty="quadratic", start=None, trace=False,
+    ):  # fmt: skip
+        """Local steps of the tasks `pick`, a block. -> Local
+
+        Parameters
+        ----------
+        pick : ndarray of int64
+        centres : ndarray (n_centres, n_outputs * n_features)
+        pull : ndarray (n_tasks,)
+            Weight of the penalty.
+        hold : float or ndarray (n_tasks,), default=0.0
+            Pull towards zero beside it, of the quadratic penalty; see `share_of_centre`.
+        n_steps, accelerate, rate, tol, penalty, start, trace
+            See `skpmtl._kernels.steps.local_steps`.
+        """
+        problem, C = self.problem, self.problem.n_outputs
+        ends = np.concatenate([[0], np.cumsum(self.widths[pick] * C)])
+        columns = np.empty(ends[-1] // C if self.table.is_sparse else 0, dtype=np.int64)
+        D, b = np.empty(ends[-1]), np.empty((len(pick), C))
+        variance = np.zeros(len(pick))
+        descent = np.zeros((len(pick), centres.shape[1])) if trace else None
+        # A missing class would send its intercept to infinity: these tasks hold theirs.
+        held = np.where(self._single, self.pull, 0.0)
+        kernels.local_steps(
+            *self._rows, self.table.y, problem.kind, _BOUND[problem.kind], self.scale,
+            problem.fit_intercept, pick, centres, self.which, share_of_centre(pull, hold),
+            pull + hold, held, self.curvature, _PENALTY[penalty], n_steps, accelerate,
+            _BOLDNESS[problem.kind], float(rate), float(tol), start, columns, ends, D, b, variance,
+            descent,
+        )  # fmt: skip
+        return Local(pick, columns, ends, D, b, variance, descent)
+
+
+@dataclass
+class Local:
+    """What `CentredTasks.steps` found for a block of tasks."""
+
+    pick: np.ndarray
+    columns: np.ndarray
+    ends: np.ndarray
+    D: np.ndarray
+    b: np.ndarray
+    variance: np.ndarray
+    descent: np.ndarray
+
+
+def share_of_centre(pull, hold):
+    """Pulls to a centre and to zero are one pull, `pull` + `hold`, to this part of the centre."""
+    return pull / (pull + hold) if np.any(hold) else np.ones(len(pull))
