@@ -24,8 +24,12 @@ from .model_protected.estimators import (
     MPMTLLowRankClassifier,
 )
 from .model_selection import LeaveTasksOut, TaskStratifiedKFold
-from .output_perturbation.aggregation import DPAggregation, DPAggregationClassifier
-from .output_perturbation.relationship import DPRelationship, DPRelationshipClassifier
+from .output_perturbation.estimators import (
+    DPAggregation,
+    DPAggregationClassifier,
+    DPRelationship,
+    DPRelationshipClassifier,
+)
 from .preprocessing import TaskScaler
 from .privacy import PrivacyLeakWarning
 from .search.private import PrivateSearch

@@ -1,7 +1,11 @@
 """Baselines that add noise to models: DP-AGGR and DP-MTRL."""
 
-from .aggregation import DPAggregation, DPAggregationClassifier
-from .relationship import DPRelationship, DPRelationshipClassifier
+from .estimators import (
+    DPAggregation,
+    DPAggregationClassifier,
+    DPRelationship,
+    DPRelationshipClassifier,
+)
 
 __all__ = [
     "DPAggregation",

@@ -7,13 +7,8 @@ import numpy as np
 
 from .._runtime.compat import Interval
 from ..exchange.board import Board
-
-
-def split(models, fit_intercept, pick=slice(None)):
-    """Models with the intercept last -> coefficients, intercepts."""
-    if fit_intercept:
-        return models[pick, :-1].copy(), models[pick, -1].copy()
-    return models[pick].copy(), np.zeros(len(models))[pick]
+from .relationship import prior_root, root_of_trace_one
+from .tasks import ProximalModels, coefficients
 
 
 @dataclass
@@ -40,8 +35,9 @@ class AggregationBillboard(Board):
         return len(self.releases[0]) - self.fit_intercept
 
     def attributes(self):
+        """The average."""
         coef, intercept = self.mean
-        return {"mean_coef_": coef, "mean_intercept_": float(intercept)}
+        return {"mean_coef_": coef, "mean_intercept_": intercept}
 
     def declared(self):
         """See `skpmtl.exchange.wire`."""
@@ -52,7 +48,13 @@ class AggregationBillboard(Board):
     @property
     def mean(self):
         """-> coefficients (n_features,), intercept."""
-        return split(self.releases[0][None], self.fit_intercept, 0)
+        coef, intercept = coefficients(self.releases[0][None], self.fit_intercept)
+        return coef[0], float(intercept[0])
+
+    def personalize(self, table, *, classification):
+        """The average, once for every task of `table`."""
+        coef, intercept = self.mean
+        return np.tile(coef, (table.n_tasks, 1)), np.full(table.n_tasks, intercept)
 
 
 @dataclass
@@ -95,11 +97,11 @@ class RelationshipBillboard(Board):
         return self.columns.shape[-1] - self.fit_intercept
 
     def attributes(self):
+        """The mean of the noisy models; that of an exact fit is not on a billboard from a file."""
         if not len(self.models):
             return {}
-        d = self.n_features
-        b = self.models[:, d].mean() if self.fit_intercept else 0.0
-        return {"mean_coef_": self.models[:, :d].mean(axis=0), "mean_intercept_": float(b)}
+        coef, intercept = coefficients(self.models, self.fit_intercept)
+        return {"mean_coef_": coef.mean(axis=0), "mean_intercept_": float(intercept.mean())}
 
     def written(self):
         # The models of an exact fit are the tasks' own, and nobody needs them to go on.
@@ -119,23 +121,17 @@ class RelationshipBillboard(Board):
     @property
     def relationship(self):
         """Omega = (V'V)^(1/2) / trace for the columns V, (n_tasks, n_tasks)."""
-        return _root(self.columns, len(self.columns))
+        return root_of_trace_one(self.columns)
 
-    def prior(self):
-        """Square root of the covariance M / alpha + I / lam of a new task's model.
-
-        M = (V V')^(1/2) / trace is the mirror of Omega on the side of the features, and
-        1/2 w' (M / alpha + I / lam)^-1 w what the penalties come to for one task.
-        """
-        width = self.columns.shape[1]
-        M = _root(self.columns.T, width) if self.columns.any() else np.zeros((width, width))
-        values, Q = np.linalg.eigh(M)
-        return (Q * np.sqrt(np.maximum(values, 0.0) / self.alpha + 1.0 / self.lam)) @ Q.T
-
-
-def _root(A, size):
-    """(A A')^(1/2) / trace; even without a signal."""
-    if not A.any():
-        return np.eye(size) / size
-    U, s, _ = np.linalg.svd(A, full_matrices=False)
-    return (U * (s / s.sum())) @ U.T
+    def personalize(self, table, *, classification):
+        """Models of the tasks of `table` under the prior that the columns imply, without noise."""
+        root = prior_root(self.columns, self.lam, self.alpha)
+        models = ProximalModels(
+            table,
+            classification=classification,
+            fit_intercept=self.fit_intercept,
+            lam=1.0,
+            root=root,
+        )
+        W = models.solve(np.zeros((table.n_tasks, models.width)), alone=True) @ root
+        return coefficients(W, self.fit_intercept)

@@ -1,17 +1,37 @@
-"""Parameters, public bounds and report that both baselines share."""
+"""DP-AGGR and DP-MTRL, the baselines of the model-protected paper that add noise to models.
 
+Both protect a record of a task, as published; Proposition 3 of the paper makes a guarantee for
+whole tasks of it by group privacy.
+"""
+
+import warnings
 from numbers import Integral, Real
 
-from .._runtime.compat import Interval, StrOptions
-from .._version import __version__
-from ..base import BaseMTL
-from ..privacy.accounting import gdp_epsilon
-from ..privacy.report import PrivacyReport, exact_report
-from ..privacy.rng import noise_source
-from .plan import Bounds
-from .tasks import ProximalModels
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
-COMMON_DOC = """epsilon : float or None, default=1.0
+from .._parameters import filled
+from .._runtime.compat import Interval, StrOptions
+from .._runtime.threads import single_blas_thread
+from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
+from ..exchange.protocol import Population, run
+from ..privacy.report import exact_report
+from ..privacy.rng import noise_source
+from .board import AggregationBillboard, RelationshipBillboard
+from .curator import release_average, release_rounds
+from .plan import AggregationPlan, RelationshipPlan
+from .relationship import smooth
+from .tasks import PerturbationHalf, ProximalModels, RelationshipHalf, coefficients
+
+__all__ = [
+    "DPAggregation",
+    "DPAggregationClassifier",
+    "DPRelationship",
+    "DPRelationshipClassifier",
+]
+
+
+_COMMON = """epsilon : float or None, default=1.0
         Privacy budget. None or infinity: no privacy, exact; the bounds below have no effect.
     delta : float or None, default=None
         Probability part of the guarantee, in (0, 1). None: 0 with "gamma" noise; with
@@ -46,22 +66,15 @@ COMMON_DOC = """epsilon : float or None, default=1.0
     fit_intercept : bool, default=True
         Whether there is a constant feature 1. Its coefficient is penalised and released like
         the others.
-    task_feature : str, int or None, default=None
-        Column of X that holds the task id, by name or position. None: ids are passed as
-        ``task=``, or y has one column per task, or X and y are mappings.
-    tasks : "auto" or array-like, default="auto"
-        Public list of the tasks. "auto" reads it from the data, which discloses which tasks
-        exist.{class_list}
+    {task_feature}
+    {tasks}{class_list}
     unseen_task : {{"error", "mean"}}, default={unseen}
         What `predict` does with a task that was not fitted: an error, or {mean}.{more}
     secure : bool, default=False
         Exact discrete noise of OpenDP (extra ``skpmtl[secure]``), Gaussian only; needs
         random_state=None.
-    random_state : int, Generator, RandomState or None, default=None
-        None: noise from the operating system's generator. Anything else makes the noise
-        reproducible, which protects nobody against those who know it.
-    verbose : int, default=0
-        Progress through the ``skpmtl`` logger.
+    {random_state}
+    {verbose}
 
     Attributes
     ----------
@@ -74,24 +87,22 @@ COMMON_DOC = """epsilon : float or None, default=1.0
     tasks_ : ndarray of shape (n_tasks,){classes}
     billboard_ : {board}
         What was released.
-    privacy_ : PrivacyReport
-        The guarantee with all its assumptions; prints as a paragraph.
+    {privacy_}
     n_iter_ : int
         {n_iter}{objective}
-    n_features_in_, feature_names_in_
-        Of X as given, so that a task column counts."""
-MAX_TARGET_DOC = """
+    {features_in_}"""
+_MAX_TARGET = """
     max_target : float or None, default=None
         Public bound on the absolute value of a target, needed for privacy; larger ones are set
         to it. Subtract a public centre first."""
-CLASSES_DOC = """
-    classes_ : ndarray of shape (2,)"""
-PAPER_DOC = """.. [1] J. Liang, Z. Liu, J. Zhou, X. Jiang, C. Zhang, F. Wang, "Model-protected
-       multi-task learning", IEEE TPAMI 44(2), 2022."""
+def _doc(template, own, *, target="", classes=None, **words):
+    """`own`: words of the estimator and its twin; the others are those of one of them."""
+    common = filled(_COMMON, target=target, classes=classes, **own)
+    return filled(template, common=common, **words)
 
 
 class OutputPerturbation(BaseMTL):
-    """Parameters, public bounds and report of both baselines."""
+    """Parameters and fit of both baselines."""
 
     _parameter_constraints = {
         **BaseMTL._parameter_constraints,
@@ -105,7 +116,7 @@ class OutputPerturbation(BaseMTL):
         "clip_norm": [None, Interval(Real, 0, None, closed="neither")],
     }
     _classification = False
-    _trusted = "the curator is trusted and adds the noise once"
+    _half_of = PerturbationHalf
 
     def _check_parameters(self):
         super()._check_parameters()
@@ -122,6 +133,46 @@ class OutputPerturbation(BaseMTL):
                 "that taking it from the data would disclose them; rows beyond it are clipped."
             )
 
+    def _fit_table(self, table):
+        if not self._is_private():
+            return self._fit_exact(table)
+        population = Population.of(table)
+        half = self._half(table, population)
+        source = self._source()
+        board = run(self._curator(population, source), half, source)
+        models = half.own_models(board)
+        return self._fitted(board, models or self._personalized(board, table), self._n_releases())
+
+    def _fitted(self, board, models, n_iter):
+        return {
+            "coef_": models[0],
+            "intercept_": models[1],
+            **board.attributes(),
+            "billboard_": board,
+            "privacy_": board.report,
+            "n_iter_": n_iter,
+        }
+
+    def _half(self, table, population):
+        """The task half for the tasks of `table`."""
+        plan, at = self._plan(population), np.searchsorted(population.tasks, table.tasks)
+        plan.check_rows(table, at)
+        return self._half_of(self._models(table, plan.bounds), plan, at)
+
+    def _planned_report(self, population):
+        if not self._is_private():
+            return exact_report()
+        return self._plan(population).report(self, self._source())
+
+    def _personalize_table(self, table):
+        return self._personalized(self.billboard_, table)
+
+    def _personalized(self, board, table):
+        return board.personalize(table, classification=self._classification)
+
+    def _source(self):
+        return noise_source(self.random_state, secure=self.secure)
+
     def _models(self, table, bounds=None):
         return ProximalModels(
             table,
@@ -131,75 +182,478 @@ class OutputPerturbation(BaseMTL):
             bounds=bounds,
         )
 
-    def _bounds(self):
-        target = None if self._classification else float(self.max_target)
-        clip_norm = None if self.clip_norm is None else float(self.clip_norm)
-        return Bounds(
-            float(self.max_row_norm), target, clip_norm, float(self.lam), self.fit_intercept
-        )
 
-    def _planned_report(self, population):
-        if not self._is_private():
-            return exact_report()
-        source = noise_source(self.random_state, secure=self.secure)
-        return self._statement(self._plan(population), population, source)
+class _Aggregation(OutputPerturbation):
+    _boards = (AggregationBillboard,)
 
-    def _report(self, budget, table, mechanisms, names, statistic, source, public, notes):
-        """The statement of the guarantee; `public` and `notes` are the method's own."""
-        given = ("lam", "max_row_norm", "max_target", "max_task_rows", "min_task_rows", "clip_norm")
-        public = {
-            "n_tasks": table.n_tasks,
-            "n_features": table.n_features,
-            **{n: getattr(self, n) for n in given if getattr(self, n, None) is not None},
-            **public,
-        }
-        notes = dict(notes)
-        if budget.grouped:
-            epsilon, delta = budget.record
-            notes["group"] = (
-                f"{budget.group} group privacy for {budget.size} records; the same releases are "
-                f"(epsilon = {epsilon:.6g}, delta = {delta:.6g})-differentially private in every "
-                "record"
-            )
-        if budget.mu is not None:
-            # The lemma is loose for Gaussian noise; this is what was really spent.
-            notes["epsilon_exact"] = float(gdp_epsilon(budget.mu, budget.delta))
-        rows = ("the number of rows of every task is public",) if budget.rows_are_public else ()
-        rows += ("whether Newton's method reaches the local models (else: an error) is no secret",)
-        if budget.unit == "record":
-            rows += (
-                "a record is one row of one task: with a 2-D y, a row with labels in several "
-                "tasks is protected for each of them alone",
-            )
-        accounting = "exact Gaussian differential privacy"
-        if budget.mu is None:
-            accounting = "composition of pure releases"
-        return PrivacyReport(
-            guarantee=f"{budget.unit} DP",
-            unit=budget.unit,
-            adjacency=budget.adjacency,
-            epsilon=budget.epsilon,
-            delta=budget.delta,
-            mechanism=f"output perturbation, {mechanisms[0].name} noise",
-            sensitivity=[mechanism.sensitivity for mechanism in mechanisms],
-            noise_std=[mechanism.noise_std for mechanism in mechanisms],
-            mu=budget.mu,
-            releases=[
-                {"name": name, **mechanism.describe(statistic)}
-                for name, mechanism in zip(names, mechanisms, strict=True)
-            ],
-            accountant=f"skpmtl {__version__}, {accounting}",
-            rng=source.description,
-            arithmetic=source.arithmetic,
-            public_inputs=public,
-            assumptions=(self._trusted, *rows, *_ASSUMPTIONS),
-            notes=notes,
-        )
+    def __init__(
+        self,
+        lam=1.0,
+        *,
+        epsilon=1.0,
+        delta=None,
+        adjacency="replace-one",
+        guarantee="task",
+        group="published",
+        mechanism="auto",
+        max_row_norm=None,
+        max_task_rows=None,
+        min_task_rows=None,
+        clip_norm=None,
+        fit_intercept=True,
+        task_feature=None,
+        tasks="auto",
+        unseen_task="mean",
+        secure=False,
+        random_state=None,
+        verbose=0,
+    ):
+        self.lam = lam
+        self.epsilon = epsilon
+        self.delta = delta
+        self.adjacency = adjacency
+        self.guarantee = guarantee
+        self.group = group
+        self.mechanism = mechanism
+        self.max_row_norm = max_row_norm
+        self.max_task_rows = max_task_rows
+        self.min_task_rows = min_task_rows
+        self.clip_norm = clip_norm
+        self.fit_intercept = fit_intercept
+        self.task_feature = task_feature
+        self.tasks = tasks
+        self.unseen_task = unseen_task
+        self.secure = secure
+        self.random_state = random_state
+        self.verbose = verbose
 
-_ASSUMPTIONS = (
-    "rows and targets beyond the public bounds were clipped to them, so that nothing is assumed "
-    "about the data",
-    "the list of tasks, the features and the classes are public",
-    "the parameters were not tuned on these data without being charged for it",
-    "whether the input was valid at all is not protected",
+    def _n_releases(self):
+        return 1
+
+    def _plan(self, population):
+        return AggregationPlan(self, population)
+
+    def _curator(self, population, source):
+        """The curator half of a private fit; see `skpmtl.exchange`."""
+        plan = self._plan(population)
+        average = yield from release_average(plan)
+        return AggregationBillboard([average], self.fit_intercept, plan.report(self, source))
+
+    def _fit_exact(self, table):
+        models = self._models(table)
+        W = models.solve(np.zeros((table.n_tasks, models.width)))
+        board = AggregationBillboard([W.mean(axis=0)], self.fit_intercept, exact_report())
+        return self._fitted(board, self._personalized(board, table), 1)
+
+
+_AGGREGATION = """{summary}
+
+    Every task computes a regularised {model} of its own rows, and the average of all of them,
+    published with noise, is the model of every task (Pathak et al. [2]_, a baseline of [1]_).
+    Model k minimises
+
+        1/n_k sum_i {loss} + lam/2 (||w||^2 + b^2).
+
+    All that `fit` computes comes from the noisy average, so that all of it may be published.
+    One row moves model k by at most 2 L / (n_k lam) in the Euclidean norm, where
+    {lipschitz}
+    A whole task moves it by at most 2 B, B = {reach},
+    which is what ``group="direct"`` pays; group privacy pays `max_task_rows` times as much as
+    for a row. Models are computed until their gradient shows that they are within 1e-6 of
+    that influence of the minimiser, and the sensitivity is raised by as much.
+
+    Parameters
+    ----------
+    lam : float, default=1.0
+        Public. The noise is proportional to its inverse.
+    {common}
+
+    References
+    ----------
+    .. [1] {liang}
+    .. [2] M. Pathak, S. Rane, B. Raj, "Multiparty differential privacy via aggregation of
+       locally trained classifiers", NIPS 2010.
+
+    Examples
+    --------
+    >>> from skpmtl import {name}
+    >>> from skpmtl.datasets import make_low_rank_tasks
+    >>> X, y, task = make_low_rank_tasks(n_tasks=50, n_samples=20, n_features=3, random_state=0)
+    >>> est = {name}(group="direct", max_row_norm=1, {bound}tasks=range(50))
+    >>> est = est.fit(X, {y}, task=task)
+    >>> est.privacy_.guarantee, bool((est.coef_ == est.mean_coef_).all())
+    ('task DP', True)
+    """
+
+
+_OF_AGGREGATION = dict(
+    direct="the average",
+    clip="Public bound on the norm of a task's model, enforced before averaging. None: that "
+    "which\n        follows from the other bounds.",
+    unseen='"mean"',
+    mean="the average",
+    more="",
+    coef="The average, once for every task.",
+    average="The average.",
+    board="AggregationBillboard",
+    n_iter="1.",
+    objective="",
 )
+
+
+class DPAggregation(MTLRegressorMixin, _Aggregation):
+    __doc__ = _doc(
+        _AGGREGATION,
+        _OF_AGGREGATION,
+        summary="DP-AGGR: private average of linear regressions.",
+        model="least-squares model",
+        loss="1/2 (y_i - x_i'w - b)^2",
+        lipschitz="L = R (Y + R B), R the bound on a row with its constant feature, Y on a target.",
+        reach="min(R Y / lam, Y / (2 sqrt(lam)), clip_norm)",
+        name="DPAggregation",
+        bound="max_target=3, ",
+        y="y",
+        target=_MAX_TARGET,
+    )
+
+    def __init__(
+        self,
+        lam=1.0,
+        *,
+        epsilon=1.0,
+        delta=None,
+        adjacency="replace-one",
+        guarantee="task",
+        group="published",
+        mechanism="auto",
+        max_row_norm=None,
+        max_target=None,
+        max_task_rows=None,
+        min_task_rows=None,
+        clip_norm=None,
+        fit_intercept=True,
+        task_feature=None,
+        tasks="auto",
+        unseen_task="mean",
+        secure=False,
+        random_state=None,
+        verbose=0,
+    ):
+        super().__init__(
+            lam,
+            epsilon=epsilon,
+            delta=delta,
+            adjacency=adjacency,
+            guarantee=guarantee,
+            group=group,
+            mechanism=mechanism,
+            max_row_norm=max_row_norm,
+            max_task_rows=max_task_rows,
+            min_task_rows=min_task_rows,
+            clip_norm=clip_norm,
+            fit_intercept=fit_intercept,
+            task_feature=task_feature,
+            tasks=tasks,
+            unseen_task=unseen_task,
+            secure=secure,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.max_target = max_target
+
+
+class DPAggregationClassifier(MTLClassifierMixin, _Aggregation):
+    __doc__ = _doc(
+        _AGGREGATION,
+        _OF_AGGREGATION,
+        summary="DP-AGGR: private average of logistic regressions, two classes.",
+        model="logistic model",
+        loss="log(1 + exp(-y_i (x_i'w + b)))",
+        lipschitz="L = R / (1 + exp(-R B)), R the bound on a row with its constant feature.",
+        reach="min(R / (2 lam), sqrt(0.2785 / lam), clip_norm)",
+        name="DPAggregationClassifier",
+        bound="classes=[False, True], ",
+        y="y > 0",
+        classes="two",
+    )
+    _classification = True
+    _one_class_tasks = "allow"
+
+
+class _Relationship(OutputPerturbation):
+    _boards = (RelationshipBillboard,)
+    _half_of = RelationshipHalf
+    _parameter_constraints = {
+        **OutputPerturbation._parameter_constraints,
+        "alpha": [Interval(Real, 0, None, closed="neither")],
+        "n_rounds": [Interval(Integral, 1, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="neither")],
+    }
+
+    def __init__(
+        self,
+        lam=1.0,
+        alpha=1.0,
+        *,
+        epsilon=1.0,
+        delta=None,
+        adjacency="replace-one",
+        guarantee="task",
+        group="published",
+        mechanism="auto",
+        max_row_norm=None,
+        max_task_rows=None,
+        min_task_rows=None,
+        clip_norm=None,
+        fit_intercept=True,
+        task_feature=None,
+        tasks="auto",
+        unseen_task="error",
+        n_rounds=3,
+        max_iter=1000,
+        tol=1e-10,
+        secure=False,
+        random_state=None,
+        verbose=0,
+    ):
+        self.lam = lam
+        self.alpha = alpha
+        self.epsilon = epsilon
+        self.delta = delta
+        self.adjacency = adjacency
+        self.guarantee = guarantee
+        self.group = group
+        self.mechanism = mechanism
+        self.max_row_norm = max_row_norm
+        self.max_task_rows = max_task_rows
+        self.min_task_rows = min_task_rows
+        self.clip_norm = clip_norm
+        self.fit_intercept = fit_intercept
+        self.task_feature = task_feature
+        self.tasks = tasks
+        self.unseen_task = unseen_task
+        self.n_rounds = n_rounds
+        self.max_iter = max_iter
+        self.tol = tol
+        self.secure = secure
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _n_releases(self):
+        return self.n_rounds
+
+    def _plan(self, population):
+        return RelationshipPlan(self, population)
+
+    def _curator(self, population, source):
+        """The curator half of a private fit; see `skpmtl.exchange`."""
+        plan = self._plan(population)
+        zeros = np.zeros((plan.n_tasks, plan.width))
+        log = self._progress("round %d: noise std %.3g to %.3g", self.n_rounds)
+        board = yield from release_rounds(self._board(zeros, zeros), plan, log)
+        board.report = plan.report(self, source)
+        return board
+
+    def _board(self, models, columns):
+        settings = float(self.lam), float(self.alpha), self.fit_intercept
+        return RelationshipBillboard([], [], models, columns, *settings)
+
+    def _fit_exact(self, table):
+        """Alternating minimisation, a proximal gradient method on V, with momentum."""
+        models, ratio = self._models(table), self.alpha / self.lam
+        log = self._progress("iteration %d: columns move by %.3g")
+        V = W = ahead = np.zeros((table.n_tasks, models.width))
+        momentum = 1.0
+        for n_iter in range(1, self.max_iter + 1):
+            W = models.solve(ahead, start=W)
+            with single_blas_thread():
+                new = smooth(W, ratio)
+            moved, size = np.abs(new - ahead).max(), np.abs(new).max()
+            if np.vdot(ahead - new, new - V) > 0.0:
+                momentum = 1.0  # the momentum leads uphill: restart
+            following = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))
+            ahead = new + (momentum - 1.0) / following * (new - V)
+            V, momentum = new, following
+            if log is not None:
+                log(n_iter, moved)
+            if moved <= self.tol * max(size, 1e-300):
+                break
+        else:
+            warnings.warn(
+                f"The columns still move by {moved:.3g} after {self.max_iter} iterations. Raise "
+                "max_iter or tol, or scale the features.",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+        W = models.solve(V, start=W)
+        board = self._board(W, V)
+        board.report = exact_report()
+        trace = np.linalg.svd(V, compute_uv=False).sum()
+        value = models.value(W, V) + 0.5 * self.alpha * trace**2
+        fitted = self._fitted(board, coefficients(W, self.fit_intercept), n_iter)
+        return {**fitted, "objective_": float(value)}
+
+
+_RELATIONSHIP = """{summary}
+
+    Multi-task relationship learning (Zhang and Yeung [2]_) with noise on the models of the tasks
+    (Gupta et al. [3]_, a baseline of [1]_). With W = [w_1 ... w_m], one column per task and the
+    intercept as last row, it minimises over W, V and the relationship Omega of trace 1
+
+        sum_k [ 1/n_k sum_i {loss} + lam/2 ||w_k - v_k||^2 ]
+        + alpha/2 tr(V Omega^-1 V').
+
+    For given Omega the minimum over V is 1/2 tr(W (Omega/alpha + I/lam)^-1 W'): the
+    regulariser of [2]_ with the customary ridge on Omega, here arranged so that a task solves
+    alone. For given V the best Omega is (V'V)^(1/2) / trace. Rounds, from V = 0:
+
+    1. every task computes w_k around its column v_k from its own rows and sends the update
+       w_k - v_k with noise;
+    2. the curator has the noisy matrix W, computes the best V and Omega for it, and returns
+       to each task its column v_k, scaled down to the length that a task may send in round 1.
+
+    **Who sees what.** The noise is on every model that leaves a task, before the curator (so
+    that tasks could add it themselves). Other tasks see functions of noisy models. The model
+    of task k is its own noisy model of the last round, as published: also a task itself does
+    not get its exact one. All that `fit` computes is therefore differentially private, and the
+    models of all tasks may be published. `personalize` is different: it computes an exact model
+    from a new task's rows (and the prior that V implies), which belongs to that task alone.
+
+    In each round one row moves w_k by at most 2 L_k / (n_k lam), where L_k is
+    {lipschitz}
+    A whole task moves it by at most twice the bound on ||w_k - v_k||; group privacy pays
+    `max_task_rows` times as much as for a row. Rounds compose: exactly with Gaussian noise, by
+    the bound of [1]_ ("published") or the optimal one with "gamma" noise. Tasks compose in
+    parallel.
+
+    Parameters
+    ----------
+    lam : float, default=1.0
+        Public. Pull of a task to its column; the noise is proportional to its inverse.
+    alpha : float, default=1.0
+        Public. Strength of the relationship.
+    {common}
+
+    References
+    ----------
+    .. [1] {liang}
+    .. [2] Y. Zhang, D.-Y. Yeung, "A convex formulation for learning task relationships in
+       multi-task learning", UAI 2010.
+    .. [3] S. K. Gupta, S. Rana, S. Venkatesh, "Differentially private multi-task learning",
+       PAISI 2016.
+
+    Examples
+    --------
+    >>> from skpmtl import {name}
+    >>> from skpmtl.datasets import make_low_rank_tasks
+    >>> X, y, task = make_low_rank_tasks(n_tasks=20, n_samples=20, n_features=3, random_state=0)
+    >>> exact = {name}(lam=0.1, alpha=0.01, epsilon=None).fit(X, {y}, task=task)
+    >>> exact.billboard_.relationship.shape
+    (20, 20)
+    >>> est = {name}(guarantee="record", max_row_norm=1, {bound}tasks=range(20))
+    >>> est.fit(X, {y}, task=task).privacy_.guarantee
+    'record DP'
+    """
+
+
+_OF_RELATIONSHIP = dict(
+    direct="a model",
+    clip="Public bound on the norm of an update w_k - v_k, enforced. None: that which follows "
+    "from\n        the other bounds.",
+    unseen='"error"',
+    mean="the mean of the noisy\n        models",
+    more="\n    n_rounds : int, default=3\n        Releases of a private fit."
+    "\n    max_iter, tol : int, default=1000, and float, default=1e-10"
+    "\n        The exact solution stops when no column moves by more than `tol` times the "
+    "largest\n        coefficient.",
+    coef="The models W: noisy, so that all of them may be published; exact with epsilon=None.",
+    average="Their mean.",
+    board="RelationshipBillboard",
+    n_iter="Rounds, or iterations of the exact solver.",
+    objective="\n    objective_ : float\n        Value of the objective; exact solution only.",
+)
+
+
+class DPRelationship(MTLRegressorMixin, _Relationship):
+    __doc__ = _doc(
+        _RELATIONSHIP,
+        _OF_RELATIONSHIP,
+        summary="DP-MTRL: relationship learning with noisy models, linear regression.",
+        loss="1/2 (y_i - x_i'w_k)^2",
+        lipschitz="R (Y_k + R Y_k / (2 sqrt(lam))) or less, Y_k = Y + R ||v_k||, for bounds R on a "
+        "row and Y\n    on a target.",
+        name="DPRelationship",
+        bound="max_target=3, ",
+        y="y",
+        target=_MAX_TARGET,
+    )
+
+    def __init__(
+        self,
+        lam=1.0,
+        alpha=1.0,
+        *,
+        epsilon=1.0,
+        delta=None,
+        adjacency="replace-one",
+        guarantee="task",
+        group="published",
+        mechanism="auto",
+        max_row_norm=None,
+        max_target=None,
+        max_task_rows=None,
+        min_task_rows=None,
+        clip_norm=None,
+        fit_intercept=True,
+        task_feature=None,
+        tasks="auto",
+        unseen_task="error",
+        n_rounds=3,
+        max_iter=1000,
+        tol=1e-10,
+        secure=False,
+        random_state=None,
+        verbose=0,
+    ):
+        super().__init__(
+            lam,
+            alpha,
+            epsilon=epsilon,
+            delta=delta,
+            adjacency=adjacency,
+            guarantee=guarantee,
+            group=group,
+            mechanism=mechanism,
+            max_row_norm=max_row_norm,
+            max_task_rows=max_task_rows,
+            min_task_rows=min_task_rows,
+            clip_norm=clip_norm,
+            fit_intercept=fit_intercept,
+            task_feature=task_feature,
+            tasks=tasks,
+            unseen_task=unseen_task,
+            n_rounds=n_rounds,
+            max_iter=max_iter,
+            tol=tol,
+            secure=secure,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.max_target = max_target
+
+
+class DPRelationshipClassifier(MTLClassifierMixin, _Relationship):
+    __doc__ = _doc(
+        _RELATIONSHIP,
+        _OF_RELATIONSHIP,
+        summary="DP-MTRL: relationship learning with noisy models, two classes.",
+        loss="log(1 + exp(-y_i x_i'w_k))",
+        lipschitz="at most R, the bound on a row.",
+        name="DPRelationshipClassifier",
+        bound="classes=[False, True], ",
+        y="y > 0",
+        classes="two",
+    )
+    _classification = True
+    _one_class_tasks = "allow"

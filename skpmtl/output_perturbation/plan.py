@@ -1,103 +1,33 @@
-"""Public bounds -> how far a record or a task moves a model -> budget of the releases."""
+"""From a privacy budget to the mechanisms of output perturbation, and the report.
 
-from dataclasses import dataclass
+Noise is proportional to how far a record, or a task, moves a model (`Reach`), which follows from
+public bounds and numbers of rows.
+"""
 
 import numpy as np
-from scipy.special import expit, wrightomega
 
-from .._kernels.clip import clip_rows
+from .._version import __version__
 from ..privacy.accounting import check_budget, gdp_epsilon, gdp_mu, pure_epsilons, record_budget
-from ..privacy.mechanisms import mean_sensitivity
+from ..privacy.mechanisms import VectorGamma, VectorGaussian, mean_sensitivity
+from ..privacy.report import PrivacyReport
 from ..tables.ids import listed
+from .bounds import Bounds, Reach
 
 # Newton steps end within this part of a record's influence L / (n lam) of the minimiser, and
 # the sensitivity is raised by twice as much.
 _GAP = 1e-6
 
 
-# ------------------------------------------------------------------------ public bounds
-class Bounds:
-    """What follows from public bounds on rows and targets for any data.
-
-    The first-order condition gives lam ||w - v||^2 = mean of -l'(p) (p - p_v), p = z'w and
-    p_v = z'v, of which the right side is bounded in two ways: by ``slope`` |p - p_v| and
-    by its maximum over p.
-
-    Parameters
-    ----------
-    max_row_norm : float
-        Of a row without the constant feature; longer ones are scaled down to it.
-    max_target : float or None
-        Of |y|, larger ones are set to it; None for the logistic loss.
-    clip_norm : float or None
-        Bound on w - v that is enforced as well.
-    lam : float
-    fit_intercept : bool
-        Whether there is a constant feature 1.
-    """
-
-    def __init__(self, max_row_norm, max_target, clip_norm, lam, fit_intercept):
-        self.max_row_norm, self.max_target = max_row_norm, max_target
-        self.clip_norm, self.lam = clip_norm, lam
-        self.radius = float(np.hypot(max_row_norm, 1.0 if fit_intercept else 0.0))
-
-    def clip(self, X, y):
-        """Rows and targets inside the bounds."""
-        clipped = np.empty_like(X)
-        clip_rows(X, self.max_row_norm, 2, clipped)
-        if self.max_target is not None:
-            y = np.clip(y, -self.max_target, self.max_target)
-        return clipped, y
-
-    def distance(self, centre_norm):
-        """Bound on ||w - v|| for ||v|| = `centre_norm`."""
-        a = self.radius * centre_norm
-        if self.max_target is None:
-            slope, largest = expit(a), wrightomega(a - 1.0)  # max of t / (1 + e^(t - a))
-        else:
-            slope = self.max_target + a
-            largest = slope**2 / 4.0
-        return np.minimum(self.radius * slope / self.lam, np.sqrt(largest / self.lam))
-
-    def lipschitz(self, centre_norm):
-        """Bound on the gradient of one record's loss at the minimiser."""
-        score = self.radius * (centre_norm + self.distance(centre_norm))
-        slope = expit(score) if self.max_target is None else self.max_target + score
-        return self.radius * slope
-
-
-@dataclass(frozen=True)
-class Reach:
-    """How far the models of a fit may be from their centres, and move.
-
-    Attributes
-    ----------
-    limit : ndarray (n_tasks,)
-        Bound on ||w - v||, to which contributions are clipped.
-    gradient : ndarray (n_tasks,)
-        Norm of the gradient at which the solver may stop.
-    sensitivity : ndarray (n_tasks,)
-        How far w moves (L2) between neighbours.
-    record : ndarray (n_tasks,)
-        The same when one record is changed.
-    """
-
-    limit: np.ndarray
-    gradient: np.ndarray
-    sensitivity: np.ndarray
-    record: np.ndarray
-
-
 class PerturbationPlan:
-    """PerturbationPlan of a record or of a task, divided among releases. Reads public numbers only.
+    """Budget of a record or of a task, divided among releases. Reads public numbers only.
 
     Parameters
     ----------
     est : estimator
-        Its `guarantee`, `group`, `mechanism`, `adjacency`, `epsilon`, `delta`,
-        `max_task_rows` and `min_task_rows`.
-    table : TaskTable or Population
-        With the sizes of the tasks.
+        Its `guarantee`, `group`, `mechanism`, `adjacency`, `epsilon`, `delta`, `max_task_rows`,
+        `min_task_rows`, and the parameters that `Bounds` are made of.
+    population : Population
+        With the sizes of the tasks, where the sensitivity is divided by them.
     n_releases : int
 
     Attributes
@@ -109,6 +39,7 @@ class PerturbationPlan:
         mu ("gaussian") or epsilon ("gamma") of every release, for `size` records.
     mu : float or None
         Gaussian-DP parameter of all releases together.
+    bounds : Bounds
     rows : ndarray (n_tasks,)
         Public numbers of rows that sensitivities are divided by; ones when the whole
         contribution of a task is bounded instead.
@@ -116,8 +47,13 @@ class PerturbationPlan:
         Whether these are the numbers of rows of the data.
     """
 
-    def __init__(self, est, table, n_releases):
+    trusted = "the curator is trusted and adds the noise once"
+
+    def __init__(self, est, population, n_releases):
         self.unit, self.adjacency = est.guarantee, est.adjacency
+        self.n_tasks = population.n_tasks
+        self.width = population.n_features + bool(est.fit_intercept)
+        self.bounds = Bounds.of(est)
         self.group = est.group if self.unit == "task" else None
         self.grouped = self.group in ("published", "tight", "gaussian")
         auto = "gaussian" if self.group in ("gaussian", "direct") else "gamma"
@@ -127,11 +63,10 @@ class PerturbationPlan:
                 'group="gaussian" is the group privacy of Gaussian noise: set '
                 'mechanism="gaussian" or "auto", or group="published" or "tight".'
             )
-        self._set_rows(est, table)
+        self._set_rows(est, population)
         pure = self.kind == "gamma"
-        units = table.n_tasks if self.unit == "task" else int(table.sizes.sum())
         self.epsilon, self.delta = check_budget(
-            est.epsilon, est.delta, units, pure=pure, unit=self.unit
+            est.epsilon, est.delta, self._n_units(est, population), pure=pure, unit=self.unit
         )
         self.size = int(est.max_task_rows) if self.grouped else 1
         self.record = self.epsilon / self.size, self.delta  # epsilon, delta of one record
@@ -149,7 +84,7 @@ class PerturbationPlan:
             mu = self.size * gdp_mu(*self.record) if lemma else gdp_mu(self.epsilon, self.delta)
             self.mu, self.shares = float(mu), mu / np.sqrt(n_releases) * even
 
-    def _set_rows(self, est, table):
+    def _set_rows(self, est, population):
         if self.grouped and est.max_task_rows is None:
             raise ValueError(
                 f"group={est.group!r} needs max_task_rows, a public bound on the number of rows "
@@ -159,16 +94,39 @@ class PerturbationPlan:
         low, high = est.min_task_rows, est.max_task_rows
         if low is not None and high is not None and low > high:
             raise ValueError(f"min_task_rows={low!r} exceeds max_task_rows={high!r}.")
-        self.bounds = low, high
+        self.row_limits = low, high
         self.rows_are_public = self.group != "direct" and low is None
-        if self.rows_are_public:
-            self.rows = table.sizes.astype(float)
+        if not self.rows_are_public:
+            least = 1.0 if self.group == "direct" else float(low)
+            self.rows = np.full(population.n_tasks, least)
+        elif population.sizes is None:
+            raise ValueError(
+                "The numbers of rows of the tasks are not public here, and the sensitivity is "
+                "divided by them: pass min_task_rows=, a public lower bound, or "
+                'guarantee="task" with group="direct".'
+            )
         else:
-            self.rows = np.full(table.n_tasks, 1.0 if self.group == "direct" else float(low))
+            self.rows = population.sizes.astype(float)
 
-    def check_rows(self, table):
-        """ValueError if a task has fewer or more rows than the public bounds say."""
-        low, high = self.bounds
+    def _n_units(self, est, population):
+        """Tasks or records, of which the default of delta is made."""
+        if self.unit == "task":
+            return population.n_tasks
+        if population.sizes is not None:
+            return int(population.sizes.sum())
+        if est.delta is None and self.kind != "gamma":
+            raise ValueError(
+                "The number of records is not public here, from which delta=None would follow: "
+                "pass delta=."
+            )
+        return int(self.rows.sum())  # or more
+
+    def check_rows(self, table, positions):
+        """ValueError if tasks have other numbers of rows than the public ones, or the bounds, say.
+
+        `positions`: of the tasks of the table in the population.
+        """
+        low, high = self.row_limits
         for bound, sign, word in ((high, 1, "more"), (low, -1, "fewer")):
             if bound is None:
                 continue
@@ -181,10 +139,16 @@ class PerturbationPlan:
                     "Drop rows or tasks by a rule that does not look at the data, or change "
                     "the bound."
                 )
+        odd = table.sizes != self.rows[positions]
+        if self.rows_are_public and odd.any():
+            raise ValueError(
+                f"Tasks with other numbers of rows than are public: {listed(table.tasks[odd])}. "
+                "The noise is made for those: correct them, or pass min_task_rows=."
+            )
 
-    def reach(self, bounds, centre_norm):
+    def reach(self, centre_norm):
         """-> Reach of models around centres of the public norms `centre_norm` (n_tasks,)."""
-        factor = mean_sensitivity(1.0, 1.0, self.adjacency)
+        bounds, factor = self.bounds, mean_sensitivity(1.0, 1.0, self.adjacency)
         influence = bounds.lipschitz(centre_norm) / (self.rows * bounds.lam)
         limit = bounds.distance(centre_norm) + _GAP * influence
         if bounds.clip_norm is not None:
@@ -194,3 +158,113 @@ class PerturbationPlan:
         record = np.minimum((factor + 2.0 * _GAP) * influence, 2.0 * limit)
         moved = factor * limit if self.group == "direct" else self.size * record
         return Reach(limit, _GAP * influence * bounds.lam, moved, record)
+
+    def _report(self, est, source, *, names, statistic, public, notes):
+        """The statement of the guarantee; `public` and `notes` are the method's own."""
+        given = ("lam", "max_row_norm", "max_target", "max_task_rows", "min_task_rows", "clip_norm")
+        public = {
+            "n_tasks": self.n_tasks,
+            "n_features": self.width - bool(est.fit_intercept),
+            **{n: getattr(est, n) for n in given if getattr(est, n, None) is not None},
+            **public,
+        }
+        notes = dict(notes)
+        if self.grouped:
+            epsilon, delta = self.record
+            notes["group"] = (
+                f"{self.group} group privacy for {self.size} records; the same releases are "
+                f"(epsilon = {epsilon:.6g}, delta = {delta:.6g})-differentially private in every "
+                "record"
+            )
+        if self.mu is not None:
+            # The lemma is loose for Gaussian noise; this is what was really spent.
+            notes["epsilon_exact"] = float(gdp_epsilon(self.mu, self.delta))
+        rows = ("the number of rows of every task is public",) if self.rows_are_public else ()
+        rows += ("whether Newton's method reaches the local models (else: an error) is no secret",)
+        if self.unit == "record":
+            rows += (
+                "a record is one row of one task: with a 2-D y, a row with labels in several "
+                "tasks is protected for each of them alone",
+            )
+        accounting = "exact Gaussian differential privacy"
+        if self.mu is None:
+            accounting = "composition of pure releases"
+        return PrivacyReport(
+            guarantee=f"{self.unit} DP",
+            unit=self.unit,
+            adjacency=self.adjacency,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            mechanism=f"output perturbation, {self.mechanisms[0].name} noise",
+            sensitivity=[mechanism.sensitivity for mechanism in self.mechanisms],
+            noise_std=[mechanism.noise_std for mechanism in self.mechanisms],
+            mu=self.mu,
+            releases=[
+                {"name": name, **mechanism.describe(statistic)}
+                for name, mechanism in zip(names, self.mechanisms, strict=True)
+            ],
+            accountant=f"skpmtl {__version__}, {accounting}",
+            rng=source.description,
+            arithmetic=source.arithmetic,
+            public_inputs=public,
+            assumptions=(self.trusted, *rows, *_ASSUMPTIONS),
+            notes=notes,
+        )
+
+
+class AggregationPlan(PerturbationPlan):
+    """One release of the average of all models: a task moves it by its own reach over m."""
+
+    def __init__(self, est, population):
+        super().__init__(est, population, 1)
+        sensitivity = self.reach(np.zeros(self.n_tasks)).sensitivity.max() / self.n_tasks
+        family = VectorGaussian if self.kind == "gaussian" else VectorGamma
+        self.mechanisms = [family(self.width, sensitivity, self.shares[0])]
+
+    def report(self, est, source):
+        """The statement of the guarantee."""
+        released = "the noisy average, which is the model of every task: coef_ may be published"
+        return self._report(
+            est, source, names=["average"], statistic="average of the models of all tasks",
+            public={}, notes={"released": released},
+        )  # fmt: skip
+
+
+class RelationshipPlan(PerturbationPlan):
+    """Rounds, in each of which all models are released, in units of each task's sensitivity.
+
+    In these units a neighbour moves the vector of one task by 1 at most, and no other.
+    """
+
+    trusted = "every task, or a curator that it trusts, adds the noise to its model"
+
+    def __init__(self, est, population):
+        super().__init__(est, population, est.n_rounds)
+        m, width = self.n_tasks, self.width
+        if self.kind == "gaussian":
+            self.mechanisms = [VectorGaussian(m * width, 1.0, share) for share in self.shares]
+        else:
+            self.mechanisms = [VectorGamma(width, 1.0, s, n_vectors=m) for s in self.shares]
+
+    def report(self, est, source):
+        """The statement of the guarantee."""
+        first = self.reach(np.zeros(self.n_tasks)).sensitivity
+        notes = {
+            "released": "the noisy models of all tasks go to the curator, who returns to each task "
+            "its column of the smoothed matrix; all of it, and with it coef_, may be published",
+            "sensitivity of the models in round 1": (first.min(), first.max()),
+        }
+        return self._report(
+            est, source, names=[f"round {t + 1}" for t in range(est.n_rounds)],
+            statistic="updates of all tasks, each in units of its sensitivity",
+            public={"alpha": est.alpha, "n_rounds": est.n_rounds}, notes=notes,
+        )  # fmt: skip
+
+
+_ASSUMPTIONS = (
+    "rows and targets beyond the public bounds were clipped to them, so that nothing is assumed "
+    "about the data",
+    "the list of tasks, the features and the classes are public",
+    "the parameters were not tuned on these data without being charged for it",
+    "whether the input was valid at all is not protected",
+)

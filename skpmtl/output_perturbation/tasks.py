@@ -1,28 +1,26 @@
-"""Output perturbation: exact regularised models of all tasks, and how far a record moves them.
+"""The task half of output perturbation: regularised models of all tasks around public centres.
 
 Model of task k around a public centre v_k, with Z the clipped rows (and a constant feature):
 
     w_k = argmin  1/n_k sum_i loss(z_i'w, y_i) + lam / 2 ||w - v_k||^2.
 
-The objective is lam-strongly convex, so that another record moves w_k by at most
-2 L / (n_k lam) when the loss is L-Lipschitz at the minimisers (Chaudhuri et al. 2011). Nothing
-in the bounds below is estimated from data.
+How far a record moves it is in `skpmtl.output_perturbation.bounds`.
 """
 
 import numpy as np
 
-from .._kernels.clip import clip_rows
 from .._runtime.threads import single_blas_thread
+from ..exchange.half import Half
 from ..local.grams import grams, row_blocks
 from ..solvers.losses import LogisticLoss, SquaredLoss
 from ..tables.ids import listed
 from ..tables.table import TaskTable
+from .bounds import bounded
 
 _STEPS, _HALVINGS = 200, 40
 _EXACT = 1e-11  # the same without privacy: gradient over its size at zero
 
 
-# ----------------------------------------------------------------------------- solver
 class ProximalModels:
     """Minimisers of all tasks of a table around given centres.
 
@@ -166,10 +164,53 @@ class ProximalModels:
             self._inverses[part.start] = inverse
         return inverse
 
-    def contributions(self, centre, reach):
-        """What every task sends: w - centre, clipped to its limit, (n_tasks, width)."""
-        U = self.solve(centre, gradient=reach.gradient) - centre
-        U /= reach.limit[:, None]
-        clip_rows(U, 1.0, 2, U)
-        U *= reach.limit[:, None]
-        return U
+
+class PerturbationHalf(Half):
+    """The task half of `release_average` and `release_rounds`: models around public centres.
+
+    Parameters
+    ----------
+    models : ProximalModels
+        Of clipped rows.
+    plan : PerturbationPlan
+        What bounds the models is worked out here again, from public numbers.
+    positions : ndarray (n_tasks,) of int64
+        Of the tasks of the table in the population.
+    """
+
+    remembers = False
+
+    def __init__(self, models, plan, positions):
+        self.models, self.plan, self.positions = models, plan, positions
+
+    def contributions(self, ask):
+        """"model": how far each task's model is from its centre, within its limit, (m, width)."""
+        U, limit = self._updates(ask)
+        return {"model": bounded(U, limit)}
+
+    def answer(self, ask):
+        # `combine` bounds them: once is enough.
+        return ask.combine({"model": self._updates(ask)[0]}, self.positions)
+
+    def _updates(self, ask):
+        """-> w - v of the tasks, their limits"""
+        given, m, at = ask.public["centre"], self.plan.n_tasks, self.positions
+        centre = np.broadcast_to(given, (m, self.models.width))
+        reach = self.plan.reach(np.linalg.norm(centre, axis=1))
+        return self.models.solve(centre[at], gradient=reach.gradient[at]) - centre[at], (
+            reach.limit[at]
+        )
+
+
+class RelationshipHalf(PerturbationHalf):
+    """The same, where also a task itself is left with its noisy model."""
+
+    def own_models(self, board):
+        return coefficients(board.models[self.positions], board.fit_intercept)
+
+
+def coefficients(models, fit_intercept):
+    """Models with the intercept last (n, width) -> coefficients, intercepts."""
+    if fit_intercept:
+        return models[:, :-1].copy(), models[:, -1].copy()
+    return models.copy(), np.zeros(len(models))
