@@ -40,7 +40,7 @@ from sklearn.preprocessing import normalize
 from threadpoolctl import threadpool_limits
 
 from skpmtl.datasets.generators import make_low_rank_tasks
-from skpmtl.model_protected.curator import project
+from skpmtl.model_protected.projection import project
 from skpmtl.privacy import PrivacyLeakWarning, gdp_mu
 from skpmtl.privacy.mechanisms import (
     PublishedWishart,

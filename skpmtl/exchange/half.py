@@ -63,3 +63,11 @@ class Half:
         """Coefficients (n_tasks, ...) that the questions left with the tasks, where the board says
         that these are their models; else None."""
         return None
+
+    def final_models(self, board, coef, intercept):
+        """Models of the tasks after the fit. -> coef, intercept
+
+        `coef` and `intercept`, to which personalisation came, unless the questions left others.
+        """
+        own = self.own_models(board)
+        return coef if own is None else own, intercept

@@ -16,7 +16,6 @@ from ..exchange.journal import fingerprint, locked, write_file
 from ..exchange.protocol import Ask
 from ..mean_regularized.board import cluster_rows
 from ..mean_regularized.curator import clipped_sum
-from ..mean_regularized.tasks import MeanHalf
 from ..tables.finite import bound_values
 from ..tables.forms import InputForm, read_training
 from ..tables.ids import listed
@@ -122,7 +121,7 @@ class Site:
         if running is not None and memory:
             running.W = memory["running"]
         elif prior is not None:
-            prior.memory = memory
+            prior.state = memory
         return half
 
     # ---------------------------------------------------------------------- questions
@@ -223,7 +222,7 @@ class Site:
         kept.update(run=np.array(run), key=key)
         kept["rows"] = np.array(fingerprint(self.table, key.tobytes()))
         running, prior = _memories(half)
-        memory = {"running": running.W} if running is not None else getattr(prior, "memory", {})
+        memory = {"running": running.W} if running is not None else getattr(prior, "state", {})
         kept.update({f"memory.{name}": value for name, value in memory.items()})
         kept.update({f"row.{name}": np.ascontiguousarray(v) for name, v in rows.items()})
         buffer = io.BytesIO()
@@ -261,9 +260,8 @@ class Site:
         est.personalize(X, y, task=task)
         with np.errstate(all="ignore"):
             half = self._half(self._state())
-            own = half.own_models(board) if isinstance(half, MeanHalf) else None
-        if own is not None:
-            est.coef_, est.intercept_ = est._finite_models(own, est.intercept_)
+            coef, intercept = half.final_models(board, est.coef_, est.intercept_)
+        est.coef_, est.intercept_ = est._finite_models(coef, intercept)
         save_billboard(est, self.folder / "billboard.npz")
         (self.folder / "report.txt").write_text(f"{board.report}\n")
         buffer = io.BytesIO()
@@ -280,7 +278,7 @@ def _memories(half):
     running, prior = getattr(half, "updates", None), getattr(half, "half", None)
     if running is not None and running.W is None:
         running = None
-    return running, prior if hasattr(prior, "memory") else None
+    return running, prior
 
 
 def _part(arrays, prefix):

@@ -11,8 +11,13 @@ from ..local.prior import LocalModels, best_scale
 from ..solvers.losses import make_loss
 from ..solvers.minimize import minimize
 from ..solvers.penalties import TraceNorm
-from .prior import _DOUBT, _even_root, _root, vote_penalty
+from .prior import even_root, root_of, vote_penalty
 from .tasks import ProjectedModels
+
+# Advantage of the even prior from which a task leaves the billboard aside: odds of e^4, so that
+# a task with few rows does not do so by chance.
+_DOUBT = 8.0
+_BLOCK = 1 << 20  # numbers of X that are projected at a time
 
 
 @dataclass
@@ -21,20 +26,21 @@ class PriorBillboard(Board):
 
     Attributes
     ----------
-    statistic : {"matrix", "diagonal"}
+    diagonal : bool
+        Whether second moments are diagonals, (d,), or matrices, (d, d).
     moment : ndarray (d, d) or (d,)
         Prior shape M of trace 1, derived from the releases.
     snr_centre, snr_spread : float or None
         Centre and width of the tasks' prior on log10(snr); None when no vote was released.
     n_tasks : int
     releases : list of ndarray
-        The noisy statistics in the order of publication, before any processing.
+        The noisy votes and moments in the order of publication, before any processing.
     mean : ndarray (d + 1,) or None
         Released mean of the clipped models (intercept last).
     report : PrivacyReport or None
     """
 
-    statistic: str
+    diagonal: bool
     moment: np.ndarray
     snr_centre: float | None
     snr_spread: float | None
@@ -44,7 +50,6 @@ class PriorBillboard(Board):
     report: object = None
 
     constraints = {
-        "statistic": [StrOptions({"matrix", "diagonal"})],
         "snr_spread": [Interval(Real, 0, None, closed="neither"), None],
         "n_tasks": [Interval(Integral, 1, None, closed="left")],
     }
@@ -62,7 +67,7 @@ class PriorBillboard(Board):
     def declared(self):
         """See `skpmtl.exchange.wire`."""
         d = self.n_features
-        square = (d, d) if self.statistic == "matrix" else (d,)
+        square = (d,) if self.diagonal else (d, d)
         if (self.snr_centre is None) != (self.snr_spread is None):
             raise ValueError("snr_centre needs a snr_spread")
         yield "its moment", self.moment, [square]
@@ -80,8 +85,8 @@ class PriorBillboard(Board):
         and takes it where it is clearly better: a billboard that is all noise does no harm.
         """
         local = LocalModels(table, classification=classification, fit_intercept=fit_intercept)
-        W, b, loss = self._models(local, _root(self.moment))
-        even_W, even_b, even_loss = self._models(local, _even_root(table.n_features))
+        W, b, loss = self._models(local, root_of(self.moment))
+        even_W, even_b, even_loss = self._models(local, even_root(table.n_features))
         alone = even_loss + _DOUBT < loss
         W[alone], b[alone] = even_W[alone], even_b[alone]
         return W, b
@@ -103,11 +108,12 @@ class ProjectionBillboard(Board):
 
     Attributes
     ----------
-    statistic : {"matrix", "diagonal"}
+    diagonal : bool
+        Whether second moments are diagonals, (d,), or matrices, (d, d).
     projections : list of ndarray (d, d) or (d,)
         Public projections, one per release.
     releases : list of ndarray
-        The noisy statistics they come from, before the shift.
+        The noisy moments they come from, before the shift.
     acceleration, task_weight, ridge
         Public settings that a task needs to repeat its half.
     mean : ndarray (d + 1,) or None
@@ -115,7 +121,7 @@ class ProjectionBillboard(Board):
     report : PrivacyReport or None
     """
 
-    statistic: str
+    diagonal: bool
     acceleration: bool
     task_weight: str
     ridge: float
@@ -126,7 +132,6 @@ class ProjectionBillboard(Board):
     report: object = None
 
     constraints = {
-        "statistic": [StrOptions({"matrix", "diagonal"})],
         "task_weight": [StrOptions({"equal", "samples"})],
         "ridge": [Interval(Real, 0, None, closed="left")],
         "n_tasks": [Interval(Integral, 1, None, closed="left")],
@@ -145,7 +150,7 @@ class ProjectionBillboard(Board):
     def declared(self):
         """See `skpmtl.exchange.wire`."""
         d = self.n_features
-        square = (d, d) if self.statistic == "matrix" else (d,)
+        square = (d,) if self.diagonal else (d, d)
         for M in self.projections:
             yield "a projection", M, [square]
             values = np.linalg.eigvalsh(M) if M.ndim == 2 else M
@@ -163,7 +168,6 @@ class ProjectionBillboard(Board):
         for projection in self.projections:
             half.update(projection)
         return half.models()
-_BLOCK = 1 << 20  # numbers of X that are projected at a time
 
 
 @dataclass
@@ -177,7 +181,8 @@ class PenaltyBillboard(Board):
 
     Attributes
     ----------
-    statistic : {"matrix", "diagonal"}
+    diagonal : bool
+        Whether second moments are diagonals, (d,), or matrices, (d, d).
     shape : ndarray (d, d) or (d,)
         S: (W' W)^(1/2) over the tasks, or the norms of the features' weights.
     alpha, ridge, task_weight
@@ -188,7 +193,7 @@ class PenaltyBillboard(Board):
     report : PrivacyReport
     """
 
-    statistic: str
+    diagonal: bool
     shape: np.ndarray
     alpha: float
     ridge: float
@@ -198,7 +203,6 @@ class PenaltyBillboard(Board):
     report: object = None
 
     constraints = {
-        "statistic": [StrOptions({"matrix", "diagonal"})],
         "alpha": [Interval(Real, 0, None, closed="left")],
         "ridge": [Interval(Real, 0, None, closed="left")],
         "task_weight": [StrOptions({"equal", "samples"})],
@@ -217,18 +221,19 @@ class PenaltyBillboard(Board):
             raise ValueError("alpha and ridge are both 0, which holds no model")
         if self.releases:
             raise ValueError("an exact fit has no releases")
-        yield "its moment", self.shape, [(d, d) if self.statistic == "matrix" else (d,)]
+        yield "its moment", self.shape, [(d,) if self.diagonal else (d, d)]
         if (np.diagonal(self.shape) if self.shape.ndim == 2 else self.shape).min() < 0:
             raise ValueError("its shape is not positive")
 
     @classmethod
-    def of(cls, W, statistic, **settings):
-        if statistic == "diagonal":
+    def of(cls, W, diagonal, **settings):
+        """Of the coefficients (n_tasks, d) at the optimum."""
+        if diagonal:
             shape = np.sqrt(np.einsum("kj,kj->j", W, W))
         else:
             values, U = np.linalg.eigh(W.T @ W)
             shape = (U * np.sqrt(np.maximum(values, 0.0))) @ U.T
-        return cls(statistic, shape, n_tasks=len(W), **settings)
+        return cls(diagonal, shape, n_tasks=len(W), **settings)
 
     def personalize(self, table, *, classification, fit_intercept):
         """Models of the tasks of `table`, from their rows and this billboard alone."""

@@ -6,18 +6,19 @@ from .._kernels.clip import clip_rows
 from .._runtime.threads import single_blas_thread
 from ..exchange.protocol import Ask
 from .board import PriorBillboard
-from .prior import VOTE_RANGE, VOTE_SPREAD, _even_root, _root, _sum_of_contributions
-from .projection import second_moment
+from .prior import VOTE_RANGE, VOTE_SPREAD, even_root, root_of, sum_of_directions
+from .projection import project, second_moment
 from .shrinkage import DriftingAverage, shrink_diagonal, shrink_matrix
 
 
-def release_prior(population, statistic, *, moment, vote, classification, tilt, log=None):
+def release_prior(population, diagonal, *, moment, vote, classification, tilt, log=None):
     """The curator of the method, see `skpmtl.exchange`.
 
     Parameters
     ----------
     population : Population
-    statistic : {"matrix", "diagonal"}
+    diagonal : bool
+        Whether second moments are diagonals.
     moment : list of mechanisms, one per release of the second moment; None for no noise
     vote : list of mechanisms, one per release and one for the end; empty for no votes
     classification : bool
@@ -31,19 +32,19 @@ def release_prior(population, statistic, *, moment, vote, classification, tilt, 
     m, d = population.n_tasks, population.n_features
     low, high = VOTE_RANGE[classification]
     middle = 0.5 * (low + high)
-    M = np.full(d, 1.0 / d) if statistic == "diagonal" else np.eye(d) / d
-    board = PriorBillboard(statistic, M, None, None, m)
+    M = np.full(d, 1.0 / d) if diagonal else np.eye(d) / d
+    board = PriorBillboard(diagonal, M, None, None, m)
     average = DriftingAverage()
 
-    def sum_of_votes(rows, positions=None):
-        votes = np.clip(np.nan_to_num(rows["vote"], nan=middle), low, high) - middle
+    def sum_of_votes(contributions, positions=None):
+        votes = np.clip(np.nan_to_num(contributions["vote"], nan=middle), low, high) - middle
         return {"vote": np.array([votes.sum()])}
 
-    def sum_of_moments(rows, positions=None):
-        return {"moment": _sum_of_contributions(rows["moment"], statistic, moment[t])}
+    def sum_of_moments(contributions, positions=None):
+        return {"moment": sum_of_directions(contributions["moment"], diagonal, moment[t])}
 
     for t in range(len(moment) + 1):
-        root = _root(board.moment) if t else _even_root(d)
+        root = root_of(board.moment) if t else even_root(d)
         if vote:
             total = (yield Ask("vote", {"root": root}, {"vote": vote[t]}, sum_of_votes))["vote"]
             board.releases.append(total)
@@ -58,9 +59,9 @@ def release_prior(population, statistic, *, moment, vote, classification, tilt, 
             board.releases.append(S)
             # The spectrum of Wishart noise ends 18 % beyond that of a Gaussian of its variance.
             std = moment[t].noise_std * (1.18 if moment[t].norm == "nuclear" else 1.0)
-        size = d if statistic == "diagonal" else d * (d + 1) / 2
+        size = d if diagonal else d * (d + 1) / 2
         S, variance = average.add(S, std**2, size)
-        if statistic == "diagonal":
+        if diagonal:
             unit_length = moment[t] is not None and moment[t].norm == "l2"
             trace = (float(m), m * np.sqrt(d)) if unit_length else float(m)
             board.moment = shrink_diagonal(S, np.sqrt(variance), trace)
@@ -70,35 +71,17 @@ def release_prior(population, statistic, *, moment, vote, classification, tilt, 
             log(t + 1, std)
 
 
-def project(S, alpha):
-    """Public projection of a (shifted) release: M = U (1 - alpha / sqrt(Lambda))_+ U'.
-
-    Directions whose released moment is not positive are dropped. All d eigenvalues count,
-    also when there are fewer tasks than features.
-    """
-    if S.ndim == 1:
-        return np.maximum(1.0 - alpha / np.sqrt(np.maximum(S, 1e-300)), 0.0)
-    values, U = np.linalg.eigh(S)
-    keep = np.maximum(1.0 - alpha / np.sqrt(np.maximum(values, 1e-300)), 0.0)
-    return (U * keep) @ U.T
-
-
 def release_projections(board, mechanisms, *, alpha, clip_norm, noise_shift, log=None):
     """The curator of Algorithms 2 and 3, see `skpmtl.exchange`; fills and returns `board`."""
-    public = {
-        "statistic": board.statistic,
-        "clip_norm": float(clip_norm),
-        "projections": board.projections,
-    }
+    public = {"clip_norm": float(clip_norm), "projections": board.projections}
 
-    def sum_of_moments(rows, positions=None):
-        C = np.array(rows["moment"], dtype=float)
+    def sum_of_moments(contributions, positions=None):
+        C = np.array(contributions["moment"], dtype=float)
         clip_rows(C, clip_norm, 2, C)
-        return second_moment(ask, C)
+        return {"moment": second_moment(C, board.diagonal)}
 
     for t, mechanism in enumerate(mechanisms):
-        ask = Ask("moment", public, {"moment": mechanism}, sum_of_moments)
-        S = (yield ask)["moment"]
+        S = (yield Ask("moment", public, {"moment": mechanism}, sum_of_moments))["moment"]
         board.releases.append(S)
         shift = mechanism.shift(len(mechanisms), noise_shift)
         with single_blas_thread():
@@ -107,3 +90,20 @@ def release_projections(board, mechanisms, *, alpha, clip_norm, noise_shift, log
         if log is not None:
             log(t + 1, mechanism.noise_std)
     return board
+
+
+def release_mean(board, mechanism, n_tasks, clip_norm):
+    """One release more, for unseen_task="mean": the mean of the models of `board`, clipped.
+
+    Fills ``board.mean``. The tasks personalise first, so that this is the last question.
+    """
+
+    def sum_of_models(contributions, positions=None):
+        models = np.array(contributions["mean"], dtype=float)
+        clip_rows(models, clip_norm, 2, models)
+        return {"mean": models.sum(axis=0)}
+
+    public = {"board": board, "clip_norm": clip_norm}
+    ask = Ask("mean", public, {"mean": mechanism}, sum_of_models, n_tasks)
+    board.mean = (yield ask)["mean"]
+    board.releases.append(board.mean)

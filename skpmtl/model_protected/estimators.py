@@ -7,7 +7,7 @@ import numpy as np
 from .._parameters import filled
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
-from ..exchange.protocol import Ask, run
+from ..exchange.protocol import Population, run
 from ..local.prior import LocalModels
 from ..privacy.report import exact_report
 from ..privacy.rng import noise_source
@@ -15,7 +15,7 @@ from ..solvers.losses import make_loss
 from ..solvers.minimize import minimize
 from ..solvers.penalties import GroupNorm, TraceNorm
 from .board import PenaltyBillboard, PriorBillboard, ProjectionBillboard
-from .curator import release_prior, release_projections
+from .curator import release_mean, release_prior, release_projections
 from .plan import MomentPlan
 from .tasks import PriorHalf, ProjectedModels, ProjectionHalf, WithMeanModel
 
@@ -23,7 +23,7 @@ _PLAIN_ROUNDS = 3  # rounds of the empirical-Bayes method without noise
 
 
 class _ModelProtected(BaseMTL):
-    """Both halves of model-protected learning, for either second-moment statistic."""
+    """Both halves of model-protected learning, for second moments and for their diagonals."""
 
     _parameter_constraints = {
         **BaseMTL._parameter_constraints,
@@ -96,34 +96,29 @@ class _ModelProtected(BaseMTL):
         self.verbose = verbose
         self.dtype = dtype
 
-    # ------------------------------------------------------------------------- fit
     def _fit_table(self, table):
-        private, algorithm = self._is_private(), self._algorithm()
-        if algorithm == "proximal" and not private:
+        if not self._is_private() and self._algorithm() == "proximal":
             return self._fit_exact(table)
-        plan = MomentPlan(self, table, algorithm) if private else None
-        source = self._source() if private else None
-        if algorithm == "empirical-bayes":
-            board = self._release_prior(table, plan, source)
-        else:
-            board = self._release_projections(table, plan, source)
-        W, b = board.personalize(table, **self._local_settings())
-        if private and self.unseen_task == "mean":
-            board.mean = plan.release_mean(W, b, source)
-            board.releases.append(board.mean)
-        board.report = plan.report(self, source) if private else exact_report()
+        population = Population.of(table)
+        source = self._source() if self._is_private() else None
+        half = self._half(table, population)
+        board = run(self._curator(population, source), half, source)
+        W, b = half.personal_models(board)
         fitted = {
             "coef_": W,
             "intercept_": b,
-            "n_iter_": len(plan.moment) if private else _PLAIN_ROUNDS,
+            **board.attributes(),
+            "n_iter_": self._n_iter(board),
             "billboard_": board,
             "privacy_": board.report,
         }
-        if not private:
+        if not self._is_private():
             fitted["mean_coef_"], fitted["mean_intercept_"] = W.mean(axis=0), float(b.mean())
-        elif board.mean is not None:
-            fitted["mean_coef_"], fitted["mean_intercept_"] = board.mean[:-1], float(board.mean[-1])
         return fitted
+
+    def _n_iter(self, board):
+        """Number of releases, or of rounds without noise."""
+        return board.report.public_inputs.get("n_moment_releases", _PLAIN_ROUNDS)
 
     def _source(self):
         return noise_source(self.random_state, secure=self.secure)
@@ -155,7 +150,7 @@ class _ModelProtected(BaseMTL):
         )  # fmt: skip
         W, b = solution.W, loss.intercepts(solution.W)
         board = PenaltyBillboard.of(
-            W, self._statistic, alpha=self.alpha, ridge=self.ridge, task_weight=self.task_weight
+            W, self._diagonal, alpha=self.alpha, ridge=self.ridge, task_weight=self.task_weight
         )
         board.report = exact_report()
         return {
@@ -170,84 +165,66 @@ class _ModelProtected(BaseMTL):
             "privacy_": board.report,
         }
 
-    def _release_prior(self, table, plan, source):
-        tasks = PriorHalf(LocalModels(table, **self._local_settings()))
-        return run(self._prior_curator(table, plan), tasks, source)
-
-    def _release_projections(self, table, plan, source):
-        tasks = self._projection_tasks(table)
-        return run(self._projection_curator(table, plan), tasks, source)
-
-    def _prior_curator(self, population, plan):
-        moment = plan.moment if plan else [None] * _PLAIN_ROUNDS
-        return release_prior(
-            population,
-            self._statistic,
-            moment=moment,
-            vote=plan.vote if plan else [],
-            classification=self._classification,
-            tilt=0.5 * min(1.0, plan.ratio) if plan else 0.0,
-            log=self._progress("release %d: noise std %.3g", len(moment)),
-        )
-
-    def _projection_curator(self, population, plan):
-        return release_projections(
-            self._empty_projections(population.n_tasks), plan.moment,
-            alpha=self.alpha, clip_norm=self.clip_norm, noise_shift=self.noise_shift,
-            log=self._progress("release %d: noise std %.3g", len(plan.moment)),
-        )  # fmt: skip
-
-    def _projection_tasks(self, table):
-        board = self._empty_projections(table.n_tasks)
-        return ProjectionHalf(ProjectedModels(board, table, **self._local_settings()))
-
-    def _empty_projections(self, n_tasks):
-        return ProjectionBillboard(
-            self._statistic, self.acceleration, self.task_weight, self.ridge, n_tasks
-        )
-
-    # -------------------------------------------------------------- halves on two machines
+    # ------------------------------------------------------------------------- the two halves
     def _curator(self, population, source):
-        """The curator half of a private fit; see `skpmtl.exchange`."""
-        algorithm = self._algorithm()
-        plan = MomentPlan(self, population, algorithm)
-        prior = algorithm == "empirical-bayes"
-        board = yield from (self._prior_curator if prior else self._projection_curator)(
-            population, plan
-        )
-        if plan.mean is not None:
-            ask = Ask(
-                "mean", {"board": board, "clip_norm": self.clip_norm}, {"mean": plan.mean},
-                plan.sum_of_models, population.n_tasks,
+        """The curator half of a fit; see `skpmtl.exchange`. Without privacy `source` is None."""
+        plan = MomentPlan(self, population, self._algorithm()) if self._is_private() else None
+        moment = plan.moment if plan else [None] * _PLAIN_ROUNDS
+        log = self._progress("release %d: noise std %.3g", len(moment))
+        if self._algorithm() == "empirical-bayes":
+            board = yield from release_prior(
+                population,
+                self._diagonal,
+                moment=moment,
+                vote=plan.vote if plan else [],
+                classification=self._classification,
+                tilt=0.5 * min(1.0, plan.ratio) if plan else 0.0,
+                log=log,
+            )
+        else:
+            board = yield from release_projections(
+                self._empty_projections(population), moment,
+                alpha=self.alpha, clip_norm=self.clip_norm, noise_shift=self.noise_shift, log=log,
             )  # fmt: skip
-            board.mean = (yield ask)["mean"]
-            board.releases.append(board.mean)
+        if plan is None:
+            board.report = exact_report()
+            return board
+        if plan.mean is not None:
+            yield from release_mean(board, plan.mean, population.n_tasks, self.clip_norm)
         board.report = plan.report(self, source)
         return board
+
+    def _half(self, table, population):
+        """The task half for the tasks of `table`."""
+        settings = self._local_settings()
+        if self._algorithm() == "empirical-bayes":
+            half = PriorHalf(LocalModels(table, **settings))
+        else:
+            half = ProjectionHalf(
+                ProjectedModels(self._empty_projections(population), table, **settings)
+            )
+        return WithMeanModel(half, table, settings)
+
+    def _empty_projections(self, population):
+        return ProjectionBillboard(
+            self._diagonal, self.acceleration, self.task_weight, self.ridge, population.n_tasks
+        )
 
     def _planned_report(self, population):
         if not self._is_private():
             return exact_report()
         return MomentPlan(self, population, self._algorithm()).report(self, self._source())
 
-    def _half(self, table, population):
-        """The task half for the tasks of `table`."""
-        if self._algorithm() == "empirical-bayes":
-            half = PriorHalf(LocalModels(table, **self._local_settings()))
-        else:
-            half = self._projection_tasks(table)
-        return WithMeanModel(half, table, self._local_settings())
-
     @classmethod
     def _goes_on(cls, board):
-        return super()._goes_on(board) and board.statistic == cls._statistic
+        return super()._goes_on(board) and board.diagonal == cls._diagonal
 
     def _personalize_table(self, table):
         return self.billboard_.personalize(table, **self._local_settings())
 
 
 class _LowRank(_ModelProtected):
-    _statistic = "matrix"
+    _diagonal = False
     _parameter_constraints = {
         **_ModelProtected._parameter_constraints,
         "mechanism": [StrOptions({"auto", "gaussian", "wishart", "wishart-published"})],
@@ -258,7 +235,7 @@ class _LowRank(_ModelProtected):
 
 
 class _GroupSparse(_ModelProtected):
-    _statistic = "diagonal"
+    _diagonal = True
     _parameter_constraints = {
         **_ModelProtected._parameter_constraints,
         "mechanism": [
@@ -273,7 +250,7 @@ _DOC = """{summary}
 
     Every task gets its own {model}; the tasks' coefficients W (n_features x n_tasks)
     {structure}. With a finite `epsilon` the only numbers that leave a task are its bounded
-    contributions to a noisy {statistic} of the models, so that the models of all *other*
+    contributions to a noisy {moment} of the models, so that the models of all *other*
     tasks, and everything that is published, are differentially private in a task's whole
     data set (joint, or billboard, differential privacy at task level).
 
@@ -379,7 +356,7 @@ _DOC = """{summary}
     """
 _MATRIX = {
     "structure": "are kept close to low rank by their trace norm",
-    "statistic": "second-moment matrix",
+    "moment": "second-moment matrix",
     "lowered": "singular values of the clipped models",
     "mechanisms": '"auto", "gaussian", "wishart", "wishart-published"',
     "noise": "symmetric Gaussian noise, isotropic in Frobenius norm",
@@ -389,7 +366,7 @@ _MATRIX = {
 }
 _DIAGONAL = {
     "structure": "share their non-zero rows through the L2,1 norm",
-    "statistic": "diagonal of the second moment",
+    "moment": "diagonal of the second moment",
     "lowered": "norms of the features' weights",
     "mechanisms": '"auto", "gaussian", "laplace", "wishart", "wishart-published"',
     "noise": "Gaussian noise on the diagonal",

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from .._kernels.clip import clip_rows
 from .._version import __version__
 from ..privacy.accounting import check_budget, gdp_mu, published_wishart_delta_bound, pure_epsilons
 from ..privacy.allocation import allocation_weights
@@ -19,7 +18,6 @@ from ..privacy.mechanisms import (
 )
 from ..privacy.report import PrivacyReport
 from .prior import VOTE_RANGE, n_releases_for, vote_share
-from .tasks import clipped_models
 
 _PROXIMAL_RELEASES = 5  # releases of Algorithms 2 and 3 when n_releases="auto"
 _MEAN_SHARE = 0.3  # of the budget, for the mean model that unseen_task="mean" publishes
@@ -42,20 +40,20 @@ class OfDiagonal:
         return {**self._mechanism.describe(statistic), "mechanism": self.name}
 
 
-def moment_sensitivity(kind, statistic, clip_norm, adjacency, d):
+def moment_sensitivity(kind, diagonal, clip_norm, adjacency, d):
     """Sensitivity of the second moment in the norm that belongs to the mechanism."""
-    if statistic == "diagonal" and kind in ("gaussian", "laplace"):
+    if diagonal and kind in ("gaussian", "laplace"):
         norm = "l1" if kind == "laplace" else "l2"
         return diagonal_sensitivity(clip_norm, adjacency, dimension=d, norm=norm)
     norm = "frobenius" if kind == "gaussian" else "nuclear"
     return second_moment_sensitivity(clip_norm, adjacency, dimension=d, norm=norm)
 
 
-def moment_mechanisms(kind, statistic, budgets, *, clip_norm, adjacency, dimension):
+def moment_mechanisms(kind, diagonal, budgets, *, clip_norm, adjacency, dimension):
     """One mechanism per release; `budgets` holds mu_t for "gaussian", epsilon_t otherwise."""
-    sensitivity = moment_sensitivity(kind, statistic, clip_norm, adjacency, dimension)
+    sensitivity = moment_sensitivity(kind, diagonal, clip_norm, adjacency, dimension)
     if kind == "gaussian":
-        family = SymmetricGaussian if statistic == "matrix" else DiagonalGaussian
+        family = DiagonalGaussian if diagonal else SymmetricGaussian
         return [family(dimension, sensitivity, mu) for mu in budgets]
     if kind == "laplace":
         return [DiagonalLaplace(dimension, sensitivity, e) for e in budgets]
@@ -63,7 +61,7 @@ def moment_mechanisms(kind, statistic, budgets, *, clip_norm, adjacency, dimensi
         made = [SymmetrizedWishart(dimension, sensitivity, e) for e in budgets]
     else:
         made = [PublishedWishart(dimension, clip_norm, e) for e in budgets]
-    return made if statistic == "matrix" else [OfDiagonal(mechanism) for mechanism in made]
+    return [OfDiagonal(mechanism) for mechanism in made] if diagonal else made
 
 
 def vector_mechanism(kind, dimension, l2, l1, budget):
@@ -79,7 +77,7 @@ def mean_mechanism(kind, dimension, clip_norm, n_tasks, adjacency, budget):
     return vector_mechanism(kind, dimension, l2, np.sqrt(dimension) * l2, budget)
 
 
-def split(kind, epsilon, delta, n_releases, allocation, *, acceleration=False, extra=()):
+def shared_budget(kind, epsilon, delta, n_releases, allocation, *, acceleration=False, extra=()):
     """Budgets of the moment releases and of the `extra` ones.
 
     Parameters
@@ -110,8 +108,8 @@ def split(kind, epsilon, delta, n_releases, allocation, *, acceleration=False, e
 class MomentPlan:
     """Mechanisms of one private fit. Reads public numbers only: counts and parameters."""
 
-    def __init__(self, est, table, algorithm):
-        m, d = table.n_tasks, table.n_features
+    def __init__(self, est, population, algorithm):
+        m, d = population.n_tasks, population.n_features
         self.algorithm = algorithm
         self.kind = "gaussian" if est.mechanism == "auto" else est.mechanism
         if algorithm == "empirical-bayes" and self.kind == "wishart-published":
@@ -136,22 +134,22 @@ class MomentPlan:
             low, high = VOTE_RANGE[est._classification]
             # Votes are centred, so an absent task moves the sum by half the range.
             reach = (high - low) * (1.0 if est.adjacency == "replace-one" else 0.5)
-            sensitivity = moment_sensitivity(self.kind, est._statistic, 1.0, est.adjacency, d)
+            sensitivity = moment_sensitivity(self.kind, est._diagonal, 1.0, est.adjacency, d)
             # For the pure kinds, the mu whose Gaussian has the noise of one release.
             mu = self.mu or self.epsilon / np.sqrt(2.0)
-            auto, self.ratio = n_releases_for(m, d, mu, sensitivity, est._statistic)
+            auto, self.ratio = n_releases_for(m, d, mu, sensitivity, est._diagonal)
             auto = 1 if pure else auto
             n_releases = auto if est.n_releases == "auto" else est.n_releases
             votes = n_releases + 1
             share = vote_share(m, n_releases, mu, reach) * (1.0 - sum(mean)) / votes
         else:
             n_releases = _PROXIMAL_RELEASES if est.n_releases == "auto" else est.n_releases
-        budgets, extra = split(
+        budgets, extra = shared_budget(
             self.kind, self.epsilon, self.delta, n_releases, est.allocation,
             acceleration=est.acceleration, extra=[share] * votes + mean,
         )  # fmt: skip
         self.moment = moment_mechanisms(
-            self.kind, est._statistic, budgets, clip_norm=bound, adjacency=est.adjacency,
+            self.kind, est._diagonal, budgets, clip_norm=bound, adjacency=est.adjacency,
             dimension=d,
         )  # fmt: skip
         self.vote = [vector_mechanism(self.kind, 1, reach, reach, b) for b in extra[:votes]]
@@ -161,34 +159,23 @@ class MomentPlan:
                 self.kind, d + 1, est.clip_norm, m, est.adjacency, extra[-1]
             )
 
-    def release_mean(self, W, b, source):
-        """Noisy mean of the clipped models, intercept last."""
-        total = clipped_models(W, b, self.clip_norm).sum(axis=0)
-        return self.mean.release(total / self.n_tasks, source)
-
-    def sum_of_models(self, rows, positions=None):
-        """Sum of clipped models that tasks elsewhere sent."""
-        models = np.array(rows["mean"], dtype=float)
-        clip_rows(models, self.clip_norm, 2, models)
-        return {"mean": models.sum(axis=0)}
-
     def report(self, est, source):
         """The statement of the guarantee for the releases."""
         releases = []
         votes, moments = iter(self.vote), iter(self.moment)
-        statistic = {"matrix": "sum of w w'", "diagonal": "sum of w * w"}[est._statistic]
+        moment_of = "sum of w * w" if est._diagonal else "sum of w w'"
         what = "clipped models w"
         if self.algorithm == "empirical-bayes":
             what = "unit directions w"
-            if est._statistic == "diagonal" and self.kind == "gaussian":
-                statistic = "sum of w * w / ||w * w||_2"
+            if est._diagonal and self.kind == "gaussian":
+                moment_of = "sum of w * w / ||w * w||_2"
         for t in range(len(self.moment) + 1):
             if self.vote:
                 vote = next(votes)
                 releases.append((f"vote {t + 1}", "sum of clipped log10 snr", vote))
             if t < len(self.moment):
                 moment = next(moments)
-                releases.append((f"moment {t + 1}", f"{statistic}, {what}", moment))
+                releases.append((f"moment {t + 1}", f"{moment_of}, {what}", moment))
         if self.mean is not None:
             releases.append(("mean", "mean of clipped models with intercept", self.mean))
         mechanisms = [mechanism for _, _, mechanism in releases]

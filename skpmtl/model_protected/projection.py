@@ -9,6 +9,19 @@ a gradient step on its own rows, with a step size of its own.
 import numpy as np
 
 
-def second_moment(ask, C):
-    diagonal = ask.public["statistic"] == "diagonal"
-    return {"moment": np.einsum("kj,kj->j", C, C) if diagonal else C.T @ C}
+def second_moment(C, diagonal):
+    """C' C of contributions (n, d), or its diagonal."""
+    return np.einsum("kj,kj->j", C, C) if diagonal else C.T @ C
+
+
+def project(S, alpha):
+    """Public projection of a (shifted) release: M = U (1 - alpha / sqrt(Lambda))_+ U'.
+
+    Directions whose released moment is not positive are dropped. All d eigenvalues count,
+    also when there are fewer tasks than features.
+    """
+    if S.ndim == 1:
+        return np.maximum(1.0 - alpha / np.sqrt(np.maximum(S, 1e-300)), 0.0)
+    values, U = np.linalg.eigh(S)
+    keep = np.maximum(1.0 - alpha / np.sqrt(np.maximum(values, 1e-300)), 0.0)
+    return (U * keep) @ U.T

@@ -7,8 +7,7 @@ from .._runtime.threads import single_blas_thread
 from ..exchange.half import Half
 from ..local.prior import SNR, LocalModels, best_scale
 from ..solvers.losses import LogisticLoss, SquaredLoss
-from .prior import contributions, vote_penalty
-from .projection import second_moment
+from .prior import directions, even_root, vote_penalty
 
 
 class PriorHalf(Half):
@@ -19,29 +18,26 @@ class PriorHalf(Half):
         self._root, self._found = None, None
 
     @property
-    def memory(self):
-        """What lasts from one question to the next: Newton steps start where the last ones ended.
-
-        Arrays by name, to be set again where every question meets a new process.
-        """
+    def state(self):
+        """Newton steps start where those of the last question ended."""
         if self._root is None or not self.local.classification:
             return {}
         criterion, level = self._found
         scores = self.local._scores
         return {"scores": scores, "root": self._root, "criterion": criterion, "level": level}
 
-    @memory.setter
-    def memory(self, arrays):
+    @state.setter
+    def state(self, arrays):
         if arrays:
             self.local._scores[:] = arrays["scores"]
             self._root, self._found = arrays["root"], (arrays["criterion"], arrays["level"])
 
     def contributions(self, ask):
-        """What each task contributes: "vote" (m,), or "moment", its unit direction (m, d)."""
+        """"vote": the scale that each task likes best, (m,); or "moment": its direction, (m, d)."""
         criterion, level = self._criteria(ask.public["root"])
         if ask.statistic == "vote":
             return {"vote": np.log10(SNR)[criterion.argmin(axis=1)]}
-        return {"moment": contributions(self._models(ask.public, criterion, level))}
+        return {"moment": directions(self._models(ask.public, criterion, level))}
 
     def answer(self, ask):
         if ask.statistic == "vote":
@@ -73,8 +69,7 @@ class ProjectedModels:
         self.acceleration = board.acceleration
         # The start is the task's own model under an even prior; steps are its own as well.
         local = LocalModels(table, classification=classification, fit_intercept=fit_intercept)
-        d = table.n_features
-        root = np.full(d, d**-0.5)
+        root = even_root(table.n_features)
 
         def best(criterion, level):
             return SNR[criterion.argmin(axis=1)] / np.maximum(level, 1e-300)
@@ -116,41 +111,72 @@ class ProjectedModels:
 class ProjectionHalf(Half):
     """The task half of `release_projections`: clipped models of the tasks of a table."""
 
-    def __init__(self, half):
-        self.half = half
+    def __init__(self, models):
+        self.models = models
 
     def contributions(self, ask):
-        """What each task contributes: "moment", its clipped model (m, d)."""
-        for projection in ask.public["projections"][self.half.t :]:
-            self.half.update(projection)
-        C = np.empty_like(self.half.W)
-        clip_rows(self.half.W, ask.public["clip_norm"], 2, C)
+        """"moment": the clipped model of each task, (m, d)."""
+        W = self._current(ask)
+        C = np.empty_like(W)
+        clip_rows(W, ask.public["clip_norm"], 2, C)
         return {"moment": C}
 
     def answer(self, ask):
-        return second_moment(ask, self.contributions(ask)["moment"])
+        # `combine` clips them: once is enough.
+        return ask.combine({"moment": self._current(ask)})
+
+    def _current(self, ask):
+        # A worker that missed questions has more than one step to make.
+        for projection in ask.public["projections"][self.models.t :]:
+            self.models.update(projection)
+        return self.models.W
 
 
 class WithMeanModel(Half):
-    """A task half that also answers for the mean model of unseen_task="mean"."""
+    """A task half that also answers for the mean model of unseen_task="mean".
+
+    Parameters
+    ----------
+    half : Half
+        For all other questions.
+    table : TaskTable
+    settings : dict
+        Of `personalize` of the boards.
+    """
 
     def __init__(self, half, table, settings):
         self.half, self.table, self.settings = half, table, settings
+        self._personal = None
+
+    @property
+    def state(self):
+        return self.half.state
+
+    @state.setter
+    def state(self, arrays):
+        self.half.state = arrays
 
     def contributions(self, ask):
         if ask.statistic != "mean":
             return self.half.contributions(ask)
-        W, b = ask.public["board"].personalize(self.table, **self.settings)
-        return {"mean": clipped_models(W, b, ask.public["clip_norm"])}
+        models = self._with_intercepts(ask)
+        clip_rows(models, ask.public["clip_norm"], 2, models)
+        return {"mean": models}
 
     def answer(self, ask):
         if ask.statistic != "mean":
             return self.half.answer(ask)
-        return ask.combine(self.contributions(ask))
+        return ask.combine({"mean": self._with_intercepts(ask)})
 
+    def _with_intercepts(self, ask):
+        self._personal = ask.public["board"].personalize(self.table, **self.settings)
+        return np.column_stack(self._personal)
 
-def clipped_models(W, b, clip_norm):
-    """Models with the intercept last, (n_tasks, d + 1), of length at most `clip_norm`."""
-    models = np.column_stack([W, b])
-    clip_rows(models, clip_norm, 2, models)
-    return models
+    def personal_models(self, board):
+        """Models of the tasks. -> coef, intercept
+
+        The question for their mean needed them, too: they are not made twice.
+        """
+        if self._personal is None:
+            return board.personalize(self.table, **self.settings)
+        return self._personal

@@ -140,8 +140,8 @@ class OutputPerturbation(BaseMTL):
         half = self._half(table, population)
         source = self._source()
         board = run(self._curator(population, source), half, source)
-        models = half.own_models(board)
-        return self._fitted(board, models or self._personalized(board, table), self._n_releases())
+        models = half.final_models(board, *self._personalized(board, table))
+        return self._fitted(board, models, self._n_iter(board))
 
     def _fitted(self, board, models, n_iter):
         return {
@@ -152,6 +152,9 @@ class OutputPerturbation(BaseMTL):
             "privacy_": board.report,
             "n_iter_": n_iter,
         }
+
+    def _n_iter(self, board):
+        return len(board.releases)
 
     def _half(self, table, population):
         """The task half for the tasks of `table`."""
@@ -226,9 +229,6 @@ class _Aggregation(OutputPerturbation):
         self.secure = secure
         self.random_state = random_state
         self.verbose = verbose
-
-    def _n_releases(self):
-        return 1
 
     def _plan(self, population):
         return AggregationPlan(self, population)
@@ -439,9 +439,6 @@ class _Relationship(OutputPerturbation):
         self.secure = secure
         self.random_state = random_state
         self.verbose = verbose
-
-    def _n_releases(self):
-        return self.n_rounds
 
     def _plan(self, population):
         return RelationshipPlan(self, population)

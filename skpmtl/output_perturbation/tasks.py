@@ -205,7 +205,7 @@ class PerturbationHalf(Half):
 class RelationshipHalf(PerturbationHalf):
     """The same, where also a task itself is left with its noisy model."""
 
-    def own_models(self, board):
+    def final_models(self, board, coef, intercept):
         return coefficients(board.models[self.positions], board.fit_intercept)
 
 

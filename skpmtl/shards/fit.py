@@ -21,8 +21,6 @@ from sklearn.base import clone
 from ..base import merge_rows, warn_of_inferred
 from ..exchange.journal import Journal, fingerprint
 from ..exchange.protocol import Population, run
-from ..mean_regularized.estimators import MeanFamily
-from ..mean_regularized.tasks import MeanHalf
 from ..meta.estimators import _MetaInit
 from ..meta.tasks import MetaHalf
 from ..privacy.report import PrivacyLeakWarning
@@ -45,7 +43,8 @@ def fit_shards(est, parts, *, target=None, backend="process", journal=None):
     ----------
     est : estimator
         With a finite `epsilon`: `MPMTLLowRank`, `MPMTLGroupSparse`, `PrivateMeanRegMTL`,
-        `DPMetaInit`, the federated baselines, and their classifiers. Its parameter `tasks` is the
+        `DPMetaInit`, `DPAggregation`, `DPRelationship`, the federated baselines, and their
+        classifiers. Its parameter `tasks` is the
         public list of all tasks.
     parts : sequence of path-like
         One worker each. A part has all rows of its tasks and is either a folder with the files
@@ -231,8 +230,7 @@ class Shard:
         self.est.billboard_ = board
         with np.errstate(all="ignore"):
             coef, intercept = self.est._personalize_table(self.table)
-            own = self.half.own_models(board) if isinstance(self.half, MeanHalf) else None
-        return coef if own is None else own, intercept
+            return self.half.final_models(board, coef, intercept)
 
     # Messages are numbered, as a worker may be lost, and may get one twice.
     def hear(self, place, message):
@@ -457,8 +455,8 @@ def _fitted(est, board, population, positions, models):
     if isinstance(est, _MetaInit):
         plan = est._plan(population)
         return {**fitted, "n_iter_": plan.n_rounds, "_plan_": (plan, population.tasks)}
-    if not isinstance(est, MeanFamily):
-        return {**fitted, "n_iter_": board.report.public_inputs["n_moment_releases"]}
+    if hasattr(est, "_n_iter"):
+        return {**fitted, "n_iter_": est._n_iter(board)}
     if not est.fit_intercept:  # nothing to release
         zero = np.zeros((len(board.centres), board.problem.n_outputs))
         est._with_mean_intercept(fitted, board, zero)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from skpmtl import MPMTLGroupSparse
-from skpmtl.model_protected.prior import _diagonals, contributions
+from skpmtl.model_protected.prior import directions, squared_directions
 from skpmtl.model_protected.shrinkage import shrink_diagonal
 from skpmtl.privacy import DiagonalGaussian, DiagonalLaplace, diagonal_sensitivity
 
@@ -19,12 +19,12 @@ def hostile(d=6):
         np.full((1, d), np.nan), np.full((1, d), np.inf), [[1.0, 1e-200] + [0.0] * (d - 2)],
     ])  # fmt: skip
     with np.errstate(all="ignore"):
-        return contributions(rows)
+        return directions(rows)
 
 
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
 def test_no_pair_of_contributions_exceeds_the_sensitivity(adjacency):
-    V = _diagonals(hostile(), GAUSSIAN)
+    V = squared_directions(hostile(), GAUSSIAN)
     assert np.isfinite(V).all() and (V >= 0).all()
     lengths = np.linalg.norm(V, axis=1)
     assert lengths.max() <= 1.0 and np.median(lengths) > 1 - 1e-11
@@ -35,16 +35,16 @@ def test_no_pair_of_contributions_exceeds_the_sensitivity(adjacency):
 
 
 def test_pure_mechanisms_keep_unit_sums():
-    V = _diagonals(hostile(), LAPLACE)
+    V = squared_directions(hostile(), LAPLACE)
     assert V.sum(axis=1).max() <= 1.0
-    np.testing.assert_array_equal(_diagonals(hostile(), None), V)
+    np.testing.assert_array_equal(squared_directions(hostile(), None), V)
 
 
 def test_signal_grows_by_the_inverse_of_the_fourth_moment():
     """Equal weight on k of d features: 1/k per feature becomes 1/sqrt(k), at the same noise."""
-    U = contributions(np.repeat([[1.0, -1.0, 1.0, 1.0, 0.0, 0.0]], 3, axis=0))
-    np.testing.assert_allclose(_diagonals(U, LAPLACE)[0, :4], 0.25, rtol=1e-11)
-    np.testing.assert_allclose(_diagonals(U, GAUSSIAN)[0, :4], 0.5, rtol=1e-11)
+    U = directions(np.repeat([[1.0, -1.0, 1.0, 1.0, 0.0, 0.0]], 3, axis=0))
+    np.testing.assert_allclose(squared_directions(U, LAPLACE)[0, :4], 0.25, rtol=1e-11)
+    np.testing.assert_allclose(squared_directions(U, GAUSSIAN)[0, :4], 0.5, rtol=1e-11)
 
 
 @pytest.mark.parametrize("trace", [100.0, (100.0, 100.0 * 30**0.5)], ids=["known", "bounds"])

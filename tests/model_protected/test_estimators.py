@@ -569,7 +569,7 @@ def test_gradient_steps_are_not_longer_than_the_curvature_allows():
     after six steps its gradient step was half as long again, and momentum made it diverge."""
     X, y, task = make_low_rank_tasks(random_state=2)
     table = TaskTable(np.ascontiguousarray(X), y, np.arange(0, len(y) + 1, 30), np.unique(task))
-    board = ProjectionBillboard("matrix", True, "equal", 0.0, table.n_tasks)
+    board = ProjectionBillboard(False, True, "equal", 0.0, table.n_tasks)
     half = ProjectedModels(board, table, classification=False, fit_intercept=False)
     top = [np.linalg.norm(X[task == k], 2) ** 2 / 30 for k in range(table.n_tasks)]
     assert np.max(half.step[:, 0] * top) <= 1.0

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
+from skpmtl.exchange.protocol import Population, run
+from skpmtl.model_protected import estimators
 from skpmtl.model_protected.estimators import (
     MPMTLGroupSparse,
     MPMTLGroupSparseClassifier,
@@ -29,7 +31,7 @@ COMBINATIONS = [
     for cls in ESTIMATORS
     for algorithm in ALGORITHMS
     for mechanism in ("gaussian", "wishart", "laplace")
-    if mechanism != "laplace" or cls._statistic == "diagonal"
+    if mechanism != "laplace" or cls._diagonal
 ]
 IDS = ["-".join((c.__name__.removeprefix("MPMTL"), a, m)) for c, a, m in COMBINATIONS]
 everything = pytest.mark.parametrize("cls, algorithm, mechanism", COMBINATIONS, ids=IDS)
@@ -86,8 +88,9 @@ class Probe:
 
     def __init__(self, mechanism, recorded=None):
         self._mechanism, self.recorded = mechanism, recorded
-        self.noise_std, self.norm = mechanism.noise_std, mechanism.norm
-        self.shift = mechanism.shift if hasattr(mechanism, "shift") else None
+
+    def __getattr__(self, name):
+        return getattr(self._mechanism, name)
 
     def release(self, value, source):
         self.value = np.array(value)
@@ -121,14 +124,11 @@ class Fit:
                 plan.moment.append(probe(moment[t]))
         if plan.mean is not None:
             plan.mean = probe(plan.mean)
-        release = {
-            "empirical-bayes": estimator._release_prior,
-            "proximal": estimator._release_projections,
-        }[algorithm]
-        self.board = release(table, plan, source)
-        self.W, self.b = self.board.personalize(table, **estimator._local_settings())
-        if plan.mean is not None:
-            plan.release_mean(self.W, self.b, source)
+        half = estimator._half(table, Population.of(table))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(estimators, "MomentPlan", lambda *given: plan)
+            self.board = run(estimator._curator(Population.of(table), source), half, source)
+        self.W, self.b = half.personal_models(self.board)
         self.history = [one.made for one in self.probes]
         self.entries = [one._mechanism.describe() for one in self.probes]
 

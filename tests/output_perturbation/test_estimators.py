@@ -17,7 +17,9 @@ from skpmtl import (
     DPRelationship,
     DPRelationshipClassifier,
 )
-from skpmtl.output_perturbation.plan import Bounds, PerturbationPlan
+from skpmtl.exchange.protocol import Population
+from skpmtl.output_perturbation.bounds import Bounds, bounded
+from skpmtl.output_perturbation.plan import PerturbationPlan
 from skpmtl.output_perturbation.relationship import smooth
 from skpmtl.output_perturbation.tasks import ProximalModels
 from skpmtl.privacy import PrivacyReport, audit, compose, gdp_mu, group_privacy
@@ -340,20 +342,23 @@ def test_bounds_hold_for_any_data_and_are_met(logistic):
 class Settings:
     """What PerturbationPlan reads of an estimator."""
 
-    def __init__(self, **settings):
+    def __init__(self, logistic=False, lam=0.4, **settings):
+        self._classification = logistic
         self.__dict__.update(
             {"guarantee": "record", "group": "published", "mechanism": "auto", "epsilon": 1.0,
              "delta": None, "adjacency": "replace-one", "max_task_rows": None,
-             "min_task_rows": None, **settings}
+             "min_task_rows": None, "max_row_norm": R, "max_target": Y, "clip_norm": None,
+             "lam": lam, "fit_intercept": False, **settings}
         )  # fmt: skip
 
 
-def contributions(table, bounds, budget, centre, logistic):
+def contributions(table, plan, centre, logistic):
     models = ProximalModels(
-        table, classification=logistic, fit_intercept=False, lam=bounds.lam, bounds=bounds
-    )
-    reach = budget.reach(bounds, np.linalg.norm(centre, axis=1))
-    return models.contributions(centre, reach), reach
+        table, classification=logistic, fit_intercept=False, lam=plan.bounds.lam,
+        bounds=plan.bounds,
+    )  # fmt: skip
+    reach = plan.reach(np.linalg.norm(centre, axis=1))
+    return bounded(models.solve(centre, gradient=reach.gradient) - centre, reach.limit), reach
 
 
 def worst_movement(logistic, lam, setting, change, clip_norm=None, tries=150):
@@ -362,7 +367,7 @@ def worst_movement(logistic, lam, setting, change, clip_norm=None, tries=150):
     `change` says whether the first row or all rows of the task are replaced.
     """
     rng = np.random.default_rng(3)
-    bounds, pairs = bounds_of(logistic, lam, clip_norm), []
+    pairs = []
     for i in range(tries):
         n = int(rng.integers(1, 5))
         Z, y = rows_for(rng, n, 2, logistic)
@@ -379,10 +384,9 @@ def worst_movement(logistic, lam, setting, change, clip_norm=None, tries=150):
     first = plain.long_table(*stacked(pairs, 0))
     second = plain.long_table(*stacked(pairs, 2))
     centre = np.array([pair[4] for pair in pairs])
-    budget = PerturbationPlan(Settings(max_task_rows=4, **setting), first, 1)
-    (a, reach), (b, _) = (
-        contributions(t, bounds, budget, centre, logistic) for t in (first, second)
-    )
+    settings = Settings(logistic, lam, clip_norm=clip_norm, max_task_rows=4, **setting)
+    plan = PerturbationPlan(settings, first, 1)
+    (a, reach), (b, _) = (contributions(t, plan, centre, logistic) for t in (first, second))
     moved = np.linalg.norm(a - b, axis=1)
     assert (moved <= reach.sensitivity * (1 + 1e-12)).all()
     if clip_norm is not None:
@@ -419,15 +423,14 @@ def test_one_task_moves_a_model_within_the_sensitivity(logistic, lam):
 
 def test_a_bound_on_rows_allows_their_number_to_change():
     """With min_task_rows the sensitivity covers neighbours with other numbers of rows."""
-    bounds = bounds_of(False, 0.4)
-    budget = PerturbationPlan(
+    plan = PerturbationPlan(
         Settings(guarantee="task", max_task_rows=8, min_task_rows=2),
         plain.long_table(np.zeros((4, 1)), np.zeros(4), np.zeros(4)), 1,
     )  # fmt: skip
-    reach = budget.reach(bounds, np.zeros(1))
-    assert not budget.rows_are_public
+    reach = plan.reach(np.zeros(1))
+    assert not plan.rows_are_public
     # No two models are further apart than this, whatever their rows.
-    assert reach.sensitivity[0] >= 2 * bounds.distance(0.0)
+    assert reach.sensitivity[0] >= 2 * plan.bounds.distance(0.0)
 
 
 def test_solver_stops_within_the_stated_gap():
@@ -435,10 +438,9 @@ def test_solver_stops_within_the_stated_gap():
     for logistic in (False, True):
         Z, y = rows_for(rng, 40, 2, logistic)
         table = plain.long_table(Z, y, np.repeat(range(4), 10))
-        bounds = bounds_of(logistic, 5.0)
-        budget = PerturbationPlan(Settings(), table, 1)
-        centre = np.zeros((4, 2))
-        U, reach = contributions(table, bounds, budget, centre, logistic)
+        plan = PerturbationPlan(Settings(logistic, 5.0), table, 1)
+        centre, bounds = np.zeros((4, 2)), plan.bounds
+        U, reach = contributions(table, plan, centre, logistic)
         gap = reach.gradient / bounds.lam
         assert_allclose(gap, 1e-6 * bounds.lipschitz(0.0) / (10 * 5.0))
         for k in range(4):
@@ -541,7 +543,7 @@ def test_audit_finds_rows_that_are_not_clipped(cls, monkeypatch):
     data = record_neighbours(cls)
     assert audit(est, *data, n_draws=60, random_state=1).passed
     monkeypatch.setattr(Bounds, "clip", lambda self, X, y: (np.ascontiguousarray(X), y))
-    monkeypatch.setattr("skpmtl.output_perturbation.tasks.clip_rows", lambda *args: None)
+    monkeypatch.setattr("skpmtl.output_perturbation.bounds.clip_rows", lambda *args: None)
     result = audit(est, *data, n_draws=60, random_state=1)
     assert not result.passed
     assert any("Sensitivity" in text for text in result.failures)
@@ -818,3 +820,37 @@ def test_secure_noise():
     assert "exact" in est.privacy_.arithmetic and "OpenDP" in est.privacy_.rng
     with pytest.raises(ValueError, match="L2-gamma"):
         private(DPAggregation, **NATIVE, **secure).fit(X, y, task=task)
+
+
+# ---------------------------------------------------------------- what is public about rows
+@pytest.mark.parametrize("cls", [DPAggregation, DPRelationship])
+def test_sizes_that_are_not_public_are_asked_for_another_way(cls):
+    """A curator elsewhere knows the tasks, and of their rows what the parameters say."""
+    population = Population(np.arange(M), 3)
+    source = np.random.default_rng(0)
+
+    def start(**settings):
+        next(private(cls, **settings)._curator(population, source))
+
+    start(group="direct")
+    start(max_task_rows=20, min_task_rows=5)
+    start(min_task_rows=5, **NATIVE)
+    with pytest.raises(ValueError, match="pass min_task_rows="):
+        start(max_task_rows=20)
+    with pytest.raises(ValueError, match="pass delta="):
+        start(min_task_rows=5, mechanism="gaussian", **NATIVE)
+
+
+@pytest.mark.parametrize("cls", [DPAggregation, DPRelationship])
+def test_tasks_refuse_other_sizes_than_the_noise_is_made_for(cls):
+    X, y, task = problem(cls)
+    table = plain.long_table(X, y, task)
+    half = private(cls, **NATIVE)._half
+    half(table, Population.of(table))
+    wrong = table.sizes.copy()
+    wrong[3] += 4  # more rows would mean less noise
+    with pytest.raises(ValueError, match=r"other numbers of rows than are public: \[3\]"):
+        half(table, Population(table.tasks, 3, 0, wrong))
+    private(cls, min_task_rows=6, **NATIVE)._half(table, Population(table.tasks, 3, 0, wrong))
+    with pytest.raises(ValueError, match="fewer rows than min_task_rows=7"):
+        private(cls, min_task_rows=7, **NATIVE)._half(table, Population.of(table))

@@ -12,8 +12,9 @@ from skpmtl import (
     MPMTLLowRank,
     MPMTLLowRankClassifier,
 )
+from skpmtl.model_protected import curator, estimators
 from skpmtl.model_protected import prior as empirical_bayes
-from skpmtl.model_protected import projection
+from skpmtl.model_protected.plan import MomentPlan
 from skpmtl.privacy import audit
 
 N_TASKS = 8
@@ -98,19 +99,19 @@ def test_published_wishart_is_caught_by_its_draws():
 class UnclippedPrior(MPMTLLowRank):
     """Contributes w w' instead of w w' / ||w||^2."""
 
-    def _release_prior(self, table, plan, source):
+    def _fit_table(self, table):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(empirical_bayes, "contributions", lambda W: W)
-            return super()._release_prior(table, plan, source)
+            patch.setattr(empirical_bayes, "directions", lambda W: W)
+            return super()._fit_table(table)
 
 
 class UnclippedProjections(MPMTLGroupSparse):
     """Contributes models of any norm."""
 
-    def _release_projections(self, table, plan, source):
+    def _fit_table(self, table):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(projection, "clip_rows", lambda W, K, order, out: np.copyto(out, W))
-            return super()._release_projections(table, plan, source)
+            patch.setattr(curator, "clip_rows", lambda W, K, order, out: np.copyto(out, W))
+            return super()._fit_table(table)
 
 
 @pytest.mark.parametrize(
@@ -135,26 +136,30 @@ class HalfSource:
 
     def __init__(self, source):
         self._source, self.description = source, source.description
+        self.arithmetic = source.arithmetic
 
     def normal(self, size):
         return 0.5 * self._source.normal(size)
 
 
 class HalfNoise(MPMTLLowRank):
-    def _release_prior(self, table, plan, source):
-        return super()._release_prior(table, plan, HalfSource(source))
-
-    def _release_projections(self, table, plan, source):
-        return super()._release_projections(table, plan, HalfSource(source))
+    def _source(self):
+        return HalfSource(super()._source())
 
 
 class HonestHalfNoise(MPMTLLowRank):
     """Halves the noise and says so, but not what it costs."""
 
-    def _release_prior(self, table, plan, source):
-        for mechanism in plan.moment:
-            mechanism.noise_std /= 2
-        return super()._release_prior(table, plan, source)
+    def _fit_table(self, table):
+        class Halved(MomentPlan):
+            def __init__(self, *given):
+                super().__init__(*given)
+                for mechanism in self.moment:
+                    mechanism.noise_std /= 2
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(estimators, "MomentPlan", Halved)
+            return super()._fit_table(table)
 
 
 @pytest.mark.parametrize("algorithm", ["empirical-bayes", "proximal"])

@@ -301,18 +301,18 @@ class Hidden(Planted):
 
 
 class Unclipped(MPMTLLowRank):
-    def _release_prior(self, table, plan, source):
+    def _fit_table(self, table):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(empirical_bayes, "contributions", lambda W: W)
-            return super()._release_prior(table, plan, source)
+            patch.setattr(empirical_bayes, "directions", lambda W: W)
+            return super()._fit_table(table)
 
 
 class Unnoised(MPMTLLowRank):
-    def _release_prior(self, table, plan, source):
+    def _fit_table(self, table):
         with pytest.MonkeyPatch.context() as patch:
             name = "skpmtl.privacy.mechanisms._Mechanism.release"
             patch.setattr(name, lambda self, value, source: value)
-            return super()._release_prior(table, plan, source)
+            return super()._fit_table(table)
 
 
 FAULTS = [

@@ -383,9 +383,9 @@ def test_split_of_a_task_depends_on_its_own_rows_alone():
 class Local(MPMTLLowRank):
     """Publishes a constant, so that only the score can depend on the rows."""
 
-    def _release_prior(self, table, plan, source):
-        board = super()._release_prior(table, plan, source)
-        board.moment = np.eye(table.n_features) / table.n_features
+    def _curator(self, population, source):
+        board = yield from super()._curator(population, source)
+        board.moment = np.eye(population.n_features) / population.n_features
         board.snr_centre = None
         return board
 

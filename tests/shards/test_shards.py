@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
+from sklearn.linear_model import Ridge
 
 from skpmtl import (
-    DPAggregation,
     DPMetaInit,
     LocalOnly,
     MPMTLLowRank,
     MPMTLLowRankClassifier,
+    PerTask,
     PrivacyLeakWarning,
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
@@ -204,7 +205,7 @@ def test_fits_that_need_all_rows_are_refused(tmp_path):
         (MPMTLLowRank(epsilon=None), "all rows in one place.*memory map"),
         (DPMetaInit(privacy=None, tasks=range(M)), "all rows in one place.*memory map"),
         (DPMetaInit(max_rows_per_unit=3, tasks=range(M)), "max_rows_per_unit=3"),
-        (DPAggregation(tasks=range(M)), "DPAggregation needs all rows in one place"),
+        (PerTask(Ridge()), "PerTask needs all rows in one place"),
         (MPMTLLowRank(clip_norm=-1.0), "clip_norm"),
     ):
         with pytest.raises(ValueError, match=message):
