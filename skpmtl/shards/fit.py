@@ -44,8 +44,7 @@ def fit_shards(est, parts, *, target=None, backend="process", journal=None):
     est : estimator
         With a finite `epsilon`: `MPMTLLowRank`, `MPMTLGroupSparse`, `PrivateMeanRegMTL`,
         `DPMetaInit`, `DPAggregation`, `DPRelationship`, the federated baselines, and their
-        classifiers. Its parameter `tasks` is the
-        public list of all tasks.
+        classifiers. Its parameter `tasks` is the public list of all tasks.
     parts : sequence of path-like
         One worker each. A part has all rows of its tasks and is either a folder with the files
         ``X.npy`` (n_samples, n_features), ``y.npy`` and ``task.npy``, or a parquet file with the
