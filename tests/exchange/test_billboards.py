@@ -451,7 +451,7 @@ def test_from_billboard():
     with pytest.raises(TypeError, match="board must be a billboard, not dict"):
         make({}, classes=[0, 1])
     prior = fitted(MPMTLLowRank(**SEED), 0)[0].billboard_
-    with pytest.raises(ValueError, match="not go on with this PriorBillboard; .'MPMTLLowRank'"):
+    with pytest.raises(ValueError, match="not go on with this PriorBillboard; .*'MPMTLLowRank'"):
         MPMTLGroupSparse.from_billboard(prior)
 
 
