@@ -21,8 +21,9 @@ from sklearn.utils.validation import check_is_fitted
 from ._runtime.compat import Interval, InvalidParameterError, StrOptions
 from .callbacks import RoundCallbacks, followed, following
 from .exchange.files import FromBillboard, first_tasks, rows_before_tasks
-from .exchange.protocol import Population
+from .exchange.protocol import Population, run
 from .privacy.report import PrivacyLeakWarning
+from .privacy.rng import SeededSource, noise_source
 from .tables.finite import all_finite, bound_values, check_values, finite_models
 from .tables.forms import read_rows, read_training
 from .tables.ids import encode_ids, listed, locate
@@ -193,19 +194,38 @@ class BaseMTL(RoundCallbacks, FromBillboard, TaskIndexed):
     `classes` comes with `MTLClassifierMixin`), adds constraints for its own, inherits from
     `MTLRegressorMixin` or `MTLClassifierMixin` first, and implements
 
+    ``_curator(population, source)``
+        Generator of questions that returns the billboard; see `skpmtl.exchange.run`.
+    ``_half(table, population)``
+        The tasks' side, a `skpmtl.exchange.Half`.
     ``_fit_table(table) -> dict``
-        All fitted attributes: "coef_" (n_tasks, n_features), "intercept_" (n_tasks,),
-        "billboard_", and for `unseen_task="mean"` "mean_coef_" (n_features,) and
-        "mean_intercept_"; with more than two classes, "coef_" (n_tasks, n_classes,
-        n_features) and so on. It must not set attributes; those of an earlier fit are still
-        there for a warm start.
+        Where a fit is more than these two. All fitted attributes: "coef_" (n_tasks, n_features),
+        "intercept_" (n_tasks,), "billboard_", and for `unseen_task="mean"` "mean_coef_"
+        (n_features,) and "mean_intercept_"; with more than two classes, "coef_" (n_tasks,
+        n_classes, n_features) and so on. It must not set attributes; those of an earlier fit are
+        still there for a warm start.
     ``_personalize_table(table) -> (coef, intercept)``
-        Models of the tasks of a table from ``self.billboard_`` and these rows only.
+        Models of the tasks of a table from ``self.billboard_`` and these rows only; where
+        ``billboard_.personalize`` takes more than the table.
     ``_planned_report(population) -> PrivacyReport``
         What a fit states, from the parameters and public numbers alone (`Population`); where
         bounds follow the releases, as in adaptive clipping, with the bounds of the start.
+
+    What else a method may declare has defaults here: `_public_attributes`, and for federated fits
+    `_federates`, `_questions`, `_reads_sizes`, `_check_study`, `_secure_sum` and `_transport`.
+
+    Attributes
+    ----------
+    _boards : tuple of type
+        Kinds of billboards that the class publishes and goes on with.
+    _federates : bool
+        Whether sites can answer; `_questions` says what.
+    _reads_sizes : bool
+        Whether the plan needs the number of rows of every task.
     """
 
+    _federates = False
+    _reads_sizes = False
     _parameter_constraints = {
         "fit_intercept": ["boolean"],
         "task_feature": [str, Integral, None],
@@ -251,6 +271,56 @@ class BaseMTL(RoundCallbacks, FromBillboard, TaskIndexed):
             models = finite_models(fitted["coef_"], fitted["intercept_"], mean)
             fitted["coef_"], fitted["intercept_"] = models
         return fitted
+
+    # ------------------------------------------------------------------- the two halves
+    def _fit_table(self, table):
+        population, source = Population.of(table), self._source()
+        half = self._half(table, population)
+        self.billboard_ = board = run(self._curator(population, source), half, source)
+        coef, intercept = half.final_models(board, *self._personalize_table(table))
+        public = self._public_attributes(board, population)
+        return {"coef_": coef, "intercept_": intercept, **public}
+
+    def _personalize_table(self, table):
+        return self.billboard_.personalize(table)
+
+    def _source(self):
+        """Source of the noise, and of what is drawn without privacy."""
+        if self._is_private():
+            return noise_source(self.random_state, secure=getattr(self, "secure", False))
+        seed = self.random_state
+        if isinstance(seed, np.random.RandomState):
+            seed = seed.randint(2**31)
+        return SeededSource(np.random.default_rng(seed))
+
+    def _public_attributes(self, board, population):
+        """Fitted attributes that follow from the billboard and public numbers."""
+        found = {"n_iter_": self._n_iter(board), "billboard_": board, "privacy_": board.report}
+        return {**board.attributes(), **found}
+
+    def _n_iter(self, board):
+        return max(len(board.releases), 1)
+
+    def _check_study(self):
+        """Raise ValueError for parameters that sites cannot follow, or that protect nobody."""
+
+    def _questions(self, population):
+        """What sites answer, whoever asks. -> {statistic: Question}"""
+        raise NotImplementedError
+
+    def _secure_sum(self, population):
+        """Bound on a contribution, and numbers in a sum, where sites may add up by themselves.
+
+        Raises
+        ------
+        ValueError
+            Where the curator needs more than sums of contributions with a fixed bound.
+        """
+        raise ValueError(f"{type(self).__name__} needs more than sums of bounded contributions.")
+
+    def _transport(self, population):
+        """Whom a federated fit has to trust, where that is not the curator; else None."""
+        return None
 
     def _progress(self, message, n_rounds=None):
         """Function that logs `message` with its arguments; None when nobody listens.

@@ -6,6 +6,6 @@ noise is added.
 
 from .board import Board
 from .half import Half
-from .protocol import Ask, Draw, Population, run
+from .protocol import Ask, Draw, Population, Question, run
 
-__all__ = ["Ask", "Board", "Draw", "Half", "Population", "run"]
+__all__ = ["Ask", "Board", "Draw", "Half", "Population", "Question", "run"]

@@ -31,13 +31,14 @@ class Half:
         -------
         contributions : dict of str to ndarray (n, ...)
             One row per task, in the order of `pick`.
-
-        Raises
-        ------
-        ValueError
-            For public numbers that do not belong to this study.
         """
         raise NotImplementedError
+
+    def check(self, ask):
+        """Raise ValueError, of public words, for more answers than the parameters allow.
+
+        For sites, whose tasks trust no curator to stop.
+        """
 
     def answer(self, ask):
         """Sums of the contributions. -> {name: ndarray}
@@ -45,6 +46,13 @@ class Half:
         A half whose contributions are large adds them up as they are made.
         """
         return ask.combine(self.contributions(ask))
+
+    def bounded_sum(self, contributions, bound, size):
+        """Sum of what all tasks contribute, each of length `bound` at most, as a vector (size,).
+
+        For sums over sites that nobody can take apart, where the estimator has `_secure_sum`.
+        """
+        raise NotImplementedError
 
     @property
     def state(self):

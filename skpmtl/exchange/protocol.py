@@ -5,11 +5,11 @@ sent what was *released* of their answers; it never sees an answer, so that ever
 is a function of the releases. `run` is the only place where answers are summed and noise is added.
 
 The task half of a method has ``answer(ask)``, the sums of what its tasks contribute, and
-``rows(ask)``, the same before summing, for a curator elsewhere. Both may also be on other
+``contributions(ask)``, the same before summing, for a curator elsewhere. Both may also be on other
 machines: see `skpmtl.shards` and `skpmtl.federated`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ __all__ = [
     "Ask",
     "Draw",
     "Population",
+    "Question",
     "run",
 ]
 
@@ -35,7 +36,7 @@ class Population:
     n_classes : int, default=0
         0 for real targets.
     sizes : ndarray (m,), default=None
-        Rows of every task, for methods that take them as public (`DPMetaInit`).
+        Rows of every task, for methods that take them as public.
     is_sparse : bool, default=False
         Whether tasks hold CSR rows.
     """
@@ -79,12 +80,14 @@ class Ask:
     mechanisms : dict of str to mechanism or None
         Names of the sums in an answer, in the order of their release; None: without noise.
     combine : callable
-        ``combine(rows, positions) -> sums`` for the rows of the tasks at `positions`, name by
-        name. It bounds every row again: the accounting does not rest on those who sent them.
+        ``combine(contributions, positions) -> sums`` for the tasks at `positions`, name by name.
+        It bounds every contribution again: the accounting does not rest on those who sent them.
     divide : float, default=1.0
         Public number by which the sums are divided before noise is added.
     pick : ndarray of int64, default=None
         Positions of the tasks that are asked, sorted; None: all.
+    half_adds : bool, default=False
+        Whether halves add up by themselves, so that `combine` need not travel to them.
     """
 
     statistic: str
@@ -93,6 +96,7 @@ class Ask:
     combine: object
     divide: float = 1.0
     pick: np.ndarray | None = None
+    half_adds: bool = False
 
     def local(self, positions):
         """The same question to the tasks at `positions` of the population, who are numbered
@@ -101,6 +105,35 @@ class Ask:
             return self, positions
         mine = np.flatnonzero(np.isin(positions, self.pick))
         return replace(self, pick=mine), positions[mine]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What may be asked by one name, settled before the fit: sites answer nothing else.
+
+    Parameters
+    ----------
+    shapes : dict of str to tuple
+        Shapes of what one task contributes, by name.
+    public : dict, default={}
+        For public numbers of the question, by name: the number itself, or a list of the shapes
+        that an array may have.
+    """
+
+    shapes: dict
+    public: dict = field(default_factory=dict)
+
+    def check(self, public):
+        """Raise ValueError for public numbers that do not belong to this study."""
+        for name, expected in self.public.items():
+            if name not in public:
+                raise ValueError(f"a question without {name}")
+            found = public[name]
+            if isinstance(expected, list):
+                if np.shape(found) not in expected:
+                    raise ValueError(f"{name} is of another shape than in the study")
+            elif found != expected:
+                raise ValueError(f"{name}={found!r} is not that of the study")
 
 
 @dataclass(frozen=True)

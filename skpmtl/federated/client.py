@@ -65,10 +65,10 @@ def answer(message, context):
             raise Refusal("the study has secure sums")
         positions = np.array(settings["positions"], dtype=np.int64)
         public = unpack(settings["public"], arrays)
-        rows = site.answer(
+        contributions = site.answer(
             settings["number"], settings["statistic"], public, positions, settings["run"]
         )
-        return {"number": settings["number"]}, rows
+        return {"number": settings["number"]}, contributions
 
     return _reply(message, context, act)
 
@@ -81,10 +81,9 @@ def add(message, context):
         site = _site(context, settings["study"])
         secure.check_protocol(context, site.study)
         public = unpack(settings["public"], arrays)
-        bound = secure.site_bound(
-            site.est.clip_norm, public["anchor"].size, site.study.sum_range
-        )
-        total = site.total(settings["number"], public, bound, settings["run"])
+        bound = secure.site_bound(*site.est._secure_sum(site.population), site.study.sum_range)
+        number, statistic = settings["number"], settings["statistic"]
+        total = site.total(number, statistic, public, bound, settings["run"])
     except Exception:
         logger.exception("No part in a secure sum")
         # Flower sends the text of an error; this one says nothing, and the site counts as absent.

@@ -1,8 +1,8 @@
-"""Sums of updates that the curator sees only as a whole: Flower's SecAgg+.
+"""Sums of contributions that the curator sees only as a whole: Flower's SecAgg+.
 
-A site adds up the clipped updates of its tasks, rounds the sum to 2^22 steps over a public range,
-and masks it; the masks cancel in the sum over the sites. Rounding moves a number by less than a
-step, so sites clip to 2 sqrt(size) steps less than the bound that is accounted for.
+A site adds up the clipped contributions of its tasks, rounds the sum to 2^22 steps over a public
+range, and masks it; the masks cancel in the sum over the sites. Rounding moves a number by less
+than a step, so sites clip to 2 sqrt(size) steps less than the bound that is accounted for.
 
 The protocol protects against a curator that follows it and looks at what it gets: the keys of the
 sites pass through the curator, who could replace them.
@@ -112,5 +112,5 @@ def secure_sum(grid, context, nodes, arrays, settings, study):
 
 
 def site_bound(clip_norm, size, sum_range):
-    """What a site clips to so that an update and its rounding stay within `clip_norm`."""
+    """What a site clips to so that a contribution and its rounding stay within `clip_norm`."""
     return clip_norm - 2.0 * math.sqrt(size) * 2.0 * sum_range / LEVELS

@@ -20,7 +20,7 @@ from ..tables.ids import listed
 from . import records, secure
 from ._flower import Message, MessageType, ServerApp
 from .polling import PollingGrid
-from .site import private_folder, row_shapes
+from .site import private_folder
 from .study import Study
 
 logger = logging.getLogger("skpmtl")
@@ -69,16 +69,12 @@ def _curate(grid, study, folder, context, journal):
 
 def describe(board, study):
     """The report of a billboard with what the transport adds to it."""
-    if study.estimator.startswith("DPMetaInit"):
-        longest = study.build()._plan(study.population()).longest_updates().max()
-        text = (
-            "Flower; every task adds its noise at its site, before anything leaves it: no trusted "
-            "curator, as long as sites run no other program than this one; whatever a site sends, "
-            f"the curator takes no update of a task for longer than {longest:.6g}"
-        )
+    est, population = study.build(), study.population()
+    told = est._transport(population)
+    if told is not None:
+        text = f"Flower; {told}"
     elif study.secure_sum is not None:
-        clip_norm = study.build().clip_norm
-        bound = secure.site_bound(clip_norm, board.centres.size, study.sum_range)
+        bound = secure.site_bound(*est._secure_sum(population), study.sum_range)
         text = (
             "Flower with secure aggregation (SecAgg+): a curator that follows the protocol sees "
             "only sums over the sites that take part in a round, more than half of them (two sums "
@@ -111,6 +107,7 @@ class Sites:
     def __init__(self, grid, study, journal, context=None):
         self.grid, self.study, self.journal, self.context = grid, study, journal, context
         self.population = study.population()
+        self.questions = study.build()._questions(self.population)
         self.node_of = np.zeros(self.population.n_tasks, dtype=np.uint64)  # 0: nobody
         self.known = set()
 
@@ -197,8 +194,8 @@ class Sites:
                 number=self.journal.place, public=text, statistic=ask.statistic,
                 positions=asked[place[node]].tolist(),
             )  # fmt: skip
-        shapes = row_shapes(ask.statistic, ask.public, self.population)
-        rows = {name: np.full((len(asked), *s), np.nan) for name, s in shapes.items()}
+        shapes = self.questions[ask.statistic].shapes
+        given = {name: np.full((len(asked), *s), np.nan) for name, s in shapes.items()}
         silent = set(content)
         for node, reply in self._send(content, f"{MessageType.TRAIN}.answer").items():
             mine = {name: (len(place[node]), *shape) for name, shape in shapes.items()}
@@ -209,7 +206,7 @@ class Sites:
                 if settings["number"] != self.journal.place:
                     raise ValueError(f"an answer to question {settings['number']}")
                 for name in shapes:
-                    rows[name][place[node]] = found[name]
+                    given[name][place[node]] = found[name]
                 silent.discard(node)
             except Exception as error:  # whatever it sent: it counts as nothing
                 logger.warning("Node %d sent no usable answer: %s", node, error)
@@ -219,7 +216,7 @@ class Sites:
                 "would be released. Start the curator again when sites are back: it goes on from "
                 "its journal."
             )
-        return ask.combine(rows, asked)
+        return ask.combine(given, asked)
 
     def _secure_sum(self, ask):
         """The same where only the sum over the sites can be read; they have clipped it."""
@@ -228,15 +225,16 @@ class Sites:
             raise RuntimeError(f"Secure sums need 3 to 1000 sites, not {len(nodes)}.")
         text, arrays = pack(ask.public)
         settings = {"study": self.study.digest, "run": self.journal.token, "public": text}
-        settings["number"] = self.journal.place
-        shape = np.shape(ask.public["anchor"])
+        settings.update(number=self.journal.place, statistic=ask.statistic)
+        (name,) = ask.mechanisms
+        _, size = self.study.build()._secure_sum(self.population)
         total = secure.secure_sum(self.grid, self.context, nodes, arrays, settings, self.study)
-        if total is None or total.size != np.prod(shape):
+        if total is None or total.size != size:
             raise RuntimeError(
                 f"Too few sites took part in the secure sum of question {self.journal.place}. "
                 "Start the curator again when they are back: it goes on from its journal."
             )
-        return {"update": total.reshape(shape), "inside": np.zeros(1)}
+        return {name: total.ravel()}
 
     def publish(self, board):
         """Send the billboard to all sites."""

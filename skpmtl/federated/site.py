@@ -14,34 +14,15 @@ import numpy as np
 from ..exchange.files import load_billboard, save_billboard
 from ..exchange.journal import fingerprint, locked, write_file
 from ..exchange.protocol import Ask
-from ..mean_regularized.board import cluster_rows
-from ..mean_regularized.curator import clipped_sum
 from ..tables.finite import bound_values
 from ..tables.forms import InputForm, read_training
 from ..tables.ids import listed
 
-__all__ = ["Refusal", "Site", "load_models", "read_rows", "row_shapes"]
+__all__ = ["Refusal", "Site", "load_models", "read_rows"]
 
 
 class Refusal(Exception):
     """A question that this site does not answer; the text says why and is public."""
-
-
-def row_shapes(statistic, public, population):
-    """Shapes of what one task contributes to the answer of a question. -> {name: shape}
-
-    Raises
-    ------
-    KeyError
-        For statistics that are not known.
-    """
-    d, outputs = population.n_features, population.n_outputs
-    if statistic == "update":
-        if "init" in public:
-            return {"update": np.shape(public["init"])}
-        return {"update": np.shape(public["anchor"])[1:], "inside": ()}
-    shapes = {"vote": (), "moment": (d,), "mean": (d + 1,), "intercept": (outputs,)}
-    return {statistic: shapes[statistic]}
 
 
 def read_rows(path, study, task="task", target="y"):
@@ -116,12 +97,7 @@ class Site:
     def _half(self, state):
         """The task half as the last question left it."""
         half = self.est._half(self.table, self.population)
-        memory = _part(state, "memory.")
-        running, prior = _memories(half)
-        if running is not None and memory:
-            running.W = memory["running"]
-        elif prior is not None:
-            prior.state = memory
+        half.state = _part(state, "memory.")
         return half
 
     # ---------------------------------------------------------------------- questions
@@ -171,8 +147,8 @@ class Site:
                 raise Refusal(f"question {number} was about other tasks when it was answered")
         return _part(state, "row.")
 
-    def total(self, number, public, bound, run=""):
-        """Sum of the updates of all tasks here, each of length `bound` at most, as one vector.
+    def total(self, number, statistic, public, bound, run=""):
+        """Sum over all tasks here of contributions of length `bound` at most, as one vector.
 
         For sums over the sites that nobody can take apart; see `skpmtl.federated.secure`.
         """
@@ -180,10 +156,11 @@ class Site:
             raise Refusal(f"more than the {self.study.secure_sum} tasks of secure_sum")
         if not bound > 0:
             raise Refusal(f"bound {bound!r} of an update")
-        rows = self.answer(number, "update", public, self.positions, run)["update"]
-        cluster_of = self.est._cluster_rows(self.population.tasks)
-        which = cluster_rows(self.table.tasks, cluster_of)
-        return clipped_sum(rows, which, bound, np.shape(public["anchor"]))
+        _, size = self.est._secure_sum(self.population)
+        contributions = self.answer(number, statistic, public, self.positions, run)
+        with np.errstate(all="ignore"):
+            half = self.est._half(self.table, self.population)
+        return half.bounded_sum(contributions, bound, size)
 
     def _compute(self, state, number, statistic, public, positions, run):
         if not np.isin(positions, self.positions).all() or not len(positions):
@@ -192,39 +169,29 @@ class Site:
             raise Refusal("asked for tasks out of order, or for one of them twice")
         if not state:
             self._check_name()
-        if statistic in ("mean", "intercept") and self.est.unseen_task != "mean":
-            raise Refusal(f"the study releases no {statistic}")
-        if "clip_norm" in public and getattr(self.est, "clip_quantile", None) is None:
-            if public["clip_norm"] != self.est.clip_norm:
-                raise Refusal(f"clip_norm={public['clip_norm']!r} is not that of the study")
-        shapes = row_shapes(statistic, public, self.population)
         mine = np.searchsorted(self.positions, positions)
-        visits = state.get("visits", np.zeros(len(self.positions), dtype=np.int64))
-        if "init" in public:
-            size = self.population.n_features + self.est.fit_intercept
-            if np.shape(public["init"]) != (self.population.n_outputs, size):
-                raise Refusal("an initialisation of another shape than in the study")
-            # Here the tasks spend the budget, and no curator can make them spend more.
-            if (visits[mine] >= self.est.visits).any():
-                raise Refusal(f"tasks take part {self.est.visits} times, which is done")
-            visits[mine] += 1
-        picks = statistic == "update"
+        question = self.est._questions(self.population).get(statistic)
+        if question is None:
+            raise Refusal(f"the study releases no {statistic}")
+        ask = Ask(statistic, public, {}, None, pick=mine)
         with np.errstate(all="ignore"):
             half = self._half(state)
-            ask = Ask(statistic, public, {}, None, pick=mine if picks else None)
-            rows = half.contributions(ask)
-        rows = {name: rows[name] if picks else rows[name][mine] for name in shapes}
-        for name, shape in shapes.items():
-            if rows[name].shape != (len(mine), *shape):
+            try:
+                question.check(public)
+                half.check(ask)
+            except ValueError as error:
+                raise Refusal(str(error)) from error
+            found = half.contributions(ask)
+        contributions = {name: found[name] for name in question.shapes}
+        for name, shape in question.shapes.items():
+            if contributions[name].shape != (len(mine), *shape):
                 raise Refusal(f"public numbers of another shape than in the study ({name})")
-        kept = {"number": np.array(number), "positions": positions, "visits": visits}
+        kept = {"number": np.array(number), "positions": positions}
         key = state.get("key", np.frombuffer(os.urandom(32), np.uint8))
         kept.update(run=np.array(run), key=key)
         kept["rows"] = np.array(fingerprint(self.table, key.tobytes()))
-        running, prior = _memories(half)
-        memory = {"running": running.W} if running is not None else getattr(prior, "state", {})
-        kept.update({f"memory.{name}": value for name, value in memory.items()})
-        kept.update({f"row.{name}": np.ascontiguousarray(v) for name, v in rows.items()})
+        kept.update({f"memory.{name}": value for name, value in half.state.items()})
+        kept.update({f"row.{k}": np.ascontiguousarray(v) for k, v in contributions.items()})
         buffer = io.BytesIO()
         np.savez(buffer, **kept)
         write_file(self.folder / "state.npz", buffer.getbuffer(), 0o600)  # before anything is sent
@@ -271,14 +238,6 @@ class Site:
         text = json.dumps(models, default=lambda array: array.tolist(), indent=1)
         write_file(self.folder / "models.json", text.encode())
         return est
-
-
-def _memories(half):
-    """-> running models, prior tasks: the parts of a task half that remember; None if missing."""
-    running, prior = getattr(half, "updates", None), getattr(half, "half", None)
-    if running is not None and running.W is None:
-        running = None
-    return running, prior
 
 
 def _part(arrays, prefix):

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from .._version import __version__
+from ..exchange.files import estimators
 from ..exchange.protocol import Population
 from ..tables.ids import encode_ids, listed, locate
 from ..tables.table import distinct_ids
@@ -17,9 +18,6 @@ from ..tables.targets import public_classes
 
 __all__ = ["Study"]
 
-_KINDS = ("MPMTLLowRank", "MPMTLGroupSparse", "PrivateMeanRegMTL", "PrivateFedAvg",
-          "PrivateFedProx", "PPSGD", "DPMetaInit")  # fmt: skip
-ESTIMATORS = tuple(name + end for name in _KINDS for end in ("", "Classifier"))
 # Parameters of the estimators that a study does not set this way, and what does.
 _ELSEWHERE = {
     "classes": 'take the list "classes" beside "parameters"',
@@ -29,6 +27,11 @@ _ELSEWHERE = {
     "verbose": "it is no setting of a study",
     "warm_start": "it is no setting of a study",
 }
+
+
+def federated():
+    """Estimators that can be federated. -> {name: class}"""
+    return {name: cls for name, cls in estimators().items() if cls._federates}
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Study:
     name : str
         Letters, digits, "-" and "_".
     estimator : str
-        One of `ESTIMATORS`.
+        One of `federated`.
     tasks : list of str or int
         All tasks; also those that turn out to be held by nobody, which contribute nothing.
     features : int or list of str
@@ -53,14 +56,14 @@ class Study:
     classes : list, default=None
         Labels, for classifiers.
     n_rows : int, default=None
-        Rows of a task, for `DPMetaInit`: a public round number, from which steps and noise follow.
+        Rows of a task, for estimators whose steps and noise follow from it: a public round number.
     timeout : float, default=60.0
         Seconds that the curator waits for the answers to one question.
     enrolment : float, default=300.0
         Seconds that the curator waits at the start until all tasks are held by a site.
     secure_sum : int, default=None
-        With a number, which is the most tasks that one site has, the curator sees the sums of
-        updates over all sites only (SecAgg+): for rounds of all tasks with a fixed bound.
+        With a number, which is the most tasks that one site has, the curator sees sums over all
+        sites only (SecAgg+): for rounds of all tasks with a fixed bound.
     seed : int, default=None
         Reproducible noise, which protects nobody: for tests.
 
@@ -85,10 +88,10 @@ class Study:
     def __post_init__(self):
         if not self.name or not self.name.replace("-", "").replace("_", "").isalnum():
             raise ValueError(f'name={self.name!r} must be of letters, digits, "-" and "_".')
-        if self.estimator not in ESTIMATORS:
+        if self.estimator not in federated():
             raise ValueError(
-                f"estimator={self.estimator!r} is none of {listed(ESTIMATORS, 20)}, which can be "
-                "federated."
+                f"estimator={self.estimator!r} is none of {listed(sorted(federated()), 20)}, which "
+                "can be federated."
             )
         if not len(distinct_ids(self.tasks, "tasks")):
             raise ValueError("tasks=[] must list all tasks.")
@@ -124,42 +127,32 @@ class Study:
 
     def _check_estimator(self, est):
         est._check_parameters()
-        if not est._is_private() or self.parameters.get("mechanism") == "wishart-published":
+        if not est._is_private():
             raise ValueError(
                 f"epsilon={est.epsilon!r} with these parameters is no private fit: what is "
-                "federated needs a finite epsilon and a mechanism with a guarantee, because the "
-                "statistics of an exact fit would show the rows of single tasks."
+                "federated needs a finite epsilon, because the statistics of an exact fit would "
+                "show the rows of single tasks."
             )
         if est._classification == (self.classes is None):
             raise ValueError(
                 f"classes={self.classes!r}: {self.estimator} "
                 + ("needs the list of labels." if est._classification else "has no classes.")
             )
-        meta = self.estimator.startswith("DPMetaInit")
-        if meta == (self.n_rows is None):
+        if est._reads_sizes == (self.n_rows is None):
             raise ValueError(
                 f"n_rows={self.n_rows!r}: "
-                + ("a public number of rows of a task is needed for DPMetaInit."
-                   if meta else f"{self.estimator} has no use for it.")
+                + (f"a public number of rows of a task is needed for {self.estimator}."
+                   if est._reads_sizes else f"{self.estimator} has no use for it.")
             )  # fmt: skip
-        if meta and (est.batches != "full" or est.max_rows_per_unit is not None):
-            raise ValueError(
-                f"batches={est.batches!r}, max_rows_per_unit={est.max_rows_per_unit!r}: a "
-                'federated DPMetaInit has batches="full" and no persons, because other noise '
-                "depends on the number of rows of every task, which the curator is not told."
-            )
-
+        est._check_study()
         if self.secure_sum is not None:
             self._check_secure_sum(est)
 
     def _check_secure_sum(self, est):
-        rounds = not self.estimator.startswith(("DPMetaInit", "MPMTL"))
-        if not rounds or est.clip_quantile or est.sampling != "all" or est.unseen_task != "error":
-            raise ValueError(
-                f"secure_sum={self.secure_sum!r} is for the rounds of PrivateMeanRegMTL, "
-                'PrivateFedAvg, PrivateFedProx and PPSGD with sampling="all", '
-                'unseen_task="error" and without clip_quantile.'
-            )
+        try:
+            est._secure_sum(self.population())
+        except ValueError as error:
+            raise ValueError(f"secure_sum={self.secure_sum!r}: {error}") from error
         if self.secure_sum < 1 or self.secure_sum * math.sqrt(self.n_features) > 1e4:
             raise ValueError(
                 f"secure_sum={self.secure_sum!r} must be the most tasks of one site; times the "
@@ -170,7 +163,7 @@ class Study:
     @property
     def sum_range(self):
         """Bound on the numbers that a site adds to a secure sum."""
-        return float(self.build().clip_norm * self.secure_sum)
+        return float(self.build()._secure_sum(self.population())[0] * self.secure_sum)
 
     @property
     def digest(self):
@@ -196,7 +189,7 @@ class Study:
         return None if self.classes is None else public_classes(self.classes)
 
     def _settings(self):
-        cls = getattr(import_module("skpmtl"), self.estimator)
+        cls = federated()[self.estimator]
         known = cls().get_params(deep=False)
         for name in self.parameters:
             if name in _ELSEWHERE and name in known:
@@ -204,9 +197,9 @@ class Study:
             if name not in known:
                 raise ValueError(f"{self.estimator} has no parameter {name!r}.")
         given = dict(self.parameters)
-        clusters = given.get("clusters")
-        if clusters is not None and not isinstance(self.tasks[0], str):  # keys in a file are text
-            given["clusters"] = {int(task): cluster for task, cluster in clusters.items()}
+        if not isinstance(self.tasks[0], str):  # keys of a mapping of tasks in a file are text
+            for name in _mappings(given):
+                given[name] = {int(task): value for task, value in given[name].items()}
         return cls, given
 
     def build(self):
@@ -220,7 +213,8 @@ class Study:
     def published(self, board):
         """The estimator of a billboard, without tasks."""
         cls, given = self._settings()
-        given.pop("clusters", None)  # the billboard has them
+        for name in _mappings(given):  # the billboard has them
+            del given[name]
         return cls.from_billboard(
             board, classes=self.class_labels, n_features=self.n_features,
             feature_names=self.feature_names, **given,
@@ -238,3 +232,7 @@ class Study:
     def positions(self, names):
         """Positions in the population of tasks given by name; those of unknown ones are -1."""
         return locate(encode_ids(list(names))[1], self.population().tasks)
+
+
+def _mappings(parameters):
+    return [name for name, value in parameters.items() if isinstance(value, dict)]

@@ -59,6 +59,7 @@ class _PPSGD(MeanFamily):
 
 class _LocalOnly(MeanFamily):
     update = "none"
+    _federates = False
 
     def _n_rounds(self, epsilon):
         return 0

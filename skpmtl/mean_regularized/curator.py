@@ -108,8 +108,9 @@ def release_centre(plan, which, centres, log=None):
         released = yield Ask(
             "update", {"anchor": centres, "clip_norm": clip_norm}, mechanisms,
             sum_of_updates(which, clip_norm, centres.shape), plan.denominator, pick,
+            half_adds=True,
         )  # fmt: skip
-        total = released.pop("update")
+        total = released.pop("update").reshape(centres.shape)
         bounds.append(clip_norm)
         if not private:
             lengths.append(np.linalg.norm(total))

@@ -9,9 +9,8 @@ from scipy import sparse
 
 from .._runtime.compat import Interval, StrOptions
 from ..base import CLASS_LIST_DOC, BaseMTL, MTLClassifierMixin, MTLRegressorMixin, merge_rows
-from ..exchange.protocol import Population, run
+from ..exchange.protocol import Population, Question, run
 from ..privacy.report import exact_report
-from ..privacy.rng import SeededSource, noise_source
 from ..tables.finite import bound_values
 from .board import MeanBillboard, cluster_rows
 from .centred import LOSSES, CentredTasks, Problem
@@ -56,6 +55,7 @@ class MeanFamily(BaseMTL):
     }
     _classification = False
     _boards = (MeanBillboard,)
+    _federates = True
     _sparse_in_place = True
 
     def __init__(
@@ -173,12 +173,45 @@ class MeanFamily(BaseMTL):
         size = n_groups * population.n_outputs * population.n_features
         return MeanPlan(self, population.n_tasks, size, n_intercepts)
 
+    def _n_iter(self, board):
+        return max(len(board.clip_norms), 1)
+
+    def _public_attributes(self, board, population):
+        found = super()._public_attributes(board, population)
+        if not self.fit_intercept:  # nothing to release
+            zero = np.zeros((len(board.centres), board.problem.n_outputs))
+            self._with_mean_intercept(found, board, zero)
+        return found
+
+    # ------------------------------------------------------------------- federated fits
+    def _groups(self, population):
+        """Number of shared models."""
+        cluster_of = self._cluster_rows(population.tasks)
+        return 1 if cluster_of is None else len(set(cluster_of.values()))
+
+    def _questions(self, population):
+        size = population.n_outputs * population.n_features
+        bound = {} if self.clip_quantile is not None else {"clip_norm": float(self.clip_norm)}
+        anchor = {"anchor": [(self._groups(population), size)]}
+        found = {"update": Question({"update": (size,), "inside": ()}, {**anchor, **bound})}
+        if self.unseen_task == "mean":
+            bound = {"clip_norm": float(self.clip_norm)}
+            found["intercept"] = Question({"intercept": (population.n_outputs,)}, bound)
+        return found
+
+    def _secure_sum(self, population):
+        if self.clip_quantile or self.sampling != "all" or self.unseen_task != "error":
+            raise ValueError(
+                'secure sums are for rounds with sampling="all", unseen_task="error" and without '
+                "clip_quantile."
+            )
+        size = population.n_outputs * population.n_features
+        return self.clip_norm, self._groups(population) * size
+
     def _planned_report(self, population):
         if self._update_name() == "prox" and not self._is_private():
             return exact_report()
-        cluster_of = self._cluster_rows(population.tasks)
-        n_groups = 1 if cluster_of is None else len(set(cluster_of.values()))
-        plan = self._plan(population, n_groups)
+        plan = self._plan(population, self._groups(population))
         return plan.report([plan.clip_norm] * plan.n_rounds, self._source())
 
     def _half(self, table, population):
@@ -220,14 +253,6 @@ class MeanFamily(BaseMTL):
         return {
             task: number[str(name)] for task, name in self.clusters.items() if str(name) in number
         }
-
-    def _source(self):
-        if self._is_private():
-            return noise_source(self.random_state, secure=self.secure)
-        seed = self.random_state
-        if isinstance(seed, np.random.RandomState):
-            seed = seed.randint(2**31)
-        return SeededSource(np.random.default_rng(seed))
 
     def _board(self, population, problem, centres, cluster_of):
         shape = (population.n_features,)

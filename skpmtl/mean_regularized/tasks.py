@@ -227,7 +227,7 @@ class MeanHalf(Half):
         if ask.statistic == "intercept":
             b = self.models(ask.public["board"]).intercept.copy()
             clip_rows(b, clip_norm, 2, b)
-            return {"intercept": b}
+            return {"intercept": b if ask.pick is None else b[ask.pick]}
         centres = ask.public["anchor"]
         pick = np.arange(self.table.n_tasks) if ask.pick is None else ask.pick
         sent, inside = np.empty((len(pick), centres.shape[1])), np.empty(len(pick))
@@ -236,6 +236,21 @@ class MeanHalf(Half):
             count = self.updates.sum_of_updates(pick[i : i + 1], centres, clip_norm, total)
             sent[i], inside[i] = total[self.centred.which[k]], count - 0.5
         return {"update": sent, "inside": inside}
+
+    def bounded_sum(self, contributions, bound, size):
+        updates = contributions["update"]
+        shape = size // updates.shape[1], updates.shape[1]
+        return clipped_sum(updates, self.centred.which, bound, shape)
+
+    @property
+    def state(self):
+        """The running models."""
+        return {} if self.updates.W is None else {"running": self.updates.W}
+
+    @state.setter
+    def state(self, arrays):
+        if arrays:
+            self.updates.W = arrays["running"]
 
     def own_models(self, board):
         """Coefficients that the rounds left with the tasks, for personalization="none"; or None."""

@@ -9,9 +9,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._runtime.compat import Interval, StrOptions
 from ..base import CLASS_LIST_DOC, BaseMTL, MTLClassifierMixin, MTLRegressorMixin
-from ..exchange.protocol import Population, run
+from ..exchange.protocol import Population, Question, run
 from ..privacy.report import PrivacyLeakWarning
-from ..privacy.rng import SeededSource, noise_source
 from ..tables.ids import encode_ids, listed, locate
 from ..tables.units import check_units, owners
 from .board import MetaBillboard, split_models
@@ -51,6 +50,7 @@ class _MetaInit(BaseMTL):
     }
     _classification = False
     _boards = (MetaBillboard,)
+    _federates = _reads_sizes = True
     _unit, _mapped = None, False  # `unit` of fit while it runs, and whether X is a mapping
 
     __metadata_request__fit = {"task": True, "unit": True}
@@ -229,13 +229,32 @@ class _MetaInit(BaseMTL):
             )
         check_units(owners(unit, table, self._mapped), table, bound, self.group_size)
 
-    def _source(self):
-        if self._is_private():
-            return noise_source(self.random_state, secure=self.secure)
-        seed = self.random_state
-        if isinstance(seed, np.random.RandomState):
-            seed = seed.randint(2**31)
-        return SeededSource(np.random.default_rng(seed))
+    def _public_attributes(self, board, population):
+        plan = self._plan(population)
+        found = {"n_iter_": plan.n_rounds, "billboard_": board, "privacy_": board.report}
+        return {**board.attributes(), **found, "_plan_": (plan, population.tasks)}
+
+    # ------------------------------------------------------------------- federated fits
+    def _check_study(self):
+        if self.batches != "full" or self.max_rows_per_unit is not None:
+            raise ValueError(
+                f"batches={self.batches!r}, max_rows_per_unit={self.max_rows_per_unit!r}: a "
+                f'federated {type(self).__name__} has batches="full" and no persons, because '
+                "other noise depends on the number of rows of every task, which the curator is "
+                "not told."
+            )
+
+    def _questions(self, population):
+        shape = population.n_outputs, population.n_features + self.fit_intercept
+        return {"update": Question({"update": shape}, {"init": [shape]})}
+
+    def _transport(self, population):
+        longest = self._plan(population).longest_updates().max()
+        return (
+            "every task adds its noise at its site, before anything leaves it: no trusted "
+            "curator, as long as sites run no other program than this one; whatever a site sends, "
+            f"the curator takes no update of a task for longer than {longest:.6g}"
+        )
 
     def _personalize_table(self, table):
         return self.billboard_.personalize(_dense(table, self))

@@ -34,6 +34,7 @@ class MetaHalf(Half):
         self.plan, self.table, self.source = plan.part(positions), table, source
         # With seeded noise those of a larger population leave out what the others draw.
         self.positions = None if len(positions) == len(plan.sizes) else positions
+        self.visits = np.zeros(table.n_tasks, dtype=np.int64)
         self.fit_intercept, self.average = est.fit_intercept, est.iterate == "average"
         self.norms = row_norms(table.X, est.fit_intercept)
         rate = plan.inner_rate
@@ -53,8 +54,23 @@ class MetaHalf(Half):
     def contributions(self, ask):
         """What each task of the round sends: "update" (n, n_outputs, size)."""
         init = ask.public["init"]
+        self.visits[ask.pick] += 1
         parts = [self.plan.weights[block, None, None] * sent for block, sent in self._sent(ask)]
         return {"update": np.concatenate([np.empty((0, *init.shape)), *parts])}
+
+    def check(self, ask):
+        # Here the tasks spend the budget, and no curator can make them spend more.
+        if (self.visits[ask.pick] >= self.plan.visits).any():
+            raise ValueError(f"tasks take part {self.plan.visits} times, which is done")
+
+    @property
+    def state(self):
+        """How often each task took part."""
+        return {"visits": self.visits}
+
+    @state.setter
+    def state(self, arrays):
+        self.visits = arrays.get("visits", self.visits)
 
     def _sent(self, ask):
         init, source = ask.public["init"], self.source.stream(ask.public["round"])

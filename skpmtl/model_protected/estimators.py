@@ -7,7 +7,7 @@ import numpy as np
 from .._parameters import filled
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
-from ..exchange.protocol import Population, run
+from ..exchange.protocol import Population, Question, run
 from ..local.prior import LocalModels
 from ..privacy.report import exact_report
 from ..privacy.rng import noise_source
@@ -42,6 +42,7 @@ class _ModelProtected(BaseMTL):
     }
     _classification = False
     _boards = (PriorBillboard, ProjectionBillboard, PenaltyBillboard)
+    _federates = True
 
     def __init__(
         self,
@@ -214,6 +215,24 @@ class _ModelProtected(BaseMTL):
         if not self._is_private():
             return exact_report()
         return MomentPlan(self, population, self._algorithm()).report(self, self._source())
+
+    def _check_study(self):
+        if self.mechanism == "wishart-published":
+            raise ValueError(
+                f"mechanism={self.mechanism!r} has no guarantee: a federated fit needs one."
+            )
+
+    def _questions(self, population):
+        d, bound = population.n_features, {"clip_norm": float(self.clip_norm)}
+        root = {"root": [(d,), (d, d)]}
+        if self._algorithm() == "empirical-bayes":
+            vote, moment = Question({"vote": ()}, root), Question({"moment": (d,)}, root)
+            found = {"vote": vote, "moment": moment}
+        else:
+            found = {"moment": Question({"moment": (d,)}, bound)}
+        if self.unseen_task == "mean":
+            found["mean"] = Question({"mean": (d + 1,)}, bound)
+        return found
 
     @classmethod
     def _goes_on(cls, board):

@@ -157,6 +157,10 @@ class WithMeanModel(Half):
         self.half.state = arrays
 
     def contributions(self, ask):
+        found = self._contributions(ask)
+        return found if ask.pick is None else {k: v[ask.pick] for k, v in found.items()}
+
+    def _contributions(self, ask):
         if ask.statistic != "mean":
             return self.half.contributions(ask)
         models = self._with_intercepts(ask)

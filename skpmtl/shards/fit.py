@@ -21,8 +21,6 @@ from sklearn.base import clone
 from ..base import merge_rows, warn_of_inferred
 from ..exchange.journal import Journal, fingerprint
 from ..exchange.protocol import Population, run
-from ..meta.estimators import _MetaInit
-from ..meta.tasks import MetaHalf
 from ..privacy.report import PrivacyLeakWarning
 from ..tables.finite import bound_values, finite_models
 from ..tables.forms import read_training
@@ -42,9 +40,8 @@ def fit_shards(est, parts, *, target=None, backend="process", journal=None):
     Parameters
     ----------
     est : estimator
-        With a finite `epsilon`: `MPMTLLowRank`, `MPMTLGroupSparse`, `PrivateMeanRegMTL`,
-        `DPMetaInit`, `DPAggregation`, `DPRelationship`, the federated baselines, and their
-        classifiers. Its parameter `tasks` is the public list of all tasks.
+        Of a class whose fit is that of a curator and tasks, as of all private estimators, with a
+        finite `epsilon`. Its parameter `tasks` is the public list of all tasks.
     parts : sequence of path-like
         One worker each. A part has all rows of its tasks and is either a folder with the files
         ``X.npy`` (n_samples, n_features), ``y.npy`` and ``task.npy``, or a parquet file with the
@@ -144,11 +141,6 @@ def _check(est, backend):
             f"{type(est).__name__} without privacy needs all rows in one place: set a finite "
             "epsilon, or use fit, to which X may be a memory map."
         )
-    if getattr(est, "max_rows_per_unit", None) is not None:
-        raise ValueError(
-            f"max_rows_per_unit={est.max_rows_per_unit!r}: rows of one person may be in several "
-            "parts, which nobody counts. Use fit, with unit=."
-        )
     warn_of_inferred(est, stacklevel=4)
 
 
@@ -211,8 +203,7 @@ class Shard:
                 self.half = self.est._half(self.table, population)
         self.positions = np.searchsorted(population.tasks, table.tasks)
         self.heard = 0
-        # Tasks of `MetaHalf` draw noise of their own, and are not asked twice if it can be helped.
-        self.remembers = not isinstance(self.half, MetaHalf)
+        self.remembers = self.half.remembers
         return self.remembers
 
     def fingerprint(self, key, population, classes):
@@ -354,8 +345,8 @@ class _Actors(_Here):
         super().prepare(*self.setup)
 
     def tell(self, method, argument):
-        if method == "answer" and argument.statistic == "update":
-            argument = replace(argument, combine=None)  # these halves add up by themselves
+        if method == "answer" and argument.half_adds:
+            argument = replace(argument, combine=None)
         if not self.remember:
             self.log.clear()
         # Pickled at once: the curator goes on to change what it shows.
@@ -439,24 +430,13 @@ def _fitted(est, board, population, positions, models):
         merge_rows(population.n_tasks, *chain(*zip(positions, values, strict=True)))
         for values in zip(*models, strict=True)
     )
-    known = board.attributes()
-    mean = known.get("mean_coef_"), known.get("mean_intercept_")
+    public = est._public_attributes(board, population)
+    mean = public.get("mean_coef_"), public.get("mean_intercept_")
     coef, intercept = finite_models(coef, intercept, mean)
-    fitted = {
-        **known,
+    return {
+        **public,
         "tasks_": population.tasks,
         "coef_": coef,
         "intercept_": intercept,
-        "billboard_": board,
-        "privacy_": board.report,
         "_population_": replace(population, sizes=None),
     }
-    if isinstance(est, _MetaInit):
-        plan = est._plan(population)
-        return {**fitted, "n_iter_": plan.n_rounds, "_plan_": (plan, population.tasks)}
-    if hasattr(est, "_n_iter"):
-        return {**fitted, "n_iter_": est._n_iter(board)}
-    if not est.fit_intercept:  # nothing to release
-        zero = np.zeros((len(board.centres), board.problem.n_outputs))
-        est._with_mean_intercept(fitted, board, zero)
-    return {**fitted, "n_iter_": max(len(board.clip_norms), 1)}
