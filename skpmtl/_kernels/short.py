@@ -79,47 +79,6 @@ def _combine(Z, n, u, w):
 
 
 @njit
-def short_curvatures(X, rows, shared, offsets, centre, start, n_steps, out):
-    """out[k] = Rayleigh quotient of Z' Z after `n_steps` power steps from `start`.
-
-    The steps run on Z Z': the vectors are Z' times those here.
-    """
-    d = X.shape[1]
-    R = (d + 7) // 8 * 8
-    Z, mean, v, A = np.zeros((d, R)), np.empty(R), np.zeros(R), np.empty((1, d, d))
-    a, b = np.empty(d), np.empty(d)
-    for j in range(d):
-        v[j] = start[j]
-    for k in range(offsets.shape[0] - 1):
-        lo, n = offsets[k], offsets[k + 1] - offsets[k]
-        if n >= d:
-            continue
-        _centred(X, rows, shared, lo, n, centre, Z, mean)
-        _gram(Z, n, A)
-        for p in range(n):
-            for q in range(p):
-                A[0, q, p] = A[0, p, q]
-            b[p] = _dot(Z, p, v)
-        out[k] = 0.0
-        for _ in range(n_steps - 1):
-            norm = 0.0
-            for p in range(n):
-                norm += b[p] * b[p]
-            norm = max(norm**0.5, 1e-300)
-            for p in range(n):
-                a[p] = b[p] / norm
-            top, below = 0.0, 0.0
-            for p in range(n):
-                row, s = A[0, p], 0.0
-                for q in range(n):
-                    s += row[q] * a[q]
-                b[p] = s
-                top += s * s
-                below += s * a[p]
-            out[k] = top / below if below > 0.0 else 0.0
-
-
-@njit
 def short_inverses(X, rows, shared, offsets, starts, scale, centre, rho, K, pulls):
     """Lower triangles of the K_k of all tasks, and the pulls t that they have.
 

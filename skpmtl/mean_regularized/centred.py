@@ -12,16 +12,14 @@ from numbers import Integral, Real
 import numpy as np
 
 from .._kernels import steps as kernels
-from .._kernels.rows import count_columns, curvatures
-from .._kernels.short import short_curvatures
+from .._kernels.rows import count_columns
 from .._runtime.compat import Interval, StrOptions
-from .._runtime.threads import cost_blocks, run_blocks, task_blocks
+from .._runtime.threads import cost_blocks, task_blocks
 from ..exchange.board import Public
-from ..local.grams import NARROW, long_tasks, task_grams
-from ..tables.table import read_only
+from ..local.curvature import kernel_rows, largest_eigenvalues
+from ..local.grams import NARROW, long_tasks
 
 LOSSES = ("squared", "logistic", "multinomial")  # compiled loops know them by their number
-_POWER_STEPS = 15
 _BLOCK = 1 << 20  # numbers of rows and Gram matrices held at once
 _MODELS = 1 << 18  # numbers of models that a thread holds at once while a round runs over the tasks
 # lam="auto" by loss: this part of a task's own smoothness, less of it in proximal updates, and more
@@ -109,7 +107,9 @@ class CentredTasks:
         self.widths = np.full(m, d)
         if table.is_sparse:
             count_columns(*table.csr[1:], table.rows, table.offsets, d, self.widths)
-        self.curvature = 1.05 * self._largest_eigenvalues()
+        self.curvature = 1.05 * largest_eigenvalues(table, problem.fit_intercept)
+        if not table.is_sparse and d <= NARROW:
+            self.long = long_tasks(table)
         if problem.fit_intercept:
             np.maximum(self.curvature, self._rounding(), out=self.curvature)
         self.smoothness = self.curvature * self.scale * _BOUND[problem.kind]
@@ -136,43 +136,13 @@ class CentredTasks:
     @property
     def _rows(self):
         """Features and rows, dense or CSR, for compiled loops."""
-        table = self.table
-        if table.is_sparse:
-            X, csr = read_only(np.empty((0, table.n_features))), table.csr
-        else:
-            X, csr = table.X, (None, None, None)
-        return X, *csr, table.rows, table.offsets
+        return *kernel_rows(self.table), self.table.offsets
 
     @property
     def indexed(self):
         """Dense features, and the rows of the table among them, for compiled loops."""
         rows = self.table.rows
         return self.table.X, _NO_INDEX if rows is None else rows, rows is not None
-
-    def _largest_eigenvalues(self):
-        """Of X_k' X_k, from below, by power iteration."""
-        table, centre = self.table, self.problem.fit_intercept
-        out = np.empty(table.n_tasks)
-        if table.is_sparse or table.n_features > NARROW:
-            curvatures(*self._rows, centre, _POWER_STEPS, out)
-            return out
-        # The same steps on matrices; their kernel compiles in a fifth of the time.
-        at = np.arange(1, table.n_features + 1)
-        start = (0.5 + 0.6180339887498949 * at % 1.0) * np.where(at % 2, 1.0, -1.0)
-
-        def block(first, last):
-            ends, part = table.offsets[first : last + 1], slice(first, last)
-            short_curvatures(*self.indexed, ends, centre, start, _POWER_STEPS, out[part])
-
-        tasks, long = self.long = long_tasks(table)
-        run_blocks(block, self.short_ranges())
-        for first, last, G, _ in task_grams(long, self.problem, np.ones(len(tasks))):
-            v = np.broadcast_to(start, (last - first, len(start)))
-            for _ in range(_POWER_STEPS):
-                v = v / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1e-300)
-                Gv = (G @ v[:, :, None])[:, :, 0]
-                out[tasks[first:last]], v = np.einsum("kj,kj->k", v, Gv), Gv
-        return out
 
     def _rounding(self):
         """Curvature that equal rows have by rounding alone: steps of 1 over less are noise."""

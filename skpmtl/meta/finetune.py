@@ -16,10 +16,10 @@ from .._kernels.finetune import descend, evidence, weighted_rows
 from .._kernels.local import spectral_modes
 from .._kernels.passes import scores
 from .._kernels.records import inner_steps, record_norms
-from .._kernels.rows import curvatures
 from .._kernels.spectrum import grams, tridiagonal
 from .._runtime.registers import LANES
-from .._runtime.threads import cost_blocks, even_blocks, run_blocks, task_blocks
+from .._runtime.threads import cost_blocks, even_blocks, run_blocks
+from ..local.curvature import largest_eigenvalues
 from ..local.prior import SCALES, SNR, best_scale, up
 from ..tables.table import read_only
 from .rules import BOUND
@@ -201,12 +201,6 @@ def row_norms(X, fit_intercept):
 
 def own_rates(table, kind, fit_intercept):
     """1 / smoothness of every task's mean loss, from its own rows."""
-    largest = np.empty(table.n_tasks)
-
-    def block(first, last):
-        ends = table.offsets[first : last + 1]
-        curvatures(table.X, None, None, None, table.rows, ends, False, 15, largest[first:last])
-
-    run_blocks(block, task_blocks(table.offsets, table.n_features, _BLOCK))
+    largest = largest_eigenvalues(table, False)
     smoothness = BOUND[kind] * (1.05 * largest / table.sizes + fit_intercept)
     return 1.0 / np.maximum(smoothness, 1e-12)

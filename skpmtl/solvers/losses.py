@@ -48,6 +48,8 @@ def make_loss(table, *, classification, task_weight="equal", fit_intercept=True,
 class _Loss:
     """Rows of all tasks and the products with them."""
 
+    alike = False  # whether one curvature is that of all tasks
+
     def __init__(self, table, scale, fit_intercept, ridge, grid=True):
         self.table = table
         self.scale = scale
@@ -160,11 +162,12 @@ class _Loss:
         bound when a step fails to decrease the objective.
         """
         # One start for all, so that a task's number does not depend on its company.
-        W = np.tile(np.random.default_rng(0).standard_normal(self.shape[1]), (self.shape[0], 1))
+        W = np.random.default_rng(0).standard_normal((1, self.shape[1]))
+        W = W if self.alike else np.tile(W, (self.shape[0], 1))
         for _ in range(n_steps):
             W /= np.maximum(np.sqrt(np.einsum("kj,kj->k", W, W)), 1e-300)[:, None]
             W = self.curvature_bound(W)
-        return np.sqrt(np.einsum("kj,kj->k", W, W))
+        return np.broadcast_to(np.sqrt(np.einsum("kj,kj->k", W, W)), self.shape[:1])
 
     def parts(self):
         """Losses of some tasks after the other, which add up to this one."""
@@ -359,6 +362,8 @@ class WideLoss(SquaredLoss):
 class SharedGramLoss(SquaredLoss):
     """The squared loss when every task has all rows of one X: a single Gram matrix."""
 
+    alike = True
+
     def __init__(self, table, scale, fit_intercept, ridge):
         super().__init__(table, scale, fit_intercept, ridge)
         X, Y = table.X, np.empty((table.X.shape[0], table.n_tasks))
@@ -409,12 +414,6 @@ class SharedGramLoss(SquaredLoss):
 
     def curvature(self, D):
         return self._product(D) + self.ridge * D
-
-    def curvatures(self, n_steps=6):
-        x = np.random.default_rng(0).standard_normal((1, self.shape[1]))
-        for _ in range(n_steps):
-            x = self.curvature(x / np.linalg.norm(x))
-        return np.full(self.shape[0], np.linalg.norm(x))
 
     def project(self, basis):
         out = basis.project(self.G[None])  # one matrix serves all tasks

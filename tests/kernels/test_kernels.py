@@ -11,6 +11,7 @@ from scipy.stats import multivariate_normal
 
 import skpmtl
 from skpmtl._kernels import grams, linalg, local, passes, spectrum
+from skpmtl._kernels import rows as rows_kernels
 from skpmtl._runtime import registers as _simd
 from skpmtl._runtime.jit import njit
 from skpmtl.local import prior as local_models
@@ -566,3 +567,28 @@ def test_registers_take_rows_in_c_order_only():
     for wrong in (a.T, a[:, ::2]):
         with pytest.raises(TypingError):
             first(wrong)
+
+
+@pytest.mark.parametrize("centre", [False, True])
+@pytest.mark.parametrize("form", ["dense", "picked", "sparse"])
+def test_curvatures_are_power_steps(run, form, centre):
+    """Also of a task whose rows are copied piece by piece, and of odd numbers of rows."""
+    sizes, d = np.array([1, 7, 4, 8195]), 5
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    assert sizes[-1] * 8 > 2 * rows_kernels._NEAR
+    X = np.random.default_rng(0).standard_normal((offsets[-1], d))
+    X[np.abs(X) < 0.5] = 0.0
+    pick = np.random.default_rng(1).permutation(len(X)) if form == "picked" else None
+    csr = sparse.csr_matrix(X)
+    parts = (csr.data, csr.indices, csr.indptr) if form == "sparse" else (None, None, None)
+    out = np.full(4, np.nan)
+    dense = np.empty((0, d)) if form == "sparse" else X
+    run(rows_kernels.curvatures)(dense, *parts, pick, offsets, centre, 2, out)
+    start = (0.5 + 0.6180339887498949 * np.arange(1, d + 1) % 1.0) * (-1.0) ** np.arange(d)
+    seen = X if pick is None else X[pick]
+    for k in range(4):
+        A = seen[offsets[k] : offsets[k + 1]]
+        A = A - A.mean(axis=0) if centre else A
+        v = A.T @ A @ start
+        expected = v @ A.T @ A @ v / (v @ v) if A.any() else 0.0
+        assert out[k] == pytest.approx(expected, rel=1e-12)

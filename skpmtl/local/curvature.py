@@ -1,0 +1,29 @@
+"""How curved the loss of a task is: what step lengths and pulls are measured in."""
+
+import numpy as np
+
+from .._kernels.rows import curvatures
+from .._runtime.threads import run_blocks, task_blocks
+from ..tables.table import read_only
+
+_POWER_STEPS = 15
+_BLOCK = 1 << 20  # numbers of X that a thread passes over at a time
+
+
+def kernel_rows(table):
+    """(X, data, indices, indptr, rows) of a table, dense or CSR, as `_kernels.rows` takes them."""
+    if table.is_sparse:
+        return read_only(np.empty((0, table.n_features))), *table.csr, table.rows
+    return table.X, None, None, None, table.rows
+
+
+def largest_eigenvalues(table, centre):
+    """Of X_k' X_k of all tasks, from below; `centre`: of rows less their mean."""
+    rows, out = kernel_rows(table), np.empty(table.n_tasks)
+
+    def block(first, last):
+        ends = table.offsets[first : last + 1]
+        curvatures(*rows, ends, centre, _POWER_STEPS, out[first:last])
+
+    run_blocks(block, task_blocks(table.offsets, table.n_features, _BLOCK))
+    return out
