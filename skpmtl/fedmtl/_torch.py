@@ -87,7 +87,7 @@ class TorchNetwork(Network):
             out[i] = hidden.double().numpy() @ head[i, :-1] + head[i, -1]
         return out
 
-    def train(self, theta, table, heads, optimizer, rng, anchor=None):
+    def train(self, theta, table, heads, optimizer, rng, centre=None):
         import torch
 
         total = count = 0.0
@@ -96,7 +96,7 @@ class TorchNetwork(Network):
             torch.manual_seed(int(deepcopy(rng).integers(2**31)))
             for i in range(table.n_clients):
                 rows = np.arange(table.offsets[i], table.offsets[i + 1])
-                fixed = None if anchor is None else anchor[i]
+                fixed = None if centre is None else centre[i]
                 loss = BatchLoss(heads.take([i]))
                 value, known = self._train_client(
                     theta[i], table, rows, loss, optimizer, rng, fixed
@@ -104,13 +104,13 @@ class TorchNetwork(Network):
                 total, count = total + value, count + known
         return total / count
 
-    def _train_client(self, theta, table, rows, loss, optimizer, rng, anchor):
+    def _train_client(self, theta, table, rows, loss, optimizer, rng, centre):
         import torch
 
         fixed = None
-        if anchor is not None:  # its entries, in the order of `own`
-            self._write(anchor[: self.n_shared])
-            at = torch.tensor(anchor[self.n_shared :], dtype=torch.float32)
+        if centre is not None:  # its entries, in the order of `own`
+            self._write(centre[: self.n_shared])
+            at = torch.tensor(centre[self.n_shared :], dtype=torch.float32)
             at = at.reshape(self.width + 1, -1)
             fixed = [*(p.detach().clone() for p in self.trunk.parameters()), at[:-1], at[-1]]
         self._write(theta[: self.n_shared])
@@ -143,7 +143,7 @@ class TorchNetwork(Network):
                 if fixed is not None:
                     for p, target in zip(own, fixed, strict=True):
                         if p.grad is not None:
-                            p.grad.add_(p.detach() - target, alpha=optimizer.proximal)
+                            p.grad.add_(p.detach() - target, alpha=optimizer.pull)
                 step.step()
                 total, count = total + value, count + known
         theta[: self.n_shared] = self._read()

@@ -136,7 +136,7 @@ def fedmtl_aggregate(shared, heads, task_ids, sizes, thresholds, *, aggregation=
     new_heads = uploads.vectors.copy()
     for rows, head_weights in blocks:
         new_heads[rows] = _averages(head_weights, uploads.vectors[rows])
-    return _averages(weights, uploads.shared), uploads.split(new_heads), similarity
+    return _averages(weights, uploads.shared), uploads.by_client(new_heads), similarity
 
 
 _WITHOUT_COSINES = ("uniform", "shared-only", "jaccard", "exact-match")
@@ -269,7 +269,7 @@ class _Uploads:
         np.fill_diagonal(cosines, 1.0)  # also for a head of zeros: it stays a part of its mean
         return cosines
 
-    def split(self, vectors):
+    def by_client(self, vectors):
         """Stacked heads in the form of the argument."""
         out = []
         for i, as_array in enumerate(self._as_array):

@@ -11,7 +11,7 @@ from .._runtime.compat import Interval, InvalidParameterError, StrOptions
 from ..base import BaseMTL, TaskIndexed
 from ..callbacks import RoundCallbacks, following
 from ..privacy.report import PrivacyReport
-from ..tables.ids import listed
+from ..tables.ids import listed, locate
 from ..tables.table import known_labels
 from ..tables.targets import pair_known
 from .aggregation import AGGREGATIONS
@@ -19,8 +19,8 @@ from .clients import RARE_LABELS, known_positions, read_rows, read_training
 from .network import ACTIVATIONS, Heads, Network, Optimizer
 from .training import (
     BASELINES,
-    Models,
-    Plan,
+    ClientModels,
+    Schedule,
     average_start,
     initial_parameters,
     run_rounds,
@@ -143,7 +143,7 @@ class BaseFedMTL(RoundCallbacks, TaskIndexed):
             return TorchNetwork(self.module, n_features)
         return Network(n_features, self._hidden(), self.activation)
 
-    def _plan(self):
+    def _schedule(self):
         start, end = self.threshold if np.ndim(self.threshold) else (self.threshold,) * 2
         optimizer = Optimizer(
             self.solver,
@@ -155,7 +155,7 @@ class BaseFedMTL(RoundCallbacks, TaskIndexed):
             float(self.proximal_strength),
         )
         thresholds = np.linspace(start, end, self.n_rounds)
-        return Plan(self.aggregation, thresholds, optimizer, self.secure)
+        return Schedule(self.aggregation, thresholds, optimizer, self.secure)
 
     def _rng(self):
         seed = self.random_state
@@ -215,7 +215,7 @@ class BaseFedMTL(RoundCallbacks, TaskIndexed):
             table,
             heads,
             initial_parameters(network, heads, rng),
-            self._plan(),
+            self._schedule(),
             rng,
             progress=self._progress("round %d of %d: loss %.4g, training %s %.4g", self.n_rounds),
         )
@@ -228,7 +228,7 @@ class BaseFedMTL(RoundCallbacks, TaskIndexed):
             "privacy_": self._report(table, form, classes),
             "_form_": form,
             "_network_": network,
-            "_models_": Models(table.clients, heads, theta, uploads, table.sizes),
+            "_models_": ClientModels(table.clients, heads, theta, uploads, table.sizes),
         }
         if classes is None:
             poor = unlearned(network, theta, table, heads)
@@ -308,7 +308,7 @@ class BaseFedMTL(RoundCallbacks, TaskIndexed):
             )
         classes = getattr(self, "_task_classes_", None)
         table, _, _ = read_training(self, X, y, client, task, fitted=form, classes=classes)
-        stay = known_positions(models.clients, table.clients, "Client") < 0
+        stay = locate(models.clients, table.clients, "Client") < 0
         if not stay.any():
             raise ValueError(
                 "These are all the clients of the fit; there are no others to join: use fit."
@@ -321,12 +321,13 @@ class BaseFedMTL(RoundCallbacks, TaskIndexed):
             table,
             heads,
             average_start(network, others, heads, rng),
-            self._plan(),
+            self._schedule(),
             rng,
             others=others,
             progress=self._progress("round %d of %d: loss %.4g, training %s %.4g", self.n_rounds),
         )
-        joined = Models(table.clients, heads, theta, uploads, table.sizes).merge(others, network)
+        new = ClientModels(table.clients, heads, theta, uploads, table.sizes)
+        joined = new.merge(others, network)
         order = np.argsort(joined.clients)
         self._models_ = joined.take(order)
         self.clients_ = self._models_.clients
@@ -348,7 +349,7 @@ class BaseFedMTL(RoundCallbacks, TaskIndexed):
         owner = np.zeros(n, dtype=np.int64)
         if rows.client is not None:
             codes, ids = rows.client
-            known = known_positions(ids, self.clients_, "Client")
+            known = locate(ids, self.clients_, "Client")
             if (known < 0).any():
                 raise ValueError(
                     f"Unknown clients: {listed(ids[known < 0])}. Add them with personalize(). In "

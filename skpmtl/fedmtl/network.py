@@ -54,7 +54,7 @@ class Optimizer:
     alpha: float
     batch_size: int
     epochs: int
-    proximal: float = 0.0
+    pull: float = 0.0
 
 
 class Network:
@@ -154,12 +154,12 @@ class Network:
             weight = views[layer][0]
 
     # ------------------------------------------------------------------ training
-    def train(self, theta, table, heads, optimizer, rng, anchor=None):
+    def train(self, theta, table, heads, optimizer, rng, centre=None):
         """Local epochs of all clients, in place.
 
         The loss of a batch is the sum over the client's tasks of the mean over the rows of the
-        batch whose label is known, plus alpha / 2 times the squared weights, plus proximal / 2
-        times the squared distance to `anchor`.
+        batch whose label is known, plus alpha / 2 times the squared weights, plus pull / 2
+        times the squared distance to `centre`.
 
         Parameters
         ----------
@@ -168,7 +168,7 @@ class Network:
         heads : Heads
         optimizer : Optimizer
         rng : Generator
-        anchor : ndarray like theta, default=None
+        centre : ndarray like theta, default=None
 
         Returns
         -------
@@ -178,7 +178,7 @@ class Network:
         # Clients with many batches first: those that still have one are then a leading part.
         order = np.argsort(-table.sizes, kind="stable")
         local, heads = theta[order], heads.take(order)
-        anchor = None if anchor is None else anchor[order]
+        centre = None if centre is None else centre[order]
         loss = BatchLoss(heads)
         decay = optimizer.alpha * self._decayed(heads.slots.shape[1] * heads.width)
         step = _Stepper(local, optimizer)
@@ -206,8 +206,8 @@ class Network:
                 slope = gradient[:active]
                 self._gradient(local[:active], X, delta, hidden, slope)
                 slope += decay * local[:active]
-                if anchor is not None:
-                    slope += optimizer.proximal * (local[:active] - anchor[:active])
+                if centre is not None:
+                    slope += optimizer.pull * (local[:active] - centre[:active])
                 step(slope)
         theta[order] = local
         return total / count

@@ -172,7 +172,7 @@ def secure_aggregate(
         rows = range(uploads.starts[i], uploads.starts[i + 1])
         for row, head in zip(rows, own_heads, strict=False):
             new_vectors[row, : uploads.lengths[row]] = head[windows[row]]
-    return np.array(new_shared), uploads.split(new_vectors), None
+    return np.array(new_shared), uploads.by_client(new_vectors), None
 
 
 def split_upload(job, client, shared, heads, tasks, size, threshold):

@@ -15,7 +15,7 @@ _EVALUATION_ROWS = 1 << 16  # rows evaluated at a time
 
 
 @dataclass(frozen=True)
-class Plan:
+class Schedule:
     """How the rounds go.
 
     Parameters
@@ -35,7 +35,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Models:
+class ClientModels:
     """Parameters of clients.
 
     Parameters
@@ -58,7 +58,7 @@ class Models:
 
     def take(self, pick):
         uploads = None if self.uploads is None else self.uploads[pick]
-        return Models(
+        return ClientModels(
             self.clients[pick], self.heads.take(pick), self.theta[pick], uploads, self.sizes[pick]
         )
 
@@ -68,7 +68,7 @@ class Models:
         both = [(part, _with_slots(part.heads, n_slots)) for part in (self, other)]
         theta = [_with_parameters(network, p.theta, p.heads, heads) for p, heads in both]
         uploads = [_with_parameters(network, p.uploads, p.heads, heads) for p, heads in both]
-        return Models(
+        return ClientModels(
             np.concatenate([self.clients, other.clients]),
             replace(self.heads, slots=np.vstack([heads.slots for _, heads in both])),
             np.vstack(theta),
@@ -97,7 +97,7 @@ def initial_parameters(network, heads, rng):
     return np.hstack([np.broadcast_to(shared, (n, len(shared))), own.reshape(n, -1)])
 
 
-def run_rounds(network, table, heads, theta, plan, rng, *, others=None, progress=None):
+def run_rounds(network, table, heads, theta, schedule, rng, *, others=None, progress=None):
     """Train the clients of a table.
 
     Parameters
@@ -107,9 +107,9 @@ def run_rounds(network, table, heads, theta, plan, rng, *, others=None, progress
     heads : Heads
     theta : ndarray (N, n_parameters)
         Start; changed in place.
-    plan : Plan
+    schedule : Schedule
     rng : Generator
-    others : Models, default=None
+    others : ClientModels, default=None
         Further clients, whose uploads do not change: they are averaged with, no more.
     progress : callable, default=None
 
@@ -121,18 +121,18 @@ def run_rounds(network, table, heads, theta, plan, rng, *, others=None, progress
         Of the last round; the clients of the table come first.
     history : dict of ndarray (n_rounds,)
     """
-    optimizer, personal = plan.optimizer, plan.aggregation == "pfedme"
-    if plan.aggregation not in ("fedprox", "pfedme"):
-        optimizer = replace(optimizer, proximal=0.0)
-    anchor = theta.copy() if optimizer.proximal else None
+    optimizer, personal = schedule.optimizer, schedule.aggregation == "pfedme"
+    if schedule.aggregation not in ("fedprox", "pfedme"):
+        optimizer = replace(optimizer, pull=0.0)
+    centre = theta.copy() if optimizer.pull else None
     score = "accuracy" if heads.classification else "mse"
-    history = {"threshold": plan.thresholds, "loss": [], score: []}
+    history = {"threshold": schedule.thresholds, "loss": [], score: []}
     similarity = uploads = None
     alone = others is None and len(theta) == 1  # nobody's layers are averaged with these
     limit = np.finfo(np.float64).max if alone else LARGEST
-    for number, threshold in enumerate(plan.thresholds):
+    for number, threshold in enumerate(schedule.thresholds):
         with np.errstate(over="ignore", invalid="ignore"):  # the error below says more
-            loss = network.train(theta, table, heads, optimizer, rng, anchor)
+            loss = network.train(theta, table, heads, optimizer, rng, centre)
         sound = (np.abs(theta) <= limit).all(axis=1)
         if not sound.all():
             client = table.clients[~sound][0].item()
@@ -142,47 +142,47 @@ def run_rounds(network, table, heads, theta, plan, rng, *, others=None, progress
                 f"regression the targets, or lower learning_rate={optimizer.learning_rate:g}."
             )
         uploads = theta.copy()
-        averaged, similarity = aggregate(
-            network, uploads, heads, table.sizes, float(threshold), plan, others
+        averaged, similarity = server_round(
+            network, uploads, heads, table.sizes, float(threshold), schedule, others
         )
-        if anchor is not None:
-            anchor[:] = averaged
+        if centre is not None:
+            centre[:] = averaged
         if not personal:
             theta[:] = averaged
         history["loss"].append(loss)
         total, count = training_scores(network, theta, table, heads)
         history[score].append(total.sum() / count.sum())
         if progress is not None:
-            progress(number + 1, len(plan.thresholds), loss, score, history[score][-1])
+            progress(number + 1, len(schedule.thresholds), loss, score, history[score][-1])
     history = {name: np.array(values) for name, values in history.items()}
-    return theta, None if plan.secure else uploads, similarity, history
+    return theta, None if schedule.secure else uploads, similarity, history
 
 
-def aggregate(network, uploads, heads, sizes, threshold, plan, others=None):
+def server_round(network, uploads, heads, sizes, threshold, schedule, others=None):
     """The server's half of a round: -> parameters back to the clients, similarity."""
-    if plan.aggregation == "local":
+    if schedule.aggregation == "local":
         return uploads, np.eye(len(uploads) + (0 if others is None else len(others.sizes)))
-    split = [_split(network, uploads, heads)]
+    layers = [_layers(network, uploads, heads)]
     if others is not None:
-        split.append(_split(network, others.uploads, others.heads))
+        layers.append(_layers(network, others.uploads, others.heads))
         sizes = np.concatenate([sizes, others.sizes])
-    shared = np.vstack([part[0] for part in split])
-    vectors = [own for part in split for own in part[1]]
-    tasks = [own for part in split for own in part[2]]
+    shared = np.vstack([part[0] for part in layers])
+    vectors = [own for part in layers for own in part[1]]
+    tasks = [own for part in layers for own in part[2]]
     arguments = shared, vectors, tasks, sizes, threshold
-    if plan.secure == "mpc":
+    if schedule.secure == "mpc":
         from .secure import secure_aggregate
 
         shared, vectors, similarity = secure_aggregate(*arguments)
     else:
         # The groups of FedAvg, FedProx and pFedMe are the clients with equal sets of tasks.
-        rule = plan.aggregation if plan.aggregation in AGGREGATIONS else "exact-match"
+        rule = schedule.aggregation if schedule.aggregation in AGGREGATIONS else "exact-match"
         shared, vectors, similarity = fedmtl_aggregate(*arguments, aggregation=rule)
     n = len(uploads)
-    return _join(network, shared[:n], vectors[:n], heads, uploads), similarity
+    return _parameters(network, shared[:n], vectors[:n], heads, uploads), similarity
 
 
-def _split(network, theta, heads):
+def _layers(network, theta, heads):
     """Parameter vectors -> shared layers, heads and task ids of every client."""
     own = network.head_blocks(theta, heads)
     outputs = heads.n_outputs.tolist()
@@ -196,8 +196,8 @@ def _split(network, theta, heads):
     return theta[:, : network.n_shared], vectors, tasks
 
 
-def _join(network, shared, vectors, heads, like):
-    """Inverse of `_split`; what is no client's stays as in `like`."""
+def _parameters(network, shared, vectors, heads, like):
+    """Inverse of `_layers`; what is no client's stays as in `like`."""
     theta = like.copy()
     theta[:, : network.n_shared] = shared
     own = network.head_blocks(theta, heads)
@@ -259,7 +259,7 @@ def average_start(network, stored, heads, rng):
     theta = initial_parameters(network, heads, rng)
     weights = stored.sizes / stored.sizes.sum()
     theta[:, : network.n_shared] = weights @ stored.uploads[:, : network.n_shared]
-    _, vectors, tasks = _split(network, stored.uploads, stored.heads)
+    _, vectors, tasks = _layers(network, stored.uploads, stored.heads)
     own = network.head_blocks(theta, heads)
     for k in np.unique(heads.slots[heads.slots >= 0]):
         held = [(i, ids.index(k)) for i, ids in enumerate(tasks) if k in ids]

@@ -10,7 +10,7 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 import skpmtl.fedmtl.network as network_module
 from skpmtl.fedmtl.clients import ClientTable
 from skpmtl.fedmtl.network import Heads, Network, Optimizer
-from skpmtl.fedmtl.training import Plan, run_rounds
+from skpmtl.fedmtl.training import Schedule, run_rounds
 from tests.fedmtl.test_aggregation import reference
 
 ACTIVATION = {  # function, derivative from the output
@@ -128,7 +128,7 @@ def plain_training(clients, table, o, rng, activation, classification, anchors=N
             own = slice(table.offsets[i], table.offsets[i + 1])
             order = np.argsort(draws[own])
             X, Y = table.X[own][order], table.Y[own][order]
-            extra = (o.proximal, anchors[i]) if anchors else ()
+            extra = (o.pull, anchors[i]) if anchors else ()
             count = -(-len(X) // o.batch_size)  # batches of equal size, up to one row
             for b in range(count):
                 batch = slice(b * len(X) // count, (b + 1) * len(X) // count)
@@ -363,9 +363,9 @@ def test_rounds_against_plain_loops(aggregation, classification):
             put_back(clients, shared, vectors)
         if anchors:
             put_back(anchors, shared, vectors)
-    plan = Plan(aggregation, thresholds, o)
+    schedule = Schedule(aggregation, thresholds, o)
     found, uploads, similarity, history = run_rounds(
-        network, table, heads, theta, plan, np.random.default_rng(3)
+        network, table, heads, theta, schedule, np.random.default_rng(3)
     )
     assert_same_parameters(found, clients, case)
     assert_allclose(similarity, S, rtol=0, atol=1e-10)
