@@ -96,21 +96,24 @@ def clipped_sum(
 
 @njit
 def inner_steps(
-    X, rows, shared, offsets, y, norms, kind, intercept, pick, start, clip_norm, n_steps, rate,
-    batch_size, n_batches, mask, mask_ends, noise, noise_step, shrink, average, update, gradients,
+    X, rows, shared, offsets, y, norms, kind, intercept, pick, start, clip_norm, n_steps, begun,
+    rate, batch_size, n_batches, mask, mask_ends, noise, noise_step, shrink, average, update,
+    gradients,
 ):  # fmt: skip
     """Noisy gradient steps of the tasks `pick` from one start; -> what each would send.
 
     Step t of task k: w <- w - rate[k] / B (S + noise), S the sum of the clipped gradients of a
     batch. The batch is all n_k rows with B = n_k; or, with n_batches[k] > 1, the rows lo + b,
-    lo + b + n_batches[k], ... with b = t mod n_batches[k] and B their number; or, with a
-    `mask`, the marked rows with the constant B = batch_size.
+    lo + b + n_batches[k], ... with b = (begun + t) mod n_batches[k] and B their number; or, with
+    a `mask`, the marked rows with the constant B = batch_size.
 
     Parameters
     ----------
     pick : (q,) of int64
         Positions of tasks.
     start : (n_outputs, size)
+    begun : int
+        Steps that a task has taken in earlier visits.
     rate : (n_tasks,)
     mask, mask_ends : uint8, (q + 1,)
         mask[mask_ends[a] : mask_ends[a + 1]] holds n_steps times n_k marks for task pick[a].
@@ -148,7 +151,7 @@ def inner_steps(
                 divisor = batch_size
             elif n_batches[k] > 1:
                 stride = n_batches[k]
-                first = lo + t % stride
+                first = lo + (begun + t) % stride
                 divisor = float((hi - first + stride - 1) // stride)
             clipped_sum(
                 X, rows, shared, y, norms, kind, intercept, clip_norm, first, hi, stride, marks,

@@ -344,7 +344,7 @@ _DOC = """{summary}
         "full" has the least noise. "poisson": every record is in a batch with probability
         ``min(1, batch_size / n_k)``, secretly, and sums are divided by `batch_size` (extra
         ``skpmtl[sampling]``). "disjoint": the rows of a task are dealt, in their order, to
-        ``ceil(n_k / batch_size)`` fixed batches, which the steps take in turn.
+        ``ceil(n_k / batch_size)`` fixed batches, which the steps of all visits take in turn.
     iterate : {{"last", "average"}}, default="last"
         What a task sends: the model after the last step, or the mean over all steps as in the
         theory of [1]_, which carries about a third more noise variance for the same way.

@@ -164,7 +164,7 @@ def _rows(table):
 
 
 def run_inner(
-    table, kind, fit_intercept, pick, start, update, *, n_steps, rate, clip_norm=np.inf,
+    table, kind, fit_intercept, pick, start, update, *, n_steps, rate, begun=0, clip_norm=np.inf,
     norms=None, batch_size=1.0, n_batches=None, mask=_NO_MARKS, mask_ends=None, noise=None,
     noise_step=None, shrink=None, average=False, gradients=_NO_NOISE,
 ):  # fmt: skip
@@ -180,8 +180,8 @@ def run_inner(
         part = slice(first, last)
         inner_steps(
             table.X, *_rows(table), table.offsets, table.y, norms, kind, fit_intercept,
-            pick[part], start, float(clip_norm), n_steps, rate, float(batch_size), n_batches, mask,
-            _NO_INDEX if mask_ends is None else mask_ends[first : last + 1],
+            pick[part], start, float(clip_norm), n_steps, begun, rate, float(batch_size),
+            n_batches, mask, _NO_INDEX if mask_ends is None else mask_ends[first : last + 1],
             _NO_NOISE if noise is None else noise[part], noise_step, shrink, average,
             update[part], gradients[part],
         )  # fmt: skip

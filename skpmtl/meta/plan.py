@@ -177,6 +177,14 @@ class MetaPlan:
         """Times that each task uses one record, (n_tasks,); under Poisson: batches drawn."""
         return self.visits * -(-self.inner_steps // self.n_batches)
 
+    def steps_before(self, number):
+        """Inner steps of a task in the visits before the round `number`, of which it is part.
+
+        Disjoint batches are taken in turn over all visits. A visit uses a batch at most
+        ceil(inner_steps / n_batches) times wherever it begins, so that `touches` holds.
+        """
+        return int(number) // (self.n_rounds // self.visits) * self.inner_steps
+
     def _poisson_multipliers(self):
         distinct, which = np.unique(self.rates, return_inverse=True)
         if len(distinct) > _EXACT_RATES:  # a larger rate needs more noise: up is safe

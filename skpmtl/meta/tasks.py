@@ -73,10 +73,11 @@ class MetaHalf(Half):
         self.visits = arrays.get("visits", self.visits)
 
     def _sent(self, ask):
-        init, source = ask.public["init"], self.source.stream(ask.public["round"])
+        init, number = ask.public["init"], ask.public["round"]
+        source, begun = self.source.stream(number), self.plan.steps_before(number)
         if self.positions is None or not isinstance(source, SeededSource):
             for block in self._blocks(ask.pick):
-                yield block, self._updates(block, init, source)
+                yield block, self._updates(block, init, begun, source)
             return
         # Reproducible noise is one stream for all tasks of a round, of which these take their part.
         numbers = (self.plan.inner_steps if self.plan.mode == "task-global" else 1) * init.size
@@ -84,7 +85,7 @@ class MetaHalf(Half):
         gaps = np.diff(places, prepend=-1) - 1
         for k, gap in zip(ask.pick, gaps, strict=True):
             source.normal(gap * numbers)
-            yield np.array([k]), self._updates(np.array([k]), init, source)
+            yield np.array([k]), self._updates(np.array([k]), init, begun, source)
 
     def _blocks(self, pick):
         """`pick` in pieces whose noise and marks stay small."""
@@ -97,7 +98,7 @@ class MetaHalf(Half):
         for first, last in cost_blocks(cost, _BLOCK):
             yield pick[first:last]
 
-    def _updates(self, block, init, source):
+    def _updates(self, block, init, begun, source):
         """What the tasks of a block send, (n, n_outputs, size)."""
         plan = self.plan
 
@@ -107,11 +108,11 @@ class MetaHalf(Half):
                 # The kernel writes the released sum of a step where it has read its noise.
                 sums = self._noise_steps(block, (plan.inner_steps, *init.shape), source)
                 sent = self._walk(
-                    block, init, marks, clip_norm=plan.clip_norm, noise=sums,
+                    block, init, begun, marks, clip_norm=plan.clip_norm, noise=sums,
                     noise_step=plan.noise_step, shrink=plan.shrink, gradients=sums,
                 )  # fmt: skip
                 return {"update": sent, "sums": sums, "marks": marks}
-            sent = self._walk(block, init, marks)
+            sent = self._walk(block, init, begun, marks)
             if plan.mode == "local":
                 k, flat = block[0], self._clipped(sent)  # all tasks add the same noise
                 noise = self._noise_steps(block, flat.shape[1:], source)
@@ -120,20 +121,21 @@ class MetaHalf(Half):
 
         def values(reply):
             if plan.mode == "local":
-                return self._clipped(self._walk(block, init, reply["marks"]))
-            return self._exact_sums(block, init, reply).reshape(-1, init.size)
+                return self._clipped(self._walk(block, init, begun, reply["marks"]))
+            return self._exact_sums(block, init, begun, reply).reshape(-1, init.size)
 
         if plan.mode is None:
             return draw()["update"]
         return replied(lambda: plan.describe(block), draw, values)["update"]
 
-    def _walk(self, block, init, marks, **noise):
+    def _walk(self, block, init, begun, marks, **noise):
         """Inner steps of the tasks of a block. -> how far they lead"""
         plan, out = self.plan, np.empty((len(block), *init.shape))
         run_inner(
             self.table, plan.kind, self.fit_intercept, block, init, out,
-            n_steps=plan.inner_steps, rate=self.rate, norms=self.norms, average=self.average,
-            batch_size=plan.batch_size, n_batches=plan.n_batches, **marks, **noise,
+            n_steps=plan.inner_steps, begun=begun, rate=self.rate, norms=self.norms,
+            average=self.average, batch_size=plan.batch_size, n_batches=plan.n_batches,
+            **marks, **noise,
         )  # fmt: skip
         return out
 
@@ -143,7 +145,7 @@ class MetaHalf(Half):
         clip_rows(flat, self.plan.clip_norm, 2, flat)
         return flat
 
-    def _exact_sums(self, block, init, reply):
+    def _exact_sums(self, block, init, begun, reply):
         """Sums of clipped gradients on the way that the released sums of a reply lead along."""
         plan, sums = self.plan, reply["sums"]
         out, sent = np.empty(sums.shape), np.empty((1, *init.shape))
@@ -151,7 +153,7 @@ class MetaHalf(Half):
             n, W = plan.sizes[k], init.copy()
             batch = np.arange(n) % plan.n_batches[k]
             for t in range(plan.inner_steps):
-                marked = batch == t % plan.n_batches[k]
+                marked = batch == (begun + t) % plan.n_batches[k]
                 divisor = marked.sum()
                 if reply["marks"]:
                     begin = reply["marks"]["mask_ends"][a] + t * n

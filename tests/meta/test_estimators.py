@@ -202,7 +202,7 @@ def test_kernels_uncompiled_agree(kind):
         update, seen = np.empty((2, C, 6)), np.empty((2, 3, C, 6))
         function(
             X, np.empty(0, dtype=np.int64), False, offsets, y, norms, KINDS[kind], True,
-            np.array([1, 0]), np.zeros((C, 6)), 0.5, 3, np.full(2, 0.2), 1.0,
+            np.array([1, 0]), np.zeros((C, 6)), 0.5, 3, 0, np.full(2, 0.2), 1.0,
             np.array([1, 2]), np.empty(0, dtype=np.uint8), np.zeros(3, dtype=np.int64), noise,
             np.full(2, 1e-5), np.ones(2), True, update, seen,
         )  # fmt: skip
@@ -264,6 +264,22 @@ def test_disjoint_batches_are_a_fixed_split_by_position(kind):
         )
     ]
     assert matches == ["every third"]
+
+
+def test_disjoint_batches_are_taken_in_turn_over_all_visits():
+    """With one step in a visit, each visit sees other rows: five of them see all, and again."""
+    X, y, task = problem("real", m=1, rows=(11, 12))
+    est = model(
+        "real", epsilon=None, batches="disjoint", batch_size=4, inner_steps=1, visits=5,
+        inner_learning_rate=0.3, iterate="last", meta_learning_rate=1.0, tasks_per_round="all",
+    ).fit(X, y, task=task)  # fmt: skip
+    (part,) = parts_of("real", X, y, task)
+    thirds = [np.arange(i, 11, 3) for i in range(3)]
+    # A task that is alone, at a meta learning rate of 1, goes on from its own last model.
+    (expected,), _ = plain.reptile(
+        KINDS["real"], [part], [[0]], batches=thirds, steps=5, rate=0.3, iterate="last"
+    )
+    assert_allclose(est.init_coef_, expected, rtol=0, atol=1e-12)
 
 
 def test_batches_larger_than_a_task_are_the_whole_task():
