@@ -97,6 +97,8 @@ class PriorBillboard(Board):
         def choose(criterion, level):
             return best_scale(criterion + penalty, level)
 
+        # For the logistic loss the criterion is that of its working response at the scores so far:
+        # the second pass has those of the mode.
         for _ in range(2 if local.classification else 1):
             criterion, W, b = local.fit(root, choose)
         return W, b, (criterion + penalty).min(axis=1)

@@ -24,7 +24,10 @@ _MEAN_SHARE = 0.3  # of the budget, for the mean model that unseen_task="mean" p
 
 
 class OfDiagonal:
-    """A matrix mechanism of which only the diagonal is published (Algorithm 3)."""
+    """A matrix mechanism of which only the diagonal is published (Algorithm 3).
+
+    What is left out costs nothing more, so that the budget is that of the whole matrix.
+    """
 
     def __init__(self, mechanism):
         self._mechanism = mechanism
@@ -106,7 +109,27 @@ def shared_budget(kind, epsilon, delta, n_releases, allocation, *, acceleration=
 
 
 class MomentPlan:
-    """Mechanisms of one private fit. Reads public numbers only: counts and parameters."""
+    """Mechanisms of one private fit. Reads public numbers only: counts and parameters.
+
+    Parameters
+    ----------
+    est : estimator
+    population : Population
+    algorithm : {"empirical-bayes", "proximal"}
+
+    Attributes
+    ----------
+    kind : {"gaussian", "laplace", "wishart", "wishart-published"}
+        What the budget is divided as: mu^2 for Gaussian noise, else epsilon.
+    moment : list of mechanisms
+        One per release of the second moment.
+    vote : list of mechanisms
+        "empirical-bayes": one before every moment, and one for the end; else empty.
+    mean : mechanism or None
+        For the mean model of unseen_task="mean".
+    ratio : float or None
+        "empirical-bayes": signal over noise of `n_releases_for`, which is public.
+    """
 
     def __init__(self, est, population, algorithm):
         m, d = population.n_tasks, population.n_features
@@ -127,9 +150,7 @@ class MomentPlan:
         self.mu = None if pure else gdp_mu(self.epsilon, self.delta)
         mean = [_MEAN_SHARE] if est.unseen_task == "mean" else []
         bound = est.clip_norm if algorithm == "proximal" else 1.0
-        votes = 0
-        share = 0.0
-        self.ratio = None
+        votes, share, self.ratio = 0, 0.0, None
         if algorithm == "empirical-bayes":
             low, high = VOTE_RANGE[est._classification]
             # Votes are centred, so an absent task moves the sum by half the range.

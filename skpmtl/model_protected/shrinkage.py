@@ -116,7 +116,13 @@ def shrink_diagonal(r, std, trace):
 
 
 def _two_levels(r, std, trace):
-    """-> log evidence of the trace, posterior mean of s / trace."""
+    """-> log evidence of the trace, posterior mean of s / trace.
+
+    A hypothesis is a number c of features that are high, and the share of the trace which they hold
+    beyond an even one; both levels follow from these, and every feature is high with probability
+    c / d. Hypotheses are weighed by how likely they make the whole release, and a feature then has
+    the average over them of what its own number says.
+    """
     d = len(r)
     mean = trace / d
     half = max(1, d // 2)
@@ -124,6 +130,7 @@ def _two_levels(r, std, trace):
     high = mean * (1.0 + _SHARES[None, :] * (d / counts[:, None] - 1.0))
     low = (trace - counts[:, None] * high) / (d - counts[:, None])
     prior = (counts / d)[:, None, None]
+    # (counts, shares, features): log likelihood of being high, or low.
     a = np.log(prior) - 0.5 * ((r - high[..., None]) / std) ** 2
     b = np.log1p(-prior) - 0.5 * ((r - low[..., None]) / std) ** 2
     z = np.logaddexp(a, b)
