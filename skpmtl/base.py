@@ -277,7 +277,7 @@ class BaseMTL(RoundCallbacks, FromBillboard, TaskIndexed):
         population, source = Population.of(table), self._source()
         half = self._half(table, population)
         self.billboard_ = board = run(self._curator(population, source), half, source)
-        coef, intercept = half.final_models(board, *self._personalize_table(table))
+        coef, intercept = half.final_models(board, lambda: self._personalize_table(table))
         public = self._public_attributes(board, population)
         return {"coef_": coef, "intercept_": intercept, **public}
 

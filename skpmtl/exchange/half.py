@@ -67,15 +67,9 @@ class Half:
         if arrays:
             raise ValueError(f"{type(self).__name__} keeps nothing between questions.")
 
-    def own_models(self, board):
-        """Coefficients (n_tasks, ...) that the questions left with the tasks, where the board says
-        that these are their models; else None."""
-        return None
-
-    def final_models(self, board, coef, intercept):
+    def final_models(self, board, personalize):
         """Models of the tasks after the fit. -> coef, intercept
 
-        `coef` and `intercept`, to which personalisation came, unless the questions left others.
+        Those of ``personalize()``, where the questions did not leave others with the tasks.
         """
-        own = self.own_models(board)
-        return coef if own is None else own, intercept
+        return personalize()

@@ -227,7 +227,7 @@ class Site:
         est.personalize(X, y, task=task)
         with np.errstate(all="ignore"):
             half = self._half(self._state())
-            coef, intercept = half.final_models(board, est.coef_, est.intercept_)
+            coef, intercept = half.final_models(board, lambda: (est.coef_, est.intercept_))
         est.coef_, est.intercept_ = est._finite_models(coef, intercept)
         save_billboard(est, self.folder / "billboard.npz")
         (self.folder / "report.txt").write_text(f"{board.report}\n")

@@ -252,6 +252,11 @@ class MeanHalf(Half):
         if arrays:
             self.updates.W = arrays["running"]
 
+    def final_models(self, board, personalize):
+        coef, intercept = personalize()
+        own = self.own_models(board)
+        return coef if own is None else own, intercept
+
     def own_models(self, board):
         """Coefficients that the rounds left with the tasks, for personalization="none"; or None."""
         if not self.remembers or board.personalization != "none":

@@ -7,10 +7,9 @@ import numpy as np
 from .._parameters import filled
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
-from ..exchange.protocol import Population, Question, run
+from ..exchange.protocol import Question
 from ..local.prior import LocalModels
 from ..privacy.report import exact_report
-from ..privacy.rng import noise_source
 from ..solvers.losses import make_loss
 from ..solvers.minimize import minimize
 from ..solvers.penalties import GroupNorm, TraceNorm
@@ -100,29 +99,15 @@ class _ModelProtected(BaseMTL):
     def _fit_table(self, table):
         if not self._is_private() and self._algorithm() == "proximal":
             return self._fit_exact(table)
-        population = Population.of(table)
-        source = self._source() if self._is_private() else None
-        half = self._half(table, population)
-        board = run(self._curator(population, source), half, source)
-        W, b = half.personal_models(board)
-        fitted = {
-            "coef_": W,
-            "intercept_": b,
-            **board.attributes(),
-            "n_iter_": self._n_iter(board),
-            "billboard_": board,
-            "privacy_": board.report,
-        }
+        fitted = super()._fit_table(table)
         if not self._is_private():
+            W, b = fitted["coef_"], fitted["intercept_"]
             fitted["mean_coef_"], fitted["mean_intercept_"] = W.mean(axis=0), float(b.mean())
         return fitted
 
     def _n_iter(self, board):
         """Number of releases, or of rounds without noise."""
         return board.report.public_inputs.get("n_moment_releases", _PLAIN_ROUNDS)
-
-    def _source(self):
-        return noise_source(self.random_state, secure=self.secure)
 
     def _algorithm(self):
         if self.algorithm != "auto":
@@ -168,7 +153,7 @@ class _ModelProtected(BaseMTL):
 
     # ------------------------------------------------------------------------- the two halves
     def _curator(self, population, source):
-        """The curator half of a fit; see `skpmtl.exchange`. Without privacy `source` is None."""
+        """The curator half of a fit; see `skpmtl.exchange`."""
         plan = MomentPlan(self, population, self._algorithm()) if self._is_private() else None
         moment = plan.moment if plan else [None] * _PLAIN_ROUNDS
         log = self._progress("release %d: noise std %.3g", len(moment))

@@ -176,11 +176,6 @@ class WithMeanModel(Half):
         self._personal = ask.public["board"].personalize(self.table, **self.settings)
         return np.column_stack(self._personal)
 
-    def personal_models(self, board):
-        """Models of the tasks. -> coef, intercept
-
-        The question for their mean needed them, too: they are not made twice.
-        """
-        if self._personal is None:
-            return board.personalize(self.table, **self.settings)
-        return self._personal
+    def final_models(self, board, personalize):
+        # The question for their mean needed them, too: they are not made twice.
+        return self._personal or personalize()

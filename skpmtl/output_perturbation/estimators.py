@@ -14,9 +14,8 @@ from .._parameters import filled
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.threads import single_blas_thread
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
-from ..exchange.protocol import Population, run
+from ..exchange.protocol import Question
 from ..privacy.report import exact_report
-from ..privacy.rng import noise_source
 from .board import AggregationBillboard, RelationshipBillboard
 from .curator import release_average, release_rounds
 from .plan import AggregationPlan, RelationshipPlan
@@ -116,7 +115,9 @@ class OutputPerturbation(BaseMTL):
         "clip_norm": [None, Interval(Real, 0, None, closed="neither")],
     }
     _classification = False
+    _federates = True
     _half_of = PerturbationHalf
+    _centre_per_task = False
 
     def _check_parameters(self):
         super()._check_parameters()
@@ -134,27 +135,13 @@ class OutputPerturbation(BaseMTL):
             )
 
     def _fit_table(self, table):
-        if not self._is_private():
-            return self._fit_exact(table)
-        population = Population.of(table)
-        half = self._half(table, population)
-        source = self._source()
-        board = run(self._curator(population, source), half, source)
-        models = half.final_models(board, *self._personalized(board, table))
-        return self._fitted(board, models, self._n_iter(board))
+        return super()._fit_table(table) if self._is_private() else self._fit_exact(table)
 
-    def _fitted(self, board, models, n_iter):
-        return {
-            "coef_": models[0],
-            "intercept_": models[1],
-            **board.attributes(),
-            "billboard_": board,
-            "privacy_": board.report,
-            "n_iter_": n_iter,
-        }
-
-    def _n_iter(self, board):
-        return len(board.releases)
+    def _exact(self, board, models, n_iter):
+        """Fitted attributes without privacy."""
+        coef, intercept = models
+        public = {**board.attributes(), "billboard_": board, "privacy_": board.report}
+        return {"coef_": coef, "intercept_": intercept, **public, "n_iter_": n_iter}
 
     def _half(self, table, population):
         """The task half for the tasks of `table`."""
@@ -167,14 +154,22 @@ class OutputPerturbation(BaseMTL):
             return exact_report()
         return self._plan(population).report(self, self._source())
 
+    def _check_study(self):
+        direct = self.guarantee == "task" and self.group == "direct"
+        if self.min_task_rows is None and not direct:
+            raise ValueError(
+                f"{type(self).__name__} across sites needs min_task_rows=, a public lower bound on "
+                'the rows of a task, or guarantee="task" with group="direct": the curator is not '
+                "told how many there are, and the sensitivity is divided by it."
+            )
+
+    def _questions(self, population):
+        m, width = population.n_tasks, population.n_features + bool(self.fit_intercept)
+        centre = {"centre": [(m, width) if self._centre_per_task else (width,)]}
+        return {"model": Question({"model": (width,)}, centre)}
+
     def _personalize_table(self, table):
-        return self._personalized(self.billboard_, table)
-
-    def _personalized(self, board, table):
-        return board.personalize(table, classification=self._classification)
-
-    def _source(self):
-        return noise_source(self.random_state, secure=self.secure)
+        return self.billboard_.personalize(table, classification=self._classification)
 
     def _models(self, table, bounds=None):
         return ProximalModels(
@@ -243,7 +238,8 @@ class _Aggregation(OutputPerturbation):
         models = self._models(table)
         W = models.solve(np.zeros((table.n_tasks, models.width)))
         board = AggregationBillboard([W.mean(axis=0)], self.fit_intercept, exact_report())
-        return self._fitted(board, self._personalized(board, table), 1)
+        models = board.personalize(table, classification=self._classification)
+        return self._exact(board, models, 1)
 
 
 _AGGREGATION = """{summary}
@@ -383,6 +379,7 @@ class DPAggregationClassifier(MTLClassifierMixin, _Aggregation):
 class _Relationship(OutputPerturbation):
     _boards = (RelationshipBillboard,)
     _half_of = RelationshipHalf
+    _centre_per_task = True
     _parameter_constraints = {
         **OutputPerturbation._parameter_constraints,
         "alpha": [Interval(Real, 0, None, closed="neither")],
@@ -488,7 +485,7 @@ class _Relationship(OutputPerturbation):
         board.report = exact_report()
         trace = np.linalg.svd(V, compute_uv=False).sum()
         value = models.value(W, V) + 0.5 * self.alpha * trace**2
-        fitted = self._fitted(board, coefficients(W, self.fit_intercept), n_iter)
+        fitted = self._exact(board, coefficients(W, self.fit_intercept), n_iter)
         return {**fitted, "objective_": float(value)}
 
 

@@ -184,9 +184,10 @@ class PerturbationHalf(Half):
         self.models, self.plan, self.positions = models, plan, positions
 
     def contributions(self, ask):
-        """"model": how far each task's model is from its centre, within its limit, (m, width)."""
+        """"model": how far each task's model is from its centre, within its limit, (n, width)."""
         U, limit = self._updates(ask)
-        return {"model": bounded(U, limit)}
+        pick = slice(None) if ask.pick is None else ask.pick
+        return {"model": bounded(U[pick], limit[pick])}
 
     def answer(self, ask):
         # `combine` bounds them: once is enough.
@@ -205,7 +206,7 @@ class PerturbationHalf(Half):
 class RelationshipHalf(PerturbationHalf):
     """The same, where also a task itself is left with its noisy model."""
 
-    def final_models(self, board, coef, intercept):
+    def final_models(self, board, personalize):
         return coefficients(board.models[self.positions], board.fit_intercept)
 
 

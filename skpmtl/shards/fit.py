@@ -219,8 +219,7 @@ class Shard:
         """-> coef, intercept of the tasks of the part"""
         self.est.billboard_ = board
         with np.errstate(all="ignore"):
-            coef, intercept = self.est._personalize_table(self.table)
-            return self.half.final_models(board, coef, intercept)
+            return self.half.final_models(board, lambda: self.est._personalize_table(self.table))
 
     # Messages are numbered, as a worker may be lost, and may get one twice.
     def hear(self, place, message):

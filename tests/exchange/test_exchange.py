@@ -1,5 +1,6 @@
 """The halves of every private estimator on several machines, simulated, against one process."""
 
+from functools import partial
 
 import numpy as np
 import pytest
@@ -117,8 +118,8 @@ class Machines:
         coef = np.empty((M, *np.shape(est.coef_)[1:]))
         for positions, half, table in self.parts:
             est.billboard_ = board
-            models = est._personalize_table(table)
-            coef[positions] = half.final_models(board, *models)[0]
+            models = half.final_models(board, partial(est._personalize_table, table))
+            coef[positions] = models[0]
         return coef
 
 

@@ -29,6 +29,18 @@ CASES = {
     "averaging": ("PrivateFedAvg", {"n_rounds": 3}),
     "proximal averaging": ("PrivateFedProxClassifier", {"n_rounds": 3}),
     "personal part": ("PPSGD", {"n_rounds": 4, "personalization": "none"}),
+    "average": (
+        "DPAggregation", {"group": "direct", "max_row_norm": 2.0, "max_target": 3.0, "epsilon": 5.0}
+    ),
+    "relationship": (
+        "DPRelationship",
+        {"group": "direct", "max_row_norm": 2.0, "max_target": 3.0, "epsilon": 50.0},
+    ),
+    "relationship, labels": (
+        "DPRelationshipClassifier",
+        {"guarantee": "record", "min_task_rows": N, "max_row_norm": 2.0, "epsilon": 50.0},
+    ),
+    "average, labels": ("DPAggregationClassifier", {"group": "direct", "max_row_norm": 2.0}),
     "meta": ("DPMetaInit", {"epsilon": 5.0, "visits": 2, "tasks_per_round": 4}),
     "meta, local": ("DPMetaInit", {"epsilon": 50.0, "privacy": "local", "tasks_per_round": 5}),
     "meta, labels": ("DPMetaInitClassifier", {"epsilon": 5.0}),

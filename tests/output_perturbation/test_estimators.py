@@ -830,13 +830,19 @@ def test_sizes_that_are_not_public_are_asked_for_another_way(cls):
     source = np.random.default_rng(0)
 
     def start(**settings):
-        next(private(cls, **settings)._curator(population, source))
+        est = private(cls, **settings)
+        est._check_study()
+        next(est._curator(population, source))
 
     start(group="direct")
     start(max_task_rows=20, min_task_rows=5)
     start(min_task_rows=5, **NATIVE)
-    with pytest.raises(ValueError, match="pass min_task_rows="):
+    with pytest.raises(ValueError, match="across sites needs min_task_rows="):
         start(max_task_rows=20)
+    with pytest.raises(ValueError, match="across sites needs min_task_rows="):
+        start(group="direct", **NATIVE)
+    with pytest.raises(ValueError, match="pass min_task_rows="):
+        next(private(cls, **NATIVE)._curator(population, source))
     with pytest.raises(ValueError, match="pass delta="):
         start(min_task_rows=5, mechanism="gaussian", **NATIVE)
 
