@@ -224,6 +224,7 @@ class BaseMTL(RoundCallbacks, FromBillboard, TaskIndexed):
         Whether the plan needs the number of rows of every task.
     """
 
+    _classification = False
     _federates = False
     _reads_sizes = False
     _parameter_constraints = {
@@ -520,6 +521,7 @@ class MTLClassifierMixin(ClassifierMixin):
     regressor of a pair has without it.
     """
 
+    _classification = True
     # "error": a task whose rows are all of one class is an error; "allow": the method copes.
     _one_class_tasks = "error"
     # Whether there may be more than two classes; targets are then the numbers of the classes.

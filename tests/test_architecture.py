@@ -1,6 +1,7 @@
 """The plan of the house: imports run one way, and a curator never sees the tasks' side."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,39 @@ def test_a_curator_does_not_know_the_task_half(path):
 def test_the_root_is_small():
     modules = {path.stem for path in ROOT.glob("*.py")} - {"__init__", "__main__", "_version"}
     assert len(modules) <= 14, sorted(modules)
+
+
+FILES_OF_METHODS = ("estimators", "baselines", "board", "plan", "curator", "tasks")
+GENERIC = ("exchange", "shards", "federated", "search", "base", "tables", "local", "solvers")
+
+
+def words(tree):
+    """Names, imported names and pieces of text of a module, but for its docstrings."""
+    docs = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    nodes = list(ast.walk(tree))
+    quiet = {id(n.body[0].value) for n in nodes if isinstance(n, docs) and ast.get_docstring(n)}
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in quiet:
+            yield node.value
+        for field in ("id", "attr", "name", "module", "arg"):
+            if isinstance(getattr(node, field, None), str):
+                yield getattr(node, field)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in FILES if room(path) in GENERIC],
+    ids=lambda path: path.relative_to(ROOT).as_posix(),
+)
+def test_what_serves_all_methods_names_none(path):
+    """Files, wire, shards and sites read what boards, halves and estimators declare."""
+    classes = {
+        name
+        for file in FILES
+        if room(file) in METHODS and file.stem in FILES_OF_METHODS
+        for name in re.findall(r"^class (\w+)", file.read_text(), re.M)
+    }
+    assert {"MPMTLLowRank", "FedMTLClassifier", "MeanHalf", "MetaBillboard"} <= classes
+    text = " ".join(words(ast.parse(path.read_text())))
+    named = {name for name in (*METHODS, *classes) if re.search(rf"\b{name}\b", text)}
+    assert not named

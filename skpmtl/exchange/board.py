@@ -13,13 +13,10 @@ class Public:
 
     Attributes
     ----------
-    public : tuple of str or None
-        Names of the attributes of a class that is no dataclass; it has no others.
     constraints : dict of str to list
         Values of the fields that are allowed, as in ``_parameter_constraints`` of scikit-learn.
     """
 
-    public = None
     constraints = {}
     known = {}  # name -> class
 
@@ -29,14 +26,9 @@ class Public:
         if old.__module__ == cls.__module__:  # others of its name do not take its place
             Public.known[cls.__name__] = cls
 
-    @classmethod
-    def names(cls):
-        """Names of what is written."""
-        return [item.name for item in fields(cls)] if cls.public is None else list(cls.public)
-
     def written(self):
-        """What is written, by name."""
-        return {name: getattr(self, name) for name in self.names()}
+        """What is written: the fields, by name."""
+        return {item.name: getattr(self, item.name) for item in fields(self)}
 
 
 class Board(Public):

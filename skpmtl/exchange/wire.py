@@ -15,7 +15,7 @@ import struct
 import typing
 import zipfile
 import zlib
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from numbers import Integral, Real
 from types import UnionType
 
@@ -34,8 +34,6 @@ __all__ = [
 FORMAT = 2
 LARGEST = 1e100  # number that means anything; squares and products of such are finite
 MOST_STEPS = 1_000_000  # that a billboard may ask of a task
-# What may be in an attribute without a type.
-_PLAIN = str | int | float | tuple | np.ndarray | Public | None
 # Types of arrays, as a file has them.
 _DTYPES = ("<f8", "<i8", "|b1")
 _NPY = re.compile(
@@ -113,9 +111,6 @@ def encode(value, name, arrays):
     if type(value) is not written_type(kind):
         raise ValueError(f"{name} is of type {kind}, which is not part of any billboard.")
     state = value.written()
-    odd = sorted(set(vars(value)) - set(state))
-    if odd:
-        raise ValueError(f"{name} has attributes that were not declared public: {odd}.")
     return {
         "object": kind,
         "fields": {key: encode(item, f"{name}.{key}", arrays) for key, item in state.items()},
@@ -125,7 +120,7 @@ def encode(value, name, arrays):
 def written_type(name):
     """The class of this name that may be written; None if there is none."""
     kind = Public.known.get(name)
-    return kind if is_dataclass(kind) or getattr(kind, "public", None) is not None else None
+    return kind if is_dataclass(kind) else None
 
 
 def _encode_pair(key, item, name, arrays):
@@ -280,18 +275,13 @@ def _decode_object(name, content, arrays):
     kind = written_type(name)
     if kind is None:
         raise ValueError(f"the type {name!r} is not known to skpmtl {__version__}")
-    odd = sorted(set(content) ^ set(kind.names()))
+    odd = sorted(set(content) ^ {item.name for item in fields(kind)})
     if odd:
         raise ValueError(f"the fields {listed(odd)} of {name} are unknown, or missing")
     state = {key: decode(item, arrays) for key, item in content.items()}
-    hints = typing.get_type_hints(kind)
-    for key, value in state.items():
-        _check_field(kind, key, value, hints.get(key, _PLAIN))
-    if kind.public is None:
-        out = kind(**state)
-    else:
-        out = object.__new__(kind)
-        vars(out).update(state)
+    for key, hint in typing.get_type_hints(kind).items():
+        _check_field(kind, key, state[key], hint)
+    out = kind(**state)
     if isinstance(out, Board):
         check_board(out)
     return out

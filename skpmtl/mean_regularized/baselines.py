@@ -129,7 +129,6 @@ class LocalOnly(MTLRegressorMixin, _LocalOnly):
 
 
 class _Classifier(MTLClassifierMixin):
-    _classification = True
     _multiclass = True
     _one_class_tasks = "allow"
 

@@ -53,7 +53,6 @@ class MeanFamily(BaseMTL):
         "secure": ["boolean"],
         "tol": [Interval(Real, 0, None, closed="neither")],
     }
-    _classification = False
     _boards = (MeanBillboard,)
     _federates = True
     _sparse_in_place = True
@@ -682,6 +681,5 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, _MeanRegularized):
         name="PrivateMeanRegMTLClassifier",
         target="y > 0",
     )
-    _classification = True
     _multiclass = True
     _one_class_tasks = "allow"

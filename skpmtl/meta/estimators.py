@@ -48,7 +48,6 @@ class _MetaInit(BaseMTL):
         "refine_learning_rate": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
         "secure": ["boolean"],
     }
-    _classification = False
     _boards = (MetaBillboard,)
     _federates = _reads_sizes = True
     _unit, _mapped = None, False  # `unit` of fit while it runs, and whether X is a mapping
@@ -484,6 +483,5 @@ class DPMetaInitClassifier(MTLClassifierMixin, _MetaInit):
         name="DPMetaInitClassifier",
         target="(y > 0)",
     )
-    _classification = True
     _multiclass = True
     _one_class_tasks = "allow"

@@ -39,7 +39,6 @@ class _ModelProtected(BaseMTL):
         "tol": [Interval(Real, 0, None, closed="neither")],
         "warm_start": ["boolean"],
     }
-    _classification = False
     _boards = (PriorBillboard, ProjectionBillboard, PenaltyBillboard)
     _federates = True
 
@@ -432,7 +431,6 @@ class MPMTLLowRankClassifier(MTLClassifierMixin, _LowRank):
         ),
         **_MATRIX,
     )
-    _classification = True
 
 
 class MPMTLGroupSparseClassifier(MTLClassifierMixin, _GroupSparse):
@@ -448,4 +446,3 @@ class MPMTLGroupSparseClassifier(MTLClassifierMixin, _GroupSparse):
         ),
         **_DIAGONAL,
     )
-    _classification = True

@@ -114,7 +114,6 @@ class OutputPerturbation(BaseMTL):
         "min_task_rows": [None, Interval(Integral, 1, None, closed="left")],
         "clip_norm": [None, Interval(Real, 0, None, closed="neither")],
     }
-    _classification = False
     _federates = True
     _half_of = PerturbationHalf
     _centre_per_task = False
@@ -372,7 +371,6 @@ class DPAggregationClassifier(MTLClassifierMixin, _Aggregation):
         y="y > 0",
         classes="two",
     )
-    _classification = True
     _one_class_tasks = "allow"
 
 
@@ -649,5 +647,4 @@ class DPRelationshipClassifier(MTLClassifierMixin, _Relationship):
         y="y > 0",
         classes="two",
     )
-    _classification = True
     _one_class_tasks = "allow"

@@ -1,0 +1,121 @@
+"""A complete private method, which nothing else in the package or the tests knows.
+
+Ridge regression around a shared centre: every task sends its model, clipped, and the noisy mean
+of these is the centre.
+"""
+
+from dataclasses import dataclass
+from numbers import Real
+
+import numpy as np
+
+from skpmtl._kernels.clip import clip_rows
+from skpmtl._runtime.compat import Interval
+from skpmtl.base import BaseMTL, MTLRegressorMixin
+from skpmtl.exchange import Ask, Board, Half, Question
+from skpmtl.privacy.accounting import check_budget, gdp_mu
+from skpmtl.privacy.mechanisms import VectorGaussian, mean_sensitivity
+from skpmtl.privacy.report import PrivacyReport
+
+
+# ------------------------------------------------------------------------------- board.py
+@dataclass
+class RidgeBillboard(Board):
+    releases: list
+    alpha: float
+    report: object = None
+
+    constraints = {"alpha": [Interval(Real, 0, None, closed="neither")]}
+    settings = ("alpha",)
+    n_features = property(lambda self: len(self.releases[0]))
+
+    def declared(self):
+        (centre,) = self.releases
+        yield "the centre", centre, [(len(centre),)]
+
+    def attributes(self):
+        return {"mean_coef_": self.releases[0], "mean_intercept_": 0.0}
+
+    def personalize(self, table):
+        return ridges(table, self.releases[0], self.alpha), np.zeros(table.n_tasks)
+
+
+# -------------------------------------------------------------------------------- plan.py
+class RidgePlan:
+    def __init__(self, est, population):
+        m = population.n_tasks
+        self.budget, self.adjacency = check_budget(est.epsilon, est.delta, m), est.adjacency
+        sensitivity = mean_sensitivity(est.clip_norm, m, est.adjacency)
+        self.mean = VectorGaussian(population.n_features, sensitivity, gdp_mu(*self.budget))
+
+    def report(self, source):
+        epsilon, delta = self.budget
+        return PrivacyReport(
+            "joint DP per task", "task", self.adjacency, epsilon, delta, "Gaussian noise",
+            self.mean.sensitivity, (self.mean.noise_std,), mu=self.mean.mu,
+            releases=({"name": "mean", **self.mean.describe("mean of clipped models")},),
+            rng=source.description, arithmetic=source.arithmetic,
+        )  # fmt: skip
+
+
+# ----------------------------------------------------------------------------- curator.py
+def release_mean(plan, population, clip_norm):
+    def combine(contributions, positions=None):
+        models = np.nan_to_num(contributions["model"])  # who is silent counts as 0
+        clip_rows(models, clip_norm, 2, models)
+        return {"model": models.sum(axis=0)}
+
+    public = {"clip_norm": clip_norm}
+    ask = Ask("model", public, {"model": plan.mean}, combine, population.n_tasks)
+    return (yield ask)["model"]
+
+
+# ------------------------------------------------------------------------------- tasks.py
+class RidgeHalf(Half):
+    def __init__(self, table, alpha):
+        self.table, self.alpha = table, alpha
+
+    def contributions(self, ask):
+        models = ridges(self.table, np.zeros(self.table.n_features), self.alpha)
+        clip_rows(models, ask.public["clip_norm"], 2, models)
+        return {"model": models if ask.pick is None else models[ask.pick]}
+
+
+def ridges(table, centre, alpha):
+    """Models (n_tasks, d) of least (squared error / n_k + alpha (distance to centre)^2) / 2."""
+    W = np.empty((table.n_tasks, table.n_features))
+    for k in range(table.n_tasks):
+        X, y = table.task(k)
+        G = X.T @ X / len(y) + alpha * np.eye(X.shape[1])
+        W[k] = centre + np.linalg.solve(G, X.T @ (y - X @ centre) / len(y))
+    return W
+
+
+# -------------------------------------------------------------------------- estimators.py
+class PrivateRidge(MTLRegressorMixin, BaseMTL):
+    _boards = (RidgeBillboard,)
+    _federates = True
+
+    def __init__(
+        self, alpha=1.0, *, clip_norm=1.0, epsilon=1.0, delta=None, adjacency="replace-one",
+        task_feature=None, tasks="auto", unseen_task="error", random_state=None, verbose=0,
+    ):  # fmt: skip
+        self.alpha, self.clip_norm = alpha, clip_norm
+        self.epsilon, self.delta, self.adjacency = epsilon, delta, adjacency
+        self.task_feature, self.tasks, self.unseen_task = task_feature, tasks, unseen_task
+        self.random_state, self.verbose = random_state, verbose
+
+    def _curator(self, population, source):
+        plan = RidgePlan(self, population)
+        centre = yield from release_mean(plan, population, float(self.clip_norm))
+        return RidgeBillboard([centre], float(self.alpha), plan.report(source))
+
+    def _half(self, table, population):
+        return RidgeHalf(table, self.alpha)
+
+    def _planned_report(self, population):
+        return RidgePlan(self, population).report(self._source())
+
+    def _questions(self, population):
+        bound = {"clip_norm": float(self.clip_norm)}
+        return {"model": Question({"model": (population.n_features,)}, bound)}
