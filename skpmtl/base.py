@@ -508,12 +508,6 @@ class MTLRegressorMixin(RegressorMixin):
         return tags
 
 
-CLASS_LIST_DOC = """
-    classes : "auto" or array-like, default="auto"
-        Public list of the class labels. "auto" reads it from the data, which discloses which
-        labels exist."""
-
-
 class MTLClassifierMixin(ClassifierMixin):
     """The same classes for all tasks: decision_function, predict_proba, predict, score.
 

@@ -7,8 +7,9 @@ from numbers import Integral, Real
 import numpy as np
 from scipy import sparse
 
+from .._parameters import filled
 from .._runtime.compat import Interval, StrOptions
-from ..base import CLASS_LIST_DOC, BaseMTL, MTLClassifierMixin, MTLRegressorMixin, merge_rows
+from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin, merge_rows
 from ..exchange.protocol import Population, Question, run
 from ..privacy.report import exact_report
 from ..tables.finite import bound_values
@@ -50,7 +51,6 @@ class MeanFamily(BaseMTL):
         "task_weight": [StrOptions({"equal", "samples"})],
         "clusters": [Mapping, None],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "secure": ["boolean"],
         "tol": [Interval(Real, 0, None, closed="neither")],
     }
     _boards = (MeanBillboard,)
@@ -519,9 +519,7 @@ _DOC = """{summary}
         ``update="prox"``, rounds without noise and clipping otherwise.
     delta : float or None, default=None
         Probability part of the guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``.
-    adjacency : {{"replace-one", "zero-out"}}, default="replace-one"
-        Whether neighbouring inputs differ by one task's data being replaced by any other
-        data, or by its contribution being 0.
+    {adjacency}
     clip_norm : float, default=1.0
         Public bound on the norm of an update: about the distance from 0 to the shared model
         divided by a few rounds. For rows of length r and scores of scale s (a fifth of the range
@@ -569,12 +567,8 @@ default="mean-reg"
     fit_intercept : bool, default=True
         Whether every task has an intercept, which is local and not penalised (only in tasks
         where a class is missing it is, with `lam`, as it would be infinite).
-    task_feature : str, int or None, default=None
-        Column of X that holds the task id, by name or position. None: ids are passed as
-        ``task=``, or y has one column per task, or X and y are mappings.
-    tasks : "auto" or array-like, default="auto"
-        Public list of the tasks. "auto" reads it from the data, which discloses which tasks
-        exist.{class_list}
+    {task_feature}
+    {tasks}{class_list}
     unseen_task : {{"error", "mean"}}, default="error"
         What `predict` does with a task that was not fitted: an error, or the shared model (with
         `clusters` that of the cluster that they name for it). With local intercepts their
@@ -584,15 +578,10 @@ default="mean-reg"
         Bound on the iterations of the exact solver.
     tol : float, default=1e-10
         The exact solver stops when no coefficient moves by more than this part of the largest.
-    secure : bool, default=False
-        Exact discrete noise of OpenDP (extra ``skpmtl[secure]``); needs random_state=None.
-    random_state : int, Generator, RandomState or None, default=None
-        None: noise from the operating system's generator. Anything else makes the noise
-        reproducible, which protects nobody against those who know it.
-    verbose : int, default=0
-        Progress through the ``skpmtl`` logger.
-    dtype : {{"float64", "float32"}} or numpy type, default=numpy.float64
-        Type in which dense rows of X are held where a row is of one task; all else is float64.
+    {secure}
+    {random_state}
+    {verbose}
+    {dtype}
 
     Attributes
     ----------
@@ -609,14 +598,12 @@ default="mean-reg"
     billboard_ : MeanBillboard
         Noisy means in the order of publication, and ``history()``: noise and epsilon per round.
         Nothing that depends on the data in another way is recorded.
-    privacy_ : PrivacyReport
-        The guarantee with all its assumptions; prints as a paragraph.
+    {privacy_}
     n_iter_ : int
         Rounds, or iterations of the exact solver.
     objective_, lam_ : float
         Value of the objective, and the `lam` used; exact solution only.
-    n_features_in_, feature_names_in_
-        Of X as given, so that a task column counts.
+    {features_in_}
 
     See Also
     --------
@@ -649,15 +636,14 @@ default="mean-reg"
 
 
 class PrivateMeanRegMTL(MTLRegressorMixin, _MeanRegularized):
-    __doc__ = _DOC.format(
+    __doc__ = filled(
+        _DOC,
         summary="Private mean-regularised multi-task regression.",
         model="linear regression",
         auto="0.05 times the smoothness of its loss in\n        the rounds, 0.05 + 5 / n_k times "
         "in the personalisation.",
         shapes="",
         intercepts="",
-        classes="",
-        class_list="",
         also="PrivateMeanRegMTLClassifier : The same for classes.",
         loss="sum_k 1 / (2 n_k) ||y_k - X_k w_k - b_k||^2",
         name="PrivateMeanRegMTL",
@@ -666,16 +652,15 @@ class PrivateMeanRegMTL(MTLRegressorMixin, _MeanRegularized):
 
 
 class PrivateMeanRegMTLClassifier(MTLClassifierMixin, _MeanRegularized):
-    __doc__ = _DOC.format(
+    __doc__ = filled(
+        _DOC,
         summary="Private mean-regularised multi-task logistic regression, binary or multinomial.",
         model="logistic regression",
         auto="0.005 times the smoothness of its loss in\n        the rounds (other updates: 0.02), "
         "0.02 times in the personalisation.",
         shapes=" or (n_tasks, n_classes, n_features)",
         intercepts=" or (n_tasks, n_classes)",
-        class_list=CLASS_LIST_DOC,
-        classes="\n    classes_ : ndarray of shape (n_classes,)\n        "
-        "Class labels, shared by all tasks; a task need not have all of them.",
+        classes="several",
         also="PrivateMeanRegMTL : The same for regression.",
         loss="sum_k 1 / n_k sum_i loss_i, the logistic or multinomial log-loss,",
         name="PrivateMeanRegMTLClassifier",

@@ -7,8 +7,9 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from .._parameters import filled
 from .._runtime.compat import Interval, StrOptions
-from ..base import CLASS_LIST_DOC, BaseMTL, MTLClassifierMixin, MTLRegressorMixin
+from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.protocol import Population, Question, run
 from ..privacy.report import PrivacyLeakWarning
 from ..tables.ids import encode_ids, listed, locate
@@ -46,7 +47,6 @@ class _MetaInit(BaseMTL):
         "refine": [StrOptions({"prox", "sgd"})],
         "refine_steps": [Interval(Integral, 1, None, closed="left")],
         "refine_learning_rate": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
-        "secure": ["boolean"],
     }
     _boards = (MetaBillboard,)
     _federates = _reads_sizes = True
@@ -370,23 +370,16 @@ _DOC = """{summary}
         Length of a step of "sgd" on the mean loss. "auto": 1 / smoothness of the task's own loss.
     fit_intercept : bool, default=True
         Whether models have an intercept, which is part of phi and of the clipped gradients.
-    task_feature : str, int or None, default=None
-        Column of X that holds the task id, by name or position. None: ids are passed as
-        ``task=``, or y has one column per task, or X and y are mappings.
-    tasks : "auto" or array-like, default="auto"
-        Public list of the tasks. "auto" reads it from the data, which discloses which tasks
-        exist.{class_list}
+    {task_feature}
+    {tasks}{class_list}
     unseen_task : {{"error", "mean"}}, default="error"
         What `predict` does with a task that was not fitted: an error, or phi.
-    secure : bool, default=False
-        Exact discrete noise of OpenDP (extra ``skpmtl[secure]``); needs random_state=None.
+    {secure}
     random_state : int, Generator, RandomState or None, default=None
         Order of the tasks, noise and batches. None: from the operating system's generator. Anything
         else makes the noise reproducible, which protects nobody against those who know it.
-    verbose : int, default=0
-        Progress through the ``skpmtl`` logger.
-    dtype : {{"float64", "float32"}} or numpy type, default=numpy.float64
-        Type in which dense rows of X are held where a row is of one task; all else is float64.
+    {verbose}
+    {dtype}
 
     Attributes
     ----------
@@ -403,8 +396,7 @@ _DOC = """{summary}
         The guarantee with all its assumptions; for one task see `task_privacy`.
     n_iter_ : int
         Meta rounds.
-    n_features_in_, feature_names_in_
-        Of X as given, so that a task column counts.
+    {features_in_}
 
     See Also
     --------
@@ -449,15 +441,14 @@ _DOC = """{summary}
 
 
 class DPMetaInit(MTLRegressorMixin, _MetaInit):
-    __doc__ = _DOC.format(
+    __doc__ = filled(
+        _DOC,
         summary="A record-private initialisation that tasks fine-tune, for regression.",
         rate="0.5 (1 without intercept)",
         shapes="",
         intercepts="",
         task_shapes="",
         task_intercepts="",
-        classes="",
-        class_list="",
         listed="",
         also="DPMetaInitClassifier : The same for classes.",
         loss="half its squared residual",
@@ -467,17 +458,16 @@ class DPMetaInit(MTLRegressorMixin, _MetaInit):
 
 
 class DPMetaInitClassifier(MTLClassifierMixin, _MetaInit):
-    __doc__ = _DOC.format(
+    __doc__ = filled(
+        _DOC,
         summary="A record-private initialisation that tasks fine-tune, binary or multinomial.",
         rate="2 (4 without intercept), or 1 (2) for more than two classes,",
         shapes=" or (n_classes, n_features)",
         intercepts=" or ndarray of shape (n_classes,)",
         task_shapes=" or (n_tasks, n_classes, n_features)",
         task_intercepts=" or (n_tasks, n_classes)",
-        class_list=CLASS_LIST_DOC,
         listed=", classes=[False, True]",
-        classes="\n    classes_ : ndarray of shape (n_classes,)\n        "
-        "Class labels, shared by all tasks; a task need not have all of them.",
+        classes="several",
         also="DPMetaInit : The same for regression.",
         loss="its logistic or multinomial log-loss",
         name="DPMetaInitClassifier",

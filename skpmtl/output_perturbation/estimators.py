@@ -94,6 +94,8 @@ _MAX_TARGET = """
     max_target : float or None, default=None
         Public bound on the absolute value of a target, needed for privacy; larger ones are set
         to it. Subtract a public centre first."""
+
+
 def _doc(template, own, *, target="", classes=None, **words):
     """`own`: words of the estimator and its twin; the others are those of one of them."""
     common = filled(_COMMON, target=target, classes=classes, **own)
