@@ -42,12 +42,10 @@ from pathlib import Path
 
 import numpy as np
 
-from . import mpc_server
 from .aggregation import _Uploads
-from .mpc_server import (
+from .mpc_server.job import (
     BYTES,
     HEADER,
-    LOST,
     PRIME,
     RESULT,
     SCORE,
@@ -60,9 +58,12 @@ from .mpc_server import (
     without_header,
     write_secret,
 )
+from .mpc_server.server import LOST
 
 __all__ = ["Job", "collect_answer", "make_certificates", "secure_aggregate", "split_upload"]
 
+# The process of a server imports nothing of skpmtl when it starts in this folder.
+SERVER, SERVER_FOLDER = (sys.executable, "-m", "mpc_server"), Path(__file__).parent
 _LARGEST = 2.0**20  # of a parameter
 _SIZE_RATIO = 2**16  # of max_size to a size: reciprocals keep 1e-5
 
@@ -442,10 +443,9 @@ def _run_servers(job, folders):
         servers = []
         for place in folders:
             log = stack.enter_context(open(place / "log.txt", "wb"))
-            # By path: the process then imports nothing of skpmtl. The pipe ends with this process,
-            # however that ends.
+            # The pipe ends with this process, however that ends.
             server = subprocess.Popen(
-                [sys.executable, mpc_server.__file__, str(place), "--attached"],
+                [*SERVER, str(place), "--attached"], cwd=SERVER_FOLDER,
                 stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment,
             )  # fmt: skip
             stack.callback(server.stdin.close)

@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import socket
 import ssl
 import struct
@@ -22,7 +23,7 @@ from scipy import stats
 
 from benchmarks.reproduce import fedmtl_secure
 from skpmtl.fedmtl import FedMTLClassifier, secure
-from skpmtl.fedmtl.mpc_server import BYTES, HEADER, PRIME, SCORE, SIZE, VALUE, Job, Uploads
+from skpmtl.fedmtl.mpc_server.job import BYTES, HEADER, PRIME, SCORE, SIZE, VALUE, Job, Uploads
 from skpmtl.fedmtl.secure import (
     collect_answer,
     make_certificates,
@@ -187,15 +188,15 @@ def test_messages_do_not_tell_the_number_of_tasks(mpc, tmp_path):
 RECORDER = """
 import sys
 from pathlib import Path
-from skpmtl.fedmtl import mpc_server
+from skpmtl.fedmtl.mpc_server import link, server
 folder = Path(sys.argv[1]).resolve()
-receive = mpc_server.Link.data_received
+receive = link.Link.data_received
 def recorded(self, data):
     with (folder / "received").open("ab") as file:
         file.write(data)
     receive(self, data)
-mpc_server.Link.data_received = recorded
-mpc_server.main([str(folder)])
+link.Link.data_received = recorded
+server.main([str(folder)])
 """
 
 
@@ -515,9 +516,9 @@ def test_servers_alone_notice_that_another_one_died(mpc, tmp_path):
         place = folder / f"server{rank}"
         job = Job.load(place)[1]
         Job(**{**vars(job), "timeout": TIMEOUT}).save(place, rank)
-        command = [sys.executable, secure.mpc_server.__file__, str(place)]
-        pipe = subprocess.PIPE
-        servers.append(subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True))
+        command, at, pipe = [*secure.SERVER, str(place)], secure.SERVER_FOLDER, subprocess.PIPE
+        server = subprocess.Popen(command, cwd=at, stdout=pipe, stderr=pipe, text=True)
+        servers.append(server)
     try:
         for server in servers:
             assert server.stdout.readline() == f"Process {server.pid} is connected to 2 servers.\n"
@@ -535,6 +536,16 @@ def test_servers_alone_notice_that_another_one_died(mpc, tmp_path):
             server.kill()
             server.communicate()
     assert list(folder.glob("server*/out/*")) == []
+
+
+def test_the_folder_of_a_server_may_be_copied(tmp_path):
+    """It runs where nothing else of skpmtl is."""
+    shutil.copytree(secure.SERVER_FOLDER / "mpc_server", tmp_path / "mpc_server")
+    code = "import sys, mpc_server.server; print(*(n for n in sys.modules if n[:6] == 'skpmtl'))"
+    for command in ([sys.executable, "-c", code], [*secure.SERVER, "--help"]):
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout == "\n" or "Exit status: 0, or `LOST`" in done.stdout
 
 
 # ---------------------------------------------------------------- servers against strangers
@@ -570,13 +581,12 @@ def start():
     started = []
 
     def server(folder, code=None):
-        command = [sys.executable, secure.mpc_server.__file__, str(folder)]
+        command, at, pipe = [*secure.SERVER, str(folder)], secure.SERVER_FOLDER, subprocess.PIPE
         if code is not None:
-            begin = "import sys\nfrom skpmtl.fedmtl import mpc_server\n"
-            command = [sys.executable, "-c", f"{begin}{code}\nmpc_server.main([sys.argv[1]])"]
-            command.append(str(folder))
-        pipe = subprocess.PIPE
-        started.append(subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True))
+            begin = "import sys\nfrom skpmtl.fedmtl.mpc_server import link, server\n"
+            command = [sys.executable, "-c", f"{begin}{code}\nserver.main([sys.argv[1]])"]
+            command, at = [*command, str(folder)], ROOT
+        started.append(subprocess.Popen(command, cwd=at, stdout=pipe, stderr=pipe, text=True))
         return started[-1]
 
     yield server
@@ -651,7 +661,7 @@ def test_a_certificate_is_of_one_server(mpc, start, tmp_path):
     own = [folder / ".config" / f"party_{rank}" for rank, folder in enumerate(folders)]
     for client in range(2):
         deliver(folders, client, upload_of(job, client, client + 1.0))
-    server = start(folders[2], "mpc_server._GREETING = 3.0")
+    server = start(folders[2], "link.GREETING = 3.0")
     port = listening(job, 2, server)
     with link(folders, port, own[1]) as posing:  # MPyC's greeting: number and a key
         posing.sendall((0).to_bytes(2, "little") + bytes(16))
@@ -708,7 +718,7 @@ def test_a_called_server_shows_its_own_certificate(mpc, start, tmp_path):
     _, folders = server_folders(tmp_path)
     swap_certificates(folders)
     caller = start(folders[0])
-    start(folders[1], "mpc_server._belongs = lambda certificate, rank: True")
+    start(folders[1], "link._belongs = lambda certificate, rank: True")
     assert caller.stderr.readline().startswith("Job Study, round 7: the upload share of client 0 ")
     caller.stderr.readline()
     line = caller.stderr.readline()
@@ -854,10 +864,10 @@ def test_a_damaged_message_ends_the_run_at_once(mpc, start, tmp_path):
     for client in range(2):
         deliver(folders, client, upload_of(job, client))
     code = (
-        "send = mpc_server.Link.send\n"
+        "send = link.Link.send\n"
         "def shorter(self, counter, payload):\n"
-        "    send(self, counter, payload[: -mpc_server.BYTES] if len(payload) > 500 else payload)\n"
-        "mpc_server.Link.send = shorter"
+        "    send(self, counter, payload[: -link.BYTES] if len(payload) > 500 else payload)\n"
+        "link.Link.send = shorter"
     )
     started = time.monotonic()
     lines = last_lines([start(folders[0]), start(folders[1], code), start(folders[2])])
