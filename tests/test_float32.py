@@ -1,4 +1,4 @@
-"""Rows held in float32: the same fits as on the same numbers in float64, in half the memory.
+"""Rows held in float32, in half the memory.
 
 And rows that cannot be written, which compiled loops do not tell from others.
 """
@@ -14,36 +14,12 @@ from scipy import sparse
 import skpmtl
 from skpmtl import _kernels
 from skpmtl.datasets.generators import make_low_rank_tasks
-from skpmtl.privacy import PrivacyReport
 from skpmtl.tables.forms import read_training
 
 pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
 
 _TASKS = 30
 _SLOW = pytest.mark.slow
-FITS = [
-    ("MPMTLLowRank", {"epsilon": None}),
-    ("PrivateMeanRegMTL", {}),
-    *(
-        pytest.param(name + twin, settings, marks=_SLOW)
-        for name, variants in {
-            "MPMTLLowRank": [{}, {"algorithm": "proximal"}, {"unseen_task": "mean"}],
-            "MPMTLGroupSparse": [{}, {"epsilon": None}],
-            "PrivateMeanRegMTL": [
-                {"epsilon": None}, {"update": "stateful"}, {"personalization": "symmetrized-kl"},
-                {"personalization": "ewc"},
-            ],
-            "LocalOnly": [{}],
-            "PrivateFedAvg": [{}],
-            "PrivateFedProx": [{}],
-            "PPSGD": [{}],
-            "DPMetaInit": [{}, {"refine": "sgd"}, {"privacy": "local"}],
-        }.items()
-        for twin in ("", "Classifier")
-        for settings in variants
-    ),
-]  # fmt: skip
-
 
 @pytest.fixture(scope="module")
 def rows():
@@ -56,48 +32,6 @@ def rows():
 def made(name, **settings):
     settings = {"tasks": range(_TASKS), "random_state": 0, **settings}
     return getattr(skpmtl, name)(**settings)
-
-
-def arrays(value):
-    """All arrays in the attributes of an estimator or a billboard."""
-    if isinstance(value, np.ndarray):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from arrays(item)
-    elif isinstance(value, dict):
-        yield from arrays(list(value.values()))
-    elif hasattr(value, "__dict__") and not isinstance(value, (PrivacyReport, type)):
-        yield from arrays(list(vars(value).values()))
-
-
-# ------------------------------------------------------------------------------ the fits
-@pytest.mark.parametrize("wide", [False, pytest.param(True, marks=_SLOW)])
-@pytest.mark.parametrize("name, settings", FITS)
-def test_fit_is_that_of_the_same_numbers_in_float64(rows, name, settings, wide):
-    X, y, task = rows
-    if wide:  # beyond what loops do for narrow tasks
-        X = np.random.default_rng(1).standard_normal((len(X), 70)).astype(np.float32) / 8
-    y = y > 0 if name.endswith("Classifier") else y
-    new = task >= _TASKS - 2
-    wanted, got = made(name, **settings), made(name, dtype="float32", **settings)
-    for estimator, given in ((wanted, X.astype(np.float64)), (got, X)):
-        estimator.set_params(tasks=range(_TASKS - 2))
-        estimator.fit(given[~new], y[~new], task=task[~new])
-        estimator.personalize(given[new], y[new], task=task[new])
-    close = {"rtol": 1e-9, "atol": 1e-10}
-    np.testing.assert_allclose(got.coef_, wanted.coef_, **close)
-    np.testing.assert_allclose(got.intercept_, wanted.intercept_, **close)
-    answer = "decision_function" if name.endswith("Classifier") else "predict"
-    np.testing.assert_allclose(
-        getattr(got, answer)(X, task=task), getattr(wanted, answer)(X, task=task), **close
-    )
-    found = list(arrays(got))
-    assert len(found) > 4
-    assert {a.dtype for a in found if a.dtype.kind == "f"} == {np.dtype(np.float64)}
-    for a, b in zip(arrays(got.billboard_), arrays(wanted.billboard_), strict=True):
-        if a.dtype.kind == "f":
-            np.testing.assert_allclose(a, b, **close)
 
 
 # ------------------------------------------------------------------------------ the table

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skpmtl import FedMTLClassifier, FedMTLRegressor, PerTask, PrivateMeanRegMTLClassifier
 from skpmtl._runtime.compat import StrOptions
-from tests.helpers.private_cases import FIRST, TASKS
+from tests.helpers.cases import FIRST, TASKS
 
 hypothesis = pytest.importorskip("hypothesis", reason="extra test")
 from hypothesis import configuration  # noqa: E402

@@ -12,66 +12,19 @@ import joblib
 import numpy as np
 import pytest
 import threadpoolctl
-from scipy import sparse
 
 import skpmtl
 from skpmtl._runtime import threads
 from skpmtl._runtime.jit import njit
-from skpmtl.local import prior as local
-from skpmtl.mean_regularized import centred
-from skpmtl.solvers import losses
-from skpmtl.tables import scores as _scores
 
 pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
 
 
 @pytest.fixture
-def n_threads(monkeypatch):
-    """`set_num_threads`, undone afterwards, with blocks so small that there are many."""
-    for module in (local, losses, _scores):
-        monkeypatch.setattr(module, "_BLOCK", 256)
-    monkeypatch.setattr(centred, "_MODELS", 64)
+def n_threads():
+    """`set_num_threads`, undone afterwards."""
     yield skpmtl.set_num_threads
     skpmtl.set_num_threads(None)
-
-
-@pytest.fixture(scope="module")
-def rows():
-    rng = np.random.default_rng(0)
-    task = np.sort(rng.permutation(np.repeat(np.arange(40), rng.integers(2, 14, 40))))
-    X = rng.standard_normal((len(task), 6))
-    y = X @ rng.standard_normal(6) + rng.standard_normal(len(task))
-    first = np.r_[True, task[1:] != task[:-1]]
-    return X, y, np.where(first, 1, np.where(np.roll(first, 1), 0, y > 0)), task
-
-
-@pytest.mark.parametrize("thin", [False, True], ids=["dense", "csr"])
-@pytest.mark.parametrize(
-    "name, settings",
-    [
-        ("MPMTLLowRank", {"epsilon": 1.0}),
-        ("MPMTLLowRankClassifier", {"epsilon": 1.0}),
-        ("MPMTLGroupSparse", {"epsilon": 1.0, "algorithm": "proximal"}),
-        ("MPMTLLowRank", {"epsilon": None}),
-        ("MPMTLGroupSparseClassifier", {"epsilon": None}),
-        ("PrivateMeanRegMTL", {"epsilon": 1.0}),
-        ("PrivateMeanRegMTLClassifier", {"epsilon": 1.0}),
-        ("PrivateFedAvg", {"epsilon": 1.0}),
-    ],
-)
-def test_results_do_not_depend_on_threads(n_threads, rows, name, settings, thin):
-    X, y, label, task = rows
-    X = sparse.csr_matrix(X) if thin else X
-    y = label if name.endswith("Classifier") else y
-    results = []
-    for count in (1, 2, 5):
-        n_threads(count)
-        model = getattr(skpmtl, name)(**settings, tasks=range(40), random_state=0)
-        model.fit(X, y, task=task)
-        results.append((np.asarray(model.coef_), model.intercept_, model.predict(X, task=task)))
-    for other in results[1:]:
-        for one, same in zip(results[0], other, strict=True):
-            np.testing.assert_array_equal(one, same)
 
 
 class Gauge:

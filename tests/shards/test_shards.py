@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_array_equal
 from sklearn.base import clone
 from sklearn.linear_model import Ridge
 
 from skpmtl import (
+    PPSGD,
     DPMetaInit,
-    LocalOnly,
     MPMTLLowRank,
     MPMTLLowRankClassifier,
     PerTask,
@@ -27,75 +27,44 @@ from skpmtl import (
 from skpmtl.exchange.protocol import run
 from skpmtl.shards import fit as shards
 from skpmtl.shards.fit import Shard, fit_shards
-from tests.exchange.test_exchange import CASES, M, rows
+from tests.helpers.plain_reference import even_tasks
+from tests.helpers.sites import assert_same_fit, write_part, write_parts
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+M, N, D = 12, 9, 4
 SEED = {"random_state": 3, "tasks": range(M)}
 CASES = {
-    **CASES,
-    "no intercept": PrivateMeanRegMTL(fit_intercept=False, unseen_task="mean", **SEED),
-    "alone": LocalOnly(**SEED),
-    "generator": DPMetaInit(random_state=np.random.default_rng(5), tasks=range(M)),
+    "prior": MPMTLLowRank(n_releases=2, **SEED),
+    "labels": MPMTLLowRankClassifier(epsilon=3.0, classes=[0, 1], **SEED),
+    "fixed": PrivateMeanRegMTL(sampling="fixed", sampling_rate=0.5, **SEED),
+    "stateful": PrivateMeanRegMTL(update="stateful", sampling="fixed", sampling_rate=0.5, **SEED),
+    "personal part": PPSGD(personalization="none", **SEED),
+    "meta": DPMetaInit(epsilon=5.0, visits=2, **SEED),
 }
 SPLIT = [[1, 4, 6, 10], [0], [2, 3, 5, 7, 8, 9, 11]]
 
 
-def write_part(path, X, y, task):
-    path.mkdir()
-    for name, values in (("X", X), ("y", y), ("task", task)):
-        np.save(path / f"{name}.npy", values)
-    return path
+def rows(est):
+    return even_tasks(M, N, D, 2 * est._classification)
 
 
-def write_parts(folder, X, y, task, split=SPLIT):
-    return [
-        write_part(folder / f"part-{k}", *(v[np.isin(task, tasks)] for v in (X, y, task)))
-        for k, tasks in enumerate(split)
-    ]
+def test_a_generator_is_drawn_from_once(tmp_path):
+    """Not by the copies of every part."""
+    X, y, task = even_tasks(M, N, D)
 
+    def est():
+        return DPMetaInit(random_state=np.random.default_rng(5), tasks=range(M))
 
-def assert_same_fit(ours, theirs, **tolerance):
-    """All fitted attributes, of which floats may differ by rounding."""
-    assert set(vars(ours)) == set(vars(theirs))
-    for name, value in vars(theirs).items():
-        if name in ("coef_", "intercept_", "mean_coef_", "mean_intercept_", "init_coef_"):
-            assert_allclose(getattr(ours, name), value, err_msg=name, **tolerance)
-        elif name in ("tasks_", "classes_", "n_iter_", "n_features_in_", "feature_names_in_"):
-            assert_array_equal(getattr(ours, name), value, err_msg=name)
-    assert ours.privacy_ == theirs.privacy_
-    boards = [getattr(e.billboard_, "releases", [e.billboard_]) for e in (ours, theirs)]
-    for a, b in zip(*boards, strict=True):
-        if hasattr(a, "init"):
-            a, b = a.init, b.init
-        assert_allclose(a, b, **tolerance)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_parts_agree_with_one_table(name, tmp_path):
-    X, y, task = rows(CASES[name])
-    # In Fortran order, so that workers copy it and loops need not be compiled for read-only rows.
-    parts = write_parts(tmp_path, np.asfortranarray(X), y, task)
-    whole = clone(CASES[name]).fit(X, y, task=task)
-    est = clone(CASES[name])
-    assert fit_shards(est, parts) is est
-    assert_same_fit(est, whole, rtol=1e-12, atol=1e-13)
-    assert_allclose(est.predict(X, task=task), whole.predict(X, task=task), rtol=1e-11)
-    new = 3 if name == "clusters" else M  # the mapping has no further task
-    for model in (est, whole):
-        model.personalize(X[:9] + 1, y[9:18], task=[new] * 9)
-    ours, theirs = est.export_task(new), whole.export_task(new)
-    assert_allclose(ours.pop("coef"), theirs.pop("coef"), rtol=1e-12, atol=1e-13)
-    assert_allclose(ours.pop("intercept"), theirs.pop("intercept"), rtol=1e-12, atol=1e-13)
-    assert ours == theirs
-    if hasattr(est, "task_privacy"):
-        assert est.task_privacy(3) == whole.task_privacy(3)
+    parts = write_parts(tmp_path, np.asfortranarray(X), y, task, SPLIT)
+    whole = est().fit(X, y, task=task)
+    assert_same_fit(fit_shards(est(), parts), whole, rtol=1e-12, atol=1e-13)
 
 
 def test_rows_stay_on_the_disk_and_answers_are_sums(tmp_path):
     """Rows sorted by task are used where they are; what comes back has the size of a release."""
     est = CASES["prior"]
     X, y, task = rows(est)
-    parts = write_parts(tmp_path, X, y, task)
+    parts = write_parts(tmp_path, X, y, task, SPLIT)
     shard = Shard(est, str(parts[0]), None)
     shard.survey()
     found = shard.given[0].X
@@ -163,7 +132,7 @@ def test_bad_parts_are_named(tmp_path):
             fit_shards(est, parts)
         assert not any(name.endswith("_") and not name.startswith("_") for name in vars(est))
 
-    good = write_parts(tmp_path, X, y, task)
+    good = write_parts(tmp_path, X, y, task, SPLIT)
     fit_shards(est, good)
     missing = [*good[:2], tmp_path / "nowhere"]
     refused(r"Part '.*nowhere': there is no such folder or file", missing)
@@ -200,7 +169,7 @@ def test_bad_parts_are_named(tmp_path):
 
 def test_fits_that_need_all_rows_are_refused(tmp_path):
     X, y, task = rows(MPMTLLowRank())
-    parts = write_parts(tmp_path, X, y, task)
+    parts = write_parts(tmp_path, X, y, task, SPLIT)
     for est, message in (
         (MPMTLLowRank(epsilon=None), "all rows in one place.*memory map"),
         (DPMetaInit(privacy=None, tasks=range(M)), "all rows in one place.*memory map"),
@@ -220,7 +189,7 @@ def test_fits_that_need_all_rows_are_refused(tmp_path):
 def test_ray_missing_is_an_error_that_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     X, y, task = rows(MPMTLLowRank())
-    parts = write_parts(tmp_path, X, y, task)
+    parts = write_parts(tmp_path, X, y, task, SPLIT)
     with pytest.raises(ImportError, match=r"pip install skpmtl\[ray\]"):
         fit_shards(MPMTLLowRank(**SEED), parts, backend="ray")
 
@@ -231,7 +200,7 @@ def test_journal_goes_on_after_a_cut(name, tmp_path, monkeypatch):
     """Released noise is not drawn again, and models that tasks keep are where they were."""
     est = CASES[name]
     X, y, task = rows(est)
-    parts = write_parts(tmp_path, np.asfortranarray(X), y, task)
+    parts = write_parts(tmp_path, np.asfortranarray(X), y, task, SPLIT)
     whole = fit_shards(clone(est), parts)
     with monkeypatch.context() as patch:
         answer, asked = shards._Here.answer, []
@@ -257,7 +226,7 @@ def test_journal_goes_on_after_a_cut(name, tmp_path, monkeypatch):
 def test_new_worker_asks_for_what_it_missed_and_repeats_nothing(tmp_path):
     est = CASES["stateful"]
     X, y, task = rows(est)
-    parts = write_parts(tmp_path, np.asfortranarray(X), y, task)
+    parts = write_parts(tmp_path, np.asfortranarray(X), y, task, SPLIT)
     workers = shards._Here(est, parts, None)
     setup = shards._population(est, parts, workers.each("survey"))[:2]
     workers.prepare(*setup)

@@ -1,10 +1,15 @@
-"""Every private estimator with its options, and data sets that differ in one task or record."""
+"""Every estimator with a billboard and its options: the cases of the contract, and their data."""
 
+import importlib.util
+import math
+import pickle
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn.base import clone
 
 from skpmtl import (
     PPSGD,
@@ -28,10 +33,11 @@ from skpmtl import (
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
 )
+from tests.helpers.dummy_method import PrivateRidge
 
 N_TASKS, N_ROWS, CHANGED = 6, 14, 3
 TASKS = range(N_TASKS)
-CLUSTERS = {task: "ab"[task % 2] for task in TASKS}
+CLUSTERS = {task: "ab"[task % 2] for task in range(100)}
 
 
 @dataclass
@@ -40,8 +46,9 @@ class Case:
 
     n_classes: 0 for real targets. form: "long", "csr", "wide", "mapping" or "column".
     sizes_public: neighbours have the same number of rows in every task. record: they differ in
-    one row only. unit: they differ in the rows of one person, who has one in every task. needs:
-    a module that may be missing.
+    one row only. unit: they differ in the rows of one person, who has one in every task. close:
+    how far, as a part of the largest coefficient, models of `personalize` may be from those of a
+    fit with another solver. needs: a module that may be missing.
     """
 
     name: str
@@ -51,6 +58,7 @@ class Case:
     sizes_public: bool = False
     record: bool = False
     unit: bool = False
+    close: float | None = None
     needs: str | None = None
     marks: tuple = ()
 
@@ -61,8 +69,27 @@ class Case:
         return options.get("sampling", "all") != "all" or options.get("batches") == "poisson"
 
     @property
+    def private(self):
+        return self.estimator._is_private()
+
+    @property
+    def keeps(self):
+        """Whether the models of a fit are not those that its billboard gives the same rows."""
+        options = self.estimator.get_params()
+        return options.get("personalization") == "none" or "Relationship" in self.name
+
+    @property
     def param(self):
         return pytest.param(self, id=self.name, marks=self.marks)
+
+    def skip_without_extras(self):
+        if self.needs and not importlib.util.find_spec(self.needs):
+            pytest.skip(f"needs {self.needs}")
+
+
+def every(cases):
+    """Parametrise a test over cases."""
+    return pytest.mark.parametrize("case", [case.param for case in cases])
 
 
 def _case(cls, n_classes=0, *, form="long", name="", tasks=True, **options):
@@ -76,13 +103,14 @@ def _case(cls, n_classes=0, *, form="long", name="", tasks=True, **options):
     return Case(name or label, cls(**settings), n_classes, form, **own)
 
 
-_OWN = ("sizes_public", "record", "unit", "needs", "marks")
+_OWN = ("sizes_public", "record", "unit", "close", "needs", "marks")
 
 
 def _model_protected():
     for cls in (MPMTLLowRank, MPMTLGroupSparse):
         pure = "wishart" if cls is MPMTLLowRank else "laplace"
         yield _case(cls)
+        yield _case(cls, unseen_task="mean", n_releases=2)
         yield _case(cls, unseen_task="mean", adjacency="zero-out", fit_intercept=False)
         yield _case(cls, mechanism=pure, n_releases=2, allocation=0.5)
         yield _case(cls, mechanism=pure, algorithm="proximal", unseen_task="mean")
@@ -111,10 +139,12 @@ def _rounds():
     for rate in (0.35, 0.5):
         fixed = {"sampling": "fixed", "sampling_rate": rate}
         yield _case(cls, unseen_task="mean", clip_quantile=0.3, **fixed, **few)
+        yield _case(cls, update="stateful", personalization="none", **fixed, **few)
     poisson = {"sampling": "poisson", "sampling_rate": 0.5, "needs": "dp_accounting"}
     yield _case(cls, **poisson, **few)
     yield _case(cls, clusters=CLUSTERS, unseen_task="mean", clip_quantile=0.5, **few)
     yield _case(cls, clusters=CLUSTERS, lam=0.3, ridge=0.1, fit_intercept=False, **few)
+    yield _case(cls, epsilon=0.01, **few)  # the mean is lost in the noise
     yield _case(cls, task_weight="samples", local_steps=3, server_learning_rate=0.5, **few)
     yield _case(cls, form="csr", unseen_task="mean", **few)
     yield _case(cls, form="csr", clusters=CLUSTERS, personalization="finetune", **few)
@@ -157,6 +187,7 @@ def _meta():
             cls, n_classes, batches="poisson", batch_size=4, inner_steps=2, tasks_per_round=2,
             needs="dp_accounting", **record,
         )  # fmt: skip
+    yield _case(DPMetaInit, epsilon=0.01, visits=2, tasks_per_round=2, **record)
     yield _case(DPMetaInit, group_size=3, inner_steps=2, refine="sgd", **record)
     yield _case(DPMetaInit, max_rows_per_unit=N_TASKS, inner_steps=2, unit=True, **task)
     yield _case(DPMetaInit, privacy="local", batches="poisson", batch_size=4, **task)
@@ -178,23 +209,45 @@ def _output_perturbation():
         for group in ("published", "tight", "gaussian"):
             yield _case(cls, group=group, max_task_rows=N_ROWS, **real)
         yield _case(cls, group="direct", adjacency="zero-out", fit_intercept=False, **real)
+        yield _case(cls, group="direct", clip_norm=0.4, epsilon=20.0, **real)
         yield _case(cls, group="direct", clip_norm=0.5, mechanism="gamma", form="csr", **real)
         yield _case(classifier, 2, guarantee="record", record=True, **bounds)
         yield _case(classifier, 2, group="direct", **bounds)
         yield _case(classifier, 2, max_task_rows=N_ROWS, min_task_rows=2, **bounds)
 
 
+def _exact():
+    """Without a budget: `personalize` need not give the models of the joint fit again."""
+    for cls in (MPMTLLowRank, MPMTLGroupSparse):
+        yield _case(cls, alpha=0.1, epsilon=None, ridge=0.1, task_weight="samples", close=1e-4)
+    yield _case(MPMTLLowRank, epsilon=None, algorithm="empirical-bayes")
+    yield _case(MPMTLGroupSparseClassifier, 2, alpha=0.01, epsilon=None, close=1e-4)
+    yield _case(
+        PrivateMeanRegMTL, lam=0.3, epsilon=None, ridge=0.1, unseen_task="mean", close=1e-4
+    )
+    yield _case(PrivateMeanRegMTLClassifier, 2, lam=0.1, epsilon=None, close=1e-4)
+    none = {"fit_intercept": False}  # which has no bound where a task has not all classes
+    yield _case(PrivateMeanRegMTLClassifier, 3, lam=0.1, epsilon=None, close=5e-3, **none)
+    yield _case(PPSGD, n_rounds=3, epsilon=math.inf)
+    yield _case(DPMetaInit, epsilon=None, fit_intercept=False)
+    yield _case(DPMetaInitClassifier, 3, privacy=None)
+    yield _case(DPRelationship, lam=0.1, alpha=0.01, epsilon=None, fit_intercept=False)
+
+
 CASES = [*_model_protected(), *_rounds(), *_meta(), *_output_perturbation()]
-FIRST = {case.estimator.__class__: case for case in reversed(CASES)}  # one of every estimator
+CASES += [_case(PrivateRidge), _case(PrivateRidge, unseen_task="mean", adjacency="zero-out")]
+EXACT = [*_exact()]
+FIRST = {type(case.estimator): case for case in reversed(CASES)}  # one of every estimator
+del FIRST[PrivateRidge]
 
 
 # ---------------------------------------------------------------------------------- data
-def long_data(n_classes=0, seed=0):
-    """Tasks around one model. -> X (n, 3), y, task"""
+def long_data(n_classes=0, seed=0, sizes=(N_ROWS,) * N_TASKS):
+    """Tasks 0, 1, ... of these numbers of rows around one model. -> X (n, 3), y, task"""
     rng = np.random.default_rng(seed)
-    task = np.repeat(TASKS, N_ROWS)
+    task = np.repeat(np.arange(len(sizes)), sizes)
     X = rng.normal(size=(len(task), 3)) / 2
-    W = rng.normal(size=3) + 0.3 * rng.normal(size=(N_TASKS, 3))
+    W = rng.normal(size=3) + 0.3 * rng.normal(size=(len(sizes), 3))
     score = np.einsum("ij,ij->i", X, W[task]) + 0.1 * rng.normal(size=len(task))
     return X, labels(score, n_classes), task
 
@@ -252,9 +305,33 @@ def arguments(case, data):
     if case.form == "column":
         return np.column_stack([task, X]), y
     if case.form == "mapping":
-        return {t: X[task == t] for t in TASKS}, {t: y[task == t] for t in TASKS}
+        return tuple({t: part[task == t] for t in np.unique(task)} for part in (X, y))
     if case.form == "wide":  # NaN where a row is of another task
         wide = np.full((len(y), N_TASKS), np.nan)
         wide[np.arange(len(y)), task] = y
         return X, wide
     return X, y, task
+
+
+# ---------------------------------------------------------------------------------- fits
+_FITS = {}  # pickled: every test has its own copy
+
+
+def fitted(case):
+    """The estimator, fitted on `long_data` with a seed where it takes one; and these data."""
+    case.skip_without_extras()
+    data = long_data(case.n_classes)
+    if case.name not in _FITS:
+        _FITS[case.name] = pickle.dumps(fit(seeded(case), *arguments(case, data)))
+    return pickle.loads(_FITS[case.name]), data
+
+
+def seeded(case):
+    secure = getattr(case.estimator, "secure", False)
+    return clone(case.estimator).set_params(**{} if secure else {"random_state": 0})
+
+
+def fit(est, *given):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The noise of this fit is reproducible")
+        return est.fit(*given)

@@ -1,0 +1,114 @@
+"""Tasks in several places: sites in one process, and parts of a table on the disk."""
+
+from functools import partial
+
+import numpy as np
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skpmtl.exchange.protocol import Population, run
+from skpmtl.privacy.rng import noise_source
+from skpmtl.tables.forms import read_training
+
+
+class Sites:
+    """Task halves that hold some of the tasks each, asked by one curator.
+
+    Parameters
+    ----------
+    rows : X, y and task ids in the long form
+    parts : list of lists of task ids
+    send : {"sums", "contributions"}
+        Whether sites add up what their tasks send, or the curator does.
+    """
+
+    def __init__(self, est, rows, parts, send="sums"):
+        self.est, self.send, self.asked, self.sites = est, send, [], []
+        X, y, task = rows
+        self.population = Population.of(self._table(X, y, task))
+        for tasks in parts:
+            mine = np.isin(task, tasks)
+            table = self._table(X[mine], y[mine], task[mine])
+            half = est._half(table, self.population)
+            place = np.searchsorted(self.population.tasks, table.tasks)
+            self.sites.append((place, half, table))
+
+    def _table(self, X, y, task):
+        table, _ = read_training(self.est, X, y, task)
+        return self.est._encoded(table)[0]
+
+    def run(self, journal=None):
+        """-> the billboard of a fit with these sites"""
+        source = noise_source(self.est.random_state)
+        return run(self.est._curator(self.population, source), self, source, journal)
+
+    def answer(self, ask):
+        self.asked.append(ask)
+        if self.send == "contributions":
+            return ask.combine(*self.contributions(ask))
+        total = None
+        for positions, half, _ in self.sites:
+            sums = half.answer(ask.local(positions)[0])
+            total = sums if total is None else {k: total[k] + sums[k] for k in sums}
+        return total
+
+    def recalled(self, ask):
+        """What a journal answers: halves that remember are asked all the same."""
+        for positions, half, _ in self.sites:
+            half.answer(ask.local(positions)[0])
+
+    def contributions(self, ask):
+        """Of all tasks that are asked, and their positions."""
+        everything, places = [], []
+        for positions, half, _ in self.sites:
+            local, place = ask.local(positions)
+            everything.append(half.contributions(local))
+            places.append(place)
+        places = np.concatenate(places)
+        order = np.argsort(places)
+        names = everything[0]
+        return {k: np.concatenate([e[k] for e in everything])[order] for k in names}, places[order]
+
+    def models(self, board):
+        """Coefficients of all tasks, from the billboard and the rows of each site."""
+        self.est.billboard_ = board
+        coef = None
+        for positions, half, table in self.sites:
+            mine = half.final_models(board, partial(self.est._personalize_table, table))[0]
+            coef = np.empty((self.population.n_tasks, *mine.shape[1:])) if coef is None else coef
+            coef[positions] = mine
+        return coef
+
+
+def released(board):
+    return [board.init] if hasattr(board, "init") else board.releases
+
+
+def write_part(path, X, y, task):
+    path.mkdir()
+    for name, values in (("X", X), ("y", y), ("task", task)):
+        np.save(path / f"{name}.npy", values)
+    return path
+
+
+def write_parts(folder, X, y, task, split):
+    """A folder with the rows of the tasks of every list of `split`. -> their paths"""
+    return [
+        write_part(folder / f"part-{k}", *(v[np.isin(task, tasks)] for v in (X, y, task)))
+        for k, tasks in enumerate(split)
+    ]
+
+
+def assert_same_fit(ours, theirs, **tolerance):
+    """All fitted attributes, of which floats may differ by rounding."""
+    assert set(vars(ours)) == set(vars(theirs))
+    for name, value in vars(theirs).items():
+        if name in ("coef_", "intercept_", "mean_coef_", "mean_intercept_", "init_coef_"):
+            assert_allclose(getattr(ours, name), value, err_msg=name, **tolerance)
+        elif name in ("tasks_", "classes_", "n_iter_", "n_features_in_", "feature_names_in_"):
+            assert_array_equal(getattr(ours, name), value, err_msg=name)
+    assert ours.privacy_ == theirs.privacy_
+    boards = [getattr(e.billboard_, "releases", [e.billboard_]) for e in (ours, theirs)]
+    for a, b in zip(*boards, strict=True):
+        if hasattr(a, "init"):
+            a, b = a.init, b.init
+        assert_allclose(a, b, **tolerance)

@@ -1,0 +1,562 @@
+"""What every method owes: each estimator with each option, in every place that it may be used.
+
+A method that is new has to be in `tests.helpers.cases`, and nowhere else.
+"""
+
+import json
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.base import clone
+
+import skpmtl
+from skpmtl import load_billboard, save_billboard
+from skpmtl.exchange.wire import pack, unpack
+from skpmtl.local import prior as local
+from skpmtl.mean_regularized import centred
+from skpmtl.meta import finetune
+from skpmtl.privacy import PrivacyReport, audit, compose
+from skpmtl.shards import fit_shards
+from skpmtl.solvers import losses
+from skpmtl.tables import scores
+from tests.helpers.cases import (
+    CASES,
+    CHANGED,
+    EXACT,
+    FIRST,
+    N_ROWS,
+    N_TASKS,
+    TASKS,
+    arguments,
+    every,
+    everybody,
+    fitted,
+    labels,
+    long_data,
+    neighbour,
+    replaced,
+    seeded,
+)
+from tests.helpers.sites import Sites, assert_same_fit, released, write_parts
+
+pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+
+SLOW = pytest.mark.slow
+LONG = [case for case in CASES + EXACT if case.form in ("long", "csr")]
+# Fits that can be repeated, by curators who see none of the rows.
+CURATED = [
+    case
+    for case in LONG
+    if case.private
+    and hasattr(case.estimator, "_curator")
+    and not getattr(case.estimator, "secure", False)
+    and not case.unit
+    # Batches of records come from one stream, in which seeded sites have other places.
+    and not (case.record and case.sampled)
+]
+SPLIT = [[1, 4], [0], [2, 3, 5]]
+
+
+def rows_of(case, data):
+    """X (as the case has it), y, task."""
+    X, y, task = data
+    return sparse.csr_matrix(X) if case.form == "csr" else X, y, task
+
+
+def length(mechanism):
+    """The norm that the sensitivity of a mechanism is in."""
+    norms = {"nuclear": lambda v: np.linalg.norm(v, "nuc"), "l1": lambda v: np.abs(v).sum()}
+    return norms.get(getattr(mechanism, "norm", "l2"), np.linalg.norm)
+
+
+def assert_same(found, expected):
+    """Equal but for the last bits, which depend on where in memory an array begins."""
+    found, expected = np.asarray(found), np.asarray(expected)
+    assert found.shape == expected.shape
+    assert_allclose(found, expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
+
+
+# ---------------------------------------------------------------------------------- leaks
+def replayed(case, other):
+    """Fits of the data of a case, and of others, from the same releases."""
+    case.skip_without_extras()
+    data = long_data(case.n_classes)
+    pair = arguments(case, data), arguments(case, other(case, data))
+    return audit(case.estimator, *pair, replay=True)
+
+
+@every(CASES)
+def test_only_releases_depend_on_a_neighbour(case):
+    result = replayed(case, neighbour)
+    assert result.passed, str(result)
+    if result.n_replayed and not case.sampled:
+        # The neighbours are far apart, so that the check of sensitivities has something to see.
+        assert result.sensitivity_observed > 0.01 * result.sensitivity_stated
+
+
+@every(CASES)
+def test_only_releases_depend_on_all_rows(case):
+    """Whatever is public and depends on rows comes from releases, which the report lists."""
+    result = replayed(case, everybody)
+    assert result.passed, str(result)
+
+
+def _filled(value):
+    def rows(X, y):
+        return np.full_like(X, value), np.full_like(y, value) if y.dtype.kind == "f" else y
+
+    return rows
+
+
+def _scaled(factor):
+    def rows(X, y):
+        return factor * X, factor * y if y.dtype.kind == "f" else y
+
+    return rows
+
+
+ROWS = {  # of the task, or of the record, that the neighbour has
+    "1e150": _scaled(1e150),
+    "1e308": _filled(1e308),
+    "alternating 1e308": lambda X, y: (1e308 * np.sign(X), y),
+    "denormal": _scaled(1e-310),
+    "constant": _filled(7.0),
+    "zero": _filled(0.0),
+    "duplicate": lambda X, y: (np.repeat(X[:1], len(X), axis=0), np.repeat(y[:1], len(y))),
+    "target 1e300": lambda X, y: (X, np.full_like(y, 1e300) if y.dtype.kind == "f" else y),
+    "one row": lambda X, y: (X[:1], y[:1]),
+    "one class": lambda X, y: (X, np.full_like(y, y[0])),
+}
+QUICK = ("1e150", "1e308", "one row", "one class")
+
+
+@pytest.mark.parametrize(
+    "rows", [pytest.param(rows, marks=() if rows in QUICK else SLOW) for rows in ROWS]
+)
+@every(FIRST.values())
+def test_adversarial_neighbours(case, rows):
+    if rows in ("one row", "one class", "duplicate") and "MPMTL" in case.name and case.n_classes:
+        pytest.skip("a task of one class is no valid input")
+    if rows == "one row" and case.sizes_public:
+        pytest.skip("numbers of rows are public")
+
+    def other(case, data):
+        X, y, task = data
+        mine = np.flatnonzero(task == CHANGED)
+        X, y = X[mine].copy(), y[mine].copy()
+        part = slice(0, 1) if case.record else slice(None)
+        if rows == "one row":
+            X, y = ROWS[rows](X, y)
+        else:
+            X[part], y[part] = ROWS[rows](X[part], y[part])
+        return replaced(data, CHANGED, X, y)
+
+    result = replayed(case, other)
+    assert result.passed, str(result)
+
+
+@SLOW
+@every(FIRST.values())
+def test_neighbour_of_twenty_thousand_rows(case):
+    if case.sizes_public:
+        pytest.skip("numbers of rows are public")
+
+    def other(case, data):
+        rng = np.random.default_rng(3)
+        y = labels(rng.normal(size=20_000), case.n_classes)
+        return replaced(data, CHANGED, rng.normal(size=(20_000, 3)), y)
+
+    result = replayed(case, other)
+    assert result.passed, str(result)
+
+
+@every(case for case in CASES if case.n_classes == 3 and not case.needs)
+def test_a_label_of_one_task_alone(case):
+    """Of three public classes the others have two; the neighbour brings the third, or does not."""
+    data = long_data(2)
+    mine = data[2] == CHANGED
+    y = data[1][mine].copy()
+    y[: 1 if case.record else 5] = 2
+    pair = arguments(case, data), arguments(case, replaced(data, CHANGED, data[0][mine], y))
+    for first, second in (pair, pair[::-1]):
+        result = audit(case.estimator, first, second, replay=True)
+        assert result.passed, str(result)
+
+
+# --------------------------------------------------------------------------------- report
+@every(CASES + EXACT)
+def test_report(case):
+    est, _ = fitted(case)
+    report = est.privacy_
+    assert report is est.billboard_.report
+    assert PrivacyReport.from_json(report.to_json()) == report
+    json.loads(report.to_json(), parse_constant=pytest.fail)  # strict JSON: no NaN, Infinity
+    if not case.private:
+        assert report.guarantee == "none" and "NO differential privacy" in str(report)
+        return
+    assert 0 <= report.epsilon <= est.epsilon * (1 + 1e-9)
+    assert report.adjacency == est.adjacency
+    assert f"adjacency: {est.adjacency}" in str(report) and "public" in str(report)
+    assert compose([report, report]).epsilon >= report.epsilon
+
+
+@every(CURATED)
+def test_report_is_known_before_the_fit(case):
+    """From public numbers; bounds that follow the releases are those of the start."""
+    est, data = fitted(case)
+    population = Sites(est, rows_of(case, data), []).population
+    planned = seeded(case)._planned_report(population)
+    if getattr(est, "clip_quantile", None) is None:
+        assert planned == est.privacy_
+    assert (planned.epsilon, planned.delta, planned.mu, len(planned.releases)) == (
+        est.privacy_.epsilon, est.privacy_.delta, est.privacy_.mu, len(est.privacy_.releases)
+    )  # fmt: skip
+
+
+# ----------------------------------------------------------------------------------- file
+NEW = 20 + np.repeat([0, 1], N_ROWS)
+
+
+def newcomers(case):
+    """Rows of two more tasks."""
+    X, y, _ = long_data(case.n_classes, seed=7)
+    return rows_of(case, (X[: len(NEW)], y[: len(NEW)], NEW))
+
+
+@every(LONG)
+def test_new_tasks_go_on_from_a_file_alone(case, tmp_path):
+    """Another machine has what the one of the fit has: models, predictions, exports, report."""
+    est, data = fitted(case)
+    save_billboard(est, tmp_path / "board.npz")
+    there = load_billboard(tmp_path / "board.npz")
+    assert type(there) is type(est) and len(there.tasks_) == 0
+    assert there.privacy_ == est.privacy_ and str(there.privacy_) == str(est.privacy_)
+    for attribute in ("mean_coef_", "mean_intercept_", "init_coef_", "init_intercept_", "lam_"):
+        assert hasattr(there, attribute) == hasattr(est, attribute) or not case.private
+        if hasattr(there, attribute):
+            assert_array_equal(getattr(there, attribute), getattr(est, attribute))
+
+    # the tasks of the fit: same rows, same models
+    X, y, task = rows_of(case, data)
+    again = pickle.loads(pickle.dumps(there)).personalize(X, y, task=task)
+    assert_array_equal(again.tasks_, est.tasks_)
+    if case.close:
+        assert_allclose(again.coef_, est.coef_, atol=case.close * np.abs(est.coef_).max())
+    elif not case.keeps:
+        assert_same(again.coef_, est.coef_)
+        assert_same(again.intercept_, est.intercept_)
+
+    X, y, task = newcomers(case)
+    before = pickle.loads(pickle.dumps(est))
+    for one in (there, est):
+        one.personalize(X, y, task=task)
+    assert_array_equal(est.coef_[:N_TASKS], before.coef_)  # of the others, nothing has changed
+    assert_array_equal(est.intercept_[:N_TASKS], before.intercept_)
+    assert there.tasks_.tolist() == [20, 21] and est.tasks_.tolist() == [*TASKS, 20, 21]
+    assert_same(there.coef_, est.coef_[N_TASKS:])
+    assert_same(there.intercept_, est.intercept_[N_TASKS:])
+    check = assert_array_equal if case.n_classes else assert_same
+    check(*(one.predict(X, task=task) for one in (there, est)))
+    ours, theirs = (one.score(X, y, task=task) for one in (there, est))
+    assert ours == pytest.approx(theirs, rel=1e-9)
+    here, other = there.export_task(21), est.export_task(21)
+    assert_same(here.pop("coef"), other.pop("coef"))
+    assert_allclose(here.pop("intercept"), other.pop("intercept"), rtol=1e-9, atol=1e-9)
+    assert here == other
+    if case.n_classes:
+        assert_same(*(one.predict_proba(X, task=task) for one in (there, est)))
+
+
+def collect(tree, numbers):
+    """All numbers of a JSON tree."""
+    if isinstance(tree, (list, dict)):
+        for item in tree.values() if isinstance(tree, dict) else tree:
+            collect(item, numbers)
+    elif isinstance(tree, (int, float)) and not isinstance(tree, bool):
+        numbers.add(tree)
+
+
+@every(case for case in LONG if not case.unit)
+def test_nothing_private_is_in_the_file(case, tmp_path):
+    case.skip_without_extras()
+    X, y, task = long_data(case.n_classes)
+    # Marks: a number in X, a target, a name, and a task with a number of rows like no other.
+    mark, name, crowd = 0.12345678901234567, "marked task", 87
+    mine = np.flatnonzero(task == CHANGED).repeat(9)[:crowd]
+    X, y, task = replaced((X, y, task), CHANGED, X[mine], y[mine])
+    X[:, 2] = np.where(X[:, 2] > 0.3, mark, X[:, 2])
+    if not case.n_classes:
+        y[-7:] = mark
+    ids = np.array([f"t{k}" for k in TASKS[:CHANGED]] + [name] + [f"t{k}" for k in (4, 5)])
+    est = seeded(case).set_params(tasks=ids.tolist())
+    clusters = getattr(est, "clusters", None)
+    if clusters is not None:
+        est.clusters = {str(ids[k]): clusters[k] for k in TASKS}
+    if getattr(est, "max_task_rows", None):
+        est.max_task_rows = 100
+    X, y, task = rows_of(case, (X, y, ids[task]))
+    save_billboard(est.fit(X, y, task=task), tmp_path / "board.npz")
+    content = (tmp_path / "board.npz").read_bytes()
+    assert np.float64(mark).tobytes() not in content and b"0.1234567890123" not in content
+    assert name.encode("utf-32-le") not in content
+    assert (name.encode() in content) == (clusters is not None)
+    text, arrays = pack(est.billboard_)
+    numbers = set(np.concatenate([[0.0], *(a.ravel() for a in arrays.values())]).tolist())
+    collect(json.loads(text), numbers)
+    assert crowd not in numbers
+    options = est.get_params()
+    published = "Aggregation" in case.name or ("Relationship" in case.name and case.private)
+    if not published and options.get("personalization") != "none":
+        models = np.concatenate([np.asarray(est.coef_).ravel(), est.intercept_.ravel()])
+        assert not numbers & set(models[models != 0].tolist())
+
+
+# ----------------------------------------------------------------------------------- wire
+@every(CASES + EXACT)
+def test_wire(case):
+    """JSON and arrays, for a network; also while a fit goes on, when there is no report yet."""
+    board = fitted(case)[0].billboard_
+    text, arrays = pack(board)
+    other = unpack(text, {name: array.copy() for name, array in arrays.items()})
+    assert type(other) is type(board) and other is not board
+    text_again, arrays_again = pack(other)
+    assert text_again == text and list(arrays_again) == list(arrays)
+    for name, array in arrays.items():
+        assert_array_equal(arrays_again[name], array)
+        assert arrays_again[name].dtype == array.dtype
+    if hasattr(board, "history"):
+        assert other.history() == board.history()
+        if board.clip_norms and "LocalOnly" not in case.name:
+            assert_array_equal(other.replay(), board.replay())
+    text, arrays = pack(replace(board, report=None))
+    assert unpack(text, arrays).report is None
+
+
+# ---------------------------------------------------------------------- sites and shards
+@every(CURATED)
+def test_sites_agree_with_one_process(case):
+    """Whether they send sums, or contributions that the curator bounds and adds up itself."""
+    est, data = fitted(case)
+    whole, coef = est.billboard_, est.coef_
+    for send in ("sums", "contributions"):
+        sites = Sites(clone(est), rows_of(case, data), [[1, 4], [0, 2, 3, 5]], send)
+        board = sites.run()
+        assert sites.asked or not whole.report.releases
+        for ours, theirs in zip(released(board), released(whole), strict=True):
+            assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+        assert board.report == whole.report
+        assert_allclose(sites.models(board), coef, rtol=1e-10, atol=1e-12)
+
+
+class Bounded(Sites):
+    """Every task on a site of its own, of which one sends what it likes; or nothing (NaN)."""
+
+    def answer(self, ask):
+        self.asked.append(ask)
+        sent, place = self.contributions(ask)
+        honest = ask.combine({k: v.copy() for k, v in sent.items()}, place)
+        for k in range(len(place)):
+            others = {name: np.delete(v, k, axis=0) for name, v in sent.items()}
+            without = ask.combine(others, np.delete(place, k))
+            for name, mechanism in ask.mechanisms.items():
+                if self.est.adjacency == "zero-out":
+                    own = {n: v[k : k + 1].copy() for n, v in sent.items()}
+                    alone = ask.combine(own, place[k : k + 1])
+                    self.check(mechanism, alone[name] / ask.divide)
+                    self.check(mechanism, (honest[name] - without[name]) / ask.divide)
+            for garbage in (np.nan, np.inf, 1e300, -1e12):
+                broken = {name: v.copy() for name, v in sent.items()}
+                for value in broken.values():
+                    value[k] = garbage
+                sums = ask.combine(broken, place)
+                for name, mechanism in ask.mechanisms.items():
+                    if np.isnan(garbage):
+                        assert_allclose(sums[name], without[name], rtol=1e-13, atol=1e-13)
+                    other = (without if self.est.adjacency == "zero-out" else honest)[name]
+                    self.check(mechanism, (other - sums[name]) / ask.divide)
+        return honest
+
+    largest = 0.0
+
+    def check(self, mechanism, moved):
+        size = length(mechanism)(moved)
+        assert np.isfinite(size)
+        assert size <= mechanism.sensitivity * (1 + 1e-9)
+        self.largest = max(self.largest, size / mechanism.sensitivity)
+
+
+@every(
+    case
+    for case in CURATED
+    if not case.record and "DPMetaInit" not in case.name and "LocalOnly" not in case.name
+)
+def test_the_curator_bounds_what_tasks_send(case):
+    """Sensitivities do not rest on those who send: not on the honest, the broken, the silent."""
+    case.skip_without_extras()
+    usual = long_data(case.n_classes)
+    for data in (usual, neighbour(case, everybody(case, usual))):
+        sites = Bounded(seeded(case), rows_of(case, data), [[k] for k in TASKS])
+        sites.run()
+        assert sites.asked
+    if hasattr(sites.est, "max_task_rows") and sites.est.max_task_rows:
+        assert sites.largest > 0.05  # sensitivities are of all records of a task, one by one
+    else:
+        assert sites.largest > (0.4 if sites.est.adjacency == "zero-out" else 0.3)
+
+
+class Recorder:
+    """A journal in memory, which remembers what an interrupted run was told."""
+
+    def __init__(self, replies=()):
+        self.replies, self.kept, self.place = list(replies), [], 0
+
+    def recall(self, source):
+        if self.place == len(self.replies):
+            return None
+        reply, state = self.replies[self.place]
+        self.place += 1
+        source.state = state
+        return {name: value.copy() for name, value in reply.items()}
+
+    def keep(self, reply, source):
+        copy = {name: np.copy(value) for name, value in reply.items()}
+        self.kept.append((copy, source.state))
+
+
+@every(CURATED)
+def test_an_interrupted_run_repeats_no_release(case):
+    """Whatever was released before the cut is not asked for, nor released, again."""
+    est, data = seeded(case), long_data(case.n_classes)
+
+    def start(journal):
+        sites = Sites(clone(est), rows_of(case, data), SPLIT)
+        return sites.run(journal), sites.asked
+
+    first = Recorder()
+    whole, asked = start(first)
+    number = len(first.kept)
+    for cut in {1, number // 2, number} if number else ():
+        board, again = start(Recorder(first.kept[:cut]))
+        for ours, theirs in zip(released(board), released(whole), strict=True):
+            assert_array_equal(ours, theirs)
+        draws = sum("drawn" in reply for reply, _ in first.kept[:cut])
+        assert len(again) == len(asked) - (cut - draws)
+
+
+@every(case for case in CURATED if case.form == "long")
+def test_parts_agree_with_one_table(case, tmp_path):
+    whole, (X, y, task) = fitted(case)
+    # In Fortran order, so that workers copy it and loops need not be compiled for read-only rows.
+    parts = write_parts(tmp_path, np.asfortranarray(X), y, task, SPLIT)
+    est = seeded(case)
+    assert fit_shards(est, parts) is est
+    assert_same_fit(est, whole, rtol=1e-12, atol=1e-13)
+    assert_allclose(est.predict(X, task=task), whole.predict(X, task=task), rtol=1e-11)
+    for model in (est, whole):
+        model.personalize(X[:9] + 1, y[9:18], task=[50] * 9)
+    ours, theirs = est.export_task(50), whole.export_task(50)
+    assert_allclose(ours.pop("coef"), theirs.pop("coef"), rtol=1e-12, atol=1e-13)
+    assert_allclose(ours.pop("intercept"), theirs.pop("intercept"), rtol=1e-12, atol=1e-13)
+    assert ours == theirs
+    if hasattr(est, "task_privacy"):
+        assert est.task_privacy(3) == whole.task_privacy(3)
+
+
+# ------------------------------------------------------------------------------- threads
+MANY = np.random.default_rng(0).integers(10, N_ROWS + 1, 40)  # rows of every task
+
+
+def with_many_tasks(case):
+    """The estimator for 40 tasks, and their rows."""
+    case.skip_without_extras()
+    data = long_data(case.n_classes, sizes=MANY)
+    return seeded(case).set_params(tasks=range(len(MANY))), rows_of(case, data)
+
+
+@pytest.fixture
+def n_threads(monkeypatch):
+    """`set_num_threads`, undone afterwards, with blocks so small that there are many."""
+    for module in (local, losses, scores, finetune):
+        monkeypatch.setattr(module, "_BLOCK", 64)
+    monkeypatch.setattr(centred, "_MODELS", 16)
+    yield skpmtl.set_num_threads
+    skpmtl.set_num_threads(None)
+
+
+def first_of_every_form(cases):
+    """Of every estimator; the others are slow."""
+    seen = set()
+    for case in cases:
+        kind = type(case.estimator), case.form, case.private
+        yield replace(case, marks=case.marks + (SLOW,) * (kind in seen))
+        seen.add(kind)
+
+
+@every(
+    first_of_every_form(
+        c for c in LONG if not getattr(c.estimator, "secure", False) and not c.unit
+    )
+)
+def test_results_do_not_depend_on_threads(case, n_threads):
+    est, (X, y, task) = with_many_tasks(case)
+    results = []
+    for count in (1, 2, 5):
+        n_threads(count)
+        est = clone(est).fit(X, y, task=task)
+        results.append((np.asarray(est.coef_), est.intercept_, est.predict(X, task=task)))
+    for other in results[1:]:
+        for one, same in zip(results[0], other, strict=True):
+            assert_array_equal(one, same)
+
+
+# ------------------------------------------------------------------------------- float32
+def arrays_in(value):
+    """All arrays in the attributes of an estimator or a billboard."""
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from arrays_in(item)
+    elif isinstance(value, dict):
+        yield from arrays_in(list(value.values()))
+    elif hasattr(value, "__dict__") and not isinstance(value, (PrivacyReport, type)):
+        yield from arrays_in(list(vars(value).values()))
+
+
+QUICK_FLOAT32 = FIRST[skpmtl.PrivateMeanRegMTL].name, EXACT[0].name  # the others have to compile
+
+
+@pytest.mark.parametrize("wide", [False, pytest.param(True, marks=SLOW)])
+@every(
+    replace(case, marks=() if case.name in QUICK_FLOAT32 else (SLOW,))
+    for case in LONG
+    if case.form == "long" and "dtype" in case.estimator.get_params() and not case.unit
+    if not getattr(case.estimator, "secure", False)
+)
+def test_float32_is_the_fit_of_the_same_numbers_in_float64(case, wide):
+    wanted, (X, y, task) = with_many_tasks(case)
+    if wide:  # beyond what loops do for narrow tasks
+        X = np.random.default_rng(1).standard_normal((len(X), 70)) / 8
+    X = (X + 0.3).astype(np.float32)
+    got = clone(wanted).set_params(dtype="float32")
+    new = task >= len(MANY) - 2
+    for est, given in ((wanted, X.astype(np.float64)), (got, X)):
+        est.set_params(tasks=range(len(MANY) - 2), dtype=given.dtype.name)
+        est.fit(given[~new], y[~new], task=task[~new])
+        est.personalize(given[new], y[new], task=task[new])
+    close = {"rtol": 1e-9, "atol": 1e-10}
+    assert_allclose(got.coef_, wanted.coef_, **close)
+    assert_allclose(got.intercept_, wanted.intercept_, **close)
+    answer = "decision_function" if case.n_classes else "predict"
+    ours, theirs = (getattr(est, answer)(X, task=task) for est in (got, wanted))
+    assert_allclose(ours, theirs, **close)
+    found = list(arrays_in(got))
+    assert len(found) > 4
+    assert {a.dtype for a in found if a.dtype.kind == "f"} == {np.dtype(np.float64)}
+    for a, b in zip(arrays_in(got.billboard_), arrays_in(wanted.billboard_), strict=True):
+        if a.dtype.kind == "f":
+            assert_allclose(a, b, **close)
