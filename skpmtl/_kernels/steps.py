@@ -1,15 +1,17 @@
-"""Steps of a task on its own rows, around a shared model that all tasks receive.
+"""Steps of a task on its own rows, around a centre: the model that it was given.
 
-Task k holds the difference D_k between its model and factor_k times its anchor, the shared
-model. For dense rows D_k is (n_outputs, n_features); for CSR rows it lives on the columns that
-occur in the task's rows and is (n_columns, n_outputs), so that the work is proportional to the
-non-zeros. Inside, features are centred by the task's own means when there is an intercept,
-which makes the intercept's curvature separate from that of the weights.
+Task k holds the difference D_k between its model and share_k times its centre. For dense rows D_k
+is (n_outputs, n_features); for CSR rows it lives on the columns that occur in the task's rows and
+is (n_columns, n_outputs), so that the work is proportional to the non-zeros. Inside, features are
+centred by the task's own means when there is an intercept, which makes the intercept's curvature
+separate from that of the weights.
 
 ``kind`` is 0 for squared loss, 1 for the logistic loss with y in {-1, 1}, 2 for the multinomial
 loss with y the number of the class. ``bound`` of a kind is the largest second derivative of its
 loss: 1, 1/4, 1/2.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,31 +19,62 @@ from .._runtime.jit import njit
 from .rows import feature_means, gather, place_columns, residuals, scores
 
 
+class Around(NamedTuple):
+    """What pulls the tasks, and how far they may step; arrays are (n_tasks,) but for `centres`."""
+
+    centres: np.ndarray  # (n_centres, n_outputs n_features), in the layout of D over all columns
+    which: np.ndarray  # centre of each task
+    share: np.ndarray  # of the centre, which D is the difference to
+    pull: np.ndarray
+    intercept_pull: np.ndarray  # of the intercepts to zero
+    scale: np.ndarray  # weight of the sum of the losses
+    curvature: np.ndarray  # largest eigenvalue of X'X
+
+
+class Steps(NamedTuple):
+    """How all tasks step."""
+
+    kind: int
+    bound: float
+    fit_intercept: bool
+    n_steps: int
+    accelerate: bool  # by Nesterov's constant momentum
+    boldness: float  # accelerated steps first take the curvature to be that many times less
+    rate: float  # steps have length rate / (curvature + pull)
+    tol: float  # a task ends when a step moves it by less than this part of D
+
+
+class Found(NamedTuple):
+    """Where the results go."""
+
+    columns: np.ndarray  # of CSR rows, at ends / n_outputs
+    ends: np.ndarray  # task a of `pick` has D[ends[a]:ends[a + 1]]
+    D: np.ndarray
+    b: np.ndarray  # (n, n_outputs), intercepts
+    variance: np.ndarray  # (n,), for squared loss the mean square of the last residuals
+
+
 @njit
 def local_steps(
-    X, data, indices, indptr, rows, offsets, y, kind, bound, scale, centre,
-    pick, anchor, which, factor, strength, intercept_strength, curvature,
-    penalty, n_steps, accelerate, boldness, rate, tol, start, columns, ends, D, b, variance,
-    descent,
+    X, data, indices, indptr, rows, offsets, y, pick, around, settings, penalty, start, descent,
+    found,
 ):  # fmt: skip
-    """Gradient steps of the tasks `pick` on loss + penalty, from the anchor or from `start`.
+    """Gradient steps of the tasks `pick` on loss + penalty, from the centre or from `start`.
 
-    Task a of `pick` writes D[ends[a]:ends[a + 1]], its intercepts b[a], and for squared loss
-    the mean square of its last residuals variance[a]; for CSR rows also its columns, at
-    ends / n_outputs. `penalty` None: strength / 2 ||D||^2; 1: strength / 2 times the mean
-    symmetrised Kullback-Leibler divergence to the predictions at the start (squared loss: the
-    mean squared difference); 2: the quadratic one weighted by the diagonal of the Fisher
-    information at the start, scaled to a maximum of 1 (elastic weight consolidation).
-    `anchor` is (n_anchors, n_outputs n_features), in the layout of D over all columns. Steps
-    have length rate / (curvature + strength); with `accelerate` momentum is Nesterov's constant
-    one, and the bound of the curvature counts `boldness` times less until a step grows. A task
-    ends when a step moves it by less than `tol` relative to D. With `descent` D is the
-    sum of a shared part, which starts at the anchor and moves by the gradient of the loss, and
-    of a personal part that carries the penalty; `descent` receives the movement of the shared
-    one. `start` and `descent` may be None.
+    `penalty` None: pull / 2 ||D||^2; 1: pull / 2 times the mean symmetrised Kullback-Leibler
+    divergence to the predictions at the start (squared loss: the mean squared difference); 2: the
+    quadratic one weighted by the diagonal of the Fisher information at the start, scaled to a
+    maximum of 1 (elastic weight consolidation). With `descent` D is the sum of a shared part,
+    which starts at the centre and moves by the gradient of the loss, and of a personal part that
+    carries the penalty; `descent` receives the movement of the shared one. `start` and `descent`
+    may be None.
     """
+    centres, which, share, pulls = around.centres, around.which, around.share, around.pull
+    kind, n_steps, accelerate = settings.kind, settings.n_steps, settings.accelerate
+    fit_intercept, rate, tol = settings.fit_intercept, settings.rate, settings.tol
+    columns, ends, D, b, variance = found
     C = b.shape[1]
-    n_features = anchor.shape[1] // C
+    n_features = centres.shape[1] // C
     longest, widest = 0, 0
     for a in range(pick.shape[0]):
         longest = max(longest, offsets[pick[a] + 1] - offsets[pick[a]])
@@ -50,9 +83,8 @@ def local_steps(
     mean = np.zeros(widest)
     z = np.empty((longest, C))
     base = np.empty((longest, C))
-    if penalty is not None:
-        before = np.empty((longest if penalty == 1 else 1, C))
-        fisher = np.empty(widest * C if penalty == 2 else 1)
+    before = np.empty((longest if penalty is not None else 1, C))
+    fisher = np.empty(widest * C if penalty is not None else 1)
     V = np.empty(widest * C)
     G = np.empty(widest * C)
     shift = np.zeros(C)
@@ -66,33 +98,17 @@ def local_steps(
         W = D[ends[a] : ends[a + 1]]
         size = W.shape[0]
         width = size // C
-        shared_model = anchor[which[k]]
+        centre = centres[which[k]]
         if data is not None:
             mine = columns[ends[a] // C : ends[a + 1] // C]
             place_columns(indices, indptr, rows, lo, lo + n, place, mine)
-            for i in range(n):
-                r = lo + i if rows is None else rows[lo + i]
-                for c in range(C):
-                    base[i, c] = 0.0
-                for q in range(indptr[r], indptr[r + 1]):
-                    v = shared_model[indices[q] * C : (indices[q] + 1) * C]
-                    x = factor[k] * data[q]
-                    for c in range(C):
-                        base[i, c] += x * v[c]
-        else:  # a second call of `scores` would be compiled twice
-            for i in range(n):
-                x = X[lo + i if rows is None else rows[lo + i]]
-                for c in range(C):
-                    s = 0.0
-                    for j in range(width):
-                        s += x[j] * shared_model[c * width + j]
-                    base[i, c] = factor[k] * s
+        _scores_of_centre(X, data, indices, indptr, rows, lo, n, centre, share[k], base)
         for j in range(width):
             mean[j] = 0.0
         for c in range(C):
             level[c] = 0.0
             total[c] = 0.0
-        if centre:
+        if fit_intercept:
             feature_means(
                 X, data, indices, indptr, rows, lo, n, place, width, mean
             )
@@ -102,43 +118,22 @@ def local_steps(
             for i in range(n):
                 for c in range(C):
                     base[i, c] -= total[c]
-            # Intercepts start at the frequencies of the classes, with half a row for each.
-            if kind == 0:
-                for i in range(n):
-                    level[0] += y[lo + i] / n
-            elif kind == 1:
-                positive = 0.5
-                for i in range(n):
-                    if y[lo + i] > 0:
-                        positive += 1.0
-                level[0] = np.log(positive / (n + 1.0 - positive))
-            else:
-                for c in range(C):
-                    level[c] = 0.5
-                for i in range(n):
-                    level[int(y[lo + i])] += 1.0
-                middle = 0.0
-                for c in range(C):
-                    level[c] = np.log(level[c])
-                for c in range(C):
-                    middle += level[c] / C
-                for c in range(C):
-                    level[c] -= middle
-        weight = scale[k]
-        rho = strength[k]
-        tau = intercept_strength[k]
-        held = rho  # what the penalty adds to the curvature
-        limit = weight * bound * curvature[k]
+            _first_intercepts(y, lo, n, kind, level)
+        weight = around.scale[k]
+        pull = pulls[k]
+        tau = around.intercept_pull[k]
+        held = pull  # what the penalty adds to the curvature
+        limit = weight * settings.bound * around.curvature[k]
         if penalty is not None:
             if penalty == 1:
-                limit *= 1.0 + rho
+                limit *= 1.0 + pull
                 held = 0.0
         if descent is not None:
             limit *= 2.0
-        b_smooth = weight * bound * n + tau
+        b_smooth = weight * settings.bound * n + tau
         begin = level.copy()
         for attempt in range(6):
-            smooth = limit / boldness if accelerate else limit
+            smooth = limit / settings.boldness if accelerate else limit
             for j in range(size):
                 W[j] = 0.0 if start is None else start[a, j]
                 V[j] = W[j]
@@ -152,11 +147,11 @@ def local_steps(
                 step = rate / full if full > 0 else 0.0
                 momentum = 0.0
                 if accelerate:
-                    q = (rho / full) ** 0.5 if full > 0 else 1.0
+                    q = (pull / full) ** 0.5 if full > 0 else 1.0
                     momentum = (1.0 - q) / (1.0 + q)
                 for c in range(C):
                     s = lead[c]
-                    if centre:
+                    if fit_intercept:
                         if data is not None:
                             for j in range(width):
                                 s -= mean[j] * V[j * C + c]
@@ -171,7 +166,7 @@ def local_steps(
                 if penalty is None:
                     residuals(z, y, lo, n, kind)
                 elif penalty == 1:
-                    _pull_to_predictions(z, before, y, lo, n, kind, rho, t == 0)
+                    _pull_to_predictions(z, before, y, lo, n, kind, pull, t == 0)
                 else:
                     residuals(z, y, lo, n, kind)
                     if t == 0:
@@ -190,7 +185,7 @@ def local_steps(
                 for c in range(C):
                     new[c] = 0.0
                     total[c] = 0.0
-                if centre:
+                if fit_intercept:
                     for i in range(n):
                         for c in range(C):
                             total[c] += z[i, c]
@@ -199,22 +194,9 @@ def local_steps(
                     for c in range(C):
                         b_moved += (new[c] - lead[c]) ** 2 * b_smooth
                         b_turn += (lead[c] - new[c]) * (new[c] - level[c]) * b_smooth
-                outer = width if data is not None else C
-                inner = C if data is not None else width
-                for o in range(outer):
-                    for i in range(inner):
-                        j = o * inner + i
-                        off = mean[o] * total[i] if data is not None else mean[i] * total[o]
-                        g = weight * (G[j] - off)
-                        if descent is not None:  # both parts move by g
-                            own = V[j] - descent[a, j]
-                            descent[a, j] -= step * g
-                            g = 2.0 * g + rho * own
-                        elif penalty is None:
-                            g += rho * V[j]
-                        elif penalty == 2:
-                            g += rho * fisher[j] * V[j]
-                        G[j] = V[j] - step * g
+                _gradient_step(
+                    data, width, mean, total, weight, pull, step, penalty, fisher, V, G, descent, a
+                )
                 for j in range(size):
                     moved += (G[j] - V[j]) ** 2
                     size2 += G[j] * G[j]
@@ -245,7 +227,7 @@ def local_steps(
             limit *= 2.0
         for c in range(C):
             b[a, c] = 0.0
-        if centre:
+        if fit_intercept:
             # Back from centred features: b = level - mean' w.
             for c in range(C):
                 b[a, c] = level[c]
@@ -254,10 +236,89 @@ def local_steps(
                 f = mean[j // C] if data is not None else mean[j % width]
                 b[a, c] -= f * W[j]
                 column = columns[ends[a] // C + j // C] * C + c if data is not None else j
-                b[a, c] -= f * factor[k] * shared_model[column]
+                b[a, c] -= f * share[k] * centre[column]
         if data is not None:
             for j in range(width):
                 place[columns[ends[a] // C + j]] = -1
+
+
+@njit
+def _scores_of_centre(X, data, indices, indptr, rows, lo, n, centre, share, base):
+    """base <- scores of the rows under `share` of the centre."""
+    C = base.shape[1]
+    if data is not None:
+        for i in range(n):
+            r = lo + i if rows is None else rows[lo + i]
+            for c in range(C):
+                base[i, c] = 0.0
+            for q in range(indptr[r], indptr[r + 1]):
+                v = centre[indices[q] * C : (indices[q] + 1) * C]
+                x = share * data[q]
+                for c in range(C):
+                    base[i, c] += x * v[c]
+    else:  # a second call of `scores` would be compiled twice
+        width = X.shape[1]
+        for i in range(n):
+            x = X[lo + i if rows is None else rows[lo + i]]
+            for c in range(C):
+                s = 0.0
+                for j in range(width):
+                    s += x[j] * centre[c * width + j]
+                base[i, c] = share * s
+
+
+@njit
+def _gradient_step(
+    data, width, mean, total, weight, pull, step, penalty, fisher, V, G, descent, a
+):
+    """G, the sums of the rows times their residuals, <- V minus a step along the gradient.
+
+    `total` are the sums of the residuals: features are centred by `mean`.
+    """
+    C = total.shape[0]
+    outer = width if data is not None else C
+    inner = C if data is not None else width
+    for o in range(outer):
+        for i in range(inner):
+            j = o * inner + i
+            off = mean[o] * total[i] if data is not None else mean[i] * total[o]
+            g = weight * (G[j] - off)
+            if descent is not None:  # both parts move by g
+                own = V[j] - descent[a, j]
+                descent[a, j] -= step * g
+                g = 2.0 * g + pull * own
+            elif penalty is None:
+                g += pull * V[j]
+            elif penalty == 2:
+                g += pull * fisher[j] * V[j]
+            G[j] = V[j] - step * g
+
+
+@njit
+def _first_intercepts(y, lo, n, kind, level):
+    """level <- frequencies of the classes, with half a row for each; mean of real targets."""
+    C = level.shape[0]
+    if kind == 0:
+        for i in range(n):
+            level[0] += y[lo + i] / n
+    elif kind == 1:
+        positive = 0.5
+        for i in range(n):
+            if y[lo + i] > 0:
+                positive += 1.0
+        level[0] = np.log(positive / (n + 1.0 - positive))
+    else:
+        for c in range(C):
+            level[c] = 0.5
+        for i in range(n):
+            level[int(y[lo + i])] += 1.0
+        middle = 0.0
+        for c in range(C):
+            level[c] = np.log(level[c])
+        for c in range(C):
+            middle += level[c] / C
+        for c in range(C):
+            level[c] -= middle
 
 
 @njit
@@ -288,8 +349,8 @@ def _fisher_diagonal(
 
 
 @njit
-def _pull_to_predictions(z, before, y, lo, n, kind, rho, first):
-    """z <- derivative of loss + rho / 2 symmetrised divergence to the predictions at the start."""
+def _pull_to_predictions(z, before, y, lo, n, kind, weight, first):
+    """z <- derivative of loss + weight / 2 symmetrised divergence to those at the start."""
     C = z.shape[1]
     if first:
         for i in range(n):
@@ -297,14 +358,14 @@ def _pull_to_predictions(z, before, y, lo, n, kind, rho, first):
                 before[i, c] = z[i, c]
     if kind == 0:
         for i in range(n):
-            z[i, 0] = z[i, 0] - y[lo + i] + rho * (z[i, 0] - before[i, 0])
+            z[i, 0] = z[i, 0] - y[lo + i] + weight * (z[i, 0] - before[i, 0])
     elif kind == 1:
         for i in range(n):
             # (p - q)(logit p - logit q) / 2, differentiated by the score of p.
             p = 1.0 / (1.0 + np.exp(-z[i, 0]))
             q = 1.0 / (1.0 + np.exp(-before[i, 0]))
             pull = p * (1.0 - p) * (z[i, 0] - before[i, 0]) + p - q
-            z[i, 0] = p - 0.5 * (1.0 + y[lo + i]) + 0.5 * rho * pull
+            z[i, 0] = p - 0.5 * (1.0 + y[lo + i]) + 0.5 * weight * pull
     else:
         p = np.empty(C)
         q = np.empty(C)
@@ -328,29 +389,29 @@ def _pull_to_predictions(z, before, y, lo, n, kind, rho, first):
                 middle += p[c] * (z[i, c] - before[i, c])
             for c in range(C):
                 pull = p[c] * (z[i, c] - before[i, c] - middle) + p[c] - q[c]
-                z[i, c] = p[c] + 0.5 * rho * pull
+                z[i, c] = p[c] + 0.5 * weight * pull
             z[i, int(y[lo + i])] -= 1.0
 
 
 @njit
-def add_clipped(D, columns, ends, n_outputs, pick, anchor, which, factor, clip_norm, total, below):
-    """total[which] += clipped (D - (1 - factor) anchor) of every task; differences on own columns.
+def add_clipped(D, columns, ends, n_outputs, pick, centres, which, share, clip_norm, total, below):
+    """total[which] += clipped (D - (1 - share) centre) of every task; differences on own columns.
 
     below[a] tells whether the update of task a was inside the bound. An update that is not
     finite counts as zero.
     """
     C = n_outputs
-    lack = np.zeros(anchor.shape[0])
-    square = np.zeros(anchor.shape[0])
-    for g in range(anchor.shape[0]):
-        for j in range(anchor.shape[1]):
-            square[g] += anchor[g, j] ** 2
+    lack = np.zeros(centres.shape[0])
+    square = np.zeros(centres.shape[0])
+    for g in range(centres.shape[0]):
+        for j in range(centres.shape[1]):
+            square[g] += centres[g, j] ** 2
     for a in range(pick.shape[0]):
         g = which[pick[a]]
-        off = factor[pick[a]] - 1.0
+        off = share[pick[a]] - 1.0
         norm = off * off * square[g]
         for p in range(ends[a], ends[a + 1]):
-            v = anchor[g, columns[p // C] * C + p % C]
+            v = centres[g, columns[p // C] * C + p % C]
             norm += (D[p] + off * v) ** 2 - (off * v) ** 2
         # What the subtraction may have lost to rounding is added back.
         norm = (max(norm, 0.0) + 1e-12 * off * off * square[g]) ** 0.5
@@ -363,7 +424,7 @@ def add_clipped(D, columns, ends, n_outputs, pick, anchor, which, factor, clip_n
         for p in range(ends[a], ends[a + 1]):
             total[g, columns[p // C] * C + p % C] += shrink * D[p]
         lack[g] += shrink * off
-    for g in range(anchor.shape[0]):
+    for g in range(centres.shape[0]):
         if lack[g] != 0.0:
-            for j in range(anchor.shape[1]):
-                total[g, j] += lack[g] * anchor[g, j]
+            for j in range(centres.shape[1]):
+                total[g, j] += lack[g] * centres[g, j]

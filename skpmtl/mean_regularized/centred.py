@@ -198,19 +198,26 @@ class CentredTasks:
         problem, C = self.problem, self.problem.n_outputs
         ends = np.concatenate([[0], np.cumsum(self.widths[pick] * C)])
         columns = np.empty(ends[-1] // C if self.table.is_sparse else 0, dtype=np.int64)
-        D, b = np.empty(ends[-1]), np.empty((len(pick), C))
-        variance = np.zeros(len(pick))
+        found = kernels.Found(
+            columns, ends, np.empty(ends[-1]), np.empty((len(pick), C)), np.zeros(len(pick))
+        )
         descent = np.zeros((len(pick), centres.shape[1])) if trace else None
         # A missing class would send its intercept to infinity: these tasks hold theirs.
         held = np.where(self._single, self.pull, 0.0)
-        kernels.local_steps(
-            *self._rows, self.table.y, problem.kind, _BOUND[problem.kind], self.scale,
-            problem.fit_intercept, pick, centres, self.which, share_of_centre(pull, hold),
-            pull + hold, held, self.curvature, _PENALTY[penalty], n_steps, accelerate,
-            _BOLDNESS[problem.kind], float(rate), float(tol), start, columns, ends, D, b, variance,
-            descent,
+        around = kernels.Around(
+            centres, self.which, share_of_centre(pull, hold), pull + hold, held, self.scale,
+            self.curvature,
         )  # fmt: skip
-        return Local(pick, columns, ends, D, b, variance, descent)
+        kind = problem.kind
+        settings = kernels.Steps(
+            kind, _BOUND[kind], problem.fit_intercept, n_steps, accelerate, _BOLDNESS[kind],
+            float(rate), float(tol),
+        )  # fmt: skip
+        kernels.local_steps(
+            *self._rows, self.table.y, pick, around, settings, _PENALTY[penalty], start, descent,
+            found,
+        )  # fmt: skip
+        return Local(pick, *found, descent)
 
 
 @dataclass
