@@ -57,7 +57,7 @@ class Empty(shards.Shard):
     def answer(self, ask):
         d = self.table.n_features
         shapes = {"vote": (1,), "moment": (d, d), "inside": (1,)}
-        like = ask.public.get("anchor", ask.public.get("init"))
+        like = ask.public.get("centre", ask.public.get("init"))
         return {
             name: np.zeros(shapes[name] if name in shapes else like.shape)
             for name in ask.mechanisms

@@ -106,7 +106,7 @@ def release_centre(plan, which, centres, log=None):
         if counter is not None:
             mechanisms["inside"] = counter
         released = yield Ask(
-            "update", {"anchor": centres, "clip_norm": clip_norm}, mechanisms,
+            "update", {"centre": centres, "clip_norm": clip_norm}, mechanisms,
             sum_of_updates(which, clip_norm, centres.shape), plan.denominator, pick,
             half_adds=True,
         )  # fmt: skip

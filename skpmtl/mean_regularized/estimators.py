@@ -5,21 +5,20 @@ from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
-from scipy import sparse
 
 from .._parameters import filled
 from .._runtime.compat import Interval, StrOptions
-from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin, merge_rows
+from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.protocol import Population, Question, run
 from ..privacy.report import exact_report
-from ..tables.finite import bound_values
 from .board import MeanBillboard, cluster_rows
 from .centred import LOSSES, CentredTasks, Problem
 from .curator import publish
 from .exact import cluster_means, dense_copy, fixed_point, minimize_exactly
-from .personal import PersonalModels, SparseModels
+from .personal import PersonalModels
 from .plan import MeanPlan, auto_rounds
 from .tasks import KEEP_MODELS, MeanHalf
+from .wide import SparseModels, WideSparse
 
 __all__ = [
     "PrivateMeanRegMTL",
@@ -27,7 +26,7 @@ __all__ = [
 ]
 
 
-class MeanFamily(BaseMTL):
+class MeanFamily(WideSparse, BaseMTL):
     """Estimators that release a mean in rounds and personalise it afterwards.
 
     Subclasses have the attribute or parameter `update`.
@@ -191,8 +190,8 @@ class MeanFamily(BaseMTL):
     def _questions(self, population):
         size = population.n_outputs * population.n_features
         bound = {} if self.clip_quantile is not None else {"clip_norm": float(self.clip_norm)}
-        anchor = {"anchor": [(self._groups(population), size)]}
-        found = {"update": Question({"update": (size,), "inside": ()}, {**anchor, **bound})}
+        centre = {"centre": [(self._groups(population), size)]}
+        found = {"update": Question({"update": (size,), "inside": ()}, {**centre, **bound})}
         if self.unseen_task == "mean":
             bound = {"clip_norm": float(self.clip_norm)}
             found["intercept"] = Question({"intercept": (population.n_outputs,)}, bound)
@@ -345,36 +344,6 @@ class MeanFamily(BaseMTL):
             fitted["coef_"], fitted["intercept_"] = models
         return fitted
 
-    def personalize(self, X, y, task=None):
-        if "models_" not in vars(self):
-            return super().personalize(X, y, task)
-        table = bound_values(self._read_new_tasks(X, y, task))
-        with np.errstate(all="ignore"):
-            models = PersonalModels(table, self.billboard_, dense=False)
-        b = models.intercept if len(self.billboard_.shape) == 2 else models.intercept[:, 0]
-        tasks, form = self._add_labels(table.tasks)
-        old, new = np.searchsorted(tasks, self.tasks_), np.searchsorted(tasks, table.tasks)
-        self.models_ = self.models_.merged(len(tasks), old, new, models)
-        self.intercept_ = merge_rows(len(tasks), old, self.intercept_, new, b)
-        self.tasks_, self._form_ = tasks, form
-        return self
-
-    personalize.__doc__ = BaseMTL.personalize.__doc__
-
-    def __getattr__(self, name):
-        # Coefficients of wide sparse tasks are written out only when somebody asks for them.
-        if "models_" in vars(self):
-            if name == "coef_":
-                return self.models_.coef()
-            if name == "mean_coef_" and self.billboard_.cluster_of is None:
-                return self.billboard_.mean
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    def _task_coef(self, position):
-        if "models_" in vars(self):
-            return self.models_.task_coef(position)
-        return super()._task_coef(position)
-
     def _has_mean(self):
         if self.billboard_.cluster_of is None:
             return super()._has_mean()
@@ -404,34 +373,6 @@ class MeanFamily(BaseMTL):
             found = rows.features(part) @ models[g].T + shift[g]
             scores[part] = found if scores.ndim == 2 else found[:, 0]
         return scores
-
-    def _row_values(self, rows, decide):
-        if "models_" not in vars(self):
-            return super()._row_values(rows, decide)
-        X = sparse.csr_matrix(rows.X, dtype=np.float64)
-        single = len(self.billboard_.shape) == 1
-        if rows.unseen is not None and len(rows.unseen):
-            cluster, models, shift = self._mean_models(rows.unseen)
-
-        def values(part, k):
-            if k < 0:
-                scores = part @ models[cluster[-1 - k]].T + shift[cluster[-1 - k]]
-            else:
-                scores = self.models_.scores(part, k)
-            scores = np.asarray(scores[:, 0] if single else scores)
-            return scores if decide is None else decide(scores)
-
-        if rows.codes is None:
-            return np.stack([values(X, k) for k in self._wide_columns()], axis=1)
-        order = np.argsort(rows.codes, kind="stable")
-        present, starts = np.unique(rows.codes[order], return_index=True)
-        out = None
-        for k, part in zip(present, np.split(order, starts[1:]), strict=True):
-            some = values(X[part], k)
-            if out is None:
-                out = np.empty((X.shape[0], *some.shape[1:]), dtype=some.dtype)
-            out[part] = some
-        return out
 
 
 class _MeanRegularized(MeanFamily):

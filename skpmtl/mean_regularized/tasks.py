@@ -200,21 +200,12 @@ class MeanHalf(Half):
     def remembers(self):
         return self.updates.W is not None
 
-    @property
-    def state(self):
-        return {"running": self.updates.W} if self.remembers else {}
-
-    @state.setter
-    def state(self, arrays):
-        if arrays:
-            self.updates.W = arrays["running"]
-
     def answer(self, ask):
         if ask.statistic == "intercept":
             b, board = self.contributions(ask)["intercept"], ask.public["board"]
             shape = len(board.centres), b.shape[1]
             return {"intercept": clipped_sum(b, self.centred.which, ask.public["clip_norm"], shape)}
-        centres, clip_norm = ask.public["anchor"], ask.public["clip_norm"]
+        centres, clip_norm = ask.public["centre"], ask.public["clip_norm"]
         pick = np.arange(self.table.n_tasks) if ask.pick is None else ask.pick
         total = np.zeros(centres.shape)
         count = self.updates.sum_of_updates(pick, centres, clip_norm, total)
@@ -228,7 +219,7 @@ class MeanHalf(Half):
             b = self.models(ask.public["board"]).intercept.copy()
             clip_rows(b, clip_norm, 2, b)
             return {"intercept": b if ask.pick is None else b[ask.pick]}
-        centres = ask.public["anchor"]
+        centres = ask.public["centre"]
         pick = np.arange(self.table.n_tasks) if ask.pick is None else ask.pick
         sent, inside = np.empty((len(pick), centres.shape[1])), np.empty(len(pick))
         for i, k in enumerate(pick):
@@ -245,7 +236,7 @@ class MeanHalf(Half):
     @property
     def state(self):
         """The running models."""
-        return {} if self.updates.W is None else {"running": self.updates.W}
+        return {"running": self.updates.W} if self.remembers else {}
 
     @state.setter
     def state(self, arrays):

@@ -81,7 +81,7 @@ def test_site_with_secure_sums_answers_no_plain_question(tmp_path, caplog):
     grid = InProcessGrid(study, tmp_path)
     curate(grid, study, tmp_path / "curator", a_context())
     content = records.write(
-        {"board.anchor": np.zeros((1, D))}, study=study.digest, number=99, public="{}",
+        {"board.centre": np.zeros((1, D))}, study=study.digest, number=99, public="{}",
         statistic="update", positions=[1, 4, 6],
     )  # fmt: skip
     message = Message(content, dst_node_id=1000, message_type="train.answer")

@@ -151,7 +151,7 @@ def test_site_answers_every_question_once(tmp_path):
 @pytest.mark.parametrize("change", ["X", "y", "order"])
 def test_other_rows_do_not_answer_in_the_name_of_the_first(tmp_path, change):
     study = study_of("rounds")
-    public, positions = {"anchor": np.zeros((1, D)), "clip_norm": 1.0}, np.array(PARTS[0])
+    public, positions = {"centre": np.zeros((1, D)), "clip_norm": 1.0}, np.array(PARTS[0])
     first = site_of(study, tmp_path)
     first.answer(0, "update", public, positions)
     X, y, task = first.rows
@@ -198,7 +198,7 @@ def test_one_name_is_one_budget(tmp_path):
 
 def test_running_models_step_once_per_question(tmp_path):
     study = study_of("algorithm 1")
-    positions, public = np.array(PARTS[0]), {"anchor": np.zeros((1, D)), "clip_norm": 1.0}
+    positions, public = np.array(PARTS[0]), {"centre": np.zeros((1, D)), "clip_norm": 1.0}
     whole = site_of(study, tmp_path / "a")
     half = whole.est._half(whole.table, whole.population)
     for number in (0, 1, 1, 1, 2):
@@ -214,14 +214,14 @@ def test_running_models_step_once_per_question(tmp_path):
         ({"clip_norm": 100.0}, "clip_norm"),
         ({"positions": [0]}, "not here"),
         ({"positions": []}, "not here"),
-        ({"anchor": np.zeros((1, D + 1))}, None),
+        ({"centre": np.zeros((1, D + 1))}, None),
         ({"statistic": "rows"}, None),
         ({"statistic": "intercept"}, "releases no intercept"),
     ],
 )
 def test_site_refuses_what_is_not_in_its_study(tmp_path, change, message):
     site = site_of(study_of("rounds"), tmp_path)
-    public = {"anchor": change.get("anchor", np.zeros((1, D))), "round": 0,
+    public = {"centre": change.get("centre", np.zeros((1, D))), "round": 0,
               "clip_norm": change.get("clip_norm", 1.0)}  # fmt: skip
     positions = np.array(change.get("positions", PARTS[0]), dtype=np.int64)
     with pytest.raises((Refusal, ValueError, KeyError), match=message):

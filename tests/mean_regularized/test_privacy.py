@@ -147,8 +147,8 @@ class _Tasks:
         self.contribute = contribute
 
     def answer(self, ask):
-        total = np.zeros(ask.public["anchor"].shape)
-        count = self.contribute(ask.pick, ask.public["anchor"], ask.public["clip_norm"], total)
+        total = np.zeros(ask.public["centre"].shape)
+        count = self.contribute(ask.pick, ask.public["centre"], ask.public["clip_norm"], total)
         return {"update": total, "inside": np.array([count - 0.5 * len(ask.pick)])}
 
 

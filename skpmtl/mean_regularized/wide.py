@@ -1,0 +1,110 @@
+"""Wide sparse tasks: models kept as differences to the centre, written out when asked for."""
+
+import numpy as np
+from scipy import sparse
+
+from ..base import BaseMTL, merge_rows
+from ..tables.finite import bound_values
+from .personal import PersonalModels
+
+
+class WideSparse:
+    """Mixin of estimators that may have `models_`, a `SparseModels`, in the place of `coef_`.
+
+    The estimator has ``_mean_models``, the centres of tasks that it was not fitted with.
+    """
+
+    def personalize(self, X, y, task=None):
+        if "models_" not in vars(self):
+            return super().personalize(X, y, task)
+        table = bound_values(self._read_new_tasks(X, y, task))
+        with np.errstate(all="ignore"):
+            models = PersonalModels(table, self.billboard_, dense=False)
+        b = models.intercept if len(self.billboard_.shape) == 2 else models.intercept[:, 0]
+        tasks, form = self._add_labels(table.tasks)
+        old, new = np.searchsorted(tasks, self.tasks_), np.searchsorted(tasks, table.tasks)
+        self.models_ = self.models_.merged(len(tasks), old, new, models)
+        self.intercept_ = merge_rows(len(tasks), old, self.intercept_, new, b)
+        self.tasks_, self._form_ = tasks, form
+        return self
+
+    personalize.__doc__ = BaseMTL.personalize.__doc__
+
+    def __getattr__(self, name):
+        # Coefficients of wide sparse tasks are written out only when somebody asks for them.
+        if "models_" in vars(self):
+            if name == "coef_":
+                return self.models_.coef()
+            if name == "mean_coef_" and self.billboard_.cluster_of is None:
+                return self.billboard_.mean
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _task_coef(self, position):
+        if "models_" in vars(self):
+            return self.models_.task_coef(position)
+        return super()._task_coef(position)
+
+    def _row_values(self, rows, decide):
+        if "models_" not in vars(self):
+            return super()._row_values(rows, decide)
+        X = sparse.csr_matrix(rows.X, dtype=np.float64)
+        single = len(self.billboard_.shape) == 1
+        if rows.unseen is not None and len(rows.unseen):
+            cluster, models, shift = self._mean_models(rows.unseen)
+
+        def values(part, k):
+            if k < 0:
+                scores = part @ models[cluster[-1 - k]].T + shift[cluster[-1 - k]]
+            else:
+                scores = self.models_.scores(part, k)
+            scores = np.asarray(scores[:, 0] if single else scores)
+            return scores if decide is None else decide(scores)
+
+        if rows.codes is None:
+            return np.stack([values(X, k) for k in self._wide_columns()], axis=1)
+        order = np.argsort(rows.codes, kind="stable")
+        present, starts = np.unique(rows.codes[order], return_index=True)
+        out = None
+        for k, part in zip(present, np.split(order, starts[1:]), strict=True):
+            some = values(X[part], k)
+            if out is None:
+                out = np.empty((X.shape[0], *some.shape[1:]), dtype=some.dtype)
+            out[part] = some
+        return out
+
+
+class SparseModels:
+    """Personal models of wide sparse tasks, from one or several calls.
+
+    Parameters
+    ----------
+    models : PersonalModels
+        Of the tasks of the fit.
+    """
+
+    def __init__(self, models):
+        self.parts = [models]
+        self.owner = np.zeros(len(models.which), dtype=np.int64)
+        self.place = np.arange(len(models.which))
+
+    def merged(self, n_tasks, old, new, models):
+        """A copy with the tasks of `models` at the positions `new`, the known ones at `old`."""
+        out = object.__new__(SparseModels)
+        out.parts = [*self.parts, models]
+        out.owner = np.full(n_tasks, len(self.parts))
+        out.place = np.empty(n_tasks, dtype=np.int64)
+        out.owner[old], out.place[old] = self.owner, self.place
+        out.owner[new], out.place[new] = len(self.parts), np.arange(len(new))
+        return out
+
+    def task_coef(self, k):
+        """Coefficients of the task at position k."""
+        return self.parts[self.owner[k]].task_coef(int(self.place[k]))
+
+    def scores(self, X, k):
+        """Scores (n_rows, n_outputs) of CSR rows of the task at position k."""
+        return self.parts[self.owner[k]].scores(X, int(self.place[k]))
+
+    def coef(self):
+        """All coefficients as one dense array."""
+        return np.stack([self.task_coef(k) for k in range(len(self.owner))])
