@@ -161,10 +161,7 @@ class _MetaInit(BaseMTL):
         return {
             "coef_": coef,
             "intercept_": intercept,
-            "init_coef_": board.coef.copy(),
-            "init_intercept_": board.intercept,
-            "mean_coef_": board.coef.copy(),
-            "mean_intercept_": board.intercept,
+            **board.attributes(),
             "billboard_": board,
             "privacy_": board.report,
             "n_iter_": half.plan.n_rounds,

@@ -146,7 +146,11 @@ class MetaHalf(Half):
         return flat
 
     def _exact_sums(self, block, init, begun, reply):
-        """Sums of clipped gradients on the way that the released sums of a reply lead along."""
+        """Sums of clipped gradients on the way that the released sums of a reply lead along.
+
+        For an audit, which compares them with what was released: a task takes its next step from
+        the noisy sum, so that all of its sums are functions of its rows and of the releases.
+        """
         plan, sums = self.plan, reply["sums"]
         out, sent = np.empty(sums.shape), np.empty((1, *init.shape))
         for a, k in enumerate(block):
