@@ -1,0 +1,156 @@
+"""What a worker does: it reads its part of the table, and answers for the tasks in it.
+
+Rows stay here; what leaves is a survey of public numbers, sums, and in the end the models.
+"""
+
+import pickle
+import warnings
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from sklearn.base import clone
+
+from ..exchange.journal import fingerprint
+from ..privacy.report import PrivacyLeakWarning
+from ..tables.finite import bound_values
+from ..tables.forms import read_training
+from ..tables.ids import listed
+from ..tables.targets import encode_labels
+
+__all__ = ["Shard", "Survey"]
+
+
+@dataclass
+class Survey:
+    """What the curator has to know of a part before it asks anything."""
+
+    tasks: np.ndarray
+    sizes: np.ndarray
+    labels: np.ndarray | None  # distinct ones of a classification
+    n_features: int
+    seen: dict  # what reading the input sets
+
+    def layout(self):
+        """What all parts must have in common, by the words of an error."""
+        names = self.seen.get("feature_names_in_")
+        return {
+            "the number of features": self.n_features,
+            "the names of the columns": None if names is None else names.tolist(),
+            "the position of the task column": self.seen["_form_"].position,
+            "the type of the task ids": _kind(self.tasks),
+            "the type of the classes": None if self.labels is None else _kind(self.labels),
+        }
+
+
+def _kind(ids):
+    return "text" if ids.dtype.kind == "U" else "numbers"
+
+
+class Shard:
+    """The rows of a part, and the task half of the method for them."""
+
+    def __init__(self, est, part, target):
+        self.est, self.part, self.target = clone(est), part, target
+        self.given = self.half = self.reply = None
+        self.heard = 0
+
+    def survey(self):
+        with self._named():
+            table, form = self._read()
+            labels = None
+            if self.est._classification:
+                labels = encode_labels(table, self.est._public_classes())[1]
+            else:
+                self.est._encode_target(table)
+        names = ("n_features_in_", "feature_names_in_")
+        seen = {name: value for name, value in vars(self.est).items() if name in names}
+        return Survey(
+            table.tasks, table.sizes, labels, table.n_features, {**seen, "_form_": form}
+        )
+
+    def prepare(self, population, classes):
+        """-> whether answers may depend on earlier questions"""
+        with self._named(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", PrivacyLeakWarning)  # said by the curator
+            table, _ = self._read()
+            self.table = bound_values(self.est._encoded(table, classes)[0])
+            with np.errstate(all="ignore"):
+                self.half = self.est._half(self.table, population)
+        self.positions = np.searchsorted(population.tasks, table.tasks)
+        self.heard = 0
+        self.remembers = self.half.remembers
+        return self.remembers
+
+    def fingerprint(self, key, population, classes):
+        if self.half is None:  # a new worker
+            self.prepare(population, classes)
+        return fingerprint(self.table, key)
+
+    def answer(self, ask):
+        with np.errstate(all="ignore"):
+            return self.half.answer(ask.local(self.positions)[0])
+
+    def models(self, board):
+        """-> coef, intercept of the tasks of the part"""
+        self.est.billboard_ = board
+        with np.errstate(all="ignore"):
+            return self.half.final_models(board, lambda: self.est._personalize_table(self.table))
+
+    # Messages are numbered, as a worker may be lost, and may get one twice.
+    def hear(self, place, message):
+        """Reply to a message; None when this is a new worker that missed what came before."""
+        if self.half is None or place > self.heard:
+            return None
+        if place == self.heard:
+            method, argument = pickle.loads(message)
+            self.reply = getattr(self, method)(argument)
+            self.heard += self.remembers
+        return self.reply
+
+    def replay(self, population, classes, messages):
+        """Prepare, and hear all messages. -> the last reply"""
+        self.prepare(population, classes)
+        for place, message in enumerate(messages):
+            reply = self.hear(place, message)
+        return reply
+
+    def _read(self):
+        if self.given is None:
+            path = Path(self.part)
+            if path.is_dir():
+                X, y, task = (_load(path / name) for name in ("X.npy", "y.npy", "task.npy"))
+            elif path.is_file():
+                (X, y), task = self._read_parquet(path), None
+            else:
+                raise FileNotFoundError("there is no such folder or file")
+            self.given = read_training(self.est, X, y, task)
+        return self.given
+
+    def _read_parquet(self, path):
+        try:
+            import pandas
+            import pyarrow  # noqa: F401
+        except ImportError as error:
+            raise ImportError(
+                "Parquet parts need pandas and pyarrow: pip install skpmtl[parquet]"
+            ) from error
+        if self.est.task_feature is None or self.target is None:
+            raise ValueError("a parquet file needs task_feature= of the estimator, and target=")
+        frame = pandas.read_parquet(path)
+        if self.target not in frame.columns:
+            raise ValueError(f"target={self.target!r} is not among {listed(frame.columns, 20)}")
+        y = frame.pop(self.target)
+        return frame, y
+
+    @contextmanager
+    def _named(self):
+        try:
+            yield
+        except (ValueError, TypeError, OSError) as error:
+            raise ValueError(f"Part {self.part!r}: {error}") from error
+
+
+def _load(path):
+    return np.load(path, mmap_mode="r", allow_pickle=False)
