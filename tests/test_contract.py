@@ -20,6 +20,13 @@ from skpmtl.local import prior as local
 from skpmtl.mean_regularized import centred
 from skpmtl.meta import finetune
 from skpmtl.privacy import PrivacyReport, audit, compose
+from skpmtl.privacy.rng import (
+    EXACT_ARITHMETIC,
+    SEEDED_ARITHMETIC,
+    SYSTEM_ARITHMETIC,
+    ExactSource,
+    SystemSource,
+)
 from skpmtl.shards import fit_shards
 from skpmtl.solvers import losses
 from skpmtl.tables import scores
@@ -202,6 +209,19 @@ def test_report(case):
     assert report.adjacency == est.adjacency
     assert f"adjacency: {est.adjacency}" in str(report) and "public" in str(report)
     assert compose([report, report]).epsilon >= report.epsilon
+    if getattr(est, "secure", False):
+        assert (report.rng, report.arithmetic) == (ExactSource.description, EXACT_ARITHMETIC)
+        assert "Arithmetic: exact: " in str(report)
+    elif report.releases:
+        assert report.arithmetic == SEEDED_ARITHMETIC
+
+
+@every(FIRST.values())
+def test_noise_is_that_of_the_operating_system_unless_asked_for_otherwise(case):
+    est, data = clone(case.estimator), long_data(case.n_classes)
+    report = est.fit(*arguments(case, data)).privacy_
+    if report.releases:
+        assert (report.rng, report.arithmetic) == (SystemSource.description, SYSTEM_ARITHMETIC)
 
 
 @every(CURATED)

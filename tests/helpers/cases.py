@@ -103,6 +103,7 @@ def _case(cls, n_classes=0, *, form="long", name="", tasks=True, **options):
     return Case(name or label, cls(**settings), n_classes, form, **own)
 
 
+SECURE = {"secure": True, "needs": "opendp"}
 _OWN = ("sizes_public", "record", "unit", "close", "needs", "marks")
 
 
@@ -118,12 +119,18 @@ def _model_protected():
         yield _case(cls, algorithm="proximal", acceleration=False, adjacency="zero-out")
         yield _case(cls, form="csr", unseen_task="mean")
         yield _case(cls, form="wide", tasks=False)
-        yield _case(cls, secure=True, needs="opendp")
+        yield _case(cls, **SECURE)
+        yield _case(cls, unseen_task="mean", **SECURE)
+        yield _case(cls, algorithm="proximal", **SECURE)
+        other = {"delta": 1e-6} if pure == "wishart" else {"mechanism": pure}
+        yield _case(cls, **other, **SECURE)
     yield _case(MPMTLGroupSparse, mechanism="wishart", algorithm="proximal", n_releases=2)
     for cls in (MPMTLLowRankClassifier, MPMTLGroupSparseClassifier):
         yield _case(cls, 2, unseen_task="mean")
         yield _case(cls, 2, algorithm="proximal", adjacency="zero-out")
         yield _case(cls, 2, form="csr", fit_intercept=False)
+        yield _case(cls, 2, **SECURE)
+        yield _case(cls, 2, algorithm="proximal", **SECURE)
 
 
 def _rounds():
@@ -151,7 +158,7 @@ def _rounds():
     yield _case(cls, form="wide", tasks=False, **few)
     yield _case(cls, form="mapping", epsilon=0.05, **few)
     yield _case(cls, form="column", task_feature=0, dtype="float32", **few)
-    yield _case(cls, secure=True, needs="opendp", **few)
+    yield _case(cls, unseen_task="mean", clip_quantile=0.5, sampling="fixed", **SECURE, **few)
     for cls in (PrivateFedAvg, PrivateFedProx, PPSGD, LocalOnly):
         yield _case(cls, unseen_task="mean", **({} if cls is LocalOnly else few))
         yield _case(cls, personalization="none", adjacency="zero-out", clusters=CLUSTERS, **few)
@@ -171,6 +178,9 @@ def _rounds():
         yield _case(PrivateFedAvgClassifier, n_classes, form="csr", clusters=CLUSTERS, **few)
     for update in ("algorithm-1", "stateful"):
         yield _case(PrivateMeanRegMTLClassifier, 3, update=update, **few)
+    for cls in (PrivateMeanRegMTL, PrivateFedAvg, PPSGD):
+        yield _case(cls, **SECURE, **few)
+    yield _case(PrivateMeanRegMTLClassifier, 2, **SECURE, **few)
 
 
 def _meta():
@@ -192,7 +202,9 @@ def _meta():
     yield _case(DPMetaInit, max_rows_per_unit=N_TASKS, inner_steps=2, unit=True, **task)
     yield _case(DPMetaInit, privacy="local", batches="poisson", batch_size=4, **task)
     yield _case(DPMetaInit, privacy="local", inner_steps=4, inner_learning_rate=0.1, **task)
-    yield _case(DPMetaInit, secure=True, inner_steps=2, needs="opendp", **record)
+    yield _case(DPMetaInit, inner_steps=2, **SECURE, **record)
+    yield _case(DPMetaInit, privacy="local", **SECURE, **task)
+    yield _case(DPMetaInitClassifier, 2, inner_steps=2, **SECURE, **record)
     slow = (pytest.mark.slow,)  # to compile
     yield _case(DPMetaInit, dtype="float32", inner_steps=2, marks=slow, **record)
 

@@ -7,27 +7,13 @@ import numpy as np
 import pytest
 
 from skpmtl import (
-    PPSGD,
-    DPMetaInit,
-    DPMetaInitClassifier,
     MPMTLGroupSparse,
     MPMTLGroupSparseClassifier,
     MPMTLLowRank,
     MPMTLLowRankClassifier,
-    PrivateFedAvg,
-    PrivateMeanRegMTL,
-    PrivateMeanRegMTLClassifier,
     PrivateSearch,
 )
 from skpmtl.datasets.generators import make_low_rank_tasks
-from skpmtl.privacy import PrivacyLeakWarning
-from skpmtl.privacy.rng import (
-    EXACT_ARITHMETIC,
-    SEEDED_ARITHMETIC,
-    SYSTEM_ARITHMETIC,
-    ExactSource,
-    SystemSource,
-)
 
 M = 20
 X, y, TASK = make_low_rank_tasks(n_tasks=M, n_samples=20, n_features=3, random_state=0)
@@ -67,56 +53,6 @@ def test_seed_and_secure_exclude_each_other():
 def test_no_extra_is_needed_without_privacy(monkeypatch):
     monkeypatch.setitem(sys.modules, "opendp", None)
     assert fit(MPMTLLowRank, epsilon=None).privacy_.guarantee == "none"
-
-
-SETTINGS = [
-    {},
-    {"unseen_task": "mean"},
-    {"algorithm": "proximal"},
-    {"mechanism": "laplace"},
-]
-
-
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_report_says_exact(opendp, model, settings):
-    if settings.get("mechanism") == "laplace" and "LowRank" in model.__name__:
-        settings = {"delta": 1e-6}
-    report = fit(model, **settings).privacy_
-    assert report.arithmetic.startswith("exact")
-    assert report.rng == "operating system, exact discrete samplers of OpenDP"
-    plain = model(tasks=range(M), **listed(model))
-    plain = plain.fit(X, np.tile([0, 1], len(y) // 2), task=TASK).privacy_
-    assert not plain.arithmetic.startswith("exact") and plain.rng == "operating system"
-
-
-@pytest.mark.parametrize(
-    "model, settings",
-    [
-        (PrivateMeanRegMTL, {}),
-        (PrivateMeanRegMTL, {"unseen_task": "mean", "clip_quantile": 0.5, "sampling": "fixed"}),
-        (PrivateMeanRegMTLClassifier, {}),
-        (PrivateFedAvg, {}),
-        (PPSGD, {}),
-        (DPMetaInit, {}),
-        (DPMetaInit, {"privacy": "local"}),
-        (DPMetaInitClassifier, {}),
-    ],
-)
-def test_reports_of_rounds_say_what_sampler_they_had(opendp, model, settings):
-    """Exact where OpenDP drew the noise, and nowhere else."""
-    if "Meta" not in model.__name__:
-        settings = {"n_rounds": 2, **settings}
-    report = fit(model, **settings).privacy_
-    assert report.rng == ExactSource.description and report.arithmetic == EXACT_ARITHMETIC
-    assert "Arithmetic: exact: " in str(report)
-    target = np.tile([0, 1], len(y) // 2)
-    settings |= listed(model)
-    plain = model(tasks=range(M), **settings).fit(X, target, task=TASK).privacy_
-    assert plain.rng == SystemSource.description and plain.arithmetic == SYSTEM_ARITHMETIC
-    with pytest.warns(PrivacyLeakWarning):
-        seeded = model(random_state=0, tasks=range(M), **settings).fit(X, target, task=TASK)
-    assert seeded.privacy_.arithmetic == SEEDED_ARITHMETIC
 
 
 def test_releases_lie_on_the_grid_and_have_the_stated_noise(opendp):
