@@ -160,8 +160,8 @@ class ConvergenceDisplay:
                     stacklevel=2,
                 )
             replayed, scores = copy(estimator), []
-            for means in models:
-                replayed.billboard_ = replace(board, means=means, personalization="none")
+            for centres in models:
+                replayed.billboard_ = replace(board, centres=centres, personalization="none")
                 replayed.personalize(X, y, task=task)
                 scores.append(replayed.score(X, y, task=task))
             name = "accuracy" if is_classifier(estimator) else "R2"
