@@ -12,6 +12,7 @@ import numpy as np
 
 from .._runtime.jit import njit
 from .._runtime.registers import greater, load, same, splat, store, total
+from .losses import losses
 
 # First steps in which all classes have one preconditioner, with the mean weight of a row: it is
 # cheaper, but slow where probabilities are next to 0 or 1.
@@ -105,46 +106,6 @@ def evidence(K, diag, off, sizes, d, rhs, scales, dets, quad):
                     det = det * pivot
                     store(dets, k, j // 16, lane, det)
             store(quad, k, lane, both)
-
-
-@njit
-def losses(f, y, lo, n, kind, D, excess):
-    """Sum of the losses of n rows at scores f, and their derivatives D, which do not cancel.
-
-    Parameters
-    ----------
-    f, D : (n_outputs, N)
-    y : (n_rows,)
-        Targets; those of the rows begin at `lo`.
-    kind : {1, 2}
-        Logistic or multinomial loss.
-    excess : (N,)
-        Receives what the largest other score is above that of the label, for kind 1 minus t.
-    """
-    C, value = f.shape[0], 0.0
-    for i in range(n):
-        if kind == 1:
-            t = y[lo + i] * f[0, i]
-            small = np.exp(-abs(t))
-            D[0, i] = -y[lo + i] * (small if t > 0 else 1.0) / (1.0 + small)
-            value += np.log1p(small) - min(t, 0.0)
-            excess[i] = -t
-        else:
-            label, mass, top = int(y[lo + i]), 0.0, -np.inf
-            for c in range(C):
-                top = max(top, f[c, i] if c != label else top)
-            own, above = f[label, i], max(top, f[label, i])
-            for c in range(C):
-                D[c, i] = np.exp(f[c, i] - above) if c != label else 0.0
-            for c in range(C):
-                mass += D[c, i]
-            rest = mass + np.exp(own - above)
-            for c in range(C):
-                D[c, i] /= rest
-            D[label, i] = -mass / rest
-            value += np.log(rest) + above - own
-            excess[i] = top - own
-    return value
 
 
 @njit

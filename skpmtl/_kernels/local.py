@@ -103,6 +103,10 @@ def left_out(
 ):  # fmt: skip
     """out[p, s]: residual of row p at scale kappa[k, s] when its block of rows is left out.
 
+    No fit is repeated: a residual without its own block follows from the residuals of all rows and
+    the block's part of the hat matrix, which is the only system that is solved for a block. All
+    scales stand side by side in registers, so that a loop over rows serves eight of them.
+
     Rows are multiplied by roots of weights, and so are the residuals. Z[k] = F[k] Q, or Q, comes
     from `rotate` and T = (diag, off) from `tridiagonal`; by_row (2, N) holds the responses y and
     root. Blocks are `folds[k]` runs of consecutive rows: with H the hat matrix and e the

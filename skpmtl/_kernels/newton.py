@@ -7,6 +7,7 @@ Models are (n_tasks, n_outputs, d + 1), the intercept last; rows are dense. ``ki
 import numpy as np
 
 from .._runtime.jit import njit
+from .losses import logistic_loss, other_class, softmax
 
 
 @njit
@@ -16,7 +17,7 @@ def loss_gradient(X, rows, shared, offsets, y, kind, scale, W, P, gradient):
     P[p] holds the class probabilities of row p: of the second class for the logistic loss.
     """
     C, d = W.shape[1], W.shape[2] - 1
-    z = np.empty(C)
+    z = np.empty((1, C))
     value = 0.0
     for k in range(W.shape[0]):
         for c in range(C):
@@ -29,32 +30,25 @@ def loss_gradient(X, rows, shared, offsets, y, kind, scale, W, P, gradient):
                 s = W[k, c, d]
                 for j in range(d):
                     s += x[j] * W[k, c, j]
-                z[c] = s
+                z[0, c] = s
             if kind == 0:
-                z[0] -= y[p]
-                total += 0.5 * z[0] * z[0]
+                z[0, 0] -= y[p]
+                total += 0.5 * z[0, 0] * z[0, 0]
             elif kind == 1:
-                t = y[p] * z[0]
-                total += np.log1p(np.exp(-t)) if t > 0 else np.log1p(np.exp(t)) - t
-                P[p, 0] = 1.0 / (1.0 + np.exp(-z[0]))
-                z[0] = -y[p] / (1.0 + np.exp(t))
+                t = y[p] * z[0, 0]
+                total += logistic_loss(t)
+                P[p, 0] = other_class(-z[0, 0])
+                z[0, 0] = -y[p] * other_class(t)
             else:
-                top = z[0]
-                for c in range(1, C):
-                    top = max(top, z[c])
-                mass = 0.0
-                for c in range(C):
-                    P[p, c] = np.exp(z[c] - top)
-                for c in range(C):
-                    mass += P[p, c]
                 label = int(y[p])
-                total += np.log(mass) - (z[label] - top)
+                own = z[0, label]
+                top, mass = softmax(z, 0, P, p)
+                total += np.log(mass) - (own - top)
                 for c in range(C):
-                    P[p, c] /= mass
-                    z[c] = P[p, c]
-                z[label] -= 1.0
+                    z[0, c] = P[p, c]
+                z[0, label] -= 1.0
             for c in range(C):
-                a = scale[k] * z[c]
+                a = scale[k] * z[0, c]
                 for j in range(d):
                     gradient[k, c, j] += a * x[j]
                 gradient[k, c, d] += a

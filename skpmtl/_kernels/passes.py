@@ -11,6 +11,7 @@ import numpy as np
 
 from .._runtime.jit import njit
 from .._runtime.registers import load, same, splat, store
+from .losses import other_class
 
 # Numbers of a task up to which its rows stay in the nearest cache until they are used again.
 LARGE = 512
@@ -143,13 +144,7 @@ def logistic_residuals(z, y, offsets, scale, centre, r, b):
             slope = 0.0
             total = 0.0
             for p in range(lo, hi):
-                t = y[p] * (z[p] + shift)
-                if t > 0:
-                    e = np.exp(-t)
-                    q = e / (1.0 + e)
-                else:
-                    q = 1.0 / (1.0 + np.exp(t))
-                r[p] = y[p] * q
+                r[p] = y[p] * other_class(y[p] * (z[p] + shift))
             for p in range(lo, hi):
                 q = y[p] * r[p]
                 total += r[p]

@@ -119,6 +119,9 @@ def tridiagonal(K, offsets, d, diag, off, w, p):
 def rotate(K, offsets, d, F, Z, V, W, y):
     """Z[k] = Q, or F[k] Q when there are more rows than features, with Q from `tridiagonal`.
 
+    In these columns every scale of a prior is a tridiagonal system: what is multiplied by Q once
+    need not be multiplied again for each scale.
+
     Z (m, S, R) has n rows and r columns of a task. The reflections are applied eight at a time:
     their product is I - V W. V (R, 8), W (8, R) and y (4, 8) are scratch.
     """

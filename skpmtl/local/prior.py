@@ -45,6 +45,11 @@ SCALES = up(len(SNR), LANES)  # with padding
 class LocalModels:
     """Personal models of all tasks of a table.
 
+    A task asks two things about a prior of shape M = root root': at which scale kappa it explains
+    the task best (`criteria`, all scales of `SNR` at once), and which model it has at that scale
+    (`solve`). With rows times the root every prior is a ridge: the matrix of a task's rows is made
+    tridiagonal once, and every scale is then a system of linear cost.
+
     Parameters
     ----------
     table : TaskTable

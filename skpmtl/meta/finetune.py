@@ -14,6 +14,7 @@ import numpy as np
 
 from .._kernels.finetune import descend, evidence, weighted_rows
 from .._kernels.local import spectral_modes
+from .._kernels.losses import losses
 from .._kernels.passes import scores
 from .._kernels.records import inner_steps, record_norms
 from .._kernels.spectrum import grams, tridiagonal
@@ -31,18 +32,6 @@ _MAX_STEPS, _TOL = 300, 1e-9
 _BLOCK = 1 << 18  # numbers of matrices, or of X, that a thread works on at a time
 _NO_INDEX, _NO_MARKS = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint8)
 _NO_NOISE = np.empty((0, 0, 0, 0))
-
-
-def _derivatives(z, y, kind):
-    """Of the losses by the scores z (n_outputs, N)."""
-    if kind == 0:
-        return z - y
-    if kind == 1:
-        return -y / (1.0 + np.exp(y * z))
-    p = np.exp(z - z.max(axis=0))
-    p /= p.sum(axis=0)
-    p[y.astype(np.int64), np.arange(len(y))] -= 1.0
-    return p
 
 
 class FineTuner:
@@ -104,9 +93,9 @@ class FineTuner:
             weights = np.ascontiguousarray(self.init[c : c + 1, :d])
             scores(X, pick, True, np.array([0, ends[-1]]), weights, base[c])
             base[c] += self.init[c, d] if self.fit_intercept else 0.0
-        D = _derivatives(base, y, kind)
-        root = np.ones(ends[-1])
+        D, root = base - y if kind == 0 else np.empty_like(base), np.ones(ends[-1])
         if kind:
+            losses(base, y, 0, len(y), kind, D, np.empty(len(y)))
             weight = (np.abs(D) * (1.0 - np.abs(D))).sum(axis=0) / max(C - 1, 1)
             root = np.sqrt(np.maximum(weight, 1e-6))
         D /= -root

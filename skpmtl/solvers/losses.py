@@ -45,8 +45,15 @@ def make_loss(table, *, classification, task_weight="equal", fit_intercept=True,
     return SquaredLoss(*args)
 
 
-class _Loss:
-    """Rows of all tasks and the products with them."""
+class Loss:
+    """Rows of all tasks and the products with them: what `minimize` asks of a loss.
+
+    A loss has ``quadratic``, ``evaluate`` (value and minus the gradient), ``curvature_bound``
+    (Hessian bound times directions, for step lengths), and for the duality gap ``dual`` and
+    ``dual_scale``. ``resolvent`` may give the steps of Douglas-Rachford splitting. A quadratic one
+    has ``curvature`` and ``elimination`` besides, for the Newton steps of `factored`. One more
+    loss of rows brings its ``_residual_kernel``: scores -> derivatives and intercepts.
+    """
 
     alike = False  # whether one curvature is that of all tasks
 
@@ -223,7 +230,7 @@ class _Loss:
         return out
 
 
-class SquaredLoss(_Loss):
+class SquaredLoss(Loss):
     """sum_k scale_k / 2 ||y_k - X_k w_k - b_k||^2 + ridge / 2 ||W||_F^2 on rows."""
 
     quadratic = True
@@ -420,7 +427,7 @@ class SharedGramLoss(SquaredLoss):
         return out + self.ridge * basis.gram() if self.ridge else out
 
 
-class LogisticLoss(_Loss):
+class LogisticLoss(Loss):
     """sum_k scale_k sum_i log(1 + exp(-y (x w_k + b_k))) + ridge / 2 ||W||_F^2, y in {-1, 1}."""
 
     quadratic = False

@@ -47,8 +47,9 @@ def minimize(loss, penalty, alpha, *, W=None, tol=1e-6, max_iter=10_000, log=Non
 
     Parameters
     ----------
-    loss : SquaredLoss, GramLoss or LogisticLoss
-    penalty : TraceNorm or GroupNorm
+    loss : Loss
+        From `make_loss`.
+    penalty : Penalty
     alpha : float >= 0
         With ``alpha = 0`` the loss must hold a ridge term.
     W : ndarray (n_tasks, n_features), optional
@@ -345,6 +346,10 @@ class _Splitting:
     the Hessians H_k of all tasks (`resolvents`), so that the number of iterations depends on the
     conditioning far less than that of gradient steps. rho is the mean curvature. An extrapolated
     point with a much larger residual is dropped.
+
+    S is where the iteration lives: the weights are W = prox(S), and rho (S - W) is a subgradient of
+    the penalty at them. At the solution that equals V, so that the step is zero; nothing else
+    about S is of interest, and its value before the first step is one gradient step from W.
 
     Hessians that are not constant are renewed after 8, 16, 32 ... iterations, with slopes raised
     towards their bound (`resolvents.logistic`): less each time, but more when the objective has

@@ -1,8 +1,9 @@
 """Penalties that couple the tasks: trace norm and L2,1 norm.
 
-A penalty has ``value``, ``prox``, ``dual_levels`` for the duality gap, and ``basis`` for Newton
-steps on its smooth factors.
+A new one derives from `Penalty`.
 """
+
+from abc import ABC, abstractmethod
 
 import numpy as np
 from scipy.linalg.lapack import dsyevd
@@ -11,14 +12,40 @@ from .factored import DiagonalBasis, FullBasis
 from .minimize import _NEWTON_WIDTH
 
 
-# ----------------------------------------------------------------------------- penalties
-class TraceNorm:
+class Penalty(ABC):
+    """A norm Omega(W) of the weights W (m, d) of all tasks, and what `minimize` asks of it."""
+
+    by_columns = False  # whether it is a sum over features, so that working sets of them serve
+
+    @abstractmethod
+    def value(self, W):
+        """Omega(W)."""
+
+    @abstractmethod
+    def prox(self, V, threshold):
+        """-> (W, Omega(W)) where W minimises 1/2 ||W - V||^2 + threshold Omega(W)."""
+
+    @abstractmethod
+    def dual_levels(self, V):
+        """Numbers whose maximum is the dual norm of V; the duality gap comes from them.
+
+        With all numbers u, the squared distance of V to the ball of radius alpha of the dual
+        norm is sum max(u - alpha, 0)^2.
+        """
+
+    @abstractmethod
+    def basis(self, W):
+        """Factors P of W = C P' for Newton steps, `FullBasis` or `DiagonalBasis`, see `factored`.
+
+        alpha Omega(W) is the minimum of alpha / 2 (||P||^2 + ||C||^2) over such factors. None of
+        the directions that a step may need is at zero, or it would stay there.
+        """
+
+
+class TraceNorm(Penalty):
     """Sum of the singular values of W (m, d)."""
 
-    by_columns = False
-
-    def prox(self, V, threshold):
-        """-> (W, Omega(W)): singular values of V lowered by `threshold`."""
+    def prox(self, V, threshold):  # singular values of V lowered by `threshold`
         tall = V.shape[0] >= V.shape[1]
         # LAPACK itself: the matrix is small and there are many of them.
         squares, U, failed = dsyevd(V.T @ V if tall else V @ V.T, overwrite_a=True)
@@ -34,7 +61,7 @@ class TraceNorm:
         return float(np.linalg.svd(W, compute_uv=False).sum())
 
     def dual_levels(self, V):
-        """Numbers that the dual norm takes the maximum of: the singular values of V."""
+        # The singular values of V.
         small = V.T @ V if V.shape[0] >= V.shape[1] else V @ V.T
         return np.sqrt(np.maximum(np.linalg.eigvalsh(small), 0.0))
 
@@ -52,7 +79,7 @@ class TraceNorm:
         return FullBasis(U * np.sqrt(s + 1e-2 * s[-1]))
 
 
-class GroupNorm:
+class GroupNorm(Penalty):
     """Sum over the features of the norm of their weights across tasks (L2,1)."""
 
     by_columns = True

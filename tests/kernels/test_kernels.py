@@ -10,7 +10,7 @@ from scipy import sparse
 from scipy.stats import multivariate_normal
 
 import skpmtl
-from skpmtl._kernels import grams, linalg, local, passes, spectrum
+from skpmtl._kernels import grams, linalg, local, losses, passes, spectrum
 from skpmtl._kernels import rows as rows_kernels
 from skpmtl._runtime import registers as _simd
 from skpmtl._runtime.jit import njit
@@ -592,3 +592,16 @@ def test_curvatures_are_power_steps(run, form, centre):
         v = A.T @ A @ start
         expected = v @ A.T @ A @ v / (v @ v) if A.any() else 0.0
         assert out[k] == pytest.approx(expected, rel=1e-12)
+
+
+def test_losses_of_extreme_scores(run):
+    """Values, derivatives and probabilities where exp overflows or 1 - p would cancel."""
+    for t in (-1e3, -745.0, -40.0, 0.0, 0.5, 40.0, 700.0, 1e3):
+        assert run(losses.other_class)(t) == pytest.approx(np.exp(-np.logaddexp(0.0, t)), rel=1e-12)
+        assert run(losses.logistic_loss)(t) == pytest.approx(np.logaddexp(0.0, -t), rel=1e-14)
+    z, p = np.array([[1e3, 1e3 - 2.0, -1e3], [0.0, 0.0, 0.0]]), np.empty((1, 3))
+    top, mass = run(losses.softmax)(z, 0, p, 0)
+    assert top == 1e3 and mass == pytest.approx(1.0 + np.exp(-2.0), rel=1e-14)
+    np.testing.assert_allclose(p[0], np.array([1.0, np.exp(-2.0), 0.0]) / mass, rtol=1e-14)
+    run(losses.residuals)(z, np.array([0.0, 2.0]), 0, 2, 2)
+    np.testing.assert_allclose(z, [[*(p[0, :2] - [1.0, 0.0]), 0.0], [1 / 3, 1 / 3, -2 / 3]])

@@ -1,0 +1,97 @@
+"""Losses of rows at their scores, and the derivatives: squared, logistic, multinomial.
+
+``kind`` is 0 for squared loss, 1 for the logistic loss with y in {-1, 1}, 2 for the multinomial
+loss with y the number of the class. No score overflows, and small values
+are not lost.
+"""
+
+import numpy as np
+
+from .._runtime.jit import njit
+
+
+@njit
+def other_class(t):
+    """1 / (1 + exp(t)): probability of the other class at y times the score, t."""
+    if t > 0:
+        e = np.exp(-t)
+        return e / (1.0 + e)
+    return 1.0 / (1.0 + np.exp(t))
+
+
+@njit
+def logistic_loss(t):
+    """log(1 + exp(-t)) at y times the score, t."""
+    return np.log1p(np.exp(-abs(t))) - min(t, 0.0)
+
+
+@njit
+def softmax(z, i, p, j):
+    """p[j] = probabilities of the classes at the scores z[i]. -> top, sum of exp(z[i] - top)
+
+    p may be z. Arrays are indexed, not cut: a slice costs about as much as a few classes do.
+    """
+    top, total = z[i, 0], 0.0
+    for c in range(1, z.shape[1]):
+        top = max(top, z[i, c])
+    for c in range(z.shape[1]):
+        p[j, c] = np.exp(z[i, c] - top)
+    for c in range(z.shape[1]):
+        total += p[j, c]
+    for c in range(z.shape[1]):
+        p[j, c] /= total
+    return top, total
+
+
+@njit
+def residuals(z, y, lo, n, kind):
+    """z <- derivative of the loss of every row with respect to its scores."""
+    if kind == 0:
+        for i in range(n):
+            z[i, 0] -= y[lo + i]
+    elif kind == 1:
+        for i in range(n):
+            z[i, 0] = -y[lo + i] * other_class(y[lo + i] * z[i, 0])
+    else:
+        for i in range(n):
+            softmax(z, i, z, i)
+            z[i, int(y[lo + i])] -= 1.0
+
+
+@njit
+def losses(f, y, lo, n, kind, D, excess):
+    """Sum of the losses of n rows at scores f, and their derivatives D, which do not cancel.
+
+    Parameters
+    ----------
+    f, D : (n_outputs, N)
+    y : (n_rows,)
+        Targets; those of the rows begin at `lo`.
+    kind : {1, 2}
+        Logistic or multinomial loss.
+    excess : (N,)
+        Receives what the largest other score is above that of the label, for kind 1 minus t.
+    """
+    C, value = f.shape[0], 0.0
+    for i in range(n):
+        if kind == 1:
+            t = y[lo + i] * f[0, i]
+            D[0, i] = -y[lo + i] * other_class(t)
+            value += logistic_loss(t)
+            excess[i] = -t
+        else:
+            label, mass, top = int(y[lo + i]), 0.0, -np.inf
+            for c in range(C):
+                top = max(top, f[c, i] if c != label else top)
+            own, above = f[label, i], max(top, f[label, i])
+            for c in range(C):
+                D[c, i] = np.exp(f[c, i] - above) if c != label else 0.0
+            for c in range(C):
+                mass += D[c, i]
+            rest = mass + np.exp(own - above)
+            for c in range(C):
+                D[c, i] /= rest
+            D[label, i] = -mass / rest
+            value += np.log(rest) + above - own
+            excess[i] = top - own
+    return value
