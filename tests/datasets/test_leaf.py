@@ -217,9 +217,9 @@ def test_one_copy_of_the_rows(tmp_path):
     tracemalloc.stop()
     assert leaf.data.nbytes == size
     # The text, then 8 bytes for each pointer and 24 for each float; a second copy of the
-    # rows would be one `size` more.
+    # rows would be one `size` more. What interpreters keep for themselves differs.
     objects = size / 8 / 8 * (8 + 24)
-    assert peak < size + file + objects + 0.4 * size
+    assert peak < size + file + objects + 0.7 * size
 
 
 def test_a_private_fit_on_what_was_loaded(tmp_path):

@@ -214,7 +214,7 @@ def test_running_models_step_once_per_question(tmp_path):
         ({"clip_norm": 100.0}, "clip_norm"),
         ({"positions": [0]}, "not here"),
         ({"positions": []}, "not here"),
-        ({"centre": np.zeros((1, D + 1))}, None),
+        ({"centre": np.zeros((1, D + 1))}, "centre is of another shape"),
         ({"statistic": "rows"}, None),
         ({"statistic": "intercept"}, "releases no intercept"),
     ],

@@ -102,8 +102,9 @@ def test_text_ids_labels_and_parquet(tmp_path):
     frame.insert(1, "school", [f"s{k:02d}" for k in task])
     label = np.where(y > np.median(y), "yes", "no")
     est = PrivateMeanRegMTLClassifier(
-        task_feature="school", tasks=sorted(set(frame["school"])), random_state=1
-    )
+        task_feature="school", tasks=sorted(set(frame["school"])), classes=["no", "yes"],
+        random_state=1,
+    )  # fmt: skip
     whole = clone(est).fit(frame, label)
     parts = []
     for k, tasks in enumerate(SPLIT):
