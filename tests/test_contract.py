@@ -141,16 +141,26 @@ ROWS = {  # of the task, or of the record, that the neighbour has
 QUICK = ("1e150", "1e308", "one row", "one class")
 
 
-@pytest.mark.parametrize(
-    "rows", [pytest.param(rows, marks=() if rows in QUICK else SLOW) for rows in ROWS]
-)
-@every(FIRST.values())
-def test_adversarial_neighbours(case, rows):
-    if rows in ("one row", "one class", "duplicate") and "MPMTL" in case.name and case.n_classes:
-        pytest.skip("a task of one class is no valid input")
-    if rows == "one row" and case.sizes_public:
-        pytest.skip("numbers of rows are public")
+def _valid(case, rows):
+    one_class = rows in ("one row", "one class", "duplicate") and case.n_classes
+    if one_class and "MPMTL" in case.name:
+        return False  # no valid input
+    return rows != "one row" or not case.sizes_public
 
+
+@pytest.mark.parametrize(
+    "case, rows",
+    [
+        pytest.param(
+            case, rows, id=f"{case.name}-{rows}",
+            marks=case.marks if rows in QUICK else (*case.marks, SLOW),
+        )
+        for case in FIRST.values()
+        for rows in ROWS
+        if _valid(case, rows)
+    ],
+)  # fmt: skip
+def test_adversarial_neighbours(case, rows):
     def other(case, data):
         X, y, task = data
         mine = np.flatnonzero(task == CHANGED)
@@ -167,11 +177,8 @@ def test_adversarial_neighbours(case, rows):
 
 
 @SLOW
-@every(FIRST.values())
+@every(case for case in FIRST.values() if not case.sizes_public)
 def test_neighbour_of_twenty_thousand_rows(case):
-    if case.sizes_public:
-        pytest.skip("numbers of rows are public")
-
     def other(case, data):
         rng = np.random.default_rng(3)
         y = labels(rng.normal(size=20_000), case.n_classes)

@@ -69,7 +69,9 @@ def test_imports_are_declared():
     assert always | extras == found | FOR_OTHERS
 
 
-@pytest.mark.parametrize("name", ["CONTRIBUTING.rst", "README.rst", "Makefile", ".ci/run"])
+@pytest.mark.parametrize(
+    "name", ["CONTRIBUTING.rst", "README.rst", "Makefile", ".ci/run", "tests/processors.py"]
+)
 def test_files_that_are_named_exist(name):
     text = (ROOT / name).read_text(encoding="utf-8")
     named = re.findall(r"(?<![\w./-])(?:skpmtl|tests|benchmarks|doc)/[\w/]+\.(?:py|rst)", text)
