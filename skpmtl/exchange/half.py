@@ -1,6 +1,5 @@
 """The tasks' side of a method: what a half owes to curators, shards and sites."""
 
-
 __all__ = ["Half"]
 
 

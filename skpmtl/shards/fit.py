@@ -56,7 +56,8 @@ def fit_shards(est, parts, *, target=None, backend="process", journal=None):
     est : estimator
         Fitted as by ``fit`` on all rows, with the models of all tasks; after an error it is not
         fitted. With the same `random_state` numbers agree with ``fit`` but for the rounding of
-        sums, which are added in another order.
+        sums, which are added in another order, and for Poisson batches of records, which are drawn
+        in another order.
 
     Raises
     ------
