@@ -44,21 +44,6 @@ def softmax(z, i, p, j):
 
 
 @njit
-def residuals(z, y, lo, n, kind):
-    """z <- derivative of the loss of every row with respect to its scores."""
-    if kind == 0:
-        for i in range(n):
-            z[i, 0] -= y[lo + i]
-    elif kind == 1:
-        for i in range(n):
-            z[i, 0] = -y[lo + i] * other_class(y[lo + i] * z[i, 0])
-    else:
-        for i in range(n):
-            softmax(z, i, z, i)
-            z[i, int(y[lo + i])] -= 1.0
-
-
-@njit
 def losses(f, y, lo, n, kind, D, excess):
     """Sum of the losses of n rows at scores f, and their derivatives D, which do not cancel.
 

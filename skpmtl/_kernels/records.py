@@ -10,7 +10,7 @@ import numpy as np
 
 from .._runtime.jit import njit
 from .clip import MARGIN
-from .losses import residuals
+from .rows import residuals
 
 
 @njit

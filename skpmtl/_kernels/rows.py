@@ -150,6 +150,39 @@ def feature_means(X, data, indices, indptr, rows, lo, n, place, width, mean):
 
 
 @njit
+def residuals(z, y, lo, n, kind):
+    """z <- derivative of the loss of every row with respect to its scores."""
+    # Here, and not with the functions of `losses`: the compiler would then arrange `local_steps`
+    # otherwise, which costs it a sixth for several classes.
+    C = z.shape[1]
+    if kind == 0:
+        for i in range(n):
+            z[i, 0] -= y[lo + i]
+    elif kind == 1:
+        for i in range(n):
+            label = y[lo + i]
+            t = label * z[i, 0]
+            if t > 0:
+                e = np.exp(-t)
+                z[i, 0] = -label * e / (1.0 + e)
+            else:
+                z[i, 0] = -label / (1.0 + np.exp(t))
+    else:
+        for i in range(n):
+            top = z[i, 0]
+            for c in range(1, C):
+                top = max(top, z[i, c])
+            total = 0.0
+            for c in range(C):
+                z[i, c] = np.exp(z[i, c] - top)
+            for c in range(C):
+                total += z[i, c]
+            for c in range(C):
+                z[i, c] /= total
+            z[i, int(y[lo + i])] -= 1.0
+
+
+@njit
 def curvatures(X, data, indices, indptr, rows, offsets, centre, n_steps, out):
     """out[k] = largest eigenvalue of X_k' X_k (X_k centred), from below, by power iteration.
 

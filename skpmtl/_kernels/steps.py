@@ -16,8 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._runtime.jit import njit
-from .losses import residuals
-from .rows import feature_means, gather, place_columns, scores
+from .rows import feature_means, gather, place_columns, residuals, scores
 
 
 class Around(NamedTuple):
@@ -352,8 +351,7 @@ def _fisher_diagonal(
 @njit
 def _pull_to_predictions(z, before, y, lo, n, kind, weight, first):
     """z <- derivative of loss + weight / 2 symmetrised divergence to those at the start."""
-    # Not with the functions of `losses`: the compiler would then arrange `local_steps` otherwise,
-    # which costs it a seventh with every penalty.
+    # Not with the functions of `losses`, see `residuals`.
     C = z.shape[1]
     if first:
         for i in range(n):
