@@ -202,8 +202,8 @@ class BaseMTL(RoundCallbacks, FromBillboard, TaskIndexed):
         Where a fit is more than these two. All fitted attributes: "coef_" (n_tasks, n_features),
         "intercept_" (n_tasks,), "billboard_", and for `unseen_task="mean"` "mean_coef_"
         (n_features,) and "mean_intercept_"; with more than two classes, "coef_" (n_tasks,
-        n_classes, n_features) and so on. It must not set attributes; those of an earlier fit are
-        still there for a warm start.
+        n_classes, n_features) and so on. It must set no attribute but `billboard_`, from which
+        `_personalize_table` goes on; those of an earlier fit are still there for a warm start.
     ``_personalize_table(table) -> (coef, intercept)``
         Models of the tasks of a table from ``self.billboard_`` and these rows only; where
         ``billboard_.personalize`` takes more than the table.
