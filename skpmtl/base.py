@@ -9,8 +9,7 @@ import math
 import warnings
 from copy import deepcopy
 from dataclasses import replace
-from functools import wraps
-from inspect import Parameter, signature
+from inspect import signature
 from numbers import Integral, Real
 
 import numpy as np
@@ -18,6 +17,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
+from ._parameters import parameter
 from ._runtime.compat import Interval, InvalidParameterError, StrOptions
 from .callbacks import RoundCallbacks, followed, following
 from .exchange.files import FromBillboard, first_tasks, rows_before_tasks
@@ -524,22 +524,8 @@ class MTLClassifierMixin(ClassifierMixin):
     def __init_subclass__(cls, **keywords):
         super().__init_subclass__(**keywords)
         init = cls.__init__
-        given = signature(init)
-        if init is object.__init__ or "classes" in given.parameters:
-            return
-
-        @wraps(init)
-        def with_classes(self, *values, classes="auto", **parameters):
-            init(self, *values, **parameters)
-            self.classes = classes
-
-        names = list(given.parameters)
-        parameters = list(given.parameters.values())
-        own = Parameter("classes", Parameter.KEYWORD_ONLY, default="auto")
-        parameters.insert(names.index("tasks") + 1, own)
-        # What scikit-learn and the documentation read the parameters from.
-        with_classes.__signature__ = given.replace(parameters=parameters)
-        cls.__init__ = with_classes
+        if init is not object.__init__ and "classes" not in signature(init).parameters:
+            parameter("classes", "auto", after="tasks")(cls)
 
     def _public_classes(self):
         """Sorted array of the parameter `classes`; None for "auto"."""

@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from .._parameters import kept
 from .._runtime.compat import Interval, InvalidParameterError, StrOptions
 from ..base import BaseMTL, TaskIndexed
 from ..callbacks import RoundCallbacks, following
@@ -69,6 +70,7 @@ class BaseFedMTL(RoundCallbacks, TaskIndexed):
     __metadata_request__predict_proba = {"client": True, "task": True}
     __metadata_request__score = {"client": True, "task": True}
 
+    @kept
     def __init__(
         self,
         hidden_layer_sizes=(32,),
@@ -91,24 +93,7 @@ class BaseFedMTL(RoundCallbacks, TaskIndexed):
         random_state=None,
         verbose=0,
     ):
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.activation = activation
-        self.threshold = threshold
-        self.n_rounds = n_rounds
-        self.local_epochs = local_epochs
-        self.batch_size = batch_size
-        self.solver = solver
-        self.learning_rate = learning_rate
-        self.momentum = momentum
-        self.alpha = alpha
-        self.aggregation = aggregation
-        self.proximal_strength = proximal_strength
-        self.secure = secure
-        self.module = module
-        self.client_feature = client_feature
-        self.task_feature = task_feature
-        self.random_state = random_state
-        self.verbose = verbose
+        pass
 
     _progress = BaseMTL._progress
 

@@ -6,7 +6,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from .._parameters import filled
+from .._parameters import filled, kept, parameter
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.protocol import Population, Question, run
@@ -56,6 +56,7 @@ class MeanFamily(WideSparse, BaseMTL):
     _federates = True
     _sparse_in_place = True
 
+    @kept
     def __init__(
         self,
         lam="auto",
@@ -86,32 +87,7 @@ class MeanFamily(WideSparse, BaseMTL):
         verbose=0,
         dtype=np.float64,
     ):
-        self.lam = lam
-        self.epsilon = epsilon
-        self.delta = delta
-        self.adjacency = adjacency
-        self.clip_norm = clip_norm
-        self.clip_quantile = clip_quantile
-        self.n_rounds = n_rounds
-        self.sampling = sampling
-        self.sampling_rate = sampling_rate
-        self.local_steps = local_steps
-        self.local_learning_rate = local_learning_rate
-        self.server_learning_rate = server_learning_rate
-        self.personalization = personalization
-        self.ridge = ridge
-        self.task_weight = task_weight
-        self.clusters = clusters
-        self.fit_intercept = fit_intercept
-        self.task_feature = task_feature
-        self.tasks = tasks
-        self.unseen_task = unseen_task
-        self.max_iter = max_iter
-        self.tol = tol
-        self.secure = secure
-        self.random_state = random_state
-        self.verbose = verbose
-        self.dtype = dtype
+        pass
 
     def _update_name(self):
         return self.update
@@ -375,72 +351,13 @@ class MeanFamily(WideSparse, BaseMTL):
         return scores
 
 
+@parameter("update", "prox", after="n_rounds")
 class _MeanRegularized(MeanFamily):
     _parameter_constraints = {
         **MeanFamily._parameter_constraints,
         "update": [StrOptions({"prox", "algorithm-1", "stateful"})],
     }
 
-    def __init__(
-        self,
-        lam="auto",
-        *,
-        epsilon=1.0,
-        delta=None,
-        adjacency="replace-one",
-        clip_norm=1.0,
-        clip_quantile=None,
-        n_rounds="auto",
-        update="prox",
-        sampling="all",
-        sampling_rate=1.0,
-        local_steps="auto",
-        local_learning_rate=1.0,
-        server_learning_rate=1.0,
-        personalization="mean-reg",
-        ridge=0.0,
-        task_weight="equal",
-        clusters=None,
-        fit_intercept=True,
-        task_feature=None,
-        tasks="auto",
-        unseen_task="error",
-        max_iter=100,
-        tol=1e-10,
-        secure=False,
-        random_state=None,
-        verbose=0,
-        dtype=np.float64,
-    ):
-        super().__init__(
-            lam,
-            epsilon=epsilon,
-            delta=delta,
-            adjacency=adjacency,
-            clip_norm=clip_norm,
-            clip_quantile=clip_quantile,
-            n_rounds=n_rounds,
-            sampling=sampling,
-            sampling_rate=sampling_rate,
-            local_steps=local_steps,
-            local_learning_rate=local_learning_rate,
-            server_learning_rate=server_learning_rate,
-            personalization=personalization,
-            ridge=ridge,
-            task_weight=task_weight,
-            clusters=clusters,
-            fit_intercept=fit_intercept,
-            task_feature=task_feature,
-            tasks=tasks,
-            unseen_task=unseen_task,
-            max_iter=max_iter,
-            tol=tol,
-            secure=secure,
-            random_state=random_state,
-            verbose=verbose,
-            dtype=dtype,
-        )
-        self.update = update
 
 _DOC = """{summary}
 

@@ -7,7 +7,7 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from .._parameters import filled
+from .._parameters import filled, kept
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.protocol import Population, Question, run
@@ -54,6 +54,7 @@ class _MetaInit(BaseMTL):
 
     __metadata_request__fit = {"task": True, "unit": True}
 
+    @kept
     def __init__(
         self,
         *,
@@ -85,33 +86,7 @@ class _MetaInit(BaseMTL):
         verbose=0,
         dtype=np.float64,
     ):
-        self.epsilon = epsilon
-        self.delta = delta
-        self.adjacency = adjacency
-        self.privacy = privacy
-        self.clip_norm = clip_norm
-        self.inner_steps = inner_steps
-        self.inner_learning_rate = inner_learning_rate
-        self.batch_size = batch_size
-        self.batches = batches
-        self.iterate = iterate
-        self.meta_learning_rate = meta_learning_rate
-        self.meta_decay = meta_decay
-        self.tasks_per_round = tasks_per_round
-        self.visits = visits
-        self.group_size = group_size
-        self.max_rows_per_unit = max_rows_per_unit
-        self.refine = refine
-        self.refine_steps = refine_steps
-        self.refine_learning_rate = refine_learning_rate
-        self.fit_intercept = fit_intercept
-        self.task_feature = task_feature
-        self.tasks = tasks
-        self.unseen_task = unseen_task
-        self.secure = secure
-        self.random_state = random_state
-        self.verbose = verbose
-        self.dtype = dtype
+        pass
 
     def _is_private(self):
         return self.privacy is not None and super()._is_private()

@@ -4,7 +4,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from .._parameters import filled
+from .._parameters import filled, kept
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.protocol import Question
@@ -42,6 +42,7 @@ class _ModelProtected(BaseMTL):
     _boards = (PriorBillboard, ProjectionBillboard, PenaltyBillboard)
     _federates = True
 
+    @kept
     def __init__(
         self,
         alpha=0.1,
@@ -70,30 +71,7 @@ class _ModelProtected(BaseMTL):
         verbose=0,
         dtype=np.float64,
     ):
-        self.alpha = alpha
-        self.epsilon = epsilon
-        self.delta = delta
-        self.adjacency = adjacency
-        self.mechanism = mechanism
-        self.algorithm = algorithm
-        self.ridge = ridge
-        self.task_weight = task_weight
-        self.n_releases = n_releases
-        self.clip_norm = clip_norm
-        self.allocation = allocation
-        self.noise_shift = noise_shift
-        self.acceleration = acceleration
-        self.fit_intercept = fit_intercept
-        self.task_feature = task_feature
-        self.tasks = tasks
-        self.unseen_task = unseen_task
-        self.max_iter = max_iter
-        self.tol = tol
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.secure = secure
-        self.verbose = verbose
-        self.dtype = dtype
+        pass
 
     def _fit_table(self, table):
         if not self._is_private() and self._algorithm() == "proximal":

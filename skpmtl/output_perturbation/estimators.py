@@ -10,7 +10,7 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from .._parameters import filled
+from .._parameters import filled, kept, parameter
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.threads import single_blas_thread
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
@@ -185,6 +185,7 @@ class OutputPerturbation(BaseMTL):
 class _Aggregation(OutputPerturbation):
     _boards = (AggregationBillboard,)
 
+    @kept
     def __init__(
         self,
         lam=1.0,
@@ -207,24 +208,7 @@ class _Aggregation(OutputPerturbation):
         random_state=None,
         verbose=0,
     ):
-        self.lam = lam
-        self.epsilon = epsilon
-        self.delta = delta
-        self.adjacency = adjacency
-        self.guarantee = guarantee
-        self.group = group
-        self.mechanism = mechanism
-        self.max_row_norm = max_row_norm
-        self.max_task_rows = max_task_rows
-        self.min_task_rows = min_task_rows
-        self.clip_norm = clip_norm
-        self.fit_intercept = fit_intercept
-        self.task_feature = task_feature
-        self.tasks = tasks
-        self.unseen_task = unseen_task
-        self.secure = secure
-        self.random_state = random_state
-        self.verbose = verbose
+        pass
 
     def _plan(self, population):
         return AggregationPlan(self, population)
@@ -298,6 +282,7 @@ _OF_AGGREGATION = dict(
 )
 
 
+@parameter("max_target", None, after="max_row_norm")
 class DPAggregation(MTLRegressorMixin, _Aggregation):
     __doc__ = _doc(
         _AGGREGATION,
@@ -312,51 +297,6 @@ class DPAggregation(MTLRegressorMixin, _Aggregation):
         y="y",
         target=_MAX_TARGET,
     )
-
-    def __init__(
-        self,
-        lam=1.0,
-        *,
-        epsilon=1.0,
-        delta=None,
-        adjacency="replace-one",
-        guarantee="task",
-        group="published",
-        mechanism="auto",
-        max_row_norm=None,
-        max_target=None,
-        max_task_rows=None,
-        min_task_rows=None,
-        clip_norm=None,
-        fit_intercept=True,
-        task_feature=None,
-        tasks="auto",
-        unseen_task="mean",
-        secure=False,
-        random_state=None,
-        verbose=0,
-    ):
-        super().__init__(
-            lam,
-            epsilon=epsilon,
-            delta=delta,
-            adjacency=adjacency,
-            guarantee=guarantee,
-            group=group,
-            mechanism=mechanism,
-            max_row_norm=max_row_norm,
-            max_task_rows=max_task_rows,
-            min_task_rows=min_task_rows,
-            clip_norm=clip_norm,
-            fit_intercept=fit_intercept,
-            task_feature=task_feature,
-            tasks=tasks,
-            unseen_task=unseen_task,
-            secure=secure,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.max_target = max_target
 
 
 class DPAggregationClassifier(MTLClassifierMixin, _Aggregation):
@@ -388,6 +328,7 @@ class _Relationship(OutputPerturbation):
         "tol": [Interval(Real, 0, None, closed="neither")],
     }
 
+    @kept
     def __init__(
         self,
         lam=1.0,
@@ -414,28 +355,7 @@ class _Relationship(OutputPerturbation):
         random_state=None,
         verbose=0,
     ):
-        self.lam = lam
-        self.alpha = alpha
-        self.epsilon = epsilon
-        self.delta = delta
-        self.adjacency = adjacency
-        self.guarantee = guarantee
-        self.group = group
-        self.mechanism = mechanism
-        self.max_row_norm = max_row_norm
-        self.max_task_rows = max_task_rows
-        self.min_task_rows = min_task_rows
-        self.clip_norm = clip_norm
-        self.fit_intercept = fit_intercept
-        self.task_feature = task_feature
-        self.tasks = tasks
-        self.unseen_task = unseen_task
-        self.n_rounds = n_rounds
-        self.max_iter = max_iter
-        self.tol = tol
-        self.secure = secure
-        self.random_state = random_state
-        self.verbose = verbose
+        pass
 
     def _plan(self, population):
         return RelationshipPlan(self, population)
@@ -569,6 +489,7 @@ _OF_RELATIONSHIP = dict(
 )
 
 
+@parameter("max_target", None, after="max_row_norm")
 class DPRelationship(MTLRegressorMixin, _Relationship):
     __doc__ = _doc(
         _RELATIONSHIP,
@@ -582,59 +503,6 @@ class DPRelationship(MTLRegressorMixin, _Relationship):
         y="y",
         target=_MAX_TARGET,
     )
-
-    def __init__(
-        self,
-        lam=1.0,
-        alpha=1.0,
-        *,
-        epsilon=1.0,
-        delta=None,
-        adjacency="replace-one",
-        guarantee="task",
-        group="published",
-        mechanism="auto",
-        max_row_norm=None,
-        max_target=None,
-        max_task_rows=None,
-        min_task_rows=None,
-        clip_norm=None,
-        fit_intercept=True,
-        task_feature=None,
-        tasks="auto",
-        unseen_task="error",
-        n_rounds=3,
-        max_iter=1000,
-        tol=1e-10,
-        secure=False,
-        random_state=None,
-        verbose=0,
-    ):
-        super().__init__(
-            lam,
-            alpha,
-            epsilon=epsilon,
-            delta=delta,
-            adjacency=adjacency,
-            guarantee=guarantee,
-            group=group,
-            mechanism=mechanism,
-            max_row_norm=max_row_norm,
-            max_task_rows=max_task_rows,
-            min_task_rows=min_task_rows,
-            clip_norm=clip_norm,
-            fit_intercept=fit_intercept,
-            task_feature=task_feature,
-            tasks=tasks,
-            unseen_task=unseen_task,
-            n_rounds=n_rounds,
-            max_iter=max_iter,
-            tol=tol,
-            secure=secure,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.max_target = max_target
 
 
 class DPRelationshipClassifier(MTLClassifierMixin, _Relationship):

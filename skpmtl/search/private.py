@@ -13,6 +13,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from .._parameters import kept
 from .._runtime.compat import Interval, InvalidParameterError, StrOptions
 from .._version import __version__
 from ..metrics import check_scorer, task_scores
@@ -172,6 +173,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         "random_state": ["random_state", np.random.Generator],
     }
 
+    @kept
     def __init__(
         self,
         estimator,
@@ -187,17 +189,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         test_size=0.25,
         random_state=None,
     ):
-        self.estimator = estimator
-        self.param_distributions = param_distributions
-        self.n_trials = n_trials
-        self.selection = selection
-        self.epsilon = epsilon
-        self.delta = delta
-        self.scoring = scoring
-        self.score_range = score_range
-        self.score_share = score_share
-        self.test_size = test_size
-        self.random_state = random_state
+        pass
 
     # ------------------------------------------------------------------------- fit
     def fit(self, X, y, task=None):
