@@ -1,9 +1,10 @@
-"""The task half: models a task fits alone under a prior w ~ N(0, kappa s^2 M).
+"""The task half: models a task fits alone under a prior w ~ N(a, kappa s^2 M).
 
-M is public (it comes from the billboard); kappa, the noise level s and the intercept are the
-task's own. All tasks are treated alike, in blocks that bound the memory.
+Centre a and shape M are public (they come from the billboard); kappa, the noise level s and the
+intercept are the task's own. All tasks are treated alike, in blocks that bound the memory.
 """
 
+from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -17,7 +18,7 @@ from .._kernels.local import (
     spectral_modes,
     triangular_products,
 )
-from .._kernels.passes import scores
+from .._kernels.passes import csr_scores, scores
 from .._kernels.spectrum import grams, rotate, tridiagonal
 from .._runtime.registers import LANES
 from .._runtime.threads import even_blocks, run_blocks, single_blas_thread
@@ -25,6 +26,10 @@ from ..tables.table import read_only
 
 # Grid of the prior variance of a score in units of the noise variance.
 SNR = np.logspace(-4, 5, 19)
+# Public range of votes on log10(snr), for squared and logistic loss, and the spread of the tasks
+# around their released centre.
+VOTE_RANGE = {False: (-1.5, 3.0), True: (-3.0, 1.5)}
+VOTE_SPREAD = 0.3
 # Public weak prior on log10(snr): (centre, spread), for squared and logistic loss.
 _WEAK = {False: (1.5, 1.0), True: (0.0, 1.0)}
 _FOLDS, _FOLD_ROWS = 5, 16
@@ -56,9 +61,18 @@ class LocalModels:
     classification : bool
     fit_intercept : bool
         Local intercept, not penalised.
+    centre : ndarray (d,), default=None
+        Public centre of the prior; None: 0.
     """
 
-    def __init__(self, table, *, classification, fit_intercept):
+    def __init__(self, table, *, classification, fit_intercept, centre=None):
+        self.centre, self._shift = centre, None
+        if centre is not None:
+            shift = common_scores(table, centre)
+            if classification:
+                self._shift = shift
+            else:
+                table = replace(table, y=table.y - shift)
         self.table = table
         self.classification = classification
         self.fit_intercept = fit_intercept
@@ -166,8 +180,9 @@ class LocalModels:
                 if choose:
                     W[tasks], b[tasks] = modes
                 return
-            working = *_working(label, self._scores[rows]), label
-            out[tasks], level[tasks] = block.criteria(*working, weak)
+            shift = self._shift_of(rows)
+            working = *_working(label, self._scores[rows], shift), label
+            out[tasks], level[tasks] = block.criteria(*working, weak, shift=shift)
             if choose:
                 precision = _inverse(choose(out[tasks], level[tasks]))
                 W[tasks], b[tasks] = self._newton(block, rows, label, precision, tol)
@@ -175,7 +190,7 @@ class LocalModels:
         self._run(block_criteria, root, in_folds=True)
         if self._keep:  # the even prior comes first, and again when a task doubts the last one
             self._known[1:] = [(key, out.copy(), level)]
-        return (out, level, _back(W, root), b) if choose else (out, level)
+        return (out, level, self._back(W, root), b) if choose else (out, level)
 
     def solve(self, root, kappa, tol=1e-8):
         """Posterior modes under priors N(0, kappa_k M).
@@ -205,14 +220,22 @@ class LocalModels:
             W[tasks], b[tasks] = modes
 
         self._run(block_modes, root, in_folds=False)
-        return _back(W, root), b
+        return self._back(W, root), b
+
+    def _back(self, W, root):
+        W = _back(W, root)
+        return W if self.centre is None else W + self.centre
+
+    def _shift_of(self, rows):
+        return 0.0 if self._shift is None else self._shift[rows]
 
     def _newton(self, block, rows, label, precision, tol):
         score, active = self._scores[rows], np.arange(len(precision))
+        shift = np.broadcast_to(self._shift_of(rows), score.shape)
         W, b = np.empty((len(precision), block.A.shape[1])), np.empty(len(precision))
         for _ in range(_NEWTON_STEPS):
             part, kept = block.select(active)
-            working = _working(label[kept], score[kept])
+            working = _working(label[kept], score[kept], shift[kept])
             W[active], b[active] = part.modes(*working, precision[active])
             step = part.scores(W[active], b[active]) - score[kept]
             # A longer step would leave the quadratic approximation.
@@ -266,11 +289,23 @@ def _products(X, rows, root, panels):
     return A
 
 
-def _working(label, score):
-    """Weights and response of the working least squares at the current scores."""
+def common_scores(table, w):
+    """x' w of every row of a table, in an order of the sum that knows nothing of other rows."""
+    out, shared = np.empty(table.n_rows), table.rows is not None
+    rows = table.rows if shared else np.empty(0, dtype=np.int64)
+    places = rows, shared, np.array([0, table.n_rows]), np.ascontiguousarray(w)[None], out
+    if table.is_sparse:
+        csr_scores(*table.csr, *places)
+    else:
+        scores(table.X, *places)
+    return out
+
+
+def _working(label, score, shift=0.0):
+    """Weights and response of the working least squares at the current scores, less the shift."""
     if score is None:
         return np.ones(len(label)), label
-    p = 1.0 / (1.0 + np.exp(-np.clip(label * score, -30.0, 30.0)))
+    p = 1.0 / (1.0 + np.exp(-np.clip(label * (score + shift), -30.0, 30.0)))
     weight = np.maximum(p * (1.0 - p), 1e-6)
     return weight, score + label * (1.0 - p) / weight
 
@@ -313,7 +348,7 @@ class _Block:
             grams(F[:count], ends, d, self.v, K[:count])
             yield part, ends, F[:count], K[:count]
 
-    def criteria(self, weight, response, label, weak, choose=None):
+    def criteria(self, weight, response, label, weak, choose=None, shift=0.0):
         """-2 log evidence and cross-validated deviance of all scales, averaged, and levels.
 
         The scale is kappa = snr / level with level = trace(G) / n, so that snr is the prior
@@ -321,7 +356,8 @@ class _Block:
         another. The noise variance is profiled for squared loss and 1 for the logistic loss,
         whose deviance is taken at the left-out score: the working response minus its residual.
         `label` is None for squared loss. `weak` is added; with `choose`, also weights and
-        intercepts at the scales that it chooses.
+        intercepts at the scales that it chooses. `shift` is the part of the scores that a centre
+        gives.
 
         A task has at least `_FOLDS` blocks of rows that are left out, of at most `_FOLD_ROWS`
         rows, which keeps the cost linear in its rows.
@@ -374,6 +410,7 @@ class _Block:
                 found += own * np.log(np.maximum(error, tiny) / own)
             else:
                 working = response[rows, None] - out[rows, : len(SNR)] / root[rows, None]
+                working += np.broadcast_to(shift, label.shape)[rows, None]
                 deviance = np.logaddexp(0.0, -label[rows, None] * working)
                 found = energy + logdet + 2.0 * np.add.reduceat(deviance, ends[:-1] - ends[0])
             criterion[k] = 0.5 * found + weak
@@ -419,3 +456,10 @@ def best_scale(criterion, level):
     shift = np.where(inside, 0.5 * (left - right) / np.where(inside, bend, 1.0), best - middle)
     snr = SNR[middle] * (SNR[1] / SNR[0]) ** shift
     return snr / np.maximum(level, 1e-300)
+
+
+def vote_penalty(centre, spread):
+    """What the released centre of the votes adds to the criterion of every task."""
+    if centre is None:
+        return 0.0
+    return ((np.log10(SNR) - centre) / spread) ** 2

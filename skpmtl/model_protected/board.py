@@ -7,11 +7,11 @@ import numpy as np
 
 from .._runtime.compat import Interval, StrOptions
 from ..exchange.board import Board
-from ..local.prior import LocalModels, best_scale
+from ..local.prior import LocalModels, best_scale, vote_penalty
+from ..privacy.moments import even_root, root_of
 from ..solvers.losses import make_loss
 from ..solvers.minimize import minimize
 from ..solvers.penalties import TraceNorm
-from .prior import even_root, root_of, vote_penalty
 from .tasks import ProjectedModels
 
 # Advantage of the even prior from which a task leaves the billboard aside: odds of e^4, so that

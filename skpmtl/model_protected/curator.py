@@ -5,10 +5,17 @@ import numpy as np
 from .._kernels.clip import clip_rows
 from .._runtime.threads import single_blas_thread
 from ..exchange.protocol import Ask
+from ..local.prior import VOTE_RANGE, VOTE_SPREAD
+from ..privacy.moments import (
+    DriftingAverage,
+    even_root,
+    root_of,
+    shrink_diagonal,
+    shrink_matrix,
+    sum_of_directions,
+)
 from .board import PriorBillboard
-from .prior import VOTE_RANGE, VOTE_SPREAD, even_root, root_of, sum_of_directions
 from .projection import project, second_moment
-from .shrinkage import DriftingAverage, shrink_diagonal, shrink_matrix
 
 
 def release_prior(population, diagonal, *, moment, vote, classification, tilt, log=None):

@@ -3,6 +3,7 @@
 import numpy as np
 
 from .._version import __version__
+from ..local.prior import VOTE_RANGE
 from ..privacy.accounting import check_budget, gdp_mu, published_wishart_delta_bound, pure_epsilons
 from ..privacy.allocation import allocation_weights
 from ..privacy.mechanisms import (
@@ -17,7 +18,7 @@ from ..privacy.mechanisms import (
     second_moment_sensitivity,
 )
 from ..privacy.report import PrivacyReport
-from .prior import VOTE_RANGE, n_releases_for, vote_share
+from .prior import n_releases_for, vote_share
 
 _PROXIMAL_RELEASES = 5  # releases of Algorithms 2 and 3 when n_releases="auto"
 _MEAN_SHARE = 0.3  # of the budget, for the mean model that unseen_task="mean" publishes

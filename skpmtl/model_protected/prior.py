@@ -11,33 +11,7 @@ clipped log10 signal-to-noise ratio ("vote"), centres the tasks' choice of kappa
 
 import numpy as np
 
-from ..local.prior import SNR
-
-# Public range of the votes, log10(snr), for squared and logistic loss, and the spread of the
-# tasks around the released centre.
-VOTE_RANGE = {False: (-1.5, 3.0), True: (-3.0, 1.5)}
-VOTE_SPREAD = 0.3
-_BLOCK = 1 << 20  # coefficients at a time in the sum of contributions
-
-
-def vote_penalty(centre, spread):
-    """What the released centre of the votes adds to the criterion of every task."""
-    if centre is None:
-        return 0.0
-    return ((np.log10(SNR) - centre) / spread) ** 2
-
-
-def root_of(moment):
-    """R with R R' = moment; a diagonal moment is given by its diagonal, and so is its root."""
-    if moment.ndim == 1:
-        return np.sqrt(moment)
-    values, U = np.linalg.eigh(moment)
-    return U * np.sqrt(np.maximum(values, 0.0))
-
-
-def even_root(d):
-    """Root of I / d."""
-    return np.full(d, d**-0.5)
+from ..local.prior import VOTE_SPREAD
 
 
 def n_releases_for(n_tasks, n_features, mu, sensitivity, diagonal):
@@ -55,35 +29,3 @@ def vote_share(n_tasks, n_releases, mu, sensitivity):
     """Share of mu^2 for the votes: enough for a noise of `VOTE_SPREAD`, at most one eighth."""
     need = sensitivity / (VOTE_SPREAD * n_tasks)
     return min(0.125, (n_releases + 1) * (need / mu) ** 2)
-
-
-def directions(W):
-    """Unit directions u_k of the models: task k contributes u_k u_k', of trace 1.
-
-    A model that is zero or not finite contributes zero, so that no input leaves the bound.
-    """
-    largest = np.abs(W).max(axis=1)
-    usable = np.isfinite(largest) & (largest > 0)
-    # Divided by their largest entry first: squares of tiny numbers would lose the norm.
-    U = np.where(usable[:, None], W, 0.0) / np.where(usable, largest, 1.0)[:, None]
-    norm = np.sqrt(np.einsum("kj,kj->k", U, U))
-    # 1 - 1e-12: rounding must not push a contribution over the bound.
-    return U * ((1.0 - 1e-12) / np.where(usable, norm, 1.0))[:, None]
-
-
-def squared_directions(U, mechanism):
-    """u * u of the unit directions: of unit length where the noise is Gaussian, else of sum 1."""
-    squares = U * U
-    if mechanism is not None and mechanism.norm == "l2":
-        length = np.sqrt(np.einsum("kj,kj->k", squares, squares))
-        squares *= ((1.0 - 1e-12) / np.where(length > 0, length, 1.0))[:, None]
-    return squares
-
-
-def sum_of_directions(W, diagonal, mechanism):
-    """Sum over the tasks of u u', or of the diagonal; (d, d) or (d,)."""
-    total, step = 0.0, max(_BLOCK // W.shape[1], 1)
-    for first in range(0, len(W), step):
-        U = directions(W[first : first + step])
-        total += squared_directions(U, mechanism).sum(axis=0) if diagonal else U.T @ U
-    return total

@@ -5,9 +5,9 @@ import numpy as np
 from .._kernels.clip import clip_rows
 from .._runtime.threads import single_blas_thread
 from ..exchange.half import Half
-from ..local.prior import SNR, LocalModels, best_scale
+from ..local.prior import SNR, LocalModels, best_scale, vote_penalty
+from ..privacy.moments import directions, even_root
 from ..solvers.losses import LogisticLoss, SquaredLoss
-from .prior import directions, even_root, vote_penalty
 
 
 class PriorHalf(Half):

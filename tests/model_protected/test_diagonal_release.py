@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from skpmtl import MPMTLGroupSparse
-from skpmtl.model_protected.prior import directions, squared_directions
-from skpmtl.model_protected.shrinkage import shrink_diagonal
 from skpmtl.privacy import DiagonalGaussian, DiagonalLaplace, diagonal_sensitivity
+from skpmtl.privacy.moments import directions, shrink_diagonal, squared_directions
 
 GAUSSIAN, LAPLACE = DiagonalGaussian(6, 2**0.5, 1.0), DiagonalLaplace(6, 2.0, 1.0)
 

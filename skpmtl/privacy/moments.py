@@ -1,9 +1,59 @@
-"""From a noisy second moment to a prior: what the curator does with a release.
+"""Second moments of directions: what a task contributes, and what a noisy sum of it says.
 
-Everything here is post-processing of released numbers and costs no privacy.
+A contribution has trace 1 whatever the model is, so that there is nothing to clip. What is done
+with a release is post-processing and costs no privacy.
 """
 
 import numpy as np
+
+_BLOCK = 1 << 20  # coefficients at a time in the sum of contributions
+
+
+# ---------------------------------------------------------------------- contributions
+def directions(W):
+    """Unit directions u_k of the models: task k contributes u_k u_k', of trace 1.
+
+    A model that is zero or not finite contributes zero, so that no input leaves the bound.
+    """
+    largest = np.abs(W).max(axis=1)
+    usable = np.isfinite(largest) & (largest > 0)
+    # Divided by their largest entry first: squares of tiny numbers would lose the norm.
+    U = np.where(usable[:, None], W, 0.0) / np.where(usable, largest, 1.0)[:, None]
+    norm = np.sqrt(np.einsum("kj,kj->k", U, U))
+    # 1 - 1e-12: rounding must not push a contribution over the bound.
+    return U * ((1.0 - 1e-12) / np.where(usable, norm, 1.0))[:, None]
+
+
+def squared_directions(U, mechanism):
+    """u * u of the unit directions: of unit length where the noise is Gaussian, else of sum 1."""
+    squares = U * U
+    if mechanism is not None and mechanism.norm == "l2":
+        length = np.sqrt(np.einsum("kj,kj->k", squares, squares))
+        squares *= ((1.0 - 1e-12) / np.where(length > 0, length, 1.0))[:, None]
+    return squares
+
+
+def sum_of_directions(W, diagonal, mechanism):
+    """Sum over the tasks of u u', or of the diagonal; (d, d) or (d,)."""
+    total, step = 0.0, max(_BLOCK // W.shape[1], 1)
+    for first in range(0, len(W), step):
+        U = directions(W[first : first + step])
+        total += squared_directions(U, mechanism).sum(axis=0) if diagonal else U.T @ U
+    return total
+
+
+# ---------------------------------------------------------------------------- releases
+def root_of(moment):
+    """R with R R' = moment; a diagonal moment is given by its diagonal, and so is its root."""
+    if moment.ndim == 1:
+        return np.sqrt(moment)
+    values, U = np.linalg.eigh(moment)
+    return U * np.sqrt(np.maximum(values, 0.0))
+
+
+def even_root(d):
+    """Root of I / d."""
+    return np.full(d, d**-0.5)
 
 
 class DriftingAverage:
