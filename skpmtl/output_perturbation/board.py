@@ -1,14 +1,16 @@
 """What output perturbation publishes: an average model, or noisy models of all tasks."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 
 import numpy as np
+from scipy import sparse
 
 from .._runtime.compat import Interval
 from ..exchange.board import Board
+from ..local.prior import LocalModels
 from .relationship import prior_root, root_of_trace_one
-from .tasks import ProximalModels, coefficients
+from .tasks import coefficients
 
 
 @dataclass
@@ -124,14 +126,20 @@ class RelationshipBillboard(Board):
         return root_of_trace_one(self.columns)
 
     def personalize(self, table, *, classification):
-        """Models of the tasks of `table` under the prior that the columns imply, without noise."""
+        """Models of the tasks of `table` under the prior that the columns imply, without noise.
+
+        For w = root c the penalties of one task come to ||c||^2 / 2 beside its mean loss.
+        """
+        if self.fit_intercept:
+            table = with_constant(table)
+        models = LocalModels(table, classification=classification, fit_intercept=False)
         root = prior_root(self.columns, self.lam, self.alpha)
-        models = ProximalModels(
-            table,
-            classification=classification,
-            fit_intercept=self.fit_intercept,
-            lam=1.0,
-            root=root,
-        )
-        W = models.solve(np.zeros((table.n_tasks, models.width)), alone=True) @ root
-        return coefficients(W, self.fit_intercept)
+        return coefficients(models.solve(root, 1.0 / table.sizes)[0], self.fit_intercept)
+
+
+def with_constant(table):
+    """The table with a last feature 1."""
+    ones = np.ones((table.X.shape[0], 1))
+    parts = table.X, ones
+    X = sparse.hstack(parts, format="csr") if table.is_sparse else np.hstack(parts)
+    return replace(table, X=X)

@@ -20,7 +20,7 @@ from .board import AggregationBillboard, RelationshipBillboard
 from .curator import release_average, release_rounds
 from .plan import AggregationPlan, RelationshipPlan
 from .relationship import smooth
-from .tasks import PerturbationHalf, ProximalModels, RelationshipHalf, coefficients
+from .tasks import PerturbationHalf, NewtonModels, RelationshipHalf, coefficients
 
 __all__ = [
     "DPAggregation",
@@ -173,7 +173,7 @@ class OutputPerturbation(BaseMTL):
         return self.billboard_.personalize(table, classification=self._classification)
 
     def _models(self, table, bounds=None):
-        return ProximalModels(
+        return NewtonModels(
             table,
             classification=self._classification,
             fit_intercept=self.fit_intercept,

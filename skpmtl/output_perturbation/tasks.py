@@ -21,8 +21,8 @@ _STEPS, _HALVINGS = 200, 40
 _EXACT = 1e-11  # the same without privacy: gradient over its size at zero
 
 
-class ProximalModels:
-    """Minimisers of all tasks of a table around given centres.
+class NewtonModels:
+    """Minimisers of all tasks of a table around given centres, to a gradient that is certified.
 
     Parameters
     ----------
@@ -35,14 +35,12 @@ class ProximalModels:
     lam : float
     bounds : Bounds, default=None
         Rows and targets are clipped to them.
-    root : ndarray (width, width), default=None
-        Rows are multiplied by it.
     """
 
-    def __init__(self, table, *, classification, fit_intercept, lam, bounds=None, root=None):
+    def __init__(self, table, *, classification, fit_intercept, lam, bounds=None):
         self.table, self.lam = table, lam
         self.classification, self.fit_intercept = classification, fit_intercept
-        self.bounds, self._root = bounds, root
+        self.bounds = bounds
         self.width = table.n_features + bool(fit_intercept)
         # One copy of long dense rows is kept; shared or sparse ones would multiply.
         keep = table.rows is None and not table.is_sparse
@@ -59,14 +57,12 @@ class ProximalModels:
             if self.bounds is not None:
                 X, y = self.bounds.clip(X, y)
             Z = np.column_stack([X, np.ones(len(X))]) if self.fit_intercept else X
-            if self._root is not None:
-                Z = Z @ self._root
             offsets = table.offsets[first : last + 1] - table.offsets[first]
             part = TaskTable(np.ascontiguousarray(Z), y, offsets, table.tasks[first:last])
             kind = LogisticLoss if self.classification else SquaredLoss
             yield slice(first, last), kind(part, 1.0 / part.sizes, False, 0.0)
 
-    def solve(self, centre, start=None, gradient=None, alone=False):
+    def solve(self, centre, start=None, gradient=None):
         """Models around `centre` (n_tasks, width), by Newton's method on all tasks at once.
 
         Parameters
@@ -77,8 +73,6 @@ class ProximalModels:
         gradient : ndarray (n_tasks,), default=None
             Norm at which a task stops; a task that does not reach it is an error. None: as
             far as rounding allows.
-        alone : bool, default=False
-            Such a task has its centre instead of an error, which would be one for all.
         """
         W = np.array(centre if start is None else start, dtype=float)
         with single_blas_thread():
@@ -91,10 +85,6 @@ class ProximalModels:
                 else:
                     target = allowed = gradient[part]
                 W[part], size = self._newton(part, loss, W[part], centre[part], target)
-                if alone:
-                    far = ~(size <= allowed)
-                    W[part][far] = centre[part][far]
-                    continue
                 off = size > allowed
                 if off.any():
                     # Which tasks these are would be one more release.
@@ -170,7 +160,7 @@ class PerturbationHalf(Half):
 
     Parameters
     ----------
-    models : ProximalModels
+    models : NewtonModels
         Of clipped rows.
     plan : PerturbationPlan
         What bounds the models is worked out here again, from public numbers.

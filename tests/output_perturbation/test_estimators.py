@@ -21,7 +21,7 @@ from skpmtl.exchange.protocol import Population
 from skpmtl.output_perturbation.bounds import Bounds, bounded
 from skpmtl.output_perturbation.plan import PerturbationPlan
 from skpmtl.output_perturbation.relationship import smooth
-from skpmtl.output_perturbation.tasks import ProximalModels
+from skpmtl.output_perturbation.tasks import NewtonModels
 from skpmtl.privacy import PrivacyReport, audit, compose, gdp_mu, group_privacy
 from tests.helpers import plain_reference as plain
 
@@ -353,7 +353,7 @@ class Settings:
 
 
 def contributions(table, plan, centre, logistic):
-    models = ProximalModels(
+    models = NewtonModels(
         table, classification=logistic, fit_intercept=False, lam=plan.bounds.lam,
         bounds=plan.bounds,
     )  # fmt: skip
@@ -449,7 +449,7 @@ def test_solver_stops_within_the_stated_gap():
             assert np.linalg.norm(U[k] - exact) <= gap[k]
         # Twice the gap is in the sensitivity.
         assert_allclose(reach.record, 2 * (1 + 1e-6) * bounds.lipschitz(0.0) / (10 * 5.0))
-        models = ProximalModels(table, classification=logistic, fit_intercept=False, lam=5.0)
+        models = NewtonModels(table, classification=logistic, fit_intercept=False, lam=5.0)
         with pytest.raises(ValueError, match="Raise lam"):
             models.solve(centre, gradient=np.zeros(4))
 
