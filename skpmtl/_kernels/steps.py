@@ -18,6 +18,11 @@ import numpy as np
 from .._runtime.jit import njit
 from .rows import feature_means, gather, place_columns, residuals, scores
 
+# Numbers behind an array that steps write. Compiled loops take vector instructions where what they
+# store begins no less than 256 bytes behind what they load, and else single ones, which multiply
+# and add in another order: the last bit would hang on where short arrays happen to lie in memory.
+APART = 32
+
 
 class Around(NamedTuple):
     """What pulls the tasks, and how far they may step; arrays are (n_tasks,) but for `centres`."""
@@ -80,18 +85,18 @@ def local_steps(
         longest = max(longest, offsets[pick[a] + 1] - offsets[pick[a]])
         widest = max(widest, (ends[a + 1] - ends[a]) // C)
     place = np.full(n_features if data is not None else 1, -1, dtype=np.int64)
-    mean = np.zeros(widest)
-    z = np.empty((longest, C))
-    base = np.empty((longest, C))
-    before = np.empty((longest if penalty is not None else 1, C))
-    fisher = np.empty(widest * C if penalty is not None else 1)
-    V = np.empty(widest * C)
-    G = np.empty(widest * C)
-    shift = np.zeros(C)
-    level = np.zeros(C)
-    lead = np.zeros(C)
-    new = np.zeros(C)
-    total = np.zeros(C)
+    mean = np.zeros(widest + APART)
+    z = np.empty((longest + APART, C))
+    base = np.empty((longest + APART, C))
+    before = np.empty((longest + APART if penalty is not None else 1, C))
+    fisher = np.empty(widest * C + APART if penalty is not None else 1)
+    V = np.empty(widest * C + APART)
+    G = np.empty(widest * C + APART)
+    shift = np.zeros(C + APART)
+    level = np.zeros(C + APART)[:C]
+    lead = np.zeros(C + APART)
+    new = np.zeros(C + APART)
+    total = np.zeros(C + APART)[:C]
     for a in range(pick.shape[0]):
         k = pick[a]
         lo, n = offsets[k], offsets[k + 1] - offsets[k]

@@ -199,7 +199,8 @@ class CentredTasks:
         ends = np.concatenate([[0], np.cumsum(self.widths[pick] * C)])
         columns = np.empty(ends[-1] // C if self.table.is_sparse else 0, dtype=np.int64)
         found = kernels.Found(
-            columns, ends, np.empty(ends[-1]), np.empty((len(pick), C)), np.zeros(len(pick))
+            columns, ends, np.empty(ends[-1] + kernels.APART)[: ends[-1]], np.empty((len(pick), C)),
+            np.zeros(len(pick)),
         )
         descent = np.zeros((len(pick), centres.shape[1])) if trace else None
         # A missing class would send its intercept to infinity: these tasks hold theirs.
