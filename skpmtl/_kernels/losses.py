@@ -9,6 +9,10 @@ import numpy as np
 
 from .._runtime.jit import njit
 
+SQUARED, LOGISTIC, MULTINOMIAL = range(3)
+# By these numbers compiled loops know the losses.
+NUMBER = {"squared": SQUARED, "logistic": LOGISTIC, "multinomial": MULTINOMIAL}
+
 
 @njit
 def other_class(t):

@@ -52,9 +52,9 @@ class Population:
         return len(self.tasks)
 
     @property
-    def kind(self):
-        """Loss of the rounds: 0 squared, 1 logistic, 2 multinomial."""
-        return min(max(self.n_classes - 1, 0), 2)
+    def loss(self):
+        """"squared", "logistic" or "multinomial"."""
+        return {0: "squared", 2: "logistic"}.get(self.n_classes, "multinomial")
 
     @property
     def n_outputs(self):

@@ -12,7 +12,7 @@ from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.protocol import Population, Question, run
 from ..privacy.report import exact_report
 from .board import MeanBillboard, cluster_rows
-from .centred import LOSSES, CentredTasks, Problem
+from .centred import CentredTasks, Problem
 from .curator import publish
 from .exact import cluster_means, dense_copy, fixed_point, minimize_exactly
 from .personal import PersonalModels
@@ -210,7 +210,7 @@ class MeanFamily(WideSparse, BaseMTL):
 
     def _problem(self, population):
         return Problem(
-            LOSSES[population.kind], population.n_outputs, self.fit_intercept, self.task_weight,
+            population.loss, population.n_outputs, self.fit_intercept, self.task_weight,
             self.lam, float(self.ridge),
         )  # fmt: skip
 

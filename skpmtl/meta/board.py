@@ -5,7 +5,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from .._runtime.compat import Interval, Options, StrOptions
+from .._runtime.compat import Interval, StrOptions
 from ..exchange.board import Board
 from ..exchange.wire import MOST_STEPS
 from .finetune import FineTuner
@@ -23,8 +23,7 @@ class MetaBillboard(Board):
     intercept : float or ndarray (n_classes,)
     init : ndarray (n_outputs, n_features + fit_intercept)
         Both together, the intercept last.
-    kind : {0, 1, 2}
-        Squared, logistic or multinomial loss.
+    loss : {"squared", "logistic", "multinomial"}
     fit_intercept, refine, refine_steps, refine_learning_rate
         As in the estimator.
     doubt : float
@@ -35,7 +34,7 @@ class MetaBillboard(Board):
     coef: np.ndarray
     intercept: object
     init: np.ndarray
-    kind: int
+    loss: str
     fit_intercept: bool
     refine: str
     refine_steps: int
@@ -44,7 +43,7 @@ class MetaBillboard(Board):
     report: object = None
 
     constraints = {
-        "kind": [Options(Integral, {0, 1, 2})],
+        "loss": [StrOptions({"squared", "logistic", "multinomial"})],
         "refine": [StrOptions({"prox", "sgd"})],
         "refine_steps": [Interval(Integral, 1, MOST_STEPS, closed="both")],
         "refine_learning_rate": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
@@ -58,7 +57,7 @@ class MetaBillboard(Board):
 
     @property
     def n_classes(self):
-        return {0: 0, 1: 2}.get(self.kind, len(self.init))
+        return {"squared": 0, "logistic": 2}.get(self.loss, len(self.init))
 
     @property
     def model_shape(self):
@@ -74,9 +73,9 @@ class MetaBillboard(Board):
 
     def declared(self):
         """See `skpmtl.exchange.wire`."""
-        d, C, several = self.n_features, len(self.init), self.kind == 2
+        d, C, several = self.n_features, len(self.init), self.loss == "multinomial"
         if C < 3 if several else C != 1:
-            raise ValueError(f"{C} models do not suit a loss of kind {self.kind}")
+            raise ValueError(f"{C} models do not suit the {self.loss} loss")
         yield "the initialisation", self.init, [(C, d + self.fit_intercept)]
         yield "its coefficients", self.coef, [(C, d) if several else (d,)]
         yield "its intercept", self.intercept, [(C,) if several else ()]
@@ -92,7 +91,7 @@ class MetaBillboard(Board):
     def personalize(self, table):
         """Models of the tasks of `table`, from their rows and this billboard alone."""
         init = np.zeros_like(self.init) if self.lost else self.init
-        tuner = FineTuner(table, self.kind, init, self.fit_intercept, self.doubt)
+        tuner = FineTuner(table, self.loss, init, self.fit_intercept, self.doubt)
         if self.refine == "prox":
             W = tuner.prox()
         else:

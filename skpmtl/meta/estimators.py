@@ -159,7 +159,7 @@ class _MetaInit(BaseMTL):
             coef=coef.copy(),
             intercept=b.copy() if plan.n_outputs > 1 else float(b),
             init=init,
-            kind=plan.kind,
+            loss=plan.loss,
             fit_intercept=self.fit_intercept,
             refine=self.refine,
             refine_steps=self.refine_steps,

@@ -14,7 +14,7 @@ import numpy as np
 
 from .._kernels.finetune import descend, evidence, weighted_rows
 from .._kernels.local import spectral_modes
-from .._kernels.losses import losses
+from .._kernels.losses import NUMBER, SQUARED, losses
 from .._kernels.passes import scores
 from .._kernels.records import inner_steps, record_norms
 from .._kernels.spectrum import grams, tridiagonal
@@ -26,8 +26,8 @@ from ..tables.table import read_only
 from .rules import BOUND
 
 # Public prior on log10 of kappa times the mean squared length of a row (prior variance of a
-# score in units of the noise): centre by kind of loss, and spread.
-_CENTRE, _SPREAD = (-0.75, -0.75, -0.75), 0.5
+# score in units of the noise): centre and spread.
+_CENTRE, _SPREAD = -0.75, 0.5
 _MAX_STEPS, _TOL = 300, 1e-9
 _BLOCK = 1 << 18  # numbers of matrices, or of X, that a thread works on at a time
 _NO_INDEX, _NO_MARKS = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint8)
@@ -41,8 +41,7 @@ class FineTuner:
     ----------
     table : TaskTable
         Dense rows.
-    kind : {0, 1, 2}
-        Squared, logistic or multinomial loss.
+    loss : {"squared", "logistic", "multinomial"}
     init : ndarray (n_outputs, n_features + fit_intercept)
         The intercept comes last.
     fit_intercept : bool
@@ -51,9 +50,9 @@ class FineTuner:
         noise: the more, the less tasks hold on to it.
     """
 
-    def __init__(self, table, kind, init, fit_intercept, doubt=0.0):
-        self.table, self.kind, self.init = table, kind, np.ascontiguousarray(init)
-        self.centre = np.log10(10.0 ** _CENTRE[kind] + doubt)
+    def __init__(self, table, loss, init, fit_intercept, doubt=0.0):
+        self.table, self.loss, self.init = table, loss, np.ascontiguousarray(init)
+        self.centre = np.log10(10.0**_CENTRE + doubt)
         self.fit_intercept = fit_intercept
 
     def prox(self):
@@ -78,7 +77,7 @@ class FineTuner:
         then done in the smaller space of each task, of its rows or of its coefficients: a Gram
         matrix, made tridiagonal once, after which every scale kappa that is tried costs little.
         """
-        table, kind, (C, size) = self.table, self.kind, self.init.shape
+        table, loss, (C, size) = self.table, NUMBER[self.loss], self.init.shape
         sizes = table.sizes[tasks]
         ends = np.concatenate([[0], np.cumsum(sizes)])
         m, n = len(tasks), int(sizes.max())
@@ -93,9 +92,9 @@ class FineTuner:
             weights = np.ascontiguousarray(self.init[c : c + 1, :d])
             scores(X, pick, True, np.array([0, ends[-1]]), weights, base[c])
             base[c] += self.init[c, d] if self.fit_intercept else 0.0
-        D, root = base - y if kind == 0 else np.empty_like(base), np.ones(ends[-1])
-        if kind:
-            losses(base, y, 0, len(y), kind, D, np.empty(len(y)))
+        D, root = base - y if loss == SQUARED else np.empty_like(base), np.ones(ends[-1])
+        if loss != SQUARED:
+            losses(base, y, 0, len(y), loss, D, np.empty(len(y)))
             weight = (np.abs(D) * (1.0 - np.abs(D))).sum(axis=0) / max(C - 1, 1)
             root = np.sqrt(np.maximum(weight, 1e-6))
         D /= -root
@@ -103,7 +102,7 @@ class FineTuner:
         q = np.zeros((m, C, R))
         weighted_rows(X, pick, ends, self.fit_intercept, root, D, F, q)
         grams(F, ends, size, root, K)
-        whole = K.copy() if kind else K
+        whole = K if loss == SQUARED else K.copy()
         T, wide = np.zeros((2, m, up(r, 4))), np.zeros((2, R))
         tridiagonal(K, ends, size, *T, *wide)
         level = np.cumsum(T[0], axis=1)[:, -1] / sizes
@@ -115,14 +114,11 @@ class FineTuner:
         criterion = self._criterion(sizes, squares, scales, np.log(dets).sum(axis=1), quad)
         kappa = np.where(level > 0, best_scale(criterion[:, : len(SNR)], level), 0.0)
         out = np.empty((m, C, size))
-        if kind == 0:
+        if loss == SQUARED:
             right = q[:, 0] * kappa[:, None]
             spectral_modes(F, K, ends, T, kappa, right, wide, out[:, 0])
         else:
-            descend(
-                F, whole, ends, y, base, root, kind, kappa, _MAX_STEPS,
-                _TOL, out,
-            )  # fmt: skip
+            descend(F, whole, ends, y, base, root, loss, kappa, _MAX_STEPS, _TOL, out)
         return out
 
     def _criterion(self, sizes, squares, scales, logdet, quad):
@@ -130,7 +126,7 @@ class FineTuner:
         n, squares = sizes[:, None], squares[:, None]
         few = n <= self.init.shape[1]
         energy = np.where(few, quad, squares - scales * quad)
-        if self.kind == 0:  # the variance of the noise is profiled out
+        if self.loss == "squared":  # the variance of the noise is profiled out
             energy = n * np.log(np.maximum(energy, 1e-9 * squares + 1e-300) / n)
         else:  # one of several outputs counts for nothing: scores of classes have a common shift
             logdet = logdet * max(len(self.init) - 1, 1)
@@ -145,9 +141,9 @@ class FineTuner:
         m = self.table.n_tasks
         out = np.empty((m, *self.init.shape))
         if isinstance(rate, str):
-            rate = own_rates(self.table, self.kind, self.fit_intercept)
+            rate = own_rates(self.table, self.loss, self.fit_intercept)
         run_inner(
-            self.table, self.kind, self.fit_intercept, np.arange(m), self.init, out,
+            self.table, self.loss, self.fit_intercept, np.arange(m), self.init, out,
             n_steps=n_steps, rate=np.broadcast_to(np.float64(rate), m),
         )  # fmt: skip
         return out + self.init
@@ -158,7 +154,7 @@ def _rows(table):
 
 
 def run_inner(
-    table, kind, fit_intercept, pick, start, update, *, n_steps, rate, begun=0, clip_norm=np.inf,
+    table, loss, fit_intercept, pick, start, update, *, n_steps, rate, begun=0, clip_norm=np.inf,
     norms=None, batch_size=1.0, n_batches=None, mask=_NO_MARKS, mask_ends=None, noise=None,
     noise_step=None, shrink=None, average=False, gradients=_NO_NOISE,
 ):  # fmt: skip
@@ -173,7 +169,7 @@ def run_inner(
     def block(first, last):
         part = slice(first, last)
         inner_steps(
-            table.X, *_rows(table), table.offsets, table.y, norms, kind, fit_intercept,
+            table.X, *_rows(table), table.offsets, table.y, norms, NUMBER[loss], fit_intercept,
             pick[part], start, float(clip_norm), n_steps, begun, rate, float(batch_size),
             n_batches, mask, _NO_INDEX if mask_ends is None else mask_ends[first : last + 1],
             _NO_NOISE if noise is None else noise[part], noise_step, shrink, average,
@@ -193,8 +189,8 @@ def row_norms(X, fit_intercept):
     return norms
 
 
-def own_rates(table, kind, fit_intercept):
+def own_rates(table, loss, fit_intercept):
     """1 / smoothness of every task's mean loss, from its own rows."""
     largest = largest_eigenvalues(table, False)
-    smoothness = BOUND[kind] * (1.05 * largest / table.sizes + fit_intercept)
+    smoothness = BOUND[loss] * (1.05 * largest / table.sizes + fit_intercept)
     return 1.0 / np.maximum(smoothness, 1e-12)

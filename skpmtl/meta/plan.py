@@ -51,8 +51,7 @@ class MetaPlan:
     mode : {"task-global", "local", None}
     people : bool
         Whether the guarantee is for persons; who owns what is checked where the rows are.
-    kind : {0, 1, 2}
-        Squared, logistic or multinomial loss.
+    loss : {"squared", "logistic", "multinomial"}
     n_outputs, size : int
         Numbers in a model are n_outputs * size, intercept included.
     reach : float
@@ -78,7 +77,7 @@ class MetaPlan:
     """
 
     def __init__(self, est, population):
-        self.sizes, self.kind = population.sizes, population.kind
+        self.sizes, self.loss = population.sizes, population.loss
         self.n_outputs = population.n_outputs
         self.size = population.n_features + est.fit_intercept
         self.mode = est.privacy if est._is_private() else None
@@ -101,7 +100,7 @@ class MetaPlan:
         self.noise_std = self.noise_step = self.shrink = None
         if self.mode is not None:
             self._spend(est)
-        settled = course(est, self.mode, self.kind, self.size, m, self._step_noise())
+        settled = course(est, self.mode, self.loss, self.size, m, self._step_noise())
         vars(self).update(settled._asdict())
         self.weights = np.ones(m)
         if self.mode is not None:

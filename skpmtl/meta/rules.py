@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-BOUND = (1.0, 0.25, 0.5)  # of the second derivative: squared, logistic, multinomial loss
+BOUND = {"squared": 1.0, "logistic": 0.25, "multinomial": 0.5}  # of the second derivative
 _ROUNDS, _FREE_ROUNDS = (25, 100), 10  # of tasks_per_round="auto", for one visit
 _UPDATES = 4.0  # clipped updates from 0 to the initialisation, privacy="local"
 # Part of the curvature that is left at bounds of about half a typical gradient.
-_CLIPPED = (0.3, 0.6, 0.6)
+_CLIPPED = {"squared": 0.3, "logistic": 0.6, "multinomial": 0.6}
 _MAX_INNER_STEPS = 50
 _MAX_FOLDS = 6.0  # bound on the "auto" reduction of the error, in powers of e
 
@@ -42,15 +42,14 @@ class Course(NamedTuple):
     doubt: float
 
 
-def course(est, mode, kind, size, n_tasks, noise):
+def course(est, mode, loss, size, n_tasks, noise):
     """Settle what is "auto". -> Course
 
     Parameters
     ----------
     est : estimator
     mode : {"task-global", "local", None}
-    kind : {0, 1, 2}
-        Squared, logistic or multinomial loss.
+    loss : {"squared", "logistic", "multinomial"}
     size : int
         Numbers in one output of a model, intercept included.
     n_tasks : int
@@ -66,13 +65,13 @@ def course(est, mode, kind, size, n_tasks, noise):
     per_round = min(int(per_round), n_tasks)
     n_rounds = est.visits * -(-n_tasks // per_round)
     inner_rate, public = est.inner_learning_rate, mode == "task-global"
-    bound = BOUND[kind]
+    bound = BOUND[loss]
     if isinstance(inner_rate, str):
         inner_rate = 1.0 / (bound * (1 + est.fit_intercept)) if public else "own"
     # Rows of length 1 that are spread evenly have this curvature in every direction, and
     # a bound of half a typical gradient leaves a part of it.
     curvature = bound / (size - est.fit_intercept)
-    curvature *= _CLIPPED[kind] if public else 1.0
+    curvature *= _CLIPPED[loss] if public else 1.0
     if public:
         noise *= 0.5 * math.sqrt(1 + est.fit_intercept) * bound / curvature
     noise /= math.sqrt(2.0 * n_tasks)

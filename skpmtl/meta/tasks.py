@@ -39,7 +39,7 @@ class MetaHalf(Half):
         self.norms = row_norms(table.X, est.fit_intercept)
         rate = plan.inner_rate
         if isinstance(rate, str):
-            self.rate = own_rates(table, plan.kind, est.fit_intercept)
+            self.rate = own_rates(table, plan.loss, est.fit_intercept)
         else:
             self.rate = np.full(table.n_tasks, float(rate))
 
@@ -132,7 +132,7 @@ class MetaHalf(Half):
         """Inner steps of the tasks of a block. -> how far they lead"""
         plan, out = self.plan, np.empty((len(block), *init.shape))
         run_inner(
-            self.table, plan.kind, self.fit_intercept, block, init, out,
+            self.table, plan.loss, self.fit_intercept, block, init, out,
             n_steps=plan.inner_steps, begun=begun, rate=self.rate, norms=self.norms,
             average=self.average, batch_size=plan.batch_size, n_batches=plan.n_batches,
             **marks, **noise,
@@ -164,7 +164,7 @@ class MetaHalf(Half):
                     marked = reply["marks"]["mask"][begin : begin + n]
                     divisor = plan.batch_size
                 run_inner(
-                    self.table, plan.kind, self.fit_intercept, block[a : a + 1], W, sent,
+                    self.table, plan.loss, self.fit_intercept, block[a : a + 1], W, sent,
                     n_steps=1, rate=self.rate, norms=self.norms, clip_norm=plan.clip_norm,
                     mask=marked.view(np.uint8), mask_ends=np.array([0, n]),
                     gradients=out[a : a + 1, t : t + 1],

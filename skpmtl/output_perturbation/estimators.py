@@ -20,7 +20,7 @@ from .board import AggregationBillboard, RelationshipBillboard
 from .curator import release_average, release_rounds
 from .plan import AggregationPlan, RelationshipPlan
 from .relationship import smooth
-from .tasks import PerturbationHalf, NewtonModels, RelationshipHalf, coefficients
+from .tasks import NewtonModels, PerturbationHalf, RelationshipHalf, coefficients
 
 __all__ = [
     "DPAggregation",

@@ -502,7 +502,7 @@ def criterion(kind, Z, y, init, kappa):
         value = free * np.linalg.slogdet(cover)[1]
         value += np.einsum("ic,ic->", response, np.linalg.solve(cover, response))
     level = np.trace(B.T @ B) / len(Z)
-    return value + ((np.log10(kappa * level) - finetune._CENTRE[KINDS[kind]])
+    return value + ((np.log10(kappa * level) - finetune._CENTRE)
                     / finetune._SPREAD) ** 2  # fmt: skip
 
 
