@@ -11,7 +11,7 @@ else writes the paragraph itself.
 from functools import wraps
 from inspect import Parameter, signature
 
-__all__ = ["PARAGRAPHS", "filled", "kept", "parameter"]
+__all__ = ["PARAGRAPHS", "TARGET_RANGE", "filled", "kept", "parameter"]
 
 PARAGRAPHS = {
     "adjacency": """\
@@ -69,6 +69,13 @@ _CLASSES = {
     classes_ : ndarray of shape (n_classes,)
         Class labels, shared by all tasks; a task need not have all of them.""",
 }
+
+
+# Of regressors only; follows `unseen_task`.
+TARGET_RANGE = """
+    target_range : (float, float) or None, default=None
+        Public lowest and highest value of the target, never taken from private rows: where means of
+        the tasks' intercepts are clipped. Shifted with the target it gives the same models."""
 
 
 def filled(template, *, classes=None, **words):

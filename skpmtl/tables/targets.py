@@ -51,6 +51,34 @@ def public_classes(classes):
     return labels
 
 
+def public_range(target_range):
+    """Lowest and highest value that a target may have, as two floats.
+
+    Parameters
+    ----------
+    target_range : array-like of two numbers
+        Public knowledge, such as the marks that can be had; never taken from private rows.
+
+    Returns
+    -------
+    low, high : float
+
+    Raises
+    ------
+    ValueError
+        Unless these are two finite numbers, the lower one first.
+    """
+    try:
+        low, high = (float(value) for value in target_range)
+    except (TypeError, ValueError):
+        low = high = np.nan
+    if not (np.isfinite([low, high]).all() and low < high):
+        raise ValueError(
+            f"target_range={target_range!r} must be two finite numbers (low, high) with low < high."
+        )
+    return low, high
+
+
 def _plain_labels(labels):
     """Distinct labels as an array of text, numbers or booleans."""
     if labels.dtype.kind in "OT":
