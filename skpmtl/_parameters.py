@@ -64,7 +64,7 @@ _CLASSES = {
     None: "",
     "two": """
     classes_ : ndarray of shape (2,)
-        Class labels, shared by all tasks.""",
+        Class labels, shared by all tasks; a task need not have both.""",
     "several": """
     classes_ : ndarray of shape (n_classes,)
         Class labels, shared by all tasks; a task need not have all of them.""",

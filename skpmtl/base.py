@@ -29,7 +29,7 @@ from .tables.forms import read_rows, read_training
 from .tables.ids import encode_ids, listed, locate
 from .tables.scores import row_scores
 from .tables.table import SingleTaskWarning
-from .tables.targets import encode_labels, pair_known, public_classes, real_target
+from .tables.targets import class_targets, encode_labels, pair_known, public_classes, real_target
 
 __all__ = ["BaseMTL", "MTLClassifierMixin", "MTLRegressorMixin"]
 
@@ -516,8 +516,9 @@ class MTLClassifierMixin(ClassifierMixin):
     """
 
     _classification = True
-    # "error": a task whose rows are all of one class is an error; "allow": the method copes.
-    _one_class_tasks = "error"
+    # Whether labels are spread where a class is missing in a task, so that its intercept, which
+    # has no penalty, stays finite; see `skpmtl.tables.targets.class_targets`.
+    _spreads_labels = True
     # Whether there may be more than two classes; targets are then the numbers of the classes.
     _multiclass = False
 
@@ -544,19 +545,8 @@ class MTLClassifierMixin(ClassifierMixin):
                 "The targets contain only one class; a classifier needs two. If there are more "
                 "than these rows show, list them: classes=[...]."
             )
-        if len(classes) > 2:
-            return codes.astype(np.float64), classes
-        if self._one_class_tasks == "error":
-            ones = np.add.reduceat(codes, table.offsets[:-1])
-            alone = table.tasks[(ones == 0) | (ones == table.sizes)]
-            if len(alone):
-                # Which tasks they are says something of their labels.
-                which = "" if self._is_private() else f": {listed(alone)}"
-                raise ValueError(
-                    f"Tasks with only one class in y{which}. Drop them, pool them with "
-                    "other tasks, or add them with personalize() once they have both classes."
-                )
-        return 2.0 * codes - 1.0, classes
+        spread = self._spreads_labels and self.fit_intercept
+        return class_targets(codes, table.offsets, len(classes), spread=spread), classes
 
     def decision_function(self, X, task=None):
         """Log-odds of the second class; with more than two, one score for every class.

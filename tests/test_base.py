@@ -30,6 +30,8 @@ from skpmtl import DPAggregation, DPAggregationClassifier, MPMTLLowRank
 from skpmtl._kernels.predict import csr_row_scores, row_scores
 from skpmtl.model_selection import LeaveTasksOut, TaskStratifiedKFold
 from skpmtl.privacy.report import PrivacyLeakWarning
+from skpmtl.tables.table import TaskTable
+from skpmtl.tables.targets import class_targets
 from tests.helpers.tiny_ridge import TinyRidge, TinyRidgeClassifier, failures_with_task_column
 
 
@@ -342,24 +344,24 @@ def test_class_errors():
         fit(X, ["x"] * 6, task=ids)
     with pytest.raises(ValueError, match="Unknown label type: continuous"):
         fit(X, np.linspace(0, 1, 6), task=ids)
-    with pytest.raises(ValueError, match=r"only one class in y: \['b', 'c'\]. Drop.*pool.*person"):
-        fit(X, [0, 1, 0, 0, 1, 1], task=ids)
     with pytest.raises(ValueError, match=r"NaN or None: 1 value\(s\), first in row 3 \(task 'b'\)"):
         fit(X, ["x", "y", "x", None, "x", "y"], task=ids)
     with pytest.raises(TypeError, match="mix strings"):
         fit(X, np.array(["x", 1, "x", 1, "x", 1], dtype=object), task=ids)
-    many = np.repeat(np.arange(9), 2)
-    with pytest.raises(ValueError, match=r"\[1, 2, 3, 4, 5\] and 3 more"):
-        fit(np.ones((18, 1)), [0, 1] + [1] * 16, task=many)
 
 
-def test_one_class_tasks_can_be_allowed():
-    class Allowing(TinyRidgeClassifier):
-        _one_class_tasks = "allow"
-
-    X = np.arange(8.0).reshape(4, 2)
-    est = Allowing().fit(X, [0, 1, 1, 1], task=["a", "a", "b", "b"])
-    assert est.predict(X[2:], task=["b", "b"]).tolist() == [1, 1]
+def test_labels_are_spread_where_a_class_is_missing():
+    X, ids = np.arange(12.0).reshape(6, 2), np.array(list("aabbbc"))
+    est = TinyRidgeClassifier()
+    est.fit(X, [0, 1, 1, 1, 1, 0], task=ids)
+    assert_allclose(est.coef_[1:], 0.0, atol=1e-12)  # equal targets
+    assert_allclose(est.intercept_[1:], [3 / 4, -1 / 2])
+    assert est.predict(X[2:], task=ids[2:]).tolist() == [1, 1, 1, 0]
+    held = TinyRidgeClassifier(fit_intercept=False)
+    y = held._encode_target(TaskTable(X, np.array([0, 1, 1, 1, 1, 0]), np.array([0, 2, 5, 6]), ids))
+    assert_array_equal(y[0], [-1, 1, 1, 1, 1, -1])
+    y = class_targets(np.array([0, 2, 0, 1, 2]), np.array([0, 2, 5]), 3, spread=True)
+    assert_allclose(y, [1 / 3, 2 + 1 / 3, 0, 1, 2])
 
 
 # ------------------------------------------------------------- personalize and export
@@ -402,7 +404,6 @@ def test_personalize_errors_leave_the_estimator(school_like):
     new = frame[:6].assign(school="new")
     for X, target, error, message in [
         (new, ["p", "q"] * 3, ValueError, r"not among the classes \[False, True\]"),
-        (new, [True] * 6, ValueError, r"only one class in y: \['new'\]"),
         (new.assign(school=5), [True, False] * 3, TypeError, "integers here"),
         (new.drop(columns="x0"), [True, False] * 3, ValueError, "feature names"),
         (new.drop(columns="school"), [True, False] * 3, ValueError, "feature names"),

@@ -365,8 +365,7 @@ def test_classes_are_a_public_list(cls):
     assert est.classes_.dtype.kind == "i"
 
 
-@pytest.mark.parametrize("cls", [c for c in CLASSIFIERS if c._one_class_tasks == "allow"],
-                         ids=lambda cls: cls.__name__)  # fmt: skip
+@pytest.mark.parametrize("cls", CLASSIFIERS, ids=lambda cls: cls.__name__)
 @pytest.mark.parametrize("epsilon", [None, 2.0])
 def test_listed_classes_need_not_be_in_the_rows(cls, epsilon):
     est = cls(tasks=TASKS, classes=["no", "yes"], epsilon=epsilon, **bounds(cls))

@@ -15,6 +15,15 @@ NUMBER = {"squared": SQUARED, "logistic": LOGISTIC, "multinomial": MULTINOMIAL}
 
 
 @njit
+def side_of(y):
+    """-> side of a label in [-1, 1], -1 or 1, and what the other class has of its row.
+
+    Labels between are those that `skpmtl.tables.targets.class_targets` spreads.
+    """
+    return (1.0 if y > 0 else -1.0), 0.5 * (1.0 - abs(y))
+
+
+@njit
 def other_class(t):
     """1 / (1 + exp(t)): probability of the other class at y times the score, t."""
     if t > 0:
@@ -55,7 +64,7 @@ def losses(f, y, lo, n, kind, D, excess):
     ----------
     f, D : (n_outputs, N)
     y : (n_rows,)
-        Targets; those of the rows begin at `lo`.
+        Targets, not spread; those of the rows begin at `lo`.
     kind : {1, 2}
         Logistic or multinomial loss.
     excess : (N,)

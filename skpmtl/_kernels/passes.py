@@ -11,7 +11,7 @@ import numpy as np
 
 from .._runtime.jit import njit
 from .._runtime.registers import load, same, splat, store
-from .losses import other_class
+from .losses import other_class, side_of
 
 # Numbers of a task up to which its rows stay in the nearest cache until they are used again.
 LARGE = 512
@@ -129,10 +129,12 @@ def centre_scores(z, offsets):
 
 @njit
 def logistic_residuals(z, y, offsets, scale, centre, r, b):
-    """r_p = y_p / (1 + exp(y_p (z_p + b_k))), y in {-1, 1}; b_k solves sum_p r_p = 0.
+    """r_p = minus the derivative of the loss of row p at z_p + b_k; b_k solves sum_p r_p = 0.
+
+    For y in {-1, 1} r_p is y_p / (1 + exp(y_p (z_p + b_k))); labels may be spread, see `side_of`.
 
     ``b`` holds the starting intercepts and receives the new ones: safeguarded Newton steps
-    on a monotone function of one variable. Returns sum_k scale_k sum_p log(1 + exp(-y z)).
+    on a monotone function of one variable. Returns the sum over tasks of scale_k times their loss.
     """
     value = 0.0
     for k in range(offsets.shape[0] - 1):
@@ -144,16 +146,19 @@ def logistic_residuals(z, y, offsets, scale, centre, r, b):
             slope = 0.0
             total = 0.0
             for p in range(lo, hi):
-                r[p] = y[p] * other_class(y[p] * (z[p] + shift))
+                s, h = side_of(y[p])
+                r[p] = s * (other_class(s * (z[p] + shift)) - h)
             for p in range(lo, hi):
-                q = y[p] * r[p]
+                s, h = side_of(y[p])
+                q = s * r[p] + h
                 total += r[p]
                 slope += q * (1.0 - q)
             if not centre or abs(total) <= 1e-13 * (hi - lo):
                 # Of features far from zero the gradient shows what is left of the sum.
                 left = total / slope if centre and slope > abs(total) else 0.0
                 for p in range(lo, hi if left != 0 else lo):
-                    q = y[p] * r[p]
+                    s, h = side_of(y[p])
+                    q = s * r[p] + h
                     r[p] -= left * q * (1.0 - q)
                 shift += left
                 break
@@ -177,7 +182,8 @@ def logistic_residuals(z, y, offsets, scale, centre, r, b):
         b[k] = shift
         total = 0.0
         for p in range(lo, hi):
-            q = y[p] * r[p]  # 1 / (1 + exp(t))
-            total -= np.log1p(-q) if q < 0.5 else np.log(q) + y[p] * (z[p] + shift)
+            s, h = side_of(y[p])
+            q, t = s * r[p] + h, s * (z[p] + shift)  # q = 1 / (1 + exp(t))
+            total -= (np.log1p(-q) if q < 0.5 else np.log(q) + t) - h * t
         value += scale[k] * total
     return value

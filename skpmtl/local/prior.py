@@ -305,9 +305,15 @@ def _working(label, score, shift=0.0):
     """Weights and response of the working least squares at the current scores, less the shift."""
     if score is None:
         return np.ones(len(label)), label
-    p = 1.0 / (1.0 + np.exp(-np.clip(label * (score + shift), -30.0, 30.0)))
+    side, share = sides(label)
+    p = 1.0 / (1.0 + np.exp(-np.clip(side * (score + shift), -30.0, 30.0)))
     weight = np.maximum(p * (1.0 - p), 1e-6)
-    return weight, score + label * (1.0 - p) / weight
+    return weight, score + side * (1.0 - p - share) / weight
+
+
+def sides(label):
+    """-1 or 1, and what the other class has of a row (`skpmtl.tables.targets.class_targets`)."""
+    return np.sign(label), 0.5 * (1.0 - np.abs(label))
 
 
 class _Block:
@@ -411,7 +417,9 @@ class _Block:
             else:
                 working = response[rows, None] - out[rows, : len(SNR)] / root[rows, None]
                 working += np.broadcast_to(shift, label.shape)[rows, None]
-                deviance = np.logaddexp(0.0, -label[rows, None] * working)
+                side, share = sides(label[rows, None])
+                working *= side
+                deviance = np.logaddexp(0.0, -working) + share * working
                 found = energy + logdet + 2.0 * np.add.reduceat(deviance, ends[:-1] - ends[0])
             criterion[k] = 0.5 * found + weak
             # Features that do not vary inside a task leave rounding errors: no scale fits.

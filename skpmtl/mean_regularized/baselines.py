@@ -130,7 +130,7 @@ class LocalOnly(MTLRegressorMixin, _LocalOnly):
 
 class _Classifier(MTLClassifierMixin):
     _multiclass = True
-    _one_class_tasks = "allow"
+    _spreads_labels = False  # intercepts of tasks that miss a class are held
 
 
 class PrivateFedAvgClassifier(_Classifier, _FedAvg):

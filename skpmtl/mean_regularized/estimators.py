@@ -525,4 +525,4 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, _MeanRegularized):
         target="y > 0",
     )
     _multiclass = True
-    _one_class_tasks = "allow"
+    _spreads_labels = False  # intercepts of tasks that miss a class are held

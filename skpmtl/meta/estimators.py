@@ -446,4 +446,4 @@ class DPMetaInitClassifier(MTLClassifierMixin, _MetaInit):
         target="(y > 0)",
     )
     _multiclass = True
-    _one_class_tasks = "allow"
+    _spreads_labels = False  # records are protected, and steps are few

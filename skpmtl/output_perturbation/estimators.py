@@ -313,7 +313,7 @@ class DPAggregationClassifier(MTLClassifierMixin, _Aggregation):
         y="y > 0",
         classes="two",
     )
-    _one_class_tasks = "allow"
+    _spreads_labels = False
 
 
 class _Relationship(OutputPerturbation):
@@ -517,4 +517,4 @@ class DPRelationshipClassifier(MTLClassifierMixin, _Relationship):
         y="y > 0",
         classes="two",
     )
-    _one_class_tasks = "allow"
+    _spreads_labels = False

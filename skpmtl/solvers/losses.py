@@ -15,7 +15,7 @@ from .._kernels import passes
 from .._kernels.grams import gram_product
 from .._runtime.threads import run_blocks, task_blocks
 from ..local.grams import NARROW, SMALL, RowGrams, each_block, grams, invert
-from ..local.prior import LocalModels
+from ..local.prior import LocalModels, sides
 from . import resolvents
 
 _NONE = np.empty(0, dtype=np.int64)
@@ -428,7 +428,10 @@ class SharedGramLoss(SquaredLoss):
 
 
 class LogisticLoss(Loss):
-    """sum_k scale_k sum_i log(1 + exp(-y (x w_k + b_k))) + ridge / 2 ||W||_F^2, y in {-1, 1}."""
+    """sum_k scale_k sum_i log(1 + exp(-y (x w_k + b_k))) + ridge / 2 ||W||_F^2, y in {-1, 1}.
+
+    With 0 < |y| < 1 a row counts (1 + y) / 2 for one class and (1 - y) / 2 for the other.
+    """
 
     quadratic = False
     _residual_kernel = staticmethod(passes.logistic_residuals)
@@ -449,16 +452,23 @@ class LogisticLoss(Loss):
     def slopes(self, W):
         """Derivative q of the logistic function at every row, at most 1/4."""
         self._residuals(self.scores(W))
-        q = np.abs(self._r)
+        q = self._others(1.0)
         return q * (1.0 - q)
+
+    def _others(self, theta):
+        """What the other class has of every row, with `theta` times the residuals."""
+        side, share = sides(self.y)
+        q = theta * self._r
+        q *= side
+        q += share
+        return q
 
     def dual_scale(self, W, V, value):
         return 1.0
 
     def dual(self, theta, W, V, value):
-        """Sum of the binary entropies of theta times the residuals."""
-        u = np.abs(self._r)
-        u *= theta
+        """Sum of the binary entropies of the targets less theta times the residuals."""
+        u = self._others(theta)
         np.clip(u, 0.0, 1.0, out=u)
         entropy = entr(u)
         entropy += entr(np.subtract(1.0, u, out=u), out=u)

@@ -28,7 +28,7 @@ class TaskTable:
         float32 where `dtype` asks for it and tasks do not share X. Estimators with
         ``_sparse_in_place`` get CSR input as it is, which may be float32.
     y : ndarray (N,) or None
-        Targets of the N labelled rows, sorted by task; -1.0 and +1.0 in binary classification.
+        Targets of the N labelled rows, sorted by task; of classes as `class_targets` makes them.
     offsets : ndarray (m + 1,) of int64
         Rows of task k are ``offsets[k]:offsets[k + 1]``; no task is empty.
     tasks : ndarray (m,)

@@ -134,6 +134,41 @@ def encode_labels(table, classes=None):
     return position[codes], classes
 
 
+def class_targets(codes, offsets, n_classes, *, spread):
+    """Codes of labels -> targets as the losses take them.
+
+    Where a class is missing in a task its intercept would have no finite optimum. With `spread`
+    such a task therefore has one row more, which is shared by all classes: its n labels count
+    1 - e for their class and e / n_classes for each of the classes, e = 1 / (n + 1). A task with
+    one class then has the model w = 0 and, with two classes, the log-odds log(2 n + 1). The task
+    does so by itself; nobody else hears of it.
+
+    Parameters
+    ----------
+    codes : ndarray (N,) of int
+        Numbers of the classes, rows sorted by task.
+    offsets : ndarray (m + 1,) of int
+    n_classes : int
+    spread : bool
+        False: e = 0 everywhere, where something else holds intercepts, and where records are
+        protected, as e depends on all rows of a task.
+
+    Returns
+    -------
+    y : ndarray (N,)
+        Two classes: -(1 - e) or 1 - e; more: the number of the class plus e.
+    """
+    sizes = np.diff(offsets)
+    e = np.zeros(len(sizes))
+    if spread:
+        task = np.repeat(np.arange(len(sizes)), sizes)
+        present = np.bincount(task * n_classes + codes, minlength=len(sizes) * n_classes) > 0
+        missing = ~present.reshape(len(sizes), n_classes).all(axis=1)
+        e[missing] = 1.0 / (sizes[missing] + 1.0)
+    e = np.repeat(e, sizes)
+    return (2.0 * codes - 1.0) * (1.0 - e) if n_classes == 2 else codes + e
+
+
 def _refuse_target(table, bad, problem):
     task = table.tasks[np.searchsorted(table.offsets, bad[0], side="right") - 1].item()
     raise ValueError(

@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -451,16 +452,27 @@ def test_values_that_are_not_finite(cls, bad):
     assert not hasattr(model, "coef_")
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("cls", CLASSIFIERS)
-def test_tasks_with_one_class(cls):
+def test_tasks_with_one_class(cls, way):
+    """w = 0 and the log-odds of n rows of the class and one that is shared; nothing is said."""
     X, y, task = problem(labels=True)
-    y[task == 3] = 1.0
-    model = fitted(cls, *problem(labels=True))
-    with pytest.raises(ValueError, match=r"only one class in y\. Drop them"):  # not which
-        model.fit(X, y, task=task)
-    assert not hasattr(model, "coef_")
-    with pytest.raises(ValueError, match=r"only one class in y: \[3\]"):
-        model.set_params(epsilon=None).fit(X, y, task=task)
+    settings = {"random_state": 0, **WAYS[way]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message="The noise of this fit is reproducible")
+        before = fitted(cls, X, y, task, **settings)
+        y[task == 3], y[task == 5] = 1.0, -1.0
+        model = fitted(cls, X, y, task, classes=[-1.0, 1.0], **settings)
+    assert_allclose(model.coef_[[3, 5]], 0.0, atol=1e-6)
+    n = np.bincount(task)[[3, 5]]
+    assert_allclose(model.intercept_[[3, 5]], [1, -1] * np.log(2 * n + 1), rtol=1e-6)
+    assert str(model.privacy_) == str(before.privacy_)
+    assert np.abs(model.coef_[[0, 1, 2, 4]]).max(axis=1).all()
+    row = task == 3
+    model.personalize(X[row], y[row], task=np.full(row.sum(), 99))
+    assert_allclose(model.predict_proba(X[row], task=task[row])[:, 0], 0.5 / (n[0] + 1), rtol=1e-5)
+    assert_allclose(model.coef_[-1], 0.0, atol=1e-6)
 
 
 def test_failing_personalize_changes_nothing():
