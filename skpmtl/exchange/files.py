@@ -262,7 +262,8 @@ class FromBillboard:
     ----------
     _boards : tuple of type
         Kinds of billboards that the class publishes and goes on with; those of a class without
-        any are not written.
+        any are not written. A class of another package than the one that declares them is its
+        author's own affair: its billboards are written if it declares them again.
     """
 
     _boards = ()
@@ -270,6 +271,9 @@ class FromBillboard:
 
     def __init_subclass__(cls, **keywords):
         super().__init_subclass__(**keywords)
+        owner = next(base for base in cls.__mro__ if "_boards" in vars(base))
+        if owner.__module__.partition(".")[0] != cls.__module__.partition(".")[0]:
+            return
         old = FromBillboard._known.setdefault(cls.__name__, cls)
         if old.__module__ == cls.__module__:  # others of its name do not take its place
             FromBillboard._known[cls.__name__] = cls

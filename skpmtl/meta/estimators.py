@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._parameters import filled, kept
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
-from ..exchange.protocol import Population, Question, run
+from ..exchange.protocol import Question
 from ..privacy.report import PrivacyLeakWarning
 from ..tables.ids import encode_ids, listed, locate
 from ..tables.units import check_units, owners
@@ -50,7 +50,8 @@ class _MetaInit(BaseMTL):
     }
     _boards = (MetaBillboard,)
     _federates = _reads_sizes = True
-    _unit, _mapped = None, False  # `unit` of fit while it runs, and whether X is a mapping
+    # While fit runs: its `unit`, whether X is a mapping, and what was made `_once`.
+    _unit, _mapped, _made = None, False, None
 
     __metadata_request__fit = {"task": True, "unit": True}
 
@@ -114,11 +115,11 @@ class _MetaInit(BaseMTL):
         self : object
             The fitted estimator. After an error it is not fitted, even if it was before.
         """
-        self._unit, self._mapped = unit, isinstance(X, Mapping)
+        self._unit, self._mapped, self._made = unit, isinstance(X, Mapping), {}
         try:
             return super().fit(X, y, task)
         finally:
-            del self._unit, self._mapped
+            del self._unit, self._mapped, self._made
 
     def _fit_table(self, table):
         shared = table.rows is not None and self._unit is None
@@ -129,22 +130,21 @@ class _MetaInit(BaseMTL):
                 PrivacyLeakWarning,
                 stacklevel=5,
             )
-        population, source = Population.of(table), self._source()
-        half = self._half(table, population, source)
-        board = run(self._curator(population, source), half, source)
-        coef, intercept = board.personalize(table)
-        return {
-            "coef_": coef,
-            "intercept_": intercept,
-            **board.attributes(),
-            "billboard_": board,
-            "privacy_": board.report,
-            "n_iter_": half.plan.n_rounds,
-            "_plan_": (half.plan, table.tasks),
-        }
+        return super()._fit_table(table)
+
+    def _once(self, name, make):
+        """What both halves of a running `fit` need, made once."""
+        if self._made is None:
+            return make()
+        if name not in self._made:
+            self._made[name] = make()
+        return self._made[name]
 
     def _plan(self, population):
-        return MetaPlan(self, population)
+        return self._once("plan", lambda: MetaPlan(self, population))
+
+    def _source(self):
+        return self._once("source", super()._source)
 
     def _planned_report(self, population):
         return self._plan(population).report(self, self._source())
@@ -168,8 +168,8 @@ class _MetaInit(BaseMTL):
             report=plan.report(self, source),
         )
 
-    def _half(self, table, population, source=None):
-        """The task half for the tasks of `table`, which draw their noise themselves, from `source`.
+    def _half(self, table, population):
+        """The task half for the tasks of `table`, which draw their noise themselves.
 
         Where the guarantee is for persons, it refuses rows that have no owners, and owners of too
         many rows: elsewhere than in `fit` nobody could count them.
@@ -177,8 +177,7 @@ class _MetaInit(BaseMTL):
         plan, table = self._plan(population), _dense(table, self)
         self._check_owners(plan, table)
         positions = np.searchsorted(population.tasks, table.tasks)
-        source = self._source() if source is None else source
-        return MetaHalf(self, plan, table, positions, source)
+        return MetaHalf(self, plan, table, positions, self._source())
 
     def _check_owners(self, plan, table):
         unit, bound = self._unit, self.max_rows_per_unit

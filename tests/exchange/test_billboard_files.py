@@ -229,15 +229,18 @@ def test_all_crafted_files_are_refused_or_work(name, files, tmp_path):
     personalize_elsewhere(survivors_of(name, files, tmp_path), tmp_path)
 
 
-@pytest.mark.parametrize("kind, n_models", [(0, 3), (1, 3), (2, 1), (2, 2), (0, 2)])
-def test_number_of_classes_against_the_loss(kind, n_models, files, tmp_path):
-    """Kernels take the number of models from the arrays, and labels from `kind`."""
+@pytest.mark.parametrize(
+    "loss, n_models",
+    [("squared", 3), ("logistic", 3), ("multinomial", 1), ("multinomial", 2), ("squared", 2)],
+)
+def test_number_of_classes_against_the_loss(loss, n_models, files, tmp_path):
+    """Kernels take the number of models from the arrays, and labels from `loss`."""
     header, arrays = read(files(META))
     fields = header["board"]["fields"]
-    fields["kind"] = kind
+    fields["loss"] = loss
     arrays["board.init"] = np.ones((n_models, 5))
-    arrays["board.coef"] = np.ones((n_models, 4)) if kind == 2 else np.ones(4)
-    if kind == 2:
+    arrays["board.coef"] = np.ones((n_models, 4)) if loss == "multinomial" else np.ones(4)
+    if loss == "multinomial":
         arrays["board.intercept"] = np.ones(n_models)
     else:
         del arrays["board.intercept"]
@@ -247,7 +250,7 @@ def test_number_of_classes_against_the_loss(kind, n_models, files, tmp_path):
         header["estimator"] = "DPMetaInitClassifier" if classes else "DPMetaInit"
         with open(tmp_path / "board", "wb") as stream:
             write(stream, header, {**{k: v for k, v in arrays.items() if k != "classes"}, **more})
-        with pytest.raises(ValueError, match="models do not suit a loss of kind"):
+        with pytest.raises(ValueError, match="models do not suit the .* loss"):
             load_billboard(tmp_path / "board")
 
 

@@ -353,6 +353,15 @@ def test_every_estimator_with_a_billboard_is_covered():
     assert found == {cls.__name__ for cls in FIRST}
 
 
+def test_a_variant_from_elsewhere_is_written_only_if_it_says_so():
+    class Variant(MPMTLLowRank):
+        pass
+
+    assert "Variant" not in estimators()
+    declared = type("Declared", (MPMTLLowRank,), {"_boards": MPMTLLowRank._boards})
+    assert estimators().pop("Declared") is declared
+
+
 @pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
 def test_no_class_of_the_same_name_takes_the_place_of_another(tmp_path):
     for cls in (MPMTLLowRank, PriorBillboard):
