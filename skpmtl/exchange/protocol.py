@@ -10,6 +10,7 @@ machines: see `skpmtl.shards` and `skpmtl.federated`.
 """
 
 from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
 
 import numpy as np
 
@@ -116,24 +117,56 @@ class Question:
     shapes : dict of str to tuple
         Shapes of what one task contributes, by name.
     public : dict, default={}
-        For public numbers of the question, by name: the number itself, or a list of the shapes
-        that an array may have.
+        What the public numbers of the question have to be, by name: the number itself, or a type
+        (`numbers.Real` for any finite number, `numbers.Integral` for a count, `numpy.int64` for a
+        vector of them, a kind of billboard), or a list of the shapes that an array of finite
+        numbers of float64 may have, or a tuple of that list for a list of such arrays.
     """
 
     shapes: dict
     public: dict = field(default_factory=dict)
 
     def check(self, public):
-        """Raise ValueError for public numbers that do not belong to this study."""
+        """The public numbers that the study names; a half does not see others.
+
+        Raises
+        ------
+        ValueError
+            For those that are missing, or do not belong to this study.
+        """
         for name, expected in self.public.items():
             if name not in public:
                 raise ValueError(f"a question without {name}")
-            found = public[name]
-            if isinstance(expected, list):
-                if np.shape(found) not in expected:
-                    raise ValueError(f"{name} is of another shape than in the study")
-            elif found != expected:
-                raise ValueError(f"{name}={found!r} is not that of the study")
+            fault = _fault(public[name], expected)
+            if fault:
+                raise ValueError(f"{name} {fault}")
+        return {name: public[name] for name in self.public}
+
+
+def _fault(found, expected):
+    """What is wrong with a public number, after its name; None where nothing is."""
+    if isinstance(expected, tuple):
+        if not isinstance(found, list):
+            return "is no list of arrays"
+        return next(filter(None, (_fault(item, *expected) for item in found)), None)
+    if isinstance(expected, list):
+        # Compiled loops know one type of numbers, and do not check their bounds.
+        if not isinstance(found, np.ndarray) or found.dtype != np.float64:
+            return "is no array of float64"
+        if found.shape not in expected:
+            return "is of another shape than in the study"
+        return None if np.isfinite(found).all() else "is not finite"
+    if expected is np.int64:
+        vector = isinstance(found, np.ndarray) and found.dtype == np.int64 and found.ndim == 1
+        return None if vector else "is no vector of int64"
+    if isinstance(expected, type):
+        if isinstance(found, bool) or not isinstance(found, expected):
+            return f"is no {expected.__name__}"
+        if isinstance(found, Real) and not np.isfinite(found):
+            return "is not finite"
+        return "is negative" if expected is Integral and found < 0 else None
+    same = np.ndim(found) == 0 and found == expected
+    return None if same else f"= {found!r} is not that of the study"
 
 
 @dataclass(frozen=True)

@@ -173,11 +173,10 @@ class Site:
         question = self.est._questions(self.population).get(statistic)
         if question is None:
             raise Refusal(f"the study releases no {statistic}")
-        ask = Ask(statistic, public, {}, None, pick=mine)
         with np.errstate(all="ignore"):
             half = self._half(state)
             try:
-                question.check(public)
+                ask = Ask(statistic, question.check(public), {}, None, pick=mine)
                 half.check(ask)
             except ValueError as error:
                 raise Refusal(str(error)) from error

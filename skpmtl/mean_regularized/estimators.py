@@ -165,12 +165,15 @@ class MeanFamily(WideSparse, BaseMTL):
 
     def _questions(self, population):
         size = population.n_outputs * population.n_features
-        bound = {} if self.clip_quantile is not None else {"clip_norm": float(self.clip_norm)}
-        centre = {"centre": [(self._groups(population), size)]}
-        found = {"update": Question({"update": (size,), "inside": ()}, {**centre, **bound})}
+        bound = float(self.clip_norm)
+        public = {
+            "centre": [(self._groups(population), size)],
+            "clip_norm": bound if self.clip_quantile is None else Real,
+        }
+        found = {"update": Question({"update": (size,), "inside": ()}, public)}
         if self.unseen_task == "mean":
-            bound = {"clip_norm": float(self.clip_norm)}
-            found["intercept"] = Question({"intercept": (population.n_outputs,)}, bound)
+            public = {"board": MeanBillboard, "clip_norm": bound}
+            found["intercept"] = Question({"intercept": (population.n_outputs,)}, public)
         return found
 
     def _secure_sum(self, population):

@@ -216,7 +216,8 @@ class _MetaInit(BaseMTL):
 
     def _questions(self, population):
         shape = population.n_outputs, population.n_features + self.fit_intercept
-        return {"update": Question({"update": shape}, {"init": [shape]})}
+        public = {"init": [shape], "round": Integral, "everybody": np.int64}
+        return {"update": Question({"update": shape}, public)}
 
     def _transport(self, population):
         longest = self._plan(population).longest_updates().max()

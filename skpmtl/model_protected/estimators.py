@@ -7,6 +7,7 @@ import numpy as np
 from .._parameters import filled, kept
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
+from ..exchange.board import Board
 from ..exchange.protocol import Question
 from ..local.prior import LocalModels
 from ..privacy.report import exact_report
@@ -186,14 +187,16 @@ class _ModelProtected(BaseMTL):
 
     def _questions(self, population):
         d, bound = population.n_features, {"clip_norm": float(self.clip_norm)}
-        root = {"root": [(d,), (d, d)]}
         if self._algorithm() == "empirical-bayes":
-            vote, moment = Question({"vote": ()}, root), Question({"moment": (d,)}, root)
+            root = {"root": [(d,), (d, d)]}
+            scale = {"snr_centre": Real, "snr_spread": Real}
+            vote, moment = Question({"vote": ()}, root), Question({"moment": (d,)}, root | scale)
             found = {"vote": vote, "moment": moment}
         else:
-            found = {"moment": Question({"moment": (d,)}, bound)}
+            projections = {"projections": ([(d,) if self._diagonal else (d, d)],)}
+            found = {"moment": Question({"moment": (d,)}, projections | bound)}
         if self.unseen_task == "mean":
-            found["mean"] = Question({"mean": (d + 1,)}, bound)
+            found["mean"] = Question({"mean": (d + 1,)}, {"board": Board, **bound})
         return found
 
     @classmethod

@@ -3,13 +3,14 @@
 import importlib
 import json
 import sys
+from numbers import Real
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import skpmtl
-from skpmtl.exchange.protocol import Ask
+from skpmtl.exchange.protocol import Ask, Question
 from skpmtl.federated.__main__ import main as command
 from skpmtl.federated.site import Refusal, Site, load_models, read_rows
 from skpmtl.federated.study import Study, federated
@@ -170,7 +171,7 @@ def test_other_rows_do_not_answer_in_the_name_of_the_first(tmp_path, change):
 def test_no_task_answers_twice_in_one_question(tmp_path, positions):
     """Every answer of DPMetaInit has noise of its own: their mean would be free of it."""
     site = site_of(study_of("meta", seed=None), tmp_path)
-    public = {"init": np.zeros((1, D + 1)), "round": 0}
+    public = {"init": np.zeros((1, D + 1)), "round": 0, "everybody": np.array([1, 4])}
     with pytest.raises(Refusal, match="twice"):
         site.answer(0, "update", public, np.array(positions))
     assert not (site.folder / "state.npz").exists()
@@ -184,9 +185,54 @@ def test_initialisation_of_another_shape_is_refused(tmp_path, shape):
         site.answer(0, "update", {"init": np.zeros(shape), "round": 0}, np.array([1, 4]))
 
 
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"init": np.full((1, D + 1), np.nan)}, "init is not finite"),
+        ({"init": np.zeros((1, D + 1), dtype=np.float32)}, "init is no array of float64"),
+        ({"init": np.zeros((1, D + 1), dtype=bool)}, "init is no array of float64"),
+        ({"init": [[0.0] * (D + 1)]}, "init is no array of float64"),
+        ({"round": 0.5}, "round is no Integral"),
+        ({"round": -1}, "round is negative"),
+        ({"round": np.nan}, "round is no Integral"),
+        ({"everybody": np.array([1.0, 4.0])}, "everybody is no vector of int64"),
+    ],
+)
+def test_numbers_of_another_kind_are_refused(tmp_path, change, message):
+    site = site_of(study_of("meta", seed=None), tmp_path)
+    public = {"init": np.zeros((1, D + 1)), "round": 0, "everybody": np.array([1, 4])}
+    with pytest.raises(Refusal, match=message):
+        site.answer(0, "update", public | change, np.array([1, 4]))
+    # What the study does not name is not looked at.
+    assert "update" in site.answer(0, "update", public | {"rows": "all"}, np.array([1, 4]))
+
+
+@pytest.mark.parametrize(
+    "expected, found, fault",
+    [
+        (([(2,)],), [np.zeros(2), np.zeros(2)], None),
+        (([(2,)],), [np.zeros(2), np.zeros(3)], "of another shape"),
+        (([(2,)],), np.zeros((1, 2)), "is no list of arrays"),
+        (Real, 3, None),
+        (Real, np.float64("inf"), "is not finite"),
+        (Real, True, "is no Real"),
+        (2.0, 2.0, None),
+        (2.0, np.full(2, 2.0), "is not that of the study"),
+        (2.0, "2.0", "is not that of the study"),
+    ],
+)
+def test_what_a_question_may_hold(expected, found, fault):
+    question = Question({}, {"number": expected})
+    if fault is None:
+        assert list(question.check({"number": found, "more": 1})) == ["number"]
+        return
+    with pytest.raises(ValueError, match=f"number .*{fault}"):
+        question.check({"number": found})
+
+
 def test_one_name_is_one_budget(tmp_path):
     """Another time-out, or version of skpmtl, makes another digest, but no new budget."""
-    public = {"init": np.zeros((1, D + 1)), "round": 0}
+    public = {"init": np.zeros((1, D + 1)), "round": 0, "everybody": np.array([1, 4])}
     asked = 0, "update", public, np.array([1, 4])
     site_of(study_of("meta", seed=None), tmp_path).answer(*asked)
     changed = study_of("meta", seed=None, timeout=7.0)
