@@ -9,6 +9,7 @@ The task half of a method has ``answer(ask)``, the sums of what its tasks contri
 machines: see `skpmtl.shards` and `skpmtl.federated`.
 """
 
+import sys
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 
@@ -139,34 +140,34 @@ class Question:
                 raise ValueError(f"a question without {name}")
             fault = _fault(public[name], expected)
             if fault:
-                raise ValueError(f"{name} {fault}")
+                raise ValueError(name + fault)
         return {name: public[name] for name in self.public}
 
 
 def _fault(found, expected):
-    """What is wrong with a public number, after its name; None where nothing is."""
+    """What is wrong with a public number, to follow its name; None where nothing is."""
     if isinstance(expected, tuple):
         if not isinstance(found, list):
-            return "is no list of arrays"
+            return " is no list of arrays"
         return next(filter(None, (_fault(item, *expected) for item in found)), None)
     if isinstance(expected, list):
         # Compiled loops know one type of numbers, and do not check their bounds.
         if not isinstance(found, np.ndarray) or found.dtype != np.float64:
-            return "is no array of float64"
+            return " is no array of float64"
         if found.shape not in expected:
-            return "is of another shape than in the study"
-        return None if np.isfinite(found).all() else "is not finite"
+            return " is of another shape than in the study"
+        return None if np.isfinite(found).all() else " is not finite"
     if expected is np.int64:
         vector = isinstance(found, np.ndarray) and found.dtype == np.int64 and found.ndim == 1
-        return None if vector else "is no vector of int64"
+        return None if vector else " is no vector of int64"
     if isinstance(expected, type):
         if isinstance(found, bool) or not isinstance(found, expected):
-            return f"is no {expected.__name__}"
-        if isinstance(found, Real) and not np.isfinite(found):
-            return "is not finite"
-        return "is negative" if expected is Integral and found < 0 else None
+            return f" is no {expected.__name__}"
+        if isinstance(found, Real) and not abs(found) <= sys.float_info.max:
+            return " is not finite"
+        return " is negative" if expected is Integral and found < 0 else None
     same = np.ndim(found) == 0 and found == expected
-    return None if same else f"= {found!r} is not that of the study"
+    return None if same else f"={found!r} is not that of the study"
 
 
 @dataclass(frozen=True)
