@@ -62,8 +62,6 @@ CURATED = [
     and hasattr(case.estimator, "_curator")
     and not getattr(case.estimator, "secure", False)
     and not case.unit
-    # Batches of records come from one stream, in which seeded sites have other places.
-    and not (case.record and case.sampled)
 ]
 SPLIT = [[1, 4], [0], [2, 3, 5]]
 

@@ -192,6 +192,11 @@ class MetaHalf(Half):
             return {}
         counts = plan.sizes[block] * plan.inner_steps
         ends = np.concatenate([[0], np.cumsum(counts)])
-        rate = np.repeat(plan.rates[block], counts)
-        marks = (source.uniform(int(ends[-1])) < rate).view(np.uint8)
+        if isinstance(source, SeededSource):  # the same wherever the rows of a task are
+            places = block if self.positions is None else self.positions[block]
+            pairs = zip(places.tolist(), counts.tolist(), strict=True)
+            drawn = np.concatenate([source.stream(k).uniform(n) for k, n in pairs])
+        else:
+            drawn = source.uniform(int(ends[-1]))
+        marks = (drawn < np.repeat(plan.rates[block], counts)).view(np.uint8)
         return {"mask": marks, "mask_ends": ends}
