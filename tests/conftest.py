@@ -8,13 +8,6 @@ import pytest
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
-@pytest.fixture(autouse=True)
-def _array_api(request, monkeypatch):
-    """scikit-learn skips its checks with array API dispatch unless this is set."""
-    if "check" in request.fixturenames:
-        monkeypatch.setenv("SCIPY_ARRAY_API", "1")
-
-
 @pytest.fixture
 def shared_data():
     """The folder shared/data beside the checkout."""

@@ -24,7 +24,6 @@ from sklearn.model_selection import (
 )
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skpmtl import DPAggregation, DPAggregationClassifier, MPMTLLowRank
 from skpmtl._kernels.predict import csr_row_scores, row_scores
@@ -32,25 +31,7 @@ from skpmtl.model_selection import LeaveTasksOut, TaskStratifiedKFold
 from skpmtl.privacy.report import PrivacyLeakWarning
 from skpmtl.tables.table import TaskTable
 from skpmtl.tables.targets import class_targets
-from tests.helpers.tiny_ridge import TinyRidge, TinyRidgeClassifier, failures_with_task_column
-
-
-@pytest.mark.filterwarnings("ignore::skpmtl.SingleTaskWarning")
-@pytest.mark.filterwarnings('ignore:classes="auto":skpmtl.privacy.PrivacyLeakWarning')
-@parametrize_with_checks(
-    [TinyRidge(), TinyRidgeClassifier(), TinyRidge(epsilon=1.0), TinyRidgeClassifier(epsilon=1.0)]
-)
-def test_scikit_learn_suite(estimator, check):
-    check(estimator)
-
-
-@pytest.mark.filterwarnings("ignore::skpmtl.SingleTaskWarning")
-@parametrize_with_checks(
-    [TinyRidge(task_feature=0)],
-    expected_failed_checks=failures_with_task_column,
-)
-def test_scikit_learn_suite_with_task_column(estimator, check):
-    check(estimator)
+from tests.helpers.tiny_ridge import TinyRidge, TinyRidgeClassifier
 
 
 # ------------------------------------------------------------------------------ tools

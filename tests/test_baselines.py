@@ -15,23 +15,9 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
-from sklearn.tree import DecisionTreeClassifier
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skpmtl.baselines import PerTask
 from skpmtl.model_selection import TaskStratifiedKFold
-
-
-@pytest.mark.filterwarnings("ignore::skpmtl.SingleTaskWarning")
-@parametrize_with_checks(
-    [
-        PerTask(Ridge()),
-        PerTask(LogisticRegression()),
-        PerTask(DecisionTreeClassifier(random_state=0)),
-    ]
-)
-def test_scikit_learn_suite(estimator, check):
-    check(estimator)
 
 
 def test_regression_is_one_fit_per_task(school_like):

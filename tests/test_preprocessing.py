@@ -7,17 +7,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skpmtl.preprocessing import TaskScaler
 from skpmtl.tables.table import SingleTaskWarning
 from tests.helpers.tiny_ridge import TinyRidge
-
-
-@pytest.mark.filterwarnings("ignore::skpmtl.SingleTaskWarning")
-@parametrize_with_checks([TaskScaler()])
-def test_scikit_learn_suite(estimator, check):
-    check(estimator)
 
 
 @pytest.mark.parametrize("with_mean", [True, False])

@@ -13,26 +13,11 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import KFold
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skpmtl import FedMTLClassifier, FedMTLRegressor, TaskStratifiedKFold
 from skpmtl.tables.table import SingleTaskWarning
 
 SETS = {"anna": "ab", "ben": "bc", "cleo": "abc", "dan": "ab", "eve": "c"}
-
-
-@pytest.mark.filterwarnings(
-    "ignore::skpmtl.SingleTaskWarning", "ignore::sklearn.exceptions.ConvergenceWarning"
-)
-@parametrize_with_checks(
-    [
-        FedMTLClassifier(n_rounds=5, learning_rate=0.1, batch_size=16),
-        FedMTLRegressor(n_rounds=5, learning_rate=0.1, batch_size=16),
-        FedMTLRegressor((), n_rounds=10, solver="sgd", learning_rate=0.02),
-    ]
-)
-def test_scikit_learn_suite(estimator, check):
-    check(estimator)
 
 
 def data(kind="class", rows=(20, 33), d=4, seed=0, full=False):

@@ -1,7 +1,6 @@
 """The smallest estimators on the shared plumbing: one ridge regression per task."""
 
 import numpy as np
-import sklearn
 
 from skpmtl.base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 
@@ -66,15 +65,3 @@ class TinyRidge(MTLRegressorMixin, _Ridge):
 
 class TinyRidgeClassifier(MTLClassifierMixin, _Ridge):
     """Squared loss on the labels -1 and 1."""
-
-
-def failures_with_task_column(est):
-    """Checks of scikit-learn that an estimator with `task_feature` fails, and why."""
-    return {
-        "check_regressor_multioutput": "a 2-D y has one column per task, beside a task column",
-        **(
-            {"check_positive_only_tag_during_fit": "the check itself fails on integer X"}
-            if sklearn.__version__.startswith("1.6.")
-            else {}
-        ),
-    }

@@ -10,18 +10,14 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import optimize, sparse
 from scipy.special import logsumexp
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from benchmarks.reproduce import mean_regularized as reproduce
 from skpmtl import (
     PPSGD,
     LocalOnly,
     LocalOnlyClassifier,
-    PPSGDClassifier,
     PrivateFedAvg,
-    PrivateFedAvgClassifier,
     PrivateFedProx,
-    PrivateFedProxClassifier,
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
 )
@@ -35,44 +31,6 @@ from skpmtl.mean_regularized.proximal import ProximalModels
 from skpmtl.mean_regularized.tasks import ProximalUpdates
 from skpmtl.tables.table import TaskTable
 from tests.helpers.plain_reference import listed_classes, random_tasks
-
-ESTIMATORS = [
-    PrivateMeanRegMTL,
-    PrivateMeanRegMTLClassifier,
-    PrivateFedAvg,
-    PrivateFedAvgClassifier,
-    PrivateFedProx,
-    PrivateFedProxClassifier,
-    PPSGD,
-    PPSGDClassifier,
-    LocalOnly,
-    LocalOnlyClassifier,
-]
-SETTINGS = [
-    PrivateMeanRegMTL(),
-    PrivateMeanRegMTLClassifier(),
-    PrivateMeanRegMTL(epsilon=None),
-    PrivateMeanRegMTLClassifier(epsilon=None),
-]
-# The same code with other updates.
-BASELINES = [cls() for cls in ESTIMATORS if "MeanReg" not in cls.__name__] + [
-    PrivateFedAvgClassifier(epsilon=None, n_rounds=10),
-]
-
-
-@pytest.mark.filterwarnings("ignore::skpmtl.SingleTaskWarning")
-@pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
-@parametrize_with_checks(SETTINGS)
-def test_scikit_learn_suite(estimator, check):
-    check(estimator)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::skpmtl.SingleTaskWarning")
-@pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
-@parametrize_with_checks(BASELINES)
-def test_scikit_learn_suite_of_baselines(estimator, check):
-    check(estimator)
 
 
 def problem(kind, m=7, d=4, C=3, seed=0, rows=(12, 25), spread=0.5):

@@ -13,7 +13,6 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skpmtl import (
     DPMetaInit,
@@ -29,47 +28,10 @@ from skpmtl.meta import finetune
 from skpmtl.tables.table import TaskTable
 from tests.helpers import plain_reptile as plain
 from tests.helpers.plain_reference import listed_classes, random_tasks
-from tests.helpers.tiny_ridge import failures_with_task_column
 
 KINDS = {"real": plain.SQUARED, "binary": plain.LOGISTIC, "multi": plain.MULTINOMIAL}
 SEEDED = "ignore:The noise of this fit is reproducible:skpmtl.privacy.PrivacyLeakWarning"
 TASKS_DISCLOSED = 'ignore:tasks="auto" reads the list:skpmtl.privacy.PrivacyLeakWarning'
-
-
-@pytest.mark.filterwarnings("ignore::skpmtl.SingleTaskWarning")
-@pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
-@parametrize_with_checks(
-    [
-        DPMetaInit(),
-        DPMetaInitClassifier(),
-    ]
-)
-def test_scikit_learn_suite(estimator, check):
-    check(estimator)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::skpmtl.SingleTaskWarning")
-@pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
-@parametrize_with_checks(
-    [
-        DPMetaInit(epsilon=None),
-        DPMetaInitClassifier(epsilon=None),
-        DPMetaInitClassifier(privacy="local", refine="sgd"),
-    ]
-)
-def test_scikit_learn_suite_of_variants(estimator, check):
-    check(estimator)
-
-
-@pytest.mark.filterwarnings("ignore::skpmtl.SingleTaskWarning")
-@pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
-@parametrize_with_checks(
-    [DPMetaInit(task_feature=0, epsilon=None)],
-    expected_failed_checks=failures_with_task_column,
-)
-def test_scikit_learn_suite_with_task_column(estimator, check):
-    check(estimator)
 
 
 def problem(kind, m=6, d=4, C=3, seed=0, rows=(9, 25), spread=0.3):

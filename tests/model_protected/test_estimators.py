@@ -12,7 +12,6 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skpmtl.datasets.generators import make_group_sparse_tasks, make_low_rank_tasks
 from skpmtl.model_protected.board import ProjectionBillboard
@@ -562,18 +561,6 @@ def test_grid_search(cls):
         assert search.best_params_["alpha"] == 1e-3
     assert search.predict(table).shape == y.shape
     assert clone(search.best_estimator_).get_params() == search.best_estimator_.get_params()
-
-
-# scikit-learn's own checks. Their data have no tasks, and they fix the seed of the noise.
-SUITE = [cls() for cls in ESTIMATORS] + [cls(epsilon=None) for cls in ESTIMATORS]
-
-
-@pytest.mark.filterwarnings("ignore::skpmtl.SingleTaskWarning")
-@pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@parametrize_with_checks(SUITE)
-def test_scikit_learn_checks(estimator, check):
-    check(estimator)
 
 
 def test_gradient_steps_are_not_longer_than_the_curvature_allows():

@@ -9,7 +9,6 @@ from scipy import sparse
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import expit
 from scipy.stats import norm
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skpmtl import (
     DPAggregation,
@@ -81,23 +80,6 @@ def local_model(Z, y, lam, logistic, centre=0.0, curvature=None):
         p = expit(Z @ w)
         w = w - np.linalg.solve((Z * (p * (1 - p))[:, None]).T @ Z / len(y) + H, objective(w)[1])
     return w
-
-
-# ------------------------------------------------------------------------- scikit-learn
-BOUNDED = {"lam": 1e3, "max_row_norm": 10.0, "group": "direct"}
-SUITE = [cls(epsilon=None) for cls in ESTIMATORS] + [
-    DPAggregation(max_target=10.0, **BOUNDED),
-    DPAggregationClassifier(1e3, max_row_norm=10.0, max_task_rows=1000),
-    DPRelationship(max_target=10.0, **BOUNDED),
-    DPRelationshipClassifier(**BOUNDED),
-]
-
-
-@pytest.mark.filterwarnings("ignore::skpmtl.SingleTaskWarning")
-@pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
-@parametrize_with_checks(SUITE)
-def test_scikit_learn_suite(estimator, check):
-    check(estimator)
 
 
 # -------------------------------------------------------------------------- without noise

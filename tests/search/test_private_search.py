@@ -15,7 +15,6 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
-from sklearn.utils.estimator_checks import check_estimator
 
 from skpmtl import (
     MPMTLGroupSparse,
@@ -27,7 +26,6 @@ from skpmtl import (
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
     PrivateSearch,
-    SingleTaskWarning,
     TaskStratifiedKFold,
     load_billboard,
     save_billboard,
@@ -492,19 +490,6 @@ def test_a_scorer_that_never_works_is_an_error(data, scoring):
 
 
 # ---------------------------------------------------------------- conventions
-@pytest.mark.parametrize("model", [MPMTLLowRank, MPMTLLowRankClassifier])
-def test_check_estimator(model):
-    with warnings.catch_warnings():
-        for category in (SingleTaskWarning, PrivacyLeakWarning):
-            warnings.simplefilter("ignore", category)
-        warnings.filterwarnings("ignore", "A column-vector y was passed")
-        warnings.filterwarnings("ignore", "The number of unique classes")
-        results = check_estimator(
-            PrivateSearch(model(), {"n_releases": [1, 2]}, n_trials=1.5), on_skip=None
-        )
-    assert len(results) > 40
-
-
 def test_interface_of_a_search():
     names = list(inspect.signature(PrivateSearch).parameters)
     assert names[:2] == ["estimator", "param_distributions"]
