@@ -28,7 +28,6 @@ TESTS = [
     "tests/meta/test_estimators.py",
     "tests/solvers/test_solvers.py",
 ]
-SELECTION = "not scikit_learn"
 PROBE = """
 import numpy as np, numba
 a = np.arange(90000.0).reshape(300, 300)
@@ -51,7 +50,7 @@ def run(setting, arguments):
         how |= {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         if subprocess.run([sys.executable, "-c", PROBE], **how).returncode:
             return f"Skipped: this processor has not all instructions of {blas}, {name}.", True
-        tests = ["-q", "-p", "no:cacheprovider", "-k", SELECTION, *TESTS, *arguments]
+        tests = ["-q", "-p", "no:cacheprovider", *TESTS, *arguments]
         done = subprocess.run([sys.executable, "-m", "pytest", *tests], **how)
     text = f"OPENBLAS_CORETYPE={blas} NUMBA_CPU_NAME={name} NUMBA_CPU_FEATURES={features}\n"
     return text + done.stdout, not done.returncode

@@ -41,6 +41,7 @@ from tests.helpers.cases import (
     arguments,
     every,
     everybody,
+    fit,
     fitted,
     labels,
     long_data,
@@ -208,6 +209,7 @@ def test_report(case):
         assert report.guarantee == "none" and "NO differential privacy" in str(report)
         return
     assert 0 <= report.epsilon <= est.epsilon * (1 + 1e-9)
+    assert report.delta == est.delta or est.delta is None
     assert report.adjacency == est.adjacency
     assert f"adjacency: {est.adjacency}" in str(report) and "public" in str(report)
     assert compose([report, report]).epsilon >= report.epsilon
@@ -220,10 +222,20 @@ def test_report(case):
 
 @every(FIRST.values())
 def test_noise_is_that_of_the_operating_system_unless_asked_for_otherwise(case):
-    est, data = clone(case.estimator), long_data(case.n_classes)
-    report = est.fit(*arguments(case, data)).privacy_
-    if report.releases:
-        assert (report.rng, report.arithmetic) == (SystemSource.description, SYSTEM_ARITHMETIC)
+    est, given = clone(case.estimator), arguments(case, long_data(case.n_classes))
+    boards = []
+    for seed in (None, None, 0, 0, 1):
+        np.random.seed(0)  # noqa: NPY002  # numpy's global stream has no part in it
+        est.set_params(random_state=seed)
+        boards.append(fit(est, *given).billboard_)
+        if seed is None and est.privacy_.releases:
+            described = est.privacy_.rng, est.privacy_.arithmetic
+            assert described == (SystemSource.description, SYSTEM_ARITHMETIC)
+    first, again, one, same, other = (np.concatenate([np.empty(0), *map(np.ravel, released(b))])
+                                      for b in boards)  # fmt: skip
+    assert_array_equal(one, same)
+    if one.size:
+        assert (first != again).any() and (one != other).any()
 
 
 @every(CURATED)
@@ -264,7 +276,9 @@ def test_new_tasks_go_on_from_a_file_alone(case, tmp_path):
 
     # the tasks of the fit: same rows, same models
     X, y, task = rows_of(case, data)
-    again = pickle.loads(pickle.dumps(there)).personalize(X, y, task=task)
+    again, some = pickle.loads(pickle.dumps(there)), np.isin(task, SPLIT[0])
+    for mine in (some, ~some):  # in other company
+        again.personalize(X[mine], y[mine], task=task[mine])
     assert_array_equal(again.tasks_, est.tasks_)
     if case.close:
         assert_allclose(again.coef_, est.coef_, atol=case.close * np.abs(est.coef_).max())
@@ -278,6 +292,10 @@ def test_new_tasks_go_on_from_a_file_alone(case, tmp_path):
         one.personalize(X, y, task=task)
     assert_array_equal(est.coef_[:N_TASKS], before.coef_)  # of the others, nothing has changed
     assert_array_equal(est.intercept_[:N_TASKS], before.intercept_)
+    assert pickle.dumps(pack(est.billboard_)) == pickle.dumps(pack(before.billboard_))
+    if hasattr(est, "task_privacy"):
+        assert est.task_privacy(3) == before.task_privacy(3)
+        assert est.task_privacy(20)["epsilon"] == est.task_privacy(21)["steps"] == 0
     assert there.tasks_.tolist() == [20, 21] and est.tasks_.tolist() == [*TASKS, 20, 21]
     assert_same(there.coef_, est.coef_[N_TASKS:])
     assert_same(there.intercept_, est.intercept_[N_TASKS:])
@@ -291,6 +309,66 @@ def test_new_tasks_go_on_from_a_file_alone(case, tmp_path):
     assert here == other
     if case.n_classes:
         assert_same(*(one.predict_proba(X, task=task) for one in (there, est)))
+
+
+@every(case for case in LONG if "clusters" not in case.name)
+def test_unseen_tasks_get_the_mean_model_or_an_error(case):
+    est, data = fitted(case)
+    X, strange = rows_of(case, data)[0][:5], [99] * 5
+    answer = est.decision_function if case.n_classes else est.predict
+    if hasattr(est, "mean_coef_") and hasattr(est, "mean_intercept_"):
+        if case.close or "Relationship" in case.name:  # of models that are no secret
+            assert_allclose(est.mean_coef_, est.coef_.mean(axis=0), rtol=1e-9, atol=1e-12)
+        elif hasattr(est, "init_coef_"):
+            assert_array_equal(est.mean_coef_, est.init_coef_)
+            assert_array_equal(est.mean_intercept_, est.init_intercept_)
+        W, b = np.atleast_2d(est.mean_coef_), np.atleast_1d(est.mean_intercept_)
+        expected = X @ W.T + b
+        est.set_params(unseen_task="mean")
+        assert_same(answer(X, task=strange), expected if len(b) > 1 else expected[:, 0])
+    else:
+        with pytest.raises(ValueError, match="99.*released no mean"):
+            est.set_params(unseen_task="mean").predict(X, task=strange)
+    if "Aggregation" not in case.name:  # whose model is one for all
+        with pytest.raises(ValueError, match="not fitted: .99"):
+            est.set_params(unseen_task="error").predict(X, task=strange)
+
+
+@pytest.mark.filterwarnings("ignore:With a 2-D y")
+@every([*FIRST.values(), *EXACT])
+@pytest.mark.parametrize("form", ["wide", "mapping", "column"])
+def test_forms_of_input_give_one_fit(form, case):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N_ROWS, 3)) / 2
+    scores = X @ rng.normal(size=(3, N_TASKS)) + 0.1 * rng.normal(size=(N_ROWS, N_TASKS))
+    Y = np.column_stack([labels(score, case.n_classes) for score in scores.T]).astype(float)
+    Y[rng.random(Y.shape) < 0.2] = np.nan
+    task, row = np.nonzero(~np.isnan(Y.T))
+    long, y = (X[row], Y[row, task], task), Y[row, task]
+    given = {
+        "wide": (X, Y),
+        "mapping": tuple({t: part[task == t] for t in TASKS} for part in long[:2]),
+        "column": (np.column_stack([task, X[row]]), y),
+    }[form]
+    exact = {"tol": 1e-10} if case.close and hasattr(case.estimator, "alpha") else {}
+    one, other = fit(seeded(case).set_params(**exact), *long), seeded(case).set_params(**exact)
+    fit(other.set_params(task_feature=0) if form == "column" else other, *given)
+    close = {"rtol": 1e-6, "atol": 1e-6}
+    for ours, theirs in zip(released(other.billboard_), released(one.billboard_), strict=True):
+        assert_allclose(ours, theirs, **close)
+    close = {"atol": case.close * np.abs(one.coef_).max()} if case.close else close
+    assert_allclose(other.coef_, one.coef_, **close)
+    assert_allclose(other.intercept_, one.intercept_, **close)
+    predicted = other.predict(given[0])
+    if form == "mapping":
+        predicted = np.concatenate([predicted[t] for t in TASKS])
+    elif form == "wide":
+        assert predicted.shape == Y.shape
+        predicted = predicted[row, task]
+    if not case.n_classes:
+        assert_allclose(predicted, one.predict(long[0], task=task), rtol=1e-3, atol=1e-3)
+    else:
+        assert np.mean(predicted == one.predict(long[0], task=task)) > 0.95
 
 
 def collect(tree, numbers):

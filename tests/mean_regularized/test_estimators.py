@@ -546,26 +546,17 @@ def test_prox_rounds_without_noise_reach_the_optimum():
 
 
 # --------------------------------------------------------------------- personalisation
-@pytest.mark.parametrize("kind", ["real", "binary", "multi"])
-@pytest.mark.parametrize("variant", ["mean-reg", "finetune", "symmetrized-kl", "ewc", "none"])
-def test_personalisation_gives_fitted_models_again(kind, variant):
+@pytest.mark.parametrize("kind", ["real", "multi"])
+@pytest.mark.parametrize("variant", ["mean-reg", "finetune", "symmetrized-kl", "ewc"])
+def test_personal_models_are_better_than_the_mean(kind, variant):
     X, y, task = problem(kind, rows=(15, 30))
     cls = PrivateMeanRegMTL if kind == "real" else PrivateMeanRegMTLClassifier
-    known = task < 5
-    est = cls(epsilon=1e6, delta=1e-3, personalization=variant, tasks=list(range(5)))
-    est.set_params(**listed_classes(cls, y))
-    est.fit(X[known], y[known], task=task[known])
-    coef, releases = est.coef_.copy(), len(est.billboard_.releases)
-    est.personalize(X, y, task=task)
-    assert_allclose(est.coef_[:5], coef, rtol=1e-6, atol=1e-9)
-    assert est.coef_.shape[0] == 7 and len(est.billboard_.releases) == releases
-    mean = est.billboard_.mean
-    if variant == "none":
-        assert_allclose(est.coef_, np.broadcast_to(mean, est.coef_.shape), atol=1e-12)
-    else:
-        own = est.score(X, y, task=task)
-        est.billboard_.personalization = "none"
-        assert own > est.personalize(X, y, task=task).score(X, y, task=task)
+    est = cls(epsilon=1e6, delta=1e-3, personalization=variant, tasks=list(range(7)))
+    own = est.set_params(**listed_classes(cls, y)).fit(X, y, task=task).score(X, y, task=task)
+    est.billboard_.personalization = "none"
+    assert own > est.personalize(X, y, task=task).score(X, y, task=task)
+    mean = np.broadcast_to(est.billboard_.mean, est.coef_.shape)
+    assert_allclose(est.coef_, mean, atol=1e-12)
 
 
 def own_choice(board, A, target, lam, std, intercept, weight):

@@ -1,25 +1,17 @@
-"""DPMetaInit: clipped sums, rounds against plain Reptile, fine-tuning, forms of input, errors."""
+"""DPMetaInit: clipped sums, rounds against plain Reptile, fine-tuning, errors."""
 
 import itertools
-import pickle
 import sys
-import threading
-import time
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
-from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV
 
 from skpmtl import (
     DPMetaInit,
     DPMetaInitClassifier,
-    LeaveTasksOut,
-    TaskStratifiedKFold,
-    set_num_threads,
 )
 from skpmtl._kernels.clip import MARGIN
 from skpmtl._kernels.records import clipped_sum, inner_steps, record_norms
@@ -27,11 +19,10 @@ from skpmtl.local.prior import SNR
 from skpmtl.meta import finetune
 from skpmtl.tables.table import TaskTable
 from tests.helpers import plain_reptile as plain
-from tests.helpers.plain_reference import listed_classes, random_tasks
+from tests.helpers.plain_reference import random_tasks
 
 KINDS = {"real": plain.SQUARED, "binary": plain.LOGISTIC, "multi": plain.MULTINOMIAL}
 SEEDED = "ignore:The noise of this fit is reproducible:skpmtl.privacy.PrivacyLeakWarning"
-TASKS_DISCLOSED = 'ignore:tasks="auto" reads the list:skpmtl.privacy.PrivacyLeakWarning'
 
 
 def problem(kind, m=6, d=4, C=3, seed=0, rows=(9, 25), spread=0.3):
@@ -525,69 +516,6 @@ def test_fine_tuning_uncompiled_agrees(kind, d, monkeypatch):
     assert_allclose(tuned(kind, X, y, task, init), compiled, rtol=0, atol=1e-8)
 
 
-THREADED = [
-    {}, {"refine": "sgd"}, {"privacy": "local", "epsilon": 50.0}, {"batches": "disjoint"},
-]  # fmt: skip
-
-
-@pytest.mark.filterwarnings(SEEDED)
-@pytest.mark.parametrize("settings", THREADED, ids=str)
-@pytest.mark.parametrize("kind", KINDS)
-def test_results_do_not_depend_on_threads(kind, settings, monkeypatch):
-    monkeypatch.setattr(finetune, "_BLOCK", 64)
-    X, y, task = problem(kind, m=30, d=6, rows=(2, 20))
-    batch_size = {"batch_size": 4} if "batches" in settings else {}
-    common = {"epsilon": 5.0, "delta": 1e-4, "tasks": range(30), "random_state": 0}
-    seen, work = set(), finetune.inner_steps
-
-    def watched(*args):
-        seen.add(threading.current_thread().name)
-        time.sleep(1e-3)  # so that a helper has time to come
-        return work(*args)
-
-    monkeypatch.setattr(finetune, "inner_steps", watched)
-    fits = []
-    try:
-        for count in (1, 2, 5):
-            set_num_threads(count)
-            est = model(kind, **{**common, **settings, **batch_size}).fit(X, y, task=task)
-            fits.append((est.init_coef_, est.init_intercept_, est.coef_, est.intercept_))
-    finally:
-        set_num_threads(None)
-    assert len(seen) > 1
-    for other in fits[1:]:
-        for one, same in zip(fits[0], other, strict=True):
-            assert_array_equal(one, same)
-
-
-@pytest.mark.parametrize("refine", ["prox", "sgd"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_personalize_gives_what_fit_would(kind, refine):
-    X, y, task = problem(kind, rows=(12, 25))
-    est = model(kind, epsilon=2.0, delta=1e-3, refine=refine, tasks=[0, 1, 2, 3], random_state=None)
-    known = task < 4
-    est.fit(X[known], y[known], task=task[known])
-    coef, intercept = est.coef_.copy(), est.intercept_.copy()
-    board, report = est.export_billboard(), est.privacy_.to_json()
-    # The rows of known tasks under new names, and two tasks that are new.
-    again = np.where(task < 4, 10 + task, task)
-    est.personalize(X, y, task=again)
-    assert_array_equal(est.tasks_, [0, 1, 2, 3, 4, 5, 10, 11, 12, 13])
-    assert_allclose(est.coef_[6:], coef, rtol=1e-9, atol=1e-12)
-    assert_allclose(est.intercept_[6:], intercept, rtol=1e-9, atol=1e-12)
-    assert_array_equal(est.coef_[:4], coef)
-    # Nothing was spent, nothing was published.
-    assert est.privacy_.to_json() == report
-    assert pickle.dumps(est.export_billboard()) == pickle.dumps(board)
-    assert est.task_privacy(4)["epsilon"] == est.task_privacy(12)["noise_multiplier"] == 0.0
-    assert est.task_privacy(3)["epsilon"] == 2.0
-    # Alone or with others: the same model.
-    only = clone(est).set_params(epsilon=None).fit(X[known], y[known], task=task[known])
-    joint = only.personalize(X[~known], y[~known], task=task[~known]).coef_[4:].copy()
-    alone = only.personalize(X[task == 4], y[task == 4], task=task[task == 4]).coef_[4]
-    assert_allclose(alone, joint[0], rtol=1e-6, atol=1e-9)
-
-
 def test_fine_tuning_helps_and_the_initialisation_helps():
     X, y, task = problem("real", m=60, rows=(5, 6), seed=1)
     fresh = problem("real", m=60, rows=(80, 81), seed=1)
@@ -623,130 +551,13 @@ def test_a_lost_initialisation_is_not_used(kind, refine):
     assert not model(kind, epsilon=None).fit(X, y, task=task).billboard_.lost
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_unseen_tasks_get_the_initialisation(kind):
-    X, y, task = problem(kind)
-    est = model(kind, epsilon=3.0, delta=1e-3, unseen_task="mean", tasks=list(range(6)))
-    est.fit(X, y, task=task)
-    found = (est.predict if kind == "real" else est.decision_function)(X[:7], task=[99] * 7)
-    C = outputs(kind)
-    expected = X[:7] @ est.init_coef_.reshape(C, 4).T + np.reshape(est.init_intercept_, C)
-    assert_allclose(found, expected if kind == "multi" else expected[:, 0], rtol=1e-12)
-    assert_array_equal(est.mean_coef_, est.init_coef_)
-    assert_array_equal(est.mean_intercept_, est.init_intercept_)
-    with pytest.raises(ValueError, match="not fitted: .99.*personalize"):
-        est.set_params(unseen_task="error").predict(X[:7], task=[99] * 7)
-
-
-# ------------------------------------------------------------------- tools and forms
-@pytest.mark.filterwarnings(TASKS_DISCLOSED)
-@pytest.mark.parametrize("kind", ["real", "multi"])
-def test_grid_search_with_tasks_left_out(kind):
-    X, y, task = problem(kind, m=12)
-    data = np.column_stack([task, X])
-    est = model(kind, epsilon=300.0, delta=1e-3, task_feature=0, unseen_task="mean", inner_steps=3)
-    grid = GridSearchCV(
-        est,
-        {"inner_learning_rate": [1e-9, 0.3], "clip_norm": [0.5, 2.0]},
-        cv=LeaveTasksOut(3, task_feature=0, random_state=0),
-        error_score="raise",
-    ).fit(data, y)
-    assert np.isfinite(grid.cv_results_["mean_test_score"]).all()
-    assert grid.predict(data[:5]).shape == (5,)
-    if kind == "real":  # the size of scores does not change the largest of them
-        assert grid.best_params_["inner_learning_rate"] == 0.3
-    inside = GridSearchCV(
-        est, {"refine": ["prox", "sgd"]}, cv=TaskStratifiedKFold(2, task_feature=0),
-        error_score="raise",
-    ).fit(data, y)  # fmt: skip
-    assert np.isfinite(inside.best_score_)
-
-
-@pytest.mark.filterwarnings(SEEDED)
-@pytest.mark.filterwarnings(TASKS_DISCLOSED)
-def test_forms_of_input_give_one_fit(school_like):
-    frame, y = school_like()
-    names = frame["school"].to_numpy()
-    X = frame.drop(columns="school")
-    common = {"epsilon": 2.0, "delta": 1e-3, "random_state": 0, "inner_steps": 3}
-    column = DPMetaInit(task_feature="school", **common).fit(frame, y)
-    assert list(column.feature_names_in_) == list(frame.columns)
-    keyword = DPMetaInit(**common).fit(X.to_numpy(), y, task=names)
-    mapping = DPMetaInit(**common).fit(
-        {name: X[names == name] for name in np.unique(names)},
-        {name: y[names == name] for name in np.unique(names)},
-    )
-    for other in (keyword, mapping):
-        assert_allclose(other.init_coef_, column.init_coef_, rtol=1e-12)
-        assert_allclose(other.coef_, column.coef_, rtol=1e-9)
-        assert_array_equal(other.tasks_, column.tasks_)
-    predicted = mapping.predict({"s003": X[names == "s003"]})
-    assert_allclose(predicted["s003"], column.predict(frame[names == "s003"]), rtol=1e-9)
-    assert column.export_task("s003")["feature_names"] == ["x0", "x1", "x2", "x3"]
-
-
-@pytest.mark.filterwarnings(SEEDED)
-@pytest.mark.filterwarnings("ignore:With a 2-D y:skpmtl.privacy.PrivacyLeakWarning")
-@pytest.mark.parametrize("cls", [DPMetaInit, DPMetaInitClassifier])
-def test_wide_targets_are_the_long_table(cls):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(40, 3))
-    Y = X @ rng.normal(size=(3, 4)) + 0.1 * rng.normal(size=(40, 4))
-    Y = Y if cls is DPMetaInit else (Y > 0).astype(float)
-    Y[rng.random(Y.shape) < 0.2] = np.nan
-    common = {"epsilon": 2.0, "delta": 1e-3, "random_state": 0, "inner_steps": 3}
-    common |= listed_classes(cls, Y)
-    wide = cls(**common).fit(X, Y)
-    rows, columns = np.nonzero(~np.isnan(Y))
-    order = np.argsort(columns, kind="stable")
-    long = cls(tasks=[0, 1, 2, 3], **common)
-    long.fit(X[rows[order]], Y[rows[order], columns[order]], task=columns[order])
-    assert_allclose(wide.init_coef_, long.init_coef_, rtol=1e-10)
-    assert_allclose(wide.coef_, long.coef_, rtol=1e-8, atol=1e-10)
-    assert wide.predict(X).shape == (40, 4)
-
-
-def test_sparse_rows_are_taken_or_refused_with_a_remedy():
-    X, y, task = problem("real")
-    X[np.abs(X) < 0.3] = 0.0
-    dense = DPMetaInit(epsilon=None, inner_steps=3).fit(X, y, task=task)
-    try:
-        found = DPMetaInit(epsilon=None, inner_steps=3).fit(sparse.csr_matrix(X), y, task=task)
-    except (TypeError, ValueError) as error:
-        assert "toarray" in str(error)
-    else:
-        assert_allclose(found.init_coef_, dense.init_coef_, rtol=0, atol=1e-10)
-
-
-@pytest.mark.filterwarnings(SEEDED)
-def test_pickle_clone_and_seed():
-    X, y, task = problem("multi")
-    est = model("multi", epsilon=2.0, delta=1e-3, random_state=4, tasks=list(range(6)))
-    est.fit(X, y, task=task)
-    loaded = pickle.loads(pickle.dumps(est))
-    assert_array_equal(loaded.predict_proba(X, task=task), est.predict_proba(X, task=task))
-    loaded.personalize(X[task == 2], y[task == 2], task=[20] * (task == 2).sum())
-    assert_allclose(loaded.coef_[-1], est.coef_[2], rtol=1e-9, atol=1e-12)
-    again = clone(est)
-    with pytest.raises(NotFittedError):
-        again.predict(X, task=task)
-    assert again.get_params() == est.get_params()
-    assert_array_equal(again.fit(X, y, task=task).init_coef_, est.init_coef_)
-    again.set_params(random_state=5).fit(X, y, task=task)
-    assert (again.init_coef_ != est.init_coef_).any()
-    exported = est.export_task(3)
-    assert_array_equal(exported["coef"], est.coef_[3])
-    assert exported["classes"] == [0, 1, 2] and exported["intercept"].shape == (3,)
-
-
-def test_a_warm_object_refits_from_zero():
-    X, y, task = problem("real")
-    est = DPMetaInit(epsilon=None, tasks_per_round="all").fit(X, y, task=task)
-    first = est.init_coef_.copy()
-    assert_array_equal(est.fit(X, y, task=task).init_coef_, first)
-
-
 # ------------------------------------------------------------------------ odd problems
+def test_sparse_rows_are_refused_with_a_remedy():
+    X, y, task = problem("real")
+    with pytest.raises((TypeError, ValueError), match="toarray"):
+        DPMetaInit(epsilon=None).fit(sparse.csr_matrix(X), y, task=task)
+
+
 @pytest.mark.parametrize("refine", ["prox", "sgd"])
 @pytest.mark.parametrize("epsilon", [None, 1.0])
 def test_odd_tasks_are_handled(epsilon, refine):
@@ -821,25 +632,6 @@ def test_parameters_are_checked():
         assert not any(name.endswith("_") for name in vars(est) if not name.startswith("__"))
 
 
-def test_bad_data_is_named():
-    X, y, task = problem("real")
-    est = DPMetaInit(tasks=list(range(6)))
-    broken = X.copy()
-    broken[5, 2] = np.nan
-    with pytest.raises(ValueError, match=r"row 5 \(task .*column 2"):
-        est.fit(broken, y, task=task)
-    wrong = y.copy()
-    wrong[3] = np.inf
-    with pytest.raises(ValueError, match="(?i)y.*(inf|finite)"):
-        est.fit(X, wrong, task=task)
-    with pytest.raises(ValueError, match="only one class"):
-        DPMetaInitClassifier(epsilon=None).fit(X, np.ones(len(X)), task=task)
-    with pytest.raises(ValueError, match="requires y"):
-        est.fit(X, None, task=task)
-    with pytest.raises(ValueError, match="Not listed in tasks="):
-        est.set_params(tasks=[0, 1]).fit(X, y, task=task)
-
-
 def test_units_are_checked():
     X, y, task = problem("real")
     persons = np.array([f"p{i}" for i in range(len(X))], dtype=object)
@@ -865,17 +657,6 @@ def test_units_are_checked():
         est.set_params(max_rows_per_unit=3).fit(X, y, task=task)
     with pytest.raises(ValueError, match=f"{len(X) - 1}.*{len(X)}"):
         est.fit(X, y, task=task, unit=np.arange(len(X) - 1))
-
-
-def test_a_failed_fit_leaves_the_estimator_unfitted():
-    X, y, task = problem("real")
-    est = DPMetaInit(tasks=list(range(6))).fit(X, y, task=task)
-    with pytest.raises(ValueError, match="'clip_norm'"):
-        est.set_params(clip_norm=-1.0).fit(X, y, task=task)
-    with pytest.raises(NotFittedError):
-        est.predict(X, task=task)
-    with pytest.raises(AttributeError, match="init_coef_"):
-        est.init_coef_  # noqa: B018
 
 
 def test_poisson_without_the_library_names_the_extra(monkeypatch):

@@ -105,26 +105,6 @@ def test_average_of_regularised_models(cls, intercept):
     assert_array_equal(est.coef_[-1], est.mean_coef_)
 
 
-@pytest.mark.filterwarnings(SEEDED)
-@pytest.mark.parametrize("cls", ESTIMATORS)
-def test_wide_targets_are_long_rows(cls):
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((25, 3))
-    Y = X @ rng.standard_normal((3, 4)) + rng.standard_normal((25, 4))
-    if cls._classification:
-        Y = np.where(Y > 0, 1.0, -1.0)
-    Y[rng.random(Y.shape) < 0.3] = np.nan
-    wide = cls(epsilon=None).fit(X, Y)
-    long_X, long_y, task = plain.unfold(X, Y)
-    long = cls(epsilon=None).fit(long_X, long_y, task=task)
-    assert_allclose(wide.coef_, long.coef_, rtol=1e-8)
-    noisy = [
-        private(cls, tasks="auto" if t is None else range(4), group="direct").fit(a, b, task=t)
-        for a, b, t in ((X, Y, None), (long_X, long_y, task))
-    ]
-    assert_allclose(noisy[0].coef_, noisy[1].coef_, rtol=1e-6, atol=1e-6)
-
-
 def omega_of(V, ridge=0.0):
     """(V'V + ridge I)^(1/2) / trace for columns V[k], by the n_tasks x n_tasks matrix."""
     values, Q = np.linalg.eigh(V @ V.T)
@@ -725,13 +705,6 @@ def test_group_lemma_gives_back_the_budget():
         assert delta == pytest.approx(1e-5) if exact else delta < 1e-5
 
 
-@pytest.mark.parametrize("cls", ESTIMATORS)
-def test_system_noise_differs_every_time(cls):
-    X, y, task = problem(cls)
-    a, b = (private(cls, random_state=None, **NATIVE).fit(X, y, task=task) for _ in range(2))
-    assert (a.coef_ != b.coef_).any() and a.privacy_.rng == "operating system"
-
-
 # --------------------------------------------------------------------------------- errors
 @pytest.mark.filterwarnings(SEEDED)
 @pytest.mark.parametrize("cls", ESTIMATORS)
@@ -772,17 +745,6 @@ def test_errors(cls):
     if cls._classification:
         with pytest.raises(ValueError, match="binary"):
             private(cls, classes=range(3), **NATIVE).fit(X, np.arange(len(y)) % 3, task=task)
-
-
-@pytest.mark.filterwarnings(SEEDED)
-def test_unseen_tasks():
-    X, y, task = problem(DPRelationship)
-    est = private(DPRelationship, **NATIVE).fit(X, y, task=task)
-    with pytest.raises(ValueError, match="not fitted"):
-        est.predict(X, task=np.full(len(X), 77))
-    est.set_params(unseen_task="mean")
-    expected = X @ est.coef_.mean(axis=0) + est.intercept_.mean()
-    assert_allclose(est.predict(X, task=np.full(len(X), 77)), expected)
 
 
 def test_one_class_tasks_are_allowed():
