@@ -22,6 +22,7 @@ from tests.helpers import plain_reptile as plain
 from tests.helpers.plain_reference import random_tasks
 
 KINDS = {"real": plain.SQUARED, "binary": plain.LOGISTIC, "multi": plain.MULTINOMIAL}
+LOSSES = {"real": "squared", "binary": "logistic", "multi": "multinomial"}
 SEEDED = "ignore:The noise of this fit is reproducible:skpmtl.privacy.PrivacyLeakWarning"
 
 
@@ -465,7 +466,7 @@ def tuned(kind, X, y, task, init, **settings):
     labels, sizes = np.unique(task, return_counts=True)
     ends = np.concatenate([[0], np.cumsum(sizes)])
     table = TaskTable(np.ascontiguousarray(X[order]), numeric(kind, y)[order], ends, labels)
-    return finetune.FineTuner(table, KINDS[kind], init, True, **settings).prox()
+    return finetune.FineTuner(table, LOSSES[kind], init, True, **settings).prox()
 
 
 @pytest.mark.parametrize("d", [3, 30])

@@ -1,6 +1,7 @@
 """Behaviour of the model-protected estimators: budgets, shapes, structure, errors."""
 
 import itertools
+import warnings
 
 import numpy as np
 import pytest
