@@ -21,6 +21,7 @@ from ._parameters import parameter
 from ._runtime.compat import Interval, InvalidParameterError, StrOptions
 from .callbacks import RoundCallbacks, followed, following
 from .exchange.files import FromBillboard, first_tasks, rows_before_tasks
+from .exchange.half import half_of
 from .exchange.protocol import Population, run
 from .privacy.report import PrivacyLeakWarning
 from .privacy.rng import SeededSource, noise_source
@@ -49,6 +50,7 @@ class TaskIndexed(BaseEstimator):
     - ``_encode_target(table, classes=None) -> (y, classes)``, targets as numbers,
     - ``_fit_table(table) -> dict`` of all fitted attributes; it must not set any itself, and
       may read those of an earlier fit,
+    - ``_with_absent(fitted, table) -> dict``, these attributes with the listed tasks without rows,
     - ``_check_parameters()``.
     """
 
@@ -92,6 +94,8 @@ class TaskIndexed(BaseEstimator):
             # What overflows depends on rows: nobody hears of it but by the result.
             with following(self), np.errstate(all="ignore"):
                 fitted = self._fit_finite(table)
+                if len(table.absent):
+                    fitted = self._with_absent(fitted, table)
         except BaseException:
             self._forget()
             raise
@@ -104,9 +108,9 @@ class TaskIndexed(BaseEstimator):
         self._forget()
         if classes is not None:
             seen["classes_"] = classes
-        n_classes = 0 if classes is None else len(classes)
-        seen["_population_"] = Population(table.tasks, table.n_features, n_classes)
-        for name, value in {**seen, "tasks_": table.tasks, "_form_": form, **fitted}.items():
+        population = replace(Population.of(table), sizes=None, is_sparse=False)
+        seen["_population_"], seen["tasks_"] = population, population.tasks
+        for name, value in {**seen, "_form_": form, **fitted}.items():
             setattr(self, name, value)
         return self
 
@@ -211,7 +215,8 @@ class BaseMTL(RoundCallbacks, FromBillboard, TaskIndexed):
         What a fit states, from the parameters and public numbers alone (`Population`); where
         bounds follow the releases, as in adaptive clipping, with the bounds of the start.
 
-    What else a method may declare has defaults here: `_public_attributes`, and for federated fits
+    What else a method may declare has defaults here: `_public_attributes`,
+    `_models_without_rows`, and for federated fits
     `_federates`, `_questions`, `_reads_sizes`, `_check_study`, `_secure_sum` and `_transport`.
 
     Attributes
@@ -277,13 +282,37 @@ class BaseMTL(RoundCallbacks, FromBillboard, TaskIndexed):
     def _fit_table(self, table):
         population, source = Population.of(table), self._source()
         half = self._half(table, population)
-        self.billboard_ = board = run(self._curator(population, source), half, source)
+        tasks = half_of(half, table, population)
+        self.billboard_ = board = run(self._curator(population, source), tasks, source)
         coef, intercept = half.final_models(board, lambda: self._personalize_table(table))
         public = self._public_attributes(board, population)
         return {"coef_": coef, "intercept_": intercept, **public}
 
     def _personalize_table(self, table):
         return self.billboard_.personalize(table)
+
+    def _with_absent(self, fitted, table):
+        tasks = table.everybody
+        here, away = np.searchsorted(tasks, table.tasks), np.searchsorted(tasks, table.absent)
+        coef, intercept = self._models_without_rows(fitted, tasks, away)
+        merged = {
+            "coef_": merge_rows(len(tasks), here, fitted["coef_"], away, coef),
+            "intercept_": merge_rows(len(tasks), here, fitted["intercept_"], away, intercept),
+        }
+        return {**fitted, **merged}
+
+    def _models_without_rows(self, fitted, tasks, positions):
+        """Models of the listed tasks at these positions, which have no rows. -> coef, intercept
+
+        Those of tasks that were not fitted where ``unseen_task="mean"``; else what the billboard
+        tells a task that knows nothing else, with the mean intercept where there is one.
+        """
+        coef, intercept = fitted["billboard_"].without_rows(tasks[positions])
+        if "mean_intercept_" in fitted:
+            intercept[:] = fitted["mean_intercept_"]
+            if self.unseen_task == "mean" and "mean_coef_" in fitted:
+                coef[:] = fitted["mean_coef_"]
+        return coef, intercept
 
     def _source(self):
         """Source of the noise, and of what is drawn without privacy."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 from sklearn.base import clone, is_classifier
-from sklearn.dummy import DummyClassifier
+from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.metrics import r2_score
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
@@ -34,7 +34,8 @@ class PerTask(TaskIndexed):
     ----------
     estimators_ : dict
         Fitted estimators by task id. A task whose rows are all of one class has a
-        `DummyClassifier` that always predicts this class.
+        `DummyClassifier` that always predicts this class. One that is listed and has no rows
+        has a dummy too, which predicts 0, or the same probability for all classes.
     tasks_ : ndarray of shape (n_tasks,)
         Task ids, sorted.
     classes_ : ndarray of shape (n_classes,)
@@ -84,6 +85,17 @@ class PerTask(TaskIndexed):
             except ValueError as error:
                 raise ValueError(f"Task {task!r}: {error}") from error
         return fitted
+
+    def _with_absent(self, fitted, table):
+        """Tasks without rows predict 0, or all classes alike."""
+        X = np.zeros((1, table.n_features))
+        if is_classifier(self.estimator):
+            classes = np.unique(table.y)
+            dummy = DummyClassifier().fit(np.repeat(X, len(classes), axis=0), classes)
+        else:
+            dummy = DummyRegressor(strategy="constant", constant=0.0).fit(X, [0.0])
+        known = fitted["estimators_"]
+        return {"estimators_": {task: known.get(task, dummy) for task in table.everybody.tolist()}}
 
     def personalize(self, X, y, task=None):
         """Fit tasks that were not in `fit`, or fit known ones again.

@@ -136,12 +136,13 @@ ROWS = {  # of the task, or of the record, that the neighbour has
     "target 1e300": lambda X, y: (X, np.full_like(y, 1e300) if y.dtype.kind == "f" else y),
     "one row": lambda X, y: (X[:1], y[:1]),
     "one class": lambda X, y: (X, np.full_like(y, y[0])),
+    "no row": lambda X, y: (X[:0], y[:0]),
 }
-QUICK = ("1e150", "1e308", "one row", "one class")
+QUICK = ("1e150", "1e308", "one row", "no row", "one class")
 
 
 def _valid(case, rows):
-    return rows != "one row" or not case.sizes_public
+    return rows not in ("one row", "no row") or not case.sizes_public
 
 
 @pytest.mark.parametrize(
@@ -162,7 +163,7 @@ def test_adversarial_neighbours(case, rows):
         mine = np.flatnonzero(task == CHANGED)
         X, y = X[mine].copy(), y[mine].copy()
         part = slice(0, 1) if case.record else slice(None)
-        if rows == "one row":
+        if rows in ("one row", "no row"):
             X, y = ROWS[rows](X, y)
         else:
             X[part], y[part] = ROWS[rows](X[part], y[part])

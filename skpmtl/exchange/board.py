@@ -2,6 +2,8 @@
 
 from dataclasses import fields
 
+import numpy as np
+
 __all__ = ["Board", "Public"]
 
 
@@ -71,6 +73,20 @@ class Board(Public):
     def attributes(self):
         """Fitted attributes that follow from the board alone, such as "mean_coef_"."""
         return {}
+
+    def without_rows(self, tasks):
+        """Models of `tasks` without rows: the mean model where one was released, else zero.
+
+        Returns
+        -------
+        coef : ndarray (n_tasks, *model_shape)
+        intercept : ndarray (n_tasks, *model_shape[:-1])
+        """
+        found, shape = self.attributes(), (len(tasks), *self.model_shape)
+        coef, intercept = np.zeros(shape), np.zeros(shape[:-1])
+        coef[:] = found.get("mean_coef_", 0.0)
+        intercept[:] = found.get("mean_intercept_", 0.0)
+        return coef, intercept
 
     def within(self, report):
         """Be a part of something larger, such as a search, which `report` is about."""

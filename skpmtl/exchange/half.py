@@ -1,6 +1,8 @@
 """The tasks' side of a method: what a half owes to curators, shards and sites."""
 
-__all__ = ["Half"]
+import numpy as np
+
+__all__ = ["Half", "HalfOfSome", "half_of"]
 
 
 class Half:
@@ -72,3 +74,27 @@ class Half:
         Those of ``personalize()``, where the questions did not leave others with the tasks.
         """
         return personalize()
+
+
+class HalfOfSome:
+    """The half of some of the tasks of a population; the others have no rows, and nothing to add.
+
+    Parameters
+    ----------
+    half : Half
+    positions : ndarray (n,) of int64
+        Of its tasks in the population.
+    """
+
+    def __init__(self, half, positions):
+        self.half, self.positions = half, positions
+
+    def answer(self, ask):
+        return self.half.answer(ask.local(self.positions)[0])
+
+
+def half_of(half, table, population):
+    """The half of a population, from that of its tasks with rows, which are those of `table`."""
+    if not len(table.absent):
+        return half
+    return HalfOfSome(half, np.searchsorted(population.tasks, table.tasks))

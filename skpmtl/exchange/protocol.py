@@ -65,8 +65,12 @@ class Population:
 
     @classmethod
     def of(cls, table):
-        """Of a table with all tasks and encoded targets."""
-        return cls(table.tasks, table.n_features, table.n_classes, table.sizes, table.is_sparse)
+        """Of a table with encoded targets: of all tasks, also of those without rows."""
+        tasks, sizes = table.everybody, table.sizes
+        if len(table.absent):
+            sizes = np.zeros(len(tasks), dtype=np.int64)
+            sizes[np.searchsorted(tasks, table.tasks)] = table.sizes
+        return cls(tasks, table.n_features, table.n_classes, sizes, table.is_sparse)
 
 
 @dataclass(frozen=True)

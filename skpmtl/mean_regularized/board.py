@@ -243,6 +243,26 @@ class MeanBillboard(Board):
         steps = np.stack(updates).reshape(-1, *self.centres.shape) * self.step
         return np.cumsum(steps, axis=0)
 
+    def without_rows(self, tasks):
+        """The centres of the tasks, where they are not `lost`, and 0 in a cluster without rows."""
+        which, models = self.resting(tasks)
+        intercept = np.zeros((len(tasks), self.problem.n_outputs))
+        if self.mean_intercept is not None:
+            known = which < len(self.centres)
+            intercept[known] = np.atleast_2d(self.mean_intercept)[which[known]]
+        return models[which], intercept if len(self.shape) == 2 else intercept[:, 0]
+
+    def resting(self, tasks):
+        """-> which of the models each of `tasks` has without rows, these: the centres, and 0"""
+        zero = len(self.centres)
+        models = np.concatenate([self.centres, np.zeros((1, self.centres.shape[1]))])
+        which = np.zeros(len(tasks), dtype=np.int64)
+        if self.cluster_of is not None:
+            which = np.array([self.cluster_of.get(task, zero) for task in tasks.tolist()])
+        lost = self.lost() & (self.total_variance > 0)  # an exact fit has no way, and no noise
+        which[np.append(lost, False)[which]] = zero
+        return which, self.shaped(models)
+
     def clusters(self, tasks):
         """Row of `centres` for each of the task ids."""
         return cluster_rows(tasks, self.cluster_of)

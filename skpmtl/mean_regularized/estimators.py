@@ -9,6 +9,7 @@ import numpy as np
 from .._parameters import filled, kept, parameter
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
+from ..exchange.half import half_of
 from ..exchange.protocol import Population, Question, run
 from ..privacy.report import exact_report
 from .board import MeanBillboard, cluster_rows
@@ -104,7 +105,8 @@ class MeanFamily(WideSparse, BaseMTL):
             return self._fit_exact(table, self._problem(population), which, cluster_of)
         source = self._source()
         half = self._half(table, population)
-        board = run(self._curator(population, source), half, source)
+        tasks = half_of(half, table, population)
+        board = run(self._curator(population, source), tasks, source)
         models = half.models(board)
         fitted = self._fitted(board, models, len(board.clip_norms))
         own = half.own_models(board)

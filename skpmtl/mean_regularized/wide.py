@@ -30,6 +30,16 @@ class WideSparse:
 
     personalize.__doc__ = BaseMTL.personalize.__doc__
 
+    def _with_absent(self, fitted, table):
+        if "models_" not in fitted:
+            return super()._with_absent(fitted, table)
+        tasks = table.everybody
+        here, away = np.searchsorted(tasks, table.tasks), np.searchsorted(tasks, table.absent)
+        rest = RestingModels(fitted, table.absent)
+        models = fitted["models_"].merged(len(tasks), here, away, rest)
+        b = merge_rows(len(tasks), here, fitted["intercept_"], away, rest.intercept)
+        return {**fitted, "models_": models, "intercept_": b}
+
     def __getattr__(self, name):
         # Coefficients of wide sparse tasks are written out only when somebody asks for them.
         if "models_" in vars(self):
@@ -71,6 +81,34 @@ class WideSparse:
                 out = np.empty((X.shape[0], *some.shape[1:]), dtype=some.dtype)
             out[part] = some
         return out
+
+
+class RestingModels:
+    """Models of tasks without rows: centres, of which each is kept once.
+
+    Parameters
+    ----------
+    fitted : dict
+        Attributes of the fit.
+    tasks : ndarray
+    """
+
+    def __init__(self, fitted, tasks):
+        board = fitted["billboard_"]
+        self.which, self.models = board.resting(tasks)
+        shape = len(tasks), *fitted["intercept_"].shape[1:]
+        self.intercept = np.zeros(shape)
+        if board.mean_intercept is not None:
+            shift = np.atleast_2d(board.mean_intercept)
+            zero = np.zeros((1, shift.shape[1]))
+            self.intercept[:] = np.concatenate([shift, zero])[self.which].reshape(shape)
+
+    def task_coef(self, k):
+        return self.models[self.which[k]].copy()
+
+    def scores(self, X, k):
+        model = self.models[self.which[k]]
+        return X @ model.reshape(-1, model.shape[-1]).T + self.intercept[k]
 
 
 class SparseModels:

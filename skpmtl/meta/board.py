@@ -88,6 +88,10 @@ class MetaBillboard(Board):
         """Whether the initialisation is noise by a public reckoning: tasks then start from 0."""
         return self.doubt >= _LOST
 
+    def without_rows(self, tasks):
+        models = super().without_rows(tasks)
+        return tuple(0.0 * part for part in models) if self.lost else models
+
     def personalize(self, table):
         """Models of the tasks of `table`, from their rows and this billboard alone."""
         init = np.zeros_like(self.init) if self.lost else self.init

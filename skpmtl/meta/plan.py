@@ -77,7 +77,8 @@ class MetaPlan:
     """
 
     def __init__(self, est, population):
-        self.sizes, self.loss = population.sizes, population.loss
+        # Tasks without rows never answer: that they are planned like one row has no effect.
+        self.sizes, self.loss = np.maximum(population.sizes, 1), population.loss
         self.n_outputs = population.n_outputs
         self.size = population.n_features + est.fit_intercept
         self.mode = est.privacy if est._is_private() else None

@@ -369,6 +369,15 @@ class _Relationship(OutputPerturbation):
         board.report = plan.report(self, source)
         return board
 
+    def _models_without_rows(self, fitted, tasks, positions):
+        # As of all tasks: what was released at their places, here columns and noise alone.
+        models = fitted["billboard_"].models
+        if fitted["billboard_"].releases:
+            return coefficients(models[positions], self.fit_intercept)
+        if self.unseen_task == "mean":
+            return super()._models_without_rows(fitted, tasks, positions)
+        return coefficients(np.zeros((len(positions), models.shape[1])), self.fit_intercept)
+
     def _board(self, models, columns):
         settings = float(self.lam), float(self.alpha), self.fit_intercept
         return RelationshipBillboard([], [], models, columns, *settings)

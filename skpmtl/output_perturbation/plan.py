@@ -41,8 +41,8 @@ class PerturbationPlan:
         Gaussian-DP parameter of all releases together.
     bounds : Bounds
     rows : ndarray (n_tasks,)
-        Public numbers of rows that sensitivities are divided by; ones when the whole
-        contribution of a task is bounded instead.
+        Public numbers of rows that sensitivities are divided by, infinite for tasks that have
+        none; ones when the whole contribution of a task is bounded instead.
     rows_are_public : bool
         Whether these are the numbers of rows of the data.
     """
@@ -106,7 +106,14 @@ class PerturbationPlan:
                 'guarantee="task" with group="direct".'
             )
         else:
-            self.rows = population.sizes.astype(float)
+            self.rows = np.where(population.sizes > 0, population.sizes, np.inf)
+        empty = population.sizes is not None and (population.sizes == 0).any()
+        if empty and low is not None and self.grouped:
+            raise ValueError(
+                f"min_task_rows={low!r} says that every task has rows, but "
+                f"{listed(population.tasks[population.sizes == 0])} of tasks= have none: leave "
+                'them out of the list, or pass group="direct".'
+            )
 
     def _n_units(self, est, population):
         """Tasks or records, of which the default of delta is made."""
@@ -119,7 +126,7 @@ class PerturbationPlan:
                 "The number of records is not public here, from which delta=None would follow: "
                 "pass delta=."
             )
-        return int(self.rows.sum())  # or more
+        return int(self.rows[np.isfinite(self.rows)].sum())  # or more
 
     def check_rows(self, table, positions):
         """ValueError if tasks have other numbers of rows than the public ones, or the bounds, say.
@@ -252,7 +259,7 @@ class RelationshipPlan(PerturbationPlan):
         notes = {
             "released": "the noisy models of all tasks go to the curator, who returns to each task "
             "its column of the smoothed matrix; all of it, and with it coef_, may be published",
-            "sensitivity of the models in round 1": (first.min(), first.max()),
+            "sensitivity of the models in round 1": (first[first > 0].min(), first.max()),
         }
         return self._report(
             est, source, names=[f"round {t + 1}" for t in range(est.n_rounds)],

@@ -132,14 +132,15 @@ def changed_tasks(estimator, data, neighbour):
         reader = clone(estimator)
         reader = getattr(reader, "estimator", reader)  # of a search
         tables.append(read_training(reader, X, y, *rest[:1], tasks=reader.tasks)[0])
-    if not np.array_equal(tables[0].tasks, tables[1].tasks):
+    everybody = [table.everybody for table in tables]
+    if not np.array_equal(*everybody):
         raise ValueError(
             "data and neighbour have other tasks, which are public: neighbours differ in the rows "
             "of one task."
         )
     changed, n_rows = [], 0
-    for k, task in enumerate(tables[0].tasks.tolist()):
-        (X, y), (X2, y2) = (table.task(k) for table in tables)
+    for task in everybody[0].tolist():
+        (X, y), (X2, y2) = (_rows_of(table, task) for table in tables)
         if X.shape != X2.shape:
             changed.append(task)
             n_rows += max(len(y), len(y2))
@@ -150,6 +151,11 @@ def changed_tasks(estimator, data, neighbour):
             changed.append(task)
             n_rows += n_differ
     return changed, n_rows
+
+
+def _rows_of(table, task):
+    k = np.flatnonzero(table.tasks == task)
+    return table.task(k[0]) if len(k) else (table.X[:0], table.y[:0])
 
 
 def _are_neighbours(report, n_tasks, n_rows):

@@ -70,7 +70,9 @@ class SplitRows:
         labels = factorize(y)[0] if is_classifier(estimator) else np.zeros(len(y), np.int64)
         held_out = _held_out(codes, labels, test_size)
         parts = np.flatnonzero(~held_out), np.flatnonzero(held_out)
-        self.n_tasks, self.n_held_out = len(tasks), len(parts[1])
+        listed = getattr(estimator, "tasks", "auto")
+        self.n_tasks = len(tasks) if isinstance(listed, str) else len(listed)
+        self.n_held_out = len(parts[1])
         self.training = _pick(X, parts[0]), y[parts[0]], _pick(task, parts[0])
         ids = None if feature is not None else ids
         self.held_out = _pick(X, parts[1]), y[parts[1]], _pick(ids, parts[1])

@@ -63,8 +63,8 @@ def fit_shards(est, parts, *, target=None, backend="process", journal=None):
     ------
     ValueError
         If `epsilon` is not finite, a part cannot be read (it is named), a task is in two parts or
-        not in the list, a listed task has no rows, parts differ in their features, or `journal`
-        holds another fit or one of other rows, or is used by another process.
+        not in the list, parts differ in their features, or `journal` holds another fit or one of
+        other rows, or is used by another process.
     ImportError
         If Ray is missing.
 
@@ -255,11 +255,6 @@ def _population(est, parts, surveys):
             )
         owner[place], sizes[place] = k, found.sizes
         positions.append(place)
-    if (owner < 0).any():
-        raise ValueError(
-            f"Listed in tasks= but in no part: {listed(tasks[owner < 0])}. Remove them from "
-            "tasks=; personalize() can add them later."
-        )
     classes, n_classes = None, 0
     if est._classification:
         classes = est._public_classes()
@@ -284,11 +279,15 @@ def _run_of(est, population, classes):
 
 def _fitted(est, board, population, positions, models):
     """The attributes that `fit` sets."""
+    public = est._public_attributes(board, population)
+    absent = np.flatnonzero(population.sizes == 0)
+    if len(absent):
+        rest = est._models_without_rows(public, population.tasks, absent)
+        positions, models = [*positions, absent], [*models, rest]
     coef, intercept = (
         merge_rows(population.n_tasks, *chain(*zip(positions, values, strict=True)))
         for values in zip(*models, strict=True)
     )
-    public = est._public_attributes(board, population)
     mean = public.get("mean_coef_"), public.get("mean_intercept_")
     coef, intercept = finite_models(coef, intercept, mean)
     return {

@@ -364,26 +364,26 @@ def read_training(estimator, X, y, task=None, *, tasks="auto", form=None):
             raise ValueError(
                 "A 2-D y needs column names that name the tasks here; otherwise give task=."
             )
-        return _wide_table(estimator, matrix, y, names, tasks)
+        return _wide_table(estimator, matrix, y, names, tasks, fitted)
     y = column_or_1d(y, warn=True)
     if ids is None and fitted is not None:
         raise ValueError("These rows have no task: give task=, one id for each row.")
     if ids is None:
         if not isinstance(tasks, str):
             raise ValueError("tasks= is given, but no row has a task: set task_feature or task=.")
-        codes, labels = np.zeros(len(y), dtype=np.int64), np.zeros(1, dtype=np.int64)
+        codes, labels, absent = np.zeros(len(y), dtype=np.int64), np.zeros(1, dtype=np.int64), ()
     else:
         codes, labels = encode_rows(ids, len(y))
-        codes, labels = _public_codes(codes, labels, tasks)
+        absent = _without_rows(labels, tasks)
     check_finite(estimator, matrix, form.columns, codes, labels)
     order, offsets = sort_rows(codes, len(labels))
     y = y if order is None else y[order]
     if sparse.issparse(matrix) and getattr(estimator, "_sparse_in_place", False):
         if matrix.dtype != np.float32:
             matrix = sparse.csr_matrix(matrix, dtype=np.float64)
-        return TaskTable(matrix, y, offsets, labels, order, order), form
+        return TaskTable(matrix, y, offsets, labels, order, order, absent=absent), form
     matrix = table_matrix(matrix, order, kept_columns(estimator, matrix, form.columns), dtype)
-    return TaskTable(matrix, y, offsets, labels, order=order), form
+    return TaskTable(matrix, y, offsets, labels, order=order, absent=absent), form
 
 
 def _row_type(estimator):
@@ -413,38 +413,34 @@ def kept_columns(estimator, matrix, columns):
     return columns if matrix.shape[1] == estimator.n_features_in_ else ()
 
 
-def _public_codes(codes, labels, tasks):
-    """Codes with respect to the public list of tasks, if there is one."""
+def _without_rows(labels, tasks):
+    """Tasks of the public list, if there is one, that are not among the `labels` of the data."""
     if isinstance(tasks, str):
-        return codes, labels
+        return ()
     public = np.sort(distinct_ids(list(tasks), "tasks="))
     position = locate(labels, public)
     if (position < 0).any():
         raise ValueError(f"Not listed in tasks=, but in the data: {listed(labels[position < 0])}.")
-    empty = np.delete(public, position)
-    if len(empty):
-        raise ValueError(
-            f"Listed in tasks= but empty (without rows): {listed(empty)}. Remove them from tasks=; "
-            "personalize() can add them later."
-        )
-    return position[codes], public
+    return np.delete(public, position)
 
 
-def _wide_table(estimator, matrix, y, names, tasks):
+def _wide_table(estimator, matrix, y, names, tasks, fitted):
     labels = np.arange(y.shape[1]) if names is None else distinct_ids(names, "The columns of y")
     column = np.argsort(labels)
-    _public_codes(column, labels[column], tasks)
+    absent = _without_rows(labels[column], tasks)
     form = InputForm("wide", labels=labels)
     check_finite(estimator, matrix, ())
     known = known_labels(y)[:, column].T
     sizes = known.sum(axis=1)
-    if (sizes == 0).any():
-        empty = listed(labels[column][sizes == 0])
+    some = sizes > 0
+    if not some.all() and (fitted is not None or not some.any()):
+        empty = listed(labels[column][~some])
         raise ValueError(f"Column(s) {empty} of y hold no label at all; drop them.")
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    absent = np.union1d(absent, labels[column][~some]) if len(absent) else labels[column][~some]
+    offsets = np.concatenate([[0], np.cumsum(sizes[some])])
     rows = np.nonzero(known)[1]
-    values = y[:, column].T[known]
-    return TaskTable(table_matrix(matrix), values, offsets, labels[column], rows), form
+    values, table = y[:, column].T[known], table_matrix(matrix)
+    return TaskTable(table, values, offsets, labels[column][some], rows, absent=absent), form
 
 
 def table_matrix(X, order=None, dropped=(), dtype=np.float64):

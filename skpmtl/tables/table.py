@@ -30,7 +30,7 @@ class TaskTable:
     y : ndarray (N,) or None
         Targets of the N labelled rows, sorted by task; of classes as `class_targets` makes them.
     offsets : ndarray (m + 1,) of int64
-        Rows of task k are ``offsets[k]:offsets[k + 1]``; no task is empty.
+        Rows of task k are ``offsets[k]:offsets[k + 1]``; no task is empty, see `absent`.
     tasks : ndarray (m,)
         Labels of the tasks, sorted.
     rows : ndarray (N,) of int64, default=None
@@ -40,6 +40,8 @@ class TaskTable:
         Long form: table row i was input row ``order[i]``. None: the input was sorted.
     n_classes : int, default=0
         Of a classification with encoded targets, whether or not all of them are in `y`.
+    absent : ndarray (a,), default=()
+        Labels of the listed tasks without rows, sorted. They contribute nothing.
     """
 
     X: object
@@ -49,6 +51,7 @@ class TaskTable:
     rows: np.ndarray | None = None
     order: np.ndarray | None = None
     n_classes: int = 0
+    absent: np.ndarray = ()
 
     def __post_init__(self):
         # Compiled loops know one kind of each array: numba takes one that cannot be written, from
@@ -69,6 +72,11 @@ class TaskTable:
     @property
     def n_tasks(self):
         return len(self.tasks)
+
+    @property
+    def everybody(self):
+        """Labels of all tasks, also of those without rows, sorted."""
+        return np.union1d(self.tasks, self.absent) if len(self.absent) else self.tasks
 
     @property
     def n_rows(self):

@@ -139,7 +139,6 @@ def test_bad_parts_are_named(tmp_path):
     refused(r"Part '.*nowhere': there is no such folder or file", missing)
     (tmp_path / "hollow").mkdir()
     refused(r"Part '.*hollow': .*X.npy", [*good[:2], tmp_path / "hollow"])
-    refused(r"in no part: \[0\]", [good[0], good[2]])
     refused(r"Part '.*part-0': task 1 is also in part '.*part-0'", [*good, good[0]])
     refused(r"tasks that are not listed in tasks=: \[11\]", good,
             MPMTLLowRank(tasks=range(M - 1)))  # fmt: skip

@@ -1,0 +1,227 @@
+"""Listed tasks without rows contribute nothing and receive what was released."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.experimental import enable_halving_search_cv  # noqa: F401
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import (
+    GridSearchCV,
+    HalvingGridSearchCV,
+    KFold,
+    cross_val_predict,
+    learning_curve,
+)
+
+from skpmtl import (
+    DPMetaInit,
+    DPRelationship,
+    LeaveTasksOut,
+    LocalOnly,
+    MPMTLGroupSparse,
+    MPMTLLowRank,
+    MPMTLLowRankClassifier,
+    PerTask,
+    PrivateMeanRegMTL,
+    PrivateMeanRegMTLClassifier,
+    PrivateSearch,
+)
+from skpmtl.shards import fit_shards
+from tests.helpers.cases import (
+    CASES,
+    EXACT,
+    N_TASKS,
+    TASKS,
+    arguments,
+    every,
+    fit,
+    long_data,
+    replaced,
+    seeded,
+)
+from tests.helpers.sites import write_parts
+
+pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+ABSENT = [2, 5]
+WITHOUT_NOISE = {"epsilon": None}
+
+
+def thinned(data):
+    """Without the rows of the tasks `ABSENT`."""
+    for task in ABSENT:
+        data = replaced(data, task, data[0][:0], data[1][:0])
+    return data
+
+
+SOME = {}  # of every estimator, form and way to fit, one
+for case in CASES + EXACT:
+    options = case.estimator.get_params()
+    key = (
+        type(case.estimator), case.form, case.private, "clusters" in case.name,
+        options.get("algorithm"), options.get("personalization") == "none", options.get("batches"),
+    )  # fmt: skip
+    if not (case.needs or case.unit or case.form == "wide"):
+        SOME.setdefault(key, case)
+
+
+@every(SOME.values())
+def test_every_fit_has_a_model_for_every_listed_task(case):
+    data = long_data(case.n_classes)
+    est = fit(seeded(case).set_params(tasks=TASKS), *arguments(case, thinned(data)))
+    assert_array_equal(est.tasks_, TASKS)
+    assert len(est.coef_) == len(est.intercept_) == N_TASKS
+    assert np.isfinite(est.coef_).all() and np.isfinite(est.intercept_).all()
+    # Of these two nothing is known: they have the same, but for noise and clusters of their own.
+    if "clusters" not in case.name and "Relationship" not in case.name:
+        assert_array_equal(*est.coef_[ABSENT])
+        assert_array_equal(*est.intercept_[ABSENT])
+        if est.unseen_task == "mean" and hasattr(est, "mean_intercept_"):
+            assert_allclose(est.coef_[2], est.mean_coef_)
+            assert_allclose(est.intercept_[2], est.mean_intercept_)
+    X, y, task = (part[np.isin(data[2], ABSENT)] for part in data)
+    if case.form == "csr":
+        X = sparse.csr_matrix(X)
+    if case.form in ("long", "csr"):
+        predicted = est.decision_function if case.n_classes else est.predict
+        expected = X @ est.coef_[5].T + est.intercept_[5]
+        assert_allclose(predicted(X, task=task)[task == 5], expected[task == 5])
+        assert_array_equal(est.export_task(5)["coef"], est.coef_[5])
+        if case.private:
+            names = {"fit_intercept"} & set(options := est.get_params())
+            settings = {name: options[name] for name in names}
+            if case.n_classes:
+                settings["classes"] = est.classes_.tolist()
+            there = type(est).from_billboard(est.export_billboard(), **settings)
+            there.personalize(X, y, task=task)
+            assert_allclose(there.coef_, est.personalize(X, y, task=task).coef_[ABSENT], atol=1e-9)
+
+
+@pytest.mark.parametrize("est", [
+    MPMTLLowRank(0.05, epsilon=None), MPMTLGroupSparse(0.05, epsilon=None, ridge=0.1),
+    MPMTLLowRank(epsilon=None, algorithm="empirical-bayes"),
+    PrivateMeanRegMTL(0.3, epsilon=None), DPRelationship(0.3, 0.1, epsilon=None),
+    DPMetaInit(epsilon=None), LocalOnly(),
+], ids=repr)  # fmt: skip
+def test_without_noise_the_others_are_as_without_them(est):
+    """Nothing is contributed: the fit is that of the tasks with rows."""
+    X, y, task = thinned(long_data())
+    present = np.setdiff1d(TASKS, ABSENT)
+    alone = clone(est).set_params(tasks=present).fit(X, y, task=task)
+    listed = clone(est).set_params(tasks=TASKS).fit(X, y, task=task)
+    if isinstance(est, DPMetaInit):  # who is asked when is drawn, and differs
+        assert_allclose(listed.coef_[ABSENT], np.tile(listed.init_coef_, (2, 1)))
+        return
+    assert_allclose(listed.coef_[present], alone.coef_)
+    assert_allclose(listed.intercept_[present], alone.intercept_)
+    expected = alone.mean_coef_ if isinstance(est, PrivateMeanRegMTL) else np.zeros(3)
+    assert_allclose(listed.coef_[ABSENT], np.tile(expected, (2, 1)), atol=1e-12)
+    shift = 0.0 if isinstance(est, (DPRelationship, LocalOnly)) else alone.mean_intercept_
+    assert_allclose(listed.intercept_[ABSENT], shift)
+
+
+def test_columns_without_labels_are_tasks_without_rows():
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(30, 3)), pd.DataFrame(rng.normal(size=(30, 4)), columns=list("dacb"))
+    Y["a"], Y["b"] = np.nan, np.nan
+    est = PrivateMeanRegMTL(0.1, epsilon=None).fit(X, Y)
+    some = PrivateMeanRegMTL(0.1, epsilon=None).fit(X, Y[["d", "c"]])
+    assert est.tasks_.tolist() == list("abcd")
+    assert_allclose(est.predict(X)[:, [0, 2]], some.predict(X))
+    assert_allclose(est.coef_[[0, 1]], np.tile(some.mean_coef_, (2, 1)))
+
+
+def test_wide_sparse_tasks():
+    X, y, task = thinned(long_data())
+    places = np.arange(len(X)), 9 * np.arange(len(X))
+    wide = sparse.csr_matrix((X[:, 0], places), (len(X), 300_000))
+    settings = {"n_rounds": 2, "tasks": TASKS, "fit_intercept": False, "random_state": 0,
+                "epsilon": 1e5}
+    est = PrivateMeanRegMTL(**settings).fit(wide, y, task=task)
+    assert "models_" in vars(est)
+    assert_allclose(est.export_task(2)["coef"], est.mean_coef_)
+    assert_allclose(est.predict(wide, task=np.full(len(X), 5)), wide @ est.mean_coef_)
+
+
+@pytest.mark.parametrize("cls", [MPMTLLowRank, PrivateMeanRegMTL, DPMetaInit])
+def test_parts(cls, tmp_path):
+    X, y, task = thinned(long_data())
+    est = cls(tasks=TASKS, random_state=0, unseen_task="mean")
+    parts = write_parts(tmp_path, X, y, task, [[1, 4], [0, 3]])
+    there = fit_shards(clone(est), parts)
+    est.fit(X, y, task=task)
+    assert_array_equal(there.tasks_, est.tasks_)
+    assert_allclose(there.coef_, est.coef_, rtol=1e-9, atol=1e-12)
+    assert_allclose(there.intercept_, est.intercept_, rtol=1e-9, atol=1e-12)
+
+
+def test_a_search_counts_the_list():
+    X, y, task = thinned(long_data())
+    search = PrivateSearch(MPMTLLowRank(tasks=TASKS), {"n_releases": [1, 2]}, random_state=0)
+    search.fit(X, y, task=task)
+    score = search.privacy_.releases[-1]
+    assert score["sensitivity"] == pytest.approx(1 / N_TASKS)
+    assert search.predict(X, task=np.full(len(X), 2)).shape == y.shape
+
+
+# ------------------------------------------------------------------ scikit-learn's own objects
+LISTED = [
+    MPMTLLowRank(0.01, epsilon=None, unseen_task="mean"),
+    MPMTLLowRank(epsilon=3.0),
+    PrivateMeanRegMTL(epsilon=3.0, n_rounds=2),
+    PerTask(Ridge()),
+]
+
+
+def table_of_tasks(m=12, n=10, d=3, seed=0):
+    """Sorted by task, the task in column 0; models around one."""
+    rng = np.random.default_rng(seed)
+    task, X = np.repeat(np.arange(m), n), rng.normal(size=(m * n, d))
+    W = 1.0 + 0.2 * rng.normal(size=(m, d))
+    y = np.einsum("ij,ij->i", X, W[task]) + 0.1 * rng.normal(size=m * n)
+    return np.column_stack([task, X]), y
+
+
+def listing(est, m=12):
+    est = clone(est).set_params(task_feature=0, tasks=list(range(m)))
+    if "random_state" in est.get_params():
+        est.set_params(random_state=0)
+    return est
+
+
+@pytest.mark.parametrize("est", LISTED, ids=repr)
+def test_folds_of_whole_tasks(est):
+    X, y = table_of_tasks()
+    for folds in (LeaveTasksOut(3, task_feature=0, random_state=0), KFold(4)):
+        predicted = cross_val_predict(listing(est), X, y, cv=folds)
+        assert predicted.shape == y.shape and np.isfinite(predicted).all()
+        if est is LISTED[0]:  # new tasks have the mean model, which is near all of theirs
+            assert np.mean((predicted - y) ** 2) < 0.2 * np.var(y)
+
+
+@pytest.mark.parametrize("cls", [MPMTLLowRankClassifier, PrivateMeanRegMTLClassifier])
+def test_folds_of_whole_tasks_with_classes(cls):
+    X, y = table_of_tasks()
+    y = np.where(X[:, 0] % 4 == 3, 1, y > 0).astype(int)  # some tasks have one class
+    est = listing(cls(epsilon=3.0, classes=[0, 1]))
+    predicted = cross_val_predict(est, X, y, cv=KFold(4), method="predict_proba")
+    assert predicted.shape == (len(y), 2)
+
+
+def test_learning_curves_and_searches():
+    X, y = table_of_tasks()
+    est = listing(LISTED[0])
+    sizes, train, test = learning_curve(
+        est, X, y, train_sizes=[0.1, 0.5, 1.0], cv=KFold(3), error_score="raise"
+    )
+    assert np.isfinite(test).all() and test[-1].mean() > test[0].mean()
+    grid = {"alpha": [1e-3, 1e3]}
+    for search in (
+        GridSearchCV(est, grid, cv=LeaveTasksOut(3, task_feature=0), error_score="raise"),
+        GridSearchCV(est, grid, cv=KFold(3), error_score="raise"),
+        HalvingGridSearchCV(est, grid, cv=3, min_resources=30, error_score="raise", random_state=0),
+    ):
+        assert search.fit(X, y).best_params_ == {"alpha": 1e-3}
+        assert_array_equal(search.best_estimator_.tasks_, range(12))
