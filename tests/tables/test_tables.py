@@ -186,7 +186,7 @@ def test_wide_errors():
     with pytest.raises(ValueError, match="no other task ids"):
         TinyRidge().fit(X, Y, task=[1, 1, 2, 2])
     with pytest.raises(ValueError, match=r"Column\(s\) \['b'\] of y hold no label"):
-        TinyRidge().fit(X, pd.DataFrame({"a": Y[:, 0], "b": np.nan}))
+        TinyRidge().fit(X, Y).personalize(X, pd.DataFrame({"a": Y[:, 0], "b": np.nan}))
     with pytest.raises(ValueError, match="more than once|unique column names"):
         TinyRidge().fit(X, pd.DataFrame(Y, columns=["a", "a"]))
     Y[2, 1] = np.inf
