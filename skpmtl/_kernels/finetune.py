@@ -12,7 +12,7 @@ import numpy as np
 
 from .._runtime.jit import njit
 from .._runtime.registers import greater, load, same, splat, store, total
-from .losses import losses
+from .losses import MULTINOMIAL, losses
 
 # First steps in which all classes have one preconditioner, with the mean weight of a row: it is
 # cheaper, but slow where probabilities are next to 0 or 1.
@@ -128,7 +128,7 @@ def factor(A, r, least, inverse):
 
 
 @njit
-def descend(F, K, offsets, y, base, root, kind, kappa, max_steps, tol, out):
+def descend(F, K, offsets, y, base, root, loss, kappa, max_steps, tol, out):
     """out[k] minimises the sum of the losses of task k plus |out[k]|^2 / (2 kappa[k]).
 
     Nonlinear conjugate gradients with Newton steps along the line. The preconditioner is the
@@ -143,8 +143,7 @@ def descend(F, K, offsets, y, base, root, kind, kappa, max_steps, tol, out):
     y : (N,)
     base, root : (n_outputs, N), (N,)
         Scores without the change, and roots of the weights in F.
-    kind : {1, 2}
-        Logistic or multinomial loss.
+    loss : {LOGISTIC, MULTINOMIAL}
     kappa : (m,)
         A task whose kappa is 0 stays where it is.
     tol : float
@@ -190,7 +189,7 @@ def descend(F, K, offsets, y, base, root, kind, kappa, max_steps, tol, out):
         ridge = 1.0 / kappa[k]
         for j in range(r):
             least[j] = ridge
-        value, penalty, last = losses(f, y, lo, n, kind, D, excess), 0.0, 1.0
+        value, penalty, last = losses(f, y, lo, n, loss, D, excess), 0.0, 1.0
         for turn in range(max_steps):
             size = 2.0 * penalty
             new, mixed, along = splat(0.0), splat(0.0), splat(0.0)
@@ -243,7 +242,7 @@ def descend(F, K, offsets, y, base, root, kind, kappa, max_steps, tol, out):
             gamma = total(new)
             if not gamma > tol * tol * size:
                 break
-            b = (gamma - total(mixed)) / last if kind == 2 and turn > 0 else 0.0
+            b = (gamma - total(mixed)) / last if loss == MULTINOMIAL and turn > 0 else 0.0
             if not (b > 0 and b * total(along) < 0.5 * gamma):
                 b = 0.0
             slope, last, bend = b * total(along) - gamma, gamma, 0.0
@@ -262,7 +261,7 @@ def descend(F, K, offsets, y, base, root, kind, kappa, max_steps, tol, out):
                     before[c, i] = f[c, i]
             for i in range(n):
                 even, middle = abs(D[0, i]) * (1.0 - abs(D[0, i])) * way[0, i] ** 2, 0.0
-                if kind == 2:
+                if loss == MULTINOMIAL:
                     own, even = way[int(y[lo + i]), i], 0.0
                     for c in range(C):
                         a = way[c, i] - own
@@ -276,7 +275,7 @@ def descend(F, K, offsets, y, base, root, kind, kappa, max_steps, tol, out):
                 for c in range(C):
                     for i in range(n):
                         f[c, i] = before[c, i] + a * way[c, i]
-                value = losses(f, y, lo, n, kind, D, excess)
+                value = losses(f, y, lo, n, loss, D, excess)
                 rest = penalty + a * (first_order + 0.5 * a * second_order)
                 if value + rest <= limit + 1e-4 * a * slope:
                     break

@@ -1,8 +1,7 @@
 """Losses of rows at their scores, and the derivatives: squared, logistic, multinomial.
 
-``kind`` is 0 for squared loss, 1 for the logistic loss with y in {-1, 1}, 2 for the multinomial
-loss with y the number of the class. No score overflows, and small values
-are not lost.
+``loss`` is SQUARED, LOGISTIC with y in {-1, 1}, or MULTINOMIAL with y the number of the class. No
+score overflows, and small values are not lost.
 """
 
 import numpy as np
@@ -57,7 +56,7 @@ def softmax(z, i, p, j):
 
 
 @njit
-def losses(f, y, lo, n, kind, D, excess):
+def losses(f, y, lo, n, loss, D, excess):
     """Sum of the losses of n rows at scores f, and their derivatives D, which do not cancel.
 
     Parameters
@@ -65,14 +64,13 @@ def losses(f, y, lo, n, kind, D, excess):
     f, D : (n_outputs, N)
     y : (n_rows,)
         Targets, not spread; those of the rows begin at `lo`.
-    kind : {1, 2}
-        Logistic or multinomial loss.
+    loss : {LOGISTIC, MULTINOMIAL}
     excess : (N,)
-        Receives what the largest other score is above that of the label, for kind 1 minus t.
+        Receives what the largest other score is above that of the label, for LOGISTIC minus t.
     """
     C, value = f.shape[0], 0.0
     for i in range(n):
-        if kind == 1:
+        if loss == LOGISTIC:
             t = y[lo + i] * f[0, i]
             D[0, i] = -y[lo + i] * other_class(t)
             value += logistic_loss(t)

@@ -1,17 +1,17 @@
 """Value, gradient and Hessian products of all tasks' losses at models of their own.
 
-Models are (n_tasks, n_outputs, d + 1), the intercept last; rows are dense. ``kind`` as in
-`skpmtl._kernels.steps`.
+Models are (n_tasks, n_outputs, d + 1), the intercept last; rows are dense. ``loss`` as in
+`skpmtl._kernels.losses`.
 """
 
 import numpy as np
 
 from .._runtime.jit import njit
-from .losses import logistic_loss, other_class, softmax
+from .losses import LOGISTIC, MULTINOMIAL, SQUARED, logistic_loss, other_class, softmax
 
 
 @njit
-def loss_gradient(X, rows, shared, offsets, y, kind, scale, W, P, gradient):
+def loss_gradient(X, rows, shared, offsets, y, loss, scale, W, P, gradient):
     """-> sum of the losses; gradient of all tasks; P keeps what `hessian_product` needs.
 
     P[p] holds the class probabilities of row p: of the second class for the logistic loss.
@@ -31,10 +31,10 @@ def loss_gradient(X, rows, shared, offsets, y, kind, scale, W, P, gradient):
                 for j in range(d):
                     s += x[j] * W[k, c, j]
                 z[0, c] = s
-            if kind == 0:
+            if loss == SQUARED:
                 z[0, 0] -= y[p]
                 total += 0.5 * z[0, 0] * z[0, 0]
-            elif kind == 1:
+            elif loss == LOGISTIC:
                 t = y[p] * z[0, 0]
                 total += logistic_loss(t)
                 P[p, 0] = other_class(-z[0, 0])
@@ -57,7 +57,7 @@ def loss_gradient(X, rows, shared, offsets, y, kind, scale, W, P, gradient):
 
 
 @njit
-def hessian_product(X, rows, shared, offsets, kind, scale, P, U, out):
+def hessian_product(X, rows, shared, offsets, loss, scale, P, U, out):
     """out = Hessian of the losses times U, at the P of `loss_gradient`."""
     C, d = U.shape[1], U.shape[2] - 1
     z = np.empty(C)
@@ -74,9 +74,9 @@ def hessian_product(X, rows, shared, offsets, kind, scale, P, U, out):
                     s += x[j] * U[k, c, j]
                 z[c] = s
                 middle += P[p, c] * s
-            if kind == 1:
+            if loss == LOGISTIC:
                 z[0] *= P[p, 0] * (1.0 - P[p, 0])
-            elif kind == 2:
+            elif loss == MULTINOMIAL:
                 for c in range(C):
                     z[c] = P[p, c] * (z[c] - middle)
             for c in range(C):

@@ -3,7 +3,7 @@
 The gradient of a record of a linear model is r (x, 1)' with r the derivative of its loss by
 its scores, so that its norm is |r| |(x, 1)|: it is clipped by scaling r, and no gradient of a
 record is ever stored. Models are (n_outputs, n_features + 1) with the intercept last, or
-(n_outputs, n_features) without one; ``kind`` and y are as in `skpmtl._kernels.steps`.
+(n_outputs, n_features) without one; ``loss`` and y are as in `skpmtl._kernels.losses`.
 """
 
 import numpy as np
@@ -29,7 +29,7 @@ def record_norms(X, intercept, out):
 
 @njit
 def clipped_sum(
-    X, rows, shared, y, norms, kind, intercept, clip_norm, first, last, stride, mask, W, z, G
+    X, rows, shared, y, norms, loss, intercept, clip_norm, first, last, stride, mask, W, z, G
 ):
     """G = sum of clip(gradient_p, clip_norm) over the table rows p = first, first + stride, ...
 
@@ -69,7 +69,7 @@ def clipped_sum(
             for j in range(d):
                 s += x[j] * w[j]
             z[0, c] = s + w[d] if intercept else s
-        residuals(z, y, p, 1, kind)
+        residuals(z, y, p, 1, loss)
         largest = 0.0
         finite = True
         for c in range(C):
@@ -96,7 +96,7 @@ def clipped_sum(
 
 @njit
 def inner_steps(
-    X, rows, shared, offsets, y, norms, kind, intercept, pick, start, clip_norm, n_steps, begun,
+    X, rows, shared, offsets, y, norms, loss, intercept, pick, start, clip_norm, n_steps, begun,
     rate, batch_size, n_batches, mask, mask_ends, noise, noise_step, shrink, average, update,
     gradients,
 ):  # fmt: skip
@@ -154,7 +154,7 @@ def inner_steps(
                 first = lo + (begun + t) % stride
                 divisor = float((hi - first + stride - 1) // stride)
             clipped_sum(
-                X, rows, shared, y, norms, kind, intercept, clip_norm, first, hi, stride, marks,
+                X, rows, shared, y, norms, loss, intercept, clip_norm, first, hi, stride, marks,
                 W, z, G,
             )  # fmt: skip
             if private:

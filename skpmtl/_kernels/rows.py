@@ -12,6 +12,7 @@ import numpy as np
 
 from .._runtime.jit import njit
 from .._runtime.registers import load, splat, store, total
+from .losses import LOGISTIC, SQUARED
 
 _NEAR = 1 << 15  # numbers of a task that stay in the cache while it is worked on
 
@@ -150,15 +151,15 @@ def feature_means(X, data, indices, indptr, rows, lo, n, place, width, mean):
 
 
 @njit
-def residuals(z, y, lo, n, kind):
+def residuals(z, y, lo, n, loss):
     """z <- derivative of the loss of every row with respect to its scores."""
     # Here, and not with the functions of `losses`: the compiler would then arrange `local_steps`
     # otherwise, which costs it a sixth for several classes.
     C = z.shape[1]
-    if kind == 0:
+    if loss == SQUARED:
         for i in range(n):
             z[i, 0] -= y[lo + i]
-    elif kind == 1:
+    elif loss == LOGISTIC:
         for i in range(n):
             label = y[lo + i]
             t = label * z[i, 0]

@@ -106,9 +106,9 @@ def short_inverses(X, rows, shared, offsets, starts, scale, centre, rho, K, pull
 
 @njit
 def short_prox(
-    X, rows, shared, y, offsets, starts, K, pulls, centre, pick, anchor, which, lam, factor, out
+    X, rows, shared, y, offsets, starts, K, pulls, centre, pick, centres, which, pull, share, out
 ):
-    """out[a] = proximal model of task pick[a] minus factor times its anchor."""
+    """out[a] = proximal model of task pick[a] minus its share of its centre."""
     d = X.shape[1]
     R = (d + 7) // 8 * 8
     # What stands behind w[:d] stays zero: no task leaves anything to the next one.
@@ -120,9 +120,9 @@ def short_prox(
         if n >= d:
             continue
         _centred(X, rows, shared, lo, n, centre, Z, mean)
-        shared_model, part = anchor[which[k]], lam[k] / pulls[k]
+        centre_model, part = centres[which[k]], pull[k] / pulls[k]
         for j in range(d):
-            w[j] = part * shared_model[j]
+            w[j] = part * centre_model[j]
         level = 0.0
         for p in range(n if centre else 0):
             level += y[lo + p] / n
@@ -139,17 +139,17 @@ def short_prox(
             u[p] = s
             at += p + 1
         _combine(Z, n, u, v)
-        part -= factor[k]
+        part -= share[k]
         for j in range(d):
-            out[a, j] = v[j] + part * shared_model[j]
+            out[a, j] = v[j] + part * centre_model[j]
 
 
 @njit
 def short_fits(
-    X, rows, shared, y, offsets, scale, centre, pick, anchor, which, pull, hold, W, b, residual,
+    X, rows, shared, y, offsets, scale, centre, pick, centres, which, pull, hold, W, b, residual,
     left,
 ):  # fmt: skip
-    """Models of the tasks `pick` with the pulls to their anchors and, `hold`, to zero.
+    """Models of the tasks `pick` with the pulls to their centres and, `hold`, to zero.
 
     W[a] and b[a] receive the model of task pick[a], `residual` those of its rows, one task after
     the other, and `left` those that fits without the row would leave (exact; 1 - h of a row's
@@ -176,7 +176,7 @@ def short_fits(
         shift, part = t / scale[k], pull[a] / t
         _invert(A, n, shift, fill)
         for j in range(d):
-            w[j] = part * anchor[which[k], j]
+            w[j] = part * centres[which[k], j]
         for p in range(n):
             z[p] = y[lo + p] - level - _dot(Z, p, w)
         # With the level filled in, K_pp counts it once, as 1 / (n (shift + n fill)).
@@ -190,7 +190,7 @@ def short_fits(
         _combine(Z, n, u, v)
         b[a] = level
         for j in range(d):
-            W[a, j] = v[j] + part * anchor[which[k], j]
+            W[a, j] = v[j] + part * centres[which[k], j]
             if centre:
                 b[a] -= mean[j] * W[a, j]
         for p in range(n):

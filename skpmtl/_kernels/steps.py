@@ -6,9 +6,8 @@ is (n_columns, n_outputs), so that the work is proportional to the non-zeros. In
 centred by the task's own means when there is an intercept, which makes the intercept's curvature
 separate from that of the weights.
 
-``kind`` is 0 for squared loss, 1 for the logistic loss with y in {-1, 1}, 2 for the multinomial
-loss with y the number of the class. ``bound`` of a kind is the largest second derivative of its
-loss: 1, 1/4, 1/2.
+Losses are those of `skpmtl._kernels.losses`; ``bound`` is the largest second derivative: 1, 1/4,
+1/2.
 """
 
 from typing import NamedTuple
@@ -16,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._runtime.jit import njit
+from .losses import LOGISTIC, SQUARED
 from .rows import feature_means, gather, place_columns, residuals, scores
 
 # Numbers behind an array that steps write. Compiled loops take vector instructions where what they
@@ -39,7 +39,7 @@ class Around(NamedTuple):
 class Steps(NamedTuple):
     """How all tasks step."""
 
-    kind: int
+    loss: int
     bound: float
     fit_intercept: bool
     n_steps: int
@@ -75,7 +75,7 @@ def local_steps(
     may be None.
     """
     centres, which, share, pulls = around.centres, around.which, around.share, around.pull
-    kind, n_steps, accelerate = settings.kind, settings.n_steps, settings.accelerate
+    loss, n_steps, accelerate = settings.loss, settings.n_steps, settings.accelerate
     fit_intercept, rate, tol = settings.fit_intercept, settings.rate, settings.tol
     columns, ends, D, b, variance = found
     C = b.shape[1]
@@ -123,7 +123,7 @@ def local_steps(
             for i in range(n):
                 for c in range(C):
                     base[i, c] -= total[c]
-            _first_intercepts(y, lo, n, kind, level)
+            _first_intercepts(y, lo, n, loss, level)
         weight = around.scale[k]
         pull = pulls[k]
         tau = around.intercept_pull[k]
@@ -169,16 +169,16 @@ def local_steps(
                     base, z,
                 )  # fmt: skip
                 if penalty is None:
-                    residuals(z, y, lo, n, kind)
+                    residuals(z, y, lo, n, loss)
                 elif penalty == 1:
-                    _pull_to_predictions(z, before, y, lo, n, kind, pull, t == 0)
+                    _pull_to_predictions(z, before, y, lo, n, loss, pull, t == 0)
                 else:
-                    residuals(z, y, lo, n, kind)
+                    residuals(z, y, lo, n, loss)
                     if t == 0:
                         _fisher_diagonal(
                             X, data, indices, indptr, rows, lo, n, place, mean, z, size, fisher
                         )
-                if kind == 0:
+                if loss == SQUARED:
                     square = 0.0
                     for i in range(n):
                         square += z[i, 0] * z[i, 0]
@@ -300,13 +300,13 @@ def _gradient_step(
 
 
 @njit
-def _first_intercepts(y, lo, n, kind, level):
+def _first_intercepts(y, lo, n, loss, level):
     """level <- frequencies of the classes, with half a row for each; mean of real targets."""
     C = level.shape[0]
-    if kind == 0:
+    if loss == SQUARED:
         for i in range(n):
             level[0] += y[lo + i] / n
-    elif kind == 1:
+    elif loss == LOGISTIC:
         positive = 0.5
         for i in range(n):
             if y[lo + i] > 0:
@@ -354,7 +354,7 @@ def _fisher_diagonal(
 
 
 @njit
-def _pull_to_predictions(z, before, y, lo, n, kind, weight, first):
+def _pull_to_predictions(z, before, y, lo, n, loss, weight, first):
     """z <- derivative of loss + weight / 2 symmetrised divergence to those at the start."""
     # Not with the functions of `losses`, see `residuals`.
     C = z.shape[1]
@@ -362,10 +362,10 @@ def _pull_to_predictions(z, before, y, lo, n, kind, weight, first):
         for i in range(n):
             for c in range(C):
                 before[i, c] = z[i, c]
-    if kind == 0:
+    if loss == SQUARED:
         for i in range(n):
             z[i, 0] = z[i, 0] - y[lo + i] + weight * (z[i, 0] - before[i, 0])
-    elif kind == 1:
+    elif loss == LOGISTIC:
         for i in range(n):
             # (p - q)(logit p - logit q) / 2, differentiated by the score of p.
             p = 1.0 / (1.0 + np.exp(-z[i, 0]))
