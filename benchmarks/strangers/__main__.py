@@ -1,0 +1,120 @@
+"""The table of strangers: error of every estimator at its defaults over that of each task alone.
+
+    python -m benchmarks.strangers [--draws R] [--shapes TEXT] [--estimators A,B]
+        [--epsilons .1,1,none] [--jobs J] [--output FILE.csv] [--picture FILE.png]
+    python -m benchmarks.strangers --read FILE.csv --picture FILE.png
+
+Shapes are those of `benchmarks.strangers.shapes` whose name contains TEXT, or are named, separated
+by ";". A cell is the mean, the median and the worst of the ratios of R draws (data and noise); 1 is
+as good as alone, less is better. epsilon "none" is the exact fit. A picture shows the medians.
+Everything runs on one thread of each of J processes; all of it takes about an hour of one core.
+"""
+
+import argparse
+import csv
+from pathlib import Path
+
+import numpy as np
+from joblib import Parallel, delayed
+from threadpoolctl import threadpool_limits
+
+import skpmtl
+
+from ..run import commit, write_rows
+from .compare import known, ratios
+from .picture import draw
+from .shapes import SHAPES
+
+EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0, None)
+FIELDS = (
+    "commit", "shape", "role", "loss", "tasks", "rows", "features", "estimator", "epsilon", "mean",
+    "median", "worst", "draws", "seconds", "note",
+)  # fmt: skip
+
+
+def chosen(text):
+    """The shapes that are named, or whose names contain the text."""
+    parts = [part.strip() for part in text.split(";")]
+    named = [SHAPES[part] for part in parts if part in SHAPES]
+    if len(named) == len(parts):
+        return named
+    return [shape for shape in SHAPES.values() if any(part in shape.name for part in parts)]
+
+
+def one_draw(shape, seed, names, epsilons):
+    threads = skpmtl.get_num_threads()
+    skpmtl.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            return ratios(shape, seed, names, epsilons)
+    finally:
+        skpmtl.set_num_threads(threads)
+
+
+def measure(shapes, names, epsilons, draws, jobs=1):
+    """Yield the cells of the table, shape by shape."""
+    work = [(shape, seed) for shape in shapes for seed in range(draws)]
+    found = Parallel(n_jobs=jobs, return_as="generator")(
+        delayed(one_draw)(shape, seed, names, epsilons) for shape, seed in work
+    )
+    for shape in shapes:
+        results = [next(found) for _ in range(draws)]
+        sample = shape.draw(0)
+        about = {
+            "shape": shape.name, "role": shape.role, "draws": draws,
+            "loss": {0: "squared", 2: "logistic"}.get(shape.classes, "multinomial"),
+            "tasks": len(sample.tasks), "rows": len(sample.X), "features": sample.X.shape[1],
+        }  # fmt: skip
+        for cell in zip(*results, strict=True):
+            name, epsilon = cell[0][:2]
+            yield {
+                **about, "estimator": name, "epsilon": "" if epsilon is None else epsilon,
+                **summary([ratio for _, _, ratio, _, _ in cell]),
+                "seconds": round(float(np.mean([seconds for *_, seconds, _ in cell])), 3),
+                "note": next((message for *_, message in cell if message), ""),
+            }  # fmt: skip
+
+
+def summary(values):
+    """Mean, median and worst; empty if one of the draws has none."""
+    if any(value is None for value in values):
+        return {"mean": "", "median": "", "worst": ""}
+    found = {"mean": np.mean(values), "median": np.median(values), "worst": np.max(values)}
+    return {name: float(f"{value:.4g}") for name, value in found.items()}
+
+
+def epsilon_of(text):
+    return None if text in ("none", "") else float(text)
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.strangers", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("--draws", type=int, default=8)
+    parser.add_argument("--shapes", default="")
+    parser.add_argument("--estimators", default="", help="names, separated by commas")
+    parser.add_argument("--epsilons", default="", help="numbers and none, separated by commas")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--output", type=Path, default=None)
+    parser.add_argument("--read", type=Path, default=None, help="draw this CSV, measure nothing")
+    parser.add_argument("--picture", type=Path, default=None)
+    options = parser.parse_args(arguments)
+    if options.read:
+        with options.read.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+    else:
+        names = options.estimators.split(",") if options.estimators else None
+        text = options.epsilons
+        epsilons = [epsilon_of(part) for part in text.split(",")] if text else EPSILONS
+        cells = measure(chosen(options.shapes), known(names), epsilons, options.draws, options.jobs)
+        at = commit()
+        rows = write_rows(({"commit": at, **cell} for cell in cells), FIELDS, options.output)
+    if options.picture:
+        draw(rows, options.picture)
+    return rows
+
+
+if __name__ == "__main__":
+    main()
