@@ -227,9 +227,9 @@ def classification(
 
 
 # ------------------------------------------------------------- tables that are more than that
-def houses(rng, m=80, n=sizes_between(8, 60), n_test=TEST_ROWS):
+def houses(rng, m=80, n_test=TEST_ROWS):
     """Regions on a map: prices whose models change smoothly from place to place, in plain units."""
-    sizes = n(rng, m)
+    sizes = rng.integers(8, 61, m)
     task = np.repeat(np.arange(m), sizes + n_test)
     fit = np.concatenate([np.arange(size + n_test) < size for size in sizes])
     where = rng.uniform(0, 10, (m, 2))  # degrees, or hundreds of kilometres

@@ -1,0 +1,107 @@
+"""The table of strangers: tables are what they say, it runs, and defaults hold on part of it."""
+
+import csv
+
+import numpy as np
+import pytest
+
+import skpmtl
+from benchmarks.strangers import __main__ as strangers
+from benchmarks.strangers import compare
+from benchmarks.strangers.shapes import SHAPES
+
+# Estimators whose defaults may nowhere be far worse than each task alone.
+HOLD = ("PrivateMTL", "MPMTLLowRank", "MPMTLGroupSparse", "PrivateMeanRegMTL", "DPMetaInit")
+PART = (
+    "mean, 3 tasks", "mean, 30 tasks", "unrelated", "a unit per task", "column units and offsets",
+    "y of 1e-3", "y at 1e4", "2 to 4 rows", "one-hot columns", "Zipf, group-sparse",
+    "unrelated, 100 columns", "logistic, mean", "logistic, 5 tasks", "logistic, column units",
+)  # fmt: skip
+
+
+def test_tables_are_seeded_and_cover_what_they_should():
+    fewest, tasks, features, roles = [], [], [], set()
+    for shape in SHAPES.values():
+        sample, again, other = shape.draw(0), shape.draw(0), shape.draw(1)
+        np.testing.assert_array_equal(sample.X, again.X)
+        np.testing.assert_array_equal(sample.y_test, again.y_test)
+        assert sample.X.shape != other.X.shape or (sample.X != other.X).any()
+        found, counts = np.unique(sample.task, return_counts=True)
+        assert np.isin(found, sample.tasks).all() and np.isin(sample.task_test, found).all()
+        for numbers in (sample.X, sample.y, sample.X_test, sample.y_test):
+            assert np.isfinite(numbers).all()
+        if shape.classes:
+            assert set(np.unique(sample.y)) == set(range(shape.classes))
+        fewest.append(counts.min())
+        tasks.append(len(sample.tasks))
+        features.append(sample.X.shape[1])
+        roles.add(shape.role)
+    assert len(SHAPES) >= 30 and roles == {"tuning", "fresh"}
+    assert min(tasks) == 3 and max(tasks) == 2_000
+    assert min(features) == 3 and max(features) == 200
+    assert min(fewest) == 2 and max(fewest) == 600
+    rare = SHAPES["logistic, one-class tasks"].draw(0)
+    assert min(len(set(rare.y[rare.task == k])) for k in rare.tasks) == 1
+
+
+def test_it_runs_and_keeps_what_is_raised(tmp_path, monkeypatch, capsys):
+    class Broken:
+        def __init__(self, **given):
+            self.given = given
+
+        def fit(self, X, y, task):
+            raise ValueError("no\nsuch luck")
+
+    monkeypatch.setattr(skpmtl, "DPMetaInit", Broken)
+    rows = strangers.main([
+        "--draws", "2", "--shapes", "mean, 3 tasks;one-hot, unrelated", "--epsilons", "1,none",
+        "--estimators", "MPMTLLowRank,DPMetaInit,pooled", "--output", str(tmp_path / "t.csv"),
+        "--picture", str(tmp_path / "t.png"),
+    ])  # fmt: skip
+    assert (tmp_path / "t.png").read_bytes()[1:4] == b"PNG"
+    with (tmp_path / "t.csv").open(newline="") as file:
+        kept = list(csv.DictReader(file))
+    assert [row["median"] for row in kept] == [str(row["median"]) for row in rows]
+    assert len(capsys.readouterr().out.splitlines()) == 1 + len(rows) == 13
+    for row in rows:
+        if row["estimator"] == "DPMetaInit":
+            assert row["median"] == "" and row["note"] == "error: ValueError: no such luck"
+        else:
+            assert 0 < row["median"] <= row["worst"] and not row["note"]
+    read = ["--read", str(tmp_path / "t.csv"), "--picture", str(tmp_path / "u.png")]
+    again = strangers.main(read)
+    assert len(again) == len(rows) and (tmp_path / "u.png").exists()
+
+
+@pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
+def test_errors_are_those_of_test_rows():
+    """Alone over alone is 1, and what tasks alone make of both losses is recomputed."""
+    for name in ("mean, 3 tasks", "logistic, 5 tasks"):
+        shape = SHAPES[name]
+        (_, _, alone, *_), (_, _, ratio, *_) = compare.ratios(shape, 3, ["LocalOnly"], [None])
+        assert ratio == 1
+        sample = shape.draw(3)
+        found = compare.made("LocalOnly", shape.classes, sample, None, 3)
+        found = found.fit(sample.X, sample.y, task=sample.task)
+        score = found.intercept_[sample.task_test]
+        score = score + np.einsum("nj,nj->n", sample.X_test, found.coef_[sample.task_test])
+        if shape.classes:
+            expected = np.logaddexp(0, -(2 * sample.y_test - 1) * score).mean()
+        else:
+            expected = np.mean((score - sample.y_test) ** 2)
+        assert alone == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in HOLD if hasattr(skpmtl, name)])
+def test_defaults_hold_on_part_of_the_table(name):
+    """Medians of four draws within 10 % of alone, no draw beyond 60 %, from epsilon .3."""
+    shapes = [SHAPES[shape] for shape in PART]
+    cells = strangers.measure(shapes, [name], (0.3, 1.0, 3.0, 10.0), draws=4)
+    bad = [
+        (cell["shape"], cell["epsilon"], cell["median"], cell["worst"], cell["note"])
+        for cell in cells
+        if cell["estimator"] == name
+        and (cell["note"] or not (cell["median"] <= 1.1 and cell["worst"] <= 1.6))
+    ]
+    assert not bad
