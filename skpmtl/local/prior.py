@@ -5,6 +5,7 @@ intercept are the task's own. All tasks are treated alike, in blocks that bound 
 """
 
 from dataclasses import replace
+from functools import cached_property
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -76,20 +77,28 @@ class LocalModels:
         self.table = table
         self.classification = classification
         self.fit_intercept = fit_intercept
-        # Folds are blocks of rows in a scattered order (golden-ratio sequence) that depends on
-        # a row's place in its task alone: a task gets the same model in any company.
-        self._order, sizes = np.empty(table.n_rows, dtype=np.int64), table.sizes
-        for n in np.unique(sizes):
-            start = table.offsets[:-1][sizes == n, None]
-            place = np.arange(n)
-            scattered = np.argsort((place * 0.6180339887498949) % 1.0, kind="stable")
-            self._order[start + place] = start + scattered
         self._scores = np.zeros(table.n_rows if classification else 0)
         # Where they take little beside the models: 2 results of len(SNR) numbers. How many rows
         # there are must not matter: models from criteria that were kept differ in the last bits.
         self._keep = table.n_features >= len(SNR) and not classification
         results = _criteria.setdefault(table, {}) if self._keep else {}
         self._known = results.setdefault(fit_intercept, [])
+
+    @cached_property
+    def _order(self):
+        """Rows in the order of the folds.
+
+        Folds are blocks of rows in a scattered order (golden-ratio sequence) that depends on a
+        row's place in its task alone: a task gets the same model in any company.
+        """
+        table = self.table
+        order, sizes = np.empty(table.n_rows, dtype=np.int64), table.sizes
+        for n in np.unique(sizes):
+            start = table.offsets[:-1][sizes == n, None]
+            place = np.arange(n)
+            scattered = np.argsort((place * 0.6180339887498949) % 1.0, kind="stable")
+            order[start + place] = start + scattered
+        return order
 
     def _run(self, function, root, in_folds):
         """function(block, tasks, rows, targets) for blocks of all tasks; -> nothing.
@@ -170,8 +179,7 @@ class LocalModels:
         m, key, root = self.table.n_tasks, root, _triangular(root)
         out, level = np.empty((m, len(SNR))), np.empty(m)
         W, b = np.empty((m if choose else 0, root.shape[-1])), np.empty(m)
-        centre, spread = _WEAK[self.classification]
-        weak = 0.5 * ((np.log10(SNR) - centre) / spread) ** 2
+        weak = weak_penalty(self.classification)
 
         def block_criteria(block, tasks, rows, label):
             if not self.classification:
@@ -228,6 +236,20 @@ class LocalModels:
 
     def _shift_of(self, rows):
         return 0.0 if self._shift is None else self._shift[rows]
+
+    def excess(self):
+        """Deviance at the scores so far less the squared error of the working response, (n_tasks,).
+
+        The criterion of the logistic loss is about that response. It is comparable between priors
+        with half of this more: it is then the deviance to second order around these scores.
+        """
+        table, score = self.table, self._scores
+        shift = self._shift_of(slice(None))
+        weight, response = _working(table.y, score, shift)
+        error = np.logaddexp(0.0, -table.y * (score + shift))
+        return np.add.reduceat(
+            2.0 * error - weight * (response - score) ** 2, table.offsets[:-1]
+        )
 
     def _newton(self, block, rows, label, precision, tol):
         score, active = self._scores[rows], np.arange(len(precision))
@@ -464,6 +486,12 @@ def best_scale(criterion, level):
     shift = np.where(inside, 0.5 * (left - right) / np.where(inside, bend, 1.0), best - middle)
     snr = SNR[middle] * (SNR[1] / SNR[0]) ** shift
     return snr / np.maximum(level, 1e-300)
+
+
+def weak_penalty(classification):
+    """What the weak public prior on the scale adds to the criterion of every task."""
+    centre, spread = _WEAK[classification]
+    return 0.5 * ((np.log10(SNR) - centre) / spread) ** 2
 
 
 def vote_penalty(centre, spread):

@@ -1,0 +1,144 @@
+"""What the curator of several structures publishes, and how a task goes on with it."""
+
+from dataclasses import dataclass, field
+from numbers import Integral, Real
+
+import numpy as np
+
+from .._runtime.compat import Interval, StrOptions
+from ..exchange.board import Board, Public
+from ..privacy.moments import even_root
+from .evidence import Evidence
+
+# What a task may share with the others: nothing; a subspace, or a few features; a mean, the same
+# half as large, or both mean and subspace. The number is the prior weight: before a task has said
+# anything, how much it may be expected of its evidence. Alone is there for tasks unlike all others.
+WEIGHTS = {
+    "alone": 0.02,
+    "low-rank": 1.0,
+    "sparse": 0.3,
+    "mean": 0.5,
+    "half of the mean": 0.5,
+    "mean and low-rank": 0.5,
+}
+
+
+def possible(wanted):
+    """Names of the structures that a fit may find, of those `wanted`, in the order of `WEIGHTS`."""
+    needs = {
+        "alone": set(),
+        "half of the mean": {"mean"},
+        "mean and low-rank": {"mean", "low-rank"},
+    }
+    return [name for name in WEIGHTS if needs.get(name, {name}) <= set(wanted)]
+
+
+@dataclass
+class Structure(Public):
+    """What tasks may share, as a prior w ~ N(centre, kappa s^2 M) with a scale of each task's own.
+
+    Attributes
+    ----------
+    name : str
+        One of `WEIGHTS`.
+    weight : float
+        Public weight of the structure before a task's own evidence; they sum to 1.
+    centre : ndarray (d,)
+    moment : ndarray (d, d) or (d,)
+        M, of trace 1, or its diagonal.
+    snr_centre, snr_spread : float or None
+        Centre and width of the prior on log10(snr); None before a vote says something of them.
+    share : float or None
+        Released share of the tasks that follow it, noise and all; None before a vote.
+    """
+
+    name: str
+    weight: float
+    centre: np.ndarray
+    moment: np.ndarray
+    snr_centre: float | None = None
+    snr_spread: float | None = None
+    share: float | None = None
+
+    constraints = {
+        "name": [StrOptions(set(WEIGHTS))],
+        "weight": [Interval(Real, 0, 1, closed="right")],
+        "snr_spread": [Interval(Real, 0, None, closed="neither"), None],
+    }
+
+
+@dataclass
+class StructureBillboard(Board):
+    """Structures that were found, with all releases that they follow from.
+
+    Attributes
+    ----------
+    structures : list of Structure
+    n_tasks : int
+    about_centre : bool
+        Whether directions are those of models less their task's own centre: after the rounds of
+        the mean.
+    releases : list of ndarray
+        What was released, in the order of publication.
+    mean : ndarray (d + 1,) or None
+        Model of tasks without rows (intercept last), for unseen_task="mean".
+    report : PrivacyReport or None
+    """
+
+    structures: list
+    n_tasks: int
+    about_centre: bool = False
+    releases: list = field(default_factory=list)
+    mean: np.ndarray | None = None
+    report: object = None
+
+    constraints = {"n_tasks": [Interval(Integral, 1, None, closed="left")]}
+    settings = ()
+
+    @classmethod
+    def empty(cls, n_tasks, n_features):
+        """Before any release every task is alone."""
+        return cls([alone(n_features)], n_tasks)
+
+    @property
+    def n_features(self):
+        return len(self.structures[0].centre)
+
+    @property
+    def shares(self):
+        """Released shares of the structures, by name."""
+        return {s.name: s.share for s in self.structures if s.share is not None}
+
+    def attributes(self):
+        found = {"shares_": self.shares}
+        if self.mean is not None:
+            found["mean_coef_"] = self.mean[:-1]
+            found["mean_intercept_"] = float(self.mean[-1])
+        return found
+
+    def declared(self):
+        """See `skpmtl.exchange.wire`."""
+        d = self.n_features
+        if abs(sum(s.weight for s in self.structures) - 1.0) > 1e-6:
+            raise ValueError("weights of its structures do not sum to 1")
+        for s in self.structures:
+            if (s.snr_centre is None) != (s.snr_spread is None):
+                raise ValueError("snr_centre needs a snr_spread")
+            yield "a centre", s.centre, [(d,)]
+            yield "its moment", s.moment, [(d,), (d, d)]
+            diagonal = np.diagonal(s.moment) if s.moment.ndim == 2 else s.moment
+            if diagonal.min() < 0 or abs(diagonal.sum() - 1.0) > 1e-6:
+                raise ValueError("its moment is not that of a prior of trace 1")
+        yield from (("a release", S, [(d, d), (len(S),)]) for S in self.releases)
+        if self.mean is not None:
+            yield "the mean model", self.mean, [(d + 1,)]
+
+    def personalize(self, table, *, classification, fit_intercept):
+        """Models of the tasks of `table`, from their rows and this billboard alone."""
+        evidence = Evidence(table, classification=classification, fit_intercept=fit_intercept)
+        return evidence.models(self.structures)
+
+
+def alone(d):
+    """The structure of a task that shares nothing."""
+    return Structure("alone", 1.0, np.zeros(d), even_root(d) ** 2)

@@ -1,0 +1,346 @@
+"""The curator of several structures: votes, moments, and the rounds of a mean.
+
+1. Every task is alone, and says which scale it likes (`_Course.vote`).
+2. The second moment of the directions of their models is released. Its eigenvalues shrunk by the
+   known noise are a subspace, its diagonal shrunk is a choice of features.
+3. A mean lies in the span of the top eigenvectors, or is not worth a release: three numbers are
+   the mean direction in that span, and a histogram of sizes gives its length.
+4. The tasks vote: their shares and scales, structure by structure.
+5. Where some follow the mean, rounds of clipped updates improve it; they vote again, and a moment
+   of directions about each task's own centre follows. Otherwise the second moment is released
+   again, with better directions.
+6. They vote on what was found.
+
+All releases are in slots whose budgets are fixed, see `StructurePlan`. What a mean would have
+needed goes to further releases of the moment and the last vote, which are averaged.
+"""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from .._kernels.clip import clip_rows
+from ..exchange.protocol import Ask
+from ..local.prior import VOTE_RANGE, VOTE_SPREAD
+from ..privacy.moments import (
+    DriftingAverage,
+    shrink_diagonal,
+    shrink_matrix,
+    sum_of_directions,
+)
+from .board import WEIGHTS, Structure, StructureBillboard, alone
+from .plan import SIZE_BINS
+
+_RANK = 3  # of the span in which a mean is looked for
+_CLEAR = 2.0  # standard deviations of its squared length from which it is one
+_FULL_BIN = 3.0  # standard deviations above which a bin of sizes is not empty
+_FOLLOWED, _FEWEST = 0.1, 0.3  # share of the votes from which a mean has rounds
+_STEP = 0.5  # length that a round counts in, as a part of that of the first mean
+# Released shares become weights to this power, as far as their noise is below _VOTE_NOISE; a
+# structure keeps the part _LEAST of its weight.
+_VOTE_POWER, _VOTE_NOISE, _LEAST = 2.0, 0.15, 0.01
+_TINY = 1e-3
+
+
+def release_structures(population, plan, source, log=None):
+    """The curator of a fit, see `skpmtl.exchange`.
+
+    Parameters
+    ----------
+    population : Population
+    plan : StructurePlan
+    source : noise source
+        For the report, which names it.
+    log : callable, default=None
+
+    Returns
+    -------
+    board : StructureBillboard
+    """
+    course = _Course(population, plan, log)
+    if plan.slots:
+        yield from course.run()
+    board = course.board
+    if plan.private:
+        board.report = plan.report(source, course.made, board.shares)
+    return board
+
+
+class _Course:
+    """One fit, from question to question; `board` is what everybody knows so far."""
+
+    def __init__(self, population, plan, log):
+        self.plan, self.log = plan, log
+        self.m, self.d = population.n_tasks, population.n_features
+        self.board = StructureBillboard.empty(self.m, self.d)
+        self.made = []  # (slot, statistic, mechanism) of all releases
+        self.spent = {}  # mu^2 by slot
+        self.average, self.size_of_moment = DriftingAverage(), self.d * (self.d + 1) / 2
+        self.centre, self.about = None, None  # the mean, and moments about it
+
+    def run(self):
+        slots = self.plan.slots
+        yield from self.vote("vote 1")
+        release = yield from self.moment("moment 1")
+        if "direction" in slots:
+            asked = yield from self.direction(release[0])
+            if not asked:  # for sizes
+                release = _pooled([release, (yield from self.moment("size"))])
+        self.average.add(*release, self.size_of_moment)
+        self.rebuild()
+        yield from self.vote("vote 2")
+        if "main" in slots:
+            last = [slot for slot in ("moment 2",) if slot in slots]
+            votes = [slot for slot in ("vote 3", "vote 4") if slot in slots]
+            if self.mean_is_followed():
+                yield from self.rounds("main")
+                self.rebuild()
+                yield from self.vote(votes.pop(0))
+                about, moments = self.about, last
+            else:
+                about, moments = self.average, ["main", *last]
+            if self.plan.structures != ("mean",):  # which has no use for second moments
+                found = []
+                for slot in moments:
+                    found.append((yield from self.moment(slot)))
+                about.add(*_pooled(found), self.size_of_moment)
+                self.rebuild()
+            yield from self.vote(*votes)
+        if self.plan.mean:
+            yield from self.mean_model()
+
+    # ------------------------------------------------------------------------ questions
+    def ask(self, slot, statistic, words, mechanism, combine, divide=1.0, **public):
+        """-> what is released of one statistic, in a slot that has that much left"""
+        if mechanism is not None:
+            self.spent[slot] = self.spent.get(slot, 0.0) + mechanism.mu**2
+            if self.spent[slot] > self.plan.mu_of(slot) ** 2 * (1.0 + 1e-9):
+                raise RuntimeError(f"the slot {slot!r} has no budget left")
+        public = {"board": self.board, **public}
+        reply = yield Ask(statistic, public, {statistic: mechanism}, combine, divide)
+        released = reply[statistic]
+        if mechanism is not None:
+            # A new board: what was asked before must not change under those who remember it.
+            releases = [*self.board.releases, released]
+            self.board = replace(self.board, releases=releases)
+            self.made.append((slot, words, mechanism))
+            if self.log is not None:
+                self.log(len(self.made), mechanism.noise_std)
+        return released
+
+    def vote(self, *slots):
+        """What tasks follow, and the scales that they like.
+
+        A task sends (p, p * snr), p its shares and snr in -1 ... 1 its scales. With the released
+        means D and N of the two, N_j / D_j is the scale of those who follow j. Where noise hides
+        it, the scale of all together stands in.
+        """
+        structures, J = self.board.structures, len(self.board.structures)
+        words, found = "mean of shares of structures, and of these times scales", []
+        for slot in slots:
+            mechanism = self.plan.vote(slot)
+            released = yield from self.ask(slot, "vote", words, mechanism, _sum_of_votes, self.m)
+            found.append((released, _variance(mechanism)))
+        released, variance = _pooled(found)
+        std = math.sqrt(variance)
+        place = [self.plan.names.index(s.name) for s in structures]
+        D, N = np.split(released, 2)
+        D, N = D[place], N[place]
+        low, high = VOTE_RANGE[self.plan.classification]
+        middle, reach = 0.5 * (low + high), 0.5 * (high - low)
+        pooled = middle + reach * float(np.clip(N.sum(), -1.0, 1.0))
+        pooled_noise = reach * std * math.sqrt(J)
+        prior = np.array([WEIGHTS[s.name] for s in structures])
+        prior /= prior.sum()
+        trust = _VOTE_NOISE**2 / (_VOTE_NOISE**2 + std**2) if J > 1 else 0.0
+        odds = np.maximum((1.0 - trust) * prior + trust * D, _TINY) / prior
+        weight = prior * odds**_VOTE_POWER
+        weight = np.maximum(weight / weight.sum(), _LEAST * prior)
+        weight /= weight.sum()
+        found = []
+        for s, share, number, w in zip(structures, D, N, weight, strict=True):
+            size = max(share, _TINY)
+            noise, centre = reach * std / size, middle + reach * number / size
+            if not share > 2.0 * std or noise > pooled_noise:
+                noise, centre = math.hypot(pooled_noise, VOTE_SPREAD), pooled
+            of_scale = {}
+            if noise < 1.0:
+                of_scale["snr_centre"] = float(min(max(centre, low), high))
+                of_scale["snr_spread"] = math.hypot(VOTE_SPREAD, 2.0 * noise)
+            found.append(replace(s, weight=float(w), share=float(share), **of_scale))
+        self.board = replace(self.board, structures=found)
+
+    def moment(self, slot):
+        """Second moment of the directions. -> release, variance of its noise"""
+        mechanism = self.plan.moment(slot)
+
+        def sum_of_moments(contributions, positions=None):
+            return {"moment": sum_of_directions(contributions["moment"], False, mechanism)}
+
+        where = " about own centres" if self.board.about_centre else ""
+        words = f"sum of u u', unit directions u of models{where}"
+        S = yield from self.ask(slot, "moment", words, mechanism, sum_of_moments)
+        return S, _variance(mechanism)
+
+    def direction(self, S):
+        """Mean direction in the span of the top eigenvectors of S, and its length: a first centre.
+
+        -> whether it was clear enough to ask for sizes
+        """
+        rank = min(_RANK, self.d)
+        V = np.ascontiguousarray(np.linalg.eigh(S)[1][:, : -rank - 1 : -1])
+        mechanism = self.plan.direction("direction", rank)
+        words = f"mean of V' u, V the top {rank} eigenvectors of moment 1"
+        c = yield from self.ask(
+            "direction", "direction", words, mechanism, _clipped_sum("direction", 1.0), self.m,
+            basis=V,
+        )  # fmt: skip
+        variance, square = _variance(mechanism), float(c @ c)
+        # abs(c)^2 is off by rank variances in the mean, with a spread of sqrt(2 rank).
+        square_of_mean = square - rank * variance
+        if square_of_mean <= _CLEAR * math.sqrt(2.0 * rank) * variance:
+            return False
+        mechanism = self.plan.size("size")
+        words = "histogram of the lengths of models, bins by factors of 4"
+        counts = yield from self.ask("size", "size", words, mechanism, _histogram)
+        size = _size(counts, math.sqrt(_variance(mechanism)))
+        if size is not None:
+            self.length = size
+            self.centre = size * (V @ c) * (square_of_mean / square)
+        return True
+
+    def rounds(self, slot):
+        """The mean by rounds: everybody's clipped way from it to a model of its own.
+
+        Bounds on the way fall to zero, so that the last rounds add little noise; together they
+        allow for `path` steps.
+        """
+        plan, centre = self.plan, self.centre.copy()
+        falling = 1.0 - np.arange(plan.n_rounds) / plan.n_rounds
+        bounds = falling / falling.sum() * plan.path * _STEP * self.length
+        for t, bound in enumerate(bounds):
+            mechanism = plan.round(slot, float(bound))
+            words = f"mean of clipped updates, round {t + 1} of {plan.n_rounds}"
+            centre = centre + (yield from self.ask(
+                slot, "update", words, mechanism, _clipped_sum("update", bound), self.m,
+                centre=centre, clip_norm=float(bound),
+            ))  # fmt: skip
+        self.centre = centre
+        length = np.linalg.norm(centre)
+        if length > 0:
+            # Of the moments so far only what is not the mean; later ones are about it.
+            t = centre / length
+            P = np.eye(self.d) - np.outer(t, t)
+            self.about = DriftingAverage()
+            self.about.add(P @ self.average.value @ P, self.average.variance, 1.0)
+            self.board = replace(self.board, about_centre=True)
+
+    def mean_model(self):
+        """Model of tasks without rows: what structures have as centres, and a mean intercept."""
+        slopes = sum(s.weight * s.centre for s in self.board.structures)
+        if self.plan.target_range is None:
+            self.board = replace(self.board, mean=np.append(slopes, 0.0))
+            return
+        low, high = self.plan.target_range
+        middle, reach = 0.5 * (low + high), 0.5 * (high - low)
+        mechanism = self.plan.intercept("mean intercept", reach)
+
+        def sum_of_intercepts(contributions, positions=None):
+            b = np.nan_to_num(contributions["intercept"], nan=middle, posinf=high, neginf=low)
+            return {"intercept": np.array([(np.clip(b, low, high) - middle).sum()])}
+
+        found = yield from self.ask(
+            "mean intercept", "intercept", "mean of clipped intercepts", mechanism,
+            sum_of_intercepts, self.m, centre=slopes,
+        )  # fmt: skip
+        b = min(max(middle + float(found[0]), low), high)
+        self.board = replace(self.board, mean=np.append(slopes, b))
+
+    # ----------------------------------------------------------------- between questions
+    def rebuild(self):
+        """Structures from all releases so far; what tasks said of earlier ones is forgotten."""
+        zero, wanted = np.zeros(self.d), self.plan.structures
+        even = alone(self.d).moment
+        found = [("alone", zero, even)]
+        lowrank = self.shrunk(self.average)
+        if "low-rank" in wanted:
+            found.append(("low-rank", zero, lowrank))
+        if "sparse" in wanted:
+            S, variance = self.average.value, self.average.variance
+            shape = shrink_diagonal(np.diag(S).copy(), math.sqrt(variance), float(self.m))
+            found.append(("sparse", zero, shape))
+        if self.centre is not None:
+            found += [("mean", self.centre, even), ("half of the mean", 0.5 * self.centre, even)]
+            if "low-rank" in wanted:
+                about = lowrank if self.about is None else self.shrunk(self.about)
+                found.append(("mean and low-rank", self.centre, about))
+        total = sum(WEIGHTS[name] for name, _, _ in found)
+        self.board = replace(
+            self.board, structures=[Structure(n, WEIGHTS[n] / total, a, M) for n, a, M in found]
+        )
+
+    def shrunk(self, average):
+        """A prior of trace 1 from a noisy second moment."""
+        tilt = 0.5 * min(1.0, self.plan.ratio) if self.plan.private else 0.0
+        std, m = math.sqrt(average.variance / 2.0), float(self.m)
+        return shrink_matrix(average.value, std, m, tilt) / m
+
+    def mean_is_followed(self):
+        if self.centre is None:
+            return False
+        shares = self.board.shares
+        followed = shares["mean"] + shares["half of the mean"]
+        return followed > _FOLLOWED * max(sum(shares.values()), _FEWEST)
+
+
+def _variance(mechanism):
+    return 0.0 if mechanism is None else mechanism.noise_std**2
+
+
+def _pooled(found):
+    """One release from several of the same statistic, (release, variance) each; -> the same."""
+    if found[0][1] == 0:
+        return found[0]
+    weights = np.array([1.0 / variance for _, variance in found])
+    release = sum(w * S for w, (S, _) in zip(weights / weights.sum(), found, strict=True))
+    return release, float(1.0 / weights.sum())
+
+
+def _size(counts, std):
+    """Typical length of models from a noisy histogram of log2; None when no bin stands out."""
+    top = int(counts.argmax())
+    if counts[top] < _FULL_BIN * std or counts[top] <= 0:
+        return None
+    near = np.arange(max(top - 1, 0), min(top + 2, SIZE_BINS))
+    weight = np.maximum(counts[near] - std, 0.0)
+    return float(2.0 ** ((weight * (2 * near - SIZE_BINS + 1)).sum() / weight.sum()))
+
+
+# ------------------------------------------------------- sums of bounded contributions
+def _sum_of_votes(contributions, positions=None):
+    """Of (p, q), p in the simplex or 0 and abs(q) <= p; a vote that is not finite counts as 0."""
+    votes = np.array(contributions["vote"], dtype=float)
+    votes[~np.isfinite(votes).all(axis=1)] = 0.0
+    p, q = np.split(votes, 2, axis=1)
+    p = np.clip(p, 0.0, 1.0)
+    # 1 + 1e-12: rounding must not push a contribution over the bound.
+    p /= np.maximum(p.sum(axis=1, keepdims=True), 1.0) * (1.0 + 1e-12)
+    return {"vote": np.concatenate([p, np.clip(q, -p, p)], axis=1).sum(axis=0)}
+
+
+def _clipped_sum(name, bound):
+    def combine(contributions, positions=None):
+        C = np.array(contributions[name], dtype=float)
+        clip_rows(C, float(bound), 2, C)
+        return {name: C.sum(axis=0)}
+
+    return combine
+
+
+def _histogram(contributions, positions=None):
+    """Tasks whose log2 length is in every bin; one that is not finite is in none."""
+    found = np.asarray(contributions["size"], dtype=float)
+    found = found[np.isfinite(found)]
+    bins = np.clip(np.floor((found + SIZE_BINS) / 2.0), 0, SIZE_BINS - 1).astype(int)
+    return {"size": np.bincount(bins, minlength=SIZE_BINS).astype(float)}

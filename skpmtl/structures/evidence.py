@@ -1,0 +1,123 @@
+"""What a task makes of several structures: evidence, shares, and the average of its models.
+
+With the rows of task k and structure j, `LocalModels.criteria` gives for every scale i of a public
+grid C_kji, about -2 log evidence (half of it from left-out rows). With a public prior on the
+scales, pi_ji = exp(-penalty_ji / 2) of sum 1, and public weights v_j of the structures,
+
+    L_kj = log sum_i pi_ji exp(-C_kji / 2),    p_kj = v_j exp(L_kj) / sum_l v_l exp(L_kl),
+
+and the model of the task is sum_j p_kj w_kj, w_kj the mode under structure j at the scale that is
+best for the task. All of it is local and free, and no number depends on another task's rows.
+"""
+
+import numpy as np
+from scipy.special import logsumexp
+
+from ..local.prior import (
+    SNR,
+    VOTE_RANGE,
+    LocalModels,
+    best_scale,
+    vote_penalty,
+    weak_penalty,
+)
+from ..privacy.moments import root_of
+
+# Spread of a released centre of the scales from which it is no more than a hint, so that the weak
+# prior stays: noise of one spread of the tasks.
+_HINT = 0.67
+_LOOSE = 1e-3  # Newton steps of models of which only the direction counts
+
+
+class Evidence:
+    """Criteria and models of all tasks of a table, of one structure after another.
+
+    Parameters
+    ----------
+    table : TaskTable
+    classification : bool
+    fit_intercept : bool
+    """
+
+    def __init__(self, table, *, classification, fit_intercept):
+        self.table, self.classification = table, classification
+        self.settings = {"classification": classification, "fit_intercept": fit_intercept}
+        self._known = {}
+
+    def shares(self, structures):
+        """p_kj, (n_tasks, n_structures); NaN for tasks whose rows overflow."""
+        L = [np.log(s.weight) + logsumexp(-0.5 * self._penalised(s), axis=1) for s in structures]
+        L = np.stack(L, axis=1)
+        return np.exp(L - logsumexp(L, axis=1, keepdims=True))
+
+    def likes(self, structures):
+        """log10 of the snr that each task likes best, (n_tasks, n_structures), in -1 ... 1.
+
+        As a part of `VOTE_RANGE`, and by the rows alone: priors on the scale do not count.
+        """
+        low, high = VOTE_RANGE[self.classification]
+        best = [self._found(s)[3].argmin(axis=1) for s in structures]
+        likes = np.clip(np.log10(SNR)[np.stack(best, axis=1)], low, high)
+        return (2.0 * likes - low - high) / (high - low)
+
+    def models(self, structures, about_centre=False, tol=1e-8):
+        """Averages over the structures. -> W (n_tasks, d), b (n_tasks,)
+
+        With `about_centre` every model is taken less the centre of its structure.
+        """
+        p = self.shares(structures)
+        W, b = np.zeros((self.table.n_tasks, self.table.n_features)), np.zeros(len(p))
+        for j, s in enumerate(structures):
+            local, root, start, _, level = self._found(s)
+            if self.classification:
+                local._scores[:] = start  # whatever was asked before
+            Wj, bj = local.solve(root, best_scale(self._penalised(s), level), tol)
+            if about_centre:
+                Wj = Wj - s.centre
+            W += p[:, j : j + 1] * Wj
+            b += p[:, j] * bj
+        return W, b
+
+    def directed(self, structures, about_centre):
+        """`models` whose directions are asked for."""
+        return self.models(structures, about_centre, _LOOSE)[0]
+
+    def forget(self, structures):
+        """Keep what is known of these structures only."""
+        keys = {_key(s) for s in structures}
+        self._known = {key: value for key, value in self._known.items() if key in keys}
+
+    def _penalised(self, structure):
+        """Criteria with the normalised prior on the scales, (n_tasks, len(SNR))."""
+        weak = weak_penalty(self.classification)
+        penalty = weak
+        if structure.snr_centre is not None:
+            penalty = vote_penalty(structure.snr_centre, structure.snr_spread)
+            if structure.snr_spread > _HINT:
+                penalty = penalty + weak
+        return self._found(structure)[3] + penalty + 2.0 * logsumexp(-0.5 * penalty)
+
+    def _found(self, structure):
+        """-> LocalModels, root, scores at the mode, criterion without prior on the scale, level"""
+        key = _key(structure)
+        if key not in self._known:
+            self._known[key] = self._measured(structure)
+        return self._known[key]
+
+    def _measured(self, structure):
+        weak, root = weak_penalty(self.classification), root_of(structure.moment)
+        centre = structure.centre if structure.centre.any() else None
+        local = LocalModels(self.table, centre=centre, **self.settings)
+        if self.classification:
+            # The criterion is about a response that belongs to the scores so far: those of zero
+            # first, then those of the mode.
+            local.fit(root, best_scale)
+        criterion, level = local.criteria(root)
+        criterion = criterion - weak
+        if self.classification:
+            criterion += 0.5 * local.excess()[:, None]
+        return local, root, local._scores.copy(), criterion, level
+
+
+def _key(structure):
+    return structure.centre.tobytes(), structure.moment.tobytes()

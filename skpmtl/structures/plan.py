@@ -1,0 +1,235 @@
+"""From a privacy budget to the slots of one fit over several structures."""
+
+import math
+
+from .._version import __version__
+from ..local.prior import VOTE_RANGE
+from ..privacy.accounting import check_budget, gdp_mu
+from ..privacy.mechanisms import (
+    SymmetricGaussian,
+    VectorGaussian,
+    mean_sensitivity,
+    second_moment_sensitivity,
+)
+from ..privacy.report import PrivacyReport
+from .board import possible
+
+STRUCTURES = ("low-rank", "sparse", "mean")
+SIZE_BINS = 40  # by factors of 4, from 2^-40 to 2^40
+_HOPELESS, _SHORT = 0.75, 4.0  # signal over noise below which nothing, or one moment, is released
+_FEW = 6.0  # the same for the rounds of the mean
+_INTERCEPT_SHARE = 0.1  # of mu^2, for the mean intercept of unseen_task="mean"
+# Shares of mu^2, slot by slot. They sum to 1.
+_ONE_MOMENT = {"vote 1": 0.06, "moment 1": 0.88, "vote 2": 0.06}
+_MOMENTS = {
+    "vote 1": 0.04, "moment 1": 0.30, "vote 2": 0.04, "main": 0.58, "vote 3": 0.04,
+}  # fmt: skip
+_ALL = {
+    "vote 1": 0.03, "moment 1": 0.30, "direction": 0.04, "size": 0.04, "vote 2": 0.03,
+    "main": 0.45, "vote 3": 0.03, "moment 2": 0.05, "vote 4": 0.03,
+}  # fmt: skip
+
+
+class StructurePlan:
+    """Slots of one fit. Reads public numbers only: counts and parameters.
+
+    **Accounting.** A fit is a sequence of slots whose number, order and budgets mu_i follow from
+    parameters and counts before anything is released, with sum mu_i^2 = mu^2. What is asked in a
+    slot may depend on earlier releases: in the slot "main" either the rounds of the mean or a
+    second moment, in others about which structures and bounds, or nothing at all. Whatever it is,
+    the slot is a mechanism that is mu_i-GDP for every outcome y of the slots before: a Gaussian
+    release whose noise is its sensitivity over mu_i, whatever y made of it; or T rounds of that
+    kind with mu_i / sqrt(T) each, which are mu_i-GDP together, T being public; or nothing, which
+    is 0-GDP. This is the premise of adaptive composition of Gaussian differential privacy (Dong,
+    Roth and Su 2022, Theorem 4 and Corollary 2: if M_i(., y) is mu_i-GDP for every y, then
+    (M_1, ..., M_n) is sqrt(sum mu_i^2)-GDP). The budgets do not depend on y, so that no theorem on
+    filters or odometers, for adaptively chosen budgets, is needed. A slot that is not used is not
+    given to another.
+
+    **Sensitivities** (replace-one; zero-out in brackets), of the sum over tasks of
+
+    - votes (p, q), p in the simplex or 0, abs(q_j) <= p_j: 2 (sqrt(2)). This is the hull of 0
+      and of the points (e_j, +-e_j) of length sqrt(2); a distance is largest between corners,
+      and (e_j, e_j) - (e_l, +-e_l) and (e_j, e_j) - (e_j, -e_j) have length 2.
+    - moments u u' with abs(u) = 1 or u = 0: sqrt(2) (1), in Frobenius norm.
+    - directions V' u, V with orthonormal columns: 2 (1).
+    - sizes, unit vectors of the bin of log2 abs(w): sqrt(2) (1).
+    - updates and intercepts of length at most C: 2 C (C).
+
+    Parameters
+    ----------
+    est : estimator
+    population : Population
+    structures : tuple of str
+        Of `STRUCTURES`.
+
+    Attributes
+    ----------
+    private : bool
+    ratio : float
+        Signal over noise of one moment that has the whole budget: how far what all tasks share
+        stands above the edge of the noise. Infinite without privacy.
+    names : list of str
+        Structures that may be found, in the order of the votes.
+    slots : dict of str to float
+        Share of mu^2 of every slot; empty when nothing is released.
+    n_rounds : int
+        Of the mean.
+    path : float
+        How far the rounds may go together, in units of half the length of the first mean.
+    """
+
+    def __init__(self, est, population, structures):
+        m, d = population.n_tasks, population.n_features
+        self.n_tasks, self.dimension, self.adjacency = m, d, est.adjacency
+        self.structures, self.classification = structures, est._classification
+        self.names = possible(structures)
+        self.private = est._is_private()
+        self.epsilon = self.delta = None
+        self.mu = math.inf
+        if self.private:
+            self.epsilon, self.delta = check_budget(est.epsilon, est.delta, m)
+            self.mu = gdp_mu(self.epsilon, self.delta)
+        self.mean = est.unseen_task == "mean"
+        self.target_range = est._intercept_range() if self.mean else None
+        self.ratio = m * self.mu / (self._reach(math.sqrt(2.0), 1.0) * math.sqrt(2.0 * d))
+        self.slots = self._shares()
+        mean_ratio = m * self.mu_of("main") / math.sqrt(d) if "main" in self.slots else 0.0
+        self.n_rounds = 10 if mean_ratio < _FEW else 30
+        self.path = min(max(3.0 * math.sqrt(mean_ratio), 2.0), 30.0)
+
+    def _shares(self):
+        if self.ratio < _HOPELESS:
+            return {}
+        if self.ratio < _SHORT:
+            # One moment finds no mean worth its rounds.
+            found = {} if self.structures == ("mean",) else _ONE_MOMENT
+        else:
+            found = _ALL if "mean" in self.structures else _MOMENTS
+        if self.target_range is None or not found:
+            return dict(found)
+        shares = {slot: share * (1.0 - _INTERCEPT_SHARE) for slot, share in found.items()}
+        return {**shares, "mean intercept": _INTERCEPT_SHARE}
+
+    def mu_of(self, slot):
+        """Budget of a slot."""
+        return self.mu * math.sqrt(self.slots[slot])
+
+    def _reach(self, replace_one, zero_out):
+        return replace_one if self.adjacency == "replace-one" else zero_out
+
+    # ---------------------------------------------------------------------- mechanisms
+    # One for every kind of question; None without privacy.
+    def vote(self, slot):
+        """For the mean of the votes, (p, q) in one vector."""
+        sensitivity = self._reach(2.0, math.sqrt(2.0)) / self.n_tasks
+        return self._vector(slot, 2 * len(self.names), sensitivity)
+
+    def moment(self, slot):
+        """For the sum of u u'."""
+        if not self.private:
+            return None
+        d = self.dimension
+        sensitivity = second_moment_sensitivity(1.0, self.adjacency, dimension=d)
+        return SymmetricGaussian(d, sensitivity, self.mu_of(slot))
+
+    def direction(self, slot, rank):
+        """For the mean of V' u."""
+        return self._vector(slot, rank, mean_sensitivity(1.0, self.n_tasks, self.adjacency))
+
+    def size(self, slot):
+        """For the histogram of sizes."""
+        return self._vector(slot, SIZE_BINS, self._reach(math.sqrt(2.0), 1.0))
+
+    def round(self, slot, clip_norm):
+        """For the mean update of one of the `n_rounds` rounds of a slot."""
+        sensitivity = mean_sensitivity(clip_norm, self.n_tasks, self.adjacency)
+        return self._vector(slot, self.dimension, sensitivity, self.n_rounds)
+
+    def intercept(self, slot, reach):
+        """For the mean intercept, of a range of twice `reach`."""
+        return self._vector(slot, 1, mean_sensitivity(reach, self.n_tasks, self.adjacency))
+
+    def _vector(self, slot, dimension, sensitivity, n_rounds=1):
+        if not self.private:
+            return None
+        return VectorGaussian(dimension, sensitivity, self.mu_of(slot) / math.sqrt(n_rounds))
+
+    # -------------------------------------------------------------------------- report
+    def report(self, source, made=None, shares=None):
+        """The statement of the guarantee.
+
+        Parameters
+        ----------
+        source : noise source
+        made : list of (slot, statistic, mechanism), default=None
+            What was released; None: before a fit, when the slots are listed.
+        shares : dict of str to float, default=None
+            Released shares of the structures.
+        """
+        public = {
+            "n_tasks": self.n_tasks,
+            "n_features": self.dimension,
+            "structures": self.structures,
+            "slots": ", ".join(f"{slot} {share:.3g}" for slot, share in self.slots.items()),
+            "vote_range": VOTE_RANGE[self.classification],
+        }
+        if self.target_range is not None:
+            public["target_range"] = self.target_range
+        if not self.slots:
+            return PrivacyReport(
+                guarantee="joint DP per task",
+                adjacency=self.adjacency,
+                epsilon=0.0,
+                mechanism="none: nothing is released, because there are too few tasks for this "
+                "budget to find anything that they share",
+                accountant="nothing to account",
+                public_inputs=public,
+                assumptions=_ASSUMPTIONS,
+            )
+        if made is None:
+            releases = [
+                {"name": slot, "mu": float(self.mu_of(slot))} for slot in self.slots
+            ]
+            described = []
+        else:
+            described = [mechanism for _, _, mechanism in made]
+            releases = [
+                {"name": slot, **mechanism.describe(statistic)}
+                for slot, statistic, mechanism in made
+            ]
+        notes = {}
+        if made is not None:
+            used = {slot for slot, _, _ in made}
+            notes["slots not used"] = ", ".join(s for s in self.slots if s not in used) or "none"
+        if shares:
+            notes["released shares of the structures"] = ", ".join(
+                f"{name} {share:.2f}" for name, share in shares.items()
+            )
+        return PrivacyReport(
+            guarantee="joint DP per task",
+            unit="task",
+            adjacency=self.adjacency,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            mechanism="Gaussian noise in slots of fixed budgets",
+            sensitivity=[mechanism.sensitivity for mechanism in described],
+            noise_std=[mechanism.noise_std for mechanism in described],
+            mu=self.mu,
+            releases=releases,
+            accountant=f"skpmtl {__version__}, exact Gaussian differential privacy, adaptive "
+            "composition of slots with budgets fixed before the fit",
+            rng=source.description,
+            arithmetic=source.arithmetic,
+            public_inputs=public,
+            assumptions=_ASSUMPTIONS,
+            notes=notes,
+        )
+
+_ASSUMPTIONS = (
+    "the curator is trusted and adds the noise once",
+    "the list of tasks, the features and the classes are public",
+    "every task receives its own model only",
+    "the parameters were not tuned on these data without being charged for it",
+    "whether the input was valid at all is not protected",
+)

@@ -1,0 +1,96 @@
+"""The tasks' side of several structures: votes, directions, sizes and updates."""
+
+import numpy as np
+
+from .._kernels.clip import clip_rows
+from ..exchange.half import Half
+from ..local.curvature import largest_eigenvalues
+from ..local.prior import LocalModels
+from ..privacy.moments import directions, even_root
+from .evidence import Evidence
+
+# Pull of an update to the centre it starts from, as a part of a task's own curvature, by loss.
+_PULL = {False: 0.05, True: 0.005 / 4.0}
+_LOOSE = 1e-3  # Newton steps of updates
+
+
+class StructureHalf(Half):
+    """The task half for the tasks of a table.
+
+    An answer follows from the question and the rows; what is kept is kept for speed.
+    """
+
+    remembers = False
+
+    def __init__(self, table, settings, names):
+        self.table, self.settings, self.names = table, settings, names
+        self.evidence = Evidence(table, **settings)
+        self._last = None, None
+        self._kappa = None
+
+    def contributions(self, ask):
+        """What every task sends, by the statistic of the question:
+
+        - "vote": shares p of all structures that a fit may find, and p times scales in -1 ... 1,
+          (m, 2 n_names);
+        - "moment": direction of its model, (m, d), or of its model less its centre;
+        - "direction": the same direction in the public basis, (m, rank);
+        - "size": log2 of the length of its model, (m,);
+        - "update": clipped way to a model around the centre, (m, d);
+        - "intercept": of the public slopes, (m,).
+        """
+        found = getattr(self, "_" + ask.statistic)(ask.public)
+        return {ask.statistic: found if ask.pick is None else found[ask.pick]}
+
+    def _vote(self, public):
+        structures = public["board"].structures
+        self.evidence.forget(structures)
+        place = [self.names.index(s.name) for s in structures]
+        p, q = np.zeros((2, self.table.n_tasks, len(self.names)))
+        p[:, place] = self.evidence.shares(structures)
+        q[:, place] = p[:, place] * self.evidence.likes(structures)
+        return np.concatenate([p, q], axis=1)
+
+    def _moment(self, public):
+        return directions(self._models(public["board"]))
+
+    def _direction(self, public):
+        return self._moment(public) @ public["basis"]
+
+    def _size(self, public):
+        W = self._models(public["board"])
+        largest = np.abs(W).max(axis=1)
+        with np.errstate(divide="ignore"):
+            # Divided by their largest entry first: squares of tiny numbers would lose the length.
+            scaled = W / np.where(largest > 0, largest, 1.0)[:, None]
+            return np.log2(largest) + 0.5 * np.log2(np.einsum("kj,kj->k", scaled, scaled))
+
+    def _update(self, public):
+        centre = public["centre"]
+        D = self._around(centre, self._pulled(), _LOOSE)[0] - centre
+        clip_rows(D, public["clip_norm"], 2, D)
+        return D
+
+    def _intercept(self, public):
+        # As good as no freedom for the slopes.
+        return self._around(public["centre"], np.full(self.table.n_tasks, 1e-12), 1e-8)[1]
+
+    def _around(self, centre, kappa, tol):
+        local = LocalModels(self.table, centre=centre, **self.settings)
+        return local.solve(even_root(self.table.n_features), kappa, tol)
+
+    def _pulled(self):
+        """Scales of priors I / d that pull by `_PULL` times the curvature."""
+        if self._kappa is None:
+            curvature = largest_eigenvalues(self.table, self.settings["fit_intercept"])
+            pull = _PULL[self.settings["classification"]] * curvature
+            self._kappa = self.table.n_features / np.maximum(pull, 1e-300)
+        return self._kappa
+
+    def _models(self, board):
+        """Models whose directions are asked for, made once."""
+        key = board.structures, board.about_centre
+        known = self._last[0]
+        if known is None or known[0] is not key[0] or known[1] != key[1]:
+            self._last = key, self.evidence.directed(*key)
+        return self._last[1]
