@@ -33,6 +33,7 @@ from .output_perturbation.estimators import (
 from .preprocessing import TaskScaler
 from .privacy import PrivacyLeakWarning
 from .search.private import PrivateSearch
+from .structures.estimators import PrivateMTL, PrivateMTLClassifier
 from .tables.convert import stack_tasks, wide_to_long
 from .tables.table import SingleTaskWarning
 
@@ -60,6 +61,8 @@ __all__ = [
     "PrivateFedAvgClassifier",
     "PrivateFedProx",
     "PrivateFedProxClassifier",
+    "PrivateMTL",
+    "PrivateMTLClassifier",
     "PrivateMeanRegMTL",
     "PrivateMeanRegMTLClassifier",
     "PrivateSearch",

@@ -9,7 +9,9 @@ import pytest
 import skpmtl
 
 ROOT = Path(skpmtl.__file__).parent
-METHODS = ("model_protected", "mean_regularized", "meta", "fedmtl", "output_perturbation")
+METHODS = (
+    "structures", "model_protected", "mean_regularized", "meta", "fedmtl", "output_perturbation"
+)  # fmt: skip
 # A room may import from those on earlier floors, and from itself.
 FLOORS = (
     ("_version", "_parameters"),

@@ -245,11 +245,19 @@ def test_report_is_known_before_the_fit(case):
     est, data = fitted(case)
     population = Sites(est, rows_of(case, data), []).population
     planned = seeded(case)._planned_report(population)
+    assert (planned.epsilon, planned.delta, planned.mu) == (
+        est.privacy_.epsilon, est.privacy_.delta, est.privacy_.mu
+    )  # fmt: skip
+    if planned.releases and "slots" in planned.public_inputs:  # what is asked in them follows earlier releases
+        budgets = {entry["name"]: entry["mu"] ** 2 for entry in planned.releases}
+        assert sum(budgets.values()) == pytest.approx(planned.mu**2)
+        for entry in est.privacy_.releases:
+            budgets[entry["name"]] -= entry["mu"] ** 2
+        assert min(budgets.values()) > -1e-9 * planned.mu**2
+        return
+    assert len(planned.releases) == len(est.privacy_.releases)
     if getattr(est, "clip_quantile", None) is None:
         assert planned == est.privacy_
-    assert (planned.epsilon, planned.delta, planned.mu, len(planned.releases)) == (
-        est.privacy_.epsilon, est.privacy_.delta, est.privacy_.mu, len(est.privacy_.releases)
-    )  # fmt: skip
 
 
 # ----------------------------------------------------------------------------------- file
@@ -501,7 +509,9 @@ def test_the_curator_bounds_what_tasks_send(case):
     usual = long_data(case.n_classes)
     for data in (usual, neighbour(case, everybody(case, usual))):
         sites = Bounded(seeded(case), rows_of(case, data), [[k] for k in TASKS])
-        sites.run()
+        board = sites.run()
+        if not board.report.releases:  # too few tasks for the budget: nobody is asked
+            continue
         assert sites.asked
     if hasattr(sites.est, "max_task_rows") and sites.est.max_task_rows:
         assert sites.largest > 0.05  # sensitivities are of all records of a task, one by one

@@ -2,11 +2,12 @@
 
 import numpy as np
 
-from .._parameters import filled, kept
+from .._parameters import TARGET_RANGE, filled, kept, parameter
 from .._runtime.compat import StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.protocol import Question
 from ..privacy.report import exact_report
+from ..tables.targets import public_range
 from .board import StructureBillboard, possible
 from .curator import release_structures
 from .plan import STRUCTURES, StructurePlan
@@ -96,11 +97,141 @@ class _PrivateMTL(BaseMTL):
         return self.billboard_.personalize(table, **self._settings())
 
 
+_DOC = """{summary}
+
+    Every task gets its own {model}. What tasks share need not be known: a subspace, a few features,
+    a mean, or nothing. The curator finds a candidate of each kind from noisy sums over tasks, and
+    every task averages over the candidates by the evidence of its own rows, which is local and
+    free. Tasks vote which candidates they follow, and the rest of the budget goes where the votes
+    are. With a finite `epsilon` nothing else leaves a task, so that the models of all *other*
+    tasks, and everything that is published, are differentially private in a task's whole data set
+    (joint, or billboard, differential privacy at task level).
+
+    Parameters
+    ----------
+    structure : {{"auto", "low-rank", "sparse", "mean"}} or list of these, default="auto"
+        What tasks may share: models near a common subspace, models of the same few features,
+        models around a common mean. "auto": any of them, and a task may always go alone. Public
+        knowledge that rules some out saves a part of the budget.
+    epsilon : float or None, default=1.0
+        Privacy budget of the whole fit. None or infinity: the same algorithm without noise.
+    delta : float or None, default=None
+        Probability part of the guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``.
+    {adjacency}
+    fit_intercept : bool, default=True
+        Whether every task has an intercept, which is local and not penalised.
+    {task_feature}
+    {tasks}{class_list}
+    unseen_task : {{"error", "mean"}}, default="error"
+        What `predict` does with a task that was not fitted: an error, or a mean model: the centres
+        of the structures by their weights, and a mean of the tasks' intercepts that takes 10 %
+        of the squared budget where there are intercepts{unseen}.{target_range}
+    {random_state}
+    {secure}
+    {verbose}
+    {dtype}
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_tasks, n_features)
+        Personal models. All rows together are not a private object: hand each task its own with
+        `export_task`.
+    intercept_ : ndarray of shape (n_tasks,)
+    tasks_ : ndarray of shape (n_tasks,)
+        Task ids in the order of `coef_`.{classes}
+    shares_ : dict of str to float
+        Released shares of the tasks that follow each structure, noise and all, so that they may be
+        below 0; empty when nothing was released.
+    billboard_ : StructureBillboard
+        The released numbers and what follows from them; the only part that may be published.
+    {privacy_}
+    n_iter_ : int
+        Number of releases; 1 without any.
+    mean_coef_, mean_intercept_ : ndarray of shape (n_features,), float
+        With ``unseen_task="mean"``, unless nothing was released.
+    {features_in_}
+
+    See Also
+    --------
+    MPMTLLowRank, MPMTLGroupSparse, PrivateMeanRegMTL : One structure that is known beforehand.
+    PerTask : Any scikit-learn estimator, one task at a time.
+
+    Notes
+    -----
+    The course of a fit is in `skpmtl.structures.curator`, its accounting in
+    `skpmtl.structures.plan`, and what a task does alone in `skpmtl.structures.evidence`. A public
+    rule, with m tasks, d features and mu the Gaussian-DP parameter of the budget, compares
+    ``m mu / (2 sqrt(d))`` (replace-one) with the noise: below 0.75 nothing is released and every
+    task is alone, below 4 there is one moment and no mean.
+
+    References
+    ----------
+    .. [1] {liang}
+    .. [2] S. Hu, Z. S. Wu, V. Smith, "Private multi-task learning: formulation and applications to
+       federated learning", TMLR, 2023.
+    .. [3] J. Dong, A. Roth, W. J. Su, "Gaussian differential privacy", JRSS B 84(1), 2022.
+
+    Examples
+    --------
+    >>> from skpmtl import {name}
+    >>> from skpmtl.datasets import make_low_rank_tasks
+    >>> X, y, task = make_low_rank_tasks(n_tasks=80, n_samples=15, n_features=5, random_state=0)
+    >>> est = {name}(epsilon=3.0, tasks=range(80){classes_given}).fit(X, {target}, task=task)
+    >>> est.coef_.shape
+    (80, 5)
+    """
+
+
+@parameter("target_range", None, after="unseen_task")
 class PrivateMTL(MTLRegressorMixin, _PrivateMTL):
+    __doc__ = filled(
+        _DOC,
+        summary="Private multi-task regression for tasks that share who knows what.",
+        model="linear regression",
+        name="PrivateMTL",
+        target="y",
+        classes_given="",
+        unseen=" and needs\n        `target_range`",
+        target_range=TARGET_RANGE,
+    )
+    _parameter_constraints = {
+        **_PrivateMTL._parameter_constraints,
+        "target_range": ["array-like", None],
+    }
+
+    def _check_parameters(self):
+        super()._check_parameters()
+        self._structures()
+        if self.target_range is not None:
+            public_range(self.target_range)
+        elif self.unseen_task == "mean" and self.fit_intercept:
+            raise ValueError(
+                'unseen_task="mean" with intercepts needs the public range of the target, in which '
+                "their mean is taken: target_range=(low, high)."
+            )
+
     def _intercept_range(self):
-        raise NotImplementedError
+        """Public range of intercepts; None where there are none."""
+        return public_range(self.target_range) if self.fit_intercept else None
 
 
 class PrivateMTLClassifier(MTLClassifierMixin, _PrivateMTL):
+    __doc__ = filled(
+        _DOC,
+        summary="Private multi-task classification for tasks that share who knows what, two "
+        "classes.",
+        model="logistic regression",
+        classes="two",
+        name="PrivateMTLClassifier",
+        target="y > 0",
+        classes_given=", classes=[False, True]",
+        unseen=",\n        clipped to -5 ... 5",
+        target_range="",
+    )
+
+    def _check_parameters(self):
+        super()._check_parameters()
+        self._structures()
+
     def _intercept_range(self):
         return _LOGITS if self.fit_intercept else None

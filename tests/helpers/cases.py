@@ -32,6 +32,8 @@ from skpmtl import (
     PrivateFedProxClassifier,
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
+    PrivateMTL,
+    PrivateMTLClassifier,
 )
 from tests.helpers.dummy_method import PrivateRidge
 
@@ -131,6 +133,22 @@ def _model_protected():
         yield _case(cls, 2, form="csr", fit_intercept=False)
         yield _case(cls, 2, **SECURE)
         yield _case(cls, 2, algorithm="proximal", **SECURE)
+
+
+def _structures():
+    # Six tasks at the default find nothing to release. Budgets for the whole course; with fewer
+    # rounds of the mean; and for moments alone.
+    much, few = {"epsilon": 60.0}, {"epsilon": 10.0, "adjacency": "zero-out"}
+    moments = {"epsilon": 14.0, "structure": "low-rank"}
+    yield _case(PrivateMTL)
+    yield _case(PrivateMTL, **much)
+    yield _case(PrivateMTL, form="wide", tasks=False, **moments)
+    yield _case(PrivateMTL, unseen_task="mean", target_range=(-3.0, 3.0), form="csr", **few)
+    mean = {"structure": ["sparse", "mean"], "unseen_task": "mean", "fit_intercept": False}
+    yield _case(PrivateMTL, **mean, **few)
+    yield _case(PrivateMTL, **SECURE, **moments)
+    yield _case(PrivateMTLClassifier, 2, unseen_task="mean", **few)
+    yield _case(PrivateMTLClassifier, 2, form="csr", fit_intercept=False, **moments)
 
 
 def _rounds():
@@ -246,7 +264,7 @@ def _exact():
     yield _case(DPRelationship, lam=0.1, alpha=0.01, epsilon=None, fit_intercept=False)
 
 
-CASES = [*_model_protected(), *_rounds(), *_meta(), *_output_perturbation()]
+CASES = [*_model_protected(), *_structures(), *_rounds(), *_meta(), *_output_perturbation()]
 CASES += [_case(PrivateRidge), _case(PrivateRidge, unseen_task="mean", adjacency="zero-out")]
 EXACT = [*_exact()]
 FIRST = {type(case.estimator): case for case in reversed(CASES)}  # one of every estimator
