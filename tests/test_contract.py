@@ -248,7 +248,7 @@ def test_report_is_known_before_the_fit(case):
     assert (planned.epsilon, planned.delta, planned.mu) == (
         est.privacy_.epsilon, est.privacy_.delta, est.privacy_.mu
     )  # fmt: skip
-    if planned.releases and "slots" in planned.public_inputs:  # what is asked in them follows earlier releases
+    if planned.releases and "slots" in planned.public_inputs:  # whose use follows the releases
         budgets = {entry["name"]: entry["mu"] ** 2 for entry in planned.releases}
         assert sum(budgets.values()) == pytest.approx(planned.mu**2)
         for entry in est.privacy_.releases:
@@ -511,7 +511,7 @@ def test_the_curator_bounds_what_tasks_send(case):
         sites = Bounded(seeded(case), rows_of(case, data), [[k] for k in TASKS])
         board = sites.run()
         if not board.report.releases:  # too few tasks for the budget: nobody is asked
-            continue
+            return
         assert sites.asked
     if hasattr(sites.est, "max_task_rows") and sites.est.max_task_rows:
         assert sites.largest > 0.05  # sensitivities are of all records of a task, one by one

@@ -237,8 +237,11 @@ class _Course:
             self.board = replace(self.board, about_centre=True)
 
     def mean_model(self):
-        """Model of tasks without rows: what structures have as centres, and a mean intercept."""
-        slopes = sum(s.weight * s.centre for s in self.board.structures)
+        """Model of tasks without rows: the mean where it had rounds, else what structures have as
+        centres, by their weights; and a mean intercept."""
+        slopes = self.centre
+        if not self.board.about_centre:
+            slopes = sum(s.weight * s.centre for s in self.board.structures)
         if self.plan.target_range is None:
             self.board = replace(self.board, mean=np.append(slopes, 0.0))
             return

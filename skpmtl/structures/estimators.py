@@ -123,9 +123,9 @@ _DOC = """{summary}
     {task_feature}
     {tasks}{class_list}
     unseen_task : {{"error", "mean"}}, default="error"
-        What `predict` does with a task that was not fitted: an error, or a mean model: the centres
-        of the structures by their weights, and a mean of the tasks' intercepts that takes 10 %
-        of the squared budget where there are intercepts{unseen}.{target_range}
+        What `predict` does with a task that was not fitted: an error, or a mean model: the mean
+        that was found, and a mean of the tasks' intercepts that takes 10 % of the squared budget
+        where there are intercepts{unseen}.{target_range}
     {random_state}
     {secure}
     {verbose}

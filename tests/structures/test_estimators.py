@@ -1,0 +1,215 @@
+"""Every task averages over structures by its own evidence, and finds what there is."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.special import logsumexp
+
+from skpmtl import MPMTLLowRank, PrivateMTL, PrivateMTLClassifier
+from skpmtl.local.prior import SNR, LocalModels, best_scale
+from skpmtl.structures.board import WEIGHTS, Structure, possible
+from skpmtl.structures.evidence import Evidence
+from skpmtl.tables.table import TaskTable
+
+pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+
+FOUND = {
+    "low-rank": {"low-rank", "mean and low-rank"},
+    "sparse": {"sparse", "low-rank", "mean and low-rank"},
+    "mean": {"mean", "mean and low-rank"},
+}
+
+
+def error(est, test):
+    X, y, task = test
+    return np.mean((y - est.predict(X, task=task)) ** 2)
+
+
+def alone(X, y, task, **options):
+    """Every task by itself: a fit on a budget that releases nothing."""
+    est = PrivateMTL(epsilon=1e-6, tasks=np.unique(task).tolist(), **options).fit(X, y, task=task)
+    assert not est.privacy_.releases
+    return est
+
+
+# ------------------------------------------------------------------------------ evidence
+def structures_of(d, rng):
+    M = rng.normal(size=(d, d))
+    M = M @ M.T
+    a = rng.normal(size=d)
+    shape = rng.uniform(size=d)
+    return [
+        Structure("alone", 0.1, np.zeros(d), np.full(d, 1.0 / d)),
+        Structure("low-rank", 0.6, np.zeros(d), M / np.trace(M), 0.5, 0.4),
+        Structure("mean", 0.3, a, shape / shape.sum(), 1.0, 0.9),
+    ]
+
+
+@pytest.mark.parametrize("classification", [False, True])
+def test_models_are_the_average_by_evidence(classification):
+    """Shares and models by the formulas, from the criteria and modes of priors one by one."""
+    rng = np.random.default_rng(0)
+    m, n, d = 6, 11, 4
+    _task, X = np.repeat(np.arange(m), n), rng.normal(size=(m * n, d))
+    y = X @ rng.normal(size=d) + 0.5 * rng.normal(size=m * n)
+    y = np.where(y > 0, 1.0, -1.0) if classification else y
+    table = TaskTable(X, y, np.arange(m + 1) * n, np.arange(m))
+    settings = {"classification": classification, "fit_intercept": True}
+    found = structures_of(d, rng)
+    L, modes = [], []
+    middle, weak_spread = (0.0, 1.0) if classification else (1.5, 1.0)
+    for s in found:
+        root = np.sqrt(s.moment) if s.moment.ndim == 1 else np.linalg.cholesky(s.moment)
+        local = LocalModels(table, centre=s.centre, **settings)
+        weak = 0.5 * ((np.log10(SNR) - middle) / weak_spread) ** 2
+        if classification:
+            local.fit(root, best_scale)
+        C, level = local.criteria(root)
+        C = C - weak + (0.5 * local.excess()[:, None] if classification else 0.0)
+        penalty = weak
+        if s.snr_centre is not None:
+            penalty = ((np.log10(SNR) - s.snr_centre) / s.snr_spread) ** 2
+            penalty = penalty + (weak if s.snr_spread > 0.67 else 0.0)
+        prior = np.exp(-0.5 * penalty) / np.exp(-0.5 * penalty).sum()
+        L.append(np.log(s.weight) + logsumexp(-0.5 * C, b=prior, axis=1))
+        total = C + penalty
+        modes.append(local.solve(root, best_scale(total, level)))
+    p = np.exp(L - logsumexp(L, axis=0)).T
+    evidence = Evidence(table, **settings)
+    tolerance = {"rtol": 1e-5, "atol": 1e-7}
+    assert_allclose(evidence.shares(found), p, **tolerance)
+    W, b = evidence.models(found)
+    assert_allclose(W, sum(p[:, j : j + 1] * modes[j][0] for j in range(3)), **tolerance)
+    assert_allclose(b, sum(p[:, j] * modes[j][1] for j in range(3)), **tolerance)
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_evidence_of_classes_knows_the_centre(fit_intercept):
+    """Scores that a centre gives count as they do in the likelihood: here there is nothing else."""
+    rng = np.random.default_rng(1)
+    m, n, d = 40, 15, 3
+    a = np.array([2.0, -1.0, 1.5])
+    _task, X = np.repeat(np.arange(m), n), rng.normal(size=(m * n, d))
+    y = np.where(rng.uniform(size=m * n) < 1.0 / (1.0 + np.exp(-X @ a)), 1.0, -1.0)
+    table = TaskTable(X, y, np.arange(m + 1) * n, np.arange(m))
+    even = np.full(d, 1.0 / d)
+    found = [
+        Structure(name, 1.0 / 3.0, centre, even)
+        for name, centre in (("alone", 0.0 * a), ("mean", a), ("half of the mean", -a))
+    ]
+    p = Evidence(table, classification=True, fit_intercept=fit_intercept).shares(found)
+    assert p[:, 1].mean() > 0.6 and p[:, 2].mean() < 0.1
+
+
+def test_excess_makes_deviances_of_criteria():
+    """Second order around the mode: Pearson's error and excess are twice the log likelihood."""
+    rng = np.random.default_rng(2)
+    X, a, root = rng.normal(size=(12, 2)), np.array([0.5, -1.0]), np.array([0.6, 0.8])
+    y = np.where(rng.normal(size=12) > 0, 1.0, -1.0)
+    table = TaskTable(X, y, np.array([0, 12]), np.arange(1))
+    local = LocalModels(table, classification=True, fit_intercept=True, centre=a)
+    W, b = local.solve(root, np.array([0.7]), tol=1e-10)
+    score = X @ W[0] + b
+    p = 1.0 / (1.0 + np.exp(-y * score))
+    pearson = ((1.0 - p) / p).sum()
+    assert_allclose(local.excess(), 2.0 * np.logaddexp(0.0, -y * score).sum() - pearson, rtol=1e-6)
+
+
+# -------------------------------------------------------------------------- what is found
+@pytest.mark.parametrize("kind", list(FOUND))
+def test_structures_are_found_without_noise(kind, tasks_of):
+    X, y, task, test = tasks_of(kind, m=120)
+    est = PrivateMTL(epsilon=None, fit_intercept=False).fit(X, y, task=task)
+    assert max(est.shares_, key=est.shares_.get) in FOUND[kind]
+    assert sum(est.shares_.values()) == pytest.approx(1.0)
+    assert "NO differential privacy" in str(est.privacy_) and est.billboard_.releases == []
+    lone = error(alone(X, y, task, fit_intercept=False), test)
+    assert error(est, test) < 0.75 * lone  # the noise of the targets is 1 of it
+
+
+def test_unrelated_tasks_lose_little(tasks_of):
+    X, y, task, test = tasks_of("nothing", m=120, n=25)
+    est = PrivateMTL(epsilon=1.0, tasks=range(120), random_state=0).fit(X, y, task=task)
+    assert error(est, test) < 1.05 * error(alone(X, y, task), test)
+
+
+@pytest.mark.parametrize("kind", list(FOUND))
+def test_structures_are_found_under_privacy(kind, tasks_of):
+    X, y, task, test = tasks_of(kind, m=300)
+    est = PrivateMTL(epsilon=3.0, tasks=range(300), random_state=0).fit(X, y, task=task)
+    assert error(est, test) < 0.85 * error(alone(X, y, task), test)
+    assert set(est.shares_) <= set(possible(("low-rank", "sparse", "mean")))
+    assert sum(s.weight for s in est.billboard_.structures) == pytest.approx(1.0)
+    assert "released shares" in str(est.privacy_)
+
+
+def test_classes_around_a_mean(tasks_of):
+    """Rounds of the mean with logistic loss."""
+    X, y, task, (X_test, y_test, task_test) = tasks_of("mean", m=150, n=10, d=6)
+    settings = {"classes": [False, True], "random_state": 0}
+    est = PrivateMTLClassifier(epsilon=8.0, tasks=range(150), **settings)
+    est.fit(X, y > 0, task=task)
+    lone = PrivateMTLClassifier(epsilon=1e-6, tasks=range(150), **settings)
+    lone.fit(X, y > 0, task=task)
+    assert any(entry["statistic"].startswith("mean of clipped up") for entry in
+               est.privacy_.releases)  # fmt: skip
+    ours, theirs = (e.score(X_test, y_test > 0, task=task_test) for e in (est, lone))
+    assert ours > theirs + 0.04
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", list(FOUND))
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0, 10.0])
+def test_never_far_from_the_specialist_nor_from_alone(kind, epsilon, tasks_of):
+    errors = []
+    for seed in range(4):
+        X, y, task, test = tasks_of(kind, m=250, d=15, seed=seed)
+        settings = {"epsilon": epsilon, "tasks": range(250), "random_state": seed}
+        ours = error(PrivateMTL(**settings).fit(X, y, task=task), test)
+        low_rank = error(MPMTLLowRank(**settings).fit(X, y, task=task), test)
+        lone = error(alone(X, y, task), test)
+        assert ours < 1.15 * lone
+        errors.append((ours, low_rank))
+    ours, low_rank = np.mean(errors, axis=0)
+    assert ours < 1.15 * low_rank
+
+
+# ----------------------------------------------------------------------------- parameters
+@pytest.mark.parametrize("structure", [[], ["sparse", "trace"], ["auto", "mean"], "l1"])
+def test_unknown_structures_are_named(structure, tasks_of):
+    X, y, task, _ = tasks_of("mean", m=4)
+    est = PrivateMTL(structure, tasks=range(4))
+    with pytest.raises(ValueError, match="structure"):
+        est.fit(X, y, task=task)
+    assert not hasattr(est, "coef_")
+
+
+def test_a_known_structure_is_the_only_one(tasks_of):
+    X, y, task, _ = tasks_of("mean", m=60, n=6, d=4)
+    for wanted in ("low-rank", "sparse", "mean", ["mean", "low-rank"]):
+        est = PrivateMTL(wanted, epsilon=None).fit(X, y, task=task)
+        names = possible([wanted] if isinstance(wanted, str) else wanted)
+        assert list(est.shares_) == names and set(names) < set(WEIGHTS)
+
+
+def test_a_mean_model_needs_the_public_range(tasks_of):
+    X, y, task, _ = tasks_of("mean", m=4)
+    with pytest.raises(ValueError, match=r"target_range=\(low, high\)"):
+        PrivateMTL(unseen_task="mean", tasks=range(4)).fit(X, y, task=task)
+    with pytest.raises(ValueError, match="two finite numbers"):
+        PrivateMTL(target_range=(1, 1), tasks=range(4)).fit(X, y, task=task)
+
+
+def test_new_tasks_get_the_mean_wherever_the_target_lies(tasks_of):
+    X, y, task, (X_test, y_test, task_test) = tasks_of("mean", m=150, d=4)
+    errors, predicted = [], []
+    for shift in (0.0, 100.0, 1e4):
+        est = PrivateMTL(
+            epsilon=5.0, unseen_task="mean", target_range=(shift - 10.0, shift + 10.0),
+            tasks=range(150), random_state=0,
+        ).fit(X, y + shift, task=task)  # fmt: skip
+        predicted.append(est.predict(X_test, task=task_test + 1000) - shift)
+        errors.append(np.mean((predicted[-1] - y_test) ** 2))
+    assert errors[0] < 0.6 * np.var(y_test)  # less than .44 of it nobody gets without rows
+    assert_allclose(predicted[1], predicted[0], atol=1e-4)
+    assert_allclose(predicted[2], predicted[0], atol=1e-2)

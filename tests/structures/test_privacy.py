@@ -1,0 +1,152 @@
+"""What bounds a contribution, what a slot costs, and that nobody is asked without reason."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from skpmtl import PrivateMTL, PrivateMTLClassifier
+from skpmtl.exchange.protocol import Population
+from skpmtl.privacy.moments import directions, sum_of_directions
+from skpmtl.privacy.rng import noise_source
+from skpmtl.structures.curator import _clipped_sum, _Course, _histogram, _sum_of_votes
+from skpmtl.structures.plan import STRUCTURES, StructurePlan
+
+pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+
+SUBSETS = [s for n in (1, 2, 3) for s in itertools.combinations(STRUCTURES, n)]
+
+
+def plan_of(m=200, d=10, structures=STRUCTURES, **options):
+    est = PrivateMTL(structure=list(structures), **options)
+    return StructurePlan(est, Population(np.arange(m), d), structures)
+
+
+def vote(p, q):
+    return _sum_of_votes({"vote": np.concatenate([p, q])[None]})["vote"]
+
+
+# ------------------------------------------------------------------------ sensitivities
+def test_votes_are_two_apart_at_most():
+    """Over all corners of what a task may say, and over what no honest task says."""
+    J = 4
+    eye, zero = np.eye(J), np.zeros(J)
+    corners = [vote(zero, zero)] + [vote(e, sign * e) for e in eye for sign in (1.0, -1.0)]
+    apart = max(np.linalg.norm(a - b) for a, b in itertools.combinations(corners, 2))
+    assert 2.0 - 1e-9 < apart <= 2.0
+    assert math.sqrt(2.0) - 1e-9 < max(map(np.linalg.norm, corners)) <= math.sqrt(2.0)
+    rng = np.random.default_rng(0)
+    said = [vote(*(10.0 ** rng.uniform(-3, 3) * rng.normal(size=(2, J)))) for _ in range(300)]
+    said += [vote(*np.full((2, J), value)) for value in (np.nan, np.inf, 1e300, -1e300)]
+    for s in said:
+        p, q = np.split(s, 2)
+        assert p.min() >= 0.0 and p.sum() <= 1.0 and (np.abs(q) <= p).all()
+        assert np.linalg.norm(s) <= math.sqrt(2.0)
+        assert max(np.linalg.norm(s - corner) for corner in corners) <= 2.0
+
+
+def test_a_vote_that_is_not_finite_counts_as_none():
+    honest = np.array([[0.5, 0.5, 0.1, -0.2]])
+    broken = np.concatenate([honest, [[np.nan, 1.0, 0.0, 0.0], [1.0, 0.0, np.inf, 0.0]]])
+    alone = _sum_of_votes({"vote": honest})["vote"]
+    np.testing.assert_array_equal(_sum_of_votes({"vote": broken})["vote"], alone)
+
+
+@pytest.mark.parametrize("adjacency, factor", [("replace-one", 1.0), ("zero-out", 0.0)])
+def test_sensitivities_are_reached_and_not_passed(adjacency, factor):
+    """By pairs of contributions, or by one beside a silent task."""
+    m, d = 50, 4
+    plan = plan_of(m, d, epsilon=50.0, adjacency=adjacency)
+    e = np.eye(d)
+    V = np.linalg.qr(np.random.default_rng(0).normal(size=(d, 3)))[0].T
+
+    def moment(u):
+        return sum_of_directions(u[None], False, None)
+
+    def direction(u):
+        return _clipped_sum("direction", 1.0)({"direction": directions(u[None]) @ V.T})["direction"]
+
+    def update(u):
+        return _clipped_sum("update", 0.3)({"update": u[None]})["update"]
+
+    def size(x):
+        return _histogram({"size": np.array([x])})["size"]
+
+    pairs = [
+        (plan.moment("moment 1"), [(moment(e[0]), moment(e[1]))], 1.0),
+        (plan.direction("direction", 3), [(direction(V[0]), direction(-V[0]))], m),
+        (plan.round("main", 0.3), [(update(9.0 * e[0]), update(-7.0 * e[0]))], m),
+        (plan.size("size"), [(size(3.0), size(-np.inf)), (size(3.0), size(1e9))], 1.0),
+    ]
+    for mechanism, found, divide in pairs:
+        moved = max(np.linalg.norm(a - factor * b) / divide for a, b in found)
+        assert moved == pytest.approx(mechanism.sensitivity, rel=1e-9)
+        assert moved <= mechanism.sensitivity * (1.0 + 1e-12)
+
+
+# ------------------------------------------------------------------------------- budget
+@pytest.mark.parametrize("structures", SUBSETS, ids="-".join)
+@pytest.mark.parametrize("mean", [True, False])
+def test_slots_are_the_budget(structures, mean):
+    for m in (2, 5, 30, 300, 100_000):
+        for epsilon in (0.01, 1.0, 30.0):
+            options = {"unseen_task": "mean", "target_range": (0, 1)} if mean else {}
+            plan = plan_of(m, 7, structures, epsilon=epsilon, **options)
+            assert not plan.slots or sum(plan.slots.values()) == pytest.approx(1.0, abs=1e-12)
+            assert list(plan.slots) == list(plan_of(m, 7, structures, epsilon=epsilon).slots) + (
+                ["mean intercept"] if mean and plan.slots else []
+            )
+
+
+def test_a_slot_is_not_spent_twice():
+    plan = plan_of(epsilon=5.0)
+    course = _Course(Population(np.arange(200), 10), plan, None)
+    mechanism = plan.vote("vote 1")
+    question = course.ask("vote 1", "vote", "votes", mechanism, None)
+    next(question)
+    question = course.ask("vote 1", "vote", "votes", mechanism, None)
+    with pytest.raises(RuntimeError, match="no budget left"):
+        next(question)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_is_released_the_slots_hold(seed):
+    """Courses on answers of chance: every branch is taken, and none passes the budget."""
+    rng, m, d = np.random.default_rng(seed), 150, 6
+    for structures in SUBSETS:
+        options = {"unseen_task": "mean", "target_range": (-1, 1)}
+        plan = plan_of(m, d, structures, epsilon=10.0, **options)
+        course = _Course(Population(np.arange(m), d), plan, None)
+        steps, reply, branch = course.run(), None, 10.0 ** rng.uniform(-2, 2)
+        while True:
+            try:
+                ask = steps.send(reply)
+            except StopIteration:
+                break
+            (name, mechanism), = ask.mechanisms.items()
+            released = branch * np.abs(rng.normal(size=mechanism.shape))
+            released = released + released.T if released.ndim == 2 else released
+            reply = {name: released}
+        spent = sum(mechanism.mu**2 for _, _, mechanism in course.made)
+        assert 0.5 * plan.mu**2 < spent <= plan.mu**2 * (1.0 + 1e-9)
+        assert spent == pytest.approx(sum(course.spent.values()))
+        report = plan.report(noise_source(0), course.made, course.board.shares)
+        assert len(report.releases) == len(course.board.releases)
+
+
+# ------------------------------------------------------------------------- without hope
+@pytest.mark.parametrize("cls", [PrivateMTL, PrivateMTLClassifier])
+def test_too_few_tasks_for_the_budget_are_alone_and_spend_nothing(cls, tasks_of):
+    X, y, task, _ = tasks_of("low-rank", m=5, n=12, d=4)
+    settings = {"tasks": range(5), "random_state": 0}
+    if cls is PrivateMTLClassifier:
+        y, settings["classes"] = y > np.median(y), [False, True]
+    est = cls(epsilon=0.3, **settings).fit(X, y, task=task)
+    assert est.privacy_.epsilon == 0.0 and est.privacy_.delta == 0.0
+    assert "nothing is released" in str(est.privacy_)
+    assert est.billboard_.releases == [] and est.shares_ == {}
+    mine = task == 2
+    coef = est.coef_[2].copy()
+    again = est.personalize(X[mine], y[mine], task=task[mine] + 10)
+    np.testing.assert_allclose(again.coef_[-1], coef, rtol=1e-9)
