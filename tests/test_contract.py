@@ -236,7 +236,8 @@ def test_noise_is_that_of_the_operating_system_unless_asked_for_otherwise(case):
                                       for b in boards)  # fmt: skip
     assert_array_equal(one, same)
     if one.size:
-        assert (first != again).any() and (one != other).any()
+        for a, b in ((first, again), (one, other)):  # noise may lead to other questions
+            assert a.shape != b.shape or (a != b).any()
 
 
 @every(CURATED)

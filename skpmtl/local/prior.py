@@ -246,7 +246,9 @@ class LocalModels:
         table, score = self.table, self._scores
         shift = self._shift_of(slice(None))
         weight, response = _working(table.y, score, shift)
-        error = np.logaddexp(0.0, -table.y * (score + shift))
+        side, share = sides(table.y)
+        whole = side * (score + shift)
+        error = np.logaddexp(0.0, -whole) + share * whole
         return np.add.reduceat(
             2.0 * error - weight * (response - score) ** 2, table.offsets[:-1]
         )

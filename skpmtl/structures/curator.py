@@ -32,7 +32,7 @@ from ..privacy.moments import (
 from .board import WEIGHTS, Structure, StructureBillboard, alone
 from .plan import SIZE_BINS
 
-_RANK = 3  # of the span in which a mean is looked for
+RANK = 3  # of the span in which a mean is looked for
 _CLEAR = 2.0  # standard deviations of its squared length from which it is one
 _FULL_BIN = 3.0  # standard deviations above which a bin of sizes is not empty
 _FOLLOWED, _FEWEST = 0.1, 0.3  # share of the votes from which a mean has rounds
@@ -117,7 +117,6 @@ class _Course:
             self.spent[slot] = self.spent.get(slot, 0.0) + mechanism.mu**2
             if self.spent[slot] > self.plan.mu_of(slot) ** 2 * (1.0 + 1e-9):
                 raise RuntimeError(f"the slot {slot!r} has no budget left")
-        public = {"board": self.board, **public}
         reply = yield Ask(statistic, public, {statistic: mechanism}, combine, divide)
         released = reply[statistic]
         if mechanism is not None:
@@ -140,7 +139,9 @@ class _Course:
         words, found = "mean of shares of structures, and of these times scales", []
         for slot in slots:
             mechanism = self.plan.vote(slot)
-            released = yield from self.ask(slot, "vote", words, mechanism, _sum_of_votes, self.m)
+            released = yield from self.ask(
+                slot, "vote", words, mechanism, _sum_of_votes, self.m, board=self.board
+            )
             found.append((released, _variance(mechanism)))
         released, variance = _pooled(found)
         std = math.sqrt(variance)
@@ -180,7 +181,9 @@ class _Course:
 
         where = " about own centres" if self.board.about_centre else ""
         words = f"sum of u u', unit directions u of models{where}"
-        S = yield from self.ask(slot, "moment", words, mechanism, sum_of_moments)
+        S = yield from self.ask(
+            slot, "moment", words, mechanism, sum_of_moments, board=self.board
+        )
         return S, _variance(mechanism)
 
     def direction(self, S):
@@ -188,13 +191,13 @@ class _Course:
 
         -> whether it was clear enough to ask for sizes
         """
-        rank = min(_RANK, self.d)
+        rank = min(RANK, self.d)
         V = np.ascontiguousarray(np.linalg.eigh(S)[1][:, : -rank - 1 : -1])
         mechanism = self.plan.direction("direction", rank)
         words = f"mean of V' u, V the top {rank} eigenvectors of moment 1"
         c = yield from self.ask(
             "direction", "direction", words, mechanism, _clipped_sum("direction", 1.0), self.m,
-            basis=V,
+            board=self.board, basis=V,
         )  # fmt: skip
         variance, square = _variance(mechanism), float(c @ c)
         # abs(c)^2 is off by rank variances in the mean, with a spread of sqrt(2 rank).
@@ -203,7 +206,9 @@ class _Course:
             return False
         mechanism = self.plan.size("size")
         words = "histogram of the lengths of models, bins by factors of 4"
-        counts = yield from self.ask("size", "size", words, mechanism, _histogram)
+        counts = yield from self.ask(
+            "size", "size", words, mechanism, _histogram, board=self.board
+        )
         size = _size(counts, math.sqrt(_variance(mechanism)))
         if size is not None:
             self.length = size

@@ -1,5 +1,7 @@
 """The front door: one estimator for whatever it is that tasks share."""
 
+from numbers import Real
+
 import numpy as np
 
 from .._parameters import TARGET_RANGE, filled, kept, parameter
@@ -9,7 +11,7 @@ from ..exchange.protocol import Question
 from ..privacy.report import exact_report
 from ..tables.targets import public_range
 from .board import StructureBillboard, possible
-from .curator import release_structures
+from .curator import RANK, release_structures
 from .plan import STRUCTURES, StructurePlan
 from .tasks import StructureHalf
 
@@ -79,18 +81,20 @@ class _PrivateMTL(BaseMTL):
         return StructurePlan(self, population, self._structures()).report(self._source())
 
     def _questions(self, population):
-        d = population.n_features
-        rank, names = min(3, d), possible(self._structures())
+        d, names = population.n_features, possible(self._structures())
+        rank = min(RANK, d)
+        board, centre = {"board": StructureBillboard}, {"centre": [(d,)]}
         found = {
-            "vote": Question({"vote": (2 * len(names),)}),
-            "moment": Question({"moment": (d,)}),
+            "vote": Question({"vote": (2 * len(names),)}, board),
+            "moment": Question({"moment": (d,)}, board),
         }
         if "mean" in names:
-            found["direction"] = Question({"direction": (rank,)}, {"basis": [(d, rank)]})
-            found["size"] = Question({"size": ()})
-            found["update"] = Question({"update": (d,)}, {"centre": [(d,)]})
+            basis = {"basis": [(d, rank)]}
+            found["direction"] = Question({"direction": (rank,)}, {**board, **basis})
+            found["size"] = Question({"size": ()}, board)
+            found["update"] = Question({"update": (d,)}, {**centre, "clip_norm": Real})
         if self.unseen_task == "mean":
-            found["intercept"] = Question({"intercept": ()}, {"centre": [(d,)]})
+            found["intercept"] = Question({"intercept": ()}, centre)
         return found
 
     def _personalize_table(self, table):

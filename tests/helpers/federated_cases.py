@@ -6,6 +6,8 @@ from tests.helpers.plain_reference import even_tasks
 M, N, D = 9, 8, 3
 PARTS = ([1, 4, 6], [0, 2, 8], [3, 5, 7])
 CASES = {
+    "structures": ("PrivateMTL", {"epsilon": 60.0}),
+    "structures, labels": ("PrivateMTLClassifier", {"epsilon": 9.0, "structure": "sparse"}),
     "prior": ("MPMTLLowRank", {"n_releases": 2}),
     "mean model": ("MPMTLLowRank", {"unseen_task": "mean"}),
     "projections": ("MPMTLLowRank", {"algorithm": "proximal", "epsilon": 30.0}),
