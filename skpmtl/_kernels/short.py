@@ -10,7 +10,7 @@ import numpy as np
 
 from .._runtime.jit import njit
 from .._runtime.registers import load, splat, store, total
-from .linalg import spd_inverse
+from .linalg import gram, spd_inverse
 
 
 @njit
@@ -34,14 +34,10 @@ def _centred(X, rows, shared, lo, n, centre, Z, mean):
 
 @njit
 def _gram(Z, n, A):
-    """A[0] = Z[:n] Z[:n]', lower triangle. -> trace"""
+    """A[0] = Z[:n] Z[:n]'. -> trace"""
+    gram(Z, n, Z.shape[1], A[0])
     trace = 0.0
     for p in range(n):
-        for q in range(p + 1):
-            a = splat(0.0)
-            for o in range(0, Z.shape[1], 8):
-                a = a + load(Z, p, o) * load(Z, q, o)
-            A[0, p, q] = total(a)
         trace += A[0, p, p]
     return trace
 
