@@ -84,7 +84,9 @@ def table_on_disk(tmp_path_factory):
     "name, settings, n_parts",
     [
         ("MPMTLLowRank", {"epsilon": 1.0}, 0),
-        ("MPMTLGroupSparse", {"epsilon": None, "tol": 1e-2}, 0),
+        pytest.param(
+            "MPMTLGroupSparse", {"epsilon": None, "tol": 1e-2}, 0, marks=pytest.mark.slow
+        ),
         pytest.param("PrivateMeanRegMTL", {"epsilon": 1.0}, 0, marks=pytest.mark.slow),
         pytest.param("DPMetaInit", {"epsilon": 1.0}, 0, marks=pytest.mark.slow),
         ("PrivateMeanRegMTL", {"epsilon": 1.0}, 2),

@@ -130,7 +130,7 @@ def test_kernels_quick(capsys):
         assert row["peer"] != base or float(row["ratio"]) == 1
 
 
-@pytest.mark.parametrize("dual", [True, False])
+@pytest.mark.parametrize("dual", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_the_library_loop_solves_the_same_problem(dual):
     """What `kernels` times against is the same criterion, the same choice and the same model."""
     rows = kernels.table(4, 20, 30)

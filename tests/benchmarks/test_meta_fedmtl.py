@@ -44,6 +44,7 @@ def test_few_shots_are_among_more():
         np.testing.assert_array_equal(few[1][few[2] == name], y[task == name][:2])
 
 
+@pytest.mark.slow
 def test_fedmtl_overhead_quick(tmp_path):
     rows = fedmtl_overhead.main(["--quick", "--output", str(tmp_path)])["overhead"]
     assert (tmp_path / "fedmtl_overhead.png").read_bytes()[1:4] == b"PNG"

@@ -22,7 +22,7 @@ import pytest
 from scipy import stats
 
 from benchmarks.reproduce import fedmtl_secure
-from skpmtl.fedmtl import FedMTLClassifier, secure
+from skpmtl.fedmtl import secure
 from skpmtl.fedmtl.mpc_server.job import BYTES, HEADER, PRIME, SCORE, SIZE, VALUE, Job, Uploads
 from skpmtl.fedmtl.secure import (
     collect_answer,
@@ -123,8 +123,12 @@ def two_lengths(seed):
 
 @pytest.mark.parametrize(
     ("make", "settings"),
-    [(clients, {}), (two_lengths, {"n_servers": 5, "max_size": 10_000})],
-    ids=["3 servers", "two lengths, 5 servers, larger bounds"],
+    [
+        (clients, {}),
+        (two_lengths, {"max_size": 10_000}),
+        pytest.param(two_lengths, {"n_servers": 5}, marks=pytest.mark.slow),
+    ],
+    ids=["one length", "two lengths, larger bounds", "5 servers"],
 )
 def test_equals_the_plain_computation(mpc, make, settings):
     *arguments, _ = make(2)
@@ -928,24 +932,7 @@ def test_only_the_owner_reads_shares(mpc, start, tmp_path):
         os.umask(old)
 
 
-def test_estimator_with_secure_aggregation(mpc):
-    rng = np.random.default_rng(0)
-    X, client = rng.normal(size=(90, 3)), np.repeat([0, 1, 2], 30)
-    y = (X @ rng.normal(size=(3, 2)) > 0).astype(float)
-    y[client == 2, 1] = np.nan
-    models = [
-        FedMTLClassifier(
-            (4,), aggregation="similarity", threshold=0.3, n_rounds=1, secure=how, random_state=0
-        ).fit(X, y, client=client)
-        for how in (None, "mpc")
-    ]
-    plain, hidden = (model.predict_proba(X, client=client) for model in models)
-    for a, b in zip(plain, hidden, strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
-    assert models[1].similarity_ is None
-    assert models[1].privacy_.guarantee == "none"
-
-
+@pytest.mark.slow
 def test_benchmark_quick(mpc, tmp_path, capsys):
     output = tmp_path / "secure.csv"
     (row,) = fedmtl_secure.main(["--quick", "--only", "base", "--output", str(output)])

@@ -160,7 +160,7 @@ def test_sampled_noise_for_groups(group, visits, adjacency):
     check_sampled_noise(adjacency, group, visits, (30, 7), tight=adjacency == "zero-out")
 
 
-@pytest.mark.parametrize("group", [2, 5])
+@pytest.mark.parametrize("group", [2, pytest.param(5, marks=pytest.mark.slow)])
 def test_sampled_groups_at_a_given_noise(group):
     """The accountant behind the calibration, once."""
     pytest.importorskip("dp_accounting", reason="needs the extra skpmtl[sampling]")
@@ -173,7 +173,7 @@ def test_sampled_groups_at_a_given_noise(group):
 
 
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
-@pytest.mark.parametrize("visits", [1, 3])
+@pytest.mark.parametrize("visits", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_sampled_noise_by_the_library(adjacency, visits):
     dp = pytest.importorskip("dp_accounting", reason="needs the extra skpmtl[sampling]")
     relation = {
@@ -622,14 +622,14 @@ def clip_removed(monkeypatch):
     return calls
 
 
-@pytest.mark.parametrize("kind", ["real", "binary"])
+@pytest.mark.parametrize("kind", ["real", pytest.param("binary", marks=pytest.mark.slow)])
 def test_audit_of_one_record(batches, kind):
     found, scores = attack(150, kind=kind, **batches)
     assert found <= 1.0
     assert np.std(scores[0]) > 0
 
 
-@pytest.mark.parametrize("kind", ["real", "binary"])
+@pytest.mark.parametrize("kind", ["real", pytest.param("binary", marks=pytest.mark.slow)])
 def test_audit_finds_a_removed_clip(monkeypatch, kind):
     calls = clip_removed(monkeypatch)
     found, _ = attack(150, kind=kind)

@@ -146,44 +146,12 @@ def estimator_of(cls, algorithm, mechanism, **parameters):
 
 
 # --------------------------------------------------------------------------------- tests
-@pytest.mark.filterwarnings(SEEDED)
-@pytest.mark.filterwarnings("error")
 @everything
 @pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
-def test_first_release_moves_within_its_sensitivity(cls, algorithm, mechanism, adjacency):
-    X, y, task = problem(cls)
-    model = estimator_of(cls, algorithm, mechanism, adjacency=adjacency, random_state=0)
-    model.fit(X, y, task=task)
-    first, report = model.billboard_.releases[0], model.privacy_
-    moved = []
-    for name, data in neighbours(X, y, task, cls._classification):
-        if adjacency == "zero-out" and (name != "no features" or "vote" in str(report.releases[0])):
-            continue  # only a model of zero is a contribution of zero
-        other = estimator_of(cls, algorithm, mechanism, adjacency=adjacency, random_state=0)
-        other.fit(data[0], data[1], task=data[2])
-        entry = report.releases[0]
-        distance = norm_of(entry, other.billboard_.releases[0] - first)
-        # Both are rounded to the grid of 2^-24 of the noise.
-        assert distance <= entry["sensitivity"] + 1e-5 * entry["noise_std"], name
-        moved.append(distance > 0)
-        # What is public does not react to the data.
-        assert other.privacy_ == report
-        assert other.n_iter_ == model.n_iter_
-        assert sorted(vars(other)) == sorted(vars(model))
-        shapes = [np.shape(r) for r in other.billboard_.releases]
-        assert shapes == [np.shape(r) for r in model.billboard_.releases]
-    assert any(moved) or (adjacency == "zero-out" and algorithm == "empirical-bayes")
-
-
-@everything
-@pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
-@pytest.mark.parametrize("unseen_task", ["error", "mean"])
-def test_every_statistic_moves_within_its_sensitivity(
-    cls, algorithm, mechanism, adjacency, unseen_task
-):
+def test_every_statistic_moves_within_its_sensitivity(cls, algorithm, mechanism, adjacency):
     """With the history replayed, so that a change cannot enter through earlier releases."""
     X, y, task = problem(cls)
-    model = estimator_of(cls, algorithm, mechanism, adjacency=adjacency, unseen_task=unseen_task)
+    model = estimator_of(cls, algorithm, mechanism, adjacency=adjacency, unseen_task="mean")
     fit = Fit(model, algorithm, X, y, task, seeded())
     used = dict.fromkeys(range(len(fit.probes)), 0.0)
     for name, data in neighbours(X, y, task, cls._classification):
@@ -292,9 +260,7 @@ def check_noise(cls, algorithm, mechanism, draws):
 
 DRAWN = [
     (MPMTLLowRank, "empirical-bayes", "gaussian"),
-    (MPMTLLowRank, "proximal", "wishart"),
-    (MPMTLGroupSparse, "empirical-bayes", "laplace"),
-    (MPMTLGroupSparseClassifier, "proximal", "gaussian"),
+    (MPMTLGroupSparse, "proximal", "laplace"),
 ]
 
 
@@ -350,7 +316,9 @@ def test_published_wishart_is_caught():
     assert model.fit(X, y, task=task).privacy_.guarantee == "none"
 
 
-@pytest.mark.parametrize("mechanism", ["gaussian", "wishart"])
+@pytest.mark.parametrize(
+    "mechanism", ["gaussian", pytest.param("wishart", marks=pytest.mark.slow)]
+)
 def test_sound_mechanisms_pass_the_event(mechanism):
     counts, _ = event_counts(mechanism, 200)
     assert counts[1] > 0

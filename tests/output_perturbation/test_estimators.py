@@ -482,10 +482,20 @@ def shortened(V, est):
     return V * np.minimum(1.0, limit / np.linalg.norm(V, axis=1))[:, None]
 
 
+# One of each method and of each loss; the others are slow.
+QUICK_AND_SLOW = pytest.mark.parametrize(
+    "cls",
+    [
+        DPAggregation,
+        DPRelationshipClassifier,
+        pytest.param(DPAggregationClassifier, marks=pytest.mark.slow),
+        pytest.param(DPRelationship, marks=pytest.mark.slow),
+    ],
+)
 AUDITED = {"record": {**NATIVE, "lam": 0.5}, "direct": {"group": "direct", "lam": 0.5}}
 
 
-@pytest.mark.parametrize("cls", ESTIMATORS)
+@QUICK_AND_SLOW
 @pytest.mark.parametrize("name", AUDITED)
 def test_audit_passes(cls, name):
     est = cls(**public(cls), tasks=range(M), n_rounds=1) if cls in RELATIONSHIP else cls(
@@ -497,7 +507,7 @@ def test_audit_passes(cls, name):
     assert 0.01 < result.sensitivity_observed / result.sensitivity_stated <= 1 + 1e-7
 
 
-@pytest.mark.parametrize("cls", ESTIMATORS)
+@QUICK_AND_SLOW
 def test_audit_finds_rows_that_are_not_clipped(cls, monkeypatch):
     """Without the bounds on rows and targets the stated sensitivity is wrong, and shows."""
     settings = {"n_rounds": 1} if cls in RELATIONSHIP else {}
@@ -514,8 +524,9 @@ def test_audit_finds_rows_that_are_not_clipped(cls, monkeypatch):
 
 
 @pytest.mark.filterwarnings(SEEDED)
-@pytest.mark.parametrize("name", ["record", "Gaussian"])
-@pytest.mark.parametrize("cls", [DPAggregation, DPRelationshipClassifier])
+@pytest.mark.parametrize(
+    "cls, name", [(DPAggregation, "record"), (DPRelationshipClassifier, "Gaussian")]
+)
 def test_draws_show_the_stated_noise(cls, name):
     X, y, task = problem(cls)
     more = {"n_rounds": 1} if cls in RELATIONSHIP else {}

@@ -160,7 +160,7 @@ def test_removed_clip_breaks_the_bound_too():
     assert result.epsilon_lower > result.epsilon_claimed == 1.0
 
 
-@pytest.mark.parametrize("d", [5, 27])
+@pytest.mark.parametrize("d", [5, pytest.param(27, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0])
 def test_published_wishart_is_caught_by_its_draws(d, epsilon):
     start = time.process_time()

@@ -53,13 +53,21 @@ def run(estimator, data, limit=30.0, **settings):
     return result
 
 
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize(
-    "model",
-    [MPMTLLowRank, MPMTLGroupSparse, MPMTLLowRankClassifier, MPMTLGroupSparseClassifier],
+    "model, way",
+    [
+        (MPMTLLowRank, "empirical-bayes"),
+        (MPMTLLowRank, "pure"),
+        (MPMTLGroupSparseClassifier, "proximal"),
+        *(
+            pytest.param(model, way, marks=pytest.mark.slow)
+            for model in (MPMTLGroupSparse, MPMTLLowRankClassifier)
+            for way in SETTINGS
+        ),
+    ],
 )
-def test_sound_estimators_pass(model, settings):
-    estimator = model(tasks=range(N_TASKS), **listed(model), **settings)
+def test_sound_estimators_pass(model, way):
+    estimator = model(tasks=range(N_TASKS), **listed(model), **SETTINGS[way])
     result = run(estimator, neighbours(model), n_draws=60, random_state=1)
     assert result.passed, str(result)
     # The neighbours use up most of what is stated, so that the check has something to see.
@@ -162,7 +170,9 @@ class HonestHalfNoise(MPMTLLowRank):
             return super()._fit_table(table)
 
 
-@pytest.mark.parametrize("algorithm", ["empirical-bayes", "proximal"])
+@pytest.mark.parametrize(
+    "algorithm", ["empirical-bayes", pytest.param("proximal", marks=pytest.mark.slow)]
+)
 def test_halved_noise_is_caught(algorithm):
     estimator = HalfNoise(tasks=range(N_TASKS), algorithm=algorithm)
     result = run(estimator, neighbours(), n_draws=100, random_state=0)

@@ -317,7 +317,7 @@ def test_the_event_that_breaks_the_published_mechanism(d):
             assert_event_within_budget(mechanism, epsilon, 1e-5)
 
 
-@pytest.mark.parametrize("d", [1, 3, 8])
+@pytest.mark.parametrize("d", [1, 3, pytest.param(8, marks=pytest.mark.slow)])
 def test_symmetrised_wishart_density_ratio(d):
     """x'Ex = V (chi2_{d+1} - chi2_{d+1}'): its log-density moves by at most epsilon."""
     epsilon, sensitivity = 0.8, 1.5
