@@ -192,7 +192,7 @@ def test_messages_do_not_tell_the_number_of_tasks(mpc, tmp_path):
 RECORDER = """
 import sys
 from pathlib import Path
-from skpmtl.fedmtl.mpc_server import link, server
+from mpc_server import link, server
 folder = Path(sys.argv[1]).resolve()
 receive = link.Link.data_received
 def recorded(self, data):
@@ -249,7 +249,7 @@ def test_servers_hold_and_receive_shares_only(mpc, tmp_path):
     assert min(map(len, secrets)) >= 7
     command = [sys.executable, "-c", RECORDER]
     servers = [
-        subprocess.Popen([*command, str(folder)], stderr=subprocess.PIPE, cwd=ROOT)
+        subprocess.Popen([*command, str(folder)], stderr=subprocess.PIPE, cwd=secure.SERVER_FOLDER)
         for folder in folders
     ]
     for server in servers:
@@ -587,9 +587,9 @@ def start():
     def server(folder, code=None):
         command, at, pipe = [*secure.SERVER, str(folder)], secure.SERVER_FOLDER, subprocess.PIPE
         if code is not None:
-            begin = "import sys\nfrom skpmtl.fedmtl.mpc_server import link, server\n"
+            begin = "import sys\nfrom mpc_server import link, server\n"
             command = [sys.executable, "-c", f"{begin}{code}\nserver.main([sys.argv[1]])"]
-            command, at = [*command, str(folder)], ROOT
+            command.append(str(folder))
         started.append(subprocess.Popen(command, cwd=at, stdout=pipe, stderr=pipe, text=True))
         return started[-1]
 

@@ -12,10 +12,9 @@ from skpmtl import (
     MPMTLLowRank,
     MPMTLLowRankClassifier,
 )
-from skpmtl.model_protected import curator, estimators
-from skpmtl.model_protected import prior as empirical_bayes
+from skpmtl.model_protected import curator, estimators, tasks
 from skpmtl.model_protected.plan import MomentPlan
-from skpmtl.privacy import audit
+from skpmtl.privacy import audit, moments
 
 N_TASKS = 8
 SETTINGS = {
@@ -109,7 +108,8 @@ class UnclippedPrior(MPMTLLowRank):
 
     def _fit_table(self, table):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(empirical_bayes, "directions", lambda W: W)
+            for module in (moments, tasks):
+                patch.setattr(module, "directions", lambda W: W)
             return super()._fit_table(table)
 
 

@@ -15,8 +15,9 @@ from skpmtl import (
     PrivateSearch,
 )
 from skpmtl.exchange.protocol import Population
-from skpmtl.model_protected import prior as empirical_bayes
-from skpmtl.privacy import audit, noise_source
+from skpmtl.meta.plan import MetaPlan
+from skpmtl.model_protected import tasks
+from skpmtl.privacy import audit, moments, noise_source
 from tests.helpers.cases import (
     CASES,
     CHANGED,
@@ -142,7 +143,8 @@ class Hidden(Planted):
 class Unclipped(MPMTLLowRank):
     def _fit_table(self, table):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(empirical_bayes, "directions", lambda W: W)
+            for module in (moments, tasks):
+                patch.setattr(module, "directions", lambda W: W)
             return super()._fit_table(table)
 
 
@@ -200,10 +202,10 @@ def test_classes_of_private_rows_are_found():
 
 def test_unnoised_gradients_of_a_task_are_found():
     class Quiet(DPMetaInit):
-        def _plan(self, of):
-            plan = super()._plan(of)
+        def _plan(self, population):
+            plan = MetaPlan(self, population)
             plan.noise_std = plan.noise_std / 2
-            return plan
+            return self._once("plan", lambda: plan)
 
     case = next(case for case in CASES if case.record)
     data = long_data()
@@ -252,7 +254,7 @@ def test_what_cannot_be_replayed():
     with pytest.raises(ValueError, match="needs data and neighbour"):
         audit(MPMTLLowRank(), data, replay=True)
     with pytest.raises(ValueError, match="for estimators"):
-        audit(empirical_bayes, data, data, replay=True)
+        audit(moments, data, data, replay=True)
     with pytest.raises(ValueError, match="NaN"):
         audit(MPMTLLowRank(), (data[0] * np.nan, *data[1:]), data, replay=True)
 
