@@ -99,14 +99,17 @@ def build_grams(X, y, offsets, scale, centre, G, g):
 
 @njit
 def build_row_grams(Z, offsets, starts, scale, centre, K):
-    """K_k = C Z_k Z_k' C with C the centring (or identity). -> sum_k scale_k tr K_k"""
+    """K_k = C Z_k Z_k' C with C the centring (or identity).
+
+    -> sum_k scale_k tr K_k, sum_k scale_k^2 ||K_k||_F^2
+    """
     d = Z.shape[1]
     m = offsets.shape[0] - 1
     longest = 0
     for k in range(m):
         longest = max(longest, offsets[k + 1] - offsets[k])
     buffer, mean, A = np.empty((longest, d)), np.empty(d), np.empty((longest, longest))
-    trace = 0.0
+    trace, square = 0.0, 0.0
     for k in range(m):
         lo = offsets[k]
         n = offsets[k + 1] - lo
@@ -122,13 +125,19 @@ def build_row_grams(Z, offsets, starts, scale, centre, K):
             for j in range(d):
                 buffer[p, j] = Z[lo + p, j] - mean[j]
         gram(buffer, n, d, A)
-        at = starts[k]
+        own, below = 0.0, 0.0
         for p in range(n):
             trace += scale[k] * A[p, p]
+            own += A[p, p] * A[p, p]
+            for q in range(p):
+                below += A[p, q] * A[p, q]
+        square += scale[k] * scale[k] * (own + 2.0 * below)
+        at = starts[k]
+        for p in range(n):
             for q in range(p + 1):
                 K[at + q] = A[p, q]
             at += p + 1
-    return trace
+    return trace, square
 
 
 @njit

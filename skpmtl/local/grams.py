@@ -81,7 +81,9 @@ class RowGrams:
                 self.starts[part], loss.scale[first:last], centre, self.K,
             )  # fmt: skip
 
-        self.trace = sum(run_blocks(block, loss.near_blocks))  # of all scale_k K_k
+        sums = np.array(run_blocks(block, loss.near_blocks)).sum(axis=0)
+        # Traces of all scale_k K_k, and of their squares.
+        self.trace, self.square = map(float, sums)
 
     def invert(self, shift):
         """K_k <- (K_k + shift_k I)^-1"""

@@ -83,18 +83,20 @@ class DiagonalBasis:
 
 
 # ------------------------------------------------------------------------------- Newton
-def newton_on_factors(loss, alpha, basis, target, max_iter):
+def newton_on_factors(loss, alpha, basis, target, max_iter, passes=np.inf):
     """Trust-region Newton on P after exact elimination of C. -> (W, number of steps).
 
     With A_k = P' H_k P + alpha I the eliminated c_k = A_k^-1 P' h_k, the gradient is
     alpha P - V' C with V minus the gradient of the loss at W = C P', and a Hessian product
-    costs three passes of the loss. Steps stop once they promise less than `target`.
+    costs two passes over the rows. Steps stop once they promise less than `target`, or took more
+    than that many `passes`.
     """
     parts = loss.parts()
     here = _Factored(parts, alpha, basis)
     radius = np.linalg.norm(basis.P)
     for n_iter in range(1, max_iter + 1):
-        step, promise = _steihaug(here.gradient, here.product, radius)
+        step, promise, products = _steihaug(here.gradient, here.product, radius)
+        passes -= 2 * products + 3
         length = np.linalg.norm(step)
         here.release()  # its matrices make room for the next
         there = _Factored(parts, alpha, here.basis.moved(step))
@@ -106,7 +108,7 @@ def newton_on_factors(loss, alpha, basis, target, max_iter):
             radius = 0.25 * length
         if gain > 0:
             here = there
-        if promise < target or length == 0:
+        if promise < target or length == 0 or passes < 0:
             break
         if gain <= 0:
             del there
@@ -160,17 +162,17 @@ class _Part:
 
 
 def _steihaug(gradient, product, radius, max_iter=60):
-    """Truncated conjugate gradients in a ball. -> (step, predicted decrease)."""
+    """Truncated conjugate gradients in a ball. -> (step, predicted decrease, products)."""
     z = np.zeros_like(gradient)
     Hz = np.zeros_like(gradient)
     r = gradient.copy()
     p = -r
     rr = np.vdot(r, r)
     goal = 0.01 * rr
-    for _ in range(max_iter):
-        if rr == 0:
-            break
+    done = 0
+    while done < max_iter and rr > 0:
         Hp = product(p)
+        done += 1
         curvature = np.vdot(p, Hp)
         a = rr / curvature if curvature > 0 else np.inf
         pp, zp, zz = np.vdot(p, p), np.vdot(z, p), np.vdot(z, z)
@@ -184,4 +186,4 @@ def _steihaug(gradient, product, radius, max_iter=60):
         if rr <= goal:
             break
         p = -r + (rr / old) * p
-    return z, -float(np.vdot(gradient, z) + 0.5 * np.vdot(z, Hz))
+    return z, -float(np.vdot(gradient, z) + 0.5 * np.vdot(z, Hz)), done

@@ -251,9 +251,9 @@ class SquaredLoss(Loss):
         q += self.ridge * np.vdot(W, W)
         return a / q if q > 0 else 1.0
 
-    def resolvent(self, *_):
+    def resolvent(self, share, *_):
         """Exact steps for Douglas-Rachford splitting, see `resolvents`; None: they are too dear."""
-        return resolvents.squared(self)
+        return resolvents.squared(self, share)
 
     def parts(self):
         m, step = self.shape[0], max(_BLOCK // self.shape[1], 1)
@@ -323,8 +323,8 @@ class GramLoss(SquaredLoss):
     def curvature(self, D):
         return self._product(D) + self.ridge * D
 
-    def resolvent(self, *_):
-        return resolvents.by_features(self.G.copy(), self.g, self.ridge)
+    def resolvent(self, share, *_):
+        return resolvents.by_features(self.G.copy(), self.g, self.ridge, share)
 
     def project(self, basis):
         out = basis.project(self.G)
@@ -445,9 +445,9 @@ class LogisticLoss(Loss):
             out += 0.75 * self.ridge * D
         return out
 
-    def resolvent(self, W, floor, lean=False):
+    def resolvent(self, share, W, floor, lean=False):
         """Steps with the Hessians at W, see `resolvents.logistic`; None: they are too dear."""
-        return resolvents.logistic(self, W, floor, lean)
+        return resolvents.logistic(self, share, W, floor, lean)
 
     def slopes(self, W):
         """Derivative q of the logistic function at every row, at most 1/4."""

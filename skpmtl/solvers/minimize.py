@@ -19,7 +19,8 @@ from .._runtime.threads import single_blas_thread
 from .extrapolation import MEMORY, Anderson, Secant
 from .factored import newton_on_factors
 
-_FIRST = 30  # proximal steps before a Newton phase
+_FIRST = 30  # first-order steps before a Newton phase
+_NEWTON = 250  # passes over the rows that a Newton phase takes, more or less
 _CHECK = 4  # iterations between two evaluations of the duality gap
 _SMALLEST_SET = 32  # features of the first working set
 _RENEWAL, _RENEWALS = 8, 100  # iterations to the first new Hessians and, at most, between two
@@ -40,6 +41,7 @@ class Solution:
     gap: float
     n_iter: int
     converged: bool
+    ahead: float = np.inf  # first-order steps that the gap would still take at its recent rate
 
 
 def minimize(loss, penalty, alpha, *, W=None, tol=1e-6, max_iter=10_000, log=None):
@@ -161,7 +163,9 @@ def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
                 first_order = None  # no matrices of both engines at a time
             limit = min(50, max_iter - done)
             phase.W = None  # the basis is enough
-            phase.W, steps = newton_on_factors(loss, alpha, basis, sharpness * phase.gap, limit)
+            phase.W, steps = newton_on_factors(
+                loss, alpha, basis, sharpness * phase.gap, limit, max(phase.ahead, _NEWTON)
+            )
             sharpness *= 1e-3
             # Newton judges steps by the objective, which rounding hides at last.
             between *= 2
@@ -212,10 +216,17 @@ def _from_sample(loss, penalty, alpha, tol, max_iter, lean):
 
 def _first_order(loss, penalty, alpha, lean, W):
     if alpha > 0 and not (lean and loss.quadratic):
-        resolvent = loss.resolvent(W, _FLOOR, lean)
+        share = _share(loss, penalty, alpha)
+        resolvent = loss.resolvent(share, W, _FLOOR, lean)
         if resolvent is not None:
-            return _Splitting(loss, penalty, alpha, lean, *resolvent)
+            return _Splitting(loss, penalty, alpha, lean, share, *resolvent)
     return _Proximal(loss, penalty, alpha, lean)
+
+
+def _share(loss, penalty, alpha):
+    """alpha over the smallest one for which all weights are zero."""
+    top = penalty.dual_levels(loss.evaluate(np.zeros(loss.shape))[1]).max(initial=0.0)
+    return min(alpha / top, 1.0) if top > 0 else 1.0
 
 
 def _history(loss, lean):
@@ -259,6 +270,7 @@ class _Monitor:
         """Whether the phase ends here: converged, out of iterations, or not about to converge."""
         goal = self.tol * abs(objective)
         self.gaps.append((n_iter, gap))
+        self.ahead = np.inf
         if gap <= goal or n_iter >= self.max_iter:
             return True
         self.next_check = n_iter + _CHECK
@@ -266,13 +278,10 @@ class _Monitor:
             rate = self._rate(2)
             ahead = 0.8 * np.log(gap / goal) / rate if rate > 0 else np.inf
             self.next_check = n_iter + int(np.clip(ahead, 1, _CHECK))
-        return n_iter >= self.patience and not self._closing(goal)
-
-    def _closing(self, goal):
-        """Whether the recent rate brings the gap to the goal within `_FIRST` iterations."""
-        if len(self.gaps) < 4:
-            return False
-        return self._rate(4) * _FIRST >= np.log(self.gaps[-1][1] / goal)
+        if len(self.gaps) > 3:
+            rate = self._rate(max(4, len(self.gaps) // 2))
+            self.ahead = np.log(gap / goal) / rate if rate > 0 else np.inf
+        return n_iter >= self.patience and self.ahead > _NEWTON
 
     def _rate(self, count):
         (start, high), (end, low) = self.gaps[-count], self.gaps[-1]
@@ -305,7 +314,8 @@ class _Proximal:
             if monitor.due(n_iter) or exhausted:
                 gap = _dual_gap(loss, penalty, alpha, W, V, value, objective)
                 if monitor.ends(n_iter, gap, objective) or exhausted:
-                    return Solution(W, objective, gap, n_iter, gap <= tol * abs(objective))
+                    done = gap <= tol * abs(objective)
+                    return Solution(W, objective, gap, n_iter, done, monitor.ahead)
             plain = V / self.lipschitz
             plain += W
             V = None  # there may be little room
@@ -344,8 +354,8 @@ class _Splitting:
 
     S <- S + 1.8 (H + rho I)^-1 (V + rho (W - S)) with W = prox(S), V minus the gradient at W and
     the Hessians H_k of all tasks (`resolvents`), so that the number of iterations depends on the
-    conditioning far less than that of gradient steps. rho is the mean curvature. An extrapolated
-    point with a much larger residual is dropped.
+    conditioning far less than that of gradient steps. rho is about the mean curvature. An
+    extrapolated point with a much larger residual is dropped.
 
     S is where the iteration lives: the weights are W = prox(S), and rho (S - W) is a subgradient of
     the penalty at them. At the solution that equals V, so that the step is zero; nothing else
@@ -358,9 +368,9 @@ class _Splitting:
     twice as far from zero as the plain one, and a plain step that raises it much is taken back.
     """
 
-    def __init__(self, loss, penalty, alpha, lean, rho, step):
+    def __init__(self, loss, penalty, alpha, lean, share, rho, step):
         self.loss, self.penalty, self.alpha, self.lean = loss, penalty, alpha, lean
-        self.rho, self.step = rho, step
+        self.share, self.rho, self.step = share, rho, step
 
     def run(self, start, tol, max_iter, patience):
         loss, penalty, alpha = self.loss, self.penalty, self.alpha
@@ -385,7 +395,8 @@ class _Splitting:
             if due:
                 gap = _dual_gap(loss, penalty, alpha, W, V, value, objective)
                 if monitor.ends(n_iter, gap, objective):
-                    return Solution(W, objective, gap, n_iter, gap <= tol * abs(objective))
+                    done = gap <= tol * abs(objective)
+                    return Solution(W, objective, gap, n_iter, done, monitor.ahead)
             n_iter += 1
             if not loss.quadratic and objective > max(recent):
                 if plain is not None:
@@ -404,7 +415,7 @@ class _Splitting:
                 lowest, renewal = min(lowest, objective), n_iter + min(n_iter, _RENEWALS)
                 history.clear()
                 plain, residual, smallest = None, None, np.inf
-                renewed = loss.resolvent(W, floor, self.lean)
+                renewed = loss.resolvent(self.share, W, floor, self.lean)
                 if renewed is not None:  # else no slopes are left
                     S -= W
                     S *= self.rho / renewed[0]  # the subgradient of the penalty stays

@@ -41,20 +41,20 @@ def room_beside(loss):
     return max(SMALL, loss.table.n_rows * loss.shape[1])
 
 
-def squared(loss):
+def squared(loss, share):
     """The resolvent of a SquaredLoss; None where its matrices are too dear, and for zero X."""
     form = narrower(loss, room_beside(loss))
     if form is None:
         return None
     if form == "rows":
-        return _squared_by_rows(loss)
+        return _squared_by_rows(loss, share)
     G, g, _ = grams(loss.table.X, loss.y, loss.offsets, loss.scale, loss.fit_intercept)
-    return by_features(G, g, loss.ridge)
+    return by_features(G, g, loss.ridge, share)
 
 
-def by_features(G, g, ridge):
+def by_features(G, g, ridge, share):
     """The resolvent of 1/2 w' G_k w - g_k' w + ridge / 2 ||w||^2; changes G."""
-    rho = _add_mean(G, ridge)
+    rho = _add_balance(G, ridge, share)
     if rho is None:
         return None
 
@@ -69,26 +69,44 @@ def by_features(G, g, ridge):
     return rho, step
 
 
-def _add_mean(G, ridge):
-    """G_k <- (G_k + (ridge + rho) I)^-1 -> rho, the mean eigenvalue of the G_k + ridge I."""
-    m, d = G.shape[:2]
-    mean = float(np.einsum("kjj->", G)) / (m * d)
-    if not mean > 0:
+def _balance(trace, square, size, share, lowest=-1.0):
+    """The step rho of splitting that suits the curvatures and the penalty, None for zero ones.
+
+    ``trace`` and ``square`` are the sums over all ``size`` curvatures and over their squares. With
+    mean a and mean weighted with itself b, rho = a (b / a)^e: the more is penalised, the fewer
+    directions are in use, and these are those of large curvature. e = .8 log10(share / .05),
+    between `lowest` and 1, with ``share`` that of alpha in the smallest one that leaves nothing;
+    found on 60 random problems of 20-60 tasks, where it saves a tenth of the time on average and
+    two thirds at most.
+    """
+    if not trace > 0:
         return None
-    rho = mean + ridge
+    mean = trace / size
+    weight = float(np.clip(0.8 * np.log10(20.0 * share), lowest, 1.0))
+    return mean * (square / trace / mean) ** weight
+
+
+def _add_balance(G, ridge, *share):
+    """G_k <- (G_k + (ridge + rho) I)^-1 -> rho"""
+    m, d = G.shape[:2]
+    rho = _balance(float(np.einsum("kjj->", G)), float(np.vdot(G, G)), m * d, *share)
+    if rho is None:
+        return None
+    rho += ridge
     G[:, np.arange(d), np.arange(d)] += ridge + rho
     invert(G)
     return rho
 
 
-def _squared_by_rows(loss):
+def _squared_by_rows(loss, share):
     """By n_k x n_k matrices: (s X'X + t)^-1 (s X'y + q) is
     q / t + X' (X X' + t / s)^-1 (y - X q / t)."""
     matrices = RowGrams(loss)
-    mean = matrices.trace / (loss.shape[0] * loss.shape[1])
-    if not mean > 0:
+    size = loss.shape[0] * loss.shape[1]
+    rho = _balance(matrices.trace, matrices.square, size, share)
+    if rho is None:
         return None
-    rho = mean + loss.ridge
+    rho += loss.ridge
     t = rho + loss.ridge
     matrices.invert(t / loss.scale)
 
@@ -104,12 +122,13 @@ def _squared_by_rows(loss):
     return rho, step
 
 
-def logistic(loss, W, floor, lean):
+def logistic(loss, share, W, floor, lean):
     """The resolvent of a LogisticLoss with its Hessians at W; None where `squared` has none.
 
     The slopes of the logistic function are raised to (1 - floor) q + floor / 4: with floor 1
     the H_k bound every Hessian. `lean`: matrices may take no more room than W.
     """
+    share = share, 0.0  # below the mean curvature steps go too far where slopes change
     form = narrower(loss, W.size if lean else room_beside(loss))
     if form is None:
         return None
@@ -138,7 +157,7 @@ def logistic(loss, W, floor, lean):
             G[tasks] = grams(rows(first, last), y, ends - ends[0], loss.scale[tasks], False)[0]
 
         run_blocks(block, loss.near_blocks)
-        rho = _add_mean(G, ridge)
+        rho = _add_balance(G, ridge, *share)
         if rho is None:
             return None
 
@@ -147,10 +166,10 @@ def logistic(loss, W, floor, lean):
 
     else:
         matrices, against = RowGrams(loss, rows, centre=False), np.full(loss.shape[0], -1.0)
-        mean = matrices.trace / W.size
-        if not mean > 0:
+        rho = _balance(matrices.trace, matrices.square, W.size, *share)
+        if rho is None:
             return None
-        rho = mean + ridge
+        rho += ridge
         t = rho + ridge
         matrices.invert(t / loss.scale)
 

@@ -1,6 +1,7 @@
 """All representations of the losses: same value, gradient, curvature and dual value."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -235,22 +236,26 @@ def test_resolvents_solve_the_tasks(sizes, d, intercept, weight, ridge, small, m
     table = plain.long_table(*plain.make_rows(sizes, d, 3))
     scale = scale_of(table, weight)
     W, S = np.random.default_rng(4).standard_normal((2, len(sizes), d))
-    for cls in (SquaredLoss, GramLoss):
-        resolvent = cls(table, scale, intercept, ridge).resolvent()
-        rho, step = resolvent
-        out, total = step(W, S, None), 0.0
+    for cls, share in product((SquaredLoss, GramLoss), (0.05, 0.2)):
+        rho, step = cls(table, scale, intercept, ridge).resolvent(share)
+        out, total, square = step(W, S, None), 0.0, 0.0
         for k in range(len(sizes)):
             x, y = table.task(k)
             if intercept:
                 x, y = x - x.mean(axis=0), y - y.mean()
-            H = scale[k] * x.T @ x + ridge * np.eye(d)
+            H = scale[k] * x.T @ x
             total += np.trace(H)
+            square += np.trace(H @ H)
+            H += ridge * np.eye(d)
             right = scale[k] * x.T @ y + rho * (2 * W[k] - S[k])
             expected = np.linalg.solve(H + rho * np.eye(d), right) - W[k]
             np.testing.assert_allclose(out[k], expected, atol=1e-10)
-        assert rho == pytest.approx(total / W.size, rel=1e-10)
+        weighted = 0.8 * np.log10(share / 0.05)  # e of rho = mean (weighted mean / mean)^e
+        mean = total / W.size
+        expected = mean * (square / total / mean) ** weighted + ridge
+        assert rho == pytest.approx(expected, rel=1e-10)
     flat = plain.long_table(np.ones((5, 3)) * (0 if not intercept else 1), np.ones(5), [0] * 5)
-    assert SquaredLoss(flat, np.ones(1), intercept, 0.0).resolvent() is None
+    assert SquaredLoss(flat, np.ones(1), intercept, 0.0).resolvent(0.1) is None
 
 
 @pytest.mark.parametrize("kind, missing", [("long", 0), ("wide", 0), ("wide", 0.2), ("wide", 0.8)])
@@ -337,7 +342,7 @@ def test_logistic_resolvents_solve_the_tasks(name, intercept, weight, ridge, mon
         x = x - (q @ x / q.sum() if intercept else 0.0)
         mixed[k] = loss.scale[k] * (x.T * q) @ x + ridge * np.eye(d)
     for floor, H, atol in ((0.0, hessian, 1e-7), (0.1, mixed, 1e-10), (1.0, bound, 1e-10)):
-        rho, step = loss.resolvent(W, floor)
+        rho, step = loss.resolvent(0.05, W, floor)
         assert rho == pytest.approx(np.einsum("kjj->", H) / W.size, rel=1e-6)
         for _ in range(2):  # a step leaves the matrices as they are
             out = step(W.copy(), S.copy(), V.copy())
@@ -393,14 +398,14 @@ def test_logistic_resolvents_of_extreme_rows(monkeypatch):
             assert (q >= 0).all() and (q <= 0.25).all()
             for floor in (1e-30, 0.1, 1.0):
                 with np.errstate(over="ignore"):
-                    rho, step = loss.resolvent(W, floor)
+                    rho, step = loss.resolvent(0.1, W, floor)
                 assert 0 < rho < np.inf
                 assert np.isfinite(step(W.copy(), S.copy(), V.copy())).all()
         for intercept in (True, False):
             for ridge in (0.0, 0.1):
                 flat = replace(table, X=np.full(X.shape, 0.3 if intercept else 0.0))
                 loss = LogisticLoss(flat, 1.0 / table.sizes, intercept, ridge)
-                assert intercept or loss.resolvent(W, 0.1) is None
+                assert intercept or loss.resolvent(0.1, W, 0.1) is None
                 for start in (None, W):
                     for penalty in (TraceNorm(), GroupNorm()):
                         found = minimize(loss, penalty, 0.1, W=start)

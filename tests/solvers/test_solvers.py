@@ -81,15 +81,15 @@ def test_steihaug_step():
     A = A @ A.T + np.eye(6)
     g = rng.standard_normal(6)
     newton = -np.linalg.solve(A, g)
-    z, promise = _steihaug(g, lambda p: A @ p, 1e3)
+    z, promise, _ = _steihaug(g, lambda p: A @ p, 1e3)
     assert np.linalg.norm(A @ z + g) <= 0.1 * np.linalg.norm(g) + 1e-12
     assert promise == pytest.approx(-(g @ z + 0.5 * z @ A @ z), rel=1e-10)
     assert promise <= -(g @ newton + 0.5 * newton @ A @ newton) + 1e-12
     for radius in (1e-3, 0.1):  # cut off at the boundary
-        z, promise = _steihaug(g, lambda p: A @ p, radius)
+        z, promise, _ = _steihaug(g, lambda p: A @ p, radius)
         assert np.linalg.norm(z) == pytest.approx(radius, rel=1e-10)
         assert promise > 0
-    z, promise = _steihaug(g, lambda p: -A @ p, 0.5)  # negative curvature: to the boundary
+    z, promise, _ = _steihaug(g, lambda p: -A @ p, 0.5)  # negative curvature: to the boundary
     assert np.linalg.norm(z) == pytest.approx(0.5, rel=1e-10) and promise > 0
     assert _steihaug(np.zeros(6), lambda p: A @ p, 1.0)[1] == 0
 
@@ -318,7 +318,7 @@ def test_classification_against_smooth_factors(name):
     X, y, task = plain.make_rows([25, 8, 40, 12, 30], 4, 8, labels=True)
     loss = make_loss(plain.long_table(X, y, task), classification=True, ridge=0.01)
     alpha = 0.1 * largest(loss, PENALTIES[name])
-    solution = minimize(loss, PENALTIES[name], alpha, tol=1e-10)
+    solution = minimize(loss, PENALTIES[name], alpha, tol=1e-11)
     m, d = loss.shape
     weights = 1.0 / np.bincount(task)[task]
 
@@ -366,9 +366,9 @@ def test_slopes_are_raised_when_steps_go_too_far(monkeypatch, name, sizes, d, in
     alpha = 0.01 * largest(loss, PENALTIES[name])
     floors, resolvent = [], loss.resolvent
 
-    def spy(W, floor, lean):
+    def spy(share, W, floor, lean):
         floors.append(floor)
-        return resolvent(W, floor, lean)
+        return resolvent(share, W, floor, lean)
 
     expected = minimize(loss, PENALTIES[name], alpha, tol=1e-7, max_iter=1000)
     monkeypatch.setattr(loss, "resolvent", spy)
