@@ -13,7 +13,7 @@ from inspect import signature
 from numbers import Integral, Real
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, is_classifier
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
@@ -487,12 +487,34 @@ class BaseMTL(RoundCallbacks, FromBillboard, TaskIndexed):
         shift = (np.zeros(shape[:-1]) if shape[:-1] else 0.0) if shift is None else shift
         return row_scores(rows, coef, self.intercept_, mean, shift)
 
-    def _pairs(self, X, y, task, sample_weight):
-        return pair_known(y, self.predict(X, task=task), self._form_.labels, sample_weight)
+
+class Scored:
+    """One score over all tasks; stands before the mixins of scikit-learn, which have others."""
+
+    def score(self, X, y, task=None, sample_weight=None):
+        """Accuracy of classes, or R2 of numbers, over all known targets of all tasks together.
+
+        Parameters
+        ----------
+        X, y, task
+            As in `fit`.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows of X; not with mappings.
+
+        Returns
+        -------
+        score : float
+        """
+        known, predicted, weight = pair_known(
+            y, self.predict(X, task=task), self._form_.labels, sample_weight
+        )
+        if is_classifier(self):
+            return float(np.average(known == predicted, weights=weight))
+        return r2_score(known.astype(np.float64), predicted, sample_weight=weight)
 
 
-class MTLRegressorMixin(RegressorMixin):
-    """Real targets: predict and score."""
+class MTLRegressorMixin(Scored, RegressorMixin):
+    """Real targets: predict."""
 
     def _encode_target(self, table, classes=None):
         return real_target(table), None
@@ -514,31 +536,14 @@ class MTLRegressorMixin(RegressorMixin):
         """
         return self._linear(X, task)
 
-    def score(self, X, y, task=None, sample_weight=None):
-        """Coefficient of determination R2, over all known targets of all tasks together.
-
-        Parameters
-        ----------
-        X, y, task
-            As in `fit`.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows of X; not with mappings.
-
-        Returns
-        -------
-        score : float
-        """
-        known, predicted, weight = self._pairs(X, y, task, sample_weight)
-        return r2_score(known.astype(np.float64), predicted, sample_weight=weight)
-
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.regressor_tags.poor_score = self._is_private()
         return tags
 
 
-class MTLClassifierMixin(ClassifierMixin):
-    """The same classes for all tasks: decision_function, predict_proba, predict, score.
+class MTLClassifierMixin(Scored, ClassifierMixin):
+    """The same classes for all tasks: decision_function, predict_proba, predict.
 
     Subclasses have the keyword `classes` beside the parameters of their ``__init__``, which the
     regressor of a pair has without it.
@@ -639,23 +644,6 @@ class MTLClassifierMixin(ClassifierMixin):
             return second if second.ndim == 2 else np.column_stack([1.0 - second, second])
 
         return self._linear(X, task, probabilities)
-
-    def score(self, X, y, task=None, sample_weight=None):
-        """Accuracy over all known labels of all tasks together.
-
-        Parameters
-        ----------
-        X, y, task
-            As in `fit`.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows of X; not with mappings.
-
-        Returns
-        -------
-        score : float
-        """
-        known, predicted, weight = self._pairs(X, y, task, sample_weight)
-        return float(np.average(known == predicted, weights=weight))
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

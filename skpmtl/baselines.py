@@ -3,17 +3,16 @@
 import numpy as np
 from sklearn.base import clone, is_classifier
 from sklearn.dummy import DummyClassifier, DummyRegressor
-from sklearn.metrics import r2_score
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 
-from .base import TaskIndexed
-from .tables.targets import encode_labels, pair_known, real_target
+from .base import Scored, TaskIndexed
+from .tables.targets import encode_labels, real_target
 
 __all__ = ["PerTask"]
 
 
-class PerTask(TaskIndexed):
+class PerTask(Scored, TaskIndexed):
     """One clone of a scikit-learn estimator per task, each fitted on the rows of its task.
 
     Nothing leaves a task, so that there is nothing to protect and no privacy budget; as long
@@ -184,27 +183,6 @@ class PerTask(TaskIndexed):
             return p
 
         return self._predict_tasks(X, task, probabilities, len(getattr(self, "classes_", ())))
-
-    def score(self, X, y, task=None, sample_weight=None):
-        """R2 or accuracy over all known targets of all tasks together.
-
-        Parameters
-        ----------
-        X, y, task
-            As in `fit`.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows of X; not with mappings.
-
-        Returns
-        -------
-        score : float
-        """
-        known, predicted, weight = pair_known(
-            y, self.predict(X, task=task), self._form_.labels, sample_weight
-        )
-        if is_classifier(self.estimator):
-            return float(np.average(known == predicted, weights=weight))
-        return r2_score(known.astype(np.float64), predicted, sample_weight=weight)
 
     def __sklearn_tags__(self):
         tags, inner = super().__sklearn_tags__(), get_tags(self.estimator)

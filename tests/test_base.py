@@ -154,23 +154,22 @@ def test_clone_pickle_and_set_params(school_like):
 # ---------------------------------------------------------------------------- kernels
 @pytest.mark.parametrize("position", [0, 2, 4, None])
 @pytest.mark.parametrize("compiled", [True, False])
-def test_row_scores(position, compiled):
+@pytest.mark.parametrize("C", [1, 3])
+def test_row_scores(position, compiled, C):
     rng = np.random.default_rng(0)
-    X, coef, shift = rng.normal(size=(7, 4)), rng.normal(size=(3, 4)), rng.normal(size=3)
-    mean, codes, out = rng.normal(size=4), np.array([2, 0, -1, 1, 1, -1, 0]), np.empty(7)
-    expected = np.where(
-        codes < 0, X @ mean + 0.5, np.einsum("ij,ij->i", X, coef[codes]) + shift[codes]
-    )
+    X, codes, out = rng.normal(size=(7, 4)), np.array([2, 0, -1, 1, 1, -1, 0]), np.empty((7, C))
+    # The last model is the mean, which is where a code of -1 points to.
+    W, b = rng.normal(size=(4, C, 4)), rng.normal(size=(4, C))
+    model = W[:3], b[:3], W[3], b[3]
     dense, csr = row_scores, csr_row_scores
     if not compiled:
         dense, csr = getattr(dense, "py_func", dense), getattr(csr, "py_func", csr)
     given = X if position is None else np.insert(X, position, 99.0, axis=1)
-    dense(given, codes, 4 if position is None else position, coef, shift, mean, 0.5, out)
-    assert_allclose(out, expected)
+    dense(given, codes, 4 if position is None else position, *model, out)
+    assert_allclose(out, np.einsum("ij,icj->ic", X, W[codes]) + b[codes])
     S = sparse.csr_matrix(X * (abs(X) > 0.5))
-    csr(S.data, S.indices, S.indptr, codes, coef, shift, mean, 0.5, out)
-    W, b = np.vstack([coef, mean])[codes], np.append(shift, 0.5)[codes]
-    assert_allclose(out, np.einsum("ij,ij->i", S.toarray(), W) + b)
+    csr(S.data, S.indices, S.indptr, codes, *model, out)
+    assert_allclose(out, np.einsum("ij,icj->ic", S.toarray(), W[codes]) + b[codes])
 
 
 # ------------------------------------------------------------------------- parameters

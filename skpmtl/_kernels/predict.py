@@ -5,40 +5,11 @@ from .._runtime.jit import njit
 
 @njit
 def row_scores(X, codes, position, coef, intercept, mean_coef, mean_intercept, out):
-    """out[i] = x_i' w + b of the task codes[i]; of the mean model where codes[i] is negative.
+    """out[i] = W x_i + b of the task codes[i]; of the mean model where codes[i] is negative.
 
-    X may still hold the task column, at `position`; otherwise `position` is the number of
-    features.
+    coef is (n_tasks, n_outputs, d). X may still hold the task column, at `position`; otherwise
+    `position` is the number of features.
     """
-    d = coef.shape[1]
-    for i in range(X.shape[0]):
-        k = codes[i]
-        w = coef[k] if k >= 0 else mean_coef
-        s = 0.0
-        for j in range(position):
-            s += X[i, j] * w[j]
-        for j in range(position, d):
-            s += X[i, j + 1] * w[j]
-        out[i] = s + (intercept[k] if k >= 0 else mean_intercept)
-
-
-@njit
-def csr_row_scores(
-    data, indices, indptr, codes, coef, intercept, mean_coef, mean_intercept, out
-):
-    """The same for the rows of a CSR matrix."""
-    for i in range(indptr.shape[0] - 1):
-        k = codes[i]
-        w = coef[k] if k >= 0 else mean_coef
-        s = 0.0
-        for p in range(indptr[i], indptr[i + 1]):
-            s += data[p] * w[indices[p]]
-        out[i] = s + (intercept[k] if k >= 0 else mean_intercept)
-
-
-@njit
-def row_scores_multi(X, codes, position, coef, intercept, mean_coef, mean_intercept, out):
-    """`row_scores` with one row of coefficients per class: coef is (n_tasks, n_classes, d)."""
     d = coef.shape[2]
     for i in range(X.shape[0]):
         k = codes[i]
@@ -53,7 +24,7 @@ def row_scores_multi(X, codes, position, coef, intercept, mean_coef, mean_interc
 
 
 @njit
-def csr_row_scores_multi(
+def csr_row_scores(
     data, indices, indptr, codes, coef, intercept, mean_coef, mean_intercept, out
 ):
     """The same for the rows of a CSR matrix."""

@@ -25,27 +25,27 @@ def row_scores(rows, coef, intercept, mean_coef, mean_intercept):
     -------
     scores : ndarray (n_rows,) or (n_rows, n_classes)
     """
-    X, shape = rows.X, coef.shape[1:]
-    out = np.empty((X.shape[0], *shape[:-1]))
-    model = coef, intercept, mean_coef, mean_intercept
-    position = shape[-1] if rows.position is None else rows.position
+    X, (*several, d) = rows.X, coef.shape[1:]
+    C = several[0] if several else 1
+    out = np.empty((X.shape[0], C))
+    mean = mean_coef.reshape(C, d), np.reshape(mean_intercept, C)
+    model = coef.reshape(-1, C, d), intercept.reshape(-1, C), *mean
+    position = d if rows.position is None else rows.position
     thin = sparse.issparse(X)
     if thin:
         csr = X.data.astype(np.float64, copy=False), X.indices, X.indptr
         data, indices, ends = (read_only(part) for part in csr)
-    multi = "_multi" if shape[:-1] else ""
-    kernel = getattr(predict, ("csr_row_scores" if thin else "row_scores") + multi)
 
     def block(first, last):
         part = slice(first, last)
         codes = rows.codes[part]
         if thin:
-            kernel(data, indices, ends[first : last + 1], codes, *model, out[part])
+            predict.csr_row_scores(data, indices, ends[first : last + 1], codes, *model, out[part])
         else:
             # Integers and float32 are converted block by block: there is no second X.
             Z = read_only(np.ascontiguousarray(X[part], dtype=np.float64))
-            kernel(Z, codes, position, *model, out[part])
+            predict.row_scores(Z, codes, position, *model, out[part])
 
     size = max(_BLOCK // (64 if thin else X.shape[1]), 1)
     run_blocks(block, [(i, min(i + size, len(out))) for i in range(0, len(out), size)])
-    return out
+    return out if several else out[:, 0]
