@@ -20,10 +20,11 @@ WORKERS ?= auto
 demo: $(VENV)/with-plot
 	$(BIN)/python -m skpmtl $(ARGS)
 
-# Tests of one file mostly call the same compiled loops, which two processes might compile at once.
+# A process that is done takes over half of what another has left, so that all end together; it is
+# the half at the end, so that tests of one file mostly stay where their loops are compiled.
 test: export OMP_NUM_THREADS ?= 1
 test: $(VENV)/with-test
-	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadfile -rs $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal -rs $(ARGS)
 
 test-slow: $(VENV)/with-test
 	$(BIN)/python -m pytest -m slow $(ARGS)

@@ -204,6 +204,7 @@ def test_report(case):
     est, _ = fitted(case)
     report = est.privacy_
     assert report is est.billboard_.report
+    assert est.export_billboard().report == report and est.export_billboard() is not est.billboard_
     assert PrivacyReport.from_json(report.to_json()) == report
     json.loads(report.to_json(), parse_constant=pytest.fail)  # strict JSON: no NaN, Infinity
     if not case.private:

@@ -24,7 +24,7 @@ from skpmtl.mean_regularized.curator import release_centre
 from skpmtl.mean_regularized.plan import BlockGaussian, MeanPlan, epsilon_of_rounds
 from skpmtl.mean_regularized.proximal import ProximalModels
 from skpmtl.mean_regularized.tasks import ProximalUpdates, RunningModels
-from skpmtl.privacy import PrivacyReport, gdp_delta, gdp_epsilon, gdp_mu
+from skpmtl.privacy import gdp_delta, gdp_epsilon, gdp_mu
 from skpmtl.privacy.rng import SeededSource
 from skpmtl.tables.table import TaskTable
 from tests.helpers.plain_reference import listed_classes
@@ -425,21 +425,11 @@ def test_history_says_noise_and_budget_and_nothing_else():
 def test_reports(cls):
     est = fit(cls, n_rounds=3)
     report = est.privacy_
-    assert PrivacyReport.from_json(report.to_json()) == report
     text = str(report)
     for part in ("epsilon = 1", "delta = 0.001", "replace-one", "operating system", "clip_norm",
                  "all tasks in every round"):  # fmt: skip
         assert part in text, part
     assert report.public_inputs["denominator"] == M
-    with pytest.warns(UserWarning, match="reproducible"):
-        seeded = fit(cls, n_rounds=3, random_state=0)
-    with pytest.warns(UserWarning, match="reproducible"):
-        again = fit(cls, n_rounds=3, random_state=0)
-    assert "seeded" in seeded.privacy_.rng
-    assert_array_equal(seeded.coef_, again.coef_)
-    assert (seeded.mean_coef_ != est.mean_coef_).all()
-    nothing = fit(cls, epsilon=None, n_rounds=3).privacy_
-    assert nothing.guarantee == "none" and nothing.epsilon == math.inf
 
 
 def test_local_only_publishes_nothing():

@@ -4,7 +4,6 @@ import inspect
 import itertools
 import math
 import os
-import pickle
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from scipy.stats import beta
 from skpmtl import DPMetaInit, DPMetaInitClassifier
 from skpmtl.exchange import Population
 from skpmtl.meta import finetune
-from skpmtl.privacy import PrivacyLeakWarning, PrivacyReport, gdp_epsilon
+from skpmtl.privacy import PrivacyLeakWarning, gdp_epsilon
 from skpmtl.privacy.sampling import poisson_epsilon
 from skpmtl.tables.forms import read_training
 from tests.helpers import plain_reptile as plain
@@ -431,15 +430,6 @@ def _mu(epsilon, delta):
     return brentq(lambda mu: plain.gaussian_delta(mu, epsilon) - delta, 1e-3, 30, xtol=1e-14)
 
 
-def test_noise_is_on_the_public_grid_and_of_the_whole_vector():
-    """No coordinate, intercept included, is published without noise."""
-    for cls, seed in itertools.product([DPMetaInit, DPMetaInitClassifier], range(2)):
-        a = fit(cls, random_state=seed)
-        b = fit(cls, random_state=seed + 10)
-        assert (np.ravel(a.init_coef_) != np.ravel(b.init_coef_)).all()
-        assert (np.ravel(a.init_intercept_) != np.ravel(b.init_intercept_)).all()
-
-
 def test_the_default_generator_is_the_operating_systems(monkeypatch):
     drawn = []
 
@@ -465,7 +455,6 @@ def test_the_default_generator_is_the_operating_systems(monkeypatch):
 def test_the_report(cls, batches):
     est = fit(cls, clip_norm=0.7, visits=2, **batches)
     report = est.privacy_
-    assert PrivacyReport.from_json(report.to_json()) == report
     assert report.guarantee == "record-level DP (task-global)" and report.unit == "record"
     assert report.adjacency == "replace-one"
     assert (report.epsilon, report.delta) == (1.0, 1e-3)
@@ -508,51 +497,6 @@ def test_the_report_of_groups_persons_and_none():
     assert report.public_inputs["max_rows_per_unit"] == 3
     local = fit(privacy="local").privacy_
     assert "local DP per task" in local.guarantee and local.unit == "task"
-    assert PrivacyReport.from_json(local.to_json()) == local
-
-
-@pytest.mark.parametrize("privacy", ["task-global", "local"])
-def test_attributes_are_public_numbers_or_noisy_ones(batches, privacy):
-    """Other data of the same size: everything but the models is the same."""
-    settings = {"random_state": 3, "privacy": privacy, "visits": 2, **batches}
-    a = fit(seed=0, **settings)
-    X, y = rows(seed=1)
-    b = estimator(**settings).fit(50 * X, -7 * y, task=TASK)
-    models = {"coef_", "intercept_", "init_coef_", "init_intercept_", "mean_coef_",
-              "mean_intercept_", "billboard_"}  # fmt: skip
-    assert set(vars(a)) == set(vars(b))
-    fitted = {name for name in vars(a) if name.endswith("_")}
-    assert models <= fitted
-    for name in fitted - models - {"_form_"}:
-        x, other = getattr(a, name), getattr(b, name)
-        if isinstance(x, PrivacyReport):
-            assert x.to_json() == other.to_json()
-        else:
-            assert pickle.dumps(x) == pickle.dumps(other), name
-    for k in range(3):
-        assert a.task_privacy(k) == b.task_privacy(k)
-
-
-def released_numbers(board):
-    """All arrays of a billboard, as one flat list."""
-    values = board if isinstance(board, dict) else vars(board)
-    found = {}
-    for name, value in values.items():
-        value = value if isinstance(value, (list, tuple)) else [value]
-        numbers = [np.ravel(v) for v in value if isinstance(v, (np.ndarray, float))]
-        if numbers:
-            found[name] = np.concatenate(numbers)
-    return found
-
-
-def test_every_number_of_the_billboard_is_noisy_or_public():
-    """Two seeds, the same data: what differs is noisy; what does not must not know the data."""
-    a, b = (released_numbers(fit(random_state=s).export_billboard()) for s in (0, 1))
-    other = released_numbers(fit(seed=1, random_state=0).export_billboard())
-    assert any((a[name] != b[name]).all() for name in a)
-    for name in a:
-        fixed = a[name] == b[name]
-        assert_array_equal(a[name][fixed], other[name][fixed], err_msg=name)
 
 
 # -------------------------------------------------------------------------------- audits
@@ -701,13 +645,3 @@ def test_units_of_a_mapping_come_as_a_mapping():
         est.fit(X, y, unit={"b": unit["a"], "a": unit["b"]})
     est.set_params(group_size=3).fit(X, y, unit=unit)
     assert est.privacy_.unit == "person"
-
-
-@pytest.mark.parametrize("refine", ["prox", "sgd"])
-def test_rows_that_overflow_do_not_end_the_fit_of_others(refine):
-    rng = np.random.default_rng(2)
-    X, y, task = rng.standard_normal((60, 3)), rng.standard_normal(60), np.repeat(range(3), 20)
-    X[3] = 1.7e308
-    with np.errstate(all="ignore"):
-        est = DPMetaInit(tasks=range(3), refine=refine).fit(X, y, task=task)
-    assert np.isfinite(est.init_coef_).all() and np.isfinite(est.coef_[1:]).all()

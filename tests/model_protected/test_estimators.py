@@ -207,28 +207,6 @@ def test_report_of_fits_without_a_guarantee():
     assert "delta_lower_bound" in str(report) and "positive semi-definite" in str(report)
 
 
-def test_exports():
-    X, y, task = problem()
-    names = np.array(["a", "b", "c", "d", "e", "f"])[task]
-    model = fitted(MPMTLLowRank, X, y, names)
-    board = model.export_billboard()
-    board.releases[0][:] = 0
-    board.moment[:] = 0
-    assert model.billboard_.releases[0].any() and model.billboard_.moment.any()
-    one = model.export_task("c")
-    assert one["task"] == "c" and one["classes"] is None and one["feature_names"] is None
-    np.testing.assert_array_equal(one["coef"], model.coef_[2])
-    one["coef"][:] = 0
-    assert model.coef_[2].any()
-    with pytest.raises(ValueError, match="'zz'"):
-        model.export_task("zz")
-    labels = np.where(y > 0, "yes", "no")
-    labels[np.searchsorted(task, range(6))] = "no"
-    labels[np.searchsorted(task, range(6), side="right") - 1] = "yes"
-    model = fitted(MPMTLLowRankClassifier, X, labels, names)
-    assert model.export_task("a")["classes"] == ["no", "yes"]
-
-
 # ---------------------------------------------------------------------- what methods do
 def test_noise_free_prior_finds_the_structure():
     X, y, task, Xt, yt, tt = make_low_rank_tasks(60, 12, 12, n_test=40, random_state=0)

@@ -21,7 +21,7 @@ from skpmtl.output_perturbation.bounds import Bounds, bounded
 from skpmtl.output_perturbation.plan import PerturbationPlan
 from skpmtl.output_perturbation.relationship import smooth
 from skpmtl.output_perturbation.tasks import NewtonModels
-from skpmtl.privacy import PrivacyReport, audit, compose, gdp_mu, group_privacy
+from skpmtl.privacy import audit, compose, gdp_mu, group_privacy
 from tests.helpers import plain_reference as plain
 
 AGGREGATION = [DPAggregation, DPAggregationClassifier]
@@ -673,7 +673,6 @@ def test_report(cls, name):
     report, rounds = est.privacy_, 3 if cls in RELATIONSHIP else 1
     unit = "record" if name == "record" else "task"
     assert (report.unit, report.guarantee, report.epsilon) == (unit, f"{unit} DP", 1.5)
-    assert PrivacyReport.from_json(report.to_json()) == report
     assert len(report.releases) == len(est.billboard_.releases) == rounds
     assert est.n_iter_ == rounds and not hasattr(est, "objective_")
     text = str(report)
@@ -688,8 +687,6 @@ def test_report(cls, name):
         assert "in every record" in report.notes["group"]
     twice = compose([report, report])
     assert 1.5 < twice.epsilon <= 3.0 * (1 + 1e-9) and twice.unit == unit
-    given = est.export_billboard()
-    assert_array_equal(given.releases[0], est.billboard_.releases[0])
 
 
 @pytest.mark.filterwarnings(SEEDED)
