@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from scipy import sparse
 
+from .._kernels.average import averages, right_sides
 from .._kernels.local import (
     centred_rows,
     left_out,
@@ -24,6 +25,7 @@ from .._kernels.spectrum import grams, rotate, tridiagonal
 from .._runtime.registers import LANES
 from .._runtime.threads import even_blocks, run_blocks, single_blas_thread
 from ..tables.table import read_only
+from .curvature import largest_eigenvalues
 
 # Grid of the prior variance of a score in units of the noise variance.
 SNR = np.logspace(-4, 5, 19)
@@ -36,6 +38,7 @@ _WEAK = {False: (1.5, 1.0), True: (0.0, 1.0)}
 _FOLDS, _FOLD_ROWS = 5, 16
 _BLOCK = 1 << 18  # numbers that a thread holds at once: of transformed rows, of what it makes
 _NEWTON_STEPS = 30
+_LONE_PULL, _MARGIN = 0.5, 1.05  # of `LocalOnly`; eigenvalues are found from below
 # Criteria of squared loss, functions of a table and a root, by table: the first and the last
 # ones of a fit are asked for twice.
 _criteria = WeakKeyDictionary()
@@ -229,6 +232,42 @@ class LocalModels:
 
         self._run(block_modes, root, in_folds=False)
         return self._back(W, root), b
+
+    def average(self, root, kappa, prior, width=None):
+        """Models averaged over priors N(a, kappa M) of many scales, by how likely each is.
+
+        For squared loss; -log evidence is that of `skpmtl._kernels.average`.
+
+        Parameters
+        ----------
+        root : ndarray (d, d) or (d,)
+        kappa : ndarray (n_tasks,)
+            A scale beside those of `SNR`.
+        prior : ndarray (n_tasks, 1 + len(SNR))
+            Logarithms of the prior weights of that scale and of those of `SNR`.
+        width : float, default=None
+            Of the flat prior of the intercept, in std of the noise, with which the evidence is
+            comparable with that of models whose intercept has a prior of its own.
+
+        Returns
+        -------
+        evidence : ndarray (n_tasks,)
+            Logarithm of the weighted sum of the evidence, up to a constant of the task that is the
+            same for every root.
+        W : ndarray (n_tasks, d)
+        b : ndarray (n_tasks,)
+        """
+        m, root = self.table.n_tasks, _triangular(root)
+        W, b, evidence = np.empty((m, root.shape[-1])), np.empty(m), np.empty(m)
+
+        def block_average(block, tasks, rows, label):
+            found = block.average(label, kappa[tasks], prior[tasks], width is not None)
+            evidence[tasks], W[tasks], b[tasks] = found
+
+        self._run(block_average, root, in_folds=False)
+        if width is not None and self.fit_intercept:
+            evidence += 0.5 * np.log(2.0 * np.pi / np.maximum(self.table.sizes, 1)) - np.log(width)
+        return evidence, self._back(W, root), b
 
     def _back(self, W, root):
         W = _back(W, root)
@@ -457,6 +496,32 @@ class _Block:
                 spectral_modes(F, K, ends, T, scale, right, q[1:], C[k])
         return (criterion, level, *self._weights(C)) if choose else (criterion, level)
 
+    def average(self, response, kappa, prior, proper):
+        """`LocalModels.average` of squared loss, for the transformed features."""
+        sizes, d = np.diff(self.offsets), self.A.shape[1]
+        m, evidence = len(sizes), np.empty(len(sizes))
+        C, nowhere = np.empty((m, d)), np.zeros((1, d))
+        for k, ends, F, K in self._parts(np.ones(len(response)), response):
+            own, count, R = sizes[k], len(F), K.shape[2]
+            T, right, sums = np.zeros((2, count, R)), np.zeros((count, 2, R)), np.empty((count, 3))
+            around = nowhere, np.zeros(count, dtype=np.int64), np.ones(count)
+            right_sides(F, K, ends, d, self.v, *around, right, sums)
+            tridiagonal(K, ends, d, *T, *np.zeros((2, R)))
+            trace = np.cumsum(T[0], axis=1)[:, -1]
+            size = trace + self.mass[k] * np.einsum("kj,kj->k", self.mean[k], self.mean[k])
+            flat = trace <= 1e-24 * size  # features that do not vary leave rounding errors
+            rho = np.empty((count, 1 + len(SNR)))
+            rho[:, 0] = _inverse(kappa[k])
+            rho[:, 1:] = np.maximum(trace / own, 1e-300)[:, None] / SNR
+            np.maximum(rho, 1e-12 * trace[:, None], out=rho)
+            dof = np.where(flat, 0.0, own - float(self.centre and not proper))
+            floor = 1e-9 * sums[:, 0] + 1e-300
+            averages(
+                F, K, ends, d, T, right, sums, dof, floor, rho, np.zeros_like(rho), prior[k],
+                np.zeros(count), *around, C[k], evidence[k],
+            )  # fmt: skip
+        return evidence, *self._weights(C)
+
     def modes(self, weight, response, precision):
         """Weights and intercepts of the transformed features at one scale."""
         C = np.zeros((len(precision), self.A.shape[1]))
@@ -475,6 +540,15 @@ class _Block:
         fitted = np.empty(len(out))
         scores(self.A, self.pick, True, self.offsets, C * self.factor, fitted)
         return out + fitted
+
+
+def lone_scale(table, fit_intercept):
+    """kappa with which the even prior, M = I / d, gives the models of `LocalOnly`.
+
+    Its pull is half the smoothness of a task's mean loss, over the number of its rows.
+    """
+    smoothness = _MARGIN * largest_eigenvalues(table, fit_intercept) / np.maximum(table.sizes, 1)
+    return table.n_features / np.maximum(_LONE_PULL * smoothness, 1e-300)
 
 
 def best_scale(criterion, level):

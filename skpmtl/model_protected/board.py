@@ -4,10 +4,11 @@ from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 
 import numpy as np
+from scipy.special import logsumexp
 
 from .._runtime.compat import Interval, StrOptions
 from ..exchange.board import Board
-from ..local.prior import LocalModels, best_scale, vote_penalty
+from ..local.prior import LocalModels, best_scale, lone_scale, vote_penalty, weak_penalty
 from ..privacy.moments import even_root, root_of
 from ..solvers.losses import make_loss
 from ..solvers.minimize import minimize
@@ -17,6 +18,9 @@ from .tasks import ProjectedModels
 # Advantage of the even prior from which a task leaves the billboard aside: odds of e^4, so that
 # a task with few rows does not do so by chance.
 _DOUBT = 8.0
+# Prior weight of going alone, beside 1 for all priors together: more where few tasks shaped the
+# billboard, and in tasks of few rows, which tell little about the scale.
+_LEAST_ALONE, _FEW_TASKS, _FEW_ROWS = 0.1, 10.0, 1.0
 _BLOCK = 1 << 20  # numbers of X that are projected at a time
 
 
@@ -81,15 +85,37 @@ class PriorBillboard(Board):
     def personalize(self, table, *, classification, fit_intercept):
         """Models of the tasks of `table`, from their rows and this billboard alone.
 
-        A task compares the released prior with an even one, M = I / d, by the same criterion,
-        and takes it where it is clearly better: a billboard that is all noise does no harm.
+        A task compares the released prior with an even one, M = I / d, so that a billboard that is
+        all noise does no harm. For squared loss it averages over both at all scales, and over the
+        ridge of a task alone, by prior weight and evidence. For the logistic loss it takes the
+        likeliest scale, and the even prior where that is clearly better.
         """
         local = LocalModels(table, classification=classification, fit_intercept=fit_intercept)
+        if not classification:
+            return self._averages(local, table, fit_intercept)
         W, b, loss = self._models(local, root_of(self.moment))
         even_W, even_b, even_loss = self._models(local, even_root(table.n_features))
         alone = even_loss + _DOUBT < loss
         W[alone], b[alone] = even_W[alone], even_b[alone]
         return W, b
+
+    def _averages(self, local, table, fit_intercept):
+        m, penalty = table.n_tasks, vote_penalty(self.snr_centre, self.snr_spread)
+        weak = -0.5 * (weak_penalty(False) + penalty)
+        scales = np.tile(weak - logsumexp(weak), (m, 1))
+        odds = np.log1p(np.exp(-0.5 * _DOUBT))
+        kappa = lone_scale(table, fit_intercept)
+        weight = _LEAST_ALONE + _FEW_TASKS / self.n_tasks + _FEW_ROWS / np.maximum(table.sizes, 1)
+        never = np.full(m, -np.inf)
+        even = np.column_stack([np.log(weight), scales - odds - 0.5 * _DOUBT])
+        found = [
+            local.average(even_root(table.n_features), kappa, even),
+            local.average(root_of(self.moment), kappa, np.column_stack([never, scales - odds])),
+        ]
+        evidence, W, b = (np.stack(part) for part in zip(*found, strict=True))
+        share = np.exp(evidence - evidence.max(axis=0))
+        share /= share.sum(axis=0)
+        return np.einsum("sk,skj->kj", share, W), (share * b).sum(axis=0)
 
     def _models(self, local, root):
         penalty = vote_penalty(self.snr_centre, self.snr_spread)

@@ -356,7 +356,7 @@ def test_local_kernels_uncompiled(monkeypatch, d, logistic):
     X, y, task = plain.make_rows([7, 5], d, 8, labels=True)
     names = (
         "centred_rows", "grams", "tridiagonal", "rotate", "left_out", "posterior_modes",
-        "rotated_responses", "spectral_modes",
+        "rotated_responses", "spectral_modes", "right_sides", "averages",
     )  # fmt: skip
     if not hasattr(local.left_out, "py_func"):
         pytest.skip("numba does not compile here")
@@ -368,13 +368,59 @@ def test_local_kernels_uncompiled(monkeypatch, d, logistic):
         model._scores += 0.5
         fitted = model.fit(np.eye(d), lambda criterion, level: 0.3 / level)
         results.append((*fitted, *model.solve(np.eye(d), np.array([0.3, 2.0]))))
+        if not logistic:
+            prior = np.zeros((2, 1 + len(SNR)))
+            results[-1] += model.average(np.eye(d), np.array([0.3, 2.0]), prior)
         for name in names:
             kernel = getattr(local_models, name)
             monkeypatch.setattr(local_models, name, getattr(kernel, "py_func", kernel))
     # The largest scales multiply the rounding of A A' by 1e5 in the criteria.
-    for compiled, python, rtol in zip(*results, (1e-6, *[1e-9] * 4), strict=True):
+    rtols = (1e-6, *[1e-9] * (len(results[0]) - 1))
+    for compiled, python, rtol in zip(*results, rtols, strict=True):
         assert np.isfinite(compiled).all()
         np.testing.assert_allclose(python, compiled, rtol=rtol, atol=1e-11)
+
+
+@pytest.mark.parametrize("width", [None, 3.0])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("sizes, d", [([12, 5, 30], 4), ([4, 1, 9], 12)])
+def test_averages_over_scales_are_those_by_evidence(sizes, d, intercept, width):
+    """From covariances of the rows, less what a free intercept takes; two roots by a shared one."""
+    X, y, task = plain.make_rows(sizes, d, 6)
+    rng = np.random.default_rng(7)
+    root, centre = rng.standard_normal((d, d)) / d, rng.standard_normal(d)
+    kappa, prior = rng.uniform(0.1, 2, len(sizes)), rng.standard_normal((len(sizes), 1 + len(SNR)))
+    model = LocalModels(
+        plain.long_table(X, y, task), classification=False, fit_intercept=intercept, centre=centre
+    )
+    evidence, W, b = model.average(root, kappa, prior, width)
+    other = model.average(2 * root, kappa / 4, prior, width)
+    np.testing.assert_allclose(other[0], evidence, rtol=1e-9, atol=1e-9)
+    for k, n in enumerate(sizes):
+        A, t = X[task == k] @ root, y[task == k] - X[task == k] @ centre
+        # An orthonormal basis of what is left of the rows beside the constant one.
+        basis = np.linalg.svd(np.ones((1, n)))[2][1:].T if intercept else np.eye(n)
+        B, r = basis.T @ A, basis.T @ t
+        if not np.sum(B**2) > 1e-20:
+            np.testing.assert_allclose(W[k], centre)
+            continue
+        scales = np.append(kappa[k], SNR * n / np.sum(B**2))
+        dof = n if width else len(r)
+        values, models = [], []
+        for scale, weight in zip(scales, prior[k], strict=True):
+            V = np.eye(len(r)) + scale * B @ B.T
+            found = np.linalg.solve(V, r)
+            models.append(centre + scale * root @ B.T @ found)
+            values.append(weight - dof / 2 * np.log(r @ found) - np.linalg.slogdet(V)[1] / 2)
+        share = np.exp(np.array(values) - max(values))
+        expected = max(values) + np.log(share.sum())
+        if width and intercept:
+            expected += np.log(np.sqrt(2 * np.pi / n) / width)
+        w = share @ np.array(models) / share.sum()
+        assert evidence[k] == pytest.approx(expected, rel=1e-6, abs=1e-6)
+        np.testing.assert_allclose(W[k], w, rtol=0, atol=1e-6)
+        free = np.mean(y[task == k] - X[task == k] @ w) if intercept else 0.0
+        assert b[k] == pytest.approx(free, abs=1e-6)
 
 
 @pytest.mark.parametrize("classification", [False, True])
@@ -386,11 +432,16 @@ def test_a_task_gets_the_same_model_in_any_company(classification):
     kappa, root = np.geomspace(0.1, 10, len(sizes)), np.linspace(0.5, 2, d)
     together = LocalModels(plain.long_table(X, y, task), **kind)
     expected = *together.criteria(root), *together.solve(root, kappa)
+    prior = np.zeros((len(sizes), 1 + len(SNR)))
+    if not classification:
+        expected += together.average(root, kappa, prior)
     for k in range(len(sizes)):
         table = plain.long_table(X[task == k], y[task == k], np.zeros(sizes[k], int))
         alone = LocalModels(table, **kind)
         got = *alone.criteria(root), *alone.solve(root, kappa[k : k + 1])
-        for a, b, rtol in zip(got, expected, (1e-6, 1e-10, 1e-10, 1e-10), strict=True):
+        if not classification:
+            got += alone.average(root, kappa[k : k + 1], prior[k : k + 1])
+        for a, b, rtol in zip(got, expected, (1e-6, *[1e-10] * (len(got) - 1)), strict=True):
             np.testing.assert_allclose(a[0], b[k], rtol=rtol, atol=1e-12)
 
 
