@@ -8,7 +8,7 @@ import numpy as np
 from .._runtime.compat import Interval, StrOptions
 from ..exchange.board import Board
 from ..exchange.wire import MOST_STEPS
-from .finetune import FineTuner
+from .finetune import FineTuner, tuned
 
 _LOST = 0.8  # expected error, over that of 0, from which tasks leave an initialisation aside
 
@@ -94,11 +94,11 @@ class MetaBillboard(Board):
 
     def personalize(self, table):
         """Models of the tasks of `table`, from their rows and this billboard alone."""
-        init = np.zeros_like(self.init) if self.lost else self.init
-        tuner = FineTuner(table, self.loss, init, self.fit_intercept, self.doubt)
         if self.refine == "prox":
-            W = tuner.prox()
+            W = tuned(table, self.loss, self.init, self.fit_intercept, self.doubt, self.lost)
         else:
+            init = np.zeros_like(self.init) if self.lost else self.init
+            tuner = FineTuner(table, self.loss, init, self.fit_intercept)
             W = tuner.sgd(self.refine_steps, self.refine_learning_rate)
         return split_models(W, self.fit_intercept)
 

@@ -334,9 +334,10 @@ _DOC = """{summary}
         With `unit` in `fit`: public bound on the rows of one person. The guarantee is then for
         persons, whose rows may be in several tasks, up to `group_size` in one.
     refine : {{"prox", "sgd"}}, default="prox"
-        Fine-tuning. "prox": the exact minimum of the sum of the task's losses plus
-        ``1 / (2 kappa_k) ||(w, b) - phi||^2``, where the task chooses kappa_k by the evidence of
-        its own rows and a weak public prior. "sgd": `refine_steps` gradient steps from phi.
+        Fine-tuning. "prox": minima of the sum of the task's losses plus ``1 / (2 kappa)
+        ||(w, b) - phi||^2``, and the model of the task alone, averaged by public prior weights and
+        the evidence of the task's own rows; see Notes. "sgd": `refine_steps` gradient steps from
+        phi.
     refine_steps : int, default=10
     refine_learning_rate : "auto" or float, default="auto"
         Length of a step of "sgd" on the mean loss. "auto": 1 / smoothness of the task's own loss.
@@ -391,6 +392,12 @@ _DOC = """{summary}
     evenly over d directions, with residuals of 2 clip_norm and scores of the same size; all rounds
     together then go as far as minimises the sum of what is left of the error and of the noise.
     Where that leaves more than 80 % of the error of no initialisation, tasks fine-tune from 0.
+
+    With ``refine="prox"`` a bad initialisation does little harm. For squared loss a task averages
+    over three kinds of Gaussian priors: around phi; around its coefficients with a free intercept,
+    both at all scales kappa; and the ridge of `LocalOnly`. The noise variance is profiled out, and
+    a free intercept has a flat prior three std of the noise wide. For classes there are two kinds,
+    around phi and around 0, each at its likeliest kappa, weighted by Laplace's approximation.
 
     References
     ----------

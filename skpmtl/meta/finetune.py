@@ -1,33 +1,42 @@
 """Fine-tuning of an initialisation on the rows of each task; nothing here leaves a task.
 
-"prox" solves, for the sum of the losses of the n_k rows of task k,
+"prox" averages over models that a task could have, by prior weight and evidence of its rows:
 
-    min over (w, b)  sum_i loss_i + 1 / (2 kappa_k) ||(w, b) - init||^2
+- around the initialisation, (w, b) ~ N(init, kappa s^2 I): minima of
 
-with the strength chosen by the task itself: kappa_k maximises the evidence of its rows under
-the prior (w, b) ~ N(init, kappa s^2 I), times a weak public prior of kappa (s^2 is the noise
-variance of squared loss, which is profiled out, and 1 otherwise). For the other losses the
-evidence is that of the quadratic approximation at the initialisation.
+      sum_i loss_i + 1 / (2 kappa) ||(w, b) - init||^2,
+
+- the same for w only, with a free intercept (squared loss with intercept),
+- alone: the ridge of `LocalOnly` for squared loss, otherwise around 0.
+
+s^2 is the noise variance of squared loss, which is profiled out, and 1 otherwise. Squared loss
+averages over all scales kappa; other losses take the likeliest one of each kind by the quadratic
+approximation at the initialisation, and compare kinds by Laplace's at the minimum.
 """
 
 import numpy as np
+from scipy.special import logsumexp
 
+from .._kernels.average import averages
 from .._kernels.finetune import descend, evidence, weighted_rows
-from .._kernels.local import spectral_modes
-from .._kernels.losses import NUMBER, SQUARED, losses
+from .._kernels.losses import LOGISTIC, NUMBER, SQUARED, losses
 from .._kernels.passes import scores
 from .._kernels.records import inner_steps, record_norms
 from .._kernels.spectrum import grams, tridiagonal
 from .._runtime.registers import LANES
 from .._runtime.threads import cost_blocks, even_blocks, run_blocks
 from ..local.curvature import largest_eigenvalues
-from ..local.prior import SCALES, SNR, best_scale, up
+from ..local.prior import SCALES, SNR, LocalModels, best_scale, lone_scale, up
+from ..privacy.moments import even_root
 from ..tables.table import read_only
 from .rules import BOUND
 
 # Public prior on log10 of kappa times the mean squared length of a row (prior variance of a
 # score in units of the noise): centre and spread.
 _CENTRE, _SPREAD = -0.75, 0.5
+_FREE_CENTRE, _FREE_SPREAD = -0.5, 0.7  # the same where the intercept is free
+_ALONE = 0.5  # prior weight of going alone, beside 1 for each other kind
+_WIDTH = 3.0  # of the flat prior of a free intercept, in std of the noise
 _MAX_STEPS, _TOL = 300, 1e-9
 _BLOCK = 1 << 18  # numbers of matrices, or of X, that a thread works on at a time
 _NO_INDEX, _NO_MARKS = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint8)
@@ -56,22 +65,22 @@ class FineTuner:
         self.fit_intercept = fit_intercept
 
     def prox(self):
-        """-> models (n_tasks, n_outputs, size)."""
-        out = np.empty((self.table.n_tasks, *self.init.shape))
+        """-> log evidence (n_tasks,), models (n_tasks, n_outputs, size)."""
+        out, found = np.empty((self.table.n_tasks, *self.init.shape)), np.empty(self.table.n_tasks)
 
         def block(tasks):
             # A task whose rows overflow stays at the initialisation, in silence.
             with np.errstate(all="ignore"):
-                changes = self._changes(tasks)
+                found[tasks], changes = self._changes(tasks)
                 changes[~np.isfinite(changes).all(axis=(1, 2))] = 0.0
                 out[tasks] = self.init + changes
 
         blocks = even_blocks(self.table.sizes, self.init.shape[1], _BLOCK)
         run_blocks(block, [(tasks,) for tasks in blocks])
-        return out
+        return found, out
 
     def _changes(self, tasks):
-        """What the models of some tasks add to the initialisation.
+        """Log evidence of some tasks, and what their models add to the initialisation.
 
         At the initialisation a loss is, to second order, a squared loss of weighted rows. All is
         then done in the smaller space of each task, of its rows or of its coefficients: a Gram
@@ -80,46 +89,73 @@ class FineTuner:
         table, loss, (C, size) = self.table, NUMBER[self.loss], self.init.shape
         sizes = table.sizes[tasks]
         ends = np.concatenate([[0], np.cumsum(sizes)])
-        m, n = len(tasks), int(sizes.max())
-        r = min(n, size)
-        R = up(r + 1, LANES)
-        F, K = np.zeros((m, up(max(n, size), 4), R)), np.zeros((m, up(r, 4), R))
+        m = len(tasks)
         pick = np.repeat(table.offsets[tasks] - ends[:-1], sizes) + np.arange(ends[-1])
         y = table.y[pick]
         pick = pick if table.rows is None else table.rows[pick]
-        X, base, d = read_only(table.X), np.empty((C, ends[-1])), table.n_features
-        for c in range(C):
-            weights = np.ascontiguousarray(self.init[c : c + 1, :d])
-            scores(X, pick, True, np.array([0, ends[-1]]), weights, base[c])
-            base[c] += self.init[c, d] if self.fit_intercept else 0.0
-        D, root = base - y if loss == SQUARED else np.empty_like(base), np.ones(ends[-1])
-        if loss != SQUARED:
-            losses(base, y, 0, len(y), loss, D, np.empty(len(y)))
-            weight = (np.abs(D) * (1.0 - np.abs(D))).sum(axis=0) / max(C - 1, 1)
-            root = np.sqrt(np.maximum(weight, 1e-6))
+        base = self._scores(pick, np.array([0, ends[-1]]), self.init[None])
+        if loss == SQUARED:
+            D, root = base - y, np.ones(ends[-1])
+        else:
+            D, root = derivatives(base, y, loss)
         D /= -root
         squares = np.add.reduceat((D * D).sum(axis=0), ends[:-1])
-        q = np.zeros((m, C, R))
-        weighted_rows(X, pick, ends, self.fit_intercept, root, D, F, q)
-        grams(F, ends, size, root, K)
-        whole = K if loss == SQUARED else K.copy()
-        T, wide = np.zeros((2, m, up(r, 4))), np.zeros((2, R))
-        tridiagonal(K, ends, size, *T, *wide)
+        F, K, q, T, whole = self._grams(pick, ends, root, D)
         level = np.cumsum(T[0], axis=1)[:, -1] / sizes
         level = np.where(np.isfinite(level), level, 0.0)
-        scales, dets = np.zeros((m, SCALES)), np.ones((m, -(-r // 16), SCALES))
-        scales[:, : len(SNR)] = SNR / np.where(level > 0, level, np.inf)[:, None]
-        quad = np.empty_like(scales)
-        evidence(K, *T, sizes, size, q, scales, dets, quad)
-        criterion = self._criterion(sizes, squares, scales, np.log(dets).sum(axis=1), quad)
-        kappa = np.where(level > 0, best_scale(criterion[:, : len(SNR)], level), 0.0)
-        out = np.empty((m, C, size))
+        out = np.zeros((m, C, size))
         if loss == SQUARED:
-            right = q[:, 0] * kappa[:, None]
-            spectral_modes(F, K, ends, T, kappa, right, wide, out[:, 0])
-        else:
-            descend(F, whole, ends, y, base, root, loss, kappa, _MAX_STEPS, _TOL, out)
+            found, right, none = np.zeros(m), np.zeros((m, 2, F.shape[2])), np.zeros(m)
+            right[:, 0] = q[:, 0]
+            rho = np.maximum(level, 1e-300)[:, None] / SNR
+            averages(
+                F, K, ends, size, T, right, np.column_stack([squares, none, none]),
+                np.where(level > 0, sizes, 0.0), 1e-9 * squares + 1e-300, rho, np.zeros_like(rho),
+                np.tile(log_weights(self.centre, _SPREAD), (m, 1)), none, np.zeros((1, size)),
+                np.zeros(m, dtype=np.int64), np.ones(m), out[:, 0], found,
+            )  # fmt: skip
+            return found, out
+        scales = np.zeros((m, SCALES))
+        scales[:, : len(SNR)] = SNR / np.where(level > 0, level, np.inf)[:, None]
+        logdet, quad = _products(K, T, sizes, size, q, scales)
+        criterion = self._criterion(sizes, squares, scales, logdet, quad)
+        kappa = np.where(level > 0, best_scale(criterion[:, : len(SNR)], level), 0.0)
+        descend(F, whole, ends, y, base, root, loss, kappa, _MAX_STEPS, _TOL, out)
+        # Laplace's approximation at the models, times the public prior of kappa.
+        base += self._scores(pick, ends, out)
+        D, root = derivatives(base, y, loss)
+        F, K, q, T, _ = self._grams(pick, ends, root, D)
+        scales[:] = kappa[:, None]
+        logdet, _ = _products(K, T, sizes, size, q, scales)
+        energy = np.add.reduceat(row_losses(base, y, loss), ends[:-1])
+        energy += 0.5 * (out * out).sum(axis=(1, 2)) / np.maximum(kappa, 1e-300)
+        energy += 0.5 * max(C - 1, 1) * logdet[:, 0]
+        at = np.log10(np.maximum(kappa * level, SNR[0]))
+        return -energy - 0.5 * ((at - self.centre) / _SPREAD) ** 2, out
+
+    def _scores(self, pick, ends, models):
+        """Scores (n_outputs, N) of rows under models, one for the rows between two of `ends`."""
+        X, d = read_only(self.table.X), self.table.n_features
+        out = np.empty((models.shape[1], len(pick)))
+        for c in range(len(out)):
+            scores(X, pick, True, ends, np.ascontiguousarray(models[:, c, :d]), out[c])
+            if self.fit_intercept:
+                out[c] += np.repeat(models[:, c, d], np.diff(ends))
         return out
+
+    def _grams(self, pick, ends, root, D):
+        """Weighted rows F, F' F = Q T Q' as reflections, right sides, T, and F' F itself."""
+        (C, size), sizes = self.init.shape, np.diff(ends)
+        m, n = len(sizes), int(sizes.max())
+        r = min(n, size)
+        R = up(r + 1, LANES)
+        F, K = np.zeros((m, up(max(n, size), 4), R)), np.zeros((m, up(r, 4), R))
+        q, T = np.zeros((m, C, R)), np.zeros((2, m, up(r, 4)))
+        weighted_rows(read_only(self.table.X), pick, ends, self.fit_intercept, root, D, F, q)
+        grams(F, ends, size, root, K)
+        whole = None if self.loss == "squared" else K.copy()
+        tridiagonal(K, ends, size, *T, *np.zeros((2, R)))
+        return F, K, q, T, whole
 
     def _criterion(self, sizes, squares, scales, logdet, quad):
         """-2 log of evidence times public prior at all scales, up to a constant of each task."""
@@ -147,6 +183,84 @@ class FineTuner:
             n_steps=n_steps, rate=np.broadcast_to(np.float64(rate), m),
         )  # fmt: skip
         return out + self.init
+
+
+def log_weights(centre, spread):
+    """Logarithms of the prior weights of the scales of `SNR`: normal in their logarithm."""
+    found = -0.5 * ((np.log10(SNR) - centre) / spread) ** 2
+    return found - logsumexp(found)
+
+
+def derivatives(base, y, loss):
+    """Of the losses of classes at scores (n_outputs, N), and roots of the weights of the rows."""
+    D = np.empty_like(base)
+    losses(base, y, 0, len(y), loss, D, np.empty(len(y)))
+    weight = (np.abs(D) * (1.0 - np.abs(D))).sum(axis=0) / max(len(D) - 1, 1)
+    return D, np.sqrt(np.maximum(weight, 1e-6))
+
+
+def row_losses(base, y, loss):
+    """Losses of classes, row by row, at scores (n_outputs, N)."""
+    if loss == LOGISTIC:
+        return np.logaddexp(0.0, -y * base[0])
+    return logsumexp(base, axis=0) - base[y.astype(int), np.arange(len(y))]
+
+
+def _products(K, T, sizes, size, q, scales):
+    """`evidence` of some tasks: logarithms of the determinants, and the products."""
+    dets, quad = np.ones((len(sizes), -(-K.shape[2] // 16), SCALES)), np.empty_like(scales)
+    evidence(K, *T, sizes, size, q, scales, dets, quad)
+    return np.log(dets).sum(axis=1), quad
+
+
+def tuned(table, loss, init, fit_intercept, doubt=0.0, lost=False):
+    """Models that a task averages over kinds of priors: around `init`, and alone.
+
+    Parameters
+    ----------
+    table, loss, init, fit_intercept, doubt
+        As of `FineTuner`.
+    lost : bool, default=False
+        Go on from 0 instead of the initialisation.
+
+    Returns
+    -------
+    models : ndarray (n_tasks, n_outputs, size)
+    """
+    nowhere = np.zeros_like(init)
+    kinds = [FineTuner(table, loss, nowhere if lost else init, fit_intercept, doubt).prox()]
+    if loss == "squared":
+        kinds += _with_free_intercepts(table, init, fit_intercept, doubt, lost)
+    elif not lost:
+        found, models = FineTuner(table, loss, nowhere, fit_intercept).prox()
+        kinds.append((found + np.log(_ALONE), models))
+    found, models = (np.stack(part) for part in zip(*kinds, strict=True))
+    # Where rows overflow all kinds may: then the first, which is finite, stays.
+    good = np.isfinite(found) & np.isfinite(models).all(axis=(2, 3))
+    found, models = np.where(good, found, -np.inf), np.where(good[..., None, None], models, 0.0)
+    models[0], found[0] = kinds[0][1], np.where(good.any(axis=0), found[0], 0.0)
+    share = np.exp(found - found.max(axis=0))
+    share /= share.sum(axis=0)
+    return np.einsum("sk,skcj->kcj", share, models)
+
+
+def _with_free_intercepts(table, init, fit_intercept, doubt, lost):
+    """Kinds of squared loss whose intercepts have no prior: alone, and around the coefficients."""
+    m, d = table.n_tasks, table.n_features
+    root, kappa = even_root(d), lone_scale(table, fit_intercept)
+    prior = np.full((m, 1 + len(SNR)), -np.inf)
+    prior[:, 0] = np.log(_ALONE)
+    centres, priors = [None], [prior]
+    if fit_intercept and not lost:
+        around = np.full((m, 1 + len(SNR)), -np.inf)
+        around[:, 1:] = log_weights(np.log10(10.0**_FREE_CENTRE + doubt), _FREE_SPREAD)
+        centres, priors = [None, init[0, :d]], [prior, around]
+    for centre, prior in zip(centres, priors, strict=True):
+        local = LocalModels(
+            table, classification=False, fit_intercept=fit_intercept, centre=centre
+        )
+        found, W, b = local.average(root, kappa, prior, _WIDTH)
+        yield found, np.column_stack([W, b] if fit_intercept else [W])[:, None]
 
 
 def _rows(table):

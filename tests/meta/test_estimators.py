@@ -15,7 +15,7 @@ from skpmtl import (
 )
 from skpmtl._kernels.clip import MARGIN
 from skpmtl._kernels.records import clipped_sum, inner_steps, record_norms
-from skpmtl.local.prior import SNR
+from skpmtl.local.prior import SNR, lone_scale
 from skpmtl.meta import finetune
 from skpmtl.tables.table import TaskTable
 from tests.helpers import plain_reptile as plain
@@ -378,13 +378,76 @@ def test_sgd_refinement_is_gradient_steps_from_the_initialisation(kind, intercep
 
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("rows", [(4, 5), (3, 15), (30, 60)])
-@pytest.mark.parametrize("kind", KINDS)
-def test_proximal_refinement_is_a_proximal_point_of_the_likeliest_strength(kind, rows, intercept):
+def test_models_of_squared_loss_are_averages_by_evidence(rows, intercept):
+    """From covariances (n, n) of the responses: around init, with a free intercept, alone.
+
+    A flat prior of the intercept, `_WIDTH` std of the noise wide, is the limit of normal ones. At
+    public scales residuals are N(0, s^2 V), s^2 at its maximum.
+    """
+    X, y, task = problem("real", m=9, rows=rows, spread=0.8)
+    est = model(
+        "real", epsilon=None, refine="prox", inner_steps=5, inner_learning_rate=0.3,
+        fit_intercept=intercept, random_state=437,
+    ).fit(X, y, task=task)  # fmt: skip
+    # About 2 / smoothness, of which the largest eigenvalue is only nearly found.
+    lone = lone_scale(table_of("real", X, y, task), intercept) / 4
+    broad = 1e4
+    flat = np.log(broad * np.sqrt(2 * np.pi) / finetune._WIDTH)
+    shares = []
+    for k, (A, target) in enumerate(parts_of("real", X, y, task)):
+        n, ones = len(A), np.ones((len(A), 1))
+        centred = A - A.mean(axis=0) if intercept else A
+        Z = np.column_stack([A, ones]) if intercept else A
+        init = np.append(est.init_coef_, est.init_intercept_)[: Z.shape[1]]
+        free = broad**2 * ones @ ones.T if intercept else 0.0
+        flat_prior = flat if intercept else 0.0
+        # (rows, prior mean of their weights, covariance beside theirs, scales, log prior weights)
+        assert_allclose(lone[k], 2 * n / (1.05 * np.linalg.norm(centred, 2) ** 2), rtol=0.3)
+        around = normal_weights(finetune._CENTRE, finetune._SPREAD)
+        kinds = [
+            (Z, init, 0.0, SNR * n / np.sum(Z**2), around),
+            (A, 0 * est.init_coef_, free, lone[k : k + 1],
+             np.log([finetune._ALONE]) + flat_prior),
+        ]  # fmt: skip
+        if intercept:
+            scales = SNR * n / np.sum(centred**2)
+            prior = normal_weights(finetune._FREE_CENTRE, finetune._FREE_SPREAD) + flat_prior
+            kinds.append((A, est.init_coef_, free, scales, prior))
+        values, models = [], []
+        for B, mean, beside, scales, prior in kinds:
+            for kappa, weight in zip(scales, prior, strict=True):
+                V, r = np.eye(n) + kappa * B @ B.T + beside, target - B @ mean
+                found = np.linalg.solve(V, r)
+                w = mean + kappa * B.T @ found
+                b = broad**2 * found.sum() if B.shape[1] == 4 and intercept else w[4:].sum()
+                values.append(weight - n / 2 * np.log(r @ found) - np.linalg.slogdet(V)[1] / 2)
+                models.append(np.append(w[:4], b))
+        share = np.exp(np.array(values) - max(values))
+        share /= share.sum()
+        w = share @ np.array(models)
+        assert_allclose(est.coef_[k], w[:4], rtol=0, atol=2e-5)
+        assert_allclose(est.intercept_[k], w[4], rtol=0, atol=2e-5)
+        shares.append([share[: len(SNR)].sum(), share[len(SNR)]])
+    around, alone = np.transpose(shares)
+    assert np.ptp(around) > 0.1 or rows[1] < 5  # tasks differ in what they trust
+    assert alone.max() > 0.02
+
+
+def normal_weights(centre, spread):
+    """Logarithms of prior weights of the public scales."""
+    weight = np.exp(-0.5 * ((np.log10(SNR) - centre) / spread) ** 2)
+    return np.log(weight / weight.sum())
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("rows", [(4, 5), (3, 15), (30, 60)])
+@pytest.mark.parametrize("kind", ["binary", "multi"])
+def test_models_of_classes_are_proximal_points_of_the_likeliest_strength(kind, rows, intercept):
     """Gradient of the sum of losses = (init - w) / kappa, kappa chosen by each task alone.
 
     kappa lies at the minimum of the parabola through the least criterion of the public grid and
     the two beside it. The seed orders the tasks: with this one a task's criterion is far from a
-    parabola.
+    parabola. Models around the initialisation and around 0 are averaged by Laplace's evidence.
     """
     X, y, task = problem(kind, m=9, rows=rows, spread=0.8)
     C, size = outputs(kind), 4 + intercept
@@ -393,33 +456,45 @@ def test_proximal_refinement_is_a_proximal_point_of_the_likeliest_strength(kind,
         fit_intercept=intercept, random_state=437,
     ).fit(X, y, task=task)  # fmt: skip
     init = np.column_stack([est.init_coef_.reshape(C, 4), np.reshape(est.init_intercept_, C)])
-    init = init[:, :size]
-    kappas = []
-    for k, (A, target) in enumerate(parts_of(kind, X, y, task)):
-        W, b = est.coef_[k].reshape(C, 4), np.reshape(est.intercept_[k], C)
-        G, g = plain.clipped_sum(KINDS[kind], A, target, W, b, np.inf, intercept)
-        gradient = np.column_stack([G, g])[:, :size]
-        way = init - np.column_stack([W, b])[:, :size]
-        kappa = np.vdot(way, way) / np.vdot(gradient, way)
-        assert kappa > 0
-        assert_allclose(kappa * gradient, way, rtol=0, atol=1e-6 * np.linalg.norm(way))
-        kappas.append(kappa)
-        Z = np.column_stack([A, np.ones(len(A))])[:, :size]
-        level = np.einsum("ij,ij->", Z, Z * weights(kind, Z, init)[:, None]) / len(Z)
-        values = [criterion(kind, Z, target, init, snr / level) for snr in SNR]
-        best = np.argmin(values)
-        assert 0 < best < len(SNR) - 1
-        three = slice(best - 1, best + 2)
-        bend, slope, _ = np.polyfit(np.log10(SNR[three]), values[three], 2)
-        assert_allclose(np.log10(kappa * level), -slope / (2 * bend), rtol=0, atol=1e-7)
-    assert max(kappas) > 1.05 * min(kappas)
+    init, table = init[:, :size], table_of(kind, X, y, task)
+    values, models = [], []
+    for start in (init, np.zeros_like(init)):
+        found, W = finetune.FineTuner(table, LOSSES[kind], start, intercept).prox()
+        values.append(found)
+        models.append(W)
+        for k, (A, target) in enumerate(parts_of(kind, X, y, task)):
+            Z = np.column_stack([A, np.ones(len(A))])[:, :size]
+            b = W[k, :, 4] if intercept else np.zeros(C)
+            G, g = plain.clipped_sum(KINDS[kind], A, target, W[k, :, :4], b, np.inf, intercept)
+            gradient, way = np.column_stack([G, g])[:, :size], start - W[k]
+            kappa = np.vdot(way, way) / np.vdot(gradient, way)
+            assert kappa > 0
+            assert_allclose(kappa * gradient, way, rtol=0, atol=1e-6 * np.linalg.norm(way))
+            level = np.einsum("ij,ij->", Z, Z * weights(kind, Z, start)[:, None]) / len(Z)
+            grid = [criterion(kind, Z, target, start, snr / level) for snr in SNR]
+            best = np.argmin(grid)
+            assert 0 < best < len(SNR) - 1
+            three = slice(best - 1, best + 2)
+            bend, slope, _ = np.polyfit(np.log10(SNR[three]), grid[three], 2)
+            assert_allclose(np.log10(kappa * level), -slope / (2 * bend), rtol=0, atol=1e-7)
+            z = Z @ W[k].T
+            loss = np.logaddexp(0, -target[:, None] * z) if C == 1 else (
+                np.logaddexp.reduce(z, axis=1) - z[np.arange(len(z)), target.astype(int)]
+            )
+            B = Z * np.sqrt(weights(kind, Z, W[k]))[:, None]
+            det = np.linalg.slogdet(np.eye(size) + kappa * B.T @ B)[1] * max(C - 1, 1)
+            prior = (np.log10(kappa * level) - finetune._CENTRE) / finetune._SPREAD
+            value = -loss.sum() - np.sum(way**2) / (2 * kappa) - det / 2 - prior**2 / 2
+            assert_allclose(found[k], value, rtol=1e-6)
+    share = 1.0 / (1.0 + finetune._ALONE * np.exp(values[1] - values[0]))[:, None, None]
+    W = share * models[0] + (1 - share) * models[1]
+    assert_allclose(est.coef_.reshape(9, C, 4), W[:, :, :4], rtol=0, atol=1e-7)
+    assert np.ptp(share) > 0.01
 
 
 def weights(kind, Z, init):
     """Of the rows in the quadratic approximation at `init`."""
     z = Z @ init.T
-    if kind == "real":
-        return np.ones(len(Z))
     if kind == "binary":
         p = 1.0 / (1.0 + np.exp(-z[:, 0]))
         return p * (1 - p)
@@ -431,43 +506,38 @@ def weights(kind, Z, init):
 def criterion(kind, Z, y, init, kappa):
     """-2 log of evidence times prior, from the covariance (n, n) of the responses.
 
-    Squared loss: residuals ~ N(0, s^2 (I + kappa Z Z')), s^2 at its maximum. Otherwise the
-    quadratic approximation at `init` with the weights of the rows, s^2 = 1.
+    That of the quadratic approximation at `init` with the weights of the rows.
     """
     z = Z @ init.T
-    if kind == "real":
-        r = y - z[:, 0]
-        cover = np.eye(len(Z)) + kappa * Z @ Z.T
-        value = len(y) * np.log(r @ np.linalg.solve(cover, r) / len(y))
-        value += np.linalg.slogdet(cover)[1]
-        B = Z
+    if kind == "binary":
+        p = 1.0 / (1.0 + np.exp(-z))
+        residual, free = (y[:, None] + 1) / 2 - p, 1
     else:
-        if kind == "binary":
-            p = 1.0 / (1.0 + np.exp(-z))
-            residual, free = (y[:, None] + 1) / 2 - p, 1
-        else:
-            p = np.exp(z - z.max(axis=1, keepdims=True))
-            p /= p.sum(axis=1, keepdims=True)
-            residual = np.eye(3)[y.astype(int)] - p
-            free = 2
-        weight = weights(kind, Z, init)
-        B = Z * np.sqrt(weight)[:, None]
-        response = residual / np.sqrt(weight)[:, None]
-        cover = np.eye(len(Z)) + kappa * B @ B.T
-        value = free * np.linalg.slogdet(cover)[1]
-        value += np.einsum("ic,ic->", response, np.linalg.solve(cover, response))
+        p = np.exp(z - z.max(axis=1, keepdims=True))
+        p /= p.sum(axis=1, keepdims=True)
+        residual = np.eye(3)[y.astype(int)] - p
+        free = 2
+    weight = weights(kind, Z, init)
+    B = Z * np.sqrt(weight)[:, None]
+    response = residual / np.sqrt(weight)[:, None]
+    cover = np.eye(len(Z)) + kappa * B @ B.T
+    value = free * np.linalg.slogdet(cover)[1]
+    value += np.einsum("ic,ic->", response, np.linalg.solve(cover, response))
     level = np.trace(B.T @ B) / len(Z)
     return value + ((np.log10(kappa * level) - finetune._CENTRE)
                     / finetune._SPREAD) ** 2  # fmt: skip
 
 
-def tuned(kind, X, y, task, init, **settings):
-    """Models of the tasks around a given initialisation."""
+def table_of(kind, X, y, task):
     order = np.argsort(task, kind="stable")
     labels, sizes = np.unique(task, return_counts=True)
     ends = np.concatenate([[0], np.cumsum(sizes)])
-    table = TaskTable(np.ascontiguousarray(X[order]), numeric(kind, y)[order], ends, labels)
-    return finetune.FineTuner(table, LOSSES[kind], init, True, **settings).prox()
+    return TaskTable(np.ascontiguousarray(X[order]), numeric(kind, y)[order], ends, labels)
+
+
+def tuned(kind, X, y, task, init):
+    """Models of the tasks that are given an initialisation."""
+    return finetune.tuned(table_of(kind, X, y, task), LOSSES[kind], init, True)
 
 
 @pytest.mark.parametrize("d", [3, 30])
@@ -478,7 +548,7 @@ def test_proximal_models_far_from_the_initialisation(kind, d):
     C, rng = outputs(kind), np.random.default_rng(0)
     length = 20 if kind == "binary" else 8
     init = rng.normal(size=(C, d + 1)) * length / np.sqrt(d)
-    W = tuned(kind, X, y, task, init)
+    _, W = finetune.FineTuner(table_of(kind, X, y, task), LOSSES[kind], init, True).prox()
     far = 0
     for k, (A, target) in enumerate(parts_of(kind, X, y, task)):
         G, g = plain.clipped_sum(KINDS[kind], A, target, W[k, :, :-1], W[k, :, -1], np.inf)
@@ -512,7 +582,7 @@ def test_fine_tuning_uncompiled_agrees(kind, d, monkeypatch):
     X, y, task = problem(kind, m=5, d=d, rows=(3, 12))
     init = np.random.default_rng(0).normal(size=(outputs(kind), d + 1))
     compiled = tuned(kind, X, y, task, init)
-    for name in ("weighted_rows", "grams", "tridiagonal", "evidence", "spectral_modes", "descend"):
+    for name in ("weighted_rows", "grams", "tridiagonal", "evidence", "averages", "descend"):
         kernel = getattr(finetune, name)
         monkeypatch.setattr(finetune, name, getattr(kernel, "py_func", kernel))
     assert_allclose(tuned(kind, X, y, task, init), compiled, rtol=0, atol=1e-8)
