@@ -14,6 +14,7 @@ from .tables.ids import encode_ids
 from .tables.sparse import checked
 
 __all__ = ["LeaveTasksOut", "TaskStratifiedKFold"]
+_CLASSES = ("binary", "multiclass")  # of `type_of_target`
 
 
 class _TaskSplitter(BaseCrossValidator):
@@ -58,9 +59,10 @@ class TaskStratifiedKFold(_TaskSplitter):
     """K folds with a share of every task in each: every task stays in every training set.
 
     The rows are dealt out task after task, one to each fold in turn. A task of two or more
-    rows is in every training set, and fold sizes differ by at most one row. With two classes
-    in y the rows of a task are dealt class after class, so that a class with two or more
-    rows in a task is in every training set too. A task with a single row cannot be kept.
+    rows is in every training set, and fold sizes differ by at most one row. With classes in y
+    the rows of a task are dealt class after class, so that a class with two or more rows in a
+    task is in every training set too, and begin with another fold in every task, so that a class
+    with one row in each of some tasks is. A task with a single row cannot be kept.
 
     Parameters
     ----------
@@ -98,7 +100,7 @@ class TaskStratifiedKFold(_TaskSplitter):
         ----------
         X : array-like, frame or sparse matrix of shape (n_samples, n_features)
         y : array-like of shape (n_samples,), default=None
-            Used if it has two classes.
+            Used if it has classes: text, booleans or whole numbers.
         groups : array-like of shape (n_samples,), default=None
             Task ids, instead of those in `task_feature`.
 
@@ -110,12 +112,19 @@ class TaskStratifiedKFold(_TaskSplitter):
         if self.n_splits > len(codes):
             raise ValueError(f"n_splits={self.n_splits} exceeds the {len(codes)} rows.")
         keys = [codes]
-        if y is not None and np.ndim(y) == 1 and type_of_target(y) == "binary":
+        stratify = y is not None and np.ndim(y) == 1 and type_of_target(y) in _CLASSES
+        if stratify:
             keys.insert(0, np.unique(y, return_inverse=True)[1])
         if self.shuffle:
             keys.insert(0, check_random_state(self.random_state).random_sample(len(codes)))
         fold = np.empty(len(codes), dtype=np.int64)
-        fold[np.lexsort(keys)] = np.arange(len(codes)) % self.n_splits
+        place = np.arange(len(codes))
+        if stratify:
+            # Tasks that add as much to every fold would all deal their last class to the same.
+            sizes = np.bincount(codes)
+            even = sizes % self.n_splits == 0
+            place += np.repeat(np.where(even, np.cumsum(even) - 1, 0), sizes)
+        fold[np.lexsort(keys)] = place % self.n_splits
         yield from self._folds(fold)
 
 

@@ -107,6 +107,25 @@ def test_left_out_tasks_are_an_error_by_default(school_like):
         cross_validate(TinyRidge(task_feature="school"), frame, y, cv=cv, error_score="raise")
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("sizes", [[5] * 30, [10] * 12, [4, 9, 2, 6] * 8, [7] * 20])
+def test_classes_stay_in_training_sets(sizes, shuffle):
+    """Three classes, of which the rare ones have a row or two in a task."""
+    task = np.repeat(np.arange(len(sizes)), sizes)
+    place = np.concatenate([np.arange(n) for n in sizes])
+    y = np.select([place == 0, (place < 3) & (task % 2 == 0)], ["rare", "some"], "often")
+    cv = TaskStratifiedKFold(5, shuffle=shuffle, random_state=0 if shuffle else None)
+    groups = {(t, c): np.sum((task == t) & (y == c)) for t in set(task) for c in set(y)}
+    tested = []
+    for train, test in cv.split(task, y, groups=task):
+        assert set(y[train]) == set(y)  # a fold with all that is rare would leave none
+        assert set(task[train]) == set(task)
+        held = {(t, c) for t, c in zip(task[train], y[train], strict=True)}
+        assert held >= {key for key, count in groups.items() if count > 1}
+        tested.append(len(test))
+    assert max(tested) - min(tested) <= 1 and sum(tested) == len(y)
+
+
 @pytest.mark.parametrize("splitter", [TaskStratifiedKFold, LeaveTasksOut])
 def test_bad_input_is_named(splitter):
     X, ids = np.zeros((4, 2)), [1, 1, 2, 2]

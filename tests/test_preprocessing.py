@@ -1,34 +1,87 @@
-"""TaskScaler is a StandardScaler per task that keeps the task column."""
+"""TaskScaler standardises every task alone, as far as its rows tell a scale."""
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import digamma, polygamma
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
+from skpmtl import LocalOnly
 from skpmtl.preprocessing import TaskScaler
 from skpmtl.tables.table import SingleTaskWarning
 from tests.helpers.tiny_ridge import TinyRidge
+
+
+def plain_scale(rows, public):
+    """The rule of the documentation, a task at a time."""
+    n = len(rows)
+    logs, noise = [], polygamma(1, (n - 1) / 2) if n > 1 else np.nan
+    for x, s in zip(rows.T, public, strict=True):
+        if np.ptp(x) > 0:
+            squares = np.sum((x - x.mean()) ** 2)
+            logs.append(np.log(squares / 2) - digamma((n - 1) / 2) - 2 * np.log(s))
+    t = max(0.25, np.mean(np.square(logs)) - noise) if n >= 5 and logs else 0.25
+    w, logs = t / (t + 3 * noise), iter(logs)
+    pairs = zip(rows.T, public, strict=True)
+    return [s * np.exp(w / 2 * next(logs)) if np.ptp(x) > 0 else s for x, s in pairs]
 
 
 @pytest.mark.parametrize("with_mean", [True, False])
 @pytest.mark.parametrize("with_std", [True, False])
 def test_same_as_a_scaler_per_task(school_like, with_mean, with_std):
     frame, _ = school_like()
-    frame["x1"] = 7.1  # constant
+    frame["x1"], frame["x2"] = 7.1, 1e4 * frame["x2"]  # constant; in other units
+    frame = frame.groupby("school").head(40)
+    short = frame["school"].isin(sorted(set(frame["school"]))[:3])
+    frame = frame[~short | (frame.groupby("school").cumcount() < 3)]
+    frame = pd.concat([frame, frame[:1].assign(school="one row")], ignore_index=True)
     ids, names = frame["school"], ["x0", "x1", "x2", "x3"]
-    scaler = TaskScaler(task_feature="school", with_mean=with_mean, with_std=with_std)
+    public = [1.0, 3.0, 10.0, 0.5]
+    scaler = TaskScaler(
+        task_feature="school", with_mean=with_mean, with_std=with_std, scale=public
+    )
     out = scaler.fit_transform(frame)
     assert list(out.columns) == list(frame.columns) and out.index.equals(frame.index)
     assert_array_equal(out["school"], ids)
     for k, t in enumerate(sorted(set(ids))):
         own = frame.loc[ids == t, names]
-        expected = StandardScaler(with_mean=with_mean, with_std=with_std).fit_transform(own)
+        scale = plain_scale(own.to_numpy(), public)
+        assert_allclose(scaler.scale_[k], scale)
+        expected = (own - own.mean() * with_mean) / (scale if with_std else 1.0)
         assert_allclose(out.loc[ids == t, names], expected, atol=1e-12)
         assert_allclose(scaler.mean_[k], own.mean())
     assert scaler.tasks_.tolist() == sorted(set(ids))
+
+
+def test_many_rows_have_variance_one():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(8000, 3)) * [1e-3, 1.0, 1e5]
+    scaled = TaskScaler(task_feature=0).fit_transform(np.column_stack([np.arange(8000) % 2, X]))
+    for t in range(2):
+        assert_allclose(scaled[scaled[:, 0] == t, 1:].std(axis=0), 1.0, atol=0.01)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 8])
+def test_a_few_rows_do_no_harm(n):
+    """Errors of tasks on their own, with scales of unit size that are the same or not."""
+    rng, m, d = np.random.default_rng(n), 150, 6
+    for spread, most in [(0.0, 1.05), (0.7, 1.0)]:
+        unit, W = np.exp(spread * rng.normal(size=(m, d))), rng.normal(size=(m, d))
+        task, test = np.repeat(np.arange(m), n), np.repeat(np.arange(m), 20)
+        Z, Z_test = rng.normal(size=(len(task), d)), rng.normal(size=(len(test), d))
+        y = (Z * W[task]).sum(axis=1) + 0.5 * rng.normal(size=len(task))
+        y_test = (Z_test * W[test]).sum(axis=1)
+        rows, new = Z * unit[task], Z_test * unit[test]
+        errors = []
+        for scaler in (None, TaskScaler(task_feature=0)):
+            X, X_test = np.column_stack([task, rows]), np.column_stack([test, new])
+            if scaler is not None:
+                X, X_test = scaler.fit(X).transform(X), scaler.transform(X_test)
+            est = LocalOnly(task_feature=0, tasks=range(m)).fit(X, y)
+            errors.append(np.mean((est.predict(X_test) - y_test) ** 2))
+        assert errors[1] < most * errors[0] * (1.05 if n < 5 else 1.0)
 
 
 def test_containers(school_like):
@@ -74,5 +127,8 @@ def test_errors(school_like):
         scaler.fit(frame.mask((frame.index == 3)[:, None] & (frame.columns == "school")))
     with pytest.raises(TypeError, match="task_feature=1.5"):
         TaskScaler(task_feature=1.5).fit(frame)
+    for scale in (0.0, [1.0, 2.0], np.nan, "wide"):
+        with pytest.raises(ValueError, match="scale= must be a positive number or 4 of them"):
+            TaskScaler(task_feature="school", scale=scale).fit(frame)
     with pytest.warns(SingleTaskWarning):
         TaskScaler().fit(frame.drop(columns="school"))
