@@ -127,12 +127,14 @@ class OutputPerturbation(BaseMTL):
         needed = {"max_row_norm": "the norm of every row of features"}
         if not self._classification:
             needed["max_target"] = "the absolute value of every target"
+        if self.guarantee == "task" and self.group != "direct":
+            needed["max_task_rows"] = 'the rows of every task; or set group="direct"'
         missing = [name for name in needed if getattr(self, name) is None]
         if missing:
             texts = [f"{name}= (a public bound on {needed[name]})" for name in missing]
             raise ValueError(
-                f"A private fit needs {' and '.join(texts)}. The noise is proportional to it, so "
-                "that taking it from the data would disclose them; rows beyond it are clipped."
+                f"A private {type(self).__name__} needs {' and '.join(texts)}. The noise is "
+                "proportional to it, so that taking it from the data would disclose them."
             )
 
     def _fit_table(self, table):
