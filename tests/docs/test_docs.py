@@ -32,11 +32,18 @@ PUBLIC = [
     *(f"skpmtl.{name}" for name in ("datasets", "fedmtl", "inspection", "mean_regularized")),
     *(f"skpmtl.{name}" for name in ("metrics", "model_selection", "preprocessing", "privacy")),
 ]
+SLOW = {"reproduction_federated.rst"}  # studies, whose numbers benchmarks/results holds
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 matplotlib.use("Agg")
 
 
-@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.name, marks=[pytest.mark.slow] if path.name in SLOW else [])
+        for path in TEXTS
+    ],
+)
 def test_examples_in_texts(path):
     result = doctest.testfile(str(path), module_relative=False, optionflags=FLAGS)
     assert result.failed == 0

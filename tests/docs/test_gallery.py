@@ -7,10 +7,10 @@ import matplotlib
 import pytest
 
 SCRIPTS = sorted((Path(__file__).resolve().parents[2] / "doc" / "examples").glob("plot_*.py"))
-# Quick start, task column and few-shot are left to every run.
+# Quick start and task column are left to every run.
 SLOW = {
     "plot_private_selection", "plot_school", "plot_missing_outcomes", "plot_new_tasks",
-    "plot_fedmtl", "plot_private_mean", "plot_audit",
+    "plot_fedmtl", "plot_private_mean", "plot_audit", "plot_few_shot",
 }  # fmt: skip
 
 

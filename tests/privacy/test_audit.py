@@ -130,8 +130,8 @@ def test_planted_faults_of_an_estimator(fault, words):
 
 
 def test_sound_estimator_passes():
-    for seed in range(5):
-        result = audit(Toy(epsilon=[0.1, 1.0, 10.0][seed % 3]), *neighbours(), random_state=seed)
+    for seed in range(3):
+        result = audit(Toy(epsilon=[0.1, 1.0, 10.0][seed]), *neighbours(), random_state=seed)
         assert result.passed, str(result)
         assert result.sensitivity_observed <= result.sensitivity_stated * (1 + 1e-5)
         assert result.sensitivity_observed > 0.9  # the neighbours used up what is stated

@@ -94,6 +94,7 @@ def test_published_wishart_is_refused():
     assert any("no guarantee is claimed" in text for text in result.failures)
 
 
+@pytest.mark.slow
 def test_published_wishart_is_caught_by_its_draws():
     """Nothing but the releases speaks against it: the report claims a guarantee."""
     estimator = Boasting(tasks=range(N_TASKS), adjacency="zero-out", **PUBLISHED)
