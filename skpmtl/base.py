@@ -99,18 +99,18 @@ class TaskIndexed(BaseEstimator):
         except BaseException:
             self._forget()
             raise
-        # A second fit may have fewer attributes than the first: nothing stale may stay.
-        seen = {
-            name: value
-            for name, value in vars(self).items()
-            if name in ("n_features_in_", "feature_names_in_")
-        }
-        self._forget()
-        if classes is not None:
-            seen["classes_"] = classes
+        seen = {} if classes is None else {"classes_": classes}
         population = replace(Population.of(table), sizes=None, is_sparse=False)
         seen["_population_"], seen["tasks_"] = population, population.tasks
-        for name, value in {**seen, "_form_": form, **fitted}.items():
+        return self._become({**seen, "_form_": form, **fitted})
+
+    def _become(self, fitted):
+        """Take these attributes, and keep what was seen of the input. -> self"""
+        # A second fit may have fewer attributes than the first: nothing stale may stay.
+        names = {"n_features_in_", "feature_names_in_"} & set(vars(self))
+        seen = {name: getattr(self, name) for name in names}
+        self._forget()
+        for name, value in {**seen, **fitted}.items():
             setattr(self, name, value)
         return self
 

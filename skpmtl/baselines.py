@@ -7,6 +7,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 
 from .base import Scored, TaskIndexed
+from .tables.table import by_code
 from .tables.targets import encode_labels, real_target
 
 __all__ = ["PerTask"]
@@ -134,16 +135,15 @@ class PerTask(Scored, TaskIndexed):
                     "predict with task=."
                 )
             return np.column_stack([result[:, 1] for result in results])
-        order = np.argsort(rows.codes, kind="stable")
-        present, starts = np.unique(rows.codes[order], return_index=True)
-        parts = np.split(order, starts[1:])
-        results = [
-            predict(self.estimators_[tasks[k]], rows.features(part))
-            for k, part in zip(present, parts, strict=True)
-        ]
-        joined = np.concatenate(results)
+        present, parts = zip(*by_code(rows.codes), strict=True)
+        joined = np.concatenate(
+            [
+                predict(self.estimators_[tasks[k]], rows.features(part))
+                for k, part in zip(present, parts, strict=True)
+            ]
+        )
         out = np.empty_like(joined)
-        out[order] = joined
+        out[np.concatenate(parts)] = joined
         return rows.wrap(out)
 
     def predict(self, X, task=None):

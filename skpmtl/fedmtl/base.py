@@ -13,7 +13,7 @@ from ..base import BaseMTL, TaskIndexed
 from ..callbacks import RoundCallbacks, following
 from ..privacy.report import PrivacyReport
 from ..tables.ids import listed, locate
-from ..tables.table import known_labels
+from ..tables.table import by_code, known_labels
 from ..tables.targets import pair_known
 from .aggregation import AGGREGATIONS
 from .clients import RARE_LABELS, known_positions, read_rows, read_training
@@ -177,16 +177,7 @@ class BaseFedMTL(RoundCallbacks, TaskIndexed):
         except BaseException:
             self._forget()
             raise
-        # A second fit may have fewer attributes than the first: nothing stale may stay.
-        seen = {
-            name: value
-            for name, value in vars(self).items()
-            if name in ("n_features_in_", "feature_names_in_")
-        }
-        self._forget()
-        for name, value in {**seen, **fitted}.items():
-            setattr(self, name, value)
-        return self
+        return self._become(fitted)
 
     def _fit_table(self, table, form, classes):
         network, rng = self._new_network(table.X.shape[1]), self._rng()
@@ -356,10 +347,8 @@ class BaseFedMTL(RoundCallbacks, TaskIndexed):
             wanted = known[codes]
         elif form.kind == "long":
             raise ValueError("This estimator was fitted with task ids: give task=, one per row.")
-        order = np.argsort(owner, kind="stable")
-        present, starts = np.unique(owner[order], return_index=True)
         parts = []
-        for i, part in zip(present, np.split(order, starts[1:]), strict=True):
+        for i, part in by_code(owner):
             slots = models.heads.slots[i]
             if wanted is not None and not np.isin(wanted[part], slots).all():
                 lacking = form.labels[np.setdiff1d(wanted[part], slots)]

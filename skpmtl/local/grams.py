@@ -8,7 +8,7 @@ from .._kernels.grams import build_grams, build_row_grams, invert_row_grams, wei
 from .._kernels.linalg import spd_inverse, spd_inverse_narrow
 from .._runtime.registers import LANES
 from .._runtime.threads import cost_blocks, run_blocks, single_blas_thread, task_blocks
-from ..tables.table import read_only
+from ..tables.table import read_only, rows_of
 
 _BLOCK = 1 << 20  # numbers of X or of Gram matrices that a thread passes over at a time
 SMALL = 1 << 22  # numbers up to which memory does not matter
@@ -143,9 +143,8 @@ def long_tasks(table):
     tasks = np.flatnonzero(long)
     if len(tasks) == table.n_tasks:
         return tasks, table
-    inside = np.repeat(long, table.sizes)
-    rows = np.flatnonzero(inside) if table.rows is None else table.rows[inside]
-    offsets = np.concatenate([[0], np.cumsum(table.sizes[tasks])])
+    inside, offsets = rows_of(table.offsets, tasks)
+    rows = inside if table.rows is None else table.rows[inside]
     y, labels = table.y[inside], table.tasks[tasks]
     return tasks, replace(table, y=y, offsets=offsets, tasks=labels, rows=rows, order=None)
 

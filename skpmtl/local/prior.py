@@ -24,7 +24,7 @@ from .._kernels.passes import csr_scores, scores
 from .._kernels.spectrum import grams, rotate, tridiagonal
 from .._runtime.registers import LANES
 from .._runtime.threads import even_blocks, run_blocks, single_blas_thread
-from ..tables.table import read_only
+from ..tables.table import read_only, rows_of
 from .curvature import largest_eigenvalues
 
 # Grid of the prior variance of a score in units of the noise variance.
@@ -116,9 +116,7 @@ class LocalModels:
             shared = _products(table.X, np.arange(table.X.shape[0]), root, panels)
 
         def run(tasks):
-            ends = np.concatenate([[0], np.cumsum(table.sizes[tasks])])
-            first = np.repeat(table.offsets[tasks] - ends[:-1], np.diff(ends))
-            places = first + np.arange(ends[-1])
+            places, ends = rows_of(table.offsets, tasks)
             rows = self._order[places] if in_folds else places
             if in_place or shared is not None:
                 A = table.X if in_place else shared
@@ -389,9 +387,7 @@ class _Block:
         """-> block of some of the tasks, positions of their rows among those of this one"""
         if len(tasks) == len(self.offsets) - 1:
             return self, slice(None)
-        sizes = np.diff(self.offsets)[tasks]
-        ends = np.concatenate([[0], np.cumsum(sizes)])
-        rows = np.repeat(self.offsets[tasks] - ends[:-1], sizes) + np.arange(ends[-1])
+        rows, ends = rows_of(self.offsets, tasks)
         return _Block(self.A, self.pick[rows], self.factor, ends, self.centre), rows
 
     def _parts(self, weight, response):

@@ -5,6 +5,7 @@ from scipy import sparse
 
 from ..base import BaseMTL, merge_rows
 from ..tables.finite import bound_values
+from ..tables.table import by_code
 from .personal import PersonalModels
 
 
@@ -72,10 +73,8 @@ class WideSparse:
 
         if rows.codes is None:
             return np.stack([values(X, k) for k in self._wide_columns()], axis=1)
-        order = np.argsort(rows.codes, kind="stable")
-        present, starts = np.unique(rows.codes[order], return_index=True)
         out = None
-        for k, part in zip(present, np.split(order, starts[1:]), strict=True):
+        for k, part in by_code(rows.codes):
             some = values(X[part], k)
             if out is None:
                 out = np.empty((X.shape[0], *some.shape[1:]), dtype=some.dtype)

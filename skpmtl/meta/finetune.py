@@ -28,7 +28,7 @@ from .._runtime.threads import cost_blocks, even_blocks, run_blocks
 from ..local.curvature import largest_eigenvalues
 from ..local.prior import SCALES, SNR, LocalModels, best_scale, lone_scale, up
 from ..privacy.moments import even_root
-from ..tables.table import read_only
+from ..tables.table import read_only, rows_of
 from .rules import BOUND
 
 # Public prior on log10 of kappa times the mean squared length of a row (prior variance of a
@@ -88,9 +88,8 @@ class FineTuner:
         """
         table, loss, (C, size) = self.table, NUMBER[self.loss], self.init.shape
         sizes = table.sizes[tasks]
-        ends = np.concatenate([[0], np.cumsum(sizes)])
         m = len(tasks)
-        pick = np.repeat(table.offsets[tasks] - ends[:-1], sizes) + np.arange(ends[-1])
+        pick, ends = rows_of(table.offsets, tasks)
         y = table.y[pick]
         pick = pick if table.rows is None else table.rows[pick]
         base = self._scores(pick, np.array([0, ends[-1]]), self.init[None])

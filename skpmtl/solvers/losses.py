@@ -16,6 +16,7 @@ from .._kernels.grams import gram_product
 from .._runtime.threads import run_blocks, task_blocks
 from ..local.grams import NARROW, SMALL, RowGrams, each_block, grams, invert
 from ..local.prior import LocalModels, sides
+from ..tables.table import rows_of
 from . import resolvents
 
 _NONE = np.empty(0, dtype=np.int64)
@@ -183,9 +184,7 @@ class Loss:
     def some(self, tasks):
         """The loss of the tasks at these positions; rows of a table of its own."""
         table = self.table
-        sizes = table.sizes[tasks]
-        ends = np.concatenate([[0], np.cumsum(sizes)])
-        rows = np.repeat(table.offsets[tasks] - ends[:-1], sizes) + np.arange(ends[-1])
+        rows, ends = rows_of(table.offsets, tasks)
         if (np.diff(rows) == 1).all():
             rows = slice(rows[0], rows[-1] + 1)
         own = {"X": table.X[rows]} if table.rows is None else {"rows": table.rows[rows]}

@@ -133,6 +133,20 @@ def read_only(a):
     return a
 
 
+def rows_of(offsets, tasks):
+    """Rows of the tasks at these positions, task after task. -> rows, their own offsets"""
+    sizes = np.diff(offsets)[tasks]
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    return np.repeat(offsets[tasks] - ends[:-1], sizes) + np.arange(ends[-1]), ends
+
+
+def by_code(codes):
+    """Pairs of a code and the rows that have it, for rows in any order."""
+    order = np.argsort(codes, kind="stable")
+    present, starts = np.unique(codes[order], return_index=True)
+    return zip(present, np.split(order, starts[1:]), strict=True)
+
+
 def known_labels(Y):
     """Mask of the entries of an array that are not NaN or None."""
     if Y.dtype.kind == "f":
