@@ -19,7 +19,7 @@ hypothesis = pytest.importorskip("hypothesis", reason="extra test")
 from hypothesis import configuration  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-N_QUICK, N_SLOW = 12, 400
+N_QUICK, N_SLOW = 8, 400
 ESTIMATORS = {
     **{cls.__name__: case.estimator for cls, case in FIRST.items()},
     "PerTask": PerTask(Ridge()),
