@@ -7,7 +7,7 @@ import numpy as np
 from .._version import __version__
 from ..privacy.accounting import check_budget, gdp_epsilon, gdp_mu
 from ..privacy.mechanisms import VectorGaussian, mean_sensitivity
-from ..privacy.report import PrivacyReport, exact_report
+from ..privacy.report import ALWAYS, PUBLIC_LISTS, TRUSTED_CURATOR, PrivacyReport, exact_report
 from ..privacy.rng import add_on_grid
 from ..privacy.sampling import (
     accountant_name,
@@ -299,9 +299,8 @@ class MeanPlan:
         return f"all tasks in every round; {q}"
 
 _ASSUMPTIONS = (
-    "the curator is trusted and adds the noise once",
-    "the list of tasks, the features and the classes are public",
+    TRUSTED_CURATOR,
+    PUBLIC_LISTS,
     "every task receives its own model only, and keeps its intercepts and scaling to itself",
-    "the parameters were not tuned on these data without being charged for it",
-    "whether the input was valid at all is not protected",
+    *ALWAYS,
 )

@@ -22,7 +22,7 @@ import numpy as np
 from .._version import __version__
 from ..privacy.accounting import check_budget, gdp_mu
 from ..privacy.mechanisms import VectorGaussian, mean_sensitivity
-from ..privacy.report import PrivacyReport
+from ..privacy.report import ALWAYS, PUBLIC_LISTS, PrivacyReport
 from ..privacy.sampling import accountant_name, poisson_epsilon, poisson_noise
 from .rules import course, task_weights
 
@@ -404,12 +404,11 @@ _RECORD = (
     "whoever collects the updates is trusted",
     "the tasks, the number of rows of every task, the features and the classes are public",
     "every fine-tuned model stays with its task",
-    "the parameters were not tuned on these data without being charged for it",
-    "whether the input was valid at all is not protected",
+    *ALWAYS,
 )
 _LOCAL = (
     "every task adds its noise itself: nobody else is trusted",
-    "the list of tasks, the features and the classes are public",
+    PUBLIC_LISTS,
     *_RECORD[2:],
 )
 

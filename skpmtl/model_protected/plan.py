@@ -17,7 +17,7 @@ from ..privacy.mechanisms import (
     mean_sensitivity,
     second_moment_sensitivity,
 )
-from ..privacy.report import PrivacyReport
+from ..privacy.report import ALWAYS, PUBLIC_LISTS, TRUSTED_CURATOR, PrivacyReport
 from .prior import n_releases_for, vote_share
 
 _PROXIMAL_RELEASES = 5  # releases of Algorithms 2 and 3 when n_releases="auto"
@@ -257,9 +257,8 @@ _ACCOUNTANTS = {
     "wishart-published": "the composition bound of the paper (nominal)",
 }
 _ASSUMPTIONS = (
-    "the curator is trusted and adds the noise once",
-    "the list of tasks, the features and the classes are public",
+    TRUSTED_CURATOR,
+    PUBLIC_LISTS,
     "every task receives its own model only",
-    "the parameters were not tuned on these data without being charged for it",
-    "whether the input was valid at all is not protected",
+    *ALWAYS,
 )

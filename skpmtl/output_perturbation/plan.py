@@ -9,7 +9,7 @@ import numpy as np
 from .._version import __version__
 from ..privacy.accounting import check_budget, gdp_epsilon, gdp_mu, pure_epsilons, record_budget
 from ..privacy.mechanisms import VectorGamma, VectorGaussian, mean_sensitivity
-from ..privacy.report import PrivacyReport
+from ..privacy.report import ALWAYS, PUBLIC_LISTS, TRUSTED_CURATOR, PrivacyReport
 from ..tables.ids import listed
 from .bounds import Bounds, Reach
 
@@ -47,7 +47,7 @@ class PerturbationPlan:
         Whether these are the numbers of rows of the data.
     """
 
-    trusted = "the curator is trusted and adds the noise once"
+    trusted = TRUSTED_CURATOR
 
     def __init__(self, est, population, n_releases):
         self.unit, self.adjacency = est.guarantee, est.adjacency
@@ -271,7 +271,6 @@ class RelationshipPlan(PerturbationPlan):
 _ASSUMPTIONS = (
     "rows and targets beyond the public bounds were clipped to them, so that nothing is assumed "
     "about the data",
-    "the list of tasks, the features and the classes are public",
-    "the parameters were not tuned on these data without being charged for it",
-    "whether the input was valid at all is not protected",
+    PUBLIC_LISTS,
+    *ALWAYS,
 )

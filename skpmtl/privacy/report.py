@@ -22,6 +22,13 @@ _NEIGHBOURS = {
     ("person", "zero-out"): "all records of one person contribute nothing (the number of records "
     "is public)",
 }
+# What guarantees rest on, in the words of all reports.
+TRUSTED_CURATOR = "the curator is trusted and adds the noise once"
+PUBLIC_LISTS = "the list of tasks, the features and the classes are public"
+ALWAYS = (
+    "the parameters were not tuned on these data without being charged for it",
+    "whether the input was valid at all is not protected",
+)
 _UNIT = re.compile(r"task|record|person|[1-9][0-9]* records")
 
 

@@ -11,7 +11,7 @@ from ..privacy.mechanisms import (
     mean_sensitivity,
     second_moment_sensitivity,
 )
-from ..privacy.report import PrivacyReport
+from ..privacy.report import ALWAYS, PUBLIC_LISTS, TRUSTED_CURATOR, PrivacyReport
 from .board import possible
 
 STRUCTURES = ("low-rank", "sparse", "mean")
@@ -227,9 +227,8 @@ class StructurePlan:
         )
 
 _ASSUMPTIONS = (
-    "the curator is trusted and adds the noise once",
-    "the list of tasks, the features and the classes are public",
+    TRUSTED_CURATOR,
+    PUBLIC_LISTS,
     "every task receives its own model only",
-    "the parameters were not tuned on these data without being charged for it",
-    "whether the input was valid at all is not protected",
+    *ALWAYS,
 )
