@@ -17,6 +17,8 @@ QUICK = [
     skpmtl.MPMTLGroupSparse(),
     skpmtl.MPMTLGroupSparseClassifier(),
     skpmtl.MPMTLGroupSparseClassifier(epsilon=None),
+    skpmtl.PrivateMTL(),
+    skpmtl.PrivateMTLClassifier(),
     skpmtl.PrivateMeanRegMTL(),
     skpmtl.PrivateMeanRegMTLClassifier(),
     skpmtl.PrivateMeanRegMTLClassifier(epsilon=None),
