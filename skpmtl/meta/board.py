@@ -28,6 +28,8 @@ class MetaBillboard(Board):
         As in the estimator.
     doubt : float
         Squared error that public numbers let expect of the initialisation, over that of 0.
+    middle : float
+        Of the public range of the target: intercept before anything is known.
     report : PrivacyReport
     """
 
@@ -40,6 +42,7 @@ class MetaBillboard(Board):
     refine_steps: int
     refine_learning_rate: object
     doubt: float = 0.0
+    middle: float = 0.0
     report: object = None
 
     constraints = {
@@ -48,6 +51,7 @@ class MetaBillboard(Board):
         "refine_steps": [Interval(Integral, 1, MOST_STEPS, closed="both")],
         "refine_learning_rate": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
         "doubt": [Interval(Real, 0, None, closed="left")],
+        "middle": [Interval(Real, None, None, closed="neither")],
     }
     settings = ("fit_intercept", "refine", "refine_steps", "refine_learning_rate")
 
@@ -85,19 +89,31 @@ class MetaBillboard(Board):
 
     @property
     def lost(self):
-        """Whether the initialisation is noise by a public reckoning: tasks then start from 0."""
+        """Whether the initialisation is noise by a public reckoning: tasks then leave it aside."""
         return self.doubt >= _LOST
+
+    @property
+    def nowhere(self):
+        """Where tasks start that know nothing: 0 with the middle of the public range, as `init`."""
+        start = np.zeros_like(self.init)
+        if self.fit_intercept:
+            start[:, -1] = self.middle
+        return start
 
     def without_rows(self, tasks):
         models = super().without_rows(tasks)
-        return tuple(0.0 * part for part in models) if self.lost else models
+        if self.lost:
+            starts = split_models(self.nowhere[None], self.fit_intercept)
+            models = tuple(0.0 * b + a for a, b in zip(starts, models, strict=True))
+        return models
 
     def personalize(self, table):
         """Models of the tasks of `table`, from their rows and this billboard alone."""
+        init = self.nowhere if self.lost else self.init
         if self.refine == "prox":
-            W = tuned(table, self.loss, self.init, self.fit_intercept, self.doubt, self.lost)
+            nowhere = None if self.lost else self.nowhere
+            W = tuned(table, self.loss, init, self.fit_intercept, self.doubt, nowhere)
         else:
-            init = np.zeros_like(self.init) if self.lost else self.init
             tuner = FineTuner(table, self.loss, init, self.fit_intercept)
             W = tuner.sgd(self.refine_steps, self.refine_learning_rate)
         return split_models(W, self.fit_intercept)

@@ -2,17 +2,19 @@
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from .._parameters import filled, kept
+from .._parameters import filled, kept, parameter
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.protocol import Question
 from ..privacy.report import PrivacyLeakWarning
 from ..tables.ids import encode_ids, listed, locate
+from ..tables.targets import public_range
 from ..tables.units import check_units, owners
 from .board import MetaBillboard, split_models
 from .curator import release_init
@@ -92,6 +94,10 @@ class _MetaInit(BaseMTL):
     def _is_private(self):
         return self.privacy is not None and super()._is_private()
 
+    def _scale(self):
+        """Public middle and unit in which targets are learnt from."""
+        return 0.0, 1.0
+
     # ------------------------------------------------------------------------- fit
     def fit(self, X, y, task=None, unit=None):
         """Learn the initialisation, and fine-tune it on the training tasks.
@@ -154,6 +160,9 @@ class _MetaInit(BaseMTL):
         plan = self._plan(population)
         log = self._progress("round %d: %d tasks", plan.n_rounds)
         init = yield from release_init(plan, self.meta_decay, log)
+        init *= plan.scale
+        if self.fit_intercept:
+            init[:, -1] += plan.middle
         (coef,), (b,) = split_models(init[None], self.fit_intercept)
         return MetaBillboard(
             coef=coef.copy(),
@@ -165,6 +174,7 @@ class _MetaInit(BaseMTL):
             refine_steps=self.refine_steps,
             refine_learning_rate=self.refine_learning_rate,
             doubt=plan.doubt,
+            middle=plan.middle,
             report=plan.report(self, source),
         )
 
@@ -177,6 +187,8 @@ class _MetaInit(BaseMTL):
         plan, table = self._plan(population), _dense(table, self)
         self._check_owners(plan, table)
         positions = np.searchsorted(population.tasks, table.tasks)
+        if self._scale() != (0.0, 1.0):
+            table = replace(table, y=(table.y - plan.middle) / plan.scale)
         return MetaHalf(self, plan, table, positions, self._source())
 
     def _check_owners(self, plan, table):
@@ -273,6 +285,12 @@ def _dense(table, est):
     return table
 
 
+_UNITS = 5.0  # in a public range of the target: a fifth of it is the scale of a residual
+_RANGE = """
+    target_range : (float, float) or None, default=None
+        Public lowest and highest value of the target, never taken from private rows. Gradients are
+        then those of ``(y - middle) / unit``, a fifth of the range being the unit, so that
+        `clip_norm` need not follow the target. None: targets are taken as they are."""
 _DOC = """{summary}
 
     Batch Reptile: in every round some tasks receive the initialisation phi, take a few gradient
@@ -346,7 +364,7 @@ _DOC = """{summary}
     {task_feature}
     {tasks}{class_list}
     unseen_task : {{"error", "mean"}}, default="error"
-        What `predict` does with a task that was not fitted: an error, or phi.
+        What `predict` does with a task that was not fitted: an error, or phi.{target_range}
     {secure}
     random_state : int, Generator, RandomState or None, default=None
         Order of the tasks, noise and batches. None: from the operating system's generator. Anything
@@ -419,6 +437,7 @@ _DOC = """{summary}
     """
 
 
+@parameter("target_range", None, after="unseen_task")
 class DPMetaInit(MTLRegressorMixin, _MetaInit):
     __doc__ = filled(
         _DOC,
@@ -433,7 +452,24 @@ class DPMetaInit(MTLRegressorMixin, _MetaInit):
         loss="half its squared residual",
         name="DPMetaInit",
         target="y",
+        target_range=_RANGE,
     )
+    _parameter_constraints = {
+        **_MetaInit._parameter_constraints,
+        "target_range": ["array-like", None],
+    }
+
+    def _check_parameters(self):
+        super()._check_parameters()
+        self._scale()
+
+    def _scale(self):
+        if self.target_range is None:
+            return super()._scale()
+        low, high = public_range(self.target_range)
+        if self.fit_intercept:
+            return 0.5 * (low + high), (high - low) / _UNITS
+        return 0.0, 2.0 * max(abs(low), abs(high)) / _UNITS
 
 
 class DPMetaInitClassifier(MTLClassifierMixin, _MetaInit):
@@ -451,6 +487,7 @@ class DPMetaInitClassifier(MTLClassifierMixin, _MetaInit):
         loss="its logistic or multinomial log-loss",
         name="DPMetaInitClassifier",
         target="(y > 0)",
+        target_range="",
     )
     _multiclass = True
     _spreads_labels = False  # records are protected, and steps are few

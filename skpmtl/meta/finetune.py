@@ -212,25 +212,24 @@ def _products(K, T, sizes, size, q, scales):
     return np.log(dets).sum(axis=1), quad
 
 
-def tuned(table, loss, init, fit_intercept, doubt=0.0, lost=False):
+def tuned(table, loss, init, fit_intercept, doubt=0.0, nowhere=None):
     """Models that a task averages over kinds of priors: around `init`, and alone.
 
     Parameters
     ----------
     table, loss, init, fit_intercept, doubt
         As of `FineTuner`.
-    lost : bool, default=False
-        Go on from 0 instead of the initialisation.
+    nowhere : ndarray of the shape of init, default=None
+        Where tasks of classes start that go alone. None: that is where `init` is already.
 
     Returns
     -------
     models : ndarray (n_tasks, n_outputs, size)
     """
-    nowhere = np.zeros_like(init)
-    kinds = [FineTuner(table, loss, nowhere if lost else init, fit_intercept, doubt).prox()]
+    kinds = [FineTuner(table, loss, init, fit_intercept, doubt).prox()]
     if loss == "squared":
-        kinds += _with_free_intercepts(table, init, fit_intercept, doubt, lost)
-    elif not lost:
+        kinds += _with_free_intercepts(table, init, fit_intercept, doubt, nowhere is not None)
+    elif nowhere is not None:
         found, models = FineTuner(table, loss, nowhere, fit_intercept).prox()
         kinds.append((found + np.log(_ALONE), models))
     found, models = (np.stack(part) for part in zip(*kinds, strict=True))
@@ -243,18 +242,15 @@ def tuned(table, loss, init, fit_intercept, doubt=0.0, lost=False):
     return np.einsum("sk,skcj->kcj", share, models)
 
 
-def _with_free_intercepts(table, init, fit_intercept, doubt, lost):
-    """Kinds of squared loss whose intercepts have no prior: alone, and around the coefficients."""
+def _with_free_intercepts(table, init, fit_intercept, doubt, around):
+    """Kinds of squared loss with a free intercept: alone, and `around` the coefficients."""
     m, d = table.n_tasks, table.n_features
     root, kappa = even_root(d), lone_scale(table, fit_intercept)
-    prior = np.full((m, 1 + len(SNR)), -np.inf)
-    prior[:, 0] = np.log(_ALONE)
-    centres, priors = [None], [prior]
-    if fit_intercept and not lost:
-        around = np.full((m, 1 + len(SNR)), -np.inf)
-        around[:, 1:] = log_weights(np.log10(10.0**_FREE_CENTRE + doubt), _FREE_SPREAD)
-        centres, priors = [None, init[0, :d]], [prior, around]
-    for centre, prior in zip(centres, priors, strict=True):
+    priors = np.full((2, m, 1 + len(SNR)), -np.inf)
+    priors[0, :, 0] = np.log(_ALONE)
+    priors[1, :, 1:] = log_weights(np.log10(10.0**_FREE_CENTRE + doubt), _FREE_SPREAD)
+    centres = (None, init[0, :d]) if fit_intercept and around else (None,)
+    for centre, prior in zip(centres, priors, strict=False):
         local = LocalModels(
             table, classification=False, fit_intercept=fit_intercept, centre=centre
         )

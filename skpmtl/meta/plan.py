@@ -63,6 +63,8 @@ class MetaPlan:
         Records of one task that the guarantee covers at once.
     record_mu : float
         What is left of the budget for one record, were it a single release.
+    middle, scale : float
+        Targets are taken less `middle`, over `scale`: public, 0 and 1 without a `target_range`.
     tasks_per_round, n_rounds, inner_steps, inner_rate, meta_rate, doubt
         See `skpmtl.meta.rules.Course`.
     n_batches : ndarray (n_tasks,) of int64
@@ -86,6 +88,7 @@ class MetaPlan:
         self.adjacency, self.visits = est.adjacency, est.visits
         self.group_size, self.max_rows = est.group_size, est.max_rows_per_unit
         self.clip_norm, self.batches = float(est.clip_norm), est.batches
+        self.middle, self.scale = est._scale()
         self._check(est)
         m = population.n_tasks
         self.batch_size = float(est.batch_size or 1)
@@ -294,6 +297,8 @@ class MetaPlan:
             "visits": self.visits,
             "iterate": est.iterate,
         }
+        if getattr(est, "target_range", None) is not None:
+            public["target_range"] = tuple(est.target_range)
         if not local:
             public["n_rows, for noise and weights"] = f"{self.sizes.min()} to {self.sizes.max()}"
             public["batch_size"] = est.batch_size

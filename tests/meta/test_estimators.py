@@ -612,6 +612,37 @@ def test_fine_tuning_helps_and_the_initialisation_helps():
 
 @pytest.mark.filterwarnings(SEEDED)
 @pytest.mark.parametrize("refine", ["prox", "sgd"])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_a_public_range_makes_units_and_offsets_of_targets_nothing(intercept, refine):
+    """Targets and range times a number, and shifted where there is an intercept."""
+    X, y, task = problem("real", m=30, rows=(4, 9))
+    X /= np.linalg.norm(X, axis=1).mean()
+    settings = dict(
+        epsilon=5.0, tasks=range(30), random_state=0, refine=refine, fit_intercept=intercept,
+        unseen_task="mean",
+    )  # fmt: skip
+    own = DPMetaInit(target_range=(-2.5, 2.5), **settings).fit(X, y, task=task)
+    same = DPMetaInit(**settings).fit(X, y, task=task)  # the unit is 1, the middle 0
+    assert_allclose(own.coef_, same.coef_, rtol=1e-12)
+    assert own.init_coef_.any() and not own.billboard_.lost
+    for scale, shift in ((1e-3, 0.0), (1e3, 0.0), (1.0, 1e2), (1.0, 1e4), (20.0, -1e4)):
+        shift = shift if intercept else 0.0
+        given = (shift - 2.5 * scale, shift + 2.5 * scale)
+        other = DPMetaInit(target_range=given, **settings).fit(X, scale * y + shift, task=task)
+        tol = 1e-9 * (scale + abs(shift))
+        for rows in (task, np.full(len(X), 99)):  # fitted tasks, and one that is not
+            found, expected = other.predict(X, task=rows), own.predict(X, task=rows)
+            assert_allclose(found, scale * expected + shift, rtol=1e-6, atol=tol)
+        assert other.privacy_.public_inputs["target_range"] == given
+        lost = DPMetaInit(target_range=given, **{**settings, "epsilon": 0.01})
+        lost = lost.fit(X, scale * y + shift, task=task)
+        nothing = lost.billboard_.without_rows(["new"])
+        assert lost.billboard_.lost and not nothing[0].any()
+        assert_allclose(nothing[1], shift, rtol=1e-12)
+
+
+@pytest.mark.filterwarnings(SEEDED)
+@pytest.mark.parametrize("refine", ["prox", "sgd"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_lost_initialisation_is_not_used(kind, refine):
     """Public numbers say that noise hides it: models are those of tasks that start from 0."""
