@@ -8,7 +8,7 @@ import numpy as np
 
 from .._runtime.jit import njit
 from .._runtime.registers import load, same, splat, store, total
-from .linalg import gram, spd_inverse
+from .linalg import gram, pack, packed_product, spd_inverse
 
 
 @njit
@@ -132,11 +132,7 @@ def build_row_grams(Z, offsets, starts, scale, centre, K):
             for q in range(p):
                 below += A[p, q] * A[p, q]
         square += scale[k] * scale[k] * (own + 2.0 * below)
-        at = starts[k]
-        for p in range(n):
-            for q in range(p + 1):
-                K[at + q] = A[p, q]
-            at += p + 1
+        pack(A, n, K, starts[k])
     return trace, square
 
 
@@ -156,11 +152,7 @@ def invert_row_grams(K, offsets, starts, shift):
             at += p + 1
         if not spd_inverse(A):
             return False
-        at = starts[k]
-        for p in range(n):
-            for q in range(p + 1):
-                K[at + q] = A[0, p, q]
-            at += p + 1
+        pack(A[0], n, K, starts[k])
     return True
 
 
@@ -183,16 +175,7 @@ def weigh_rows(K, offsets, starts, roots, centre, z):
             mean /= weight
         for p in range(n):
             u[p] = roots[lo + p] * (z[lo + p] - mean)
-        at = starts[k]
-        for p in range(n):
-            row, a = K[at : at + p + 1], u[p]
-            s = row[p] * a
-            for q in range(p):
-                s += row[q] * u[q]
-            for q in range(p):
-                r[q] += row[q] * a
-            r[p] = s
-            at += p + 1
+        packed_product(K, starts[k], n, u, r)
         mean = 0.0
         for p in range(n):
             r[p] *= roots[lo + p]

@@ -149,3 +149,26 @@ def gram(C, n, d, K):
     for i in range(n):
         for o in range(i):
             K[o, i] = K[i, o]
+
+
+@njit
+def pack(A, n, K, at):
+    """Lower triangle of A[:n, :n], row by row, into K[at:]."""
+    for p in range(n):
+        for q in range(p + 1):
+            K[at + q] = A[p, q]
+        at += p + 1
+
+
+@njit
+def packed_product(K, at, n, z, u):
+    """u[:n] = product of the symmetric matrix that is packed in K[at:] and z[:n]."""
+    for p in range(n):
+        row, a = K[at : at + p + 1], z[p]
+        s = row[p] * a
+        for q in range(p):
+            s += row[q] * z[q]
+        for q in range(p):
+            u[q] += row[q] * a
+        u[p] = s
+        at += p + 1

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._runtime.jit import njit
 from .._runtime.registers import load, splat, store, total
-from .linalg import gram, spd_inverse
+from .linalg import gram, pack, packed_product, spd_inverse
 
 
 @njit
@@ -93,11 +93,7 @@ def short_inverses(X, rows, shared, offsets, starts, scale, centre, rho, K, pull
         trace = _gram(Z, n, A)
         pulls[k] = max(rho[k], 1e-12 * scale[k] * trace)
         _invert(A, n, pulls[k] / scale[k], trace / (n * n) if centre else 0.0)
-        at = starts[k]
-        for p in range(n):
-            for q in range(p + 1):
-                K[at + q] = A[0, p, q]
-            at += p + 1
+        pack(A[0], n, K, starts[k])
 
 
 @njit
@@ -124,16 +120,7 @@ def short_prox(
             level += y[lo + p] / n
         for p in range(n):
             z[p] = y[lo + p] - level - _dot(Z, p, w)
-        at = starts[k]
-        for p in range(n):
-            row, e = K[at : at + p + 1], z[p]
-            s = row[p] * e
-            for q in range(p):
-                s += row[q] * z[q]
-            for q in range(p):
-                u[q] += row[q] * e
-            u[p] = s
-            at += p + 1
+        packed_product(K, starts[k], n, z, u)
         _combine(Z, n, u, v)
         part -= share[k]
         for j in range(d):
