@@ -35,7 +35,7 @@ from .rules import BOUND
 # score in units of the noise): centre and spread.
 _CENTRE, _SPREAD = -0.75, 0.5
 _FREE_CENTRE, _FREE_SPREAD = -0.5, 0.7  # the same where the intercept is free
-_ALONE = 0.5  # prior weight of going alone, beside 1 for each other kind
+_ALONE = 0.3  # prior weight of going alone, beside 1 for each other kind
 _WIDTH = 3.0  # of the flat prior of a free intercept, in std of the noise
 _MAX_STEPS, _TOL = 300, 1e-9
 _BLOCK = 1 << 18  # numbers of matrices, or of X, that a thread works on at a time
