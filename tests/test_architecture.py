@@ -114,3 +114,13 @@ def test_what_serves_all_methods_names_none(path):
     text = " ".join(words(ast.parse(path.read_text())))
     named = {name for name in (*METHODS, *classes) if re.search(rf"\b{name}\b", text)}
     assert not named
+
+
+def test_no_two_classes_have_one_name():
+    names = [
+        node.name
+        for path in FILES
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+    assert sorted(set(names)) == sorted(names)

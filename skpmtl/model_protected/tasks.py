@@ -63,9 +63,9 @@ class ProjectedModels:
     def __init__(self, board, table, *, classification, fit_intercept):
         # Rows as they are: Gram matrices would be chosen by the sizes of all tasks together, and a
         # task's numbers must not differ by a bit with the others' rows.
-        kind = LogisticLoss if classification else SquaredLoss
+        loss = LogisticLoss if classification else SquaredLoss
         scale = 1.0 / table.sizes if board.task_weight == "equal" else np.ones(table.n_tasks)
-        self.loss = kind(table, scale, fit_intercept, board.ridge, grid=False)
+        self.loss = loss(table, scale, fit_intercept, board.ridge, grid=False)
         self.acceleration = board.acceleration
         # The start is the task's own model under an even prior; steps are its own as well.
         local = LocalModels(table, classification=classification, fit_intercept=fit_intercept)

@@ -59,8 +59,8 @@ class NewtonModels:
             Z = np.column_stack([X, np.ones(len(X))]) if self.fit_intercept else X
             offsets = table.offsets[first : last + 1] - table.offsets[first]
             part = TaskTable(np.ascontiguousarray(Z), y, offsets, table.tasks[first:last])
-            kind = LogisticLoss if self.classification else SquaredLoss
-            yield slice(first, last), kind(part, 1.0 / part.sizes, False, 0.0)
+            loss = LogisticLoss if self.classification else SquaredLoss
+            yield slice(first, last), loss(part, 1.0 / part.sizes, False, 0.0)
 
     def solve(self, centre, start=None, gradient=None):
         """Models around `centre` (n_tasks, width), by Newton's method on all tasks at once.

@@ -19,7 +19,7 @@ _TOLERANCE = 1e-9
 
 # ---------------------------------------------------------------- one fit, and what was seen
 @dataclass
-class Course:
+class Playback:
     """A fit with all that can be seen of it.
 
     Attributes
@@ -71,7 +71,7 @@ class _Listener(logging.Handler):
 
 
 def observed_fit(estimator, data, played=None):
-    """Fit a clone, on a new tape or on one that is played. -> Course"""
+    """Fit a clone, on a new tape or on one that is played. -> Playback"""
     model, tape, listener = clone(estimator), Tape(played), _Listener()
     if hasattr(model, "set_callbacks"):
         model.set_callbacks(listener)
@@ -93,12 +93,12 @@ def observed_fit(estimator, data, played=None):
         "log lines": listener.lines,
         "calls of callbacks": listener.calls,
     }
-    return Course(None if error else model, tape, said, error)
+    return Playback(None if error else model, tape, said, error)
 
 
 # ---------------------------------------------------------------- the audit
 def replay(estimator, data, neighbour):
-    """-> failures, Course of `data`, largest (observed, stated) sensitivity"""
+    """-> failures, Playback of `data`, largest (observed, stated) sensitivity"""
     first = observed_fit(estimator, data)
     if first.error is not None:
         raise first.error
