@@ -15,6 +15,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
+from .._kernels.clip import clip_rows
 from ..privacy.tape import replied
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Draw",
     "Population",
     "Question",
+    "clipped_sum",
     "run",
 ]
 
@@ -172,6 +174,20 @@ def _fault(found, expected):
         return " is negative" if expected is Integral and found < 0 else None
     same = np.ndim(found) == 0 and found == expected
     return None if same else f"={found!r} is not that of the study"
+
+
+def clipped_sum(name, bound):
+    """``combine`` of an `Ask`: the sum of vectors of length `bound` at most.
+
+    Longer ones are scaled down to it, and one that is not finite counts as 0.
+    """
+
+    def combine(contributions, positions=None):
+        vectors = np.array(contributions[name], dtype=float)
+        clip_rows(vectors, float(bound), 2, vectors)
+        return {name: vectors.sum(axis=0)}
+
+    return combine
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import numpy as np
 
 from .._kernels.clip import clip_rows
 from .._runtime.threads import single_blas_thread
-from ..exchange.protocol import Ask
+from ..exchange.protocol import Ask, clipped_sum
 from ..local.prior import VOTE_RANGE, VOTE_SPREAD
 from ..privacy.moments import (
     DriftingAverage,
@@ -104,13 +104,7 @@ def release_mean(board, mechanism, n_tasks, clip_norm):
 
     Fills ``board.mean``. The tasks personalise first, so that this is the last question.
     """
-
-    def sum_of_models(contributions, positions=None):
-        models = np.array(contributions["mean"], dtype=float)
-        clip_rows(models, clip_norm, 2, models)
-        return {"mean": models.sum(axis=0)}
-
     public = {"board": board, "clip_norm": clip_norm}
-    ask = Ask("mean", public, {"mean": mechanism}, sum_of_models, n_tasks)
+    ask = Ask("mean", public, {"mean": mechanism}, clipped_sum("mean", clip_norm), n_tasks)
     board.mean = (yield ask)["mean"]
     board.releases.append(board.mean)

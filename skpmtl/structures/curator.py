@@ -20,8 +20,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .._kernels.clip import clip_rows
-from ..exchange.protocol import Ask
+from ..exchange.protocol import Ask, clipped_sum
 from ..local.prior import VOTE_RANGE, VOTE_SPREAD
 from ..privacy.moments import (
     DriftingAverage,
@@ -196,7 +195,7 @@ class _Course:
         mechanism = self.plan.direction("direction", rank)
         words = f"mean of V' u, V the top {rank} eigenvectors of moment 1"
         c = yield from self.ask(
-            "direction", "direction", words, mechanism, _clipped_sum("direction", 1.0), self.m,
+            "direction", "direction", words, mechanism, clipped_sum("direction", 1.0), self.m,
             board=self.board, basis=V,
         )  # fmt: skip
         variance, square = _variance(mechanism), float(c @ c)
@@ -228,7 +227,7 @@ class _Course:
             mechanism = plan.round(slot, float(bound))
             words = f"mean of clipped updates, round {t + 1} of {plan.n_rounds}"
             centre = centre + (yield from self.ask(
-                slot, "update", words, mechanism, _clipped_sum("update", bound), self.m,
+                slot, "update", words, mechanism, clipped_sum("update", bound), self.m,
                 centre=centre, clip_norm=float(bound),
             ))  # fmt: skip
         self.centre = centre
@@ -335,15 +334,6 @@ def _sum_of_votes(contributions, positions=None):
     # 1 + 1e-12: rounding must not push a contribution over the bound.
     p /= np.maximum(p.sum(axis=1, keepdims=True), 1.0) * (1.0 + 1e-12)
     return {"vote": np.concatenate([p, np.clip(q, -p, p)], axis=1).sum(axis=0)}
-
-
-def _clipped_sum(name, bound):
-    def combine(contributions, positions=None):
-        C = np.array(contributions[name], dtype=float)
-        clip_rows(C, float(bound), 2, C)
-        return {name: C.sum(axis=0)}
-
-    return combine
 
 
 def _histogram(contributions, positions=None):

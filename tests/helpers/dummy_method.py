@@ -12,7 +12,7 @@ import numpy as np
 from skpmtl._kernels.clip import clip_rows
 from skpmtl._runtime.compat import Interval
 from skpmtl.base import BaseMTL, MTLRegressorMixin
-from skpmtl.exchange import Ask, Board, Half, Question
+from skpmtl.exchange import Ask, Board, Half, Question, clipped_sum
 from skpmtl.privacy.accounting import check_budget, gdp_mu
 from skpmtl.privacy.mechanisms import VectorGaussian, mean_sensitivity
 from skpmtl.privacy.report import PrivacyReport
@@ -60,13 +60,8 @@ class RidgePlan:
 
 # ----------------------------------------------------------------------------- curator.py
 def release_mean(plan, population, clip_norm):
-    def combine(contributions, positions=None):
-        models = np.nan_to_num(contributions["model"])  # who is silent counts as 0
-        clip_rows(models, clip_norm, 2, models)
-        return {"model": models.sum(axis=0)}
-
-    public = {"clip_norm": clip_norm}
-    ask = Ask("model", public, {"model": plan.mean}, combine, population.n_tasks)
+    mechanisms, combine = {"model": plan.mean}, clipped_sum("model", clip_norm)
+    ask = Ask("model", {"clip_norm": clip_norm}, mechanisms, combine, population.n_tasks)
     return (yield ask)["model"]
 
 

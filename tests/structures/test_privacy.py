@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from skpmtl import PrivateMTL, PrivateMTLClassifier
-from skpmtl.exchange.protocol import Population
+from skpmtl.exchange.protocol import Population, clipped_sum
 from skpmtl.privacy.moments import directions, sum_of_directions
 from skpmtl.privacy.rng import noise_source
-from skpmtl.structures.curator import _clipped_sum, _Course, _histogram, _sum_of_votes
+from skpmtl.structures.curator import _Course, _histogram, _sum_of_votes
 from skpmtl.structures.plan import STRUCTURES, StructurePlan
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
@@ -65,10 +65,10 @@ def test_sensitivities_are_reached_and_not_passed(adjacency, factor):
         return sum_of_directions(u[None], False, None)
 
     def direction(u):
-        return _clipped_sum("direction", 1.0)({"direction": directions(u[None]) @ V.T})["direction"]
+        return clipped_sum("direction", 1.0)({"direction": directions(u[None]) @ V.T})["direction"]
 
     def update(u):
-        return _clipped_sum("update", 0.3)({"update": u[None]})["update"]
+        return clipped_sum("update", 0.3)({"update": u[None]})["update"]
 
     def size(x):
         return _histogram({"size": np.array([x])})["size"]
