@@ -6,6 +6,7 @@ import os
 import pickle
 from functools import partial
 from glob import escape, glob
+from pathlib import Path
 
 import numba
 
@@ -16,6 +17,12 @@ logger = logging.getLogger("skpmtl")
 # sum by where the arrays happen to lie in memory, and no two fits would agree to the last bit.
 _FASTMATH = {"reassoc", "contract"}
 _DIGEST = hashlib.sha256().digest_size
+# Of every file of which a loop may have taken code in: numba looks at the one that defines it only.
+_STAMPS = tuple(
+    (path.name, path.stat().st_mtime_ns, path.stat().st_size)
+    for room in ("_runtime", "_kernels")
+    for path in sorted((Path(__file__).parent.parent / room).glob("*.py"))
+)
 _told = []  # whether it was said that compiled code cannot be kept
 
 
@@ -27,7 +34,8 @@ def njit(function):
     damaged, unreadable, or have no room on the disk; such a process compiles afresh, and
     ``NUMBA_CACHE_DIR`` names a writable folder. ``parallel`` stays off because numba's
     default threading layer aborts the process under joblib's threads; ``nogil`` lets plain
-    threads run a kernel on blocks of tasks side by side.
+    threads run a kernel on blocks of tasks side by side. Code on the disk serves as long as no file
+    of `_kernels` and `_runtime` was changed.
     """
     options = {"error_model": "numpy", "fastmath": _FASTMATH, "nogil": True}
     try:
@@ -37,6 +45,7 @@ def njit(function):
     cache = getattr(compiled, "_cache", None)
     file = getattr(cache, "_cache_file", None)
     if file is not None and all(hasattr(file, name) for name in _USED):
+        file._source_stamp = file._source_stamp, _STAMPS
         file.save = partial(_save, file)
         file._load_index = partial(_load_index, file, file._load_index)
         file._load_data = partial(_load_data, file)
