@@ -109,6 +109,8 @@ def shrink_matrix(S, std, trace, tilt=0.5):
     edge = 2.0 * std * np.sqrt(d)
     if edge == 0:
         values = np.maximum(values, 0.0)
+        if not values.any():  # no model has a direction
+            values[:] = 1.0
         return (U * (values * (trace / values.sum()))) @ U.T
     floor = trace / d
     for _ in range(20):  # level of the directions that do not stand out

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import joblib
+import numba
 import numpy as np
 import pytest
 import threadpoolctl
@@ -152,6 +153,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 def test_processes_that_compile_at_once_find_their_own_code(tmp_path, monkeypatch):
     """Two of them, with other types, neither of which sees what the other writes (numba #10128)."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")  # beside the file
     path = tmp_path / "shared_kernel.py"
     path.write_text("def double(a):\n    return 2 * a.ravel()[0]\n")
     monkeypatch.syspath_prepend(tmp_path)
