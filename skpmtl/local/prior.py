@@ -39,6 +39,7 @@ _FOLDS, _FOLD_ROWS = 5, 16
 _BLOCK = 1 << 18  # numbers that a thread holds at once: of transformed rows, of what it makes
 _NEWTON_STEPS = 30
 _LONE_PULL, _MARGIN = 0.5, 1.05  # of `LocalOnly`; eigenvalues are found from below
+_LONE_WEIGHT, _FEW_TASKS = 0.1, 10.0
 # Criteria of squared loss, functions of a table and a root, by table: the first and the last
 # ones of a fit are asked for twice.
 _criteria = WeakKeyDictionary()
@@ -545,6 +546,29 @@ def lone_scale(table, fit_intercept):
     """
     smoothness = _MARGIN * largest_eigenvalues(table, fit_intercept) / np.maximum(table.sizes, 1)
     return table.n_features / np.maximum(_LONE_PULL * smoothness, 1e-300)
+
+
+def mixed(found):
+    """Average by evidence of what `LocalModels.average` gives for several priors. -> W, b
+
+    Models that overflow do not count; where all do, the first stays.
+    """
+    evidence, W, b = (np.stack(part) for part in zip(*found, strict=True))
+    good = np.isfinite(evidence) & np.isfinite(b) & np.isfinite(W).all(axis=2)
+    good[0] |= ~good.any(axis=0)
+    evidence = np.where(good, np.nan_to_num(evidence), -np.inf)
+    W, b = np.where(good[..., None], W, 0.0), np.where(good, b, 0.0)
+    share = np.exp(evidence - evidence.max(axis=0))
+    share /= share.sum(axis=0)
+    return np.einsum("sk,skj->kj", share, W), (share * b).sum(axis=0)
+
+
+def lone_weight(n_tasks, sizes):
+    """Public prior weight of going alone, beside 1 for all that was released together.
+
+    More where few tasks shaped the release, and in tasks of few rows, which tell little of scales.
+    """
+    return _LONE_WEIGHT + _FEW_TASKS / n_tasks + 1.0 / np.maximum(sizes, 1)
 
 
 def best_scale(criterion, level):

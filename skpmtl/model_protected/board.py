@@ -8,7 +8,15 @@ from scipy.special import logsumexp
 
 from .._runtime.compat import Interval, StrOptions
 from ..exchange.board import Board
-from ..local.prior import LocalModels, best_scale, lone_scale, vote_penalty, weak_penalty
+from ..local.prior import (
+    LocalModels,
+    best_scale,
+    lone_scale,
+    lone_weight,
+    mixed,
+    vote_penalty,
+    weak_penalty,
+)
 from ..privacy.moments import even_root, root_of
 from ..solvers.losses import make_loss
 from ..solvers.minimize import minimize
@@ -18,9 +26,6 @@ from .tasks import ProjectedModels
 # Advantage of the even prior from which a task leaves the billboard aside: odds of e^4, so that
 # a task with few rows does not do so by chance.
 _DOUBT = 8.0
-# Prior weight of going alone, beside 1 for all priors together: more where few tasks shaped the
-# billboard, and in tasks of few rows, which tell little about the scale.
-_LEAST_ALONE, _FEW_TASKS, _FEW_ROWS = 0.1, 10.0, 1.0
 _BLOCK = 1 << 20  # numbers of X that are projected at a time
 
 
@@ -105,17 +110,13 @@ class PriorBillboard(Board):
         scales = np.tile(weak - logsumexp(weak), (m, 1))
         odds = np.log1p(np.exp(-0.5 * _DOUBT))
         kappa = lone_scale(table, fit_intercept)
-        weight = _LEAST_ALONE + _FEW_TASKS / self.n_tasks + _FEW_ROWS / np.maximum(table.sizes, 1)
-        never = np.full(m, -np.inf)
+        weight, never = lone_weight(self.n_tasks, table.sizes), np.full(m, -np.inf)
         even = np.column_stack([np.log(weight), scales - odds - 0.5 * _DOUBT])
-        found = [
+        released = np.column_stack([never, scales - odds])
+        return mixed([
             local.average(even_root(table.n_features), kappa, even),
-            local.average(root_of(self.moment), kappa, np.column_stack([never, scales - odds])),
-        ]
-        evidence, W, b = (np.stack(part) for part in zip(*found, strict=True))
-        share = np.exp(evidence - evidence.max(axis=0))
-        share /= share.sum(axis=0)
-        return np.einsum("sk,skj->kj", share, W), (share * b).sum(axis=0)
+            local.average(root_of(self.moment), kappa, released),
+        ])  # fmt: skip
 
     def _models(self, local, root):
         penalty = vote_penalty(self.snr_centre, self.snr_spread)

@@ -134,9 +134,14 @@ class StructureBillboard(Board):
             yield "the mean model", self.mean, [(d + 1,)]
 
     def personalize(self, table, *, classification, fit_intercept):
-        """Models of the tasks of `table`, from their rows and this billboard alone."""
+        """Models of the tasks of `table`, from their rows and this billboard alone.
+
+        For squared loss averages over all scales too, and over the ridge of a task alone.
+        """
         evidence = Evidence(table, classification=classification, fit_intercept=fit_intercept)
-        return evidence.models(self.structures)
+        if classification:
+            return evidence.models(self.structures)
+        return evidence.averages(self.structures, self.n_tasks)
 
 
 def alone(d):

@@ -18,6 +18,9 @@ from ..local.prior import (
     VOTE_RANGE,
     LocalModels,
     best_scale,
+    lone_scale,
+    lone_weight,
+    mixed,
     vote_penalty,
     weak_penalty,
 )
@@ -78,6 +81,26 @@ class Evidence:
             b += p[:, j] * bj
         return W, b
 
+    def averages(self, structures, n_tasks):
+        """Averages over structures and scales by evidence alone, and over going alone.
+
+        For squared loss. The models with which tasks answer take one scale each: their directions
+        matter, not how far they go.
+
+        n_tasks : int
+            Of the fit.
+        """
+        m, kappa = self.table.n_tasks, lone_scale(self.table, self.settings["fit_intercept"])
+        own, found = np.log(lone_weight(n_tasks, self.table.sizes)), []
+        for s in structures:
+            local = LocalModels(self.table, centre=_centre(s), **self.settings)
+            prior = np.log(s.weight) - 0.5 * self._penalty(s)
+            # The ridge is that of the even prior around 0, which all fits have.
+            lone = own if s.name == "alone" else np.full(m, -np.inf)
+            prior = np.column_stack([lone, np.tile(prior, (m, 1))])
+            found.append(local.average(root_of(s.moment), kappa, prior))
+        return mixed(found)
+
     def directed(self, structures, about_centre):
         """`models` whose directions are asked for."""
         return self.models(structures, about_centre, _LOOSE)[0]
@@ -89,13 +112,17 @@ class Evidence:
 
     def _penalised(self, structure):
         """Criteria with the normalised prior on the scales, (n_tasks, len(SNR))."""
+        return self._found(structure)[3] + self._penalty(structure)
+
+    def _penalty(self, structure):
+        """-2 log of the normalised prior on the scales, (len(SNR),)."""
         weak = weak_penalty(self.classification)
         penalty = weak
         if structure.snr_centre is not None:
             penalty = vote_penalty(structure.snr_centre, structure.snr_spread)
             if structure.snr_spread > _HINT:
                 penalty = penalty + weak
-        return self._found(structure)[3] + penalty + 2.0 * logsumexp(-0.5 * penalty)
+        return penalty + 2.0 * logsumexp(-0.5 * penalty)
 
     def _found(self, structure):
         """-> LocalModels, root, scores at the mode, criterion without prior on the scale, level"""
@@ -106,8 +133,7 @@ class Evidence:
 
     def _measured(self, structure):
         weak, root = weak_penalty(self.classification), root_of(structure.moment)
-        centre = structure.centre if structure.centre.any() else None
-        local = LocalModels(self.table, centre=centre, **self.settings)
+        local = LocalModels(self.table, centre=_centre(structure), **self.settings)
         if self.classification:
             # The criterion is about a response that belongs to the scores so far: those of zero
             # first, then those of the mode.
@@ -117,6 +143,10 @@ class Evidence:
         if self.classification:
             criterion += 0.5 * local.excess()[:, None]
         return local, root, local._scores.copy(), criterion, level
+
+
+def _centre(structure):
+    return structure.centre if structure.centre.any() else None
 
 
 def _key(structure):

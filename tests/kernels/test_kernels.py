@@ -423,6 +423,19 @@ def test_averages_over_scales_are_those_by_evidence(sizes, d, intercept, width):
         assert b[k] == pytest.approx(free, abs=1e-6)
 
 
+def test_models_of_several_priors_are_mixed_by_evidence():
+    """exp(evidence) in proportion; what is not finite does not count, the first stays at last."""
+    W, b = np.arange(24.0).reshape(3, 4, 2), np.arange(12.0).reshape(3, 4)
+    evidence = np.log([[1.0, 1, 1, 1], [2, 1, 3, 1], [1, 2, 1, 1]]) - 800.0
+    evidence[0, 1], W[1, 2], b[:, 3] = -np.inf, np.nan, np.nan
+    got, free = local_models.mixed(zip(evidence, W, b, strict=True))
+    share = np.array([[1, 2, 1], [0, 1, 2], [1, 0, 1]]).T / [4, 3, 2]
+    expected = np.einsum("sk,skj->kj", share, np.nan_to_num(W[:, :3]))
+    np.testing.assert_allclose(got[:3], expected)
+    np.testing.assert_allclose(free[:3], np.einsum("sk,sk->k", share, b[:, :3]))
+    np.testing.assert_array_equal(got[3], W[0, 3])
+
+
 @pytest.mark.parametrize("classification", [False, True])
 def test_a_task_gets_the_same_model_in_any_company(classification):
     """Alone, or beside larger and smaller tasks in the same padded arrays."""
