@@ -187,3 +187,101 @@ def logistic_residuals(z, y, offsets, scale, centre, r, b):
             total -= (np.log1p(-q) if q < 0.5 else np.log(q) + t) - h * t
         value += scale[k] * total
     return value
+
+
+@njit
+def multinomial_residuals(z, y, offsets, n_classes, scale, centre, r, b):
+    """r = minus the derivatives of the softmax losses at z + b; b solves sum r = 0 in every class.
+
+    There is an entry for every class and row of a task, class after class; ``offsets`` and ``b``
+    have one for every task and class, and y holds what the class has of the row. Newton steps from
+    the ``b`` that is given, halved where the loss of the task rises. Returns the sum over tasks of
+    scale_k times their loss.
+    """
+    C = n_classes
+    value = 0.0
+    g, step, old = np.zeros(C), np.zeros(C), np.zeros(C)
+    H = np.zeros((C, C))
+    for k in range(offsets.shape[0] // C):
+        lo, n = offsets[k * C], offsets[k * C + 1] - offsets[k * C]
+        last, size, reach, longest = np.inf, 1.0, 4.0, 0.0
+        for trial in range(1000):
+            total = 0.0
+            for c in range(C):
+                g[c] = 0.0
+                for o in range(C):
+                    H[c, o] = 0.0
+            for i in range(n):
+                top, mass, own = -np.inf, 0.0, 0.0
+                for c in range(C):
+                    s = z[lo + c * n + i] + b[k * C + c]
+                    top = max(top, s)
+                    own += y[lo + c * n + i] * s
+                for c in range(C):
+                    r[lo + c * n + i] = np.exp(z[lo + c * n + i] + b[k * C + c] - top)
+                    mass += r[lo + c * n + i]
+                total += np.log(mass) + top - own
+                for c in range(C):
+                    p = lo + c * n + i
+                    r[p] /= mass
+                for c in range(C if centre else 0):
+                    a = r[lo + c * n + i]
+                    g[c] += y[lo + c * n + i] - a
+                    H[c, c] += a
+                    for o in range(c + 1):
+                        H[c, o] -= a * r[lo + o * n + i]
+            if not centre:
+                break
+            worst = 0.0
+            for c in range(C):
+                worst = max(worst, abs(g[c]))
+            done = worst <= 1e-13 * n or trial == 999
+            if total > last + 1e-13 * abs(last) and not done and size * longest > 1e-3:
+                size *= 0.5
+                reach = 4.0
+                for c in range(C):
+                    b[k * C + c] = old[c] + size * step[c]
+                continue
+            last = total
+            # The scores may all move together: that direction gets a curvature of its own.
+            spare = 1e-300
+            for c in range(C):
+                spare += H[c, c] / C
+            for c in range(C):
+                for o in range(c + 1):
+                    H[c, o] += spare
+                H[c, c] += 1e-13 * n  # the slopes of rows far apart vanish
+                step[c] = g[c]
+            for c in range(C):  # Cholesky factor, and the right side through it
+                for o in range(c + 1):
+                    a = H[c, o]
+                    for j in range(o):
+                        a -= H[c, j] * H[o, j]
+                    H[c, o] = max(a, 1e-14 * n) ** 0.5 if o == c else a / H[o, o]
+                for j in range(c):
+                    step[c] -= H[c, j] * step[j]
+                step[c] /= H[c, c]
+            longest = 0.0
+            for c in range(C - 1, -1, -1):
+                for j in range(c + 1, C):
+                    step[c] -= H[j, c] * step[j]
+                step[c] /= H[c, c]
+                longest = max(longest, abs(step[c]))
+            size, reach = (1.0, 4.0) if longest <= reach else (reach / longest, 2.0 * reach)
+            for c in range(C):
+                old[c] = b[k * C + c]
+                b[k * C + c] += size * step[c]
+            if done:
+                # Of features far from zero the gradient shows what is left of the sum.
+                for i in range(n):
+                    middle = 0.0
+                    for c in range(C):
+                        middle += r[lo + c * n + i] * step[c]
+                    for c in range(C):
+                        p = lo + c * n + i
+                        r[p] += r[p] * size * (step[c] - middle)
+                break
+        for p in range(lo, lo + C * n):
+            r[p] = y[p] - r[p]
+        value += scale[k * C] * total
+    return value

@@ -26,6 +26,7 @@ from .._runtime.registers import LANES
 from .._runtime.threads import even_blocks, run_blocks, single_blas_thread
 from ..tables.table import read_only, rows_of
 from .curvature import largest_eigenvalues
+from .softmax import softmax_criteria, softmax_modes
 
 # Grid of the prior variance of a score in units of the noise variance.
 SNR = np.logspace(-4, 5, 19)
@@ -64,10 +65,12 @@ class LocalModels:
     ----------
     table : TaskTable
     classification : bool
+        With more than two classes, C of them, a task has a model for each, whose prior is that of
+        the shape I_C (x) M; models and intercepts are then (n_tasks, C, d) and (n_tasks, C).
     fit_intercept : bool
         Local intercept, not penalised.
     centre : ndarray (d,), default=None
-        Public centre of the prior; None: 0.
+        Public centre of the prior; None: 0. Not for more than two classes.
     """
 
     def __init__(self, table, *, classification, fit_intercept, centre=None):
@@ -81,7 +84,8 @@ class LocalModels:
         self.table = table
         self.classification = classification
         self.fit_intercept = fit_intercept
-        self._scores = np.zeros(table.n_rows if classification else 0)
+        self._several = (table.n_classes,) if classification and table.n_classes > 2 else ()
+        self._scores = np.zeros((table.n_rows if classification else 0, *self._several))
         # Where they take little beside the models: 2 results of len(SNR) numbers. How many rows
         # there are must not matter: models from criteria that were kept differ in the last bits.
         self._keep = table.n_features >= len(SNR) and not classification
@@ -180,10 +184,18 @@ class LocalModels:
     def _criteria_and_modes(self, root, choose=None, tol=0.0):
         m, key, root = self.table.n_tasks, root, _triangular(root)
         out, level = np.empty((m, len(SNR))), np.empty(m)
-        W, b = np.empty((m if choose else 0, root.shape[-1])), np.empty(m)
+        W, b = self._empty(m if choose else 0, root)
         weak = weak_penalty(self.classification)
 
         def block_criteria(block, tasks, rows, label):
+            if self._several:
+                score = self._scores[rows]
+                out[tasks], level[tasks] = softmax_criteria(block, label, score, weak)
+                if choose:
+                    precision = _inverse(choose(out[tasks], level[tasks]))
+                    modes = softmax_modes(block, label, score, precision, tol)
+                    W[tasks], b[tasks], self._scores[rows] = modes
+                return
             if not self.classification:
                 working = *_working(label, None), None
                 out[tasks], level[tasks], *modes = block.criteria(*working, weak, choose)
@@ -219,10 +231,14 @@ class LocalModels:
         b : ndarray (n_tasks,)
         """
         m, root = self.table.n_tasks, _triangular(root)
-        W, b = np.empty((m, root.shape[-1])), np.empty(m)
+        W, b = self._empty(m, root)
         precision = _inverse(kappa)
 
         def block_modes(block, tasks, rows, label):
+            if self._several:
+                modes = softmax_modes(block, label, self._scores[rows], precision[tasks], tol)
+                W[tasks], b[tasks], self._scores[rows] = modes
+                return
             if self.classification:
                 modes = self._newton(block, rows, label, precision[tasks], tol)
             else:
@@ -268,8 +284,13 @@ class LocalModels:
             evidence += 0.5 * np.log(2.0 * np.pi / np.maximum(self.table.sizes, 1)) - np.log(width)
         return evidence, self._back(W, root), b
 
+    def _empty(self, m, root):
+        """Arrays for models of the transformed features and intercepts of m tasks."""
+        return np.empty((m, *self._several, root.shape[-1])), np.empty((m, *self._several))
+
     def _back(self, W, root):
-        W = _back(W, root)
+        W = _back(W.reshape(-1, root.shape[-1]), root)
+        W = W.reshape(-1, *self._several, W.shape[-1])
         return W if self.centre is None else W + self.centre
 
     def _shift_of(self, rows):
@@ -414,7 +435,19 @@ class _Block:
             grams(F[:count], ends, d, self.v, K[:count])
             yield part, ends, F[:count], K[:count]
 
-    def criteria(self, weight, response, label, weak, choose=None, shift=0.0):
+    def spread(self):
+        """Mean squared distance of each task's rows from their mean; 0 where none differs."""
+        sizes, d = np.diff(self.offsets), self.A.shape[1]
+        out, n = np.empty(len(sizes)), self.offsets[-1]
+        for k, _, _, K in self._parts(np.ones(n), np.zeros(n)):
+            place = np.arange(min(K.shape[1], d))
+            own = place < np.minimum(sizes[k], d)[:, None]
+            trace = np.cumsum(np.where(own, K[:, place, place], 0.0), axis=1)[:, -1]
+            size = trace + self.mass[k] * np.einsum("kj,kj->k", self.mean[k], self.mean[k])
+            out[k] = np.where(trace <= 1e-24 * size, 0.0, trace / sizes[k])
+        return out
+
+    def criteria(self, weight, response, label, weak, choose=None, shift=0.0, of_class=None):
         """-2 log evidence and cross-validated deviance of all scales, averaged, and levels.
 
         The scale is kappa = snr / level with level = trace(G) / n, so that snr is the prior
@@ -423,7 +456,9 @@ class _Block:
         whose deviance is taken at the left-out score: the working response minus its residual.
         `label` is None for squared loss. `weak` is added; with `choose`, also weights and
         intercepts at the scales that it chooses. `shift` is the part of the scores that a centre
-        gives.
+        gives. For one class of several `of_class` has the levels (m,) that scales refer to, an
+        array (n, len(SNR)) for the left-out scores, and how much determinants count; the criterion
+        is then half the evidence.
 
         A task has at least `_FOLDS` blocks of rows that are left out, of at most `_FOLD_ROWS`
         rows, which keeps the cost linear in its rows.
@@ -438,7 +473,8 @@ class _Block:
         line, V, W = np.zeros((3, R, LANES)), np.zeros((R, LANES)), np.zeros((LANES, R))
         U = np.zeros((_FOLD_ROWS + 4, R, LANES))
         blocks = np.zeros((3, _FOLD_ROWS + 1, _FOLD_ROWS, LANES))
-        out = np.empty((0 if label is None else len(root), SCALES))
+        given, left, share = (None, None, 1.0) if of_class is None else of_class
+        out = np.empty((0 if label is None and left is None else len(root), SCALES))
         by_row = np.empty((2, len(root)))
         criterion, level = np.empty((m, len(SNR))), np.empty(m)
         C = np.zeros((m if choose else 0, d))
@@ -452,7 +488,7 @@ class _Block:
             rotate(K, ends, d, F, Z[:count], V, W, product)
             own, rows = sizes[k], slice(ends[0], ends[-1])
             trace = np.cumsum(T[0], axis=1)[:, -1]  # whose order knows nothing of padding
-            known = trace / own
+            known = trace / own if given is None else given[k]
             by_scale, dets = np.zeros((count, 4, SCALES)), np.ones((count, -(-r // 16), SCALES))
             by_scale[:, 0, : len(SNR)] = SNR / np.where(known > 0, known, np.inf)[:, None]
             dual = (own <= d)[:, None]
@@ -469,7 +505,10 @@ class _Block:
             yy = np.add.reduceat(self.v[rows] ** 2, ends[:-1] - ends[0])[:, None]
             tiny = 1e-9 * yy + 1e-300
             energy = np.maximum(np.where(dual, quad, yy - kappa * quad), tiny)
-            if label is None:
+            if left is not None:
+                found = energy + share * logdet
+                left[rows] = response[rows, None] - out[rows, : len(SNR)] / root[rows, None]
+            elif label is None:
                 own = own[:, None]
                 dof = np.maximum(own - 1, 1) if self.centre else own
                 found = dof * np.log(energy / dof) + logdet

@@ -29,8 +29,31 @@ _DOUBT = 8.0
 _BLOCK = 1 << 20  # numbers of X that are projected at a time
 
 
+class OfModels(Board):
+    """A board of models of `n_outputs` classes each: of one for real targets and two classes."""
+
+    @property
+    def n_classes(self):
+        return self.n_outputs if self.n_outputs > 1 else None
+
+    @property
+    def model_shape(self):
+        return (self.n_features,) if self.n_outputs == 1 else (self.n_outputs, self.n_features)
+
+    def attributes(self):
+        if self.mean is None:
+            return {}
+        coef, b = np.split(self.mean, [-self.n_outputs])
+        b = b if self.n_outputs > 1 else float(b[0])
+        return {"mean_coef_": coef.reshape(self.model_shape), "mean_intercept_": b}
+
+    @property
+    def _mean_shape(self):
+        return (self.n_outputs * (self.n_features + 1),)
+
+
 @dataclass
-class PriorBillboard(Board):
+class PriorBillboard(OfModels):
     """What the curator of the empirical-Bayes method published.
 
     Attributes
@@ -44,9 +67,11 @@ class PriorBillboard(Board):
     n_tasks : int
     releases : list of ndarray
         The noisy votes and moments in the order of publication, before any processing.
-    mean : ndarray (d + 1,) or None
-        Released mean of the clipped models (intercept last).
+    mean : ndarray (n_outputs * (d + 1),) or None
+        Released mean of the clipped models (intercepts last).
     report : PrivacyReport or None
+    n_outputs : int
+        Models of a task: one for each of more than two classes.
     """
 
     diagonal: bool
@@ -57,21 +82,18 @@ class PriorBillboard(Board):
     releases: list = field(default_factory=list)
     mean: np.ndarray | None = None
     report: object = None
+    n_outputs: int = 1
 
     constraints = {
         "snr_spread": [Interval(Real, 0, None, closed="neither"), None],
         "n_tasks": [Interval(Integral, 1, None, closed="left")],
+        "n_outputs": [Interval(Integral, 1, None, closed="left")],
     }
     settings = ()
 
     @property
     def n_features(self):
         return len(self.moment)
-
-    def attributes(self):
-        if self.mean is None:
-            return {}
-        return {"mean_coef_": self.mean[:-1], "mean_intercept_": float(self.mean[-1])}
 
     def declared(self):
         """See `skpmtl.exchange.wire`."""
@@ -83,9 +105,9 @@ class PriorBillboard(Board):
         diagonal = np.diagonal(self.moment) if self.moment.ndim == 2 else self.moment
         if diagonal.min() < 0 or abs(diagonal.sum() - 1.0) > 1e-6:
             raise ValueError("its moment is not that of a prior of trace 1")
-        yield from (("a release", S, [square, (1,), (d + 1,)]) for S in self.releases)
+        yield from (("a release", S, [square, (1,), self._mean_shape]) for S in self.releases)
         if self.mean is not None:
-            yield "the mean model", self.mean, [(d + 1,)]
+            yield "the mean model", self.mean, [self._mean_shape]
 
     def personalize(self, table, *, classification, fit_intercept):
         """Models of the tasks of `table`, from their rows and this billboard alone.
@@ -132,7 +154,7 @@ class PriorBillboard(Board):
 
 
 @dataclass
-class ProjectionBillboard(Board):
+class ProjectionBillboard(OfModels):
     """What the curator of Algorithms 2 and 3 published.
 
     Attributes
@@ -145,9 +167,11 @@ class ProjectionBillboard(Board):
         The noisy moments they come from, before the shift.
     acceleration, task_weight, ridge
         Public settings that a task needs to repeat its half.
-    mean : ndarray (d + 1,) or None
-        Released mean of the clipped models (intercept last).
+    mean : ndarray (n_outputs * (d + 1),) or None
+        Released mean of the clipped models (intercepts last).
     report : PrivacyReport or None
+    n_outputs : int
+        Models of a task: one for each of more than two classes.
     """
 
     diagonal: bool
@@ -159,22 +183,19 @@ class ProjectionBillboard(Board):
     releases: list = field(default_factory=list)
     mean: np.ndarray | None = None
     report: object = None
+    n_outputs: int = 1
 
     constraints = {
         "task_weight": [StrOptions({"equal", "samples"})],
         "ridge": [Interval(Real, 0, None, closed="left")],
         "n_tasks": [Interval(Integral, 1, None, closed="left")],
+        "n_outputs": [Interval(Integral, 1, None, closed="left")],
     }
     settings = ("acceleration", "task_weight", "ridge")
 
     @property
     def n_features(self):
         return len(self.projections[0])
-
-    def attributes(self):
-        if self.mean is None:
-            return {}
-        return {"mean_coef_": self.mean[:-1], "mean_intercept_": float(self.mean[-1])}
 
     def declared(self):
         """See `skpmtl.exchange.wire`."""
@@ -185,9 +206,9 @@ class ProjectionBillboard(Board):
             values = np.linalg.eigvalsh(M) if M.ndim == 2 else M
             if values.min() < -1e-6 or values.max() > 1.0 + 1e-6:
                 raise ValueError("a projection makes models longer")
-        yield from (("a release", S, [square, (d + 1,)]) for S in self.releases)
+        yield from (("a release", S, [square, self._mean_shape]) for S in self.releases)
         if self.mean is not None:
-            yield "the mean model", self.mean, [(d + 1,)]
+            yield "the mean model", self.mean, [self._mean_shape]
 
     def personalize(self, table, *, classification, fit_intercept):
         """Models of the tasks of `table`: their half of the algorithm over the projections."""
@@ -200,7 +221,7 @@ class ProjectionBillboard(Board):
 
 
 @dataclass
-class PenaltyBillboard(Board):
+class PenaltyBillboard(OfModels):
     """Fitted shape of the penalty, with which a new task finishes alone.
 
     At the optimum the penalty of the other tasks fixes a quadratic form,
@@ -220,6 +241,8 @@ class PenaltyBillboard(Board):
     releases : list
         Empty: nothing was released under noise.
     report : PrivacyReport
+    n_outputs : int
+        Models of a task: one for each of more than two classes.
     """
 
     diagonal: bool
@@ -230,12 +253,15 @@ class PenaltyBillboard(Board):
     n_tasks: int
     releases: list = field(default_factory=list)
     report: object = None
+    n_outputs: int = 1
+    mean = None
 
     constraints = {
         "alpha": [Interval(Real, 0, None, closed="left")],
         "ridge": [Interval(Real, 0, None, closed="left")],
         "task_weight": [StrOptions({"equal", "samples"})],
         "n_tasks": [Interval(Integral, 1, None, closed="left")],
+        "n_outputs": [Interval(Integral, 1, None, closed="left")],
     }
     settings = ("alpha", "ridge", "task_weight")
 
@@ -256,18 +282,19 @@ class PenaltyBillboard(Board):
 
     @classmethod
     def of(cls, W, diagonal, **settings):
-        """Of the coefficients (n_tasks, d) at the optimum."""
+        """Of the coefficients (n_tasks, d), or (n_tasks, C, d) of C classes, at the optimum."""
+        whole = W.reshape(-1, W.shape[-1])
         if diagonal:
-            shape = np.sqrt(np.einsum("kj,kj->j", W, W))
+            shape = np.sqrt(np.einsum("kj,kj->j", whole, whole))
         else:
-            values, U = np.linalg.eigh(W.T @ W)
+            values, U = np.linalg.eigh(whole.T @ whole)
             shape = (U * np.sqrt(np.maximum(values, 0.0))) @ U.T
-        return cls(diagonal, shape, n_tasks=len(W), **settings)
+        return cls(diagonal, shape, n_tasks=len(W), n_outputs=W[0].size // len(shape), **settings)
 
     def personalize(self, table, *, classification, fit_intercept):
         """Models of the tasks of `table`, from their rows and this billboard alone."""
-        B = self._basis(table.n_features)
-        W = np.zeros((table.n_tasks, table.n_features))
+        B, shape = self._basis(table.n_features), (table.n_tasks, *self.model_shape)
+        W = np.zeros(shape)
         if B.shape[1]:
             step = max(_BLOCK // len(B), 1)
             Z = np.empty((table.X.shape[0], B.shape[1]))
@@ -284,7 +311,8 @@ class PenaltyBillboard(Board):
             models = LocalModels(
                 inner, classification=classification, fit_intercept=fit_intercept
             )
-            W, _ = models.solve(np.ones(B.shape[1]), loss.scale)
+            W, _ = models.solve(np.ones(B.shape[1]), loss.scale[:: self.n_outputs])
+            W = W.reshape(loss.shape)
             W = minimize(loss, TraceNorm(), 0.0, W=W, tol=1e-10).W @ B.T  # certifies or mends it
         loss = make_loss(
             table,
@@ -292,7 +320,7 @@ class PenaltyBillboard(Board):
             task_weight=self.task_weight,
             fit_intercept=fit_intercept,
         )
-        return W, loss.intercepts(W)
+        return W.reshape(shape), loss.intercepts(W.reshape(loss.shape)).reshape(shape[:-1])
 
     def _basis(self, d):
         """B with alpha S^-1 + ridge I = (B B')^-1: w = B c turns the penalty into ||c||^2 / 2."""

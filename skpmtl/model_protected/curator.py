@@ -40,7 +40,7 @@ def release_prior(population, diagonal, *, moment, vote, classification, tilt, l
     low, high = VOTE_RANGE[classification]
     middle = 0.5 * (low + high)
     M = np.full(d, 1.0 / d) if diagonal else np.eye(d) / d
-    board = PriorBillboard(diagonal, M, None, None, m)
+    board = PriorBillboard(diagonal, M, None, None, m, n_outputs=population.n_outputs)
     average = DriftingAverage()
 
     def sum_of_votes(contributions, positions=None):
@@ -84,8 +84,9 @@ def release_projections(board, mechanisms, *, alpha, clip_norm, noise_shift, log
 
     def sum_of_moments(contributions, positions=None):
         C = np.array(contributions["moment"], dtype=float)
-        clip_rows(C, clip_norm, 2, C)
-        return {"moment": second_moment(C, board.diagonal)}
+        whole = C.reshape(len(C), -1)  # of all classes
+        clip_rows(whole, clip_norm, 2, whole)
+        return {"moment": second_moment(C.reshape(-1, C.shape[-1]), board.diagonal)}
 
     for t, mechanism in enumerate(mechanisms):
         S = (yield Ask("moment", public, {"moment": mechanism}, sum_of_moments))["moment"]

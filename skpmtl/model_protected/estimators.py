@@ -80,7 +80,7 @@ class _ModelProtected(BaseMTL):
         fitted = super()._fit_table(table)
         if not self._is_private():
             W, b = fitted["coef_"], fitted["intercept_"]
-            fitted["mean_coef_"], fitted["mean_intercept_"] = W.mean(axis=0), float(b.mean())
+            fitted["mean_coef_"], fitted["mean_intercept_"] = W.mean(axis=0), _mean(b)
         return fitted
 
     def _n_iter(self, board):
@@ -106,13 +106,15 @@ class _ModelProtected(BaseMTL):
             table, task_weight=self.task_weight, ridge=self.ridge, **self._local_settings()
         )
         start = getattr(self, "coef_", None) if self.warm_start else None
-        if start is not None and start.shape != loss.shape:
-            start = None
+        if start is not None:
+            start = start.reshape(-1, start.shape[-1])
+            start = start if start.shape == loss.shape else None
         solution = minimize(
             loss, self._penalty(), self.alpha, W=start, tol=self.tol, max_iter=self.max_iter,
             log=self._progress("iteration %d: objective %.8g, duality gap %.3g"),
         )  # fmt: skip
-        W, b = solution.W, loss.intercepts(solution.W)
+        shape = table.n_tasks, *_several(table), table.n_features
+        W, b = solution.W.reshape(shape), loss.intercepts(solution.W).reshape(shape[:-1])
         board = PenaltyBillboard.of(
             W, self._diagonal, alpha=self.alpha, ridge=self.ridge, task_weight=self.task_weight
         )
@@ -121,7 +123,7 @@ class _ModelProtected(BaseMTL):
             "coef_": W,
             "intercept_": b,
             "mean_coef_": W.mean(axis=0),
-            "mean_intercept_": float(b.mean()),
+            "mean_intercept_": _mean(b),
             "n_iter_": max(solution.n_iter, 1),
             "objective_": solution.objective,
             "dual_gap_": solution.gap,
@@ -171,8 +173,9 @@ class _ModelProtected(BaseMTL):
 
     def _empty_projections(self, population):
         return ProjectionBillboard(
-            self._diagonal, self.acceleration, self.task_weight, self.ridge, population.n_tasks
-        )
+            self._diagonal, self.acceleration, self.task_weight, self.ridge, population.n_tasks,
+            n_outputs=population.n_outputs,
+        )  # fmt: skip
 
     def _planned_report(self, population):
         if not self._is_private():
@@ -187,16 +190,18 @@ class _ModelProtected(BaseMTL):
 
     def _questions(self, population):
         d, bound = population.n_features, {"clip_norm": float(self.clip_norm)}
+        C = population.n_outputs
+        model = {"moment": (d,) if C == 1 else (C, d)}
         if self._algorithm() == "empirical-bayes":
             root = {"root": [(d,), (d, d)]}
             scale = {"snr_centre": Real, "snr_spread": Real}
-            vote, moment = Question({"vote": ()}, root), Question({"moment": (d,)}, root | scale)
+            vote, moment = Question({"vote": ()}, root), Question(model, root | scale)
             found = {"vote": vote, "moment": moment}
         else:
             projections = {"projections": ([(d,) if self._diagonal else (d, d)],)}
-            found = {"moment": Question({"moment": (d,)}, projections | bound)}
+            found = {"moment": Question(model, projections | bound)}
         if self.unseen_task == "mean":
-            found["mean"] = Question({"mean": (d + 1,)}, {"board": Board, **bound})
+            found["mean"] = Question({"mean": (C * (d + 1),)}, {"board": Board, **bound})
         return found
 
     @classmethod
@@ -205,6 +210,16 @@ class _ModelProtected(BaseMTL):
 
     def _personalize_table(self, table):
         return self.billboard_.personalize(table, **self._local_settings())
+
+
+def _several(table):
+    """Shape of what a task has for each class, where there are more than two."""
+    return (table.n_classes,) if table.n_classes > 2 else ()
+
+
+def _mean(b):
+    """Mean intercept of the tasks: a number, or one for each of several classes."""
+    return float(b.mean()) if b.ndim == 1 else b.mean(axis=0)
 
 
 class _LowRank(_ModelProtected):
@@ -298,10 +313,10 @@ _DOC = """{summary}
 
     Attributes
     ----------
-    coef_ : ndarray of shape (n_tasks, n_features)
+    coef_ : ndarray of shape (n_tasks, n_features){shapes}
         Personal models, W transposed. All rows together are not a private object: hand
         each task its own with `export_task`.
-    intercept_ : ndarray of shape (n_tasks,)
+    intercept_ : ndarray of shape (n_tasks,){intercepts}
     tasks_ : ndarray of shape (n_tasks,)
         Task ids in the order of `coef_`.{classes}
     billboard_ : object
@@ -311,7 +326,7 @@ _DOC = """{summary}
         Iterations of the exact solver, or number of releases.
     objective_, dual_gap_ : float
         Value of the objective and its duality gap; exact solution only.
-    mean_coef_, mean_intercept_ : ndarray of shape (n_features,), float
+    mean_coef_, mean_intercept_ : ndarray of shape (n_features,), float{means}
         Mean model; with privacy only when it was released.
     {features_in_}
 
@@ -360,7 +375,17 @@ _DIAGONAL = {
 }
 _SQUARED = "sum_k 1 / (2 n_k) ||y_k - X_k w_k - b_k||^2"
 _LOGISTIC = "sum_k 1 / n_k sum_i log(1 + exp(-y_i (x_i' w_k + b_k)))"
+_SOFTMAX = """
+
+    or, with C > 2 classes, the softmax loss -log p_i(y_i) with p_i(c) proportional to
+    exp(x_i' w_kc + b_kc), and W of C columns for every task (n_features x n_tasks C). What a task
+    contributes is then the sum over its classes, of the same bound,"""
 _RIDGE = " + ridge / 2 ||W||_F^2"
+_SHAPES = {  # of more than two classes
+    "shapes": " or (n_tasks, n_classes, n_features)",
+    "intercepts": " or (n_tasks, n_classes)",
+    "means": "\n        or of shape (n_classes, n_features), (n_classes,)",
+}
 _EXAMPLE = """>>> from skpmtl import {name}
     >>> from skpmtl.datasets import {generator}
     >>> X, y, task = {generator}(n_tasks=20, n_samples=15, n_features=5, random_state=0)
@@ -374,6 +399,7 @@ class MPMTLLowRank(MTLRegressorMixin, _LowRank):
         _DOC,
         summary="Model-protected low-rank multi-task regression.",
         model="linear regression",
+        **dict.fromkeys(_SHAPES, ""),
         also="MPMTLLowRankClassifier : The same for binary targets.\n"
         "    MPMTLGroupSparse : A shared selection of features instead of a shared subspace.",
         objective=f"    {_SQUARED} + alpha ||W||_*\n       {_RIDGE},",
@@ -389,6 +415,7 @@ class MPMTLGroupSparse(MTLRegressorMixin, _GroupSparse):
         _DOC,
         summary="Model-protected group-sparse multi-task regression.",
         model="linear regression",
+        **dict.fromkeys(_SHAPES, ""),
         also="MPMTLGroupSparseClassifier : The same for binary targets.\n"
         "    MPMTLLowRank : A shared subspace instead of a shared selection of features.",
         objective=f"    {_SQUARED} + alpha sum_j ||W_j.||_2\n       {_RIDGE},",
@@ -402,28 +429,34 @@ class MPMTLGroupSparse(MTLRegressorMixin, _GroupSparse):
 class MPMTLLowRankClassifier(MTLClassifierMixin, _LowRank):
     __doc__ = filled(
         _DOC,
-        summary="Model-protected low-rank multi-task logistic regression, two classes.",
+        summary="Model-protected low-rank multi-task logistic regression, any number of classes.",
         model="logistic regression",
-        classes="two",
+        classes="several",
+        **_SHAPES,
         also="MPMTLLowRank : The same for regression.",
-        objective=f"    {_LOGISTIC}\n        + alpha ||W||_*{_RIDGE}, y in {{-1, 1}},",
+        objective=f"    {_LOGISTIC}\n        + alpha ||W||_*{_RIDGE}, y in {{-1, 1}},{_SOFTMAX}",
         example=_EXAMPLE.format(
             name="MPMTLLowRankClassifier", generator="make_low_rank_tasks", target="y > 0"
         ),
         **_MATRIX,
     )
+    _multiclass = True
 
 
 class MPMTLGroupSparseClassifier(MTLClassifierMixin, _GroupSparse):
     __doc__ = filled(
         _DOC,
-        summary="Model-protected group-sparse multi-task logistic regression, two classes.",
+        summary="Model-protected group-sparse multi-task logistic regression, any number of\n"
+        "    classes.",
         model="logistic regression",
-        classes="two",
+        classes="several",
+        **_SHAPES,
         also="MPMTLGroupSparse : The same for regression.",
-        objective=f"    {_LOGISTIC}\n        + alpha sum_j ||W_j.||_2{_RIDGE}, y in {{-1, 1}},",
+        objective=f"    {_LOGISTIC}\n        + alpha sum_j ||W_j.||_2{_RIDGE}, y in {{-1, 1}},"
+        f"{_SOFTMAX}",
         example=_EXAMPLE.format(
             name="MPMTLGroupSparseClassifier", generator="make_group_sparse_tasks", target="y > 0"
         ),
         **_DIAGONAL,
     )
+    _multiclass = True

@@ -141,7 +141,7 @@ class MomentPlan:
                 'mechanism="wishart-published" reproduces Algorithms 2 and 3 only: pass '
                 'algorithm="proximal". It gives no privacy guarantee.'
             )
-        self.dimension, self.n_tasks = d, m
+        self.dimension, self.n_tasks, self.n_outputs = d, m, population.n_outputs
         self.adjacency, self.clip_norm = est.adjacency, est.clip_norm
         pure = self.kind != "gaussian"
         # The published mechanism is calibrated like in the paper, with a nominal delta.
@@ -178,7 +178,8 @@ class MomentPlan:
         self.mean = None
         if mean:
             self.mean = mean_mechanism(
-                self.kind, d + 1, est.clip_norm, m, est.adjacency, extra[-1]
+                self.kind, population.n_outputs * (d + 1), est.clip_norm, m, est.adjacency,
+                extra[-1],
             )
 
     def report(self, est, source):
@@ -187,8 +188,10 @@ class MomentPlan:
         votes, moments = iter(self.vote), iter(self.moment)
         moment_of = "sum of w * w" if est._diagonal else "sum of w w'"
         what = "clipped models w"
+        if self.n_outputs > 1:
+            what += " of all classes"
         if self.algorithm == "empirical-bayes":
-            what = "unit directions w"
+            what = what.replace("clipped models", "unit directions")
             if est._diagonal and self.kind == "gaussian":
                 moment_of = "sum of w * w / ||w * w||_2"
         for t in range(len(self.moment) + 1):

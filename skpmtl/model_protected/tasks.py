@@ -7,7 +7,7 @@ from .._runtime.threads import single_blas_thread
 from ..exchange.half import Half
 from ..local.prior import SNR, LocalModels, best_scale, vote_penalty
 from ..privacy.moments import directions, even_root
-from ..solvers.losses import LogisticLoss, SquaredLoss
+from ..solvers.losses import LogisticLoss, MultinomialLoss, SquaredLoss
 
 
 class PriorHalf(Half):
@@ -33,7 +33,8 @@ class PriorHalf(Half):
             self._root, self._found = arrays["root"], (arrays["criterion"], arrays["level"])
 
     def contributions(self, ask):
-        """"vote": the scale that each task likes best, (m,); or "moment": its direction, (m, d)."""
+        """"vote": the scale that each task likes best, (m,); or "moment": its direction, (m, d),
+        or (m, C, d) of C classes."""
         criterion, level = self._criteria(ask.public["root"])
         if ask.statistic == "vote":
             return {"vote": np.log10(SNR)[criterion.argmin(axis=1)]}
@@ -63,7 +64,8 @@ class ProjectedModels:
     def __init__(self, board, table, *, classification, fit_intercept):
         # Rows as they are: Gram matrices would be chosen by the sizes of all tasks together, and a
         # task's numbers must not differ by a bit with the others' rows.
-        loss = LogisticLoss if classification else SquaredLoss
+        several = classification and table.n_classes > 2
+        loss = MultinomialLoss if several else LogisticLoss if classification else SquaredLoss
         scale = 1.0 / table.sizes if board.task_weight == "equal" else np.ones(table.n_tasks)
         self.loss = loss(table, scale, fit_intercept, board.ridge, grid=False)
         self.acceleration = board.acceleration
@@ -74,8 +76,9 @@ class ProjectedModels:
         def best(criterion, level):
             return SNR[criterion.argmin(axis=1)] / np.maximum(level, 1e-300)
 
-        _, self.W, _ = local.fit(root, best, tol=1e-6)
-        self.projected = self.W
+        _, W, _ = local.fit(root, best, tol=1e-6)
+        self.shape = W.shape
+        self.W = self.projected = W.reshape(-1, table.n_features)  # a row for every class
         # Features that do not vary inside a task leave a curvature of rounding errors.
         raw = self.loss.combine(self.loss.scores(np.ones_like(self.W)))
         floor = 1e-10 * np.linalg.norm(raw, axis=1)
@@ -105,7 +108,8 @@ class ProjectedModels:
             self.projected = projected
 
     def models(self):
-        return self.projected, self.loss.intercepts(self.projected)
+        b = self.loss.intercepts(self.projected)
+        return self.projected.reshape(self.shape), b.reshape(self.shape[:-1])
 
 
 class ProjectionHalf(Half):
@@ -115,11 +119,11 @@ class ProjectionHalf(Half):
         self.models = models
 
     def contributions(self, ask):
-        """"moment": the clipped model of each task, (m, d)."""
+        """"moment": the clipped model of each task, (m, d), or (m, C, d) of C classes."""
         W = self._current(ask)
-        C = np.empty_like(W)
-        clip_rows(W, ask.public["clip_norm"], 2, C)
-        return {"moment": C}
+        C = np.empty((len(W), W[0].size))
+        clip_rows(W.reshape(C.shape), ask.public["clip_norm"], 2, C)
+        return {"moment": C.reshape(W.shape)}
 
     def answer(self, ask):
         # `combine` clips them: once is enough.
@@ -129,7 +133,7 @@ class ProjectionHalf(Half):
         # A worker that missed questions has more than one step to make.
         for projection in ask.public["projections"][self.models.t :]:
             self.models.update(projection)
-        return self.models.W
+        return self.models.W.reshape(self.models.shape)
 
 
 class WithMeanModel(Half):
@@ -174,7 +178,7 @@ class WithMeanModel(Half):
 
     def _with_intercepts(self, ask):
         self._personal = ask.public["board"].personalize(self.table, **self.settings)
-        return np.column_stack(self._personal)
+        return np.column_stack([part.reshape(len(part), -1) for part in self._personal])
 
     def final_models(self, board, personalize):
         # The question for their mean needed them, too: they are not made twice.

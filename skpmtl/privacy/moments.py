@@ -2,6 +2,12 @@
 
 A contribution has trace 1 whatever the model is, so that there is nothing to clip. What is done
 with a release is post-processing and costs no privacy.
+
+A task with models w_c of several classes contributes A = sum_c w_c w_c' / sum_c |w_c|^2, which is
+positive semi-definite and of trace 1 as for one model, and all that bounds a contribution follows
+from these two: |A|_F <= tr A = 1, and |A - B|_F^2 = |A|_F^2 + |B|_F^2 - 2 <A, B> <= 2 for two of
+them because <A, B> >= 0; in nuclear norm |A| = 1 and |A - B| <= 2. Diagonals are non-negative
+with sum 1, or, divided by their length, of length 1.
 """
 
 import numpy as np
@@ -13,8 +19,11 @@ _BLOCK = 1 << 20  # coefficients at a time in the sum of contributions
 def directions(W):
     """Unit directions u_k of the models: task k contributes u_k u_k', of trace 1.
 
-    A model that is zero or not finite contributes zero, so that no input leaves the bound.
+    Of models (m, d), or (m, C, d) of C classes, which have length 1 together. A model that is zero
+    or not finite contributes zero, so that no input leaves the bound.
     """
+    if W.ndim > 2:
+        return directions(W.reshape(len(W), -1)).reshape(W.shape)
     largest = np.abs(W).max(axis=1)
     usable = np.isfinite(largest) & (largest > 0)
     # Divided by their largest entry first: squares of tiny numbers would lose the norm.
@@ -27,6 +36,8 @@ def directions(W):
 def squared_directions(U, mechanism):
     """u * u of the unit directions: of unit length where the noise is Gaussian, else of sum 1."""
     squares = U * U
+    if U.ndim > 2:
+        squares = squares.sum(axis=1)
     if mechanism is not None and mechanism.norm == "l2":
         length = np.sqrt(np.einsum("kj,kj->k", squares, squares))
         squares *= ((1.0 - 1e-12) / np.where(length > 0, length, 1.0))[:, None]
@@ -35,10 +46,15 @@ def squared_directions(U, mechanism):
 
 def sum_of_directions(W, diagonal, mechanism):
     """Sum over the tasks of u u', or of the diagonal; (d, d) or (d,)."""
-    total, step = 0.0, max(_BLOCK // W.shape[1], 1)
+    d = W.shape[-1]
+    total, step = 0.0, max(_BLOCK * len(W) // max(W.size, 1), 1)
     for first in range(0, len(W), step):
         U = directions(W[first : first + step])
-        total += squared_directions(U, mechanism).sum(axis=0) if diagonal else U.T @ U
+        if diagonal:
+            total += squared_directions(U, mechanism).sum(axis=0)
+        else:
+            U = U.reshape(-1, d)
+            total += U.T @ U
     return total
 
 

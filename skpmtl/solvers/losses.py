@@ -17,6 +17,7 @@ from .._runtime.threads import run_blocks, task_blocks
 from ..local.grams import NARROW, SMALL, RowGrams, each_block, grams, invert
 from ..local.prior import LocalModels, sides
 from ..tables.table import rows_of
+from ..tables.targets import class_shares
 from . import resolvents
 
 _NONE = np.empty(0, dtype=np.int64)
@@ -32,7 +33,7 @@ def make_loss(table, *, classification, task_weight="equal", fit_intercept=True,
     scale = 1.0 / table.sizes if task_weight == "equal" else np.ones(table.n_tasks)
     args = (table, scale, fit_intercept, ridge)
     if classification:
-        return LogisticLoss(*args)
+        return MultinomialLoss(*args) if table.n_classes > 2 else LogisticLoss(*args)
     if table.is_sparse:
         return SquaredLoss(*args)
     n, d = table.X.shape
@@ -471,4 +472,59 @@ class LogisticLoss(Loss):
         np.clip(u, 0.0, 1.0, out=u)
         entropy = entr(u)
         entropy += entr(np.subtract(1.0, u, out=u), out=u)
+        return float(self.scale @ np.add.reduceat(entropy, self.offsets[:-1]))
+
+
+class MultinomialLoss(Loss):
+    """sum_k scale_k sum_i -sum_c t_ic log p_ic, p_i the softmax of the scores, + the ridge term.
+
+    W has a row for every task and class, (n_tasks * n_classes, d), class after class: rows of a
+    task are read once for each of them, by index.
+    """
+
+    quadratic = False
+    is_narrow = False
+
+    def __init__(self, table, scale, fit_intercept, ridge, grid=True):
+        C = self.n_classes = table.n_classes
+        sizes = np.repeat(table.sizes, C)
+        ends = np.concatenate([[0], np.cumsum(sizes)])
+        rows = np.repeat(np.repeat(table.offsets[:-1], C) - ends[:-1], sizes) + np.arange(ends[-1])
+        which = np.repeat(np.tile(np.arange(C), table.n_tasks), sizes)
+        y = class_shares(table.y, C)[rows, which]
+        rows = rows if table.rows is None else table.rows[rows]
+        whole = replace(table, y=y, offsets=ends, tasks=np.repeat(table.tasks, C), rows=rows)
+        super().__init__(whole, np.repeat(scale, C), fit_intercept, ridge, grid=False)
+        d = table.n_features
+        for name, limit in (("blocks", _BLOCK), ("near_blocks", _BLOCK // 4)):
+            cut = task_blocks(table.offsets, C * d, limit)  # all classes of a task together
+            setattr(self, name, [(C * first, C * last) for first, last in cut])
+
+    def _at_scores(self, z, first, last):
+        value = passes.multinomial_residuals(
+            z, self.y, self.offsets[first : last + 1], self.n_classes, self.scale[first:last],
+            self.fit_intercept, self._r, self._b[first:last],
+        )  # fmt: skip
+        return value, self._r
+
+    def curvature_bound(self, D):
+        # The Hessian in the scores, diag(p) - pp', is at most 1/2.
+        out = self.curvature(D)
+        out *= 0.5
+        if self.ridge:
+            out += 0.5 * self.ridge * D
+        return out
+
+    def resolvent(self, *_):
+        return None
+
+    def dual_scale(self, W, V, value):
+        return 1.0
+
+    def dual(self, theta, W, V, value):
+        """Sum of the entropies of the targets less theta times the residuals."""
+        q = -theta * self._r
+        q += self.y
+        np.clip(q, 0.0, 1.0, out=q)
+        entropy = entr(q, out=q)
         return float(self.scale @ np.add.reduceat(entropy, self.offsets[:-1]))

@@ -169,6 +169,15 @@ def class_targets(codes, offsets, n_classes, *, spread):
     return (2.0 * codes - 1.0) * (1.0 - e) if n_classes == 2 else codes + e
 
 
+def class_shares(y, n_classes):
+    """What each class has of every row, (N, n_classes), for targets of more than two classes."""
+    codes = y.astype(np.int64)
+    e = y - codes
+    shares = np.repeat((e / n_classes)[:, None], n_classes, axis=1)
+    shares[np.arange(len(y)), codes] += 1.0 - e
+    return shares
+
+
 def _refuse_target(table, bad, problem):
     task = table.tasks[np.searchsorted(table.offsets, bad[0], side="right") - 1].item()
     raise ValueError(

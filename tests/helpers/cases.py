@@ -127,10 +127,15 @@ def _model_protected():
         other = {"delta": 1e-6} if pure == "wishart" else {"mechanism": pure}
         yield _case(cls, **other, **SECURE)
     yield _case(MPMTLGroupSparse, mechanism="wishart", algorithm="proximal", n_releases=2)
-    for cls in (MPMTLLowRankClassifier, MPMTLGroupSparseClassifier):
+    pure = {MPMTLLowRankClassifier: "wishart", MPMTLGroupSparseClassifier: "laplace"}
+    for cls in pure:
         yield _case(cls, 2, unseen_task="mean")
         yield _case(cls, 2, algorithm="proximal", adjacency="zero-out")
         yield _case(cls, 2, form="csr", fit_intercept=False)
+        yield _case(cls, 3)
+        yield _case(cls, 3, unseen_task="mean", mechanism=pure[cls], form="csr", n_releases=2)
+        yield _case(cls, 3, unseen_task="mean", algorithm="proximal", adjacency="zero-out")
+        yield _case(cls, 3, form="wide", tasks=False, fit_intercept=False)
         yield _case(cls, 2, **SECURE)
         yield _case(cls, 2, algorithm="proximal", **SECURE)
 
@@ -253,6 +258,8 @@ def _exact():
         yield _case(cls, alpha=0.1, epsilon=None, ridge=0.1, task_weight="samples", close=1e-4)
     yield _case(MPMTLLowRank, epsilon=None, algorithm="empirical-bayes")
     yield _case(MPMTLGroupSparseClassifier, 2, alpha=0.01, epsilon=None, close=1e-4)
+    for cls in (MPMTLLowRankClassifier, MPMTLGroupSparseClassifier):
+        yield _case(cls, 3, alpha=0.01, epsilon=None, tol=1e-9, close=1e-3)
     yield _case(
         PrivateMeanRegMTL, lam=0.3, epsilon=None, ridge=0.1, unseen_task="mean", close=1e-4
     )

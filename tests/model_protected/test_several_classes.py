@@ -1,0 +1,259 @@
+"""More than two classes: softmax models under a shared prior or penalty."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import optimize
+from scipy.special import logsumexp
+
+from skpmtl import LocalOnlyClassifier, MPMTLGroupSparseClassifier, MPMTLLowRankClassifier
+from skpmtl._kernels.passes import multinomial_residuals
+from skpmtl.local.prior import LocalModels
+from skpmtl.model_protected.plan import moment_sensitivity
+from skpmtl.privacy.moments import directions, squared_directions, sum_of_directions
+from skpmtl.tables.table import TaskTable
+from skpmtl.tables.targets import class_shares, class_targets
+
+CLASSIFIERS = [MPMTLLowRankClassifier, MPMTLGroupSparseClassifier]
+
+
+def problem(sizes=(9, 14, 6, 11), d=3, n_classes=3, seed=0, spread=True):
+    """-> table, shares of the classes in the rows; task 1 lacks the last class."""
+    rng, sizes = np.random.default_rng(seed), np.array(sizes)
+    task = np.repeat(np.arange(len(sizes)), sizes)
+    X = rng.normal(size=(len(task), d)) + 0.3
+    score = X @ rng.normal(size=(d, n_classes)) + rng.gumbel(size=(len(task), n_classes))
+    codes = score.argmax(axis=1)
+    codes[:n_classes] = np.arange(n_classes)
+    codes[task == 1] = np.minimum(codes[task == 1], n_classes - 2)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    y = class_targets(codes, offsets, n_classes, spread=spread)
+    table = TaskTable(X, y, offsets, np.arange(len(sizes)), n_classes=n_classes)
+    return table, codes, class_shares(y, n_classes)
+
+
+def loss_of(X, T, W, b):
+    """Sum of the softmax losses of rows."""
+    z = X @ W.T + b
+    return float(np.sum(logsumexp(z, axis=1) - np.einsum("ic,ic->i", T, z)))
+
+
+# ------------------------------------------------------------------------------- exact fits
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("cls", CLASSIFIERS)
+def test_exact_fits_against_an_independent_solver(cls, intercept):
+    """The penalties as minima over factors W = C P, of which a quasi-Newton method knows nothing:
+    alpha ||W||_* = min alpha / 2 (||C||^2 + ||P||^2), and P is a diagonal for the L2,1 norm."""
+    table, codes, T = problem(spread=intercept)
+    alpha, ridge, (m, d, C) = 0.05, 0.02, (4, 3, 3)
+    est = cls(alpha, epsilon=None, ridge=ridge, fit_intercept=intercept, tol=1e-10)
+    est.fit(table.X, codes, task=table.codes)
+    full, ends = cls is MPMTLLowRankClassifier, table.offsets
+
+    def objective(x):
+        A, P, b = np.split(x, [m * C * d, len(x) - m * C])
+        A, P = A.reshape(m, C, d), P.reshape(d, d) if full else P
+        b = b.reshape(m, C) * intercept
+        W = A @ P if full else A * P
+        value = alpha / 2 * (np.sum(A**2) + np.sum(P**2)) + ridge / 2 * np.sum(W**2)
+        G, g = ridge * W, np.zeros((m, C))
+        for k, n in enumerate(table.sizes):
+            X, shares = (part[ends[k] : ends[k + 1]] for part in (table.X, T))
+            z = X @ W[k].T + b[k]
+            value += loss_of(X, shares, W[k], b[k]) / n
+            residual = (np.exp(z - logsumexp(z, axis=1)[:, None]) - shares) / n
+            G[k] += residual.T @ X
+            g[k] = residual.sum(axis=0) * intercept
+        if full:
+            parts = G @ P.T + alpha * A, np.einsum("kci,kcj->ij", A, G) + alpha * P
+        else:
+            parts = G * P + alpha * A, (G * A).sum(axis=(0, 1)) + alpha * P
+        return value, np.concatenate([part.ravel() for part in (*parts, g)])
+
+    x = np.random.default_rng(1).normal(size=m * C * d + (d * d if full else d) + m * C)
+    settings = {"maxiter": 5000, "ftol": 1e-15, "gtol": 1e-10}
+    found = optimize.minimize(objective, x, jac=True, method="L-BFGS-B", options=settings)
+    assert est.objective_ == pytest.approx(found.fun, rel=1e-6)
+    assert 0 <= est.dual_gap_ <= 1e-9 * est.objective_
+    assert est.coef_.shape == (m, C, d) and est.intercept_.shape == (m, C)
+    assert_allclose(est.coef_.sum(axis=1), 0.0, atol=1e-10)
+    assert_allclose(est.mean_coef_, est.coef_.mean(axis=0))
+
+
+def test_a_large_penalty_leaves_the_intercepts():
+    table, codes, T = problem()
+    for cls in CLASSIFIERS:
+        est = cls(10.0, epsilon=None).fit(table.X, codes, task=table.codes)
+        assert not est.coef_.any()
+        p = est.predict_proba(table.X, task=table.codes)
+        for k in range(4):
+            rows = slice(*table.offsets[k : k + 2])
+            assert_allclose(p[rows], np.tile(T[rows].mean(axis=0), (table.sizes[k], 1)))
+
+
+@pytest.mark.parametrize("size", [1.0, 30.0, 300.0])
+def test_intercepts_are_at_their_optimum(size):
+    rng, C, sizes = np.random.default_rng(0), 4, np.array([3, 8, 30])
+    ends = np.concatenate([[0], np.cumsum(np.repeat(sizes, C))])
+    codes = [rng.integers(0, C, n) for n in sizes]
+    codes[1][:C] = np.arange(C)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    y = class_targets(np.concatenate(codes), offsets, C, spread=True)
+    T = class_shares(y, C)
+    shares = np.concatenate([T[slice(*offsets[k : k + 2])].T.ravel() for k in range(3)])
+    z = size * rng.normal(size=ends[-1])
+    r, b = np.empty(ends[-1]), np.zeros(3 * C)
+    value = multinomial_residuals(z, shares, ends, C, np.ones(3 * C), True, r, b)
+    total = 0.0
+    for k, n in enumerate(sizes):
+        part = slice(ends[k * C], ends[k * C + C])
+        score = z[part].reshape(C, n).T + b[k * C : k * C + C]
+        p = np.exp(score - logsumexp(score, axis=1)[:, None])
+        assert_allclose(r[part].reshape(C, n).T, T[slice(*offsets[k : k + 2])] - p, atol=1e-9)
+        assert_allclose(r[part].reshape(C, n).sum(axis=1), 0.0, atol=1e-9)
+        total += loss_of(score, T[slice(*offsets[k : k + 2])], np.eye(C), np.zeros(C))
+    assert value == pytest.approx(total, rel=1e-9)
+
+
+# ------------------------------------------------------------------------------ local models
+@pytest.mark.parametrize("kappa", [0.01, 1.0, 100.0])
+@pytest.mark.parametrize("diagonal", [True, False])
+def test_modes_are_posterior_modes(kappa, diagonal):
+    table, _, T = problem((3, 20, 12), d=4)
+    root = np.array([1.0, 0.5, 2.0, 0.1])
+    root = root if diagonal else np.random.default_rng(1).normal(size=(4, 4))
+    precision = np.linalg.inv(np.diag(root**2) if diagonal else root @ root.T) / kappa
+    local = LocalModels(table, classification=True, fit_intercept=True)
+    W, b = local.solve(root, np.full(3, kappa), 1e-10)
+    for k in range(3):
+        rows = slice(*table.offsets[k : k + 2])
+
+        def energy(x, rows=rows):
+            w, shift = x[:12].reshape(3, 4), x[12:]
+            prior = np.einsum("cd,de,ce", w, precision, w)
+            return loss_of(table.X[rows], T[rows], w, shift) + 0.5 * prior
+
+        start = np.concatenate([W[k].ravel(), b[k]])
+        best = optimize.minimize(energy, start, tol=1e-12).fun
+        assert energy(start) <= best + 1e-9 * abs(best)
+
+
+def test_two_of_several_classes_are_two_classes():
+    """The softmax of C = 2 scores: half the model, of half the prior variance, for each class."""
+    table, codes, _ = problem((9, 14, 30), n_classes=2, spread=False)
+    codes[::4] = 1 - codes[::4]  # both in every task
+    y = class_targets(codes, table.offsets, 2, spread=False)
+    binary = TaskTable(table.X, y, table.offsets, table.tasks, n_classes=2)
+    both = TaskTable(table.X, codes.astype(float), table.offsets, table.tasks, n_classes=3)
+    one = LocalModels(binary, classification=True, fit_intercept=True)
+    two = LocalModels(both, classification=True, fit_intercept=True)
+    two._several, two._scores = (2,), np.zeros((len(codes), 2))
+    root = np.random.default_rng(0).normal(size=(3, 3))
+    (criterion, level), (other, twice) = one.criteria(root), two.criteria(root)
+    assert_allclose(criterion, other, rtol=1e-9)
+    assert_allclose(2.0 * level, twice)
+    kappa = np.array([0.1, 1.0, 10.0])
+    (w, b), (v, c) = one.solve(root, kappa, 1e-11), two.solve(root, kappa / 2, 1e-11)
+    assert_allclose(v[:, 1] - v[:, 0], w, rtol=1e-6, atol=1e-8)
+    assert_allclose(c[:, 1] - c[:, 0], b, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("way", [{"epsilon": None}, {"epsilon": 2.0}])
+@pytest.mark.parametrize("cls", CLASSIFIERS)
+def test_a_task_of_one_class(cls, way):
+    table, codes, _ = problem()
+    codes[table.codes == 2] = 1
+    est = cls(tasks=range(4), classes=range(3), **way).fit(table.X, codes, task=table.codes)
+    assert_allclose(est.coef_[2], 0.0, atol=1e-6)
+    n = table.sizes[2]
+    shares = np.array([1 / 3, n + 1 / 3, 1 / 3]) / (n + 1)
+    expected = np.tile(shares, (n, 1))
+    assert_allclose(est.predict_proba(table.X[:n], task=[2] * n), expected, rtol=1e-5)
+
+
+# ----------------------------------------------------------------------------- contributions
+def test_contributions_are_the_second_moments_of_all_classes():
+    W = np.random.default_rng(0).normal(size=(5, 3, 4)) * np.logspace(-200, 200, 5)[:, None, None]
+    expected = np.zeros((4, 4))
+    for w in W:
+        w = w / np.abs(w).max()
+        expected += w.T @ w / np.sum(w**2)
+    assert_allclose(sum_of_directions(W, False, None), expected)
+    assert_allclose(sum_of_directions(W, True, None), np.diag(expected))
+    first = sum_of_directions(W[:, :1], False, None)
+    assert_allclose(first, sum_of_directions(W[:, 0], False, None))
+    W[1], W[2, 0, 0] = 0.0, np.nan
+    assert not directions(W)[[1, 2]].any()
+
+
+@pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
+@pytest.mark.parametrize("kind, diagonal", [
+    ("gaussian", False), ("wishart", False), ("gaussian", True), ("laplace", True),
+])  # fmt: skip
+def test_sensitivities_hold_for_several_classes(kind, diagonal, adjacency):
+    """Models of random ranks, near each other and far apart, with vertices among them."""
+    rng, d, C = np.random.default_rng(0), 4, 3
+    stated = moment_sensitivity(kind, diagonal, 1.0, adjacency, d)
+
+    class Mechanism:
+        norm = "l2" if kind == "gaussian" else "l1"
+
+    def contribution(W):
+        U = directions(W[None])
+        if diagonal:
+            return squared_directions(U, Mechanism)[0]
+        return U[0].T @ U[0]
+
+    def length(A):
+        if diagonal:
+            return np.linalg.norm(A) if kind == "gaussian" else np.abs(A).sum()
+        return np.linalg.norm(A) if kind == "gaussian" else np.linalg.norm(A, "nuc")
+
+    far = 0.0
+    for draw in range(2000):
+        W, V = rng.normal(size=(2, C, d)) * rng.choice([0.0, 1e-6, 1.0, 100.0], size=(2, C, d))
+        if draw < d * d:  # vertices
+            W, V = np.zeros((2, C, d))
+            W[draw % C, draw % d] = V[(draw // d) % C, draw // d] = 1.0
+        other = contribution(V) if adjacency == "replace-one" else 0.0
+        far = max(far, length(contribution(W) - other))
+    assert 0.999 * stated < far <= stated * (1 + 1e-9)
+
+
+# ------------------------------------------------------------------------------------ quality
+def low_rank_classes(seed, m=120, n=25, d=12, C=3, rank=2):
+    rng = np.random.default_rng(seed)
+    W = 3.0 * rng.normal(size=(m, C, rank)) @ rng.normal(size=(rank, d)) / np.sqrt(rank)
+    X, b = rng.normal(size=(m, n + 40, d)) / np.sqrt(d) * 2, 0.5 * rng.normal(size=(m, 1, C))
+    score = np.einsum("kid,kcd->kic", X, W) + b
+    y, task = (score + rng.gumbel(size=score.shape)).argmax(axis=2), np.arange(m)
+    for part, count in (slice(n), n), (slice(n, None), 40):
+        yield X[:, part].reshape(-1, d), y[:, part].ravel(), np.repeat(task, count)
+
+
+def test_shared_structure_helps():
+    errors = []
+    for seed in range(2):
+        (X, y, task), (X_test, y_test, task_test) = low_rank_classes(seed)
+        known = {"tasks": range(120), "classes": range(3)}
+        models = [LocalOnlyClassifier(**known)]
+        models += [MPMTLLowRankClassifier(epsilon=e, **known) for e in (1.0, 10.0)]
+        errors.append([])
+        for est in models:
+            p = est.fit(X, y, task=task).predict_proba(X_test, task=task_test)
+            errors[-1].append(-np.mean(np.log(p[np.arange(len(p)), y_test])))
+    alone, small, large = np.mean(errors, axis=0)
+    assert large < small < alone and large < 0.8 * alone
+
+
+def test_labels_of_any_type_come_back():
+    table, codes, _ = problem()
+    names = np.array(["b", "c", "a"])[codes]
+    est = MPMTLLowRankClassifier(epsilon=None).fit(table.X, names, task=table.codes)
+    assert est.classes_.tolist() == ["a", "b", "c"]
+    p = est.predict_proba(table.X, task=table.codes)
+    assert_array_equal(est.predict(table.X, task=table.codes), est.classes_[p.argmax(axis=1)])
+    assert_allclose(p.sum(axis=1), 1.0)
+    assert est.score(table.X, names, task=table.codes) > 0.6
+    exported = est.export_task(2)
+    assert exported["coef"].shape == (3, 3) and exported["classes"] == ["a", "b", "c"]
