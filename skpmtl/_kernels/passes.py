@@ -219,6 +219,7 @@ def multinomial_residuals(z, y, offsets, n_classes, scale, centre, r, b):
                     own += y[lo + c * n + i] * s
                 for c in range(C):
                     r[lo + c * n + i] = np.exp(z[lo + c * n + i] + b[k * C + c] - top)
+                for c in range(C):
                     mass += r[lo + c * n + i]
                 total += np.log(mass) + top - own
                 for c in range(C):

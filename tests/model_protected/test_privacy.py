@@ -105,7 +105,7 @@ class Fit:
 
     def __init__(self, estimator, algorithm, X, y, task, source, history=None):
         table, _ = read_training(estimator, X, y, task, tasks=estimator.tasks)
-        plan = MomentPlan(estimator, table, algorithm)
+        plan = MomentPlan(estimator, Population.of(table), algorithm)
         count = len(plan.moment) + len(plan.vote) + (plan.mean is not None)
         recorded = iter(history or [None] * count)
         # The order of publication: vote 1, moment 1, vote 2, ..., mean.
