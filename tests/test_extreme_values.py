@@ -31,8 +31,10 @@ METHODS = {
     "group sparse": ("MPMTLGroupSparse", {}),
     "group sparse, proximal": ("MPMTLGroupSparse", {"algorithm": "proximal"}),
     "mean": ("PrivateMeanRegMTL", {"n_rounds": 3}),
-    "mean, shared": ("PrivateMeanRegMTL", {"n_rounds": 3, "unseen_task": "mean"}),
-    "mean, narrow clip": ("PrivateMeanRegMTL", {"n_rounds": 3, "clip_quantile": 0.5}),
+    "mean, shared": ("PrivateMeanRegMTL", {"n_rounds": 3, "clip_norm": 1.0, "unseen_task": "mean"}),
+    "mean, narrow clip": (
+        "PrivateMeanRegMTL", {"n_rounds": 3, "clip_norm": 1.0, "clip_quantile": 0.5}
+    ),
     "mean, algorithm-1": (
         "PrivateMeanRegMTL",
         {"n_rounds": 3, "update": "algorithm-1", "personalization": "none"},

@@ -237,8 +237,8 @@ def test_convergence_scores_the_mean_of_every_round_with_a_warning(labels):
     cls = PrivateMeanRegMTLClassifier if labels else PrivateMeanRegMTL
     listed = {"classes": [False, True]} if labels else {}
     est = cls(
-        epsilon=50.0, n_rounds=3, clip_quantile=0.5, fit_intercept=False, tasks=range(6), **listed,
-        server_learning_rate=0.5, unseen_task="mean",
+        epsilon=50.0, n_rounds=3, clip_norm=1.0, clip_quantile=0.5, fit_intercept=False,
+        server_learning_rate=0.5, unseen_task="mean", tasks=range(6), **listed,
     ).fit(X, y, task=task)  # fmt: skip
     coef, board = est.coef_.copy(), est.billboard_
     with pytest.warns(PrivacyLeakWarning, match="score of every round"):

@@ -139,8 +139,8 @@ def test_wide_sparse_tasks():
     X, y, task = thinned(long_data())
     places = np.arange(len(X)), 9 * np.arange(len(X))
     wide = sparse.csr_matrix((X[:, 0], places), (len(X), 300_000))
-    settings = {"n_rounds": 2, "tasks": TASKS, "fit_intercept": False, "random_state": 0,
-                "epsilon": 1e5}
+    settings = {"n_rounds": 2, "clip_norm": 1.0, "tasks": TASKS, "fit_intercept": False,
+                "random_state": 0, "epsilon": 1e5}
     est = PrivateMeanRegMTL(**settings).fit(wide, y, task=task)
     assert "models_" in vars(est)
     assert_allclose(est.export_task(2)["coef"], est.mean_coef_)
@@ -150,7 +150,8 @@ def test_wide_sparse_tasks():
 @pytest.mark.parametrize("cls", [MPMTLLowRank, PrivateMeanRegMTL, DPMetaInit])
 def test_parts(cls, tmp_path):
     X, y, task = thinned(long_data())
-    est = cls(tasks=TASKS, random_state=0, unseen_task="mean")
+    known = {"target_range": (-3.0, 3.0)} if cls is PrivateMeanRegMTL else {}
+    est = cls(tasks=TASKS, random_state=0, unseen_task="mean", **known)
     parts = write_parts(tmp_path, X, y, task, [[1, 4], [0, 3]])
     there = fit_shards(clone(est), parts)
     est.fit(X, y, task=task)

@@ -136,3 +136,203 @@ def averages(
             else:
                 t = mean[j]
             w[j] = part * centre[j] + t
+
+
+@njit
+def laplace_evidence(
+    X, data, indices, indptr, rows, offsets, y, pick, kind, fit_intercept, centres, which, share,
+    rho, held, columns, ends, D, b, dof, longest, out,
+):  # fmt: skip
+    """out[a, s] = log evidence of prior s for task pick[a], whose mode is known, up to a constant.
+
+    The mode is share[a, s] times the centre plus D[s], with the intercepts b[s, a]; rows and
+    models as in `skpmtl._kernels.steps`. For log-losses this is Laplace's approximation,
+
+        - loss - rho / 2 ||D||^2 - 1 / 2 log det (I + H / rho),
+
+    where the curvature H of C > 1 classes is taken to have the blocks X' V_c X alone, with
+    v_ic = p_ic (1 - p_ic), and the determinant to the power (C - 1) / C: what all classes have in
+    common does not change the probabilities. For squared loss dof[a] / 2 times the logarithm of
+    twice the first two terms takes their place. held[a] is the
+    pull of the intercepts to zero. Of tasks with more than `longest` rows, where these are CSR,
+    the determinant is Hadamard's bound by columns.
+    """
+    C = b.shape[2]
+    n_features = centres.shape[1] // C
+    most, widest = 1, 1
+    for a in range(pick.shape[0]):
+        n = offsets[pick[a] + 1] - offsets[pick[a]]
+        side = n if data is not None and n <= longest else min(n, n_features)
+        most = max(most, side)
+        widest = max(widest, n)
+    place = np.full(n_features if data is not None else 1, -1, dtype=np.int64)
+    line, mean = np.zeros(n_features), np.zeros(n_features)
+    base, z, v, m = np.empty((widest, C)), np.empty(C), np.empty((C, widest)), np.empty(widest)
+    K, A = np.empty((most, most)), np.empty((most, most))
+    for a in range(pick.shape[0]):
+        k = pick[a]
+        lo, n = offsets[k], offsets[k + 1] - offsets[k]
+        if n == 0:
+            out[a] = 0.0
+            continue
+        centre, first, size = centres[which[k]], ends[a], ends[a + 1] - ends[a]
+        width = size // C
+        by_row = n <= longest if data is not None else n <= n_features
+        if data is not None:
+            for j in range(width):
+                place[columns[first // C + j]] = j
+        for j in range(width):
+            mean[j] = 0.0
+        for i in range(n):
+            r = lo + i if rows is None else rows[lo + i]
+            for c in range(C):
+                base[i, c] = 0.0
+            if data is not None:
+                for q in range(indptr[r], indptr[r + 1]):
+                    for c in range(C):
+                        base[i, c] += data[q] * centre[indices[q] * C + c]
+            else:
+                x = X[r]
+                for c in range(C):
+                    t = 0.0
+                    for j in range(width):
+                        t += x[j] * centre[c * width + j]
+                    base[i, c] = t
+                if fit_intercept:
+                    for j in range(width):
+                        mean[j] += x[j] / n
+        if by_row:  # products of rows, less their mean
+            for i in range(n):
+                r = lo + i if rows is None else rows[lo + i]
+                if data is not None:
+                    for q in range(indptr[r], indptr[r + 1]):
+                        line[place[indices[q]]] += data[q]
+                else:
+                    for j in range(width):
+                        line[j] = X[r, j] - mean[j]
+                for o in range(i + 1):
+                    r = lo + o if rows is None else rows[lo + o]
+                    t = 0.0
+                    if data is not None:
+                        for q in range(indptr[r], indptr[r + 1]):
+                            t += data[q] * line[place[indices[q]]]
+                    else:
+                        for j in range(width):
+                            t += line[j] * (X[r, j] - mean[j])
+                    K[i, o] = t
+                for j in range(width):
+                    line[j] = 0.0
+            for i in range(n):
+                for o in range(i):
+                    K[o, i] = K[i, o]
+        for s in range(rho.shape[1]):
+            W, bend = D[s, first : first + size], rho[a, s]
+            loss, square = 0.0, 0.0
+            for i in range(n):
+                r = lo + i if rows is None else rows[lo + i]
+                for c in range(C):
+                    z[c] = b[s, a, c] + share[a, s] * base[i, c]
+                if data is not None:
+                    for q in range(indptr[r], indptr[r + 1]):
+                        at = place[indices[q]] * C
+                        for c in range(C):
+                            z[c] += data[q] * W[at + c]
+                else:
+                    for c in range(C):
+                        t = 0.0
+                        for j in range(width):
+                            t += X[r, j] * W[c * width + j]
+                        z[c] += t
+                if kind == 0:
+                    loss += 0.5 * (z[0] - y[lo + i]) ** 2
+                    v[0, i] = 1.0
+                elif kind == 1:
+                    t = y[lo + i] * z[0]
+                    e = np.exp(-abs(t))
+                    loss += np.log1p(e) + max(-t, 0.0)
+                    v[0, i] = e / (1.0 + e) ** 2
+                else:
+                    top, t = z[0], 0.0
+                    for c in range(1, C):
+                        top = max(top, z[c])
+                    right = z[int(y[lo + i])] - top
+                    for c in range(C):
+                        z[c] = np.exp(z[c] - top)
+                    for c in range(C):
+                        t += z[c]
+                    for c in range(C):
+                        v[c, i] = z[c] / t * (1.0 - z[c] / t)
+                    loss += np.log(t) - right
+            for j in range(size):
+                square += W[j] * W[j]
+            loss += 0.5 * bend * square
+            square = 0.0
+            for c in range(C):
+                square += b[s, a, c] ** 2
+            loss += 0.5 * held[a] * square
+            det = 0.0
+            for c in range(C):
+                u = v[c]
+                mass, middle, side = 0.0, 0.0, n if by_row else width
+                for i in range(n):
+                    mass += u[i]
+                mass = max(mass, 1e-300)
+                if by_row:
+                    for i in range(n):
+                        t = 0.0
+                        for o in range(n if fit_intercept else 0):
+                            t += u[o] * K[i, o]
+                        m[i] = t / mass
+                    for i in range(n):
+                        middle += u[i] * m[i] / mass
+                    for i in range(n):
+                        for o in range(i + 1):
+                            t = K[i, o] - m[i] - m[o] + middle
+                            A[i, o] = (u[i] * u[o]) ** 0.5 * t / bend
+                elif data is not None:  # columns alone
+                    for j in range(width):
+                        line[j] = 0.0
+                    for i in range(n):
+                        r = lo + i if rows is None else rows[lo + i]
+                        for q in range(indptr[r], indptr[r + 1]):
+                            line[place[indices[q]]] += u[i] * data[q] * data[q]
+                    for j in range(width):
+                        det += np.log1p(line[j] / bend)
+                    for j in range(width):
+                        line[j] = 0.0
+                    side = 0
+                else:
+                    for j in range(width):
+                        line[j] = 0.0
+                        for o in range(j + 1):
+                            A[j, o] = 0.0
+                    for i in range(n):
+                        x, t = X[lo + i if rows is None else rows[lo + i]], u[i] / mass
+                        for j in range(width if fit_intercept else 0):
+                            line[j] += t * (x[j] - mean[j])
+                    for i in range(n):
+                        x, t = X[lo + i if rows is None else rows[lo + i]], u[i] / bend
+                        for j in range(width):
+                            e = t * (x[j] - mean[j] - line[j])
+                            for o in range(j + 1):
+                                A[j, o] += e * (x[o] - mean[o] - line[o])
+                    for j in range(width):
+                        line[j] = 0.0
+                for i in range(side):  # pivots of I + A by Cholesky's method, row by row
+                    for o in range(i):
+                        t = A[i, o]
+                        for q in range(o):
+                            t -= A[i, q] * A[o, q]
+                        A[i, o] = t / A[o, o]
+                    t = 1.0 + A[i, i]
+                    for q in range(i):
+                        t -= A[i, q] * A[i, q]
+                    t = max(t, 1.0)
+                    det += np.log(t)
+                    A[i, i] = t**0.5
+            if kind == 0:
+                loss = 0.5 * dof[a] * np.log(2.0 * loss + 1e-300)
+            out[a, s] = -loss - 0.5 * (1.0 if C == 1 else (C - 1) / C) * det
+        if data is not None:
+            for j in range(width):
+                place[columns[first // C + j]] = -1

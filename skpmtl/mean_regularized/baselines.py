@@ -5,6 +5,7 @@ All of them release a mean in rounds and may be personalised afterwards like it.
 
 from dataclasses import replace
 
+from .._parameters import parameter
 from ..base import MTLClassifierMixin, MTLRegressorMixin
 from .estimators import MeanFamily
 
@@ -28,8 +29,8 @@ _DOC = """{summary}
         {lam}
     epsilon, delta, adjacency, clip_norm, clip_quantile, n_rounds, sampling, sampling_rate, \
 local_steps, local_learning_rate, server_learning_rate, personalization, ridge, task_weight, \
-clusters, fit_intercept, task_feature, tasks, {class_list}unseen_task, max_iter, tol, secure, \
-random_state, verbose, dtype
+clusters, fit_intercept, task_feature, tasks, {class_list}unseen_task, {target_range}max_iter, \
+tol, secure, random_state, verbose, dtype
         As in `{main}`.{note}
 
     Attributes
@@ -79,6 +80,7 @@ def _doc(summary, text, lam, classifier, note=""):
         note=note,
         classes=", classes_" if classifier else "",
         class_list="classes, " if classifier else "",
+        target_range="" if classifier else "target_range, ",
     )
 
 _TEXTS = {
@@ -112,18 +114,22 @@ _TEXTS = {
 _UNUSED = " What concerns the rounds has no effect."
 
 
+@parameter("target_range", None, after="unseen_task")
 class PrivateFedAvg(MTLRegressorMixin, _FedAvg):
     __doc__ = _doc(*_TEXTS["fedavg"], False)
 
 
+@parameter("target_range", None, after="unseen_task")
 class PrivateFedProx(MTLRegressorMixin, _FedProx):
     __doc__ = _doc(*_TEXTS["fedprox"], False)
 
 
+@parameter("target_range", None, after="unseen_task")
 class PPSGD(MTLRegressorMixin, _PPSGD):
     __doc__ = _doc(*_TEXTS["ppsgd"], False)
 
 
+@parameter("target_range", None, after="unseen_task")
 class LocalOnly(MTLRegressorMixin, _LocalOnly):
     __doc__ = _doc(*_TEXTS["local"], False, _UNUSED)
 

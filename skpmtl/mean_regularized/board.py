@@ -13,8 +13,7 @@ from ..tables.ids import listed
 from .centred import Problem
 from .personal import PersonalModels
 from .plan import epsilon_of_rounds
-
-_LOST = 4.0  # at 2 a shared model still helped a little (Synthetic(.5, .5), epsilon = 0.1)
+from .scale import BINS
 
 
 @dataclass
@@ -32,9 +31,9 @@ class MeanBillboard(Board):
         numbers together, they are missing: only their sum, in `centres`, is kept.
     clip_norms : list of float
         Bound in every round.
-    noise_variance, total_variance : ndarray (n_clusters,)
-        Variance of the noise in one number of `centres`, counting at most 10 rounds (later ones
-        correct part of the earlier noise), and all; 0 without privacy.
+    doubt : ndarray (n_clusters,)
+        Prior weight that a task gives to going alone, beside 1 for the centre; a function of
+        public numbers and releases. See `skpmtl.local.average.Candidates`.
     shape : tuple
         (n_features,) or (n_classes, n_features).
     problem : skpmtl.mean_regularized.centred.Problem
@@ -59,13 +58,21 @@ class MeanBillboard(Board):
         which is published with all of its budget spent.
     adaptive : bool
         Whether noisy shares follow the updates among the releases.
+    scale_mu : float or None
+        mu of the histogram of lengths, which is then the first release.
+    shrinkage : ndarray (n_clusters,) or None
+        What known noise leaves of what the rounds added up to, which `centres` are multiplied by
+        where their bounds follow a public rule; None without noise.
+    own_units : bool
+        Whether a task multiplies the centre by the length of its own model (`lengths`).
+    lam : float or None
+        Pull of an exact fit.
     """
 
     centres: np.ndarray
     releases: list
     clip_norms: list
-    noise_variance: np.ndarray
-    total_variance: np.ndarray
+    doubt: np.ndarray
     shape: tuple
     problem: object
     personalization: str
@@ -81,6 +88,10 @@ class MeanBillboard(Board):
     noise_multiplier: float | None = None
     round_delta: float | None = None
     adaptive: bool = False
+    scale_mu: float | None = None
+    shrinkage: np.ndarray | None = None
+    own_units: bool = False
+    lam: float | None = None
 
     constraints = {
         "personalization": [
@@ -92,6 +103,8 @@ class MeanBillboard(Board):
         "sampling_rate": [Interval(Real, 0, 1, closed="right")],
         "noise_multiplier": [Interval(Real, 0, None, closed="neither"), None],
         "round_delta": [Interval(Real, 0, 1, closed="both"), None],
+        "scale_mu": [Interval(Real, 0, None, closed="neither"), None],
+        "own_units": ["boolean"],
     }
     settings = ("personalization", "local_steps")
 
@@ -113,7 +126,7 @@ class MeanBillboard(Board):
         return {**super().parameters(), **known}
 
     def attributes(self):
-        found = {} if self.step is not None else {"lam_": self.problem.lam}
+        found = {} if self.step is not None else {"lam_": self.lam}
         if self.cluster_of is None:
             found["mean_coef_"] = self.mean.copy()
             if self.mean_intercept is not None:
@@ -140,18 +153,19 @@ class MeanBillboard(Board):
             raise ValueError("clip_norms must be positive")
         size = math.prod(shape)
         yield "the centres", self.centres, [(g, size)]
-        shapes = [(size,), (g, size), (1,), (g * C,)]
+        shapes = [(size,), (g, size), (1,), (g * C,), BINS.shape]
         yield from (("a release", S, shapes) for S in self.releases)
-        for name in ("noise_variance", "total_variance"):
-            yield name, getattr(self, name), [(g,)]
-            if getattr(self, name).min() < 0:
-                raise ValueError(f"{name} is negative")
+        yield "doubt", self.doubt, [(g,)]
+        if self.shrinkage is not None:
+            yield "shrinkage", self.shrinkage, [(g,)]
+        if not self.doubt.min() > 0:
+            raise ValueError("doubt must be positive")
         if self.mean_intercept is not None:
             alone = self.cluster_of is None
             yield "mean_intercept", self.mean_intercept, [(C,) if alone else (g, C)]
         if self.step is not None:
             yield "the steps of the rounds", self.step, [(g, 1)]
-        elif self.noise_variance.any() or self.clip_norms:
+        elif self.clip_norms:
             raise ValueError("it has rounds, but not their step")
         if self.report is not None and self.report.releases:
             rounds = [e for e in self.report.releases if e["name"].count(",") == 0]
@@ -161,8 +175,11 @@ class MeanBillboard(Board):
 
     @property
     def mean(self):
-        """The shared model, of shape `shape`; one row per cluster when there are clusters."""
-        models = self.shaped(self.centres)
+        """The shared model, of shape `shape`; one row per cluster when there are clusters.
+
+        Zero where tasks have units of their own: the centres then have none.
+        """
+        models = self.shaped(np.zeros_like(self.centres) if self.own_units else self.centres)
         return models[0] if self.cluster_of is None else models
 
     def shaped(self, flat):
@@ -179,15 +196,6 @@ class MeanBillboard(Board):
         models = models.transpose(0, 2, 1) if sparse else models
         centres = np.ascontiguousarray(models).reshape(self.centres.shape)
         return replace(self, centres=centres, sparse=sparse)
-
-    def lost(self):
-        """Which shared models are noise by a public reckoning.
-
-        The noise is `_LOST` times as long as the way that the clipped updates of all rounds can
-        make together.
-        """
-        way = self.server_rate * np.sum(self.clip_norms)
-        return np.sqrt(self.centres.shape[1] * self.total_variance) >= _LOST * way
 
     def history(self):
         """Noise and budget after every round; nothing here depends on the data.
@@ -217,11 +225,13 @@ class MeanBillboard(Board):
             return self.report.epsilon
         return epsilon_of_rounds(
             self.noise_multiplier, n_rounds, self.sampling, self.sampling_rate, self.round_delta,
-            self.report.adjacency,
+            self.report.adjacency, self.scale_mu or 0.0,
         )  # fmt: skip
 
     def replay(self):
         """Shared models after every round, from the releases. -> (n_rounds, *centres.shape)
+
+        Before they are shrunk, see `shrinkage`.
 
         Raises
         ------
@@ -233,18 +243,29 @@ class MeanBillboard(Board):
                 "This fit had no rounds: without privacy update=\"prox\" finds the exact optimum, "
                 "and LocalOnly releases nothing. Use a finite epsilon or another update."
             )
-        every = 1 + self.adaptive
-        updates = self.releases[: len(self.clip_norms) * every : every]
-        if len(self.releases) < len(self.clip_norms) or updates[0].size != self.centres.size:
+        return np.cumsum(self.moves(), axis=0)
+
+    def moves(self):
+        """What the rounds added to the shared models, as `replay`."""
+        every, first = 1 + self.adaptive, int(self.scale_mu is not None)
+        updates = self.releases[first : first + len(self.clip_norms) * every : every]
+        if len(updates) < len(self.clip_norms) or updates[0].size != self.centres.size:
             raise ValueError(
                 "The updates of this fit were not kept: they have more than 2^22 numbers. Use "
                 "fewer rounds, or fewer features."
             )
-        steps = np.stack(updates).reshape(-1, *self.centres.shape) * self.step
-        return np.cumsum(steps, axis=0)
+        return np.stack(updates).reshape(-1, *self.centres.shape) * self.step
+
+    @property
+    def reaches(self):
+        """Multiples of the centre that a task considers, with prior weights.
+
+        One round is cut short by its bound: the shared model may lie beyond.
+        """
+        return ((1.0, 0.6), (3.0, 0.4)) if len(self.clip_norms) == 1 else ((1.0, 1.0),)
 
     def without_rows(self, tasks):
-        """The centres of the tasks, where they are not `lost`, and 0 in a cluster without rows."""
+        """The centres of the tasks, and 0 where these are noise or have no unit."""
         which, models = self.resting(tasks)
         intercept = np.zeros((len(tasks), self.problem.n_outputs))
         if self.mean_intercept is not None:
@@ -259,8 +280,10 @@ class MeanBillboard(Board):
         which = np.zeros(len(tasks), dtype=np.int64)
         if self.cluster_of is not None:
             which = np.array([self.cluster_of.get(task, zero) for task in tasks.tolist()])
-        lost = self.lost() & (self.total_variance > 0)  # an exact fit has no way, and no noise
-        which[np.append(lost, False)[which]] = zero
+        if self.own_units:
+            which[:] = zero
+        elif self.shrinkage is not None:
+            which[np.append(self.shrinkage == 0.0, False)[which]] = zero
         return which, self.shaped(models)
 
     def clusters(self, tasks):
@@ -274,12 +297,9 @@ class MeanBillboard(Board):
     def personalize(self, table, centred=None):
         """`PersonalModels` of the tasks of `table`, from their rows and this billboard alone.
 
-        With "mean-reg" a task trusts the shared model the less the more noise it carries, by
-        the public variance of the noise and the task's own rows, down to the model that it has
-        alone (`LocalOnly`), which is also what it takes where the shared model is `lost`.
-        For squared loss and dense rows of up to 64 features it then compares the exact
-        leave-one-out errors of this model and of the one alone, and takes the second where it is
-        clearly better. All of that stays with the task and costs no privacy. `centred`:
+        With "mean-reg" and ``lam="auto"`` a task averages its models around the shared one, at
+        several strengths, and alone, by how probable each makes its own rows
+        (`skpmtl.local.average`). That stays with the task and costs no privacy. `centred`:
         `CentredTasks` of the same rows, where they are at hand.
         """
         return PersonalModels(table, self, centred)

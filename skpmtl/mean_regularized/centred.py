@@ -173,14 +173,14 @@ class CentredTasks:
         return task_blocks(table.offsets, table.n_features, _BLOCK)
 
     # ------------------------------------------------------------------------- blocks
-    def blocks(self, pick):
-        """`pick` in pieces whose models together stay small."""
-        pieces = cost_blocks(self.widths[pick] * self.problem.n_outputs, _MODELS)
+    def blocks(self, pick, n_models=1):
+        """`pick` in pieces whose models together stay small, with so many of each task."""
+        pieces = cost_blocks(self.widths[pick] * self.problem.n_outputs * n_models, _MODELS)
         return [pick[first:last] for first, last in pieces]
 
     def steps(
-        self, pick, centres, pull, *, hold=0.0, n_steps, accelerate=True, rate=1.0, tol=0.0,
-        penalty="quadratic", start=None, trace=False,
+        self, pick, centres, pull, *, hold=0.0, unit=None, n_steps, accelerate=True, rate=1.0,
+        tol=0.0, penalty="quadratic", start=None, trace=False,
     ):  # fmt: skip
         """Local steps of the tasks `pick`, a block. -> Local
 
@@ -192,6 +192,8 @@ class CentredTasks:
             Weight of the penalty.
         hold : float or ndarray (n_tasks,), default=0.0
             Pull towards zero beside it, of the quadratic penalty; see `share_of_centre`.
+        unit : ndarray (n_tasks,), default=None
+            What a task multiplies its centre by; None: 1.
         n_steps, accelerate, rate, tol, penalty, start, trace
             See `skpmtl._kernels.steps.local_steps`.
         """
@@ -205,9 +207,10 @@ class CentredTasks:
         descent = np.zeros((len(pick), centres.shape[1])) if trace else None
         # A missing class would send its intercept to infinity: these tasks hold theirs.
         held = np.where(self._single, self.pull, 0.0)
+        share = share_of_centre(pull, hold)
         around = kernels.Around(
-            centres, self.which, share_of_centre(pull, hold), pull + hold, held, self.scale,
-            self.curvature,
+            centres, self.which, share if unit is None else share * unit, pull + hold, held,
+            self.scale, self.curvature,
         )  # fmt: skip
         kind = problem.kind
         settings = kernels.Steps(

@@ -17,6 +17,8 @@ import numpy as np
 from .._kernels.clip import clip_rows
 from ..exchange.protocol import Ask, Draw
 from ..tables.finite import run_away
+from .scale import common_length, sum_of_bins
+from .shrinkage import shrinkage
 
 _KEPT = 1 << 22  # numbers of all updates of a fit, up to which they are kept
 
@@ -38,33 +40,55 @@ def publish(plan, board, population, which, source, log=None):
 
     Yields
     ------
-    What `release_centre` does, and Ask for "intercept" where `plan` has a budget for it.
+    Ask for "length", the histogram of `skpmtl.mean_regularized.scale`, and "intercept", where
+    `plan` has budgets for them, and between them what `release_centre` does.
 
     Returns
     -------
     board : MeanBillboard
     """
     groups = np.bincount(which)
+    board.releases, board.scale_mu = [], plan.scale_mu
     board.step = plan.server_rate * (population.n_tasks / groups)[:, None]
-    releases, bounds = yield from release_centre(plan, which, board.centres, log)
-    board.releases, board.clip_norms = releases, bounds
-    board.noise_variance, board.total_variance = plan.noise_variances(bounds, groups)
+    length = None
+    if plan.scale is not None:
+        ask = Ask("length", {}, {"bins": plan.scale}, sum_of_bins)
+        board.releases.append((yield ask)["bins"])
+        length = common_length(board.releases[0], plan.scale.noise_std, population.n_tasks)
+    board.own_units = plan.measures and length is None
+    releases, bounds = yield from release_centre(plan, which, board.centres, length, log)
+    board.releases += releases
+    board.clip_norms = bounds
+    board.doubt[:] = plan.doubt
+    if plan.noise_multiplier is not None:
+        noise = [plan.mechanisms(bound)[0].noise_std for bound in bounds]
+        updates = board.moves() if kept(plan, board.centres) else None
+        board.shrinkage = shrinkage(updates, board.centres, np.outer(noise, board.step))
+        if plan.measures:
+            board.centres *= board.shrinkage[:, None]
+        board.doubt[board.shrinkage == 0.0] = 1.0
     if plan.intercept is not None:
         shape = len(groups), population.n_outputs
+        middle, bound = plan.intercept_range
         ask = Ask(
-            "intercept", {"board": board, "clip_norm": plan.clip_norm},
-            {"intercept": plan.intercept}, sum_of_intercepts(which, plan.clip_norm, shape),
+            "intercept", {"board": board, "clip_norm": bound, "middle": middle},
+            {"intercept": plan.intercept}, sum_of_intercepts(which, bound, shape),
             population.n_tasks,
         )  # fmt: skip
         released = (yield ask)["intercept"]
         board.releases.append(released)
-        shift = released.reshape(shape) * (population.n_tasks / groups)[:, None]
+        shift = middle + released.reshape(shape) * (population.n_tasks / groups)[:, None]
         board.mean_intercept = shift if board.cluster_of is not None else shift[0]
     board.report = plan.report(bounds, source)
     return board
 
 
-def release_centre(plan, which, centres, log=None):
+def kept(plan, centres):
+    """Whether the updates of all rounds are."""
+    return plan.n_rounds * centres.size <= _KEPT
+
+
+def release_centre(plan, which, centres, length=None, log=None):
     """The rounds; moves `centres` in place.
 
     Updates of more than 2^22 numbers in all rounds together are not kept among the releases.
@@ -76,6 +100,9 @@ def release_centre(plan, which, centres, log=None):
         Centre of each task (public).
     centres : ndarray (n_centres, size)
         Zero at the start.
+    length : float, default=None
+        Of the models of most tasks, where the plan follows it; None: updates are in units of their
+        tasks.
     log : callable, default=None
 
     Yields
@@ -94,9 +121,10 @@ def release_centre(plan, which, centres, log=None):
     """
     releases, bounds, lengths = [], [], []
     private = plan.noise_multiplier is not None
-    clip_norm = plan.clip_norm if private else math.inf
+    limits, own_units = plan.bounds(length), plan.measures and length is None
+    clip_norm = limits[0] if private and limits else math.inf
     step = plan.server_rate * (len(which) / np.bincount(which))[:, None]
-    keep = plan.n_rounds * centres.size <= _KEPT
+    keep = kept(plan, centres)
     for t in range(plan.n_rounds):
         pick = None
         if plan.sampling != "all":
@@ -106,12 +134,14 @@ def release_centre(plan, which, centres, log=None):
         if counter is not None:
             mechanisms["inside"] = counter
         released = yield Ask(
-            "update", {"centre": centres, "clip_norm": clip_norm}, mechanisms,
-            sum_of_updates(which, clip_norm, centres.shape), plan.denominator, pick,
+            "update", {"centre": centres, "clip_norm": clip_norm, "own_units": int(own_units)},
+            mechanisms, sum_of_updates(which, clip_norm, centres.shape), plan.denominator, pick,
             half_adds=True,
         )  # fmt: skip
         total = released.pop("update").reshape(centres.shape)
         bounds.append(clip_norm)
+        if private and counter is None:
+            clip_norm = limits[min(t + 1, plan.n_rounds - 1)]
         if not private:
             lengths.append(np.linalg.norm(total))
         if keep:

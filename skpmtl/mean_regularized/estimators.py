@@ -1,23 +1,26 @@
 """Personal models around a private mean (Hu, Wu and Smith, "Private multi-task learning")."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
 
-from .._parameters import filled, kept, parameter
+from .._parameters import TARGET_RANGE, filled, kept, parameter
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.half import half_of
 from ..exchange.protocol import Population, Question, run
 from ..privacy.report import exact_report
+from ..tables.targets import public_range
 from .board import MeanBillboard, cluster_rows
 from .centred import CentredTasks, Problem
 from .curator import publish
 from .exact import cluster_means, dense_copy, fixed_point, minimize_exactly
 from .personal import PersonalModels
-from .plan import MeanPlan, auto_rounds
+from .plan import MeanPlan, auto_rounds, doubt
+from .scale import BINS
 from .tasks import KEEP_MODELS, MeanHalf
 from .wide import SparseModels, WideSparse
 
@@ -25,6 +28,9 @@ __all__ = [
     "PrivateMeanRegMTL",
     "PrivateMeanRegMTLClassifier",
 ]
+
+
+_LOG_ODDS = 3.0  # bound on what intercepts of a task may say of a class: a share of 95 %
 
 
 class MeanFamily(WideSparse, BaseMTL):
@@ -36,7 +42,8 @@ class MeanFamily(WideSparse, BaseMTL):
     _parameter_constraints = {
         **BaseMTL._parameter_constraints,
         "lam": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
-        "clip_norm": [Interval(Real, 0, None, closed="neither")],
+        "clip_norm": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+        "target_range": ["array-like", None],
         "clip_quantile": [None, Interval(Real, 0, 1, closed="neither")],
         "n_rounds": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "sampling": [StrOptions({"all", "poisson", "fixed"})],
@@ -65,7 +72,7 @@ class MeanFamily(WideSparse, BaseMTL):
         epsilon=1.0,
         delta=None,
         adjacency="replace-one",
-        clip_norm=1.0,
+        clip_norm="auto",
         clip_quantile=None,
         n_rounds="auto",
         sampling="all",
@@ -144,10 +151,31 @@ class MeanFamily(WideSparse, BaseMTL):
 
     def _plan(self, population, n_groups):
         """Budget of the rounds, for that many shared models."""
-        shares_intercept = self._is_private() and self.fit_intercept and self.unseen_task == "mean"
-        n_intercepts = n_groups * population.n_outputs if shares_intercept else 0
+        intercepts = None
+        if self._is_private() and self.unseen_task == "mean" and self._update_name() != "none":
+            found = self._intercept_range(population)
+            if self.fit_intercept:
+                intercepts = n_groups * population.n_outputs, *found
         size = n_groups * population.n_outputs * population.n_features
-        return MeanPlan(self, population.n_tasks, size, n_intercepts)
+        groups = np.bincount(cluster_rows(population.tasks, self._cluster_rows(population.tasks)))
+        return MeanPlan(self, population.n_tasks, size, intercepts, groups)
+
+    def _intercept_range(self, population):
+        """Public number, and the distance from it at which intercepts of tasks are clipped."""
+        auto = isinstance(self.clip_norm, str)
+        if population.n_classes:
+            bound = _LOG_ODDS * math.sqrt(population.n_outputs) if auto else self.clip_norm
+            return 0.0, float(bound)
+        if self.target_range is not None:
+            low, high = public_range(self.target_range)
+            return 0.5 * (low + high), 0.5 * (high - low)
+        if auto and self.fit_intercept:
+            raise ValueError(
+                'unseen_task="mean" releases the mean of the tasks\' intercepts, and '
+                'clip_norm="auto" does not tell where they may be. Pass the public range of the '
+                "target, target_range=(low, high), or a number as clip_norm."
+            )
+        return 0.0, 0.0 if auto else float(self.clip_norm)
 
     def _n_iter(self, board):
         return max(len(board.clip_norms), 1)
@@ -167,22 +195,28 @@ class MeanFamily(WideSparse, BaseMTL):
 
     def _questions(self, population):
         size = population.n_outputs * population.n_features
-        bound = float(self.clip_norm)
+        auto = isinstance(self.clip_norm, str)
+        follows = auto or self.clip_quantile is not None
         public = {
             "centre": [(self._groups(population), size)],
-            "clip_norm": bound if self.clip_quantile is None else Real,
+            "clip_norm": Real if follows else float(self.clip_norm),
+            "own_units": Integral,
         }
         found = {"update": Question({"update": (size,), "inside": ()}, public)}
+        if auto:
+            found["length"] = Question({"bins": BINS.shape})
         if self.unseen_task == "mean":
-            public = {"board": MeanBillboard, "clip_norm": bound}
+            middle, bound = self._intercept_range(population)
+            public = {"board": MeanBillboard, "clip_norm": bound, "middle": middle}
             found["intercept"] = Question({"intercept": (population.n_outputs,)}, public)
         return found
 
     def _secure_sum(self, population):
-        if self.clip_quantile or self.sampling != "all" or self.unseen_task != "error":
+        auto = isinstance(self.clip_norm, str)
+        if auto or self.clip_quantile or self.sampling != "all" or self.unseen_task != "error":
             raise ValueError(
-                'secure sums are for rounds with sampling="all", unseen_task="error" and without '
-                "clip_quantile."
+                'secure sums are for rounds with sampling="all", unseen_task="error", a number as '
+                "clip_norm and without clip_quantile."
             )
         size = population.n_outputs * population.n_features
         return self.clip_norm, self._groups(population) * size
@@ -191,7 +225,7 @@ class MeanFamily(WideSparse, BaseMTL):
         if self._update_name() == "prox" and not self._is_private():
             return exact_report()
         plan = self._plan(population, self._groups(population))
-        return plan.report([plan.clip_norm] * plan.n_rounds, self._source())
+        return plan.report(plan.bounds(), self._source())
 
     def _half(self, table, population):
         """The task half for the tasks of `table`."""
@@ -239,8 +273,7 @@ class MeanFamily(WideSparse, BaseMTL):
             centres=centres,
             releases=[],
             clip_norms=[],
-            noise_variance=np.zeros(len(centres)),
-            total_variance=np.zeros(len(centres)),
+            doubt=np.full(len(centres), doubt(math.inf)),
             shape=shape if problem.loss != "multinomial" else (problem.n_outputs, *shape),
             problem=problem,
             personalization=self.personalization,
@@ -267,8 +300,7 @@ class MeanFamily(WideSparse, BaseMTL):
         table = dense_copy(given) or given
         centred = CentredTasks(table, problem, which)
         lam = float(np.median(centred.own_pull))
-        problem = replace(problem, lam=lam)
-        centred.set_pulls(problem)
+        centred.set_pulls(replace(problem, lam=lam))
         log = self._progress("iteration %d: objective %.8g, gradient norm %.3g")
         size = problem.n_outputs * table.n_features
         centres = np.zeros((which.max() + 1, size))
@@ -283,12 +315,15 @@ class MeanFamily(WideSparse, BaseMTL):
             np.add.at(centres, which, flat.reshape(len(W), size))
             centres /= np.bincount(which)[:, None]
         board = self._board(given, problem, centres, cluster_of)
-        board.personalization = "mean-reg"
+        board.personalization, board.lam = "mean-reg", lam
         board.report = exact_report()
-        if W is None:
-            models = PersonalModels(given, board, centred)
+        centred.set_pulls(problem)
+        if W is None or problem.lam == "auto":
+            models = PersonalModels(table, board, centred)
             fitted = self._fitted(board, models, n_iter)
             b = models.intercept
+            if objective is not None:
+                fitted["objective_"] = objective
         else:
             fitted = {
                 "coef_": W.reshape(table.n_tasks, *board.shape),
@@ -376,22 +411,28 @@ _DOC = """{summary}
     lam : float or "auto", default="auto"
         Pull towards the shared model, in the objective below. "auto" is every task's own
         choice, which stays with the task: {auto}
-        With ``epsilon=None``: the median of what the tasks would choose to personalise.
+        With ``epsilon=None`` w~ is the v of the objective with the median of the latter.
     epsilon : float or None, default=1.0
         Privacy budget of the whole fit. None or infinity: no privacy; the exact optimum with
         ``update="prox"``, rounds without noise and clipping otherwise.
     delta : float or None, default=None
         Probability part of the guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``.
     {adjacency}
-    clip_norm : float, default=1.0
-        Public bound on the norm of an update: about the distance from 0 to the shared model
-        divided by a few rounds. For rows of length r and scores of scale s (a fifth of the range
-        of a target, the root of the number of classes) take 1.9 s / r.
+    clip_norm : "auto" or float, default="auto"
+        Public bound on the norm of an update. "auto" needs no knowledge of units: bounds follow
+        from the ratio q = n_tasks mu / sqrt(number of coefficients), which is public, and from the
+        length of most tasks' models, by a noisy histogram that takes 4 % of the squared budget;
+        where that is too little, or lengths differ, every task sends in units of its own. Bounds
+        fall from round to round, and the last w~ is shrunk by its known noise. A number: about the
+        distance from 0 to the shared model divided by a few rounds.
     clip_quantile : float or None, default=None
-        With a number the bound starts at `clip_norm` and moves towards this quantile of the
-        norms of the updates, by noisy counts; the report states their cost.
+        With a number the bound starts at `clip_norm`, a number too, and moves towards this quantile
+        of the norms of the updates, by noisy counts; the report states their cost.
     n_rounds : "auto" or int, default="auto"
-        "auto" is a public rule: 3, 10, 30, 100 rounds for epsilon up to .1, 1, 2, above.
+        "auto" is a public rule. With ``clip_norm="auto"``: none for q below 1.5, where w~ would be
+        noise (nothing is released, and `epsilon` spent is 0), then 1, 10, 30 and 100 for q up to 4,
+        6, 12 and above. With a number as `clip_norm`: 3, 10, 30, 100 for epsilon up to .1, 1, 2,
+        above.
     update : {{"prox", "algorithm-1", "stateful"}}, default="prox"
         What a task sends. "prox": its proximal model minus w~, without memory. For
         reproduction only, as every task keeps a dense model: "algorithm-1", the change of
@@ -412,13 +453,13 @@ _DOC = """{summary}
         Factor of the noisy mean that w~ moves by.
     personalization : {{"mean-reg", "finetune", "symmetrized-kl", "ewc", "none"}}, \
 default="mean-reg"
-        From w~ to a task's model. "mean-reg": the proximal model, with a strength that
-        trusts w~ less the more noise it carries, down to the model of the task alone; for
-        squared loss and dense X of up to 64 columns a task also goes alone where its
-        leave-one-out errors say clearly that this is better. `local_steps` (20) gradient steps
-        from w~ on: the loss ("finetune"), with a pull to the predictions of w~
-        ("symmetrized-kl"), or one weighted by the Fisher information ("ewc"). "none": w~
-        itself, or the running model of an update that keeps one.
+        From w~ to a task's model. "mean-reg": with ``lam="auto"`` an average of the models
+        around w~, with pulls from 0.03 to 100 times the one above, and of the model of the task
+        alone, weighted by their evidence on the task's own rows (exact for squared loss,
+        Laplace's approximation otherwise); with a number the proximal model. `local_steps`
+        (20) gradient steps from w~ on: the loss ("finetune"), with a pull to the predictions
+        of w~ ("symmetrized-kl"), or one weighted by the Fisher information ("ewc"). "none":
+        w~ itself, or the running model of an update that keeps one.
     ridge : float, default=0.0
         Weight of ``ridge / 2 * ||W||_F^2``; with ``update="prox"``.
     task_weight : {{"equal", "samples"}}, default="equal"
@@ -436,7 +477,7 @@ default="mean-reg"
         What `predict` does with a task that was not fitted: an error, or the shared model (with
         `clusters` that of the cluster that they name for it). With local intercepts their
         clipped mean is then one more release, which takes 10 % of the squared budget; under
-        sampling 10 % of `epsilon` and `delta`.
+        sampling 10 % of `epsilon` and `delta`.{target_range}
     max_iter : int, default=100
         Bound on the iterations of the exact solver.
     tol : float, default=1e-10
@@ -465,7 +506,7 @@ default="mean-reg"
     n_iter_ : int
         Rounds, or iterations of the exact solver.
     objective_, lam_ : float
-        Value of the objective, and the `lam` used; exact solution only.
+        Value of the objective at its minimum, and the `lam` in it; exact solution only.
     {features_in_}
 
     See Also
@@ -498,6 +539,7 @@ default="mean-reg"
     """
 
 
+@parameter("target_range", None, after="unseen_task")
 class PrivateMeanRegMTL(MTLRegressorMixin, _MeanRegularized):
     __doc__ = filled(
         _DOC,
@@ -507,6 +549,7 @@ class PrivateMeanRegMTL(MTLRegressorMixin, _MeanRegularized):
         "in the personalisation.",
         shapes="",
         intercepts="",
+        target_range=TARGET_RANGE,
         also="PrivateMeanRegMTLClassifier : The same for classes.",
         loss="sum_k 1 / (2 n_k) ||y_k - X_k w_k - b_k||^2",
         name="PrivateMeanRegMTL",
@@ -522,6 +565,7 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, _MeanRegularized):
         auto="0.005 times the smoothness of its loss in\n        the rounds (other updates: 0.02), "
         "0.02 times in the personalisation.",
         shapes=" or (n_tasks, n_classes, n_features)",
+        target_range="",
         intercepts=" or (n_tasks, n_classes)",
         classes="several",
         also="PrivateMeanRegMTL : The same for regression.",

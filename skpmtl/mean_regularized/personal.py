@@ -2,18 +2,15 @@
 
 import numpy as np
 
+from .._kernels.average import laplace_evidence
 from .._runtime.threads import in_order
-from .centred import CentredTasks, share_of_centre
-from .proximal import exact_fits, exact_models, is_exact
+from ..local.average import Candidates, averaged_models
+from .centred import CentredTasks, Local, share_of_centre
+from .proximal import is_squared, lengths
 
-# Weight of the noise in the trust in the centre, by loss. The residual variance of
-# a few rows tells little: it counts 1 + _VARIANCE_ROWS / n_k times.
-_NOISE_WEIGHT, _VARIANCE_ROWS = (0.3, 1.0, 1.0), 5.0
-# A task goes alone where the leave-one-out errors that it saves are, in units of their standard
-# error, _DOUBT + _DOUBT_ROWS / n_k; that is never so for less than seven rows.
-_DOUBT, _DOUBT_ROWS = 1.0, 10.0
 _AUTO_DIVERGENCE = 0.5  # weight of the divergence penalty when lam="auto"
 _FINETUNE_STEPS = 20
+_LONGEST = 256  # rows of a CSR task whose products are held
 _DENSE_LIMIT = 1 << 20  # coefficients of all tasks are an array up to this many numbers
 
 
@@ -50,12 +47,18 @@ class PersonalModels:
         size = table.n_tasks * self.centres.shape[1]
         self.dense = not table.is_sparse or size <= _DENSE_LIMIT if dense is None else dense
         everybody = np.arange(table.n_tasks)
-        self._hold = np.full(table.n_tasks, float(board.problem.ridge))
-        self._pull, self._hold = self._own_pulls()
-        self._stored = None
-        self.share = np.ones(table.n_tasks)  # of the centre, around which a model is solved for
+        # Tasks of their own units multiply the centre by them.
+        self._unit = lengths(self.centred) if board.own_units else np.ones(table.n_tasks)
+        self._hold, self._pull = float(board.problem.ridge), self._own_pulls()
+        self._candidates, self._stored = None, None
+        self.share = self._unit.copy()  # of the centre, around which a model is solved for
         if board.personalization == "mean-reg":
-            self.share = share_of_centre(self._pull, self._hold)
+            self.share *= share_of_centre(self._pull, self._hold)
+            if isinstance(board.problem.lam, str) and board.problem.lam == "auto":
+                self._candidates = Candidates(
+                    self.centred.own_pull, self.centred.lone_pull, board.doubt[self.which],
+                    board.reaches, self._hold,
+                )  # fmt: skip
         if self.dense:
             self.coef = self._dense(everybody)
             return
@@ -64,7 +67,8 @@ class PersonalModels:
         room = 2 * len(table.X.data)
         if (C + 1) * int(self.centred.widths.sum()) <= room:
             self._stored = [None] * table.n_tasks
-        if self._stored is not None or board.problem.fit_intercept:
+        averages = self._candidates is not None
+        if self._stored is not None or board.problem.fit_intercept or averages:
             for local in self._locals(everybody):
                 for k, columns, values in self._solved(local):
                     if self._stored is not None:
@@ -75,98 +79,56 @@ class PersonalModels:
             self.centred = None
 
     def _own_pulls(self):
-        """Pulls to the centre and to zero of every task, for the variant asked for."""
-        board, centred = self.board, self.centred
-        problem = board.problem
-        if board.personalization == "symmetrized-kl" and isinstance(problem.lam, str):
-            return np.full(len(centred.own_pull), _AUTO_DIVERGENCE), self._hold
-        if board.personalization != "mean-reg" or not board.noise_variance.any():
-            return centred.own_pull, self._hold
-        lost = board.lost()
-        if lost.any():  # nothing but noise: these tasks go alone
-            # Zeros that nobody writes to take no memory.
-            self.centres = np.zeros(board.centres.shape)
-            self.centres[~lost] = board.centres[~lost]
-        if self._compares():
-            return centred.own_pull, self._hold  # `_choose` finds the rest
-        everybody = np.arange(len(centred.own_pull))
-        squared = problem.loss == "squared"
-        variance = self._residual_variance() if squared else np.ones(len(everybody))
-        return self._pulls(everybody, variance)
+        """Pulls to the centre of every task, for the variant asked for."""
+        variant, problem = self.board.personalization, self.problem
+        if variant == "symmetrized-kl" and isinstance(problem.lam, str):
+            return np.full(len(self.which), _AUTO_DIVERGENCE)
+        return self.centred.own_pull
 
-    def _pulls(self, pick, variance):
-        """Pulls of the tasks `pick` to the centre and to zero, by the noise on the centre.
-
-        A pull is a Gaussian prior around the centre: for mean losses with residuals of variance
-        s_k^2 (1 for classes), own_pull stands for a prior of variance s_k^2 / (n_k own_pull). A
-        centre that is off by noise widens this prior by the noise's variance, which divides the
-        pull by 1 + r with r = own_pull n_k noise / s_k^2, weighted by `_NOISE_WEIGHT`. The pull
-        here is trust own_pull with trust = 1 / (1 + r + r^2), which is the same for little noise
-        and lets go sooner of a centre that is mostly noise. Where the centre no longer holds a
-        task, something else must: lone_pull (1 - trust)^4 to zero, so that it ends with the model
-        that it has alone.
-        """
-        centred, board, kind = self.centred, self.board, self.problem.kind
-        sizes, which = centred.table.sizes[pick], self.which[pick]
-        own, lone = centred.own_pull[pick], centred.lone_pull[pick]
-        known = sizes * centred.scale[pick] * variance  # sizes * scale is 1 for mean losses
-        if kind == 0:
-            known *= 1.0 + _VARIANCE_ROWS / sizes
-        noise = _NOISE_WEIGHT[kind] * sizes * board.noise_variance[which] * own
-        q = known / np.maximum(known + noise, 1e-300)  # 1 / (1 + r)
-        trust = q * q / (1.0 - q + q * q)
-        lost = board.lost()[which]
-        pull = np.where(lost, lone, own * trust)
-        return pull, self.problem.ridge + np.where(lost, 0.0, lone * (1.0 - trust) ** 4)
-
-    def _compares(self):
-        """Whether the tasks compare leave-one-out errors; nothing here depends on their number."""
-        return (
-            is_exact(self.centred)
-            and self.board.personalization == "mean-reg"
-            and bool(self.board.noise_variance.any())
-        )
-
-    def _choose(self, coef):
-        """Models of squared loss around the centre or, where that is clearly better, alone.
-
-        Every task compares the leave-one-out errors of the two; `coef` receives its choice.
-        """
-        centred, ridge = self.centred, self._hold
-        for part, fit in exact_fits(centred, self.centres):
-            sizes = centred.table.sizes[part]
-            starts = np.cumsum(sizes) - sizes
-            _, _, r, _ = fit(centred.own_pull[part], ridge[part])
-            pull, hold = self._pulls(part, np.add.reduceat(r * r, starts) / sizes)
-            W, b, _, left = fit(pull, hold, True)
-            hold = centred.lone_pull[part] + ridge[part]
-            lone_W, lone_b, _, lone_left = fit(0.0 * pull, hold, True)
-            saved = left * left - lone_left * lone_left
-            size = np.sqrt(np.add.reduceat(saved * saved, starts))
-            alone = np.add.reduceat(saved, starts) > (_DOUBT + _DOUBT_ROWS / sizes) * size
-            coef[part] = np.where(alone[:, None], lone_W, W)
-            self.intercept[part, 0] = np.where(alone, lone_b, b)
-
-    def _residual_variance(self):
-        """Mean squared residual of each task's model at the pull without noise."""
-        centred = self.centred
-        variance = np.empty(len(self.which))
-        everybody = np.arange(len(self.which))
-        blocks = centred.blocks(everybody)
-        for local in in_order(lambda block: self._proximal(block, centred.own_pull), blocks):
-            variance[local.pick] = local.variance
-        return variance
-
-    def _proximal(self, block, pull):
+    def _proximal(self, block, pull, hold=0.0, unit=None):
         steps, tol = (1000, 1e-8) if self.problem.loss == "squared" else (60, 1e-4)
         return self.centred.steps(
-            block, self.centres, pull, hold=self._hold, n_steps=steps, tol=tol
+            block, self.centres, pull, hold=hold, unit=unit, n_steps=steps, tol=tol
         )
+
+    def _average(self, block):
+        """Models of a block of tasks, averaged over their candidates; sets their shares.
+
+        Where the average of squared loss has no closed form, and for other losses: every
+        candidate by steps, weighted by its evidence.
+        """
+        centred, problem, found = self.centred, self.problem, self._candidates
+        models = [
+            self._proximal(block, pull.copy(), unit=self._unit * reach)
+            for pull, reach in zip(found.pull.T, found.reach.T, strict=True)
+        ]
+        D, b = np.stack([one.D for one in models]), np.stack([one.b for one in models])
+        first, scale = models[0], centred.scale[block]
+        share = self._unit[block, None] * found.reach[block]
+        held = np.where(centred._single[block], centred.pull[block] / scale, 0.0)
+        dof = centred.table.sizes[block] - float(problem.fit_intercept)
+        evidence = np.empty(share.shape)
+        laplace_evidence(
+            *centred._rows, centred.table.y, block, problem.kind, problem.fit_intercept,
+            self.centres, self.which, share, found.pull[block] / scale[:, None], held,
+            first.columns, first.ends, D, b, dof, _LONGEST, evidence,
+        )  # fmt: skip
+        weight = found.prior[block] + np.nan_to_num(evidence, nan=-np.inf)
+        weight = np.exp(weight - weight.max(axis=1, keepdims=True))
+        weight /= weight.sum(axis=1, keepdims=True)
+        self.share[block] = np.einsum("ks,ks->k", weight, share)
+        each = np.repeat(weight, np.diff(first.ends), axis=0)
+        return Local(
+            block, first.columns, first.ends, np.einsum("js,sj->j", each, D),
+            np.einsum("ks,skc->kc", weight, b), None, None,
+        )  # fmt: skip
 
     def _local(self, block):
         board, variant = self.board, self.board.personalization
+        if self._candidates is not None:
+            return self._average(block)
         if variant == "mean-reg":
-            return self._proximal(block, self._pull)
+            return self._proximal(block, self._pull, self._hold, self._unit)
         steps = _FINETUNE_STEPS if isinstance(board.local_steps, str) else board.local_steps
         pull, penalty = self._pull, "quadratic"
         if variant == "finetune":
@@ -177,15 +139,17 @@ class PersonalModels:
         else:
             penalty = "predictions" if variant == "symmetrized-kl" else "fisher"
         local = self.centred.steps(
-            block, self.centres, pull, n_steps=steps, accelerate=False, penalty=penalty
-        )
+            block, self.centres, pull, unit=self._unit, n_steps=steps, accelerate=False,
+            penalty=penalty,
+        )  # fmt: skip
         if variant == "none":
             local.D[:] = 0.0
         return local
 
     def _locals(self, pick):
         """`Local` of the tasks `pick`, block by block."""
-        return in_order(self._local, self.centred.blocks(pick))
+        several = 1 if self._candidates is None else 2 * self._candidates.pull.shape[1]
+        return in_order(self._local, self.centred.blocks(pick, several))
 
     def _solved(self, local):
         """Yield (task, columns, values (n_columns, n_outputs)) of a block of sparse tasks."""
@@ -198,22 +162,26 @@ class PersonalModels:
 
     def _dense(self, everybody):
         """Coefficients (n_tasks, *shape) of all tasks."""
-        centred, board, C = self.centred, self.board, self.problem.n_outputs
-        centres = board.shaped(self.centres)
-        coef = centres[self.which] * self.share.reshape(-1, *[1] * len(self.shape))
-        if self._compares():
-            self._choose(coef)
-            return coef
-        if is_exact(centred) and board.personalization == "mean-reg":
-            exact_models(centred, self._pull, self._hold, self.centres, coef, self.intercept)
-            return coef
+        centred, C = self.centred, self.problem.n_outputs
+        if is_squared(centred) and self.board.personalization == "mean-reg":
+            found = self._candidates or Candidates.one(self._pull, self._hold)
+            W, self.intercept[:, 0] = averaged_models(
+                centred.table, self.problem.fit_intercept, centred.scale, found, self.centres,
+                self.which, self._unit,
+            )  # fmt: skip
+            return W
+        centres = self.board.shaped(self.centres)
+        coef = np.empty((len(self.which), *self.shape))
         for local in self._locals(everybody):
+            pick = local.pick
+            coef[pick] = centres[self.which[pick]]
+            coef[pick] *= self.share[pick].reshape(-1, *[1] * len(self.shape))
             if centred.table.is_sparse:
                 for k, columns, values in self._solved(local):
                     coef[k].reshape(C, -1)[:, columns] += values.T
             else:
-                self.intercept[local.pick] = local.b
-                coef[local.pick] += local.D.reshape(len(local.pick), *self.shape)
+                self.intercept[pick] = local.b
+                coef[pick] += local.D.reshape(len(pick), *self.shape)
         return coef
 
     def differences(self, pick):

@@ -18,11 +18,17 @@ from ..privacy.sampling import (
     poisson_noise,
 )
 from ..privacy.tape import replied
+from .scale import histogram
 
 _COUNT_SHARE = 0.1  # of mu^2, for the counts that adapt the clipping bound
 _INTERCEPT_SHARE = 0.1  # of mu^2, for the mean intercept of unseen_task="mean"
 _CLIP_RATE = 0.5  # log of the bound moves by this times the distance to the quantile
 _BLOCK = 1 << 16  # noise is drawn and added in pieces
+# Of clip_norm="auto": rounds below these ratios, and the ratio from which there is more than one.
+_ROUNDS, _MOST_ROUNDS, _ONE_ROUND = ((1.5, 0), (4.0, 1), (6.0, 10), (12.0, 30)), 100, 4.0
+_SCALE_SHARE = 0.04  # of mu^2, for the histogram of lengths
+_SCALE_TASKS = 7.0  # it is asked for from so many tasks on, in standard deviations of a count
+_TRIAL = 10
 
 
 def auto_rounds(epsilon):
@@ -33,7 +39,19 @@ def auto_rounds(epsilon):
     return 100
 
 
-def epsilon_of_rounds(noise_multiplier, n_rounds, sampling, rate, delta, adjacency):
+def doubt(ratio):
+    """Prior weight of a task that it is better off alone, beside 1 for the centre.
+
+    Parameters
+    ----------
+    ratio : float
+        Of what all tasks can say together to the noise on one number of their mean; see `MeanPlan`.
+        Infinite without noise.
+    """
+    return 0.3 + 10.0 / ratio
+
+
+def epsilon_of_rounds(noise_multiplier, n_rounds, sampling, rate, delta, adjacency, before=0.0):
     """Budget of the first rounds, at this delta.
 
     Parameters
@@ -44,13 +62,16 @@ def epsilon_of_rounds(noise_multiplier, n_rounds, sampling, rate, delta, adjacen
     sampling : {"all", "poisson", "fixed"}
     rate, delta : float
     adjacency : {"replace-one", "zero-out"}
+    before : float, default=0.0
+        mu of what was released before rounds of all tasks.
 
     Returns
     -------
     epsilon : float
     """
     if sampling == "all":
-        return float(gdp_epsilon(blocks_mu(noise_multiplier, n_rounds, adjacency), delta))
+        mu = math.hypot(before, blocks_mu(noise_multiplier, n_rounds, adjacency))
+        return float(gdp_epsilon(mu, delta))
     find = poisson_epsilon if sampling == "poisson" else fixed_size_epsilon
     return find(noise_multiplier, n_rounds, rate, delta, adjacency)
 
@@ -76,6 +97,36 @@ class BlockGaussian(VectorGaussian):
         return flat.reshape(value.shape)
 
 
+def path(ratio, classes=False):
+    """Public rule of ``clip_norm="auto"``: how many rounds, and how far they may go.
+
+    Parameters
+    ----------
+    ratio : float
+        See `MeanPlan`.
+    classes : bool, default=False
+        Log-losses: models of several tasks together are longer than those of one.
+
+    Returns
+    -------
+    n_rounds : int
+        0 where the centre would be little but noise: nothing is released.
+    way : float
+        Length that clipped updates of all rounds can make together, in lengths of a task's model.
+    """
+    n_rounds = next((T for limit, T in _ROUNDS if ratio < limit), _MOST_ROUNDS)
+    if ratio < _ONE_ROUND:
+        return (10, 2.0) if classes and n_rounds else (n_rounds, 1.0)
+    way = min(max(3.0 * math.sqrt(ratio), 2.0), 30.0)
+    return n_rounds, max(way, min(ratio, 100.0))
+
+
+def speeds(n_rounds):
+    """Parts of the way of every round: they fall, so that the last rounds add little noise."""
+    v = np.arange(n_rounds, 0, -1, dtype=float)
+    return v / v.sum()
+
+
 class MeanPlan:
     """Budget of the rounds. Reads public numbers only: counts and parameters.
 
@@ -85,12 +136,32 @@ class MeanPlan:
     n_tasks : int
     size : int
         Numbers in all shared models together.
-    n_intercepts : int
-        Numbers in the mean intercepts that are released at the end; 0 for none. Together with
-        sampled rounds, which have no mu, budgets add up (basic composition).
+    intercepts : tuple of (int, float, float), default=None
+        Numbers in the mean intercepts that are released at the end, and a number from which those
+        of one task have a bounded distance; None for none. Together with sampled rounds, which
+        have no mu, budgets add up (basic composition).
+    groups : ndarray, default=None
+        Public number of tasks of every shared model; None: one for all.
 
     Attributes
     ----------
+    ratio : float
+        m mu / sqrt(d) for replaced tasks, with d numbers of a shared model and m tasks in the
+        smallest cluster: of equal rounds, all of the noise together is 2 / ratio times as long as
+        the way that updates can make. Left-out tasks, which need half the noise, have twice the
+        ratio, and sampled rounds that of rounds of all tasks with as much noise. Infinite without
+        noise.
+    auto : bool
+        Whether `clip_norm` is "auto".
+    measures : bool
+        Whether bounds on the updates follow from the ratio and the tasks' own models.
+    scale : VectorGaussian or None
+        Mechanism of the histogram of lengths (`skpmtl.mean_regularized.scale`); None where it is
+        not asked for. With mu_s^2 of the squared budget, which is `_SCALE_SHARE` of mu^2, rounds
+        have mu_r^2 = mu^2 - mu_s^2: all releases are Gaussian, round t of sensitivity 2 C_t / m and
+        standard deviation 2 C_t sqrt(T) / (m mu_r), that is mu_r / sqrt(T), whatever the earlier
+        releases made of C_t. Together exactly mu.
+    way : float
     noise_multiplier : float or None
         Std of the noise on the sum of the updates (and counts) over the clip norm; None
         without privacy.
@@ -100,14 +171,13 @@ class MeanPlan:
         delta at which the rounds are accounted; None without privacy.
     """
 
-    def __init__(self, est, n_tasks, size, n_intercepts=0):
+    def __init__(self, est, n_tasks, size, intercepts=None, groups=None):
         private = est._is_private()
-        epsilon = est.epsilon if private else None
         self.n_tasks, self.size = n_tasks, size
         self.update, self.clustered = est._update_name(), est.clusters is not None
-        self.adjacency, self.clip_norm = est.adjacency, float(est.clip_norm)
-        self.quantile = est.clip_quantile
-        self.n_rounds = est._n_rounds(epsilon)
+        self.adjacency, self.quantile = est.adjacency, est.clip_quantile
+        self.auto = isinstance(est.clip_norm, str)
+        self.clip_norm = 1.0 if self.auto else float(est.clip_norm)
         self.server_rate = est.server_learning_rate
         self.sampling, self.rate = est.sampling, float(est.sampling_rate)
         if self.sampling == "all" and self.rate != 1.0:
@@ -115,33 +185,82 @@ class MeanPlan:
                 f'sampling_rate={self.rate!r} with sampling="all" has no meaning: set '
                 'sampling="poisson" or "fixed", or leave the rate at 1.'
             )
+        if self.auto and self.quantile is not None:
+            raise ValueError(
+                f"clip_quantile={self.quantile!r} moves a bound that has a start: set clip_norm to "
+                'a number, or leave clip_quantile at None for clip_norm="auto".'
+            )
         if self.sampling == "fixed":  # a whole number of tasks
             self.rate = max(round(self.rate * n_tasks), 1) / n_tasks
         self.denominator = self.rate * n_tasks
-        self.epsilon = self.delta = self.round_delta = self.mu = None
-        self.noise_multiplier = self.intercept = None
+        self.epsilon = self.delta = self.round_delta = self.mu = self.scale_mu = None
+        self.noise_multiplier = self.intercept = self.scale = None
+        self.intercept_range = (0.0, self.clip_norm) if intercepts is None else intercepts[1:]
+        self.measures = self.auto and private
+        self.ratio, self.way = math.inf, 1.0
+        self.n_rounds = est._n_rounds(est.epsilon if private else None)
         if not private or self.n_rounds == 0:
+            self.doubt = doubt(self.ratio)
             return
         self.epsilon, self.delta = check_budget(est.epsilon, est.delta, n_tasks)
+        groups = np.array([n_tasks]) if groups is None else groups
+        self.ratio = self._ratio(groups.min(), size / len(groups))
+        if self.auto:
+            n_rounds, self.way = path(self.ratio, est._classification)
+            if isinstance(est.n_rounds, str):
+                self.n_rounds = n_rounds
+        self.doubt = doubt(self.ratio) if self.n_rounds else 1.0
         reach = mean_sensitivity(1.0, 1.0, self.adjacency)
-        share = _INTERCEPT_SHARE if n_intercepts else 0.0
-        if self.sampling == "all":
+        share = (_INTERCEPT_SHARE if self.n_rounds else 1.0) if intercepts else 0.0
+        if self.sampling == "all" or not self.n_rounds:
             self.round_delta = self.delta
             self.mu = gdp_mu(self.epsilon, self.delta)
             mu = self.mu * math.sqrt(share)
-            rounds = self.mu * math.sqrt(1.0 - share)
-            self.noise_multiplier = reach * math.sqrt(self.n_rounds) / rounds
+            if self.auto and self.n_rounds:
+                scale = histogram(self.adjacency, self.mu * math.sqrt(_SCALE_SHARE))
+                if n_tasks >= _SCALE_TASKS * scale.noise_std:
+                    self.scale, self.scale_mu = scale, scale.mu
+            spent = share + (_SCALE_SHARE if self.scale else 0.0)
+            if self.n_rounds:
+                rounds = self.mu * math.sqrt(1.0 - spent)
+                self.noise_multiplier = reach * math.sqrt(self.n_rounds) / rounds
         else:
             self.round_delta = (1.0 - share) * self.delta
             mu = gdp_mu(share * self.epsilon, share * self.delta) if share else 0.0
-            find = poisson_noise if self.sampling == "poisson" else fixed_size_noise
-            self.noise_multiplier = find(
-                (1.0 - share) * self.epsilon, self.round_delta, self.n_rounds, self.rate,
-                self.adjacency,
-            )  # fmt: skip
-        if n_intercepts:
-            sensitivity = mean_sensitivity(self.clip_norm, n_tasks, self.adjacency)
-            self.intercept = VectorGaussian(n_intercepts, sensitivity, float(mu))
+            self.noise_multiplier = self._sampled_noise(
+                (1.0 - share) * self.epsilon, self.round_delta, self.n_rounds
+            )
+        if intercepts:
+            sensitivity = mean_sensitivity(intercepts[2], n_tasks, self.adjacency)
+            self.intercept = VectorGaussian(intercepts[0], sensitivity, float(mu))
+
+    def _sampled_noise(self, epsilon, delta, n_rounds):
+        find = poisson_noise if self.sampling == "poisson" else fixed_size_noise
+        return find(epsilon, delta, n_rounds, self.rate, self.adjacency)
+
+    def _ratio(self, n_tasks, size):
+        """See `ratio`. Sampled rounds of noise z C / q on the mean have the noise of rounds of all
+        tasks at mu = reach sqrt(T) q / (z m); their number T matters little and is `_TRIAL`.
+        """
+        reach = mean_sensitivity(1.0, 1.0, self.adjacency)
+        if self.sampling == "all":
+            mu = gdp_mu(self.epsilon, self.delta)
+        else:
+            z = self._sampled_noise(self.epsilon, self.delta, _TRIAL)
+            mu = reach * math.sqrt(_TRIAL) * self.rate / z
+        return float(2.0 / reach * n_tasks * mu / math.sqrt(size))
+
+    def bounds(self, length=None):
+        """Bounds on the updates of all rounds; those of the start where counts move them.
+
+        Parameters
+        ----------
+        length : float or None
+            Of the models of most tasks; None: tasks send in units of their own.
+        """
+        if not self.auto:
+            return [self.clip_norm] * self.n_rounds
+        return (self.way * (length or 1.0) * speeds(self.n_rounds)).tolist()
 
     # ---------------------------------------------------------------------- mechanisms
     def mechanisms(self, clip_norm):
@@ -179,6 +298,8 @@ class MeanPlan:
         if self.noise_multiplier is None:
             return []
         entries = []
+        if self.scale is not None:
+            entries.append({"name": "lengths, counts", **self.scale.describe("histogram")})
         for t, clip_norm in enumerate(bounds):
             update, counter = self.mechanisms(clip_norm)
             name = f"round {t + 1}"
@@ -193,26 +314,6 @@ class MeanPlan:
             ]
         return entries
 
-    def noise_variances(self, bounds, groups):
-        """Variance of the noise in one number of each centre: of ten rounds, and of all.
-
-        Parameters
-        ----------
-        bounds : list of float
-            On the updates, one a round.
-        groups : ndarray (n_clusters,)
-            Numbers of tasks.
-
-        Returns
-        -------
-        variances : ndarray (2, n_clusters)
-        """
-        if self.noise_multiplier is None:
-            return np.zeros((2, len(groups)))
-        squares = [self.mechanisms(bound)[0].noise_std ** 2 for bound in bounds]
-        step = self.server_rate * groups.sum() / groups
-        return step**2 * np.array([[sum(squares[:10])], [sum(squares)]])
-
     def report(self, bounds, source):
         """The statement of the guarantee for rounds with these bounds on the updates."""
         if self.n_rounds and self.noise_multiplier is None:
@@ -225,7 +326,7 @@ class MeanPlan:
             "n_tasks": self.n_tasks,
             "n_numbers": self.size,
             "n_rounds": self.n_rounds,
-            "clip_norm": self.clip_norm,
+            "clip_norm": "auto" if self.auto else self.clip_norm,
             "clip_quantile": self.quantile,
             "server_learning_rate": self.server_rate,
             "denominator": self.denominator,
@@ -233,7 +334,16 @@ class MeanPlan:
         }
         if self.clustered:
             public["clusters"] = "public mapping of tasks to clusters"
+        if self.auto:
+            public |= {"ratio of the rule for the rounds": self.ratio, "way": self.way}
         notes = {}
+        if self.auto and self.n_rounds:
+            notes["unit of the updates"] = (
+                "every task's own: nothing is released of it"
+                if self.scale is None
+                else f"a histogram of lengths, which {_SCALE_SHARE:.0%} of the squared budget pays "
+                "for; every task's own where it shows no common one"
+            )
         if self.quantile is not None:
             notes["adaptive clipping"] = (
                 f"{_COUNT_SHARE:.0%} of the squared budget pays for the counts, which raises the "
@@ -245,7 +355,7 @@ class MeanPlan:
                 if self.mu is None
                 else "the squared budget"
             )
-        if self.n_rounds == 0:
+        if not entries:
             return PrivacyReport(
                 guarantee="joint DP per task",
                 adjacency=self.adjacency,
@@ -260,7 +370,8 @@ class MeanPlan:
             adjacency=self.adjacency,
             epsilon=self.epsilon,
             delta=self.delta,
-            mechanism="Gaussian noise on the mean of clipped updates",
+            mechanism="Gaussian noise on the mean of clipped "
+            + ("updates" if self.n_rounds else "intercepts"),
             sensitivity=[entry["sensitivity"] for entry in entries],
             noise_std=[entry["noise_std"] for entry in entries],
             mu=self.mu,
@@ -275,14 +386,14 @@ class MeanPlan:
         )
 
     def _accountant(self):
-        if self.sampling == "poisson" and self.rate < 1:
+        if self.mu is not None:
+            return f"skpmtl {__version__}, exact Gaussian differential privacy"
+        if self.sampling == "poisson":
             return accountant_name()
-        if self.sampling == "fixed":
-            return (
-                f"skpmtl {__version__}, exact mixture over the number of participations, no "
-                "amplification by sampling"
-            )
-        return f"skpmtl {__version__}, exact Gaussian differential privacy"
+        return (
+            f"skpmtl {__version__}, exact mixture over the number of participations, no "
+            "amplification by sampling"
+        )
 
     def _scheme(self):
         q = f"constant denominator q = {self.denominator:.6g}"

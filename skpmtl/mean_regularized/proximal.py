@@ -3,11 +3,15 @@
 import numpy as np
 
 from .._kernels.grams import gram_product
-from .._kernels.leave_one_out import leave_one_out
-from .._kernels.short import short_fits, short_inverses, short_prox
-from .._runtime.threads import run_blocks, single_blas_thread, task_blocks
-from ..local.grams import NARROW, grams, row_blocks, task_inverses
+from .._kernels.short import short_inverses, short_prox
+from .._runtime.threads import in_order, run_blocks
+from ..local.grams import NARROW, task_inverses
 from .centred import share_of_centre
+
+
+def is_squared(centred):
+    """Whether the tasks have squared loss and dense rows, whose averages are exact."""
+    return centred.problem.loss == "squared" and not centred.table.is_sparse
 
 
 def is_exact(centred):
@@ -16,9 +20,7 @@ def is_exact(centred):
     Otherwise they take a few gradient steps, which is another number: the rule must not read how
     many rows there are, or one task could change what all the others send.
     """
-    table = centred.table
-    squared = centred.problem.loss == "squared"
-    return squared and not table.is_sparse and table.n_features <= NARROW
+    return is_squared(centred) and centred.table.n_features <= NARROW
 
 
 class ProximalModels:
@@ -48,11 +50,16 @@ class ProximalModels:
         )  # fmt: skip
         return starts, K, pulls
 
-    def differences(self, centres, pick=slice(None)):
-        """Of the models of the tasks `pick` to their `share_of_centre`, (n, d)."""
+    def differences(self, centres, pick=slice(None), unit=None):
+        """Of the models of the tasks `pick` to their `share_of_centre`, (n, d).
+
+        `unit` (n_tasks,): what a task multiplies its centre by.
+        """
         centred, table, problem = self.centred, self.centred.table, self.centred.problem
         d, (tasks, long), ranges = table.n_features, centred.long, centred.short_ranges()
         pull, share = centred.prox_pull, share_of_centre(centred.prox_pull, problem.ridge)
+        towards = pull if unit is None else pull * unit
+        share = share if unit is None else share * unit
         if self.matrices is None:
             blocks = task_inverses(long, problem, centred.scale[tasks], pull[tasks] + problem.ridge)
             matrices = None
@@ -72,7 +79,7 @@ class ProximalModels:
             short_prox(
                 *centred.indexed, table.y, table.offsets[first : last + 1], starts, K, pulls,
                 problem.fit_intercept, picked[some] - first, centres, centred.which[part],
-                pull[part], share[part], out[some],
+                towards[part], share[part], out[some],
             )  # fmt: skip
 
         run_blocks(short_block, [(number, *ends) for number, ends in enumerate(ranges)])
@@ -84,68 +91,37 @@ class ProximalModels:
                 inverse, h = inverse[place[some] - first], h[place[some] - first]
             mine, k = centres[centred.which[picked[at[some]]]], picked[at[some]]
             D = np.empty_like(h)
-            gram_product(inverse, pull[k, None] * mine, D)
+            gram_product(inverse, towards[k, None] * mine, D)
             D += h
             D -= share[k, None] * mine
             out[at[some]] = D
         return out
 
 
-def exact_models(centred, pull, hold, centres, coef, intercept):
-    """Proximal models of squared loss by factorisation, into `coef` and `intercept`."""
-    for part, fit in exact_fits(centred, centres):
-        coef[part], intercept[part, 0], _, _ = fit(pull[part], hold[part])
+def lengths(centred, n_steps=12, tol=1e-3):
+    """Length of every task's proximal model around zero, in the pull of the rounds: its unit.
 
+    Parameters
+    ----------
+    centred : CentredTasks
+    n_steps, tol
+        As in `ProximalUpdates`.
 
-def exact_fits(centred, centres):
-    """Blocks of tasks with their exact fits of squared loss; dense rows, up to `NARROW` features.
-
-    Yields (part, fit): the positions of the tasks, and a function of their pulls to the centres
-    and to zero -> models (n, d), intercepts (n,), residuals of their rows, task after
-    task, and those that fits without the row would leave (in tasks with as many rows as features
-    only when its third argument is true).
+    Returns
+    -------
+    lengths : ndarray (n_tasks,)
     """
-    table, centre, d = centred.table, centred.problem.fit_intercept, centred.table.n_features
-    for first, last in task_blocks(table.offsets, d, 1 << 20):
-        part = first + np.flatnonzero(table.sizes[first:last] < d)
-        if len(part):
+    size = centred.problem.n_outputs * centred.table.n_features
+    zero, found = np.zeros((centred.which.max() + 1, size)), np.empty(len(centred.which))
+    if is_exact(centred):
+        D = ProximalModels(centred).differences(zero)
+        found[:] = np.sqrt(np.einsum("kj,kj->k", D, D))
+    else:
+        pull, ridge = centred.prox_pull, centred.problem.ridge
 
-            def fit(pull, hold, leave=True, part=part):
-                W, b = np.empty((len(part), d)), np.empty(len(part))
-                r, left = np.empty((2, table.sizes[part].sum()))
-                short_fits(
-                    *centred.indexed, table.y, table.offsets, centred.scale, centre, part, centres,
-                    centred.which, pull, hold, W, b, r, left,
-                )  # fmt: skip
-                return W, b, r, left
+        def solve(block):
+            return centred.steps(block, zero, pull, hold=ridge, n_steps=n_steps, tol=tol)
 
-            yield part, fit
-    tasks, table = centred.long
-    diagonal = np.arange(d)
-    for first, last, rows, X in row_blocks(table):
-        part, y = tasks[first:last], table.y[rows]
-        ends, scale = table.offsets[first : last + 1] - rows.start, centred.scale[part]
-        sizes, starts = np.diff(ends), ends[:-1]
-        codes = np.repeat(np.arange(last - first), sizes)
-        G, g, _ = grams(X, y, ends, scale, centre)
-        floor = 1e-12 * np.einsum("kjj->k", G)  # columns of absurd size must not end all fits
-
-        def fit(pull, hold, leave=False, part=part, X=X, y=y, ends=ends, scale=scale, sizes=sizes,
-                starts=starts, codes=codes, G=G, g=g, floor=floor):  # fmt: skip
-            A, right = G.copy(), g + pull[:, None] * centres[centred.which[part]]
-            A[:, diagonal, diagonal] += np.maximum(pull + hold, floor)[:, None]
-            with single_blas_thread():
-                if leave:
-                    inverse = np.linalg.inv(A)
-                    W = np.einsum("kij,kj->ki", inverse, right)
-                else:
-                    W = np.linalg.solve(A, right[:, :, None])[:, :, 0]
-            r = y - np.einsum("ij,ij->i", X, W[codes])
-            b = np.add.reduceat(r, starts) / sizes if centre else np.zeros(len(sizes))
-            r -= b[codes]
-            left = r.copy()
-            if leave:
-                leave_one_out(X, ends, inverse, scale, centre, left)
-            return W, b, r, left
-
-        yield part, fit
+        for local in in_order(solve, centred.blocks(np.arange(len(found)))):
+            found[local.pick] = np.sqrt(np.add.reduceat(local.D**2, local.ends[:-1]))
+    return np.where(np.isfinite(found), found, 0.0)

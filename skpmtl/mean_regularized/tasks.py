@@ -8,7 +8,8 @@ from .._runtime.threads import in_order
 from ..exchange.half import Half
 from .centred import CentredTasks, share_of_centre
 from .curator import clipped_sum
-from .proximal import ProximalModels, is_exact
+from .proximal import ProximalModels, is_exact, lengths
+from .scale import bins, sum_of_bins
 
 _PROX_STEPS, _PROX_TOL = 12, 1e-3  # of the accelerated steps of one round
 _PLAIN_STEPS = 20  # gradient steps of one round of the other updates
@@ -25,6 +26,14 @@ def add_clipped_rows(D, which, clip_norm, total):
     else:
         np.add.at(total, which, D)
     return int((norms <= clip_norm).sum())
+
+
+def in_units(D, unit, tasks):
+    """Divide the rows (or numbers) of D by the units of their tasks, in place; by 0: 0."""
+    if unit is not None:
+        inverse = np.where(unit > 0, 1.0 / np.where(unit > 0, unit, 1.0), 0.0)[tasks]
+        D *= inverse if D.ndim == 1 else inverse[:, None]
+    return D
 
 
 def add_clipped_columns(local, centred, centres, share, clip_norm, total):
@@ -55,16 +64,18 @@ class ProximalUpdates:
         self.centred, self.n_steps, self.tol = centred, n_steps, tol
         self.exact = ProximalModels(centred) if is_exact(centred) else None
 
-    def sum_of_updates(self, pick, centres, clip_norm, total):
+    def sum_of_updates(self, pick, centres, clip_norm, total, unit=None):
         """Add the clipped updates of the tasks `pick` to `total` (n_centres, size).
 
-        Returns how many of them were inside the bound.
+        `unit` (n_tasks,): in units of the tasks, which take the centre to be in theirs; 0: such a
+        task sends zeros. Returns how many were inside the bound.
         """
         centred, ridge = self.centred, self.centred.problem.ridge
         share, which = share_of_centre(centred.prox_pull, ridge), centred.which
         if self.exact is not None:
             everybody = len(pick) == len(which)
-            D = self.exact.differences(centres, slice(None) if everybody else pick)
+            D = self.exact.differences(centres, slice(None) if everybody else pick, unit)
+            in_units(D, unit, pick)
             if ridge:
                 D += (share[pick] - 1.0)[:, None] * centres[which[pick]]
             return add_clipped_rows(D, which[pick], clip_norm, total)
@@ -72,14 +83,17 @@ class ProximalUpdates:
 
         def solve(block):
             return centred.steps(
-                block, centres, centred.prox_pull, hold=ridge, n_steps=self.n_steps, tol=self.tol
-            )
+                block, centres, centred.prox_pull, hold=ridge, unit=unit, n_steps=self.n_steps,
+                tol=self.tol,
+            )  # fmt: skip
 
         for local in in_order(solve, centred.blocks(pick)):
             if centred.table.is_sparse:
+                in_units(local.D, unit, np.repeat(local.pick, np.diff(local.ends)))
                 inside += add_clipped_columns(local, centred, centres, share, clip_norm, total)
                 continue
             block, D = local.pick, local.D.reshape(len(local.pick), -1)
+            in_units(D, unit, block)
             if ridge:
                 D += (share[block] - 1.0)[:, None] * centres[which[block]]
             inside += add_clipped_rows(D, which[block], clip_norm, total)
@@ -124,22 +138,26 @@ class RunningModels:
         self.W = np.zeros((centred.table.n_tasks, size)) if keeps else None
         self.pull = np.zeros_like(centred.pull) if update == "fedavg" else centred.pull
 
-    def sum_of_updates(self, pick, centres, clip_norm, total):
+    def sum_of_updates(self, pick, centres, clip_norm, total, unit=None):
         """As `ProximalUpdates.sum_of_updates`; moves the running models of the tasks `pick`."""
         centred, inside = self.centred, 0
+
+        def shared(block):
+            mine = centres[centred.which[block]]
+            return mine if unit is None else unit[block, None] * mine
 
         def solve(block):
             start = None
             if self.W is not None:
-                shared = 0.0 if self.update == "ppsgd" else centres[centred.which[block]]
-                start = self.W[block] - shared
+                start = self.W[block] - (0.0 if self.update == "ppsgd" else shared(block))
             return centred.steps(
-                block, centres, self.pull, n_steps=self.n_steps, accelerate=False, rate=self.rate,
-                start=start, trace=self.update == "ppsgd",
+                block, centres, self.pull, unit=unit, n_steps=self.n_steps, accelerate=False,
+                rate=self.rate, start=start, trace=self.update == "ppsgd",
             )  # fmt: skip
 
         for local in in_order(solve, centred.blocks(pick)):
             if centred.table.is_sparse:
+                in_units(local.D, unit, np.repeat(local.pick, np.diff(local.ends)))
                 whole = np.ones(len(centred.which))
                 inside += add_clipped_columns(local, centred, centres, whole, clip_norm, total)
                 continue
@@ -149,17 +167,18 @@ class RunningModels:
                 D = local.descent
             elif self.update == "algorithm-1":
                 old = self.W[block]
-                self.W[block] = centres[centred.which[block]] + D
+                self.W[block] = shared(block) + D
                 D = self.W[block] - old
             elif self.update == "stateful":
-                self.W[block] = centres[centred.which[block]] + D
+                self.W[block] = shared(block) + D
+            in_units(D, unit, block)
             inside += add_clipped_rows(D, centred.which[block], clip_norm, total)
         return inside
 
-    def models(self, centres):
+    def models(self, centres, unit):
         """Personal models that the rounds left, (n_tasks, size), or None."""
         if self.update == "ppsgd":
-            return centres[self.centred.which] + self.W
+            return unit[:, None] * centres[self.centred.which] + self.W
         return self.W
 
 
@@ -184,7 +203,7 @@ class MeanHalf(Half):
 
     def __init__(self, est, table, problem, which):
         self.table, self.centred = table, CentredTasks(table, problem, which)
-        self._models = None, None
+        self._models, self._unit = (None, None), None
         update, steps = est._update_name(), est.local_steps
         auto = isinstance(steps, str)
         if update == "prox":
@@ -200,7 +219,15 @@ class MeanHalf(Half):
     def remembers(self):
         return self.updates.W is not None
 
+    def unit(self):
+        """Length of the model of every task, from its rows alone."""
+        if self._unit is None:
+            self._unit = lengths(self.centred)
+        return self._unit
+
     def answer(self, ask):
+        if ask.statistic == "length":
+            return sum_of_bins(self.contributions(ask), None)
         if ask.statistic == "intercept":
             b, board = self.contributions(ask)["intercept"], ask.public["board"]
             shape = len(board.centres), b.shape[1]
@@ -208,23 +235,28 @@ class MeanHalf(Half):
         centres, clip_norm = ask.public["centre"], ask.public["clip_norm"]
         pick = np.arange(self.table.n_tasks) if ask.pick is None else ask.pick
         total = np.zeros(centres.shape)
-        count = self.updates.sum_of_updates(pick, centres, clip_norm, total)
+        unit = self.unit() if ask.public["own_units"] else None
+        count = self.updates.sum_of_updates(pick, centres, clip_norm, total, unit)
         return {"update": total, "inside": np.array([count - 0.5 * len(pick)])}
 
     def contributions(self, ask):
         """What each task contributes: "update" (n, size) and "inside" (n,), 1/2 or -1/2, or
-        "intercept" (n, n_outputs)."""
+        "intercept" (n, n_outputs), or "bins" (n, 81)."""
+        if ask.statistic == "length":
+            sent = bins(self.unit())
+            return {"bins": sent if ask.pick is None else sent[ask.pick]}
         clip_norm = ask.public["clip_norm"]
         if ask.statistic == "intercept":
-            b = self.models(ask.public["board"]).intercept.copy()
+            b = self.models(ask.public["board"]).intercept - ask.public["middle"]
             clip_rows(b, clip_norm, 2, b)
             return {"intercept": b if ask.pick is None else b[ask.pick]}
         centres = ask.public["centre"]
         pick = np.arange(self.table.n_tasks) if ask.pick is None else ask.pick
         sent, inside = np.empty((len(pick), centres.shape[1])), np.empty(len(pick))
+        unit = self.unit() if ask.public["own_units"] else None
         for i, k in enumerate(pick):
             total = np.zeros(centres.shape)
-            count = self.updates.sum_of_updates(pick[i : i + 1], centres, clip_norm, total)
+            count = self.updates.sum_of_updates(pick[i : i + 1], centres, clip_norm, total, unit)
             sent[i], inside[i] = total[self.centred.which[k]], count - 0.5
         return {"update": sent, "inside": inside}
 
@@ -252,7 +284,8 @@ class MeanHalf(Half):
         """Coefficients that the rounds left with the tasks, for personalization="none"; or None."""
         if not self.remembers or board.personalization != "none":
             return None
-        return self.updates.models(board.centres).reshape(self.table.n_tasks, *board.shape)
+        unit = self.unit() if board.own_units else np.ones(self.table.n_tasks)
+        return self.updates.models(board.centres, unit).reshape(self.table.n_tasks, *board.shape)
 
     def models(self, board):
         """`PersonalModels` under a billboard, made once."""

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
 ROOT = Path(__file__).resolve().parents[2]
 BY_NAME = {case.name: case for case in CASES + EXACT if not case.marks and not case.needs}
 PRIOR = "MPMTLLowRank-unseen_task=mean-n_releases=2"
-MEAN = "PrivateMeanRegMTL-personalization=finetune-unseen_task=mean-n_rounds=3"
+MEAN = "PrivateMeanRegMTL-personalization=finetune-unseen_task=mean-n_rounds=3-clip_norm=1.0"
 META = "DPMetaInitClassifier-3 classes-inner_steps=3"
 AGGREGATION = FIRST[DPAggregation].name
 # One of every billboard, loss and statistic.
@@ -36,9 +36,9 @@ QUICK = (
     PRIOR, MEAN, META, AGGREGATION, EXACT[0].name,
     "MPMTLGroupSparse-algorithm=proximal-acceleration=False-adjacency=zero-out",
     "MPMTLLowRank-algorithm=proximal-ridge=0.1-task_weight=samples",
-    "PrivateMeanRegMTL-clusters-unseen_task=mean-clip_quantile=0.5-n_rounds=3",
-    "PrivateMeanRegMTLClassifier-unseen_task=mean-clip_quantile=0.5-n_rounds=3",
-    "PrivateMeanRegMTLClassifier-3 classes-personalization=finetune-n_rounds=3",
+    "PrivateMeanRegMTL-clusters-unseen_task=mean-clip_quantile=0.5-n_rounds=3-clip_norm=1.0",
+    "PrivateMeanRegMTLClassifier-unseen_task=mean-clip_quantile=0.5-n_rounds=3-clip_norm=1.0",
+    "PrivateMeanRegMTLClassifier-3 classes-personalization=finetune-n_rounds=3-clip_norm=1.0",
     "DPMetaInit-group_size=3-inner_steps=2-refine=sgd",
     *(FIRST[cls].name for cls in (DPRelationship, DPMetaInitClassifier)),
 )  # fmt: skip

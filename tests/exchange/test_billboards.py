@@ -37,7 +37,7 @@ from tests.helpers.tiny_ridge import TinyRidge
 
 SEED = {"random_state": 0}
 LOW_RANK = MPMTLLowRank(2.0, **SEED)
-MEAN_UNSEEN = PrivateMeanRegMTL(unseen_task="mean", **SEED)
+MEAN_UNSEEN = PrivateMeanRegMTL(unseen_task="mean", clip_norm=1.0, **SEED)
 
 
 def rows(n_tasks=36, n_features=4, seed=0):
@@ -115,7 +115,7 @@ def test_column_of_a_frame(school_like, tmp_path):
 @pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
 def test_mapping_keyword_and_single(tmp_path):
     X, y, task, old = rows()
-    est = PrivateMeanRegMTL(unseen_task="mean", **SEED).fit(X[old], y[old], task=task[old])
+    est = clone(MEAN_UNSEEN).fit(X[old], y[old], task=task[old])
     there = roundtrip(est, tmp_path)
     parts = {name: X[task == name] for name in ("t31", "t30")}
     target = {name: y[task == name] for name in parts}
@@ -169,7 +169,7 @@ def test_wide_sparse_rows(clusters, n_classes, tmp_path):
     task, old = np.arange(300) // 5, np.arange(300) < 150
     mapping = {k: "even" if k % 2 == 0 else "odd" for k in range(60)} if clusters else None
     est = PrivateMeanRegMTLClassifier if n_classes else PrivateMeanRegMTL
-    est = est(n_rounds=2, clusters=mapping, unseen_task="mean", **SEED)
+    est = est(n_rounds=2, clip_norm=1.0, clusters=mapping, unseen_task="mean", **SEED)
     est.fit(X[old], y[old], task=task[old])
     there, new = roundtrip(est, tmp_path), ~old
     assert there.clusters == est.billboard_.cluster_of
@@ -452,7 +452,7 @@ BOARD = ("board", "fields")
         (("extra",), 1, "its keys are"),
         (("params",), None, "its keys are"),
         (("estimator",), "Ridge", "estimator 'Ridge' is not known"),
-        (("estimator",), "PrivateMeanRegMTLClassifier", "needs classes="),
+        (("estimator",), "PrivateMeanRegMTLClassifier", "needs classes=|target_range"),
         (("estimator",), "DPMetaInit", "does not go on with"),
         (("params", "lambda"), 1.0, "unexpected keyword"),
         (("params", "tol"), -1.0, "tol"),

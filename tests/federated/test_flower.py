@@ -158,7 +158,7 @@ def test_one_site_moves_an_initialisation_within_the_bound(tmp_path, privacy, va
 @pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
 def test_silent_site_moves_the_count_by_half_a_task(tmp_path, adjacency):
     """Whether its update is inside the bound or not: 1/2 is what the report states."""
-    parameters = {"clip_quantile": 0.5, "n_rounds": 2, "adjacency": adjacency}
+    parameters = {"clip_norm": 1.0, "clip_quantile": 0.5, "n_rounds": 2, "adjacency": adjacency}
     study = study_of("adaptive", parameters=parameters, timeout=0.2)
     parts = ([2], [0, 1, 3, 4], [5, 6, 7, 8])
 

@@ -23,13 +23,14 @@ def test_study_files_agree(tmp_path):
     study = study_of("rounds")
     text = {
         "name": "test", "estimator": "PrivateMeanRegMTL", "tasks": list(range(M)), "features": D,
-        "parameters": {"n_rounds": 4}, "seed": 3, "timeout": 1.0, "enrolment": 0.3,
+        "parameters": {"clip_norm": 1.0, "n_rounds": 4}, "seed": 3, "timeout": 1.0,
+        "enrolment": 0.3,
     }  # fmt: skip
     (tmp_path / "a.json").write_text(json.dumps(text))
     assert Study.load(tmp_path / "a.json").digest == study.digest
     if sys.version_info >= (3, 11):
         lines = [f"{k} = {json.dumps(v)}" for k, v in text.items() if k != "parameters"]
-        lines += ["[parameters]", "n_rounds = 4"]
+        lines += ["[parameters]", "clip_norm = 1.0", "n_rounds = 4"]
         (tmp_path / "a.toml").write_text("\n".join(lines))
         assert Study.load(tmp_path / "a.toml") == study
     assert study_of("rounds", parameters={"n_rounds": 5}).digest != study.digest
@@ -152,7 +153,8 @@ def test_site_answers_every_question_once(tmp_path):
 @pytest.mark.parametrize("change", ["X", "y", "order"])
 def test_other_rows_do_not_answer_in_the_name_of_the_first(tmp_path, change):
     study = study_of("rounds")
-    public, positions = {"centre": np.zeros((1, D)), "clip_norm": 1.0}, np.array(PARTS[0])
+    public = {"centre": np.zeros((1, D)), "clip_norm": 1.0, "own_units": 0}
+    positions = np.array(PARTS[0])
     first = site_of(study, tmp_path)
     first.answer(0, "update", public, positions)
     X, y, task = first.rows
@@ -246,7 +248,8 @@ def test_one_name_is_one_budget(tmp_path):
 
 def test_running_models_step_once_per_question(tmp_path):
     study = study_of("algorithm 1")
-    positions, public = np.array(PARTS[0]), {"centre": np.zeros((1, D)), "clip_norm": 1.0}
+    public = {"centre": np.zeros((1, D)), "clip_norm": 1.0, "own_units": 0}
+    positions = np.array(PARTS[0])
     whole = site_of(study, tmp_path / "a")
     half = whole.est._half(whole.table, whole.population)
     for number in (0, 1, 1, 1, 2):
@@ -270,7 +273,7 @@ def test_running_models_step_once_per_question(tmp_path):
 def test_site_refuses_what_is_not_in_its_study(tmp_path, change, message):
     site = site_of(study_of("rounds"), tmp_path)
     public = {"centre": change.get("centre", np.zeros((1, D))), "round": 0,
-              "clip_norm": change.get("clip_norm", 1.0)}  # fmt: skip
+              "clip_norm": change.get("clip_norm", 1.0), "own_units": 0}  # fmt: skip
     positions = np.array(change.get("positions", PARTS[0]), dtype=np.int64)
     with pytest.raises((Refusal, ValueError, KeyError), match=message):
         site.answer(0, change.get("statistic", "update"), public, positions)

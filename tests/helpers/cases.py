@@ -157,9 +157,22 @@ def _structures():
 
 
 def _rounds():
-    few = {"n_rounds": 3}
+    few = {"n_rounds": 3, "clip_norm": 1.0}
     cls = PrivateMeanRegMTL
-    yield _case(cls)
+    yield _case(cls)  # so few tasks release nothing
+    known = {"unseen_task": "mean", "target_range": (-3.0, 3.0)}
+    yield _case(cls, epsilon=8.0)  # in units of the tasks
+    yield _case(cls, epsilon=1e4, **known)  # in one unit
+    yield _case(cls, epsilon=1e4, adjacency="zero-out", clusters=CLUSTERS, **known)
+    yield _case(cls, epsilon=1e4, sampling="fixed", sampling_rate=0.5, **known)
+    yield _case(cls, epsilon=8.0, form="csr", n_rounds=3)
+    yield _case(cls, epsilon=8.0, update="stateful", personalization="none", n_rounds=3)
+    yield _case(cls, epsilon=1e4, **SECURE)
+    yield _case(PPSGD, epsilon=8.0, personalization="none", n_rounds=3)
+    for n_classes in (2, 3):
+        options = {"unseen_task": "mean", "n_rounds": 3}
+        yield _case(PrivateMeanRegMTLClassifier, n_classes, epsilon=20.0, **options)
+        yield _case(PrivateMeanRegMTLClassifier, n_classes, epsilon=1e4, form="csr", **options)
     for update in ("algorithm-1", "stateful"):
         yield _case(cls, update=update, personalization="none", **few)
         yield _case(cls, update=update, clip_quantile=0.5, adjacency="zero-out", **few)

@@ -13,24 +13,31 @@ CASES = {
     "projections": ("MPMTLLowRank", {"algorithm": "proximal", "epsilon": 30.0}),
     "diagonal": ("MPMTLGroupSparse", {"mechanism": "laplace"}),
     "labels": ("MPMTLLowRankClassifier", {"epsilon": 3.0}),
-    "rounds": ("PrivateMeanRegMTL", {"n_rounds": 4}),
-    "adaptive": ("PrivateMeanRegMTL", {"clip_quantile": 0.5, "n_rounds": 4}),
-    "intercept": ("PrivateMeanRegMTL", {"unseen_task": "mean", "n_rounds": 3}),
+    "rounds": ("PrivateMeanRegMTL", {"clip_norm": 1.0, "n_rounds": 4}),
+    "lengths": ("PrivateMeanRegMTL", {"epsilon": 1e4, "n_rounds": 3}),
+    "own units": ("PrivateMeanRegMTL", {"epsilon": 5.0, "n_rounds": 3}),
+    "adaptive": ("PrivateMeanRegMTL", {"clip_norm": 1.0, "clip_quantile": 0.5, "n_rounds": 4}),
+    "intercept": ("PrivateMeanRegMTL", {"clip_norm": 1.0, "unseen_task": "mean", "n_rounds": 3}),
     "clusters": (
         "PrivateMeanRegMTL",
-        {"clusters": {str(k): "ab"[k % 2] for k in range(M)}, "n_rounds": 3},
+        {"clip_norm": 1.0, "clusters": {str(k): "ab"[k % 2] for k in range(M)}, "n_rounds": 3},
     ),
-    "sampled": ("PrivateMeanRegMTL", {"sampling": "fixed", "sampling_rate": 0.4, "n_rounds": 6}),
-    "algorithm 1": ("PrivateMeanRegMTL", {"update": "algorithm-1", "n_rounds": 4}),
+    "sampled": (
+        "PrivateMeanRegMTL",
+        {"clip_norm": 1.0, "sampling": "fixed", "sampling_rate": 0.4, "n_rounds": 6},
+    ),
+    "algorithm 1": (
+        "PrivateMeanRegMTL", {"clip_norm": 1.0, "update": "algorithm-1", "n_rounds": 4}
+    ),
     "stateful": (
         "PrivateMeanRegMTL",
-        {"update": "stateful", "sampling": "fixed", "sampling_rate": 0.4, "n_rounds": 6,
-         "personalization": "none"},
+        {"clip_norm": 1.0, "update": "stateful", "sampling": "fixed", "sampling_rate": 0.4,
+         "n_rounds": 6, "personalization": "none"},
     ),
-    "classes": ("PrivateMeanRegMTLClassifier", {"n_rounds": 3}),
-    "averaging": ("PrivateFedAvg", {"n_rounds": 3}),
-    "proximal averaging": ("PrivateFedProxClassifier", {"n_rounds": 3}),
-    "personal part": ("PPSGD", {"n_rounds": 4, "personalization": "none"}),
+    "classes": ("PrivateMeanRegMTLClassifier", {"clip_norm": 1.0, "n_rounds": 3}),
+    "averaging": ("PrivateFedAvg", {"clip_norm": 1.0, "n_rounds": 3}),
+    "proximal averaging": ("PrivateFedProxClassifier", {"clip_norm": 1.0, "n_rounds": 3}),
+    "personal part": ("PPSGD", {"clip_norm": 1.0, "n_rounds": 4, "personalization": "none"}),
     "average": (
         "DPAggregation", {"group": "direct", "max_row_norm": 2.0, "max_target": 3.0, "epsilon": 5.0}
     ),

@@ -263,8 +263,8 @@ def test_unseen_tasks_of_clusters(kind, epsilon):
     clusters = {k: "ab"[k % 2] for k in range(9)}
     cls = PrivateMeanRegMTL if kind == "real" else PrivateMeanRegMTLClassifier
     est = cls(
-        0.4, epsilon=epsilon, clusters=clusters, unseen_task="mean", tasks=list(range(7)),
-        **listed_classes(cls, y),
+        0.4, epsilon=epsilon, clip_norm=1.0, clusters=clusters, unseen_task="mean",
+        tasks=list(range(7)), **listed_classes(cls, y),
     ).fit(X, y, task=task)  # fmt: skip
     board = est.billboard_
     assert board.mean_intercept.shape == (2, 3 if kind == "multi" else 1)
@@ -559,72 +559,11 @@ def test_personal_models_are_better_than_the_mean(kind, variant):
     assert_allclose(est.coef_, mean, atol=1e-12)
 
 
-def own_choice(board, A, target, lam, std, intercept, weight):
-    """Model of one task by the documented rule, in plain loops. -> coef, whether it is alone"""
-    n, d = A.shape
-    variance = board.noise_variance[0]
-    assert_allclose(variance, min(len(board.clip_norms), 10) * std**2)
-
-    def fit(A, target, pull, hold):
-        if intercept:
-            A, target = A - A.mean(axis=0), target - target.mean()
-        G = A.T @ A + n * (pull + hold) * np.eye(d)  # the weights of the whole task
-        return np.linalg.solve(G, A.T @ target + n * pull * board.mean)
-
-    def errors(pull, hold):
-        out = []
-        for i in range(n):
-            rest = np.arange(n) != i
-            w = fit(A[rest], target[rest], pull, hold)
-            b = (target[rest] - A[rest] @ w).mean() if intercept else 0.0
-            out.append((target[i] - A[i] @ w - b) ** 2)
-        return np.array(out)
-
-    r = target - A @ fit(A, target, lam, 0.0)
-    s2 = np.mean((r - r.mean() * intercept) ** 2) * (1 + 5 / n)
-    ratio = weight * n * variance * lam / s2
-    trust = 1 / (1 + ratio + ratio**2)
-    pulls = (lam * trust, lam * (1 - trust) ** 4), (0.0, lam)
-    shared, alone = (errors(*p) for p in pulls)
-    saved = shared - alone
-    clear = int(saved.sum() > (1 + 10 / n) * np.sqrt((saved**2).sum()))
-    return fit(A, target, *pulls[clear]), clear
-
-
-@pytest.mark.parametrize("intercept", [True, False])
-@pytest.mark.parametrize("task_weight", ["equal", "samples"])
-@pytest.mark.parametrize("d", [4, 30])  # fewer than rows in all tasks, and in some
-def test_trust_and_choice_of_a_task(intercept, task_weight, d):
-    """Noise-aware pulls, and exact leave-one-out errors against a loop of fits."""
-    X, y, task = problem("real", m=12, d=d, rows=(20, 40), spread=2.0 if d == 4 else 0.1)
-    if d == 30:  # so few rows speak clearly where the shared model is quite wrong only
-        y[task % 3 == 0] *= -9.0
-    found = []
-    for epsilon in (300.0, 10.0):
-        est = PrivateMeanRegMTL(
-            0.4 * (30 if task_weight == "samples" else 1), epsilon=epsilon, n_rounds=4, delta=1e-3,
-            tasks=list(range(12)), fit_intercept=intercept, task_weight=task_weight,
-        ).fit(X, y, task=task)  # fmt: skip
-        board = est.billboard_
-        assert not board.lost()
-        for k in range(12):
-            A, target = X[task == k], y[task == k]
-            lam = 0.4 * (30 / len(A) if task_weight == "samples" else 1)
-            std = est.privacy_.noise_std[0]
-            coef, clear = own_choice(board, A, target, lam, std, intercept, 0.3)
-            assert_allclose(est.coef_[k], coef, rtol=1e-8, atol=1e-10)
-            found.append(clear)
-    assert 0 < sum(found) < len(found)
-
-
 def test_a_task_chooses_the_same_in_any_company():
     X, y, task = problem("real", m=12, rows=(20, 40), spread=0.1)
     y[task % 3 == 0] *= -9.0
     est = PrivateMeanRegMTL(epsilon=50.0, delta=1e-3, tasks=list(range(12))).fit(X, y, task=task)
-    alone = LocalOnly(tasks=list(range(12))).fit(X, y, task=task)
     together = est.coef_.copy()
-    same = np.isclose(together, alone.coef_, rtol=1e-9).all(axis=1)
-    assert 0 < same.sum() < 12
     for k in (0, 5, 11):
         est.personalize(X[task == k], y[task == k], task=task[task == k])
         assert_array_equal(est.coef_[k], together[k])
@@ -659,7 +598,7 @@ def test_few_or_unrelated_tasks_do_not_fall_far_below_alone(kind, m, shared, eps
         if kind == "real"
         else (PrivateMeanRegMTLClassifier, LocalOnlyClassifier)
     )
-    settings = {"tasks": list(range(m)), "random_state": 0, "clip_norm": 2.0}
+    settings = {"tasks": list(range(m)), "random_state": 0}
     scores = [
         est.fit(X, y, task=task).score(X_test, y_test, task=task_test)
         for est in (cls(epsilon=epsilon, delta=1 / m, **settings), alone(**settings))
@@ -676,16 +615,6 @@ def test_many_related_tasks_keep_their_gain(school_mat):
         for name, epsilon in (("local only", None), ("prox", 2.0), ("prox", None))
     )
     assert alone - private > 0.9 * (alone - optimum)
-
-
-def test_a_lost_mean_is_not_used():
-    """Where noise hides any w~, tasks get the models that they would have alone."""
-    X, y, task = problem("real")
-    settings = {"tasks": list(range(7)), "epsilon": 0.01}
-    est = PrivateMeanRegMTL(clip_norm=1e3, **settings).fit(X, y, task=task)
-    alone = LocalOnly(**settings).fit(X, y, task=task)
-    assert est.billboard_.lost() and est.mean_coef_.any()
-    assert_allclose(est.coef_, alone.coef_, rtol=1e-9)
 
 
 def test_symmetrised_divergence_is_differentiated_correctly():
@@ -965,7 +894,7 @@ def test_reproduction_script(tmp_path, school_mat):
 
 
 @pytest.mark.parametrize("columns", ["one-hot", "constant"])
-@pytest.mark.parametrize("lam", ["auto", 1.0])
+@pytest.mark.parametrize("lam", [0.02, 1.0])
 def test_exact_classes_with_columns_that_intercepts_repeat(columns, lam):
     """The shared model is not unique then, the predictions are."""
     rng = np.random.default_rng(0)

@@ -100,6 +100,7 @@ def fit(cls=PrivateMeanRegMTL, kind=0, **parameters):
     table = rows(kind)
     task = np.repeat(np.arange(M), table.sizes)
     public = {"tasks": TASKS, "epsilon": 1.0, "delta": 1e-3, **listed_classes(cls, table.y)}
+    public["clip_norm"] = 1.0
     return cls(**{**public, **parameters}).fit(table.X, table.y, task=task)
 
 

@@ -121,7 +121,7 @@ def test_report_travels_with_the_winner(data):
     [
         MPMTLLowRank(),
         PrivateMeanRegMTL(n_rounds=4),
-        PrivateMeanRegMTL(n_rounds=4, clip_quantile=0.5, unseen_task="mean"),
+        PrivateMeanRegMTL(n_rounds=4, clip_norm=1.0, clip_quantile=0.5, unseen_task="mean"),
     ],
     ids=["prior", "rounds", "adaptive"],
 )

@@ -36,9 +36,11 @@ SEED = {"random_state": 3, "tasks": range(M)}
 CASES = {
     "prior": MPMTLLowRank(n_releases=2, **SEED),
     "labels": MPMTLLowRankClassifier(epsilon=3.0, classes=[0, 1], **SEED),
-    "fixed": PrivateMeanRegMTL(sampling="fixed", sampling_rate=0.5, **SEED),
-    "stateful": PrivateMeanRegMTL(update="stateful", sampling="fixed", sampling_rate=0.5, **SEED),
-    "personal part": PPSGD(personalization="none", **SEED),
+    "fixed": PrivateMeanRegMTL(clip_norm=1.0, sampling="fixed", sampling_rate=0.5, **SEED),
+    "stateful": PrivateMeanRegMTL(
+        clip_norm=1.0, update="stateful", sampling="fixed", sampling_rate=0.5, **SEED
+    ),
+    "personal part": PPSGD(clip_norm=1.0, personalization="none", **SEED),
     "meta": DPMetaInit(epsilon=5.0, visits=2, **SEED),
 }
 SPLIT = [[1, 4, 6, 10], [0], [2, 3, 5, 7, 8, 9, 11]]

@@ -1,0 +1,133 @@
+"""A task's model around a centre that may be good or bad: an average by its own evidence.
+
+A task that was given a centre can take it as the mean of a Gaussian prior of many widths, or not
+at all. It averages its models under all of them by how probable each made its own rows, times a
+public prior weight. That is local: nothing leaves the task, and no other task's rows count.
+"""
+
+import numpy as np
+
+from .._kernels.average import averages, right_sides
+from .._kernels.spectrum import tridiagonal
+from .._runtime.threads import even_blocks, run_blocks
+from ..tables.table import read_only
+from .prior import _BLOCK, _Block, up
+
+# Strengths of the pull to the centre, in units of the one without an evidence: public.
+STRENGTHS = np.array([0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0])
+_SPREAD = 0.7  # of their prior, in powers of ten
+_WEIGHTS = np.exp(-0.5 * (np.log10(STRENGTHS) / _SPREAD) ** 2)
+_WEIGHTS /= _WEIGHTS.sum()
+_ROUNDING = 1e-13  # Q is known up to this part of the squared targets
+
+
+class Candidates:
+    """Priors that a task averages over: alone, and around its centre at several strengths.
+
+    Parameters
+    ----------
+    own_pull, lone_pull : ndarray (n_tasks,)
+        Pull to the centre in units of which `STRENGTHS` are, and pull to zero of a task alone.
+    doubt : ndarray (n_tasks,)
+        Prior weight of going alone, beside 1 for all priors around the centre together.
+    reaches : tuple of (float, float)
+        What the centre is multiplied by, and the prior weight of that.
+    ridge : float, default=0.0
+        Pull to zero beside all of them.
+
+    Attributes
+    ----------
+    pull : ndarray (n_tasks, n_candidates)
+        Towards centre and zero together.
+    reach : ndarray (n_tasks, n_candidates)
+        Multiples of the centre around which the priors are.
+    prior : ndarray (n_tasks, n_candidates)
+        Logarithms of the prior weights.
+    share : ndarray (n_tasks,)
+        Multiple of the centre that the pulls alone would leave, for tasks without evidence.
+    """
+
+    def __init__(self, own_pull, lone_pull, doubt, reaches=((1.0, 1.0),), ridge=0.0):
+        around = [np.multiply.outer(own_pull, STRENGTHS) for _ in reaches]
+        pull = np.column_stack([lone_pull, *around])
+        reach = [np.full(len(STRENGTHS), float(c)) for c, _ in reaches]
+        self.pull = pull + ridge
+        self.reach = np.concatenate([[0.0], *reach]) * (pull / self.pull)
+        weights = np.concatenate([p * _WEIGHTS for _, p in reaches])
+        self.prior = np.log(np.column_stack([doubt, np.tile(weights, (len(doubt), 1))]))
+        self.share = own_pull / (own_pull + ridge)
+
+    @classmethod
+    def one(cls, pull, ridge=0.0):
+        """A single prior: the model has this pull, whatever the evidence."""
+        found = object.__new__(cls)
+        found.pull, found.prior = (pull + ridge)[:, None], np.zeros((len(pull), 1))
+        found.share = pull / (pull + ridge)
+        found.reach = found.share[:, None]
+        return found
+
+
+def averaged_models(table, fit_intercept, scale, candidates, centres, which, unit):
+    """Averages over priors of all tasks, squared loss.
+
+    Parameters
+    ----------
+    table : TaskTable
+        With dense rows.
+    fit_intercept : bool
+        Local intercept, not penalised.
+    scale : ndarray (n_tasks,)
+        Weight of the sum of the losses of a task; the unit of the pulls.
+    candidates : Candidates
+    centres : ndarray (n_centres, d)
+    which : ndarray (n_tasks,) of int64
+        Centre of each task.
+    unit : ndarray (n_tasks,)
+        What it multiplies its centre by.
+
+    Returns
+    -------
+    W : ndarray (n_tasks, d)
+    b : ndarray (n_tasks,)
+
+    Notes
+    -----
+    The formulas are in `skpmtl._kernels.average`. A task whose rows do not differ from one another
+    has its centre. Rows n and features d of a task cost n d min(n, d), and its candidates
+    min(n, d) each.
+    """
+    d, sizes = table.n_features, table.sizes
+    W, b = np.empty((table.n_tasks, d)), np.empty(table.n_tasks)
+    rho = candidates.pull / scale[:, None]
+    factor = np.ones(d)
+
+    def run(tasks):
+        ends = np.concatenate([[0], np.cumsum(sizes[tasks])])
+        places = np.repeat(table.offsets[tasks] - ends[:-1], np.diff(ends)) + np.arange(ends[-1])
+        pick = places if table.rows is None else table.rows[places]
+        y = table.y[places]
+        block = _Block(read_only(table.X), pick, factor, ends, fit_intercept)
+        for part, ends, F, K in block._parts(np.ones(len(y)), y):
+            mine, count, R = tasks[part], len(F), K.shape[2]
+            right, sums = np.zeros((count, 2, R)), np.empty((count, 3))
+            around = centres, which[mine], unit[mine]
+            with np.errstate(all="ignore"):
+                right_sides(F, K, ends, d, block.v, *around, right, sums)
+                T = np.zeros((2, count, R))
+                tridiagonal(K, ends, d, *T, np.zeros(R), np.zeros(R))
+                own, level, mean = sizes[mine], block.level[part], block.mean[part]
+                trace = np.cumsum(T[0], axis=1)[:, -1]
+                size = trace + own * np.einsum("kj,kj->k", mean, mean)
+                dof = np.where(trace <= 1e-24 * size, 0, own - bool(fit_intercept))
+                floor = _ROUNDING * (sums[:, 0] + own * (1e-3 * level) ** 2) + 1e-300
+                found = np.empty((count, d))
+                averages(
+                    F, K, ends, d, T, right, sums, dof.astype(float), floor,
+                    np.maximum(rho[mine], 1e-12 * trace[:, None]), candidates.reach[mine],
+                    candidates.prior[mine], candidates.share[mine], *around, found,
+                    np.empty(count),
+                )  # fmt: skip
+            W[mine], b[mine] = found, level - np.einsum("kj,kj->k", mean, found)
+
+    run_blocks(run, [(tasks,) for tasks in even_blocks(sizes, up(d, 8), _BLOCK)])
+    return W, b

@@ -1,0 +1,48 @@
+"""How much of a released centre is noise, from public numbers and the releases."""
+
+import numpy as np
+
+_CONTRACTION = 0.1, 0.9  # of the distance to the optimum in a round: the least, the most
+_TELLING = 5  # rounds from which on releases tell it
+
+
+def shrinkage(updates, centres, noise_std):
+    """Factor of every centre that its known noise leaves.
+
+    Parameters
+    ----------
+    updates : ndarray (n_rounds, n_centres, size) or None
+        Noisy moves of the centres, which start at zero; None where they were not kept.
+    centres : ndarray (n_centres, size)
+        Their sums.
+    noise_std : ndarray (n_rounds, n_centres)
+        Of one number of a move.
+
+    Returns
+    -------
+    factors : ndarray (n_centres,)
+        max(0, 1 - N / ||a||^2), with N the expected square of the noise that is left in a.
+
+    Notes
+    -----
+    A move of the rounds is r_t = b (a* - a_t) + noise for a contraction b: what round t added in
+    noise is corrected by all that follow, N = d sum_t sd_t^2 (1 - b)^(2 (T - 1 - t)). b is the
+    regression of r_t on a_t, weighted by 1 / sd_t^2, less 4 / T for what noise alone would show
+    (it moves a_(t+1) and is corrected in r_(t+1)), and between .1 and .9.
+    """
+    T, size = len(noise_std), centres.shape[1]
+    later = 2.0 * np.arange(T - 1, -1, -1.0)
+    factors = np.zeros(len(centres))
+    for g, a in enumerate(centres):
+        sd, b = noise_std[:, g], _CONTRACTION[0]
+        if updates is not None and T >= _TELLING:
+            r = updates[:, g]
+            weight = sd.min() ** 2 / sd**2
+            weight = (weight / weight.sum())[:, None]
+            at = np.cumsum(r, axis=0) - r
+            r, at = r - (weight * r).sum(axis=0), at - (weight * at).sum(axis=0)
+            slope = -(weight * r * at).sum() / max((weight * at * at).sum(), 1e-300)
+            b = float(np.clip(slope - 4.0 / T, *_CONTRACTION))
+        noise = size * float(sd**2 @ (1.0 - b) ** later)
+        factors[g] = max(0.0, 1.0 - noise / max(float(a @ a), 1e-300))
+    return factors

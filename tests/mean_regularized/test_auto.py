@@ -1,0 +1,294 @@
+"""Defaults of the mean family: a task's own average, bounds that follow the lengths of models."""
+
+import math
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from scipy.special import expit
+
+from skpmtl import LocalOnly, PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
+from skpmtl._kernels.average import laplace_evidence
+from skpmtl.local.average import STRENGTHS, Candidates, averaged_models
+from skpmtl.local.curvature import kernel_rows
+from skpmtl.mean_regularized.plan import MeanPlan, path, speeds
+from skpmtl.mean_regularized.scale import bins, common_length, histogram, sum_of_bins
+from skpmtl.mean_regularized.shrinkage import shrinkage
+from skpmtl.privacy import gdp_epsilon, gdp_mu
+from skpmtl.tables.table import TaskTable
+
+pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+
+
+def tasks(m, sizes=(5, 15), d=8, shared=1.0, spread=0.4, noise=1.0, seed=0):
+    """Rows of m tasks around one model, with intercepts. -> X, y, task"""
+    rng = np.random.default_rng(seed)
+    task = np.repeat(np.arange(m), rng.integers(*sizes, m))
+    W = shared * rng.normal(size=d) + spread * rng.normal(size=(m, d))
+    X = rng.normal(size=(len(task), d))
+    y = np.einsum("ij,ij->i", X, W[task]) + rng.normal(size=m)[task]
+    return X, y + noise * rng.normal(size=len(task)), task
+
+
+# ------------------------------------------------------------------------------- the average
+def plain_average(A, target, centre, pulls, reaches, prior, intercept):
+    """Average of one task from matrices n x n: the marginal likelihood of a Student t."""
+    n = len(A)
+    Z, v = A, target
+    if intercept:
+        Z, v = A - A.mean(axis=0), target - target.mean()
+    weights, models = [], []
+    for pull, reach, log_prior in zip(pulls, reaches, prior, strict=True):
+        rho, mean = n * pull, reach * centre
+        w = np.linalg.solve(Z.T @ Z + rho * np.eye(len(centre)), Z.T @ v + rho * mean)
+        S = np.eye(n) + Z @ Z.T / rho
+        r = v - Z @ mean
+        Q = r @ np.linalg.solve(S, r)
+        weights.append(log_prior - 0.5 * (n - intercept) * np.log(Q)
+                       - 0.5 * np.linalg.slogdet(S)[1])  # fmt: skip
+        models.append(w)
+    p = np.exp(np.array(weights) - max(weights))
+    w = p @ np.array(models) / p.sum()
+    return w, (target - A @ w).mean() if intercept else 0.0
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("d", [4, 13])
+def test_average_of_a_task_is_that_of_dense_formulas(intercept, d):
+    """Of 2 to 30 rows, for centres that are good, bad and in units of the task."""
+    sizes, rng = np.array([2, 4, 13, 14, 30, 7]), np.random.default_rng(0)
+    X = 2.0 + rng.normal(size=(sizes.sum(), d))
+    y = X @ rng.normal(size=d) + rng.normal(size=len(X))
+    table = TaskTable(X, y, np.concatenate([[0], np.cumsum(sizes)]), np.arange(6))
+    own, lone = rng.uniform(0.1, 2.0, (2, 6))
+    doubt, unit = rng.uniform(0.3, 2.0, 6), np.array([1.0, 0.5, 3.0, 1.0, 1.0, 2.0])
+    centres, which = rng.normal(size=(2, d)), np.array([0, 1, 0, 1, 0, 1])
+    found = Candidates(own, lone, doubt, ((1.0, 0.6), (3.0, 0.4)), ridge=0.2)
+    assert_allclose(found.pull[:, 1 : 1 + len(STRENGTHS)], own[:, None] * STRENGTHS + 0.2)
+    assert_allclose(np.exp(found.prior).sum(axis=1), doubt + 1.0)
+    W, b = averaged_models(table, intercept, 1 / sizes, found, centres, which, unit)
+    for k in range(6):
+        rows = table.task(k)
+        w, level = plain_average(
+            *rows, unit[k] * centres[which[k]], found.pull[k], found.reach[k], found.prior[k],
+            intercept,
+        )  # fmt: skip
+        assert_allclose(W[k], w, rtol=1e-9, atol=1e-9)
+        assert_allclose(b[k], level, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("rows", [np.ones((3, 4)), np.full((1, 4), 2.0)])
+def test_a_task_whose_rows_do_not_differ_has_its_centre(rows):
+    table = TaskTable(rows, np.arange(len(rows)) + 5.0, np.array([0, len(rows)]), np.arange(1))
+    found = Candidates(np.ones(1), np.ones(1), np.ones(1))
+    centre = np.arange(4.0)
+    W, b = averaged_models(
+        table, True, np.ones(1), found, centre[None], np.zeros(1, dtype=np.int64), np.ones(1)
+    )
+    assert_allclose(W[0], centre)
+    assert b[0] == pytest.approx(table.y.mean() - rows[0] @ centre)
+
+
+@pytest.mark.parametrize("form", ["wide", "long", "csr"])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_evidence_of_classes_is_laplaces_approximation(form, intercept):
+    rng = np.random.default_rng(0)
+    n, d = (6, 9) if form != "long" else (20, 3)
+    X, y = rng.normal(size=(n, d)), np.where(rng.random(n) < 0.5, 1.0, -1.0)
+    centre, D, b = rng.normal(size=d), 0.3 * rng.normal(size=(2, d)), rng.normal(size=(2, 1, 1))
+    share, rho = np.array([[0.0, 1.0]]), np.array([[0.7, 3.0]])
+    columns = rng.permutation(d) if form == "csr" else np.empty(0, dtype=np.int64)
+    given = sparse.csr_matrix(X) if form == "csr" else X
+    table = TaskTable(given, y, np.array([0, n]), np.arange(1))
+    found = np.empty((1, 2))
+    laplace_evidence(
+        *kernel_rows(table), table.offsets, table.y, np.zeros(1, dtype=np.int64), 1, intercept,
+        centre[None], np.zeros(1, dtype=np.int64), share, rho, np.array([0.1]), columns,
+        np.array([0, d]), D if form != "csr" else D[:, columns], b, np.ones(1), 100, found,
+    )  # fmt: skip
+    for s in range(2):
+        z = X @ (share[0, s] * centre + D[s]) + b[s, 0, 0]
+        v = expit(z) * expit(-z)
+        Z = X - (v @ X / v.sum() if intercept else 0.0)
+        value = np.logaddexp(0, -y * z).sum() + 0.5 * rho[0, s] * D[s] @ D[s]
+        value += 0.05 * b[s, 0, 0] ** 2
+        H = np.eye(d) + (v[:, None] * Z).T @ Z / rho[0, s]
+        assert found[0, s] == pytest.approx(-value - 0.5 * np.linalg.slogdet(H)[1], rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["real", "two", "three"])
+def test_averages_by_steps_are_those_of_dense_rows(kind):
+    """From one billboard CSR rows give the same models, for squared loss the closed form."""
+    X, y, task = tasks(6, d=5)
+    X *= np.random.default_rng(1).random(X.shape) < 0.7
+    cls = PrivateMeanRegMTL if kind == "real" else PrivateMeanRegMTLClassifier
+    y = {"real": y, "two": y > 0, "three": np.digitize(y, [-1, 1])}[kind]
+    listed = {} if kind == "real" else {"classes": np.unique(y)}
+    settings = {"epsilon": 20.0, "delta": 1e-3, "clip_norm": 1.0, "random_state": 0, **listed}
+    est = cls(tasks=range(6), **settings).fit(X, y, task=task)
+    coef, intercept = est.coef_.copy(), est.intercept_.copy()
+    est.personalize(sparse.csr_matrix(X), y, task=task)
+    assert_allclose(est.coef_, coef, atol=1e-5)
+    assert_allclose(est.intercept_, intercept, atol=1e-5)
+
+
+# ---------------------------------------------------------------------------- the histogram
+def test_sensitivity_of_the_histogram():
+    rng = np.random.default_rng(0)
+    sent = np.concatenate([bins(10.0 ** rng.uniform(-14, 14, 300)), 5 * rng.normal(size=(100, 81))])
+    sent[310, 3], sent[311, 4] = np.nan, np.inf
+    bounded = np.array([sum_of_bins({"bins": row[None]}, None)["bins"] for row in sent])
+    assert bounded.min() >= 0 and np.linalg.norm(bounded, axis=1).max() <= 1 + 1e-12
+    distances = np.linalg.norm(bounded[:, None] - bounded[None], axis=2)
+    assert 1.4 < distances.max() <= histogram("replace-one", 0.3).sensitivity * (1 + 1e-12)
+    assert histogram("zero-out", 0.3).sensitivity == 1.0
+    assert_array_equal(bins(np.array([0.0, 1.0, 1e300]))[:, [0, 40, 80]], np.eye(3))
+
+
+def test_length_of_most_models():
+    counts = np.zeros(81)
+    counts[[39, 40, 41]] = 20, 60, 20
+    assert common_length(counts, 1.0, 110) == pytest.approx(1.0)
+    assert common_length(counts, 1.0, 210) is None  # not of most
+    assert common_length(counts, 20.0, 110) is None  # not clear
+    counts[:] = 0
+    counts[80] = 50
+    assert common_length(counts, 1.0, 60) == pytest.approx(2.0**40)
+
+
+def test_shrinkage_of_a_known_process():
+    """Rounds towards an optimum, half the way each: the factor is that of the noise left."""
+    rng, T, d, b = np.random.default_rng(0), 40, 4000, 0.5
+    sd, best = np.linspace(0.5, 0.1, T), 0.3 * rng.normal(size=4000)
+    moves, a = np.empty((T, 1, d)), np.zeros(d)
+    for t in range(T):
+        moves[t, 0] = b * (best - a) + sd[t] * rng.normal(size=d)
+        a = a + moves[t, 0]
+    left = a - best * (1 - (1 - b) ** T)
+    found = shrinkage(moves, a[None], sd[:, None])[0]
+    assert found == pytest.approx(1 - left @ left / (a @ a), abs=0.05)
+    # Without the moves the least contraction is taken.
+    assert shrinkage(None, a[None], sd[:, None])[0] < found
+    assert shrinkage(None, 1e-3 * a[None], sd[:, None])[0] == 0.0
+
+
+# -------------------------------------------------------------------------------- the plan
+@pytest.mark.parametrize("adjacency, c", [("zero-out", 1.0), ("replace-one", 2.0)])
+def test_budget_of_automatic_bounds(adjacency, c):
+    m = 250
+    X, y, task = tasks(m)
+    est = PrivateMeanRegMTL(
+        epsilon=1.0, delta=1e-4, adjacency=adjacency, tasks=range(m), unseen_task="mean",
+        target_range=(-20.0, 20.0),
+    ).fit(X, y, task=task)  # fmt: skip
+    first, *rounds, last = est.privacy_.releases
+    mu = gdp_mu(1.0, 1e-4)
+    spent = [e["sensitivity"] / e["noise_std"] for e in (first, *rounds, last)]
+    assert math.sqrt(np.sum(np.square(spent))) == pytest.approx(mu, rel=1e-5)
+    assert spent[0] == pytest.approx(0.2 * mu, rel=1e-5)
+    assert first["sensitivity"] == pytest.approx(math.sqrt(c))
+    board = est.billboard_
+    ratio = 2 / c * m * mu / math.sqrt(8)
+    assert len(rounds) == path(ratio)[0] == len(board.clip_norms)
+    length = common_length(board.releases[0], first["noise_std"], m)
+    assert_allclose(board.clip_norms, path(ratio)[1] * length * speeds(len(rounds)), rtol=1e-12)
+    assert_allclose([e["sensitivity"] for e in rounds], c / m * np.array(board.clip_norms))
+    assert last["sensitivity"] == pytest.approx(c * 20 / m)
+    assert board.history()[-1]["epsilon"] == pytest.approx(gdp_epsilon(mu * 0.9**0.5, 1e-4))
+    assert_allclose(board.replay()[-1] * board.shrinkage, board.centres, rtol=1e-12)
+    assert "histogram of lengths" in str(est.privacy_)
+
+
+@pytest.mark.parametrize("sampling", ["fixed", "poisson"])
+def test_ratio_of_sampled_rounds_is_that_of_their_noise(sampling):
+    if sampling == "poisson":
+        pytest.importorskip("dp_accounting", reason="needs the extra skpmtl[sampling]")
+    est = PrivateMeanRegMTL(
+        epsilon=4.0, delta=1e-4, sampling=sampling, sampling_rate=0.5, n_rounds=10
+    )
+    plan = MeanPlan(est, 100, 8)
+    assert plan.scale is None and plan.measures  # units of the tasks
+    std = plan.mechanisms(1.0)[0].noise_std  # of ten rounds on the mean
+    assert plan.ratio == pytest.approx(2 * math.sqrt(10) / (std * math.sqrt(8)), rel=1e-6)
+
+
+def test_hopeless_rounds_release_nothing():
+    X, y, task = tasks(3)
+    est = PrivateMeanRegMTL(epsilon=1.0, tasks=range(3)).fit(X, y, task=task)
+    assert est.privacy_.epsilon == 0.0 and est.billboard_.releases == []
+    assert "nothing is released" in str(est.privacy_)
+    assert not est.mean_coef_.any() and est.billboard_.history() == []
+    # Of the budget of an intercept everything is left.
+    est.set_params(unseen_task="mean", target_range=(-20, 20)).fit(X, y, task=task)
+    (entry,) = est.privacy_.releases
+    assert entry["sensitivity"] / entry["noise_std"] == pytest.approx(est.privacy_.mu, rel=1e-6)
+    assert est.predict(X[:2], task=[7, 7])[0] == est.mean_intercept_
+
+
+def test_clusters_are_as_hopeful_as_the_smallest():
+    est = PrivateMeanRegMTL(epsilon=1.0, delta=1e-4, clusters={})
+    whole, parts = (
+        MeanPlan(est, 100, 8 * len(groups), groups=groups)
+        for groups in (np.array([100]), np.array([90, 10]))
+    )
+    assert parts.ratio == pytest.approx(whole.ratio / 10)
+
+
+# ------------------------------------------------------------------- units, offsets, ranges
+@pytest.mark.parametrize("m, own_units", [(12, True), (60, False)])
+def test_units_of_targets_do_not_matter(m, own_units):
+    X, y, task = tasks(m)
+    settings = {"epsilon": 8.0, "delta": 1e-3, "tasks": range(m), "random_state": 0}
+    est = PrivateMeanRegMTL(**settings).fit(X, y, task=task)
+    assert est.billboard_.own_units == own_units and est.billboard_.centres.any()
+    small = PrivateMeanRegMTL(**settings).fit(X, 2.0**-20 * y, task=task)
+    # A histogram has other noise in other bins.
+    assert_allclose(2.0**20 * small.coef_, est.coef_, atol=1e-9 if own_units else 0.1)
+    if own_units:  # a unit for every task
+        unit = 2.0 ** np.random.default_rng(0).integers(-30, 30, m)
+        other = PrivateMeanRegMTL(**settings).fit(X, unit[task] * y, task=task)
+        assert_allclose(other.coef_ / unit[:, None], est.coef_, rtol=1e-6)
+
+
+@pytest.mark.parametrize("shift", [100.0, 1e4])
+@pytest.mark.parametrize("m", [10, 60])
+def test_offsets_of_targets_do_not_matter_with_their_range(shift, m):
+    X, y, task = tasks(m)
+    settings = {"epsilon": 5.0, "delta": 1e-3, "tasks": range(m), "random_state": 0,
+                "unseen_task": "mean"}  # fmt: skip
+    ids = np.where(np.arange(len(X)) % 2, task, m + 3)
+    predicted = [
+        PrivateMeanRegMTL(target_range=(low - 10, low + 10), **settings)
+        .fit(X, y + low, task=task).predict(X, task=ids) - low
+        for low in (0.0, shift)
+    ]  # fmt: skip
+    assert_allclose(*predicted, atol=1e-9 * shift)
+
+
+def test_ranges_that_are_missing_or_wrong():
+    X, y, task = tasks(60)
+    est = PrivateMeanRegMTL(epsilon=5.0, tasks=range(60), unseen_task="mean")
+    with pytest.raises(ValueError, match=r"target_range=\(low, high\), or a number as clip_norm"):
+        est.fit(X, y, task=task)
+    for wrong in ((1.0, 1.0), (0.0, np.inf), (1.0, 2.0, 3.0), "ab"):
+        with pytest.raises(ValueError, match="target_range"):
+            est.set_params(target_range=wrong).fit(X, y, task=task)
+    with pytest.raises(ValueError, match="clip_quantile=0.5 moves a bound"):
+        PrivateMeanRegMTL(clip_quantile=0.5, tasks=range(60)).fit(X, y, task=task)
+
+
+# ------------------------------------------------------------------------------ strangers
+@pytest.mark.parametrize("m, d", [(3, 8), (10, 8), (30, 200)])
+@pytest.mark.parametrize("epsilon", [1.0, 10.0, None])
+def test_few_rows_are_not_far_below_alone(m, d, epsilon):
+    X, y, task = tasks(m, sizes=(25, 35), d=d, noise=2.0)
+    place = np.arange(len(task)) - np.searchsorted(task, task)
+    train = place < 5 + task % 9
+    settings = {"tasks": range(m), "random_state": 0}
+    error = [
+        np.mean((est.fit(X[train], y[train], task=task[train]).predict(X[~train], task=task[~train])
+                 - y[~train]) ** 2)
+        for est in (PrivateMeanRegMTL(epsilon=epsilon, **settings), LocalOnly(**settings))
+    ]  # fmt: skip
+    assert error[0] < 1.1 * error[1]
