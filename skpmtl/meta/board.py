@@ -111,8 +111,8 @@ class MetaBillboard(Board):
         """Models of the tasks of `table`, from their rows and this billboard alone."""
         init = self.nowhere if self.lost else self.init
         if self.refine == "prox":
-            nowhere = None if self.lost else self.nowhere
-            W = tuned(table, self.loss, init, self.fit_intercept, self.doubt, nowhere)
+            settings = self.nowhere, self.doubt, self.lost
+            W = tuned(table, self.loss, init, self.fit_intercept, *settings)
         else:
             tuner = FineTuner(table, self.loss, init, self.fit_intercept)
             W = tuner.sgd(self.refine_steps, self.refine_learning_rate)

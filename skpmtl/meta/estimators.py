@@ -415,7 +415,8 @@ _DOC = """{summary}
     over three kinds of Gaussian priors: around phi; around its coefficients with a free intercept,
     both at all scales kappa; and the ridge of `LocalOnly`. The noise variance is profiled out, and
     a free intercept has a flat prior three std of the noise wide. For classes there are two kinds,
-    around phi and around 0, each at its likeliest kappa, weighted by Laplace's approximation.
+    around phi and around the frequencies of the classes in the task, each at its likeliest kappa,
+    weighted by Laplace's approximation.
 
     References
     ----------

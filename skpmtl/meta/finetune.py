@@ -7,7 +7,8 @@
       sum_i loss_i + 1 / (2 kappa) ||(w, b) - init||^2,
 
 - the same for w only, with a free intercept (squared loss with intercept),
-- alone: the ridge of `LocalOnly` for squared loss, otherwise around 0.
+- alone: the ridge of `LocalOnly` for squared loss, otherwise around the frequencies of the
+  classes in the task.
 
 s^2 is the noise variance of squared loss, which is profiled out, and 1 otherwise. Squared loss
 averages over all scales kappa; other losses take the likeliest one of each kind by the quadratic
@@ -35,7 +36,7 @@ from .rules import BOUND
 # score in units of the noise): centre and spread.
 _CENTRE, _SPREAD = -0.75, 0.5
 _FREE_CENTRE, _FREE_SPREAD = -0.5, 0.7  # the same where the intercept is free
-_ALONE = 0.3  # prior weight of going alone, beside 1 for each other kind
+_ALONE = 0.3  # prior weight of going alone in squared loss, beside 1 for an initialisation
 _WIDTH = 3.0  # of the flat prior of a free intercept, in std of the noise
 _MAX_STEPS, _TOL = 300, 1e-9
 _BLOCK = 1 << 18  # numbers of matrices, or of X, that a thread works on at a time
@@ -57,10 +58,13 @@ class FineTuner:
     doubt : float, default=0.0
         Public estimate of the squared error of a score of the initialisation in units of the
         noise: the more, the less tasks hold on to it.
+    own : ndarray (n_tasks, n_outputs), default=None
+        What every task adds to the intercept of the initialisation.
     """
 
-    def __init__(self, table, loss, init, fit_intercept, doubt=0.0):
+    def __init__(self, table, loss, init, fit_intercept, doubt=0.0, own=None):
         self.table, self.loss, self.init = table, loss, np.ascontiguousarray(init)
+        self.own = own
         self.centre = np.log10(10.0**_CENTRE + doubt)
         self.fit_intercept = fit_intercept
 
@@ -74,6 +78,8 @@ class FineTuner:
                 found[tasks], changes = self._changes(tasks)
                 changes[~np.isfinite(changes).all(axis=(1, 2))] = 0.0
                 out[tasks] = self.init + changes
+                if self.own is not None:
+                    out[tasks, :, -1] += self.own[tasks]
 
         blocks = even_blocks(self.table.sizes, self.init.shape[1], _BLOCK)
         run_blocks(block, [(tasks,) for tasks in blocks])
@@ -93,6 +99,8 @@ class FineTuner:
         y = table.y[pick]
         pick = pick if table.rows is None else table.rows[pick]
         base = self._scores(pick, np.array([0, ends[-1]]), self.init[None])
+        if self.own is not None:
+            base += np.repeat(self.own[tasks].T, sizes, axis=1)
         if loss == SQUARED:
             D, root = base - y, np.ones(ends[-1])
         else:
@@ -212,15 +220,17 @@ def _products(K, T, sizes, size, q, scales):
     return np.log(dets).sum(axis=1), quad
 
 
-def tuned(table, loss, init, fit_intercept, doubt=0.0, nowhere=None):
+def tuned(table, loss, init, fit_intercept, nowhere, doubt=0.0, lost=False):
     """Models that a task averages over kinds of priors: around `init`, and alone.
 
     Parameters
     ----------
     table, loss, init, fit_intercept, doubt
         As of `FineTuner`.
-    nowhere : ndarray of the shape of init, default=None
-        Where tasks of classes start that go alone. None: that is where `init` is already.
+    nowhere : ndarray of the shape of init
+        What a task knows that goes alone.
+    lost : bool, default=False
+        Whether the initialisation counts for nothing; `init` is then `nowhere`.
 
     Returns
     -------
@@ -228,10 +238,9 @@ def tuned(table, loss, init, fit_intercept, doubt=0.0, nowhere=None):
     """
     kinds = [FineTuner(table, loss, init, fit_intercept, doubt).prox()]
     if loss == "squared":
-        kinds += _with_free_intercepts(table, init, fit_intercept, doubt, nowhere is not None)
-    elif nowhere is not None:
-        found, models = FineTuner(table, loss, nowhere, fit_intercept).prox()
-        kinds.append((found + np.log(_ALONE), models))
+        kinds += _with_free_intercepts(table, init, fit_intercept, doubt, not lost)
+    else:
+        kinds.append(_alone_with_classes(table, loss, nowhere, fit_intercept))
     found, models = (np.stack(part) for part in zip(*kinds, strict=True))
     # Where rows overflow all kinds may: then the first, which is finite, stays.
     good = np.isfinite(found) & np.isfinite(models).all(axis=(2, 3))
@@ -247,7 +256,8 @@ def _with_free_intercepts(table, init, fit_intercept, doubt, around):
     m, d = table.n_tasks, table.n_features
     root, kappa = even_root(d), lone_scale(table, fit_intercept)
     priors = np.full((2, m, 1 + len(SNR)), -np.inf)
-    priors[0, :, 0] = np.log(_ALONE)
+    # With two kinds of intercepts around the initialisation each has half of its weight.
+    priors[0, :, 0] = np.log(_ALONE * (1 + bool(fit_intercept and around)))
     priors[1, :, 1:] = log_weights(np.log10(10.0**_FREE_CENTRE + doubt), _FREE_SPREAD)
     centres = (None, init[0, :d]) if fit_intercept and around else (None,)
     for centre, prior in zip(centres, priors, strict=False):
@@ -256,6 +266,30 @@ def _with_free_intercepts(table, init, fit_intercept, doubt, around):
         )
         found, W, b = local.average(root, kappa, prior, _WIDTH)
         yield found, np.column_stack([W, b] if fit_intercept else [W])[:, None]
+
+
+def _alone_with_classes(table, loss, nowhere, fit_intercept):
+    """Kind of classes that knows no initialisation, around the frequencies in each task."""
+    own, found = None, 0.0
+    if fit_intercept:
+        own = log_odds(table, loss, len(nowhere))
+        free = max(len(nowhere) - 1, 1)
+        found = found + free * (0.5 * np.log(2.0 * np.pi / table.sizes) - np.log(_WIDTH))
+    evidence, models = FineTuner(table, loss, nowhere, fit_intercept, own=own).prox()
+    return found + evidence, models
+
+
+def log_odds(table, loss, n_outputs):
+    """Log frequencies of the classes in each task, half a row added to each. (n_tasks, n_outputs)
+
+    For the logistic loss of the class 1 over -1, otherwise less their mean.
+    """
+    classes = 2 if loss == "logistic" else n_outputs
+    label = (table.y > 0).astype(int) if loss == "logistic" else table.y.astype(int)
+    task = np.repeat(np.arange(table.n_tasks), table.sizes)
+    counts = np.bincount(task * classes + label, minlength=table.n_tasks * classes)
+    log = np.log(counts.reshape(-1, classes) + 0.5)
+    return log[:, 1:] - log[:, :1] if loss == "logistic" else log - log.mean(axis=1)[:, None]
 
 
 def _rows(table):
