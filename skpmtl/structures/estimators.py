@@ -165,8 +165,8 @@ _DOC = """{summary}
     The course of a fit is in `skpmtl.structures.curator`, its accounting in
     `skpmtl.structures.plan`, and what a task does alone in `skpmtl.structures.evidence`. A public
     rule, with m tasks, d features and mu the Gaussian-DP parameter of the budget, compares
-    ``m mu / (2 sqrt(d))`` (replace-one) with the noise: below 0.75 nothing is released and every
-    task is alone, below 4 there is one moment and no mean.
+    ``m mu / (2 sqrt(d))`` (replace-one) with the noise: below 0.75, or with m mu below 8, nothing
+    is released and every task is alone; below 4 there is one moment and no mean.
 
     References
     ----------

@@ -99,7 +99,9 @@ class StructurePlan:
         self.path = min(max(3.0 * math.sqrt(mean_ratio), 2.0), 30.0)
 
     def _shares(self):
-        if self.ratio < _HOPELESS:
+        noise = self._reach(2.0, math.sqrt(2.0)) / (self.n_tasks * self.mu)
+        # A vote whose noise is above 1 says nothing.
+        if self.ratio < _HOPELESS or noise > math.sqrt(_ONE_MOMENT["vote 1"]):
             return {}
         if self.ratio < _SHORT:
             # One moment finds no mean worth its rounds.
