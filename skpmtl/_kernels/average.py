@@ -52,15 +52,16 @@ def right_sides(F, K, offsets, d, v, centres, which, unit, right, sums):
 @njit
 def averages(
     F, K, offsets, d, T, right, sums, dof, floor, rho, reach, prior, share, centres, which, unit, W,
-    evidence,
+    evidence, trust=1.0,
 ):  # fmt: skip
     """W[k] = average of the modes of task k under its priors, by prior weight and evidence.
 
     T = (diag, off) and the reflections in `K` come from `skpmtl._kernels.spectrum.tridiagonal`,
     the rest from `right_sides`. Of prior s of task k rho[k, s] is the precision, reach[k, s] what
     its centre is multiplied by, and prior[k, s] the logarithm of its weight; dof[k] is n', and Q
-    is floor[k] at least. evidence[k] receives the logarithm of the weighted sum of the evidence. A
-    task without evidence, whose dof is 0 or less, gets share[k] times its centre.
+    is floor[k] at least. evidence[k] receives the logarithm of the weighted sum of the evidence,
+    which counts to the power `trust`. A task without evidence, whose dof is 0 or less, gets
+    share[k] times its centre.
     """
     S, R = rho.shape[1], right.shape[2]
     x, weight = np.empty((S, R)), np.empty(S)
@@ -106,7 +107,7 @@ def averages(
             else:
                 energy = sums[k, 0] - c * (2.0 * sums[k, 1] - c * sums[k, 2]) - energy
             energy = max(energy, floor[k])
-            weight[s] = prior[k, s] - 0.5 * (dof[k] * np.log(energy) + size)
+            weight[s] = prior[k, s] - trust * 0.5 * (dof[k] * np.log(energy) + size)
             top = max(top, weight[s])
         total, part = 0.0, 0.0
         for s in range(S):

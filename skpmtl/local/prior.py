@@ -248,7 +248,7 @@ class LocalModels:
         self._run(block_modes, root, in_folds=False)
         return self._back(W, root), b
 
-    def average(self, root, kappa, prior, width=None):
+    def average(self, root, kappa, prior, width=None, trust=1.0):
         """Models averaged over priors N(a, kappa M) of many scales, by how likely each is.
 
         For squared loss; -log evidence is that of `skpmtl._kernels.average`.
@@ -263,6 +263,8 @@ class LocalModels:
         width : float, default=None
             Of the flat prior of the intercept, in std of the noise, with which the evidence is
             comparable with that of models whose intercept has a prior of its own.
+        trust : float, default=1.0
+            Power of the evidence; 0 where `prior` has all that is known.
 
         Returns
         -------
@@ -276,7 +278,7 @@ class LocalModels:
         W, b, evidence = np.empty((m, root.shape[-1])), np.empty(m), np.empty(m)
 
         def block_average(block, tasks, rows, label):
-            found = block.average(label, kappa[tasks], prior[tasks], width is not None)
+            found = block.average(label, kappa[tasks], prior[tasks], width is not None, trust)
             evidence[tasks], W[tasks], b[tasks] = found
 
         self._run(block_average, root, in_folds=False)
@@ -532,7 +534,7 @@ class _Block:
                 spectral_modes(F, K, ends, T, scale, right, q[1:], C[k])
         return (criterion, level, *self._weights(C)) if choose else (criterion, level)
 
-    def average(self, response, kappa, prior, proper):
+    def average(self, response, kappa, prior, proper, trust):
         """`LocalModels.average` of squared loss, for the transformed features."""
         sizes, d = np.diff(self.offsets), self.A.shape[1]
         m, evidence = len(sizes), np.empty(len(sizes))
@@ -554,7 +556,7 @@ class _Block:
             floor = 1e-9 * sums[:, 0] + 1e-300
             averages(
                 F, K, ends, d, T, right, sums, dof, floor, rho, np.zeros_like(rho), prior[k],
-                np.zeros(count), *around, C[k], evidence[k],
+                np.zeros(count), *around, C[k], evidence[k], trust,
             )  # fmt: skip
         return evidence, *self._weights(C)
 

@@ -134,14 +134,9 @@ class StructureBillboard(Board):
             yield "the mean model", self.mean, [(d + 1,)]
 
     def personalize(self, table, *, classification, fit_intercept):
-        """Models of the tasks of `table`, from their rows and this billboard alone.
-
-        For squared loss averages over all scales too, and over the ridge of a task alone.
-        """
-        evidence = Evidence(table, classification=classification, fit_intercept=fit_intercept)
-        if classification:
-            return evidence.models(self.structures)
-        return evidence.averages(self.structures, self.n_tasks)
+        """Models of the tasks of `table`, from their rows and this billboard alone."""
+        settings = {"classification": classification, "fit_intercept": fit_intercept}
+        return Evidence(table, self.n_tasks, **settings).models(self.structures)
 
 
 def alone(d):

@@ -40,6 +40,7 @@ _STEP = 0.5  # length that a round counts in, as a part of that of the first mea
 # structure keeps the part _LEAST of its weight.
 _VOTE_POWER, _VOTE_NOISE, _LEAST = 2.0, 0.15, 0.01
 _TINY = 1e-3
+_FEW_TASKS = 10.0
 
 
 def release_structures(population, plan, source, log=None):
@@ -151,8 +152,7 @@ class _Course:
         middle, reach = 0.5 * (low + high), 0.5 * (high - low)
         pooled = middle + reach * float(np.clip(N.sum(), -1.0, 1.0))
         pooled_noise = reach * std * math.sqrt(J)
-        prior = np.array([WEIGHTS[s.name] for s in structures])
-        prior /= prior.sum()
+        prior = self.weights([s.name for s in structures])
         trust = _VOTE_NOISE**2 / (_VOTE_NOISE**2 + std**2) if J > 1 else 0.0
         odds = np.maximum((1.0 - trust) * prior + trust * D, _TINY) / prior
         weight = prior * odds**_VOTE_POWER
@@ -282,10 +282,18 @@ class _Course:
             if "low-rank" in wanted:
                 about = lowrank if self.about is None else self.shrunk(self.about)
                 found.append(("mean and low-rank", self.centre, about))
-        total = sum(WEIGHTS[name] for name, _, _ in found)
-        self.board = replace(
-            self.board, structures=[Structure(n, WEIGHTS[n] / total, a, M) for n, a, M in found]
-        )
+        weights = self.weights([name for name, _, _ in found]).tolist()
+        found = [
+            Structure(name, weight, a, M)
+            for weight, (name, a, M) in zip(weights, found, strict=True)
+        ]
+        self.board = replace(self.board, structures=found)
+
+    def weights(self, names):
+        """Of structures before any vote, of sum 1; alone counts for more among few tasks."""
+        few = [_FEW_TASKS / self.m if name == "alone" else 0.0 for name in names]
+        weights = np.array([WEIGHTS[name] for name in names]) + few
+        return weights / weights.sum()
 
     def shrunk(self, average):
         """A prior of trace 1 from a noisy second moment."""

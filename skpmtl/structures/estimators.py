@@ -73,7 +73,8 @@ class _PrivateMTL(BaseMTL):
         return board
 
     def _half(self, table, population):
-        return StructureHalf(table, self._settings(), possible(self._structures()))
+        names = possible(self._structures())
+        return StructureHalf(table, population.n_tasks, self._settings(), names)
 
     def _planned_report(self, population):
         if not self._is_private():

@@ -6,8 +6,11 @@ scales, pi_ji = exp(-penalty_ji / 2) of sum 1, and public weights v_j of the str
 
     L_kj = log sum_i pi_ji exp(-C_kji / 2),    p_kj = v_j exp(L_kj) / sum_l v_l exp(L_kl),
 
-and the model of the task is sum_j p_kj w_kj, w_kj the mode under structure j at the scale that is
-best for the task. All of it is local and free, and no number depends on another task's rows.
+and the model of the task is sum_j p_kj w_kj. For squared loss w_kj averages the modes under
+structure j over the scales, with the terms of L_kj as weights; for the logistic loss it is the mode
+at the best scale. Going alone, a task averages by evidence itself, and over the ridge of
+`LocalOnly` too: with about as many rows as features, left-out rows tell little. All of it is
+local and free, and no number depends on another task's rows.
 """
 
 import numpy as np
@@ -20,7 +23,6 @@ from ..local.prior import (
     best_scale,
     lone_scale,
     lone_weight,
-    mixed,
     vote_penalty,
     weak_penalty,
 )
@@ -38,14 +40,16 @@ class Evidence:
     Parameters
     ----------
     table : TaskTable
+    n_tasks : int
+        How many shaped the structures.
     classification : bool
     fit_intercept : bool
     """
 
-    def __init__(self, table, *, classification, fit_intercept):
-        self.table, self.classification = table, classification
+    def __init__(self, table, n_tasks, *, classification, fit_intercept):
+        self.table, self.n_tasks, self.classification = table, n_tasks, classification
         self.settings = {"classification": classification, "fit_intercept": fit_intercept}
-        self._known = {}
+        self._known, self._kappa = {}, None
 
     def shares(self, structures):
         """p_kj, (n_tasks, n_structures); NaN for tasks whose rows overflow."""
@@ -66,40 +70,40 @@ class Evidence:
     def models(self, structures, about_centre=False, tol=1e-8):
         """Averages over the structures. -> W (n_tasks, d), b (n_tasks,)
 
-        With `about_centre` every model is taken less the centre of its structure.
+        With `about_centre` every model is taken less the centre of its structure. Models that
+        overflow do not count; a task of which all do has NaN.
         """
-        p = self.shares(structures)
+        p, total = self.shares(structures), np.zeros(self.table.n_tasks)
         W, b = np.zeros((self.table.n_tasks, self.table.n_features)), np.zeros(len(p))
         for j, s in enumerate(structures):
-            local, root, start, _, level = self._found(s)
-            if self.classification:
-                local._scores[:] = start  # whatever was asked before
-            Wj, bj = local.solve(root, best_scale(self._penalised(s), level), tol)
+            Wj, bj = self._modes(s, tol) if self.classification else self._averages(s)
             if about_centre:
                 Wj = Wj - s.centre
-            W += p[:, j : j + 1] * Wj
-            b += p[:, j] * bj
-        return W, b
+            good = np.isfinite(p[:, j]) & np.isfinite(bj) & np.isfinite(Wj).all(axis=1)
+            share = np.where(good, p[:, j], 0.0)
+            W += share[:, None] * np.where(good[:, None], Wj, 0.0)
+            b += share * np.where(good, bj, 0.0)
+            total += share
+        with np.errstate(all="ignore"):
+            return W / total[:, None], b / total
 
-    def averages(self, structures, n_tasks):
-        """Averages over structures and scales by evidence alone, and over going alone.
+    def _modes(self, structure, tol):
+        local, root, start, _, level = self._found(structure)
+        local._scores[:] = start  # whatever was asked before
+        return local.solve(root, best_scale(self._penalised(structure), level), tol)
 
-        For squared loss. The models with which tasks answer take one scale each: their directions
-        matter, not how far they go.
-
-        n_tasks : int
-            Of the fit.
-        """
-        m, kappa = self.table.n_tasks, lone_scale(self.table, self.settings["fit_intercept"])
-        own, found = np.log(lone_weight(n_tasks, self.table.sizes)), []
-        for s in structures:
-            local = LocalModels(self.table, centre=_centre(s), **self.settings)
-            prior = np.log(s.weight) - 0.5 * self._penalty(s)
-            # The ridge is that of the even prior around 0, which all fits have.
-            lone = own if s.name == "alone" else np.full(m, -np.inf)
-            prior = np.column_stack([lone, np.tile(prior, (m, 1))])
-            found.append(local.average(root_of(s.moment), kappa, prior))
-        return mixed(found)
+    def _averages(self, structure):
+        local, root, *_ = self._found(structure)
+        if self._kappa is None:
+            self._kappa = lone_scale(self.table, self.settings["fit_intercept"])
+        if structure.name == "alone":
+            penalty = self._penalty(structure)
+            lone = np.log(lone_weight(self.n_tasks, self.table.sizes))
+            weights = np.column_stack([lone, np.tile(-0.5 * penalty, (len(lone), 1))])
+            return local.average(root, self._kappa, weights)[1:]
+        C = self._penalised(structure)
+        weights = np.column_stack([np.full(len(C), -np.inf), -0.5 * C])
+        return local.average(root, self._kappa, weights, trust=0.0)[1:]
 
     def directed(self, structures, about_centre):
         """`models` whose directions are asked for."""
@@ -111,11 +115,11 @@ class Evidence:
         self._known = {key: value for key, value in self._known.items() if key in keys}
 
     def _penalised(self, structure):
-        """Criteria with the normalised prior on the scales, (n_tasks, len(SNR))."""
+        """Criteria with the prior on the scales, (n_tasks, len(SNR))."""
         return self._found(structure)[3] + self._penalty(structure)
 
     def _penalty(self, structure):
-        """-2 log of the normalised prior on the scales, (len(SNR),)."""
+        """The prior on the scales, normalised, (len(SNR),)."""
         weak = weak_penalty(self.classification)
         penalty = weak
         if structure.snr_centre is not None:
@@ -133,7 +137,8 @@ class Evidence:
 
     def _measured(self, structure):
         weak, root = weak_penalty(self.classification), root_of(structure.moment)
-        local = LocalModels(self.table, centre=_centre(structure), **self.settings)
+        centre = structure.centre if structure.centre.any() else None
+        local = LocalModels(self.table, centre=centre, **self.settings)
         if self.classification:
             # The criterion is about a response that belongs to the scores so far: those of zero
             # first, then those of the mode.
@@ -143,10 +148,6 @@ class Evidence:
         if self.classification:
             criterion += 0.5 * local.excess()[:, None]
         return local, root, local._scores.copy(), criterion, level
-
-
-def _centre(structure):
-    return structure.centre if structure.centre.any() else None
 
 
 def _key(structure):

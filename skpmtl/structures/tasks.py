@@ -22,9 +22,9 @@ class StructureHalf(Half):
 
     remembers = False
 
-    def __init__(self, table, settings, names):
+    def __init__(self, table, n_tasks, settings, names):
         self.table, self.settings, self.names = table, settings, names
-        self.evidence = Evidence(table, **settings)
+        self.evidence = Evidence(table, n_tasks, **settings)
         self._last = None, None
         self._kappa = None
 
