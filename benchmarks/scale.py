@@ -32,9 +32,9 @@ ESTIMATORS = tuple(
         "MPMTLLowRank": (
             {"epsilon": 1.0},
             {"epsilon": 1.0, "algorithm": "proximal"},
-            {"epsilon": None},
+            {"epsilon": None, "alpha": 0.1},
         ),
-        "MPMTLGroupSparse": ({"epsilon": 1.0}, {"epsilon": None}),
+        "MPMTLGroupSparse": ({"epsilon": 1.0}, {"epsilon": None, "alpha": 0.1}),
         "PrivateMeanRegMTL": ({"epsilon": 1.0}, {"epsilon": None}),
         "PrivateFedAvg": ({"epsilon": 1.0},),
         "PrivateFedProx": ({"epsilon": 1.0},),

@@ -45,6 +45,8 @@ def estimators():
         yield cls(**settings)
         if "epsilon" in known:
             yield cls(epsilon=None, **settings)
+        if "ridge" in known and "alpha" in known:  # the convex problem, where alpha is a number
+            yield cls(0.1, epsilon=None, **settings)
         for name, value in _VARIANTS.items():
             if name in known and cls._parameter_constraints[name][0].is_satisfied_by(value):
                 yield cls(**settings, **{name: value})
@@ -86,7 +88,7 @@ def warm():
         skpmtl.PrivateMeanRegMTLClassifier(epsilon=None).fit(X[short], label, task=task[short])
         # So many features that matrices of the rows are smaller by more than does not matter.
         many = np.random.default_rng(0).standard_normal((2 * _TASKS, 256))
-        model = skpmtl.MPMTLLowRankClassifier(epsilon=None, max_iter=60)
+        model = skpmtl.MPMTLLowRankClassifier(0.1, epsilon=None, max_iter=60)
         model.fit(many, label, task=task[short])
         for estimator in estimators():
             labels = (2, 3) if getattr(estimator, "_multiclass", False) else (2,)

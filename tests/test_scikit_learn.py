@@ -12,11 +12,11 @@ BOUNDS = {"lam": 1e3, "max_row_norm": 10.0, "group": "direct"}
 STEPS = {"learning_rate": 0.1, "batch_size": 16}
 QUICK = [
     skpmtl.MPMTLLowRank(),
-    skpmtl.MPMTLLowRank(epsilon=None),
+    skpmtl.MPMTLLowRank(0.1, epsilon=None),
     skpmtl.MPMTLLowRankClassifier(),
     skpmtl.MPMTLGroupSparse(),
     skpmtl.MPMTLGroupSparseClassifier(),
-    skpmtl.MPMTLGroupSparseClassifier(epsilon=None),
+    skpmtl.MPMTLGroupSparseClassifier(0.1, epsilon=None),
     skpmtl.PrivateMTL(),
     skpmtl.PrivateMTLClassifier(),
     skpmtl.PrivateMeanRegMTL(),

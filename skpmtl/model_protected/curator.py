@@ -10,12 +10,17 @@ from ..privacy.moments import (
     DriftingAverage,
     even_root,
     root_of,
+    sampling_variance,
     shrink_diagonal,
     shrink_matrix,
     sum_of_directions,
 )
 from .board import PriorBillboard
 from .projection import project, second_moment
+
+# Noise below a fifth of the contribution of one task is taken for that much: the directions of so
+# few tasks are chance. Chosen on the tables of the role "tuning" in ``benchmarks/strangers``.
+_LEAST = 0.2
 
 
 def release_prior(population, diagonal, *, moment, vote, classification, tilt, log=None):
@@ -26,8 +31,9 @@ def release_prior(population, diagonal, *, moment, vote, classification, tilt, l
     population : Population
     diagonal : bool
         Whether second moments are diagonals.
-    moment : list of mechanisms, one per release of the second moment; None for no noise
-    vote : list of mechanisms, one per release and one for the end; empty for no votes
+    moment, vote : list of mechanisms
+        Of the releases of the second moment, and of the votes before each and at the end; None for
+        one without noise.
     classification : bool
     tilt : float
         See `shrink_matrix`.
@@ -52,11 +58,13 @@ def release_prior(population, diagonal, *, moment, vote, classification, tilt, l
 
     for t in range(len(moment) + 1):
         root = root_of(board.moment) if t else even_root(d)
-        if vote:
-            total = (yield Ask("vote", {"root": root}, {"vote": vote[t]}, sum_of_votes))["vote"]
+        total = (yield Ask("vote", {"root": root}, {"vote": vote[t]}, sum_of_votes))["vote"]
+        noise = 0.0
+        if vote[t] is not None:
             board.releases.append(total)
-            board.snr_centre = float(np.clip(middle + total[0] / m, low, high))
-            board.snr_spread = float(np.hypot(VOTE_SPREAD, 2 * vote[t].noise_std / m))
+            noise = 2 * vote[t].noise_std / m
+        board.snr_centre = float(np.clip(middle + total[0] / m, low, high))
+        board.snr_spread = float(np.hypot(VOTE_SPREAD, noise))
         if t == len(moment):
             return board
         public = {"root": root, "snr_centre": board.snr_centre, "snr_spread": board.snr_spread}
@@ -67,13 +75,15 @@ def release_prior(population, diagonal, *, moment, vote, classification, tilt, l
             # The spectrum of Wishart noise ends 18 % beyond that of a Gaussian of its variance.
             std = moment[t].noise_std * (1.18 if moment[t].norm == "nuclear" else 1.0)
         size = d if diagonal else d * (d + 1) / 2
-        S, variance = average.add(S, std**2, size)
+        S, variance = average.add(S, max(std, _LEAST) ** 2, size)
+        sampling = sampling_variance(m, d)
         if diagonal:
             unit_length = moment[t] is not None and moment[t].norm == "l2"
             trace = (float(m), m * np.sqrt(d)) if unit_length else float(m)
-            board.moment = shrink_diagonal(S, np.sqrt(variance), trace)
+            board.moment = shrink_diagonal(S, np.sqrt(variance + sampling), trace)
         else:
-            board.moment = shrink_matrix(S, np.sqrt(variance / 2), float(m), tilt) / m
+            noise, sampling = np.sqrt(variance / 2), np.sqrt(sampling / 2)
+            board.moment = shrink_matrix(S, noise, float(m), tilt, sampling) / m
         if log is not None:
             log(t + 1, std)
 

@@ -14,12 +14,14 @@ from ..privacy.report import exact_report
 from ..solvers.losses import make_loss
 from ..solvers.minimize import minimize
 from ..solvers.penalties import GroupNorm, TraceNorm
+from ..solvers.strength import auto_alpha
 from .board import PenaltyBillboard, PriorBillboard, ProjectionBillboard
 from .curator import release_mean, release_prior, release_projections
 from .plan import MomentPlan
 from .tasks import PriorHalf, ProjectedModels, ProjectionHalf, WithMeanModel
 
 _PLAIN_ROUNDS = 3  # rounds of the empirical-Bayes method without noise
+_PUBLIC_ALPHA = 0.1  # what "auto" is in noisy rounds, where it may not depend on rows
 
 
 class _ModelProtected(BaseMTL):
@@ -27,7 +29,7 @@ class _ModelProtected(BaseMTL):
 
     _parameter_constraints = {
         **BaseMTL._parameter_constraints,
-        "alpha": [Interval(Real, 0, None, closed="left")],
+        "alpha": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
         "algorithm": [StrOptions({"auto", "empirical-bayes", "proximal"})],
         "ridge": [Interval(Real, 0, None, closed="left")],
         "task_weight": [StrOptions({"equal", "samples"})],
@@ -46,7 +48,7 @@ class _ModelProtected(BaseMTL):
     @kept
     def __init__(
         self,
-        alpha=0.1,
+        alpha="auto",
         *,
         epsilon=1.0,
         delta=None,
@@ -90,14 +92,18 @@ class _ModelProtected(BaseMTL):
     def _algorithm(self):
         if self.algorithm != "auto":
             return self.algorithm
-        published = self._is_private() and self.mechanism == "wishart-published"
-        return "empirical-bayes" if self._is_private() and not published else "proximal"
+        if self._is_private():
+            return "proximal" if self.mechanism == "wishart-published" else "empirical-bayes"
+        return "empirical-bayes" if isinstance(self.alpha, str) else "proximal"
+
+    def _public_alpha(self):
+        return _PUBLIC_ALPHA if isinstance(self.alpha, str) else self.alpha
 
     def _local_settings(self):
         return {"classification": self._classification, "fit_intercept": self.fit_intercept}
 
     def _fit_exact(self, table):
-        if self.alpha == 0 and self.ridge == 0:
+        if not isinstance(self.alpha, str) and self.alpha == 0 and self.ridge == 0:
             raise ValueError(
                 "alpha=0 with ridge=0 is an unpenalised fit, which shares nothing between tasks: "
                 "pass a positive alpha or ridge, or fit PerTask(LinearRegression())."
@@ -105,18 +111,19 @@ class _ModelProtected(BaseMTL):
         loss = make_loss(
             table, task_weight=self.task_weight, ridge=self.ridge, **self._local_settings()
         )
+        alpha = auto_alpha(loss, self._penalty()) if self.alpha == "auto" else self.alpha
         start = getattr(self, "coef_", None) if self.warm_start else None
         if start is not None:
             start = start.reshape(-1, start.shape[-1])
             start = start if start.shape == loss.shape else None
         solution = minimize(
-            loss, self._penalty(), self.alpha, W=start, tol=self.tol, max_iter=self.max_iter,
+            loss, self._penalty(), alpha, W=start, tol=self.tol, max_iter=self.max_iter,
             log=self._progress("iteration %d: objective %.8g, duality gap %.3g"),
         )  # fmt: skip
         shape = table.n_tasks, *_several(table), table.n_features
         W, b = solution.W.reshape(shape), loss.intercepts(solution.W).reshape(shape[:-1])
         board = PenaltyBillboard.of(
-            W, self._diagonal, alpha=self.alpha, ridge=self.ridge, task_weight=self.task_weight
+            W, self._diagonal, alpha=alpha, ridge=self.ridge, task_weight=self.task_weight
         )
         board.report = exact_report()
         return {
@@ -127,6 +134,7 @@ class _ModelProtected(BaseMTL):
             "n_iter_": max(solution.n_iter, 1),
             "objective_": solution.objective,
             "dual_gap_": solution.gap,
+            "alpha_": alpha,
             "billboard_": board,
             "privacy_": board.report,
         }
@@ -142,15 +150,16 @@ class _ModelProtected(BaseMTL):
                 population,
                 self._diagonal,
                 moment=moment,
-                vote=plan.vote if plan else [],
+                vote=plan.vote if plan else [None] * (len(moment) + 1),
                 classification=self._classification,
-                tilt=0.5 * min(1.0, plan.ratio) if plan else 0.0,
+                tilt=0.5 * min(1.0, plan.ratio) if plan else 0.5,
                 log=log,
             )
         else:
             board = yield from release_projections(
                 self._empty_projections(population), moment,
-                alpha=self.alpha, clip_norm=self.clip_norm, noise_shift=self.noise_shift, log=log,
+                alpha=self._public_alpha(), clip_norm=self.clip_norm,
+                noise_shift=self.noise_shift, log=log,
             )  # fmt: skip
         if plan is None:
             board.report = exact_report()
@@ -255,10 +264,12 @@ _DOC = """{summary}
 
     Parameters
     ----------
-    alpha : float, default=0.1
-        Strength of the penalty in the objective below (``epsilon=None``). With
-        ``algorithm="proximal"`` and privacy: by how much every release lowers the
-        {lowered}, in units of the coefficients (a public step size of 1).
+    alpha : "auto" or float, default="auto"
+        Strength of the penalty in the objective below (``epsilon=None``); it has the units of y
+        and X. "auto" with ``algorithm="proximal"``: a quarter of the dual norm that noise alone
+        gives to the gradient, in closed form (`skpmtl.solvers.strength`), whatever the units.
+        With ``algorithm="proximal"`` and privacy: by how much every release lowers the
+        {lowered}, in units of the coefficients (a public step size of 1); "auto" is .1.
         Not used by "empirical-bayes".
     epsilon : float or None, default=1.0
         Privacy budget of the whole fit. None or infinity: no privacy, exact solution.
@@ -272,10 +283,11 @@ _DOC = """{summary}
         paper. It has **no** differential privacy guarantee, which the report says; it is
         here for reproduction and needs ``algorithm="proximal"``.
     algorithm : {{"auto", "empirical-bayes", "proximal"}}, default="auto"
-        "auto": "empirical-bayes" with privacy, "proximal" without. "empirical-bayes" releases
-        a prior, and every task decides alone how far to trust it. "proximal" without privacy
-        minimises the objective; with privacy it is Algorithm {algorithm} of [1]_ with sound
-        noise.
+        "auto": "proximal" without privacy where `alpha` is a number, else "empirical-bayes".
+        "empirical-bayes" releases a prior, and every task decides alone how far to trust it;
+        without privacy it errs no more than with a budget, and has nothing to tune. "proximal"
+        without privacy minimises the objective below; with privacy it is Algorithm {algorithm}
+        of [1]_ with sound noise.
     ridge : float, default=0.0
         Weight of ``ridge / 2 * ||W||_F^2``. Not used by "empirical-bayes".
     {task_weight}
@@ -324,8 +336,8 @@ _DOC = """{summary}
     {privacy_}
     n_iter_ : int
         Iterations of the exact solver, or number of releases.
-    objective_, dual_gap_ : float
-        Value of the objective and its duality gap; exact solution only.
+    objective_, dual_gap_, alpha_ : float
+        Value of the objective, its duality gap and `alpha`; exact solution only.
     mean_coef_, mean_intercept_ : ndarray of shape (n_features,), float{means}
         Mean model; with privacy only when it was released.
     {features_in_}

@@ -216,7 +216,9 @@ class MomentPlan:
             "allocation": est.allocation,
         }
         if self.algorithm == "proximal":
-            public.update(alpha=est.alpha, clip_norm=est.clip_norm, noise_shift=est.noise_shift)
+            public.update(
+                alpha=est._public_alpha(), clip_norm=est.clip_norm, noise_shift=est.noise_shift
+            )
         elif self.mean is not None:
             public.update(clip_norm=est.clip_norm)
         if self.vote:

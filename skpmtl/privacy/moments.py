@@ -95,7 +95,18 @@ class DriftingAverage:
         return self.value, self.variance
 
 
-def shrink_matrix(S, std, trace, tilt=0.5):
+def sampling_variance(n_tasks, d):
+    """Variance of a diagonal number of the sum of directions, because tasks are a sample.
+
+    A direction drawn from the sphere has u_j^2 with variance about 2 / d^2. It counts twice, as
+    directions of few rows are estimates. Without it a release with little noise, or none, is
+    believed in more directions than there are tasks to tell: error would rise with epsilon. The
+    factor was chosen on the tables of the role "tuning" in ``benchmarks/strangers``.
+    """
+    return 4.0 * n_tasks / d**2
+
+
+def shrink_matrix(S, std, trace, tilt=0.5, sampling=0.0):
     """Estimate a second moment of known trace from S = moment + symmetric Gaussian noise.
 
     Parameters
@@ -106,6 +117,9 @@ def shrink_matrix(S, std, trace, tilt=0.5):
         the noise spectrum ends at 2 std sqrt(d).
     trace : float
         Known trace of the moment.
+    sampling : float
+        Standard deviation of the off-diagonal numbers of an even moment, because it is that of a
+        sample. Directions that do not stand out have it in proportion to their level.
     tilt : float in [0, 1]
         How strongly eigenvalues inside the noise spectrum still count. 0 makes a release
         that is all noise give (trace / d) I, which is single-task learning.
@@ -122,14 +136,14 @@ def shrink_matrix(S, std, trace, tilt=0.5):
     """
     d = len(S)
     values, U = np.linalg.eigh(S)
-    edge = 2.0 * std * np.sqrt(d)
-    if edge == 0:
+    if std == sampling == 0:
         values = np.maximum(values, 0.0)
         if not values.any():  # no model has a direction
             values[:] = 1.0
         return (U * (values * (trace / values.sum()))) @ U.T
-    floor = trace / d
+    floor = even = trace / d
     for _ in range(20):  # level of the directions that do not stand out
+        edge = 2.0 * np.sqrt(d) * max(np.hypot(std, sampling * floor / even), 1e-12 * trace)
         out = values - floor > edge
         if out.sum() >= d - 1:
             break

@@ -34,6 +34,14 @@ class Penalty(ABC):
         """
 
     @abstractmethod
+    def noise_level(self, squares, largest):
+        """About the dual norm of a noise matrix with independent rows.
+
+        squares (m, d): variances of its entries; largest: the largest eigenvalue of the sum of the
+        covariances of its rows, where the penalty is not one `by_columns`.
+        """
+
+    @abstractmethod
     def basis(self, W):
         """Factors P of W = C P' for Newton steps, `FullBasis` or `DiagonalBasis`, see `factored`.
 
@@ -65,6 +73,9 @@ class TraceNorm(Penalty):
         small = V.T @ V if V.shape[0] >= V.shape[1] else V @ V.T
         return np.sqrt(np.maximum(np.linalg.eigvalsh(small), 0.0))
 
+    def noise_level(self, squares, largest):
+        return np.sqrt(largest) + np.sqrt(squares.sum(axis=1).max())
+
     def basis(self, W):
         tall = W.shape[0] >= W.shape[1]
         squares, U = np.linalg.eigh(W.T @ W if tall else W @ W.T)
@@ -94,6 +105,9 @@ class GroupNorm(Penalty):
 
     def dual_levels(self, V):
         return np.sqrt(np.einsum("kj,kj->j", V, V))
+
+    def noise_level(self, squares, largest):
+        return np.sqrt(squares.sum(axis=0).max())
 
     def basis(self, W):
         s = self.dual_levels(W)

@@ -173,7 +173,7 @@ def test_fits_that_need_all_rows_are_refused(tmp_path):
     X, y, task = rows(MPMTLLowRank())
     parts = write_parts(tmp_path, X, y, task, SPLIT)
     for est, message in (
-        (MPMTLLowRank(epsilon=None), "all rows in one place.*memory map"),
+        (MPMTLLowRank(0.1, epsilon=None), "all rows in one place.*memory map"),
         (DPMetaInit(privacy=None, tasks=range(M)), "all rows in one place.*memory map"),
         (DPMetaInit(max_rows_per_unit=3, tasks=range(M)), "max_rows_per_unit=3"),
         (PerTask(Ridge()), "PerTask needs all rows in one place"),

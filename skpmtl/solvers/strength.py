@@ -1,0 +1,96 @@
+"""How strong a penalty is where nobody says: as strong as a part of what noise alone brings about.
+
+At the true models the gradient of the loss is noise, N (n_tasks x n_features): that of task k has
+the covariance C_k = scale_k^2 s_k^2 X_k' X_k (rows centred where there is an intercept) for
+residuals of variance s_k^2. The penalty is there to outweigh it, so that its strength is measured
+by the dual norm of N, for which there is a formula in closed form:
+
+    trace norm:  |N| about sqrt(lambda_max(sum_k C_k)) + max_k sqrt(tr C_k)   (Vershynin, 2012)
+    L2,1:        |N| about max_j sqrt(sum_k C_k,jj)
+
+Both have the unit of y and that of X, as `alpha` has: other units give the same models.
+"""
+
+import numpy as np
+from scipy import sparse
+
+from ..local.grams import row_blocks
+from ..local.prior import SNR, LocalModels
+from ..privacy.moments import even_root
+
+SHARE = 0.25  # of the dual norm of the noise
+_STEPS = 30  # of the power iteration
+
+
+def auto_alpha(loss, penalty):
+    """The public rule ``alpha="auto"``: `SHARE` times the dual norm of the noise.
+
+    Parameters
+    ----------
+    loss : Loss
+    penalty : Penalty
+
+    Returns
+    -------
+    alpha : float >= 0
+
+    Notes
+    -----
+    The variance s_k^2 of the squared loss is that of y_k over 1 + snr_k, with the signal to noise
+    ratio that explains the task best under the prior N(0, kappa I); that of class labels is
+    p (1 - p) with the share p of the class in the task, and half a row for it and half for others.
+    `SHARE` was chosen on the tables of the role "tuning" in ``benchmarks/strangers``.
+    """
+    table, scale = loss.table, loss.scale
+    weight = scale * _noise(loss)
+    squares = _squares(table, loss.fit_intercept) * (scale * weight)[:, None]
+    largest = _largest(loss, weight) if not penalty.by_columns else 0.0
+    return SHARE * float(penalty.noise_level(squares, largest))
+
+
+def _noise(loss):
+    """s_k^2 of every task."""
+    table, y = loss.table, loss.y
+    sizes, starts = table.sizes, table.offsets[:-1]
+    if not loss.quadratic:
+        p = (np.add.reduceat((y > 0.5).astype(float), starts) + 0.5) / (sizes + 1.0)
+        return p * (1.0 - p)
+    if loss.fit_intercept:
+        y = y - np.repeat(np.add.reduceat(y, starts) / sizes, sizes)
+    variance = np.add.reduceat(y * y, starts) / np.maximum(sizes - loss.fit_intercept, 1)
+    models = LocalModels(table, classification=False, fit_intercept=loss.fit_intercept)
+    criterion, _ = models.criteria(even_root(table.n_features))
+    return variance / (1.0 + SNR[criterion.argmin(axis=1)])
+
+
+def _squares(table, centre):
+    """Squares of every feature, centred by its task, summed over the rows. (m, d)"""
+    out = np.empty((table.n_tasks, table.n_features))
+    for first, last, rows, X in row_blocks(table):
+        ends = table.offsets[first : last + 1] - rows.start
+        if table.is_sparse:
+            ones = np.ones(ends[-1])
+            add = sparse.csr_matrix((ones, np.arange(ends[-1]), ends), (last - first, ends[-1]))
+            out[first:last] = (add @ X.multiply(X)).toarray()
+            if centre:
+                out[first:last] -= (add @ X).toarray() ** 2 / np.diff(ends)[:, None]
+            continue
+        if centre:
+            means = np.add.reduceat(X, ends[:-1]) / np.diff(ends)[:, None]
+            X = X - np.repeat(means, np.diff(ends), axis=0)
+        out[first:last] = np.add.reduceat(X * X, ends[:-1])
+    return np.maximum(out, 0.0)
+
+
+def _largest(loss, weight):
+    """Largest eigenvalue of sum_k weight_k scale_k X_k' C X_k, by power iteration."""
+    m, d = loss.shape
+    v, value = np.random.default_rng(0).standard_normal(d), 0.0
+    for _ in range(_STEPS):
+        length = np.linalg.norm(v)
+        if not length > 0:
+            return 0.0
+        v /= length
+        v = weight @ (loss.curvature(np.tile(v, (m, 1))) - loss.ridge * v)
+        value = np.linalg.norm(v)
+    return value

@@ -1,0 +1,112 @@
+"""The strength of a penalty where nobody names one."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from skpmtl import (
+    MPMTLGroupSparse,
+    MPMTLGroupSparseClassifier,
+    MPMTLLowRank,
+    MPMTLLowRankClassifier,
+)
+from skpmtl.solvers.losses import make_loss
+from skpmtl.solvers.penalties import GroupNorm, TraceNorm
+from skpmtl.solvers.strength import SHARE, _noise, auto_alpha
+from tests.helpers import plain_reference as plain
+
+PENALTIES = {"trace": TraceNorm(), "l21": GroupNorm()}
+ESTIMATORS = (MPMTLLowRank, MPMTLGroupSparse)
+
+
+def rows(m=12, n=15, d=6, seed=0):
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(n // 2, 2 * n, m)
+    task = np.repeat(np.arange(m), sizes)
+    X = rng.standard_normal((len(task), d)) * rng.uniform(0.3, 3.0, d) + 5.0
+    W = rng.standard_normal(d) + 0.3 * rng.standard_normal((m, d))
+    return X, np.einsum("ij,ij->i", X, W[task]) + rng.standard_normal(len(task)), task
+
+
+@pytest.mark.parametrize("weight", ["equal", "samples"])
+@pytest.mark.parametrize("name", PENALTIES)
+def test_the_dual_norm_of_noise(name, weight):
+    """Against gradients of noise alone: the formula is close to their mean dual norm."""
+    X, _, task = rows(m=40, n=30, d=10)
+    rng, found, formula = np.random.default_rng(1), [], []
+    for _ in range(20):
+        y = 2.0 * rng.standard_normal(len(task)) + 7.0
+        loss = make_loss(plain.long_table(X, y, task), classification=False, task_weight=weight)
+        V = loss.evaluate(np.zeros(loss.shape))[1]
+        found.append(PENALTIES[name].dual_levels(V).max())
+        formula.append(auto_alpha(loss, PENALTIES[name]) / SHARE)
+    assert 0.75 < np.mean(formula) / np.mean(found) < 1.35
+
+
+def test_variance_of_the_noise():
+    X, y, task = rows(m=30, n=60)
+    loss = make_loss(plain.long_table(X, y, task), classification=False)
+    assert 0.5 < np.median(_noise(loss)) < 1.5
+    loss = make_loss(plain.long_table(X, np.sign(y), task), classification=True)
+    assert (_noise(loss) <= 0.25).all() and (_noise(loss) > 0).all()
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_units_do_not_matter(estimator, intercept):
+    X, y, task = rows()
+    how = {"epsilon": None, "algorithm": "proximal", "tol": 1e-9, "fit_intercept": intercept}
+    one = estimator(**how).fit(X, y, task=task)
+    assert one.alpha_ > 0 and one.dual_gap_ <= 1e-9 * one.objective_
+    other = estimator(**how).fit(X / 50.0, 1e4 * y, task=task)
+    np.testing.assert_allclose(other.coef_, 50e4 * one.coef_, rtol=1e-3, atol=1e-3)
+    if intercept:
+        shifted = estimator(**how).fit(X, y + 1e4, task=task)
+        np.testing.assert_allclose(shifted.coef_, one.coef_, rtol=1e-3, atol=1e-4)
+
+
+def test_forms_of_rows_agree():
+    """Dense and sparse, long and wide: one number."""
+    X, y, task = rows()
+    for name, penalty in PENALTIES.items():
+        tables = [plain.long_table(X, y, task), plain.long_table(sparse.csr_matrix(X), y, task)]
+        losses = [make_loss(t, classification=False, ridge=r) for t in tables for r in (0.0, 0.7)]
+        numbers = [auto_alpha(loss, penalty) for loss in losses]
+        np.testing.assert_allclose(numbers, numbers[0], rtol=1e-6, err_msg=name)
+    Z = X[:20]
+    for estimator in ESTIMATORS:
+        fits = [
+            estimator(epsilon=None, algorithm="proximal").fit(*data[:2], task=data[2])
+            for data in (
+                (Z, np.outer(Z[:, 0], [1.0, -2.0]) + 0.1 * Z[:, 1:3], None),
+                (np.tile(Z, (2, 1)), (np.outer(Z[:, 0], [1.0, -2.0]) + 0.1 * Z[:, 1:3]).T.ravel(),
+                 np.repeat([0, 1], 20)),
+            )
+        ]  # fmt: skip
+        assert fits[0].alpha_ == pytest.approx(fits[1].alpha_, rel=1e-6)
+
+
+@pytest.mark.parametrize("estimator", [MPMTLLowRankClassifier, MPMTLGroupSparseClassifier])
+def test_classes(estimator):
+    X, y, task = rows(m=20, n=30)
+    y = y > np.median(y)
+    model = estimator(epsilon=None, algorithm="proximal").fit(X, y, task=task)
+    zero = make_loss(plain.long_table(X, 2.0 * y - 1.0, task), classification=True)
+    top = model._penalty().dual_levels(zero.evaluate(np.zeros(zero.shape))[1]).max()
+    assert 0.001 * top < model.alpha_ < 0.5 * top
+    three = np.digitize(X[:, 0], np.quantile(X[:, 0], [0.3, 0.7]))
+    model = estimator(epsilon=None, algorithm="proximal").fit(X, three, task=task)
+    again = estimator(model.alpha_, epsilon=None).fit(7 * X, three, task=task)
+    assert model.coef_.shape == (20, 3, 6) and 0 < again.dual_gap_ <= 1e-6 * again.objective_
+    free = estimator(epsilon=None, algorithm="proximal").fit(7 * X, three, task=task)
+    assert free.alpha_ == pytest.approx(7 * model.alpha_, rel=1e-6)
+
+
+def test_what_alpha_decides():
+    """A number is a convex problem; nothing named is the prior, which has nothing to tune."""
+    X, y, task = rows()
+    assert hasattr(MPMTLLowRank(0.1, epsilon=None).fit(X, y, task=task), "objective_")
+    model = MPMTLLowRank(epsilon=None).fit(X, y, task=task)
+    assert not hasattr(model, "objective_") and model.billboard_.moment.shape == (6, 6)
+    with pytest.raises(ValueError, match="alpha"):
+        MPMTLLowRank("best", epsilon=None).fit(X, y, task=task)
