@@ -7,6 +7,7 @@ from .._runtime.threads import single_blas_thread
 from ..exchange.protocol import Ask, clipped_sum
 from ..local.prior import VOTE_RANGE, VOTE_SPREAD
 from ..privacy.moments import (
+    LEAST_NOISE,
     DriftingAverage,
     even_root,
     root_of,
@@ -17,10 +18,6 @@ from ..privacy.moments import (
 )
 from .board import PriorBillboard
 from .projection import project, second_moment
-
-# Noise below a fifth of the contribution of one task is taken for that much: the directions of so
-# few tasks are chance. Chosen on the tables of the role "tuning" in ``benchmarks/strangers``.
-_LEAST = 0.2
 
 
 def release_prior(population, diagonal, *, moment, vote, classification, tilt, log=None):
@@ -75,7 +72,7 @@ def release_prior(population, diagonal, *, moment, vote, classification, tilt, l
             # The spectrum of Wishart noise ends 18 % beyond that of a Gaussian of its variance.
             std = moment[t].noise_std * (1.18 if moment[t].norm == "nuclear" else 1.0)
         size = d if diagonal else d * (d + 1) / 2
-        S, variance = average.add(S, max(std, _LEAST) ** 2, size)
+        S, variance = average.add(S, max(std, LEAST_NOISE) ** 2, size)
         sampling = sampling_variance(m, d)
         if diagonal:
             unit_length = moment[t] is not None and moment[t].norm == "l2"

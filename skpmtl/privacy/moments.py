@@ -95,6 +95,11 @@ class DriftingAverage:
         return self.value, self.variance
 
 
+# Noise below a fifth of the contribution of one task is taken for that much: the directions of so
+# few tasks are chance. Chosen on the tables of the role "tuning" in ``benchmarks/strangers``.
+LEAST_NOISE = 0.2
+
+
 def sampling_variance(n_tasks, d):
     """Variance of a diagonal number of the sum of directions, because tasks are a sample.
 

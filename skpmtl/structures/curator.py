@@ -23,7 +23,9 @@ import numpy as np
 from ..exchange.protocol import Ask, clipped_sum
 from ..local.prior import VOTE_RANGE, VOTE_SPREAD
 from ..privacy.moments import (
+    LEAST_NOISE,
     DriftingAverage,
+    sampling_variance,
     shrink_diagonal,
     shrink_matrix,
     sum_of_directions,
@@ -275,7 +277,7 @@ class _Course:
             found.append(("low-rank", zero, lowrank))
         if "sparse" in wanted:
             S, variance = self.average.value, self.average.variance
-            shape = shrink_diagonal(np.diag(S).copy(), math.sqrt(variance), float(self.m))
+            shape = shrink_diagonal(np.diag(S).copy(), math.sqrt(variance + sampling_variance(self.m, self.d)), float(self.m))
             found.append(("sparse", zero, shape))
         if self.centre is not None:
             found += [("mean", self.centre, even), ("half of the mean", 0.5 * self.centre, even)]
@@ -297,9 +299,10 @@ class _Course:
 
     def shrunk(self, average):
         """A prior of trace 1 from a noisy second moment."""
-        tilt = 0.5 * min(1.0, self.plan.ratio) if self.plan.private else 0.0
-        std, m = math.sqrt(average.variance / 2.0), float(self.m)
-        return shrink_matrix(average.value, std, m, tilt) / m
+        tilt = 0.5 * min(1.0, self.plan.ratio) if self.plan.private else 0.5
+        std = max(math.sqrt(average.variance), LEAST_NOISE) / math.sqrt(2.0)
+        sampling, m = math.sqrt(sampling_variance(self.m, self.d) / 2.0), float(self.m)
+        return shrink_matrix(average.value, std, m, tilt, sampling) / m
 
     def mean_is_followed(self):
         if self.centre is None:
