@@ -17,6 +17,7 @@ import numpy as np
 from .._kernels.clip import clip_rows
 from ..exchange.protocol import Ask, Draw
 from ..tables.finite import run_away
+from .plan import doubt
 from .scale import common_length, sum_of_bins
 from .shrinkage import shrinkage
 
@@ -66,6 +67,8 @@ def publish(plan, board, population, which, source, log=None):
         board.shrinkage = shrinkage(updates, board.centres, np.outer(noise, board.step))
         if plan.measures:
             board.centres *= board.shrinkage[:, None]
+            part = np.sum(board.centres**2, axis=1) / (length or 1.0) ** 2
+            board.doubt[:] = doubt(plan.ratio, part)
         board.doubt[board.shrinkage == 0.0] = 1.0
     if plan.intercept is not None:
         shape = len(groups), population.n_outputs

@@ -20,6 +20,7 @@ from .curator import publish
 from .exact import cluster_means, dense_copy, fixed_point, minimize_exactly
 from .personal import PersonalModels
 from .plan import MeanPlan, auto_rounds, doubt
+from .proximal import lengths
 from .scale import BINS
 from .tasks import KEEP_MODELS, MeanHalf
 from .wide import SparseModels, WideSparse
@@ -318,6 +319,10 @@ class MeanFamily(WideSparse, BaseMTL):
         board.personalization, board.lam = "mean-reg", lam
         board.report = exact_report()
         centred.set_pulls(problem)
+        if problem.lam == "auto":
+            square = float(np.median(lengths(centred))) ** 2
+            part = np.sum(centres**2, axis=1) / max(square, 1e-300)
+            board.doubt[:] = doubt(math.inf, part)
         if W is None or problem.lam == "auto":
             models = PersonalModels(table, board, centred)
             fitted = self._fitted(board, models, n_iter)

@@ -39,16 +39,20 @@ def auto_rounds(epsilon):
     return 100
 
 
-def doubt(ratio):
+def doubt(ratio, part=None):
     """Prior weight of a task that it is better off alone, beside 1 for the centre.
 
     Parameters
     ----------
     ratio : float
-        Of what all tasks can say together to the noise on one number of their mean; see `MeanPlan`.
-        Infinite without noise.
+        See `MeanPlan`; infinite without noise.
+    part : ndarray or float, default=None
+        Squared length of the centre over that of the tasks' models: the less it is, the less they
+        have in common. None: not known.
     """
-    return 0.3 + 10.0 / ratio
+    if part is None:
+        return 0.3 + 10.0 / ratio
+    return (0.1 + 3.0 / ratio) / np.clip(part, 0.1, 1.0)
 
 
 def epsilon_of_rounds(noise_multiplier, n_rounds, sampling, rate, delta, adjacency, before=0.0):
