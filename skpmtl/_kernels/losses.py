@@ -14,15 +14,6 @@ NUMBER = {"squared": SQUARED, "logistic": LOGISTIC, "multinomial": MULTINOMIAL}
 
 
 @njit
-def side_of(y):
-    """-> side of a label in [-1, 1], -1 or 1, and what the other class has of its row.
-
-    Labels between are those that `skpmtl.tables.targets.class_targets` spreads.
-    """
-    return (1.0 if y > 0 else -1.0), 0.5 * (1.0 - abs(y))
-
-
-@njit
 def other_class(t):
     """1 / (1 + exp(t)): probability of the other class at y times the score, t."""
     if t > 0:

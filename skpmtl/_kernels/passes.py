@@ -11,7 +11,7 @@ import numpy as np
 
 from .._runtime.jit import njit
 from .._runtime.registers import load, same, splat, store
-from .losses import other_class, side_of
+from .losses import other_class
 
 # Numbers of a task up to which its rows stay in the nearest cache until they are used again.
 LARGE = 512
@@ -131,7 +131,8 @@ def centre_scores(z, offsets):
 def logistic_residuals(z, y, offsets, scale, centre, r, b):
     """r_p = minus the derivative of the loss of row p at z_p + b_k; b_k solves sum_p r_p = 0.
 
-    For y in {-1, 1} r_p is y_p / (1 + exp(y_p (z_p + b_k))); labels may be spread, see `side_of`.
+    For y in {-1, 1} r_p is y_p / (1 + exp(y_p (z_p + b_k))). Labels may be spread, alike in a task
+    (`skpmtl.tables.targets.class_targets`): with |y| < 1 the other class has h = (1 - |y|) / 2.
 
     ``b`` holds the starting intercepts and receives the new ones: safeguarded Newton steps
     on a monotone function of one variable. Returns the sum over tasks of scale_k times their loss.
@@ -141,24 +142,23 @@ def logistic_residuals(z, y, offsets, scale, centre, r, b):
         lo, hi = offsets[k], offsets[k + 1]
         shift = b[k]
         low, high = -np.inf, np.inf
-        reach = 4.0
+        reach, size = 4.0, abs(y[lo])
+        unit, h = 1.0 / size, 0.5 - 0.5 * size
         for _ in range(100 if centre else 1):
             slope = 0.0
             total = 0.0
             for p in range(lo, hi):
-                s, h = side_of(y[p])
+                s = unit * y[p]
                 r[p] = s * (other_class(s * (z[p] + shift)) - h)
             for p in range(lo, hi):
-                s, h = side_of(y[p])
-                q = s * r[p] + h
+                q = unit * y[p] * r[p] + h
                 total += r[p]
                 slope += q * (1.0 - q)
             if not centre or abs(total) <= 1e-13 * (hi - lo):
                 # Of features far from zero the gradient shows what is left of the sum.
                 left = total / slope if centre and slope > abs(total) else 0.0
                 for p in range(lo, hi if left != 0 else lo):
-                    s, h = side_of(y[p])
-                    q = s * r[p] + h
+                    q = unit * y[p] * r[p] + h
                     r[p] -= left * q * (1.0 - q)
                 shift += left
                 break
@@ -182,7 +182,7 @@ def logistic_residuals(z, y, offsets, scale, centre, r, b):
         b[k] = shift
         total = 0.0
         for p in range(lo, hi):
-            s, h = side_of(y[p])
+            s = unit * y[p]
             q, t = s * r[p] + h, s * (z[p] + shift)  # q = 1 / (1 + exp(t))
             total -= (np.log1p(-q) if q < 0.5 else np.log(q) + t) - h * t
         value += scale[k] * total
