@@ -115,13 +115,14 @@ def test_without_noise_the_others_are_as_without_them(est):
         assert_allclose(listed.coef_[ABSENT], np.tile(listed.init_coef_, (2, 1)))
         return
     # A prior counts by how many tasks it is of, and the public number is that of the list.
-    close = 1e-2 if est.get_params().get("algorithm") == "empirical-bayes" else 1e-7
-    assert_allclose(listed.coef_[present], alone.coef_, rtol=close)
-    assert_allclose(listed.intercept_[present], alone.intercept_, rtol=close)
+    of_list = est.get_params().get("algorithm") == "empirical-bayes"
+    close = {"atol": 0.01, "rtol": 0.01} if of_list else {"rtol": 1e-7}
+    assert_allclose(listed.coef_[present], alone.coef_, **close)
+    assert_allclose(listed.intercept_[present], alone.intercept_, **close)
     expected = alone.mean_coef_ if isinstance(est, PrivateMeanRegMTL) else np.zeros(3)
     assert_allclose(listed.coef_[ABSENT], np.tile(expected, (2, 1)), atol=1e-12)
     shift = 0.0 if isinstance(est, (DPRelationship, LocalOnly)) else alone.mean_intercept_
-    assert_allclose(listed.intercept_[ABSENT], shift, rtol=close)
+    assert_allclose(listed.intercept_[ABSENT], shift, **close)
 
 
 def test_columns_without_labels_are_tasks_without_rows():
