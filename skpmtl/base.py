@@ -156,7 +156,7 @@ class TaskIndexed(BaseEstimator):
                 "personalize()"
                 + (", or set unseen_task='mean'" if hasattr(self, "unseen_task") else "")
                 + ". In cross-validation, KFold without shuffling leaves out whole tasks when "
-                "rows are sorted by task: use TaskStratifiedKFold."
+                "rows are sorted by task: use TaskStratifiedKFold, or list all tasks in tasks=."
             )
         return rows
 

@@ -131,8 +131,8 @@ class TaskStratifiedKFold(_TaskSplitter):
 class LeaveTasksOut(_TaskSplitter):
     """K folds of whole tasks: the tasks of a test set are not in its training set.
 
-    This measures how well a method does on tasks that it has not seen, for example with
-    ``unseen_task="mean"``.
+    This measures how well a method does on tasks that it has not seen: those that the estimator
+    lists in ``tasks=`` have the model that was released, others need ``unseen_task="mean"``.
 
     Parameters
     ----------
