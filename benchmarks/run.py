@@ -5,6 +5,7 @@
 ========  ==================================================================================
 peers     exact solvers against others at equal accuracy, RMTL and MALSAR where they are
           installed (see benchmarks/peers/external.py), a round against PyTorch
+grid      exact fits on drawn shapes against FISTA on Gram matrices: the whole distribution
 kernels   exact local solves against loops of library calls, a gradient against reading rows
 scale     seconds and memory of fit and predict, and their exponent in the number of rows
 threads   seconds of fits on one thread and on all
@@ -29,7 +30,7 @@ from threadpoolctl import threadpool_limits
 import skpmtl
 
 from . import kernels, memory, scale, shards
-from .peers import exact, external, rounds
+from .peers import exact, external, grid, rounds
 
 FIELDS = ("commit", "peer", "problem", "penalty", "accuracy", "seconds", "ratio", "megabytes")
 
@@ -71,7 +72,7 @@ def write_rows(rows, fields, output=None):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
-    suites = ["peers", "kernels", "scale", "threads", "growth", "memory", "shards"]
+    suites = ["peers", "grid", "kernels", "scale", "threads", "growth", "memory", "shards"]
     parser.add_argument("suite", choices=suites)
     parser.add_argument("--quick", action="store_true", help="small problems, one repeat")
     parser.add_argument("--repeats", type=int, default=None, help="default: 7, or 1 with --quick")
@@ -98,6 +99,9 @@ def main(arguments=None):
     skpmtl.set_num_threads(1)
     try:
         with threadpool_limits(1):
+            if options.suite == "grid":
+                measured = with_commit(grid.measure(options.quick, repeats))
+                return write_rows(measured, grid.FIELDS, options.output)
             if options.suite == "kernels":
                 measured = with_commit(kernels.measure(options.quick, repeats))
                 return write_rows(measured, kernels.FIELDS, options.output)

@@ -9,6 +9,7 @@ import pytest
 
 import skpmtl
 from benchmarks import kernels, run, scale, startup
+from benchmarks.peers import exact, grid
 from benchmarks.peers.exact import Fista
 from benchmarks.problems import instances
 from benchmarks.reproduce import (
@@ -64,6 +65,18 @@ def test_peers_quick(tmp_path, capsys):
     # The same round, by two implementations.
     for row in [row for row in rows if row["penalty"] == "mean"]:
         assert float(row["accuracy"]) < 0.05, row
+
+
+def test_grid_quick(tmp_path, capsys):
+    rows = run.main(["grid", "--quick", "--output", str(tmp_path / "grid.csv")])
+    assert len(rows) == 2 and capsys.readouterr().out.count("alpha") == 2
+    for row in rows:
+        assert float(row["gap"]) <= 1.01e-6 and float(row["ratio"]) > 0
+    problem = grid.draw(np.random.default_rng(5), quick=True)
+    fista = exact.Fista(problem).prepare()
+    ours, theirs = (problem.objective(*fista.solution(W)) for W in (
+        exact.skpmtl_fit(problem)[0], grid.fista_fit(problem)))  # fmt: skip
+    assert ours == pytest.approx(theirs, rel=2e-6)
 
 
 @pytest.mark.slow
