@@ -2,9 +2,9 @@
 
 Problems are drawn: 20, 60 or 200 tasks, 20 to 400 rows and features, columns that are independent
 or correlated with scales over two decades, a penalty of .01 to .5 of the largest useful one, trace
-norm or L2,1. Both solvers go from the arrays to coefficients with a duality gap of 1e-6, which FISTA
-looks at every ten iterations; seconds are CPU time of one thread. The ratio is FISTA's time over
-ours, the better of two fits. What counts is the whole distribution, and the worst of it.
+norm or L2,1. Both solvers go from the arrays to coefficients with a duality gap of 1e-6, which
+FISTA looks at every ten iterations; seconds are CPU time of one thread. The ratio is FISTA's time
+over ours, the better of two fits. What counts is the whole distribution, and the worst of it.
 """
 
 import time
