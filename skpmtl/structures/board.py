@@ -105,6 +105,20 @@ class StructureBillboard(Board):
         return len(self.structures[0].centre)
 
     @property
+    def centre(self):
+        """What a task without rows has: the mean where that had rounds, else the centres of the
+        structures by their weights, (d,)."""
+        if self.about_centre:
+            return next(s.centre for s in self.structures if s.name == "mean")
+        return sum(s.weight * s.centre for s in self.structures)
+
+    def without_rows(self, tasks):
+        """The centre, and an intercept of 0 where no mean of them was released."""
+        coef, intercept = super().without_rows(tasks)
+        coef[:] = self.centre
+        return coef, intercept
+
+    @property
     def shares(self):
         """Released shares of the structures, by name."""
         return {s.name: s.share for s in self.structures if s.share is not None}
@@ -121,6 +135,8 @@ class StructureBillboard(Board):
         d = self.n_features
         if abs(sum(s.weight for s in self.structures) - 1.0) > 1e-6:
             raise ValueError("weights of its structures do not sum to 1")
+        if self.about_centre and "mean" not in [s.name for s in self.structures]:
+            raise ValueError("directions are about a mean that is not there")
         for s in self.structures:
             if (s.snr_centre is None) != (s.snr_spread is None):
                 raise ValueError("snr_centre needs a snr_spread")

@@ -79,11 +79,30 @@ class _Course:
         self.made = []  # (slot, statistic, mechanism) of all releases
         self.spent = {}  # mu^2 by slot
         self.average, self.size_of_moment = DriftingAverage(), self.d * (self.d + 1) / 2
-        self.centre, self.about = None, None  # the mean, and moments about it
+        # Typical length of models, the mean, and moments about it.
+        self.length = self.centre = self.about = None
 
     def run(self):
-        slots = self.plan.slots
         yield from self.vote("vote 1")
+        if self.plan.structures == ("mean",):
+            yield from self.mean_alone()
+        else:
+            yield from self.moments()
+        if self.plan.mean:
+            yield from self.mean_model()
+
+    def mean_alone(self):
+        """What is known to be around a mean needs no moments: rounds begin at 0."""
+        yield from self.sizes()
+        if self.length is None:
+            return
+        self.centre = np.zeros(self.d)
+        yield from self.rounds("main")
+        self.rebuild()
+        yield from self.vote("vote 2")
+
+    def moments(self):
+        slots = self.plan.slots
         release = yield from self.moment("moment 1")
         if "direction" in slots:
             asked = yield from self.direction(release[0])
@@ -93,24 +112,18 @@ class _Course:
         self.rebuild()
         yield from self.vote("vote 2")
         if "main" in slots:
-            last = [slot for slot in ("moment 2",) if slot in slots]
             votes = [slot for slot in ("vote 3", "vote 4") if slot in slots]
+            left = [slot for slot in ("main", "moment 2") if slot in slots]
             if self.mean_is_followed():
-                yield from self.rounds("main")
+                yield from self.rounds(left.pop(0))
                 self.rebuild()
                 yield from self.vote(votes.pop(0))
-                about, moments = self.about, last
-            else:
-                about, moments = self.average, ["main", *last]
-            if self.plan.structures != ("mean",):  # which has no use for second moments
-                found = []
-                for slot in moments:
-                    found.append((yield from self.moment(slot)))
-                about.add(*_pooled(found), self.size_of_moment)
-                self.rebuild()
+            found = []
+            for slot in left:
+                found.append((yield from self.moment(slot)))
+            (self.about or self.average).add(*_pooled(found), self.size_of_moment)
+            self.rebuild()
             yield from self.vote(*votes)
-        if self.plan.mean:
-            yield from self.mean_model()
 
     # ------------------------------------------------------------------------ questions
     def ask(self, slot, statistic, words, mechanism, combine, divide=1.0, **public):
@@ -205,16 +218,19 @@ class _Course:
         square_of_mean = square - rank * variance
         if square_of_mean <= _CLEAR * math.sqrt(2.0 * rank) * variance:
             return False
+        yield from self.sizes()
+        if self.length is not None:
+            self.centre = self.length * (V @ c) * (square_of_mean / square)
+        return True
+
+    def sizes(self):
+        """Typical length of models; None when noise hides it."""
         mechanism = self.plan.size("size")
         words = "histogram of the lengths of models, bins by factors of 4"
         counts = yield from self.ask(
             "size", "size", words, mechanism, _histogram, board=self.board
         )
-        size = _size(counts, math.sqrt(_variance(mechanism)))
-        if size is not None:
-            self.length = size
-            self.centre = size * (V @ c) * (square_of_mean / square)
-        return True
+        self.length = _size(counts, math.sqrt(_variance(mechanism)))
 
     def rounds(self, slot):
         """The mean by rounds: everybody's clipped way from it to a model of its own.
@@ -232,22 +248,19 @@ class _Course:
                 slot, "update", words, mechanism, clipped_sum("update", bound), self.m,
                 centre=centre, clip_norm=float(bound),
             ))  # fmt: skip
-        self.centre = centre
-        length = np.linalg.norm(centre)
+        self.centre, length = centre, np.linalg.norm(centre)
         if length > 0:
+            self.board = replace(self.board, about_centre=True)
+        if length > 0 and self.average.value is not None:
             # Of the moments so far only what is not the mean; later ones are about it.
             t = centre / length
             P = np.eye(self.d) - np.outer(t, t)
             self.about = DriftingAverage()
             self.about.add(P @ self.average.value @ P, self.average.variance, 1.0)
-            self.board = replace(self.board, about_centre=True)
 
     def mean_model(self):
-        """Model of tasks without rows: the mean where it had rounds, else what structures have as
-        centres, by their weights; and a mean intercept."""
-        slopes = self.centre
-        if not self.board.about_centre:
-            slopes = sum(s.weight * s.centre for s in self.board.structures)
+        """Model of tasks that were not fitted: the centre of all structures, a mean intercept."""
+        slopes = self.board.centre
         if self.plan.target_range is None:
             self.board = replace(self.board, mean=np.append(slopes, 0.0))
             return
@@ -272,8 +285,8 @@ class _Course:
         zero, wanted = np.zeros(self.d), self.plan.structures
         even = alone(self.d).moment
         found = [("alone", zero, even)]
-        lowrank = self.shrunk(self.average)
         if "low-rank" in wanted:
+            lowrank = self.shrunk(self.average)
             found.append(("low-rank", zero, lowrank))
         if "sparse" in wanted:
             S, variance = self.average.value, self.average.variance

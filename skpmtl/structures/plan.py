@@ -17,10 +17,11 @@ from .board import possible
 STRUCTURES = ("low-rank", "sparse", "mean")
 SIZE_BINS = 40  # by factors of 4, from 2^-40 to 2^40
 _HOPELESS, _SHORT = 0.75, 4.0  # signal over noise below which nothing, or one moment, is released
-_FEW = 6.0  # the same for the rounds of the mean
+_FEW = 6.0  # below which the rounds of a mean are 10, or 1 below `_SHORT`
 _INTERCEPT_SHARE = 0.1  # of mu^2, for the mean intercept of unseen_task="mean"
 # Shares of mu^2, slot by slot. They sum to 1.
 _ONE_MOMENT = {"vote 1": 0.06, "moment 1": 0.88, "vote 2": 0.06}
+_MEAN = {"vote 1": 0.03, "size": 0.10, "main": 0.84, "vote 2": 0.03}
 _MOMENTS = {
     "vote 1": 0.04, "moment 1": 0.30, "vote 2": 0.04, "main": 0.58, "vote 3": 0.04,
 }  # fmt: skip
@@ -95,17 +96,18 @@ class StructurePlan:
         self.ratio = m * self.mu / (self._reach(math.sqrt(2.0), 1.0) * math.sqrt(2.0 * d))
         self.slots = self._shares()
         mean_ratio = m * self.mu_of("main") / math.sqrt(d) if "main" in self.slots else 0.0
-        self.n_rounds = 10 if mean_ratio < _FEW else 30
+        self.n_rounds = 1 if mean_ratio < _SHORT else 10 if mean_ratio < _FEW else 30
         self.path = min(max(3.0 * math.sqrt(mean_ratio), 2.0), 30.0)
 
     def _shares(self):
         noise = self._reach(2.0, math.sqrt(2.0)) / (self.n_tasks * self.mu)
-        # A vote whose noise is above 1 says nothing.
+        # A vote whose noise is above 1 says nothing, in the largest slot that one may have.
         if self.ratio < _HOPELESS or noise > math.sqrt(_ONE_MOMENT["vote 1"]):
             return {}
-        if self.ratio < _SHORT:
-            # One moment finds no mean worth its rounds.
-            found = {} if self.structures == ("mean",) else _ONE_MOMENT
+        if self.structures == ("mean",):
+            found = _MEAN
+        elif self.ratio < _SHORT:  # one moment finds no mean worth its rounds
+            found = _ONE_MOMENT
         else:
             found = _ALL if "mean" in self.structures else _MOMENTS
         if self.target_range is None or not found:

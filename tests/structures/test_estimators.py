@@ -174,6 +174,24 @@ def test_structures_are_found_under_privacy(kind, tasks_of):
     assert "released shares" in str(est.privacy_)
 
 
+def test_tasks_known_to_lie_around_a_mean(tasks_of):
+    X, y, task, test = tasks_of("mean", m=100, n=8)
+    settings = {"epsilon": 1.0, "tasks": range(100), "random_state": 0, "fit_intercept": False}
+    est = PrivateMTL("mean", **settings).fit(X, y, task=task)
+    assert len(est.privacy_.releases) > 10 and est.billboard_.about_centre
+    assert error(est, test) < 0.75 * error(alone(X, y, task, fit_intercept=False), test)
+
+
+def test_a_task_without_rows_has_the_centre(tasks_of):
+    X, y, task, _ = tasks_of("mean", m=100, n=8)
+    for structure, options in (("auto", {}), ("low-rank", {}), ("mean", {"fit_intercept": False})):
+        est = PrivateMTL(structure, epsilon=8.0, tasks=range(101), random_state=0, **options)
+        est.fit(X, y, task=task)
+        assert_allclose(est.coef_[100], est.billboard_.centre)
+        assert est.intercept_[100] == 0.0
+        assert est.billboard_.centre.any() == (structure != "low-rank")
+
+
 def test_classes_around_a_mean(tasks_of):
     """Rounds of the mean with logistic loss."""
     X, y, task, (X_test, y_test, task_test) = tasks_of("mean", m=150, n=10, d=6)
