@@ -29,6 +29,7 @@ from skpmtl import (
     PrivateMeanRegMTLClassifier,
     PrivateSearch,
 )
+from skpmtl.privacy.moments import shrink_matrix
 from skpmtl.shards import fit_shards
 from tests.helpers.cases import (
     CASES,
@@ -168,6 +169,19 @@ def test_a_search_counts_the_list():
     score = search.privacy_.releases[-1]
     assert score["sensitivity"] == pytest.approx(1 / N_TASKS)
     assert search.predict(X, task=np.full(len(X), 2)).shape == y.shape
+
+
+def test_a_release_of_half_of_the_tasks_is_not_taken_for_one_of_all():
+    """The noise tells how much of the trace can be missing by chance."""
+    rng, m, d, std = np.random.default_rng(0), 200, 15, 1.5
+    U = rng.normal(size=(m, 2)) @ rng.normal(size=(2, d))
+    U /= np.linalg.norm(U, axis=1)[:, None]
+    noise = std * rng.normal(size=(d, d))
+    S = U.T @ U + (noise + noise.T) / np.sqrt(2)
+    of_all, of_list = (shrink_matrix(S, std, float(n)) / n for n in (m, 2 * m))
+    assert np.trace(of_list) == pytest.approx(1.0)
+    rest = [np.linalg.eigvalsh(M)[:-2].sum() for M in (of_all, of_list)]
+    assert rest[1] < rest[0] + 0.12  # 0.4 where twice the tasks are believed in
 
 
 # ------------------------------------------------------------------ scikit-learn's own objects

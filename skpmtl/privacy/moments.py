@@ -98,6 +98,9 @@ class DriftingAverage:
 # Noise below a fifth of the contribution of one task is taken for that much: the directions of so
 # few tasks are chance. Chosen on the tables of the role "tuning" in ``benchmarks/strangers``.
 LEAST_NOISE = 0.2
+# A trace is that of fewer tasks than are listed where the noise on it would be this many times its
+# std; of so small a part of them at least.
+_SURE, _FEWEST = 2.0, 0.01
 
 
 def sampling_variance(n_tasks, d):
@@ -112,7 +115,7 @@ def sampling_variance(n_tasks, d):
 
 
 def shrink_matrix(S, std, trace, tilt=0.5, sampling=0.0):
-    """Estimate a second moment of known trace from S = moment + symmetric Gaussian noise.
+    """Estimate the shape of a second moment from S = moment + symmetric Gaussian noise.
 
     Parameters
     ----------
@@ -121,7 +124,8 @@ def shrink_matrix(S, std, trace, tilt=0.5, sampling=0.0):
         Standard deviation of the off-diagonal noise (the diagonal has sqrt(2) times that):
         the noise spectrum ends at 2 std sqrt(d).
     trace : float
-        Known trace of the moment.
+        Of the moment where every task has a direction. Tasks without rows, or of one class, have
+        none: where the trace of S is lower by more than noise it is taken, and two of its std.
     sampling : float
         Standard deviation of the off-diagonal numbers of an even moment, because it is that of a
         sample. Directions that do not stand out have it in proportion to their level.
@@ -146,6 +150,9 @@ def shrink_matrix(S, std, trace, tilt=0.5, sampling=0.0):
         if not values.any():  # no model has a direction
             values[:] = 1.0
         return (U * (values * (trace / values.sum()))) @ U.T
+    whole = trace
+    trace = np.clip(values.sum() + _SURE * std * np.sqrt(2.0 * d), _FEWEST * whole, whole)
+    sampling *= np.sqrt(trace / whole)
     floor = even = trace / d
     for _ in range(20):  # level of the directions that do not stand out
         edge = 2.0 * np.sqrt(d) * max(np.hypot(std, sampling * floor / even), 1e-12 * trace)
@@ -161,7 +168,8 @@ def shrink_matrix(S, std, trace, tilt=0.5, sampling=0.0):
     if spikes.sum() > 0.999 * trace:
         spikes *= 0.999 * trace / spikes.sum()
     shape = 1.0 + tilt * np.clip(x / edge, -1.0, 1.0)
-    return (U * (spikes + (trace - spikes.sum()) * shape / shape.sum())) @ U.T
+    levels = spikes + (trace - spikes.sum()) * shape / shape.sum()
+    return (U * (levels * (whole / trace))) @ U.T
 
 _SHARES = np.array([0.0, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97, 0.995])
 # Prior odds of the most uneven share: without them an unknown trace, whose noise is that of a
