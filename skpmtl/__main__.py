@@ -16,7 +16,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import normalize
 from threadpoolctl import threadpool_limits
 
-from . import MPMTLLowRank
+from . import MPMTLLowRank, PrivateMTL
 from .baselines import PerTask
 from .datasets.generators import make_low_rank_tasks
 from .datasets.school import load_school
@@ -36,7 +36,7 @@ each task alone        ridge, its penalty chosen by the task itself
 alone, tuned together  ridge, one penalty for all, chosen on held-out rows (not private)
 one model for all      ridge on the rows of all tasks (not private)
 joint, not private     trace norm, exact; alpha chosen on held-out rows
-private                MPMTLLowRank with nothing but epsilon and delta set"""
+private                PrivateMTL with nothing but epsilon and delta set"""
 CAUTION = """\
 Each private fit stands for itself: whoever publishes several on the same tasks adds them
 up. The errors in the table are computed from test rows without noise; they are here to
@@ -147,7 +147,7 @@ def fit_predict(name, train, test, tasks, delta):
         fractions = np.geomspace(0.5, 0.002, 12)
         estimator = tuned(train, [{"alpha": fraction * largest} for fraction in fractions])
     else:
-        estimator = MPMTLLowRank(
+        estimator = PrivateMTL(
             epsilon=name, delta=delta, tasks=tasks.tolist(), fit_intercept=False
         )
     estimator.fit(X, y, task=task)
