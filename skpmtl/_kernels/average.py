@@ -147,16 +147,19 @@ def laplace_evidence(
     """out[a, s] = log evidence of prior s for task pick[a], whose mode is known, up to a constant.
 
     The mode is share[a, s] times the centre plus D[s], with the intercepts b[s, a]; rows and
-    models as in `skpmtl._kernels.steps`. For log-losses this is Laplace's approximation,
+    models as in `skpmtl._kernels.steps`. For log-losses this is
 
-        - loss - rho / 2 ||D||^2 - 1 / 2 log det (I + H / rho),
+        - loss - rho / 2 ||D||^2 - 1 / 2 log det (I + X' V X / rho).
 
-    where the curvature H of C > 1 classes is taken to have the blocks X' V_c X alone, with
+    Of two classes v_i = tanh(z_i / 2) / (2 z_i), the curvature of the quadratic bound of Jaakkola
+    and Jordan, "Bayesian parameter estimation via variational methods", 2000: that of the loss
+    itself (Laplace's approximation) vanishes where rows are separable, and takes weak priors for
+    likely. Of C > 2 classes the curvature is taken to have the blocks of the classes alone, with
     v_ic = p_ic (1 - p_ic), and the determinant to the power (C - 1) / C: what all classes have in
     common does not change the probabilities. For squared loss dof[a] / 2 times the logarithm of
-    twice the first two terms takes their place. held[a] is the
-    pull of the intercepts to zero. Of tasks with more than `longest` rows, where these are CSR,
-    the determinant is Hadamard's bound by columns.
+    twice the first two terms takes their place. held[a] is the pull of the intercepts to zero. Of
+    tasks with more than `longest` rows, where these are CSR, the determinant is Hadamard's bound
+    by columns.
     """
     C = b.shape[2]
     n_features = centres.shape[1] // C
@@ -251,7 +254,8 @@ def laplace_evidence(
                     t = y[lo + i] * z[0]
                     e = np.exp(-abs(t))
                     loss += np.log1p(e) + max(-t, 0.0)
-                    v[0, i] = e / (1.0 + e) ** 2
+                    t = abs(t)
+                    v[0, i] = 0.5 * (1.0 - e) / ((1.0 + e) * t) if t > 1e-6 else 0.25
                 else:
                     top, t = z[0], 0.0
                     for c in range(1, C):

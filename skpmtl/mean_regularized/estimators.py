@@ -435,9 +435,9 @@ _DOC = """{summary}
         of the norms of the updates, by noisy counts; the report states their cost.
     n_rounds : "auto" or int, default="auto"
         "auto" is a public rule. With ``clip_norm="auto"``: none for q below 1.5, where w~ would be
-        noise (nothing is released, and `epsilon` spent is 0), then 1, 10, 30 and 100 for q up to 4,
-        6, 12 and above. With a number as `clip_norm`: 3, 10, 30, 100 for epsilon up to .1, 1, 2,
-        above.
+        noise (nothing is released, and `epsilon` spent is 0), then 1 (classes: 10), 10, 30 and
+        100 for q up to 4, 6, 12 and above. With a number as `clip_norm`: 3, 10, 30, 100 for
+        epsilon up to .1, 1, 2, above.
     update : {{"prox", "algorithm-1", "stateful"}}, default="prox"
         What a task sends. "prox": its proximal model minus w~, without memory. For
         reproduction only, as every task keeps a dense model: "algorithm-1", the change of
@@ -461,7 +461,7 @@ default="mean-reg"
         From w~ to a task's model. "mean-reg": with ``lam="auto"`` an average of the models
         around w~, with pulls from 0.03 to 100 times the one above, and of the model of the task
         alone, weighted by their evidence on the task's own rows (exact for squared loss,
-        Laplace's approximation otherwise); with a number the proximal model. `local_steps`
+        approximate otherwise); with a number the proximal model. `local_steps`
         (20) gradient steps from w~ on: the loss ("finetune"), with a pull to the predictions
         of w~ ("symmetrized-kl"), or one weighted by the Fisher information ("ewc"). "none":
         w~ itself, or the running model of an update that keeps one.

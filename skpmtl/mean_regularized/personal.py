@@ -10,6 +10,7 @@ from .proximal import is_squared, lengths
 
 _AUTO_DIVERGENCE = 0.5  # weight of the divergence penalty when lam="auto"
 _FINETUNE_STEPS = 20
+_FEW_ROWS = 2.0  # part of the lone pull by which log-losses are pulled more: rows may be separable
 _LONGEST = 256  # rows of a CSR task whose products are held
 _DENSE_LIMIT = 1 << 20  # coefficients of all tasks are an array up to this many numbers
 
@@ -55,10 +56,12 @@ class PersonalModels:
         if board.personalization == "mean-reg":
             self.share *= share_of_centre(self._pull, self._hold)
             if isinstance(board.problem.lam, str) and board.problem.lam == "auto":
+                around, lone = self.centred.own_pull, self.centred.lone_pull
+                if self.problem.loss != "squared":
+                    around = around + _FEW_ROWS * lone
                 self._candidates = Candidates(
-                    self.centred.own_pull, self.centred.lone_pull, board.doubt[self.which],
-                    board.reaches, self._hold,
-                )  # fmt: skip
+                    around, lone, board.doubt[self.which], board.reaches, self._hold
+                )
         if self.dense:
             self.coef = self._dense(everybody)
             return
