@@ -35,7 +35,7 @@ from .plan import SIZE_BINS
 
 RANK = 3  # of the span in which a mean is looked for
 _CLEAR = 2.0  # standard deviations of its squared length from which it is one
-_FULL_BIN = 3.0  # standard deviations above which a bin of sizes is not empty
+_FULL_BINS = 4.0  # standard deviations above which bins of sizes are not empty
 _FOLLOWED, _FEWEST = 0.1, 0.3  # share of the votes from which a mean has rounds
 _STEP = 0.5  # length that a round counts in, as a part of that of the first mean
 # Released shares become weights to this power, as far as their noise is below _VOTE_NOISE; a
@@ -230,7 +230,7 @@ class _Course:
         counts = yield from self.ask(
             "size", "size", words, mechanism, _histogram, board=self.board
         )
-        self.length = _size(counts, math.sqrt(_variance(mechanism)))
+        self.length = _size(counts, math.sqrt(_variance(mechanism)), self.board.n_tasks)
 
     def rounds(self, slot):
         """The mean by rounds: everybody's clipped way from it to a model of its own.
@@ -339,10 +339,15 @@ def _pooled(found):
     return release, float(1.0 / weights.sum())
 
 
-def _size(counts, std):
-    """Typical length of models from a noisy histogram of log2; None when no bin stands out."""
-    top = int(counts.argmax())
-    if counts[top] < _FULL_BIN * std or counts[top] <= 0:
+def _size(counts, std, n_tasks):
+    """Typical length of models from a noisy histogram of log2; None when no bin stands out.
+
+    Three bins side by side must hold half of the tasks, and more than their noise would in one
+    of a thousand histograms: a length far off makes a centre that no evidence is prepared for.
+    """
+    three = np.convolve(counts, np.ones(3), mode="same")
+    top = int(three.argmax())
+    if three[top] < max(_FULL_BINS * math.sqrt(3.0) * std, 0.5 * n_tasks):
         return None
     near = np.arange(max(top - 1, 0), min(top + 2, SIZE_BINS))
     weight = np.maximum(counts[near] - std, 0.0)
