@@ -13,16 +13,20 @@ def draw(rows, path):
     rows = [row for row in rows if row["estimator"] not in ("alone",)]
     shapes = list(dict.fromkeys(row["shape"] for row in rows))
     columns = list(dict.fromkeys((row["estimator"], _budget(row["epsilon"])) for row in rows))
-    table = np.full((len(shapes), len(columns)), np.nan)
+    table, raised = np.full((2, len(shapes), len(columns)), np.nan)
     for row in rows:
         place = columns.index((row["estimator"], _budget(row["epsilon"])))
-        if row["median"] not in ("", None):
+        if row["median"] in ("", None):
+            raised[shapes.index(row["shape"]), place] = 1.0
+        else:
             table[shapes.index(row["shape"]), place] = float(row["median"])
 
     figure = Figure(figsize=(3.6 + 0.2 * len(columns), 1.8 + 0.19 * len(shapes)))
     figure.set_layout_engine("constrained")
     axes = figure.subplots()
-    axes.set_facecolor("0.75")  # an error was raised
+    # Grey where an error was raised; white where nothing was measured.
+    grey = np.ma.masked_invalid(raised)
+    axes.imshow(grey, cmap="Greys", vmin=0.0, vmax=3.0, aspect="auto")
     norm = LogNorm(1.0 / _WORST, _WORST)
     image = axes.imshow(np.ma.masked_invalid(table), cmap="RdBu_r", norm=norm, aspect="auto")
     axes.set_xticks(range(len(columns)), [budget for _, budget in columns], rotation=90)
