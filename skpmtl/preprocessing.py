@@ -56,7 +56,7 @@ class TaskScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     tasks_ : ndarray of shape (n_tasks,)
         Task ids, sorted.
     mean_, scale_ : ndarray of shape (n_tasks, n_features)
-        Without the task column. A feature is (x - mean_) / scale_.
+        Without the task column. A feature is ``(x - mean_) / scale_``.
     n_features_in_, feature_names_in_
         Of X as given, so that a task column counts.
 

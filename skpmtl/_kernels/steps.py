@@ -56,7 +56,6 @@ class Found(NamedTuple):
     ends: np.ndarray  # task a of `pick` has D[ends[a]:ends[a + 1]]
     D: np.ndarray
     b: np.ndarray  # (n, n_outputs), intercepts
-    variance: np.ndarray  # (n,), for squared loss the mean square of the last residuals
 
 
 @njit
@@ -77,7 +76,7 @@ def local_steps(
     centres, which, share, pulls = around.centres, around.which, around.share, around.pull
     loss, n_steps, accelerate = settings.loss, settings.n_steps, settings.accelerate
     fit_intercept, rate, tol = settings.fit_intercept, settings.rate, settings.tol
-    columns, ends, D, b, variance = found
+    columns, ends, D, b = found
     C = b.shape[1]
     n_features = centres.shape[1] // C
     longest, widest = 0, 0
@@ -178,11 +177,6 @@ def local_steps(
                         _fisher_diagonal(
                             X, data, indices, indptr, rows, lo, n, place, mean, z, size, fisher
                         )
-                if loss == SQUARED:
-                    square = 0.0
-                    for i in range(n):
-                        square += z[i, 0] * z[i, 0]
-                    variance[a] = square / n
                 gather(
                     X, data, indices, indptr, rows, lo, n, place, z, size, G
                 )

@@ -12,6 +12,7 @@ from numbers import Integral, Real
 import numpy as np
 
 from .._kernels import steps as kernels
+from .._kernels.losses import NUMBER
 from .._kernels.rows import count_columns
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.threads import cost_blocks, task_blocks
@@ -19,17 +20,18 @@ from ..exchange.board import Public
 from ..local.curvature import kernel_rows, largest_eigenvalues
 from ..local.grams import NARROW, long_tasks
 
-LOSSES = ("squared", "logistic", "multinomial")  # compiled loops know them by their number
 _BLOCK = 1 << 20  # numbers of rows and Gram matrices held at once
 _MODELS = 1 << 18  # numbers of models that a thread holds at once while a round runs over the tasks
 # lam="auto" by loss: this part of a task's own smoothness, less of it in proximal updates, and more
 # of it, by _AUTO_ROWS over the number of its rows, when it personalises.
-_AUTO_PULL = (0.05, 0.02, 0.02)
-_AUTO_PROX = (0.05, 0.005, 0.005)
-_AUTO_ROWS = (5.0, 0.0, 0.0)
+_AUTO_PULL = {"squared": 0.05, "logistic": 0.02, "multinomial": 0.02}
+_AUTO_PROX = {"squared": 0.05, "logistic": 0.005, "multinomial": 0.005}
+_AUTO_ROWS = {"squared": 5.0, "logistic": 0.0, "multinomial": 0.0}
 _ALONE_ROWS = 0.5  # the same for lam="alone", without a centre
-_BOUND = (1.0, 0.25, 0.5)  # of the second derivative of the losses
-_BOLDNESS = (1.0, 4.0, 4.0)  # accelerated steps first take the bound to be that much smaller
+# Of the second derivative of the losses.
+_BOUND = {"squared": 1.0, "logistic": 0.25, "multinomial": 0.5}
+# Accelerated steps first take the bound to be that much smaller.
+_BOLDNESS = {"squared": 1.0, "logistic": 4.0, "multinomial": 4.0}
 _PENALTY = {"quadratic": None, "predictions": 1, "fisher": 2}
 _NO_INDEX = np.empty(0, dtype=np.int64)
 
@@ -62,17 +64,12 @@ class Problem(Public):
     ridge: float = 0.0
 
     constraints = {
-        "loss": [StrOptions(set(LOSSES))],
+        "loss": [StrOptions(set(NUMBER))],
         "n_outputs": [Interval(Integral, 1, None, closed="left")],
         "task_weight": [StrOptions({"equal", "samples"})],
         "lam": [StrOptions({"auto", "alone"}), Interval(Real, 0, None, closed="neither")],
         "ridge": [Interval(Real, 0, None, closed="left")],
     }
-
-    @property
-    def kind(self):
-        """Number of the loss."""
-        return LOSSES.index(self.loss)
 
 
 class CentredTasks:
@@ -112,21 +109,21 @@ class CentredTasks:
             self.long = long_tasks(table)
         if problem.fit_intercept:
             np.maximum(self.curvature, self._rounding(), out=self.curvature)
-        self.smoothness = self.curvature * self.scale * _BOUND[problem.kind]
+        self.smoothness = self.curvature * self.scale * _BOUND[problem.loss]
         self._single = self._has_missing_class()
         self.set_pulls(problem)
 
     def set_pulls(self, problem):
         """Take this problem, which differs from the present one in `lam` only."""
-        self.problem, kind, sizes = problem, problem.kind, self.table.sizes
+        self.problem, loss, sizes = problem, problem.loss, self.table.sizes
         alone = np.maximum(_ALONE_ROWS / sizes * self.smoothness, 1e-8)
         if problem.lam == "alone":
             self.pull = self.prox_pull = self.own_pull = alone
         elif problem.lam == "auto":
-            part = _AUTO_PULL[kind]
+            part = _AUTO_PULL[loss]
             self.pull = np.maximum(part * self.smoothness, 1e-8)
-            self.prox_pull = np.maximum(_AUTO_PROX[kind] * self.smoothness, 1e-8)
-            self.own_pull = self.pull * (1.0 + _AUTO_ROWS[kind] / (part * sizes))
+            self.prox_pull = np.maximum(_AUTO_PROX[loss] * self.smoothness, 1e-8)
+            self.own_pull = self.pull * (1.0 + _AUTO_ROWS[loss] / (part * sizes))
         else:
             self.pull = self.prox_pull = self.own_pull = np.full(len(sizes), float(problem.lam))
         self.lone_pull = alone if isinstance(problem.lam, str) else self.pull
@@ -157,9 +154,9 @@ class CentredTasks:
     def _has_missing_class(self):
         """Tasks in which a class is missing, whose unpenalised intercepts would be infinite."""
         table, C = self.table, self.problem.n_outputs
-        if self.problem.kind == 0 or table.y is None:
+        if self.problem.loss == "squared" or table.y is None:
             return np.zeros(table.n_tasks, dtype=bool)
-        if self.problem.kind == 1:
+        if self.problem.loss == "logistic":
             positive = np.add.reduceat((table.y > 0).astype(float), table.offsets[:-1])
             return (positive == 0) | (positive == table.sizes)
         pairs = np.unique(table.codes * C + table.y.astype(np.int64))
@@ -201,8 +198,7 @@ class CentredTasks:
         ends = np.concatenate([[0], np.cumsum(self.widths[pick] * C)])
         columns = np.empty(ends[-1] // C if self.table.is_sparse else 0, dtype=np.int64)
         found = kernels.Found(
-            columns, ends, np.empty(ends[-1] + kernels.APART)[: ends[-1]], np.empty((len(pick), C)),
-            np.zeros(len(pick)),
+            columns, ends, np.empty(ends[-1] + kernels.APART)[: ends[-1]], np.empty((len(pick), C))
         )
         descent = np.zeros((len(pick), centres.shape[1])) if trace else None
         # A missing class would send its intercept to infinity: these tasks hold theirs.
@@ -212,10 +208,10 @@ class CentredTasks:
             centres, self.which, share if unit is None else share * unit, pull + hold, held,
             self.scale, self.curvature,
         )  # fmt: skip
-        kind = problem.kind
+        loss = problem.loss
         settings = kernels.Steps(
-            kind, _BOUND[kind], problem.fit_intercept, n_steps, accelerate, _BOLDNESS[kind],
-            float(rate), float(tol),
+            NUMBER[loss], _BOUND[loss], problem.fit_intercept, n_steps, accelerate,
+            _BOLDNESS[loss], float(rate), float(tol),
         )  # fmt: skip
         kernels.local_steps(
             *self._rows, self.table.y, pick, around, settings, _PENALTY[penalty], start, descent,
@@ -233,7 +229,6 @@ class Local:
     ends: np.ndarray
     D: np.ndarray
     b: np.ndarray
-    variance: np.ndarray
     descent: np.ndarray
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from .._kernels.grams import build_row_grams, invert_row_grams
+from .._kernels.losses import NUMBER
 from .._kernels.newton import (
     hessian_product,
     loss_gradient,
@@ -143,7 +144,7 @@ class _State:
         self.which, self.count = centred.which, np.bincount(centred.which)
         shared = table.rows is not None
         self.rows = (table.X, table.rows if shared else _NO_INDEX, shared)
-        self._y, self._kind = table.y, problem.kind
+        self._y, self._kind = table.y, NUMBER[problem.loss]
         self.held = np.where(centred._single, lam, 0.0) if problem.fit_intercept else None
         self.P = np.empty((table.n_rows, problem.n_outputs))
         self.gradient = None

@@ -3,6 +3,7 @@
 import numpy as np
 
 from .._kernels.average import laplace_evidence
+from .._kernels.losses import NUMBER
 from .._runtime.threads import in_order
 from ..local.average import Candidates, averaged_models
 from .centred import CentredTasks, Local, share_of_centre
@@ -112,7 +113,7 @@ class PersonalModels:
         dof = centred.table.sizes[block] - float(problem.fit_intercept)
         evidence = np.empty(share.shape)
         laplace_evidence(
-            *centred._rows, centred.table.y, block, problem.kind, problem.fit_intercept,
+            *centred._rows, centred.table.y, block, NUMBER[problem.loss], problem.fit_intercept,
             self.centres, self.which, share, found.pull[block] / scale[:, None], held,
             first.columns, first.ends, D, b, dof, _LONGEST, evidence,
         )  # fmt: skip
@@ -123,7 +124,7 @@ class PersonalModels:
         each = np.repeat(weight, np.diff(first.ends), axis=0)
         return Local(
             block, first.columns, first.ends, np.einsum("js,sj->j", each, D),
-            np.einsum("ks,skc->kc", weight, b), None, None,
+            np.einsum("ks,skc->kc", weight, b), None,
         )  # fmt: skip
 
     def _local(self, block):

@@ -22,15 +22,18 @@ from skpmtl import (
     PrivateMeanRegMTLClassifier,
 )
 from skpmtl._kernels import steps as kernels
+from skpmtl._kernels.losses import NUMBER
 from skpmtl._kernels.newton import hessian_product, loss_gradient
 from skpmtl.mean_regularized import centred, proximal
 from skpmtl.mean_regularized import exact as exact_mean
-from skpmtl.mean_regularized.centred import LOSSES, CentredTasks, Problem
+from skpmtl.mean_regularized.centred import CentredTasks, Problem
 from skpmtl.mean_regularized.exact import fixed_point
 from skpmtl.mean_regularized.proximal import ProximalModels
 from skpmtl.mean_regularized.tasks import ProximalUpdates
 from skpmtl.tables.table import TaskTable
 from tests.helpers.plain_reference import listed_classes, random_tasks
+
+LOSSES = tuple(NUMBER)
 
 
 def problem(kind, m=7, d=4, C=3, seed=0, rows=(12, 25), spread=0.5):

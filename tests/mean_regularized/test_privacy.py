@@ -17,9 +17,10 @@ from skpmtl import (
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
 )
+from skpmtl._kernels.losses import NUMBER
 from skpmtl.exchange.protocol import run
 from skpmtl.exchange.wire import pack
-from skpmtl.mean_regularized.centred import LOSSES, CentredTasks, Problem
+from skpmtl.mean_regularized.centred import CentredTasks, Problem
 from skpmtl.mean_regularized.curator import release_centre
 from skpmtl.mean_regularized.plan import BlockGaussian, MeanPlan, epsilon_of_rounds
 from skpmtl.mean_regularized.proximal import ProximalModels
@@ -28,6 +29,8 @@ from skpmtl.privacy import gdp_delta, gdp_epsilon, gdp_mu
 from skpmtl.privacy.rng import SeededSource
 from skpmtl.tables.table import TaskTable
 from tests.helpers.plain_reference import listed_classes
+
+LOSSES = tuple(NUMBER)
 
 M = 6
 TASKS = list(range(M))

@@ -23,7 +23,6 @@ from tests.helpers.plain_reference import random_tasks
 
 LOSSES = {"real": "squared", "binary": "logistic", "multi": "multinomial"}
 KINDS = {"real": plain.SQUARED, "binary": plain.LOGISTIC, "multi": plain.MULTINOMIAL}
-LOSSES = {"real": "squared", "binary": "logistic", "multi": "multinomial"}
 SEEDED = "ignore:The noise of this fit is reproducible:skpmtl.privacy.PrivacyLeakWarning"
 
 
