@@ -107,12 +107,15 @@ def release_projections(board, mechanisms, *, alpha, clip_norm, noise_shift, log
     return board
 
 
-def release_mean(board, mechanism, n_tasks, clip_norm):
+def release_mean(board, mechanism, n_tasks, clip_norm, middle, unit):
     """One release more, for unseen_task="mean": the mean of the models of `board`, clipped.
 
-    Fills ``board.mean``. The tasks personalise first, so that this is the last question.
+    Fills ``board.mean``. The tasks personalise first, so that this is the last question. They send
+    models of (y - middle) / unit, so that what is clipped has no unit.
     """
-    public = {"board": board, "clip_norm": clip_norm}
+    public = {"board": board, "clip_norm": clip_norm, "middle": middle, "unit": unit}
     ask = Ask("mean", public, {"mean": mechanism}, clipped_sum("mean", clip_norm), n_tasks)
-    board.mean = (yield ask)["mean"]
-    board.releases.append(board.mean)
+    released = (yield ask)["mean"]
+    board.releases.append(released)
+    board.mean = released * unit
+    board.mean[-board.n_outputs :] += middle

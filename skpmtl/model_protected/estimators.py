@@ -4,7 +4,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from .._parameters import filled, kept
+from .._parameters import filled, kept, parameter
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.board import Board
@@ -15,6 +15,7 @@ from ..solvers.losses import make_loss
 from ..solvers.minimize import minimize
 from ..solvers.penalties import GroupNorm, TraceNorm
 from ..solvers.strength import auto_alpha
+from ..tables.targets import public_range
 from .board import PenaltyBillboard, PriorBillboard, ProjectionBillboard
 from .curator import release_mean, release_prior, release_projections
 from .plan import MomentPlan
@@ -96,6 +97,10 @@ class _ModelProtected(BaseMTL):
             return "proximal" if self.mechanism == "wishart-published" else "empirical-bayes"
         return "empirical-bayes" if isinstance(self.alpha, str) else "proximal"
 
+    def _target_unit(self):
+        """Public place and unit of the target in the mean model."""
+        return 0.0, 1.0
+
     def _public_alpha(self):
         return _PUBLIC_ALPHA if isinstance(self.alpha, str) else self.alpha
 
@@ -165,7 +170,9 @@ class _ModelProtected(BaseMTL):
             board.report = exact_report()
             return board
         if plan.mean is not None:
-            yield from release_mean(board, plan.mean, population.n_tasks, self.clip_norm)
+            yield from release_mean(
+                board, plan.mean, population.n_tasks, self.clip_norm, *self._target_unit()
+            )
         board.report = plan.report(self, source)
         return board
 
@@ -199,6 +206,7 @@ class _ModelProtected(BaseMTL):
 
     def _questions(self, population):
         d, bound = population.n_features, {"clip_norm": float(self.clip_norm)}
+        unit = dict(zip(("middle", "unit"), self._target_unit(), strict=True))
         C = population.n_outputs
         model = {"moment": (d,) if C == 1 else (C, d)}
         if self._algorithm() == "empirical-bayes":
@@ -210,7 +218,7 @@ class _ModelProtected(BaseMTL):
             projections = {"projections": ([(d,) if self._diagonal else (d, d)],)}
             found = {"moment": Question(model, projections | bound)}
         if self.unseen_task == "mean":
-            found["mean"] = Question({"mean": (C * (d + 1),)}, {"board": Board, **bound})
+            found["mean"] = Question({"mean": (C * (d + 1),)}, {"board": Board, **bound, **unit})
         return found
 
     @classmethod
@@ -311,7 +319,7 @@ _DOC = """{summary}
     {tasks}{class_list}
     unseen_task : {{"error", "mean"}}, default="error"
         What `predict` does with a task that was not fitted: an error, or the mean model.
-        With privacy the mean is one more release and takes 30 % of the budget.
+        With privacy the mean is one more release and takes 30 % of the budget.{target_range}
     max_iter : int, default=10000
         Bound on the iterations of the exact solver.
     tol : float, default=1e-6
@@ -385,6 +393,11 @@ _DIAGONAL = {
     " matrices) give a pure guarantee (delta = 0).",
     "algorithm": "3",
 }
+_RANGE = """
+    target_range : (float, float) or None, default=None
+        Public lowest and highest value of the target, never taken from private rows: for the mean
+        model the tasks send models of the target less the middle of this range, over half of its
+        width, and `clip_norm` bounds those. Then neither the unit nor the offset of y matters."""
 _SQUARED = "sum_k 1 / (2 n_k) ||y_k - X_k w_k - b_k||^2"
 _LOGISTIC = "sum_k 1 / n_k sum_i log(1 + exp(-y_i (x_i' w_k + b_k)))"
 _SOFTMAX = """
@@ -406,11 +419,28 @@ _EXAMPLE = """>>> from skpmtl import {name}
     (20, 5)"""
 
 
-class MPMTLLowRank(MTLRegressorMixin, _LowRank):
+class _OfRange(MTLRegressorMixin):
+    """Regression, whose target may have a public range."""
+
+    def _check_parameters(self):
+        super()._check_parameters()
+        if self.target_range is not None:
+            public_range(self.target_range)
+
+    def _target_unit(self):
+        if self.target_range is None:
+            return super()._target_unit()
+        low, high = public_range(self.target_range)
+        return 0.5 * (low + high) if self.fit_intercept else 0.0, 0.5 * (high - low)
+
+
+@parameter("target_range", None, after="unseen_task")
+class MPMTLLowRank(_OfRange, _LowRank):
     __doc__ = filled(
         _DOC,
         summary="Model-protected low-rank multi-task regression.",
         model="linear regression",
+        target_range=_RANGE,
         **dict.fromkeys(_SHAPES, ""),
         also="MPMTLLowRankClassifier : The same for binary targets.\n"
         "    MPMTLGroupSparse : A shared selection of features instead of a shared subspace.",
@@ -420,13 +450,19 @@ class MPMTLLowRank(MTLRegressorMixin, _LowRank):
         ),
         **_MATRIX,
     )
+    _parameter_constraints = {
+        **_LowRank._parameter_constraints,
+        "target_range": ["array-like", None],
+    }
 
 
-class MPMTLGroupSparse(MTLRegressorMixin, _GroupSparse):
+@parameter("target_range", None, after="unseen_task")
+class MPMTLGroupSparse(_OfRange, _GroupSparse):
     __doc__ = filled(
         _DOC,
         summary="Model-protected group-sparse multi-task regression.",
         model="linear regression",
+        target_range=_RANGE,
         **dict.fromkeys(_SHAPES, ""),
         also="MPMTLGroupSparseClassifier : The same for binary targets.\n"
         "    MPMTLLowRank : A shared subspace instead of a shared selection of features.",
@@ -436,6 +472,10 @@ class MPMTLGroupSparse(MTLRegressorMixin, _GroupSparse):
         ),
         **_DIAGONAL,
     )
+    _parameter_constraints = {
+        **_GroupSparse._parameter_constraints,
+        "target_range": ["array-like", None],
+    }
 
 
 class MPMTLLowRankClassifier(MTLClassifierMixin, _LowRank):
@@ -444,6 +484,7 @@ class MPMTLLowRankClassifier(MTLClassifierMixin, _LowRank):
         summary="Model-protected low-rank multi-task logistic regression, any number of classes.",
         model="logistic regression",
         classes="several",
+        target_range="",
         **_SHAPES,
         also="MPMTLLowRank : The same for regression.",
         objective=f"    {_LOGISTIC}\n        + alpha ||W||_*{_RIDGE}, y in {{-1, 1}},{_SOFTMAX}",
@@ -462,6 +503,7 @@ class MPMTLGroupSparseClassifier(MTLClassifierMixin, _GroupSparse):
         "    classes.",
         model="logistic regression",
         classes="several",
+        target_range="",
         **_SHAPES,
         also="MPMTLGroupSparse : The same for regression.",
         objective=f"    {_LOGISTIC}\n        + alpha sum_j ||W_j.||_2{_RIDGE}, y in {{-1, 1}},"

@@ -221,6 +221,8 @@ class MomentPlan:
             )
         elif self.mean is not None:
             public.update(clip_norm=est.clip_norm)
+        if self.mean is not None and getattr(est, "target_range", None) is not None:
+            public["target_range"] = tuple(map(float, est.target_range))
         if self.vote:
             public["vote_range"] = VOTE_RANGE[est._classification]
         notes = {"algorithm": self.algorithm}

@@ -177,8 +177,10 @@ class WithMeanModel(Half):
         return ask.combine({"mean": self._with_intercepts(ask)})
 
     def _with_intercepts(self, ask):
-        self._personal = ask.public["board"].personalize(self.table, **self.settings)
-        return np.column_stack([part.reshape(len(part), -1) for part in self._personal])
+        public = ask.public
+        self._personal = W, b = public["board"].personalize(self.table, **self.settings)
+        parts = W.reshape(len(W), -1), b.reshape(len(b), -1) - public["middle"]
+        return np.column_stack(parts) / public["unit"]
 
     def final_models(self, board, personalize):
         # The question for their mean needed them, too: they are not made twice.

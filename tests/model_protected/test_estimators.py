@@ -234,6 +234,29 @@ def test_more_budget_is_better_and_nothing_is_local():
     assert scores[0] < scores[1] < scores[2] <= free.score(Xt, yt, task=tt) + 0.01
 
 
+@pytest.mark.filterwarnings(SEEDED)
+@pytest.mark.parametrize("estimator", [MPMTLLowRank, MPMTLGroupSparse])
+def test_the_mean_model_has_no_unit_with_a_range(estimator):
+    """Unseen tasks: shifted and scaled with its range, y gives the same model."""
+    X, y, task, *_ = make_low_rank_tasks(80, 12, 6, n_test=2, random_state=3)
+    y = y + 3.0
+    how = {"unseen_task": "mean", "random_state": 0, "epsilon": 20.0, "delta": 1e-3}
+    low, high = y.min() - 1.0, y.max() + 1.0
+    one = fitted(estimator, X, y, task, target_range=(low, high), **how)
+    for unit, shift in ((1.0, 1e4), (1e3, 0.0), (1e-3, -5.0)):
+        place = unit * low + shift, unit * high + shift
+        other = fitted(estimator, X, unit * y + shift, task, target_range=place, **how)
+        np.testing.assert_allclose(other.mean_coef_ / unit, one.mean_coef_, rtol=1e-4, atol=1e-6)
+        wanted = unit * one.mean_intercept_ + shift
+        assert other.mean_intercept_ == pytest.approx(wanted, rel=1e-6, abs=1e-4 * unit)
+    assert one.privacy_.public_inputs["target_range"] == (low, high)
+    mean = y.mean()
+    far = fitted(estimator, X, y + 1e4, task, **how)  # without it the intercept is clipped
+    assert abs(one.mean_intercept_ - mean) < 1.0 < abs(far.mean_intercept_ - mean - 1e4)
+    with pytest.raises(ValueError, match="low < high"):
+        fitted(estimator, X, y, task, target_range=(1.0, 0.0))
+
+
 # ------------------------------------------------------------------------------- errors
 BAD = {
     "alpha=0 without ridge": ({"alpha": 0.0, "epsilon": None}, "pass a positive alpha or ridge"),
