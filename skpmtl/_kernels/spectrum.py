@@ -70,7 +70,7 @@ def tridiagonal(K, offsets, d, diag, off, w, p):
             if j > 0:
                 lead = x[j - 1]
                 E[j - 1] = lead
-                if t > 0.0:
+                if t > 1e-290:  # else rounding of rounding, whose inverse overflows
                     norm = (t + lead * lead) ** 0.5
                     E[j - 1] = -norm if lead > 0.0 else norm
                     lead -= E[j - 1]

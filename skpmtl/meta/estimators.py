@@ -228,7 +228,9 @@ class _MetaInit(BaseMTL):
 
     def _questions(self, population):
         shape = population.n_outputs, population.n_features + self.fit_intercept
-        public = {"init": [shape], "round": Integral, "everybody": np.int64}
+        public = {"init": [shape], "round": Integral}
+        if self.random_state is not None:  # who else takes part, for reproducible noise only
+            public["everybody"] = np.int64
         return {"update": Question({"update": shape}, public)}
 
     def _transport(self, population):

@@ -55,7 +55,9 @@ class Evidence:
         """p_kj, (n_tasks, n_structures); NaN for tasks whose rows overflow."""
         L = [np.log(s.weight) + logsumexp(-0.5 * self._penalised(s), axis=1) for s in structures]
         L = np.stack(L, axis=1)
-        return np.exp(L - logsumexp(L, axis=1, keepdims=True))
+        L[np.isnan(L)] = -np.inf
+        with np.errstate(invalid="ignore"):
+            return np.exp(L - logsumexp(L, axis=1, keepdims=True))
 
     def likes(self, structures):
         """log10 of the snr that each task likes best, (n_tasks, n_structures), in -1 ... 1.

@@ -10,6 +10,7 @@ from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
 from skpmtl.datasets.generators import make_group_sparse_tasks, make_low_rank_tasks
+from skpmtl.local.prior import LocalModels
 from skpmtl.model_protected.board import ProjectionBillboard
 from skpmtl.model_protected.estimators import (
     MPMTLGroupSparse,
@@ -19,15 +20,16 @@ from skpmtl.model_protected.estimators import (
 )
 from skpmtl.model_protected.tasks import ProjectedModels
 from skpmtl.privacy import PrivacyLeakWarning
+from skpmtl.privacy.moments import even_root
 from skpmtl.tables.table import TaskTable
 from tests.helpers import plain_reference as plain
 
 REGRESSORS = [MPMTLLowRank, MPMTLGroupSparse]
 CLASSIFIERS = [MPMTLLowRankClassifier, MPMTLGroupSparseClassifier]
 ESTIMATORS = REGRESSORS + CLASSIFIERS
-# epsilon=None with "auto" is the exact solver, with "empirical-bayes" a noise-free prior.
+# epsilon=None with a number for alpha is the exact solver, else a noise-free prior.
 WAYS = {
-    "exact": {"epsilon": None},
+    "exact": {"alpha": 0.1, "epsilon": None},
     "noise-free": {"epsilon": None, "algorithm": "empirical-bayes"},
     "empirical-bayes": {"epsilon": 2.0},
     "proximal": {"epsilon": 2.0, "algorithm": "proximal"},
@@ -255,6 +257,18 @@ def test_the_mean_model_has_no_unit_with_a_range(estimator):
     assert abs(one.mean_intercept_ - mean) < 1.0 < abs(far.mean_intercept_ - mean - 1e4)
     with pytest.raises(ValueError, match="low < high"):
         fitted(estimator, X, y, task, target_range=(1.0, 0.0))
+
+
+@pytest.mark.parametrize("d", [2, 17, 28])
+def test_rows_of_two_kinds_have_criteria(d):
+    """Such as a class of boys and girls of which nothing else is known: its matrix has rank 1."""
+    X, y = np.zeros((16, d)), np.arange(16.0)
+    X[:, 0] = [0, 0, 0, 1, 1, 1, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0]
+    X[:, 1] = 1.0 - X[:, 0]
+    table = TaskTable(X, y, np.array([0, 16]), np.arange(1))
+    local = LocalModels(table, classification=False, fit_intercept=True)
+    criterion, level = local.criteria(even_root(d))
+    assert np.isfinite(criterion).all() and level[0] == pytest.approx(0.5 / d)
 
 
 # ------------------------------------------------------------------------------- errors
