@@ -827,8 +827,9 @@ def test_csr_rows_are_used_in_place(tags, dtype):
 
 
 @pytest.mark.slow
-def test_memory_of_a_large_model():
-    """Two models (w~ and the sum of the updates) and the work on single tasks, for any T."""
+@pytest.mark.parametrize("clip_norm, models", [(1.0, 2), ("auto", 3)])
+def test_memory_of_a_large_model(clip_norm, models):
+    """Two models (w~ and the sum of the updates), one more without a bound, and work on tasks."""
     rng = np.random.default_rng(0)
     m, n, d, C, nnz = 12, 40, 4000, 250, 10
     columns = np.sort((d * rng.random((m * n, nnz)) ** 3).astype(np.int32), axis=1)
@@ -839,7 +840,7 @@ def test_memory_of_a_large_model():
     y, task = np.arange(m * n) % C, np.repeat(np.arange(m), n)
     est = PrivateMeanRegMTLClassifier(
         tasks=list(range(m)), n_rounds=5, local_steps=1, personalization="finetune",
-        classes=range(C),
+        classes=range(C), clip_norm=clip_norm,
     ).fit(X, y, task=task)  # fmt: skip
     tracemalloc.start()
     try:
@@ -852,7 +853,7 @@ def test_memory_of_a_large_model():
     # D of a block that is added and of the next, V and G of a task, and 4 MB of noise in pieces,
     # columns, targets.
     block = 8 * max(centred._MODELS, widest * C)
-    assert peak < 2 * model + 2 * block + 2 * 8 * widest * C + 4 * 2**20
+    assert peak < models * model + 2 * block + 2 * 8 * widest * C + 4 * 2**20
     assert est.billboard_.releases == []
 
 
