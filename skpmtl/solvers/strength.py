@@ -32,7 +32,8 @@ def auto_alpha(loss, penalty):
 
     Returns
     -------
-    alpha : float >= 0
+    alpha : float > 0
+        1 where neither noise nor signal is: all weights are zero at any strength then.
 
     Notes
     -----
@@ -45,7 +46,7 @@ def auto_alpha(loss, penalty):
     weight = scale * _noise(loss)
     squares = _squares(table, loss.fit_intercept) * (scale * weight)[:, None]
     largest = _largest(loss, weight) if not penalty.by_columns else 0.0
-    return SHARE * float(penalty.noise_level(squares, largest))
+    return SHARE * float(penalty.noise_level(squares, largest)) or 1.0
 
 
 def _noise(loss):

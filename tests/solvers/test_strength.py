@@ -102,6 +102,18 @@ def test_classes(estimator):
     assert free.alpha_ == pytest.approx(7 * model.alpha_, rel=1e-6)
 
 
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_nothing_to_learn(estimator):
+    """Targets or rows that do not vary inside any task: means, and tasks that join later."""
+    X, y, task = rows()
+    for features, target in ((X, task * 2.0), (0.0 * X, y), (X[:3], y[:3])):
+        who = task if len(target) == len(task) else np.arange(3)
+        model = estimator(epsilon=None, algorithm="proximal").fit(features, target, task=who)
+        assert model.alpha_ == 1.0 and not model.coef_.any()
+        model.personalize(features[:1], target[:1], task=[99])
+        assert model.predict(features[:1], task=[99])[0] == pytest.approx(target[0])
+
+
 def test_what_alpha_decides():
     """A number is a convex problem; nothing named is the prior, which has nothing to tune."""
     X, y, task = rows()
