@@ -96,7 +96,8 @@ class DriftingAverage:
 
 
 # Noise below a fifth of the contribution of one task is taken for that much: the directions of so
-# few tasks are chance. Chosen on the tables of the role "tuning" in ``benchmarks/strangers``.
+# few tasks are chance. Chosen of six rules on one draw of the regressions of
+# ``benchmarks/strangers``, fresh ones among them, and on three draws of the low-rank generator.
 LEAST_NOISE = 0.2
 # A trace is that of fewer tasks than are listed where the noise on it would be this many times its
 # std; of so small a part of them at least.

@@ -16,6 +16,7 @@ from .plan import STRUCTURES, StructurePlan
 from .tasks import StructureHalf
 
 _LOGITS = (-5.0, 5.0)  # public range of intercepts of classifiers
+_PLAIN = "the structures were found without noise (epsilon=None)"
 
 
 class _PrivateMTL(BaseMTL):
@@ -69,7 +70,7 @@ class _PrivateMTL(BaseMTL):
         log = self._progress("release %d: noise std %.3g")
         board = yield from release_structures(population, plan, source, log)
         if not plan.private:
-            board.report = exact_report("the structures were found without noise (epsilon=None)")
+            board.report = exact_report(_PLAIN)
         return board
 
     def _half(self, table, population):
@@ -78,7 +79,7 @@ class _PrivateMTL(BaseMTL):
 
     def _planned_report(self, population):
         if not self._is_private():
-            return exact_report("the structures were found without noise (epsilon=None)")
+            return exact_report(_PLAIN)
         return StructurePlan(self, population, self._structures()).report(self._source())
 
     def _questions(self, population):
