@@ -28,6 +28,7 @@ FLOORS = (
     ("baselines", "model_selection", "preprocessing", "inspection"),
     ("search", "federated", "shards"),
     ("__init__",),
+    ("shell",),
     ("__main__", "warm"),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

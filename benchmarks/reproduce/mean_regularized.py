@@ -58,7 +58,6 @@ from ..run import write_rows
 from . import script
 from .mean_regularized_plots import against_epsilon, personalizations
 
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 FIELDS = ("data", "metric", "epsilon", "method", "personalization", "mean", "sd", "repeats")
 EPSILONS = (0.1, 0.4, 0.8, 2.0, 4.0, None)
 METHODS = {
@@ -84,8 +83,7 @@ def school(seed, n_train=None, quick=False):
     80/20: features standardised by every school alone. 10 pupils: 0/1 features and shares as
     they are, divided by sqrt(8) (public).
     """
-    path = SHARED / "school.mat"
-    bunch = load_school(path if path.is_file() else None)
+    bunch = load_school()
     X, task = bunch.data, bunch.task
     y = (bunch.target - 1.0) / 69.0
     rng = np.random.default_rng(seed)

@@ -41,7 +41,6 @@ from skpmtl.metrics import nmse
 from ..run import write_rows
 from . import script
 
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 FIELDS = (
     "data", "metric", "shots", "method", "epsilon", "delta", "adjacency", "mean", "sd", "kept",
     "repeats",
@@ -73,8 +72,7 @@ def synthetic(seed, logistic=False, m=500, n=50, d=20, shots=10, quick=False):
 def school(seed, shots=10, quick=False):
     """100 schools with all their pupils; `shots` pupils of each of the other 39. Shares / 100,
     everything / sqrt(8), targets on [0, 1]."""
-    path = SHARED / "school.mat"
-    bunch = load_school(path if path.is_file() else None)
+    bunch = load_school()
     X, task = bunch.data.astype(float), bunch.task
     X[:, 3:5] /= 100.0
     X /= np.sqrt(8.0)

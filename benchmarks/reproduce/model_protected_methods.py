@@ -2,7 +2,6 @@
 
 import functools
 import warnings
-from pathlib import Path
 
 import numpy as np
 from sklearn.linear_model import Ridge
@@ -15,7 +14,6 @@ from skpmtl.datasets.school import load_school
 from skpmtl.metrics import nmse
 from skpmtl.privacy import PrivacyLeakWarning
 
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 FIELDS = (
     "data", "method", "guarantee", "epsilon", "delta", "delta_at_least", "parameter", "value",
     "metric", "mean", "sd", "repeats",
@@ -38,8 +36,7 @@ def group_sparse(seed, **how):
 
 @functools.cache
 def _pupils():
-    path = SHARED / "school.mat"
-    school = load_school(path if path.is_file() else None, scale="public")
+    school = load_school(scale="public")
     return normalize(school.data), school.target, school.task
 
 

@@ -355,21 +355,12 @@ def _shapes():
         yield Shape(name, role, 0, partial(regression, m=m, n=n, d=d, models=models, **more))
     yield Shape("houses on a map", "fresh", 0, houses)
     yield Shape("questionnaire, gaps", "fresh", 0, questionnaire)
-    if _has_school():
-        yield Shape("School", "tuning", 0, school)
-        yield Shape("School, 10 pupils", "tuning", 0, partial(school, most=10))
+    yield Shape("School", "tuning", 0, school)
+    yield Shape("School, 10 pupils", "tuning", 0, partial(school, most=10))
     for name, role, (m, n, d, models), more in _classifications():
         make = partial(classification, m=m, n=n, d=d, models=models, **more)
         yield Shape(name, role, more.get("classes", 2), make)
     yield Shape("health survey", "fresh", 2, health)
-
-
-def _has_school():
-    try:
-        load_school()
-    except FileNotFoundError:
-        return False
-    return True
 
 
 SHAPES = {shape.name: shape for shape in _shapes()}

@@ -4,10 +4,6 @@ The School study
 
 Examination scores of 15,362 pupils of 139 schools in inner London: the data set by which multi-task
 methods have been compared for twenty years. One task is one school.
-
-The file is not part of the package. If ``SKPMTL_SCHOOL`` names it, or
-``skpmtl.datasets.fetch_school()`` has downloaded it before, this page shows the study; otherwise it
-shows the same steps on generated schools, and the next line says which.
 """
 
 # %%
@@ -19,16 +15,10 @@ from sklearn.linear_model import RidgeCV
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import normalize
 
-from skpmtl.datasets.generators import make_low_rank_tasks
 from skpmtl.datasets.school import load_school
 
-try:
-    school = load_school(scale="public")
-    X, y, task = normalize(school.data), school.target, school.task
-    print("These are the School data.")
-except FileNotFoundError:
-    X, y, task = make_low_rank_tasks(139, 110, 27, noise=12.0, n_blocks=2, random_state=0)
-    print("School was not found: these are generated tasks.")
+school = load_school(scale="public")
+X, y, task = normalize(school.data), school.target, school.task
 schools = np.unique(task)
 print(f"{len(y)} pupils, {len(schools)} schools, {X.shape[1]} features")
 

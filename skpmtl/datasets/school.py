@@ -1,24 +1,14 @@
 """The School data: examination scores in 139 schools."""
 
-import hashlib
 import os
-import shutil
-import tempfile
-import urllib.request
 from pathlib import Path
 
 import numpy as np
 from scipy.io import loadmat
-from sklearn.datasets import get_data_home
 from sklearn.utils import Bunch
 
 SCHOOL_ENV = "SKPMTL_SCHOOL"
-SCHOOL_FILE = "school.mat"
-SCHOOL_URL = (
-    "https://raw.githubusercontent.com/jiayuzhou/MALSAR/"
-    "ca3d55b878cc4113f0d9603e8ac46538aeb1ecd9/data/school.mat"
-)
-SCHOOL_SHA256 = "57fb3238fdd03a9aa17276e2ce18d9bbb5d128c3261e794fe6233b58b6909068"
+SCHOOL_TABLE = Path(__file__).with_name("data") / "school.npz"
 SCHOOL_FEATURES = (
     *("year_a", "year_b", "year_c"),
     *("pct_free_school_meals", "pct_vr_band_1"),
@@ -63,21 +53,21 @@ so the pooled matrix has rank 23. The file has no column names: the ones used he
 the published coding of the survey and agree with the data (means, scores, and the columns
 that determine each other).
 
-The file is the one distributed with the MALSAR toolbox (J. Zhou, J. Chen, J. Ye); the
-multi-task form goes back to A. Argyriou, T. Evgeniou, M. Pontil, Convex multi-task feature
-learning, Machine Learning 73, 2008.
+The numbers are those of the file distributed with the MALSAR toolbox (J. Zhou, J. Chen, J. Ye);
+the multi-task form goes back to A. Argyriou, T. Evgeniou, M. Pontil, Convex multi-task feature
+learning, Machine Learning 73, 2008. Origin and terms are in ``datasets/data/README.rst``.
 """
 
 
 def load_school(path=None, *, scale=None, as_frame=False):
-    """Load the School data set from a local file; nothing is downloaded.
+    """Load the School data set, which comes with the package; nothing is downloaded.
 
     Parameters
     ----------
     path : str or path-like, default=None
-        The MATLAB file ``school.mat`` of the MALSAR toolbox. None looks at the
-        environment variable ``SKPMTL_SCHOOL``, then into scikit-learn's data home, where
-        :func:`fetch_school` keeps its copy.
+        A MATLAB file ``school.mat`` of the MALSAR toolbox to read instead. None takes the file that
+        the environment variable ``SKPMTL_SCHOOL`` names, if it is set, else the table of the
+        package.
 
     scale : {None, "public"}, default=None
         "public" divides the two percentages (columns 3 and 4) by 100. That range is known
@@ -114,109 +104,31 @@ def load_school(path=None, *, scale=None, as_frame=False):
     Raises
     ------
     FileNotFoundError
-        If there is no such file.
+        If a file was named that is not there.
     ValueError
         If the file is not the School data set, or `scale` is unknown.
+
+    Examples
+    --------
+    >>> from skpmtl.datasets import load_school
+    >>> school = load_school(as_frame=True)
+    >>> school.frame.shape, school.task.nunique()
+    ((15362, 30), 139)
     """
-    found = _find_school(path, data_home=None)
-    if found is None:
-        raise FileNotFoundError(
-            f"The School data set was not found: give the path of {SCHOOL_FILE}, set "
-            f"{SCHOOL_ENV}, or call skpmtl.datasets.fetch_school() to download it."
-        )
-    return _read_school(found, scale, as_frame)
-
-
-def fetch_school(data_home=None, download_if_missing=True, *, scale=None, as_frame=False):
-    """Load the School data set, downloading it once where no local file is found.
-
-    Local files come first: the one named by the environment variable ``SKPMTL_SCHOOL``,
-    then the copy in `data_home`. Otherwise the file (45 kB) is downloaded from the
-    repository of the MALSAR toolbox, checked against its known SHA-256 and kept.
-
-    Parameters
-    ----------
-    data_home : str or path-like, default=None
-        Folder of the copy; None is scikit-learn's data home (``~/scikit_learn_data``).
-
-    download_if_missing : bool, default=True
-        False raises an OSError rather than use the network.
-
-    scale, as_frame
-        As in :func:`load_school`.
-
-    Returns
-    -------
-    school : :class:`~sklearn.utils.Bunch`
-        As :func:`load_school`.
-
-    Raises
-    ------
-    OSError
-        If the file is missing and may not be, or cannot be, downloaded, or the download
-        does not have the expected checksum.
-    """
-    found = _find_school(None, data_home)
-    if found is None:
-        if not download_if_missing:
-            raise OSError(
-                f"{SCHOOL_FILE} is not in {get_data_home(data_home)} and "
-                f"download_if_missing is False; set {SCHOOL_ENV} to the path of a local copy."
-            )
-        found = Path(get_data_home(data_home)) / SCHOOL_FILE
-        _download(SCHOOL_URL, found, SCHOOL_SHA256)
-    return _read_school(found, scale, as_frame)
-
-
-def _find_school(path, data_home):
-    """The file to read, or None. A file that was named but is missing is an error."""
+    if scale not in (None, "public"):
+        raise ValueError(f'scale={scale!r} is unknown; use None or "public".')
     for source, named in (("path", path), (SCHOOL_ENV, os.environ.get(SCHOOL_ENV))):
         if named:
             if not Path(named).is_file():
                 raise FileNotFoundError(f"{source}={os.fspath(named)!r} is not a file.")
-            return Path(named)
-    cached = Path(get_data_home(data_home)) / SCHOOL_FILE
-    return cached if cached.is_file() else None
-
-
-def _download(url, target, sha256):
-    """Download `url` to the Path `target`, which appears only once its checksum is right."""
-    handle, part = tempfile.mkstemp(prefix=target.name, suffix=".part", dir=target.parent)
-    try:
-        with os.fdopen(handle, "wb") as out, urllib.request.urlopen(url, timeout=60) as source:
-            shutil.copyfileobj(source, out)
-        got = hashlib.sha256(Path(part).read_bytes()).hexdigest()
-        if got != sha256:
-            raise OSError(
-                f"{url} has SHA-256 {got}, expected {sha256}: the file was changed or cut "
-                f"off. Try again, or set {SCHOOL_ENV} to the path of a local copy."
-            )
-        os.replace(part, target)
-    except urllib.error.URLError as error:
-        raise OSError(
-            f"{url} could not be downloaded ({error.reason}); set {SCHOOL_ENV} to the path "
-            f"of a local copy of {target.name}."
-        ) from error
-    finally:
-        Path(part).unlink(missing_ok=True)
-
-
-def _read_school(path, scale, as_frame):
-    if scale not in (None, "public"):
-        raise ValueError(f'scale={scale!r} is unknown; use None or "public".')
-    try:
-        content = loadmat(path)
-        cells = content["X"].ravel(), content["Y"].ravel()
-        sizes = [len(y) for y in cells[1]]
-        X = np.vstack(cells[0]).astype(np.float64)
-        y = np.concatenate([y.ravel() for y in cells[1]]).astype(np.float64)
-        if [len(x) for x in cells[0]] != sizes or X.shape[1] != len(SCHOOL_FEATURES):
-            raise ValueError(f"cells of shape {X.shape} and {y.shape}")
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"{os.fspath(path)!r} is not the School data set of MALSAR (cells X and Y, one "
-            f"per school, {len(SCHOOL_FEATURES)} columns): {error}"
-        ) from error
+            filename = os.fspath(named)
+            X, y, sizes = _read_cells(named)
+            break
+    else:
+        filename = os.fspath(SCHOOL_TABLE)
+        with np.load(SCHOOL_TABLE) as table:
+            X, y, sizes = table["features"], table["score"], table["sizes"]
+    X, y = X.astype(np.float64), y.astype(np.float64)
     if scale == "public":
         X[:, _PERCENTAGES] /= 100.0
     task = np.repeat(np.arange(len(sizes)), sizes)
@@ -236,5 +148,22 @@ def _read_school(path, scale, as_frame):
         feature_names=names,
         target_names=["exam_score"],
         DESCR=_SCHOOL_DESCR,
-        filename=os.fspath(path),
+        filename=filename,
     )
+
+
+def _read_cells(path):
+    """The MATLAB file of the toolbox -> features, scores, pupils of each school."""
+    try:
+        content = loadmat(path)
+        cells = content["X"].ravel(), content["Y"].ravel()
+        sizes = [len(y) for y in cells[1]]
+        X, y = np.vstack(cells[0]), np.concatenate([y.ravel() for y in cells[1]])
+        if [len(x) for x in cells[0]] != sizes or X.shape[1] != len(SCHOOL_FEATURES):
+            raise ValueError(f"cells of shape {X.shape} and {y.shape}")
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{os.fspath(path)!r} is not the School data set of MALSAR (cells X and Y, one "
+            f"per school, {len(SCHOOL_FEATURES)} columns): {error}"
+        ) from error
+    return X, y, sizes

@@ -93,7 +93,7 @@ def test_startup_quick(capsys):
 
 
 @pytest.mark.slow
-def test_meta_learning_quick(tmp_path, school_mat):
+def test_meta_learning_quick(tmp_path):
     path = tmp_path / "meta.csv"
     rows = meta_learning.main(["--quick", "--output", str(path)])
     with path.open(newline="") as file:
@@ -201,7 +201,7 @@ def test_memory_is_that_of_the_fit(monkeypatch):
 
 
 @pytest.mark.slow
-def test_model_protected_quick(tmp_path, school_mat, capsys):
+def test_model_protected_quick(tmp_path, capsys):
     figures = model_protected.main(["--quick", "--output", str(tmp_path)])
     for name, rows in figures.items():
         with (tmp_path / f"model_protected_{name}.csv").open(newline="") as file:
@@ -273,7 +273,7 @@ def is_png(path):
 
 
 @pytest.mark.slow
-def test_mean_regularized_quick(tmp_path, school_mat):
+def test_mean_regularized_quick(tmp_path):
     path = tmp_path / "mean.csv"
     rows = mean_regularized.main(["--quick", "--only", "10-shot", "--output", str(path)])
     with path.open(newline="") as file:
@@ -365,7 +365,7 @@ def test_stated_and_exact_epsilon(monkeypatch):
 
 
 @pytest.mark.slow
-def test_mean_regularized_accounting_quick(tmp_path, school_mat):
+def test_mean_regularized_accounting_quick(tmp_path):
     rows = mean_regularized_figures.main(
         ["--quick", "--figure", "accounting", "--output", str(tmp_path)]
     )["accounting"]
@@ -382,7 +382,7 @@ def test_mean_regularized_accounting_quick(tmp_path, school_mat):
 
 
 @pytest.mark.slow
-def test_mean_regularized_figures_quick(tmp_path, school_mat):
+def test_mean_regularized_figures_quick(tmp_path):
     figures = mean_regularized_figures.main(["--quick", "--output", str(tmp_path)])
     for name, rows in figures.items():
         with (tmp_path / f"mean_regularized_{name}.csv").open(newline="") as file:

@@ -8,14 +8,15 @@ from scipy.io import loadmat, savemat
 
 from skpmtl.datasets import school as datasets
 from skpmtl.datasets.generators import make_group_sparse_tasks, make_low_rank_tasks, make_lsoa_like
-from skpmtl.datasets.school import fetch_school, load_school
+from skpmtl.datasets.school import load_school
+
+ORIGIN = datasets.SCHOOL_TABLE.with_name("README.rst")
 
 
 @pytest.fixture(autouse=True)
-def no_local_copy(monkeypatch, tmp_path):
-    """Neither the environment nor the data home of whoever runs the tests decides."""
+def no_local_copy(monkeypatch):
+    """The environment of whoever runs the tests does not decide."""
     monkeypatch.delenv(datasets.SCHOOL_ENV, raising=False)
-    monkeypatch.setenv("SCIKIT_LEARN_DATA", str(tmp_path / "home"))
 
 
 @pytest.fixture
@@ -31,21 +32,24 @@ def small_mat(tmp_path):
     return path
 
 
-def test_school_is_the_file(school_mat):
-    school = load_school(school_mat)
-    cells = loadmat(school_mat)
+def test_school_is_the_file_of_the_toolbox(school_mat):
+    assert hashlib.sha256(school_mat.read_bytes()).hexdigest() in ORIGIN.read_text()
+    school, cells = load_school(), loadmat(school_mat)
     assert school.data.shape == (15362, 28) and school.data.dtype == np.float64
     assert school.target.shape == (15362,) and school.target.dtype == np.float64
-    for k in (0, 70, 138):
+    for k in range(139):
         np.testing.assert_array_equal(school.data[school.task == k], cells["X"][0, k])
         np.testing.assert_array_equal(school.target[school.task == k], cells["Y"][0, k].ravel())
+    given = load_school(school_mat)
+    for key in ("data", "target", "task"):
+        np.testing.assert_array_equal(given[key], school[key])
     sizes = np.bincount(school.task)
     assert (len(sizes), sizes.min(), sizes.max()) == (139, 22, 251)
 
 
-def test_school_column_names_fit_the_data(school_mat):
+def test_school_column_names_fit_the_data():
     """What DESCR and the names claim can be read off the columns."""
-    school = load_school(school_mat)
+    school = load_school()
     column = dict(zip(school.feature_names, school.data.T, strict=True))
     assert np.all(column["constant"] == 1)
     groups = (
@@ -68,16 +72,16 @@ def test_school_column_names_fit_the_data(school_mat):
     assert len(indicators) == 26
 
 
-def test_school_public_scale_divides_the_percentages_only(school_mat):
-    raw, scaled = load_school(school_mat), load_school(school_mat, scale="public")
+def test_school_public_scale_divides_the_percentages_only():
+    raw, scaled = load_school(), load_school(scale="public")
     factor = np.ones(28)
     factor[[3, 4]] = 100
     np.testing.assert_allclose(scaled.data * factor, raw.data, rtol=1e-15)
     assert scaled.data.max() == 1
 
 
-def test_school_as_frame(school_mat):
-    array, frame = load_school(school_mat), load_school(school_mat, as_frame=True)
+def test_school_as_frame():
+    array, frame = load_school(), load_school(as_frame=True)
     assert list(frame.data.columns) == ["school", *array.feature_names]
     np.testing.assert_array_equal(frame.data["school"], array.task)
     np.testing.assert_array_equal(frame.data[array.feature_names], array.data)
@@ -86,17 +90,12 @@ def test_school_as_frame(school_mat):
 
 
 def test_school_sources_in_order(monkeypatch, tmp_path, small_mat):
-    """Argument before environment before data home."""
-    home, other = tmp_path / "home" / datasets.SCHOOL_FILE, tmp_path / "other.mat"
-    with pytest.raises(FileNotFoundError, match="fetch_school"):
-        load_school()
-    home.parent.mkdir(exist_ok=True)
-    home.write_bytes(small_mat.read_bytes())
+    """Argument before environment before the table of the package."""
+    assert load_school().filename == str(datasets.SCHOOL_TABLE)
+    other = tmp_path / "other.mat"
     other.write_bytes(small_mat.read_bytes())
-    assert load_school().filename == str(home)
     monkeypatch.setenv(datasets.SCHOOL_ENV, str(other))
-    assert load_school().filename == str(other)
-    assert fetch_school().filename == str(other)
+    assert load_school().filename == str(other) and load_school().data.shape == (6, 28)
     assert load_school(small_mat).filename == str(small_mat)
     monkeypatch.setenv(datasets.SCHOOL_ENV, str(tmp_path / "gone.mat"))
     with pytest.raises(FileNotFoundError, match="SKPMTL_SCHOOL=.*gone.mat"):
@@ -112,30 +111,6 @@ def test_school_rejects_other_files(tmp_path, small_mat):
         load_school(tmp_path / "text.mat")
     with pytest.raises(ValueError, match="scale='unit' is unknown"):
         load_school(small_mat, scale="unit")
-
-
-def test_fetch_downloads_once_and_checks(monkeypatch, tmp_path, small_mat):
-    content = small_mat.read_bytes()
-    monkeypatch.setattr(datasets, "SCHOOL_URL", small_mat.as_uri())
-    with pytest.raises(OSError, match="download_if_missing is False"):
-        fetch_school(tmp_path / "data", download_if_missing=False)
-    with pytest.raises(OSError, match="has SHA-256"):
-        fetch_school(tmp_path / "data")
-    assert list((tmp_path / "data").iterdir()) == []
-
-    monkeypatch.setattr(datasets, "SCHOOL_SHA256", hashlib.sha256(content).hexdigest())
-    school = fetch_school(tmp_path / "data")
-    assert school.data.shape == (6, 28)
-    assert (tmp_path / "data" / datasets.SCHOOL_FILE).read_bytes() == content
-    small_mat.unlink()
-    np.testing.assert_array_equal(fetch_school(tmp_path / "data").data, school.data)
-    with pytest.raises(OSError, match="could not be downloaded"):
-        fetch_school(tmp_path / "elsewhere")
-    assert list((tmp_path / "elsewhere").iterdir()) == []
-
-
-def test_checksum_is_the_one_of_the_known_file(school_mat):
-    assert hashlib.sha256(school_mat.read_bytes()).hexdigest() == datasets.SCHOOL_SHA256
 
 
 def test_low_rank_tasks_have_the_stated_moments():

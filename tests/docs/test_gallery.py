@@ -26,13 +26,6 @@ def without_screen():
     matplotlib.use(backend)
 
 
-@pytest.fixture(autouse=True)
-def no_school(monkeypatch, tmp_path):
-    """Hides copies of the School data that the machine may have."""
-    monkeypatch.delenv("SKPMTL_SCHOOL", raising=False)
-    monkeypatch.setenv("SCIKIT_LEARN_DATA", str(tmp_path))
-
-
 @pytest.mark.parametrize(
     "path",
     [
@@ -48,16 +41,3 @@ def test_script_runs_and_draws(path, without_screen):
         assert any(ax.get_xlabel() for ax in figure.axes)
         assert any(ax.has_data() for ax in figure.axes)
         figure.canvas.draw()
-
-
-@pytest.mark.parametrize("there", [True, False])
-def test_school_study_says_which_data(there, request, monkeypatch, capsys):
-    if there:
-        monkeypatch.setenv("SKPMTL_SCHOOL", str(request.getfixturevalue("school_mat")))
-    text = (SCRIPTS[0].parent / "plot_school.py").read_text()
-    # The data are named before anything is fitted.
-    exec(compile(text.split("# 30 % of each")[0], "plot_school.py", "exec"), {})
-    out = capsys.readouterr().out
-    assert ("These are the School data." in out) == there
-    assert ("these are generated tasks" in out) == (not there)
-    assert "139 schools" in out

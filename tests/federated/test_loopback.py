@@ -283,11 +283,8 @@ def arrays_in(stream):
 
 
 def school():
-    """School data if they are there, else generated ones. -> X, y, task"""
-    path = ROOT.parent / "shared" / "data" / "school.mat"
-    if not path.is_file():
-        return make_low_rank_tasks(n_tasks=139, n_samples=20, n_features=28, random_state=0)
-    data = load_school(path, scale="public")
+    """The School data. -> X, y, task"""
+    data = load_school(scale="public")
     return normalize(data.data), data.target / 70.0, data.task
 
 

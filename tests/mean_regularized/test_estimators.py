@@ -610,7 +610,7 @@ def test_few_or_unrelated_tasks_do_not_fall_far_below_alone(kind, m, shared, eps
 
 
 @pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
-def test_many_related_tasks_keep_their_gain(school_mat):
+def test_many_related_tasks_keep_their_gain():
     """10 pupils a school: as near to the exact optimum as before tasks could go alone."""
     data = reproduce.school(50, 10)
     alone, private, optimum = (
@@ -884,7 +884,7 @@ def test_binary_sparse_and_exact_sparse(tags):
 
 # ---------------------------------------------------------------------------- the table
 @pytest.mark.slow
-def test_reproduction_script(tmp_path, school_mat):
+def test_reproduction_script(tmp_path):
     path = tmp_path / "table.csv"
     rows = reproduce.main(["--quick", "--output", str(path)])
     with path.open(newline="") as file:

@@ -50,7 +50,7 @@ def test_transfer_to_tasks_left_out(kind):
     assert found["task-global 1"] > found["local 1"]
 
 
-def test_transfer_between_schools(school_mat):
+def test_transfer_between_schools():
     """One split of the slow test below, with a margin."""
     found = scores([school(0)], SCHOOL)
     assert found["reptile"] < 0.69
@@ -75,7 +75,7 @@ def test_share_of_the_gain_that_is_kept(kind, m, n, d):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shots, free, private", [(10, 0.67, 0.70), (5, 0.69, 0.71)])
-def test_few_pupils_of_new_schools(school_mat, shots, free, private):
+def test_few_pupils_of_new_schools(shots, free, private):
     """100 schools for training, 39 new ones; the target is nMSE .70 with 10 pupils."""
     found = scores([school(seed, shots) for seed in range(5)], SCHOOL, (1.0, 3.0, 9.0))
     for epsilon in (1, 3, 9):

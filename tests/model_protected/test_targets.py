@@ -71,9 +71,9 @@ def test_group_sparse(epsilon, target, intercept):
 
 
 @pytest.mark.parametrize("epsilon, target", [(1.0, 0.672), (3.0, 0.664), (10.0, 0.660)])
-def test_school(school_mat, epsilon, target):
+def test_school(epsilon, target):
     """Public-range scaling, rows of unit length with the constant column, 30 % for training."""
-    school = load_school(school_mat, scale="public")
+    school = load_school(scale="public")
     X, y, task = normalize(school.data), school.target, school.task
 
     def draw(seed):
