@@ -11,7 +11,7 @@ else writes the paragraph itself.
 from functools import wraps
 from inspect import Parameter, signature
 
-__all__ = ["PARAGRAPHS", "TARGET_RANGE", "filled", "kept", "parameter"]
+__all__ = ["PARAGRAPHS", "SHAPES", "TARGET_RANGE", "filled", "kept", "parameter"]
 
 PARAGRAPHS = {
     "adjacency": """\
@@ -68,6 +68,12 @@ _CLASSES = {
     "several": """
     classes_ : ndarray of shape (n_classes,)
         Class labels, shared by all tasks; a task need not have all of them.""",
+}
+# Shapes of classifiers of more than two classes; empty for others.
+SHAPES = {
+    "shapes": " or (n_tasks, n_classes, n_features)",
+    "intercepts": " or (n_tasks, n_classes)",
+    "means": "\n        or of shape (n_classes, n_features), (n_classes,)",
 }
 
 

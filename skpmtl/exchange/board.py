@@ -4,7 +4,7 @@ import numpy as np
 
 from .._runtime.public import Public
 
-__all__ = ["Board", "Public"]
+__all__ = ["Board", "OfModels", "Public"]
 
 
 class Board(Public):
@@ -65,3 +65,34 @@ class Board(Public):
     def within(self, report):
         """Be a part of something larger, such as a search, which `report` is about."""
         self.report = report
+
+
+class OfModels(Board):
+    """A board of linear models, whose `mean` is one or None; a task has one of every output.
+
+    Attributes
+    ----------
+    n_outputs : int
+        1 for real targets and two classes, else the number of classes.
+    mean : ndarray (n_outputs * (n_features + 1),) or None
+        Model of tasks without rows (intercepts last).
+    """
+
+    @property
+    def n_classes(self):
+        return self.n_outputs if self.n_outputs > 1 else None
+
+    @property
+    def model_shape(self):
+        return (self.n_features,) if self.n_outputs == 1 else (self.n_outputs, self.n_features)
+
+    def attributes(self):
+        if self.mean is None:
+            return {}
+        coef, b = np.split(self.mean, [-self.n_outputs])
+        b = b if self.n_outputs > 1 else float(b[0])
+        return {"mean_coef_": coef.reshape(self.model_shape), "mean_intercept_": b}
+
+    @property
+    def _mean_shape(self):
+        return (self.n_outputs * (self.n_features + 1),)

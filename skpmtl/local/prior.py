@@ -26,7 +26,7 @@ from .._runtime.registers import LANES
 from .._runtime.threads import even_blocks, run_blocks, single_blas_thread
 from ..tables.table import read_only, rows_of
 from .curvature import largest_eigenvalues
-from .softmax import softmax_criteria, softmax_modes
+from .softmax import softmax_criteria, softmax_excess, softmax_modes
 
 # Grid of the prior variance of a score in units of the noise variance.
 SNR = np.logspace(-4, 5, 19)
@@ -69,14 +69,15 @@ class LocalModels:
         the shape I_C (x) M; models and intercepts are then (n_tasks, C, d) and (n_tasks, C).
     fit_intercept : bool
         Local intercept, not penalised.
-    centre : ndarray (d,), default=None
-        Public centre of the prior; None: 0. Not for more than two classes.
+    centre : ndarray (d,) or (C, d), default=None
+        Public centre of the prior; None: 0.
     """
 
     def __init__(self, table, *, classification, fit_intercept, centre=None):
         self.centre, self._shift = centre, None
         if centre is not None:
-            shift = common_scores(table, centre)
+            shift = common_scores(table, np.atleast_2d(centre))
+            shift = shift if centre.ndim > 1 else shift[:, 0]
             if classification:
                 self._shift = shift
             else:
@@ -86,6 +87,9 @@ class LocalModels:
         self.fit_intercept = fit_intercept
         self._several = (table.n_classes,) if classification and table.n_classes > 2 else ()
         self._scores = np.zeros((table.n_rows if classification else 0, *self._several))
+        if self._several and centre is not None:
+            # Even probabilities: far from them the first steps are too long.
+            self._scores -= self._shift
         # Where they take little beside the models: 2 results of len(SNR) numbers. How many rows
         # there are must not matter: models from criteria that were kept differ in the last bits.
         self._keep = table.n_features >= len(SNR) and not classification
@@ -190,10 +194,12 @@ class LocalModels:
         def block_criteria(block, tasks, rows, label):
             if self._several:
                 score = self._scores[rows]
-                out[tasks], level[tasks] = softmax_criteria(block, label, score, weak)
+                shift = self._shift_of(rows)
+                found = softmax_criteria(block, label, score, weak, shift)
+                out[tasks], level[tasks] = found
                 if choose:
                     precision = _inverse(choose(out[tasks], level[tasks]))
-                    modes = softmax_modes(block, label, score, precision, tol)
+                    modes = softmax_modes(block, label, score, precision, tol, shift)
                     W[tasks], b[tasks], self._scores[rows] = modes
                 return
             if not self.classification:
@@ -236,7 +242,8 @@ class LocalModels:
 
         def block_modes(block, tasks, rows, label):
             if self._several:
-                modes = softmax_modes(block, label, self._scores[rows], precision[tasks], tol)
+                start, shift = self._scores[rows], self._shift_of(rows)
+                modes = softmax_modes(block, label, start, precision[tasks], tol, shift)
                 W[tasks], b[tasks], self._scores[rows] = modes
                 return
             if self.classification:
@@ -306,13 +313,15 @@ class LocalModels:
         """
         table, score = self.table, self._scores
         shift = self._shift_of(slice(None))
-        weight, response = _working(table.y, score, shift)
-        side, share = sides(table.y)
-        whole = side * (score + shift)
-        error = np.logaddexp(0.0, -whole) + share * whole
-        return np.add.reduceat(
-            2.0 * error - weight * (response - score) ** 2, table.offsets[:-1]
-        )
+        if self._several:
+            found = softmax_excess(table.y, score, shift)
+        else:
+            weight, response = _working(table.y, score, shift)
+            side, share = sides(table.y)
+            whole = side * (score + shift)
+            error = np.logaddexp(0.0, -whole) + share * whole
+            found = 2.0 * error - weight * (response - score) ** 2
+        return np.add.reduceat(found, table.offsets[:-1])
 
     def _newton(self, block, rows, label, precision, tol):
         score, active = self._scores[rows], np.arange(len(precision))
@@ -374,16 +383,17 @@ def _products(X, rows, root, panels):
     return A
 
 
-def common_scores(table, w):
-    """x' w of every row of a table, in an order of the sum that knows nothing of other rows."""
-    out, shared = np.empty(table.n_rows), table.rows is not None
+def common_scores(table, W):
+    """X W' (N, C) of all rows of a table, in an order of the sum that knows nothing of others."""
+    out, shared = np.empty((len(W), table.n_rows)), table.rows is not None
     rows = table.rows if shared else np.empty(0, dtype=np.int64)
-    places = rows, shared, np.array([0, table.n_rows]), np.ascontiguousarray(w)[None], out
-    if table.is_sparse:
-        csr_scores(*table.csr, *places)
-    else:
-        scores(table.X, *places)
-    return out
+    for w, found in zip(W, out, strict=True):
+        places = rows, shared, np.array([0, table.n_rows]), np.ascontiguousarray(w)[None], found
+        if table.is_sparse:
+            csr_scores(*table.csr, *places)
+        else:
+            scores(table.X, *places)
+    return out.T
 
 
 def _working(label, score, shift=0.0):

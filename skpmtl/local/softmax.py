@@ -13,6 +13,7 @@ import numpy as np
 from ..tables.targets import class_shares
 
 _STEPS = 100
+_LEAST = 1e-6  # of p (1 - p)
 _SAFE = 1.5  # steps with this many times the diagonal leave a third of the distance, or less
 
 
@@ -25,42 +26,46 @@ def softmax(score):
 
 def _working(P, T, score, c, factor):
     """Weights and response of the least squares of one class."""
-    weight = factor * np.maximum(P[:, c] * (1.0 - P[:, c]), 1e-6)
+    weight = factor * np.maximum(P[:, c] * (1.0 - P[:, c]), _LEAST)
     return weight, score[:, c] + (T[:, c] - P[:, c]) / weight
 
 
-def softmax_criteria(block, label, score, weak):
+def softmax_criteria(block, label, score, weak, shift=0.0):
     """`LocalModels.criteria` at the scores so far (n, C), for a block of tasks.
 
     The determinants of C classes count (C - 1) / C times, which is exact where all classes are
     alike: only differences between scores mean anything. The level is that of weights 1 / C,
-    whatever the scores are.
+    whatever the scores are. `shift` (n, C) is what a centre adds to them.
     """
     C = score.shape[1]
-    P, T, level, found = softmax(score), class_shares(label, C), block.spread() / C, 0.0
+    P, T, found = softmax(score + shift), class_shares(label, C), 0.0
+    level = block.spread() / C
     left = np.empty((C, len(score), len(weak)))
     for c in range(C):
         working = _working(P, T, score, c, C / (C - 1.0))
         of_class = level, left[c], (C - 1.0) / C
         found = found + 2.0 * block.criteria(*working, None, 0.0, of_class=of_class)[0]
+    left += np.transpose(np.broadcast_to(shift, score.shape))[..., None]
     top = left.max(axis=0)
     deviance = np.log(np.exp(left - top).sum(axis=0)) + top - np.einsum("ic,cis->is", T, left)
     found += 2.0 * np.add.reduceat(deviance, block.offsets[:-1])
     return 0.5 * found + weak, level
 
 
-def softmax_modes(block, label, score, precision, tol):
+def softmax_modes(block, label, score, precision, tol, shift=0.0):
     """-> weights (m, C, r), intercepts (m, C) and scores of posterior modes, from these scores on.
 
-    A task ends when none of its scores moves by more than `tol`.
+    `shift` (n, C) is what a centre adds to the scores. A task ends when none of its scores moves by
+    more than `tol`.
     """
     (m, d), C = (len(precision), block.A.shape[1]), score.shape[1]
     T, factor = class_shares(label, C), max(C / (C - 1.0), _SAFE)
+    shift = np.broadcast_to(shift, score.shape)
     W, b, score, active = np.empty((m, C, d)), np.empty((m, C)), score.copy(), np.arange(m)
     for _ in range(_STEPS):
         part, kept = block.select(active)
         now, target = score[kept], T[kept]
-        P, models = softmax(now), np.empty((len(active), C, d))
+        P, models = softmax(now + shift[kept]), np.empty((len(active), C, d))
         shifts, new = np.empty((len(active), C)), np.empty(now.shape)
         for c in range(C):
             working = _working(P, target, now, c, factor)
@@ -78,3 +83,12 @@ def softmax_modes(block, label, score, precision, tol):
         if not len(active):
             break
     return W, b, score
+
+
+def softmax_excess(label, score, shift=0.0):
+    """Deviance of every row less the squared errors of its classes' working responses, (n,)."""
+    C = score.shape[1]
+    P, T, whole = softmax(score + shift), class_shares(label, C), score + shift
+    error = np.logaddexp.reduce(whole, axis=1) - np.einsum("ic,ic->i", T, whole)
+    weight = C / (C - 1.0) * np.maximum(P * (1.0 - P), _LEAST)
+    return 2.0 * error - ((T - P) ** 2 / weight).sum(axis=1)

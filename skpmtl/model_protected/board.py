@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from .._runtime.compat import Interval, StrOptions
-from ..exchange.board import Board
+from ..exchange.board import OfModels
 from ..local.prior import (
     LocalModels,
     best_scale,
@@ -27,29 +27,6 @@ from .tasks import ProjectedModels
 # a task with few rows does not do so by chance.
 _DOUBT = 8.0
 _BLOCK = 1 << 20  # numbers of X that are projected at a time
-
-
-class OfModels(Board):
-    """A board of models of `n_outputs` classes each: of one for real targets and two classes."""
-
-    @property
-    def n_classes(self):
-        return self.n_outputs if self.n_outputs > 1 else None
-
-    @property
-    def model_shape(self):
-        return (self.n_features,) if self.n_outputs == 1 else (self.n_outputs, self.n_features)
-
-    def attributes(self):
-        if self.mean is None:
-            return {}
-        coef, b = np.split(self.mean, [-self.n_outputs])
-        b = b if self.n_outputs > 1 else float(b[0])
-        return {"mean_coef_": coef.reshape(self.model_shape), "mean_intercept_": b}
-
-    @property
-    def _mean_shape(self):
-        return (self.n_outputs * (self.n_features + 1),)
 
 
 @dataclass

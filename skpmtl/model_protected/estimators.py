@@ -4,7 +4,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from .._parameters import filled, kept, parameter
+from .._parameters import SHAPES, filled, kept, parameter
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.board import Board
@@ -407,11 +407,6 @@ _SOFTMAX = """
     exp(x_i' w_kc + b_kc), and W of C columns for every task (n_features x n_tasks C). What a task
     contributes is then the sum over its classes, of the same bound,"""
 _RIDGE = " + ridge / 2 ||W||_F^2"
-_SHAPES = {  # of more than two classes
-    "shapes": " or (n_tasks, n_classes, n_features)",
-    "intercepts": " or (n_tasks, n_classes)",
-    "means": "\n        or of shape (n_classes, n_features), (n_classes,)",
-}
 _EXAMPLE = """>>> from skpmtl import {name}
     >>> from skpmtl.datasets import {generator}
     >>> X, y, task = {generator}(n_tasks=20, n_samples=15, n_features=5, random_state=0)
@@ -442,7 +437,7 @@ class MPMTLLowRank(_OfRange, _LowRank):
         summary="Model-protected low-rank multi-task regression.",
         model="linear regression",
         target_range=_RANGE,
-        **dict.fromkeys(_SHAPES, ""),
+        **dict.fromkeys(SHAPES, ""),
         also="MPMTLLowRankClassifier : The same for binary targets.\n"
         "    MPMTLGroupSparse : A shared selection of features instead of a shared subspace.",
         objective=f"    {_SQUARED} + alpha ||W||_*\n       {_RIDGE},",
@@ -464,7 +459,7 @@ class MPMTLGroupSparse(_OfRange, _GroupSparse):
         summary="Model-protected group-sparse multi-task regression.",
         model="linear regression",
         target_range=_RANGE,
-        **dict.fromkeys(_SHAPES, ""),
+        **dict.fromkeys(SHAPES, ""),
         also="MPMTLGroupSparseClassifier : The same for binary targets.\n"
         "    MPMTLLowRank : A shared subspace instead of a shared selection of features.",
         objective=f"    {_SQUARED} + alpha sum_j ||W_j.||_2\n       {_RIDGE},",
@@ -486,7 +481,7 @@ class MPMTLLowRankClassifier(MTLClassifierMixin, _LowRank):
         model="logistic regression",
         classes="several",
         target_range="",
-        **_SHAPES,
+        **SHAPES,
         also="MPMTLLowRank : The same for regression.",
         objective=f"    {_LOGISTIC}\n        + alpha ||W||_*{_RIDGE}, y in {{-1, 1}},{_SOFTMAX}",
         example=_EXAMPLE.format(
@@ -505,7 +500,7 @@ class MPMTLGroupSparseClassifier(MTLClassifierMixin, _GroupSparse):
         model="logistic regression",
         classes="several",
         target_range="",
-        **_SHAPES,
+        **SHAPES,
         also="MPMTLGroupSparse : The same for regression.",
         objective=f"    {_LOGISTIC}\n        + alpha sum_j ||W_j.||_2{_RIDGE}, y in {{-1, 1}},"
         f"{_SOFTMAX}",

@@ -6,7 +6,7 @@ from numbers import Integral, Real
 import numpy as np
 
 from .._runtime.compat import Interval, StrOptions
-from ..exchange.board import Board, Public
+from ..exchange.board import OfModels, Public
 from ..privacy.moments import even_root
 from .evidence import Evidence
 
@@ -43,9 +43,9 @@ class Structure(Public):
         One of `WEIGHTS`.
     weight : float
         Public weight of the structure before a task's own evidence; they sum to 1.
-    centre : ndarray (d,)
+    centre : ndarray (d,), or (C, d) of more than two classes
     moment : ndarray (d, d) or (d,)
-        M, of trace 1, or its diagonal.
+        M, of trace 1, or its diagonal; the same for every class.
     snr_centre, snr_spread : float or None
         Centre and width of the prior on log10(snr); None before a vote says something of them.
     share : float or None
@@ -68,7 +68,7 @@ class Structure(Public):
 
 
 @dataclass
-class StructureBillboard(Board):
+class StructureBillboard(OfModels):
     """Structures that were found, with all releases that they follow from.
 
     Attributes
@@ -80,8 +80,8 @@ class StructureBillboard(Board):
         the mean.
     releases : list of ndarray
         What was released, in the order of publication.
-    mean : ndarray (d + 1,) or None
-        Model of tasks without rows (intercept last), for unseen_task="mean".
+    mean : ndarray (n_outputs * (d + 1),) or None
+        Model of tasks without rows (intercepts last), for unseen_task="mean".
     report : PrivacyReport or None
     """
 
@@ -96,18 +96,23 @@ class StructureBillboard(Board):
     settings = ()
 
     @classmethod
-    def empty(cls, n_tasks, n_features):
+    def empty(cls, n_tasks, *model_shape):
         """Before any release every task is alone."""
-        return cls([alone(n_features)], n_tasks)
+        return cls([alone(*model_shape)], n_tasks)
 
     @property
     def n_features(self):
-        return len(self.structures[0].centre)
+        return self.structures[0].centre.shape[-1]
+
+    @property
+    def n_outputs(self):
+        centre = self.structures[0].centre
+        return len(centre) if centre.ndim > 1 else 1
 
     @property
     def centre(self):
         """What a task without rows has: the mean where that had rounds, else the centres of the
-        structures by their weights, (d,)."""
+        structures by their weights, of the shape of a model."""
         if self.about_centre:
             return next(s.centre for s in self.structures if s.name == "mean")
         return sum(s.weight * s.centre for s in self.structures)
@@ -124,11 +129,7 @@ class StructureBillboard(Board):
         return {s.name: s.share for s in self.structures if s.share is not None}
 
     def attributes(self):
-        found = {"shares_": self.shares}
-        if self.mean is not None:
-            found["mean_coef_"] = self.mean[:-1]
-            found["mean_intercept_"] = float(self.mean[-1])
-        return found
+        return {"shares_": self.shares, **super().attributes()}
 
     def declared(self):
         """See `skpmtl.exchange.wire`."""
@@ -140,14 +141,14 @@ class StructureBillboard(Board):
         for s in self.structures:
             if (s.snr_centre is None) != (s.snr_spread is None):
                 raise ValueError("snr_centre needs a snr_spread")
-            yield "a centre", s.centre, [(d,)]
+            yield "a centre", s.centre, [self.model_shape]
             yield "its moment", s.moment, [(d,), (d, d)]
             diagonal = np.diagonal(s.moment) if s.moment.ndim == 2 else s.moment
             if diagonal.min() < 0 or abs(diagonal.sum() - 1.0) > 1e-6:
                 raise ValueError("its moment is not that of a prior of trace 1")
         yield from (("a release", S, [(d, d), (len(S),)]) for S in self.releases)
         if self.mean is not None:
-            yield "the mean model", self.mean, [(d + 1,)]
+            yield "the mean model", self.mean, [self._mean_shape]
 
     def personalize(self, table, *, classification, fit_intercept):
         """Models of the tasks of `table`, from their rows and this billboard alone."""
@@ -155,6 +156,6 @@ class StructureBillboard(Board):
         return Evidence(table, self.n_tasks, **settings).models(self.structures)
 
 
-def alone(d):
+def alone(*model_shape):
     """The structure of a task that shares nothing."""
-    return Structure("alone", 1.0, np.zeros(d), even_root(d) ** 2)
+    return Structure("alone", 1.0, np.zeros(model_shape), even_root(model_shape[-1]) ** 2)

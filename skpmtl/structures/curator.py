@@ -33,7 +33,6 @@ from ..privacy.moments import (
 from .board import WEIGHTS, Structure, StructureBillboard, alone
 from .plan import SIZE_BINS
 
-RANK = 3  # of the span in which a mean is looked for
 _CLEAR = 2.0  # standard deviations of its squared length from which it is one
 _FULL_BINS = 4.0  # standard deviations above which bins of sizes are not empty
 _FOLLOWED, _FEWEST = 0.1, 0.3  # share of the votes from which a mean has rounds
@@ -74,8 +73,9 @@ class _Course:
 
     def __init__(self, population, plan, log):
         self.plan, self.log = plan, log
-        self.m, self.d = population.n_tasks, population.n_features
-        self.board = StructureBillboard.empty(self.m, self.d)
+        self.m, self.d, C = population.n_tasks, population.n_features, population.n_outputs
+        self.shape = (self.d,) if C == 1 else (C, self.d)  # of a model
+        self.board = StructureBillboard.empty(self.m, *self.shape)
         self.made = []  # (slot, statistic, mechanism) of all releases
         self.spent = {}  # mu^2 by slot
         self.average, self.size_of_moment = DriftingAverage(), self.d * (self.d + 1) / 2
@@ -96,7 +96,7 @@ class _Course:
         yield from self.sizes()
         if self.length is None:
             return
-        self.centre = np.zeros(self.d)
+        self.centre = np.zeros(self.shape)
         yield from self.rounds("main")
         self.rebuild()
         yield from self.vote("vote 2")
@@ -205,22 +205,23 @@ class _Course:
 
         -> whether it was clear enough to ask for sizes
         """
-        rank = min(RANK, self.d)
+        rank = self.plan.rank
         V = np.ascontiguousarray(np.linalg.eigh(S)[1][:, : -rank - 1 : -1])
-        mechanism = self.plan.direction("direction", rank)
+        mechanism = self.plan.direction("direction")
         words = f"mean of V' u, V the top {rank} eigenvectors of moment 1"
         c = yield from self.ask(
             "direction", "direction", words, mechanism, clipped_sum("direction", 1.0), self.m,
             board=self.board, basis=V,
         )  # fmt: skip
-        variance, square = _variance(mechanism), float(c @ c)
-        # abs(c)^2 is off by rank variances in the mean, with a spread of sqrt(2 rank).
-        square_of_mean = square - rank * variance
-        if square_of_mean <= _CLEAR * math.sqrt(2.0 * rank) * variance:
+        c = self.model(c)
+        variance, square, size = _variance(mechanism), float(np.vdot(c, c)), rank * self.plan.n_free
+        # abs(c)^2 is off by `size` variances in the mean, with a spread of sqrt(2 size).
+        square_of_mean = square - size * variance
+        if square_of_mean <= _CLEAR * math.sqrt(2.0 * size) * variance:
             return False
         yield from self.sizes()
         if self.length is not None:
-            self.centre = self.length * (V @ c) * (square_of_mean / square)
+            self.centre = self.length * (c @ V.T) * (square_of_mean / square)
         return True
 
     def sizes(self):
@@ -244,17 +245,17 @@ class _Course:
         for t, bound in enumerate(bounds):
             mechanism = plan.round(slot, float(bound))
             words = f"mean of clipped updates, round {t + 1} of {plan.n_rounds}"
-            centre = centre + (yield from self.ask(
+            centre = centre + self.model((yield from self.ask(
                 slot, "update", words, mechanism, clipped_sum("update", bound), self.m,
                 centre=centre, clip_norm=float(bound),
-            ))  # fmt: skip
+            )))  # fmt: skip
         self.centre, length = centre, np.linalg.norm(centre)
         if length > 0:
             self.board = replace(self.board, about_centre=True)
         if length > 0 and self.average.value is not None:
             # Of the moments so far only what is not the mean; later ones are about it.
-            t = centre / length
-            P = np.eye(self.d) - np.outer(t, t)
+            t = np.linalg.svd(np.atleast_2d(centre))[2][: self.plan.n_free]
+            P = np.eye(self.d) - t.T @ t
             self.about = DriftingAverage()
             self.about.add(P @ self.average.value @ P, self.average.variance, 1.0)
 
@@ -262,27 +263,34 @@ class _Course:
         """Model of tasks that were not fitted: the centre of all structures, a mean intercept."""
         slopes = self.board.centre
         if self.plan.target_range is None:
-            self.board = replace(self.board, mean=np.append(slopes, 0.0))
+            mean = np.append(slopes, np.zeros(self.plan.n_outputs))
+            self.board = replace(self.board, mean=mean)
             return
         low, high = self.plan.target_range
         middle, reach = 0.5 * (low + high), 0.5 * (high - low)
-        mechanism = self.plan.intercept("mean intercept", reach)
+        mechanism, clipped = self.plan.intercept("mean intercept", reach), clipped_sum("b", reach)
 
         def sum_of_intercepts(contributions, positions=None):
-            b = np.nan_to_num(contributions["intercept"], nan=middle, posinf=high, neginf=low)
-            return {"intercept": np.array([(np.clip(b, low, high) - middle).sum()])}
+            return {"intercept": clipped({"b": contributions["intercept"] - middle})["b"]}
 
         found = yield from self.ask(
             "mean intercept", "intercept", "mean of clipped intercepts", mechanism,
             sum_of_intercepts, self.m, centre=slopes,
         )  # fmt: skip
-        b = min(max(middle + float(found[0]), low), high)
+        b = np.clip(middle + found, low, high)
         self.board = replace(self.board, mean=np.append(slopes, b))
 
     # ----------------------------------------------------------------- between questions
+    def model(self, released):
+        """A vector of all classes as models; what these have in common is noise, and taken away."""
+        if len(self.shape) == 1:
+            return released
+        found = released.reshape(self.shape[0], -1)
+        return found - found.mean(axis=0)
+
     def rebuild(self):
         """Structures from all releases so far; what tasks said of earlier ones is forgotten."""
-        zero, wanted = np.zeros(self.d), self.plan.structures
+        zero, wanted = np.zeros(self.shape), self.plan.structures
         even = alone(self.d).moment
         found = [("alone", zero, even)]
         if "low-rank" in wanted:

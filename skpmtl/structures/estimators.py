@@ -4,15 +4,15 @@ from numbers import Real
 
 import numpy as np
 
-from .._parameters import TARGET_RANGE, filled, kept, parameter
+from .._parameters import SHAPES, TARGET_RANGE, filled, kept, parameter
 from .._runtime.compat import StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.protocol import Question
 from ..privacy.report import exact_report
 from ..tables.targets import public_range
 from .board import StructureBillboard, possible
-from .curator import RANK, release_structures
-from .plan import STRUCTURES, StructurePlan
+from .curator import release_structures
+from .plan import STRUCTURES, StructurePlan, n_directions
 from .tasks import StructureHalf
 
 _LOGITS = (-5.0, 5.0)  # public range of intercepts of classifiers
@@ -83,20 +83,21 @@ class _PrivateMTL(BaseMTL):
         return StructurePlan(self, population, self._structures()).report(self._source())
 
     def _questions(self, population):
-        d, names = population.n_features, possible(self._structures())
-        rank = min(RANK, d)
-        board, centre = {"board": StructureBillboard}, {"centre": [(d,)]}
+        d, C, names = population.n_features, population.n_outputs, possible(self._structures())
+        model = (d,) if C == 1 else (C, d)
+        board, centre = {"board": StructureBillboard}, {"centre": [model]}
         found = {
             "vote": Question({"vote": (2 * len(names),)}, board),
-            "moment": Question({"moment": (d,)}, board),
+            "moment": Question({"moment": model}, board),
         }
         if "mean" in names:
+            rank = n_directions(population)
             basis = {"basis": [(d, rank)]}
-            found["direction"] = Question({"direction": (rank,)}, {**board, **basis})
+            found["direction"] = Question({"direction": (C * rank,)}, {**board, **basis})
             found["size"] = Question({"size": ()}, board)
-            found["update"] = Question({"update": (d,)}, {**centre, "clip_norm": Real})
+            found["update"] = Question({"update": (C * d,)}, {**centre, "clip_norm": Real})
         if self.unseen_task == "mean":
-            found["intercept"] = Question({"intercept": ()}, centre)
+            found["intercept"] = Question({"intercept": (C,)}, centre)
         return found
 
     def _personalize_table(self, table):
@@ -139,10 +140,10 @@ _DOC = """{summary}
 
     Attributes
     ----------
-    coef_ : ndarray of shape (n_tasks, n_features)
+    coef_ : ndarray of shape (n_tasks, n_features){shapes}
         Personal models. All rows together are not a private object: hand each task its own with
         `export_task`.
-    intercept_ : ndarray of shape (n_tasks,)
+    intercept_ : ndarray of shape (n_tasks,){intercepts}
     tasks_ : ndarray of shape (n_tasks,)
         Task ids in the order of `coef_`.{classes}
     shares_ : dict of str to float
@@ -153,7 +154,7 @@ _DOC = """{summary}
     {privacy_}
     n_iter_ : int
         Number of releases; 1 without any.
-    mean_coef_, mean_intercept_ : ndarray of shape (n_features,), float
+    mean_coef_, mean_intercept_ : ndarray of shape (n_features,), float{means}
         With ``unseen_task="mean"``, unless nothing was released.
     {features_in_}
 
@@ -199,6 +200,7 @@ class PrivateMTL(MTLRegressorMixin, _PrivateMTL):
         classes_given="",
         unseen=" and needs\n        `target_range`",
         target_range=TARGET_RANGE,
+        **dict.fromkeys(SHAPES, ""),
     )
     _parameter_constraints = {
         **_PrivateMTL._parameter_constraints,
@@ -224,16 +226,18 @@ class PrivateMTL(MTLRegressorMixin, _PrivateMTL):
 class PrivateMTLClassifier(MTLClassifierMixin, _PrivateMTL):
     __doc__ = filled(
         _DOC,
-        summary="Private multi-task classification for tasks that share who knows what, two "
-        "classes.",
+        summary="Private multi-task classification for tasks that share who knows what, any "
+        "number of\n    classes.",
         model="logistic regression",
-        classes="two",
+        classes="several",
         name="PrivateMTLClassifier",
         target="y > 0",
         classes_given=", classes=[False, True]",
-        unseen=",\n        clipped to -5 ... 5",
+        unseen=",\n        clipped to -5 ... 5, or with several classes to length 5",
         target_range="",
+        **SHAPES,
     )
+    _multiclass = True
 
     def _check_parameters(self):
         super()._check_parameters()

@@ -70,24 +70,26 @@ class Evidence:
         return (2.0 * likes - low - high) / (high - low)
 
     def models(self, structures, about_centre=False, tol=1e-8):
-        """Averages over the structures. -> W (n_tasks, d), b (n_tasks,)
+        """Averages over the structures. -> W (n_tasks, d), b (n_tasks,), or of several classes
 
         With `about_centre` every model is taken less the centre of its structure. Models that
         overflow do not count; a task of which all do has NaN.
         """
         p, total = self.shares(structures), np.zeros(self.table.n_tasks)
-        W, b = np.zeros((self.table.n_tasks, self.table.n_features)), np.zeros(len(p))
+        W = b = 0.0
         for j, s in enumerate(structures):
             Wj, bj = self._modes(s, tol) if self.classification else self._averages(s)
             if about_centre:
                 Wj = Wj - s.centre
-            good = np.isfinite(p[:, j]) & np.isfinite(bj) & np.isfinite(Wj).all(axis=1)
+            good = np.isfinite(p[:, j])
+            for part in (Wj, bj):
+                good &= np.isfinite(part.reshape(len(p), -1)).all(axis=1)
             share = np.where(good, p[:, j], 0.0)
-            W += share[:, None] * np.where(good[:, None], Wj, 0.0)
-            b += share * np.where(good, bj, 0.0)
+            W = W + _like(share, Wj) * np.where(_like(good, Wj), Wj, 0.0)
+            b = b + _like(share, bj) * np.where(_like(good, bj), bj, 0.0)
             total += share
         with np.errstate(all="ignore"):
-            return W / total[:, None], b / total
+            return W / _like(total, W), b / _like(total, b)
 
     def _modes(self, structure, tol):
         local, root, start, _, level = self._found(structure)
@@ -150,6 +152,11 @@ class Evidence:
         if self.classification:
             criterion += 0.5 * local.excess()[:, None]
         return local, root, local._scores.copy(), criterion, level
+
+
+def _like(of_tasks, models):
+    """A number of every task, to go with its numbers in `models`."""
+    return of_tasks.reshape(-1, *[1] * (models.ndim - 1))
 
 
 def _key(structure):

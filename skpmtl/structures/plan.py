@@ -15,6 +15,7 @@ from ..privacy.report import ALWAYS, PUBLIC_LISTS, TRUSTED_CURATOR, PrivacyRepor
 from .board import possible
 
 STRUCTURES = ("low-rank", "sparse", "mean")
+_RANK = 3  # of the span in which a mean is looked for; every class beyond two takes one more
 SIZE_BINS = 40  # by factors of 4, from 2^-40 to 2^40
 _HOPELESS, _SHORT = 0.75, 4.0  # signal over noise below which nothing, or one moment, is released
 _FEW = 6.0  # below which the rounds of a mean are 10, or 1 below `_SHORT`
@@ -29,6 +30,16 @@ _ALL = {
     "vote 1": 0.03, "moment 1": 0.30, "direction": 0.04, "size": 0.04, "vote 2": 0.03,
     "main": 0.45, "vote 3": 0.03, "moment 2": 0.05, "vote 4": 0.03,
 }  # fmt: skip
+
+
+def n_free(population):
+    """Models of a task that tell something: of C classes, what they have in common does not."""
+    return max(population.n_outputs - 1, 1)
+
+
+def n_directions(population):
+    """Rank of the public span in which a mean is looked for."""
+    return min(_RANK + n_free(population) - 1, population.n_features)
 
 
 class StructurePlan:
@@ -55,7 +66,11 @@ class StructurePlan:
     - moments u u' with abs(u) = 1 or u = 0: sqrt(2) (1), in Frobenius norm.
     - directions V' u, V with orthonormal columns: 2 (1).
     - sizes, unit vectors of the bin of log2 abs(w): sqrt(2) (1).
-    - updates and intercepts of length at most C: 2 C (C).
+    - updates and intercepts of length at most r: 2 r (r).
+
+    A task with models of several classes sends those of all of them as one vector: u is their
+    direction, of length 1 together, whose moment is the sum over the classes
+    (`skpmtl.privacy.moments`), and V' u is taken class by class, which makes nothing longer.
 
     Parameters
     ----------
@@ -67,6 +82,8 @@ class StructurePlan:
     Attributes
     ----------
     private : bool
+    n_free, rank : int
+        See `n_free` and `n_directions`.
     ratio : float
         Signal over noise of one moment that has the whole budget: how far what all tasks share
         stands above the edge of the noise. Infinite without privacy.
@@ -83,6 +100,8 @@ class StructurePlan:
     def __init__(self, est, population, structures):
         m, d = population.n_tasks, population.n_features
         self.n_tasks, self.dimension, self.adjacency = m, d, est.adjacency
+        self.n_outputs = population.n_outputs
+        self.n_free, self.rank = n_free(population), n_directions(population)
         self.structures, self.classification = structures, est._classification
         self.names = possible(structures)
         self.private = est._is_private()
@@ -95,7 +114,9 @@ class StructurePlan:
         self.target_range = est._intercept_range() if self.mean else None
         self.ratio = m * self.mu / (self._reach(math.sqrt(2.0), 1.0) * math.sqrt(2.0 * d))
         self.slots = self._shares()
-        mean_ratio = m * self.mu_of("main") / math.sqrt(d) if "main" in self.slots else 0.0
+        mean_ratio = 0.0
+        if "main" in self.slots:
+            mean_ratio = m * self.mu_of("main") / math.sqrt(d * self.n_free)
         self.n_rounds = 1 if mean_ratio < _SHORT else 10 if mean_ratio < _FEW else 30
         self.path = min(max(3.0 * math.sqrt(mean_ratio), 2.0), 30.0)
 
@@ -137,9 +158,10 @@ class StructurePlan:
         sensitivity = second_moment_sensitivity(1.0, self.adjacency, dimension=d)
         return SymmetricGaussian(d, sensitivity, self.mu_of(slot))
 
-    def direction(self, slot, rank):
+    def direction(self, slot):
         """For the mean of V' u."""
-        return self._vector(slot, rank, mean_sensitivity(1.0, self.n_tasks, self.adjacency))
+        size = self.n_outputs * self.rank
+        return self._vector(slot, size, mean_sensitivity(1.0, self.n_tasks, self.adjacency))
 
     def size(self, slot):
         """For the histogram of sizes."""
@@ -148,11 +170,13 @@ class StructurePlan:
     def round(self, slot, clip_norm):
         """For the mean update of one of the `n_rounds` rounds of a slot."""
         sensitivity = mean_sensitivity(clip_norm, self.n_tasks, self.adjacency)
-        return self._vector(slot, self.dimension, sensitivity, self.n_rounds)
+        size = self.n_outputs * self.dimension
+        return self._vector(slot, size, sensitivity, self.n_rounds)
 
     def intercept(self, slot, reach):
-        """For the mean intercept, of a range of twice `reach`."""
-        return self._vector(slot, 1, mean_sensitivity(reach, self.n_tasks, self.adjacency))
+        """For the mean intercept, or those of several classes, of length `reach` at most."""
+        sensitivity = mean_sensitivity(reach, self.n_tasks, self.adjacency)
+        return self._vector(slot, self.n_outputs, sensitivity)
 
     def _vector(self, slot, dimension, sensitivity, n_rounds=1):
         if not self.private:
@@ -178,6 +202,8 @@ class StructurePlan:
             "slots": ", ".join(f"{slot} {share:.3g}" for slot, share in self.slots.items()),
             "vote_range": VOTE_RANGE[self.classification],
         }
+        if self.n_outputs > 1:
+            public["n_classes"] = self.n_outputs
         if self.target_range is not None:
             public["target_range"] = self.target_range
         if not self.slots:

@@ -9,8 +9,8 @@ from ..local.prior import LocalModels
 from ..privacy.moments import directions, even_root
 from .evidence import Evidence
 
-# Pull of an update to the centre it starts from, as a part of a task's own curvature, by loss.
-_PULL = {False: 0.05, True: 0.005 / 4.0}
+# Pull of an update to the centre it starts from, as a part of a task's own curvature.
+_PULL, _PULL_OF_CLASSES = 0.05, 0.005
 _LOOSE = 1e-3  # Newton steps of updates
 
 
@@ -33,11 +33,11 @@ class StructureHalf(Half):
 
         - "vote": shares p of all structures that a fit may find, and p times scales in -1 ... 1,
           (m, 2 n_names);
-        - "moment": direction of its model, (m, d), or of its model less its centre;
-        - "direction": the same direction in the public basis, (m, rank);
+        - "moment": direction of its model, (m, d) or (m, C, d), or of its model less its centre;
+        - "direction": the same direction in the public basis, (m, n_outputs * rank);
         - "size": log2 of the length of its model, (m,);
-        - "update": clipped way to a model around the centre, (m, d);
-        - "intercept": of the public slopes, (m,).
+        - "update": clipped way to a model around the centre, (m, n_outputs * d);
+        - "intercept": of the public slopes, (m, n_outputs).
         """
         found = getattr(self, "_" + ask.statistic)(ask.public)
         return {ask.statistic: found if ask.pick is None else found[ask.pick]}
@@ -55,10 +55,12 @@ class StructureHalf(Half):
         return directions(self._models(public["board"]))
 
     def _direction(self, public):
-        return self._moment(public) @ public["basis"]
+        U = self._moment(public) @ public["basis"]
+        return U.reshape(len(U), -1)
 
     def _size(self, public):
         W = self._models(public["board"])
+        W = W.reshape(len(W), -1)
         largest = np.abs(W).max(axis=1)
         with np.errstate(divide="ignore"):
             # Divided by their largest entry first: squares of tiny numbers would lose the length.
@@ -68,12 +70,14 @@ class StructureHalf(Half):
     def _update(self, public):
         centre = public["centre"]
         D = self._around(centre, self._pulled(), _LOOSE)[0] - centre
+        D = D.reshape(len(D), -1)
         clip_rows(D, public["clip_norm"], 2, D)
         return D
 
     def _intercept(self, public):
         # As good as no freedom for the slopes.
-        return self._around(public["centre"], np.full(self.table.n_tasks, 1e-12), 1e-8)[1]
+        m = self.table.n_tasks
+        return self._around(public["centre"], np.full(m, 1e-12), 1e-8)[1].reshape(m, -1)
 
     def _around(self, centre, kappa, tol):
         local = LocalModels(self.table, centre=centre, **self.settings)
@@ -83,8 +87,10 @@ class StructureHalf(Half):
         """Scales of priors I / d that pull by `_PULL` times the curvature."""
         if self._kappa is None:
             curvature = largest_eigenvalues(self.table, self.settings["fit_intercept"])
-            pull = _PULL[self.settings["classification"]] * curvature
-            self._kappa = self.table.n_features / np.maximum(pull, 1e-300)
+            C, pull = self.table.n_classes, _PULL
+            if C:  # a row counts a quarter in logistic loss, and for each of C classes 1 / C
+                pull = _PULL_OF_CLASSES / (4.0 if C == 2 else C)
+            self._kappa = self.table.n_features / np.maximum(pull * curvature, 1e-300)
         return self._kappa
 
     def _models(self, board):

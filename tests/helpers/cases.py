@@ -154,6 +154,8 @@ def _structures():
     yield _case(PrivateMTL, **SECURE, **moments)
     yield _case(PrivateMTLClassifier, 2, unseen_task="mean", **few)
     yield _case(PrivateMTLClassifier, 2, form="csr", fit_intercept=False, **moments)
+    yield _case(PrivateMTLClassifier, 3, unseen_task="mean", **few)
+    yield _case(PrivateMTLClassifier, 3, form="csr", fit_intercept=False, **much)
 
 
 def _rounds():

@@ -118,19 +118,23 @@ def test_intercepts_are_at_their_optimum(size):
 # ------------------------------------------------------------------------------ local models
 @pytest.mark.parametrize("kappa", [0.01, 1.0, 100.0])
 @pytest.mark.parametrize("diagonal", [True, False])
-def test_modes_are_posterior_modes(kappa, diagonal):
+@pytest.mark.parametrize("centred", [True, False])
+def test_modes_are_posterior_modes(kappa, diagonal, centred):
     table, _, T = problem((3, 20, 12), d=4)
     root = np.array([1.0, 0.5, 2.0, 0.1])
     root = root if diagonal else np.random.default_rng(1).normal(size=(4, 4))
     precision = np.linalg.inv(np.diag(root**2) if diagonal else root @ root.T) / kappa
-    local = LocalModels(table, classification=True, fit_intercept=True)
+    centre = np.random.default_rng(2).normal(size=(3, 4)) if centred else np.zeros((3, 4))
+    local = LocalModels(
+        table, classification=True, fit_intercept=True, centre=centre if centred else None
+    )
     W, b = local.solve(root, np.full(3, kappa), 1e-10)
     for k in range(3):
         rows = slice(*table.offsets[k : k + 2])
 
         def energy(x, rows=rows):
             w, shift = x[:12].reshape(3, 4), x[12:]
-            prior = np.einsum("cd,de,ce", w, precision, w)
+            prior = np.einsum("cd,de,ce", w - centre, precision, w - centre)
             return loss_of(table.X[rows], T[rows], w, shift) + 0.5 * prior
 
         start = np.concatenate([W[k].ravel(), b[k]])
@@ -138,24 +142,32 @@ def test_modes_are_posterior_modes(kappa, diagonal):
         assert energy(start) <= best + 1e-9 * abs(best)
 
 
-def test_two_of_several_classes_are_two_classes():
+@pytest.mark.parametrize("centred", [True, False])
+def test_two_of_several_classes_are_two_classes(centred):
     """The softmax of C = 2 scores: half the model, of half the prior variance, for each class."""
     table, codes, _ = problem((9, 14, 30), n_classes=2, spread=False)
     codes[::4] = 1 - codes[::4]  # both in every task
     y = class_targets(codes, table.offsets, 2, spread=False)
     binary = TaskTable(table.X, y, table.offsets, table.tasks, n_classes=2)
     both = TaskTable(table.X, codes.astype(float), table.offsets, table.tasks, n_classes=3)
-    one = LocalModels(binary, classification=True, fit_intercept=True)
-    two = LocalModels(both, classification=True, fit_intercept=True)
+    a = np.array([0.5, -1.0, 0.3])
+    settings = {"classification": True, "fit_intercept": True}
+    one = LocalModels(binary, centre=a if centred else None, **settings)
+    two = LocalModels(both, **settings)
     two._several, two._scores = (2,), np.zeros((len(codes), 2))
+    if centred:
+        two.centre = np.stack([-a, a]) / 2
+        two._shift = table.X @ two.centre.T
     root = np.random.default_rng(0).normal(size=(3, 3))
-    (criterion, level), (other, twice) = one.criteria(root), two.criteria(root)
-    assert_allclose(criterion, other, rtol=1e-9)
-    assert_allclose(2.0 * level, twice)
+    if not centred:  # with a centre the scales of two classes have another level
+        (criterion, level), (other, twice) = one.criteria(root), two.criteria(root)
+        assert_allclose(criterion, other, rtol=1e-9)
+        assert_allclose(2.0 * level, twice)
     kappa = np.array([0.1, 1.0, 10.0])
     (w, b), (v, c) = one.solve(root, kappa, 1e-11), two.solve(root, kappa / 2, 1e-11)
     assert_allclose(v[:, 1] - v[:, 0], w, rtol=1e-6, atol=1e-8)
     assert_allclose(c[:, 1] - c[:, 0], b, rtol=1e-6, atol=1e-8)
+    assert_allclose(two.excess(), one.excess(), rtol=1e-6)
 
 
 @pytest.mark.parametrize("way", [{"epsilon": None}, {"epsilon": 2.0}])

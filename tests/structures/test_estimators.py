@@ -132,6 +132,27 @@ def test_evidence_of_classes_knows_the_centre(fit_intercept):
     assert p[:, 1].mean() > 0.6 and p[:, 2].mean() < 0.1
 
 
+def test_evidence_of_several_classes_knows_the_centre():
+    """As with two classes: the tasks have exactly the models of one of the structures."""
+    rng = np.random.default_rng(1)
+    m, n, d, C = 30, 20, 3, 3
+    a = 2.0 * rng.normal(size=(C, d))
+    X = rng.normal(size=(m * n, d))
+    y = (X @ a.T + rng.gumbel(size=(m * n, C))).argmax(axis=1).astype(float)
+    table = TaskTable(X, y, np.arange(m + 1) * n, np.arange(m), n_classes=C)
+    even = np.full(d, 1.0 / d)
+    found = [
+        Structure(name, 1.0 / 3.0, centre - centre.mean(axis=0), even)
+        for name, centre in (("alone", 0.0 * a), ("mean", a), ("half of the mean", -a))
+    ]
+    evidence = Evidence(table, m, classification=True, fit_intercept=True)
+    p = evidence.shares(found)
+    assert p[:, 1].mean() > 0.6 and p[:, 2].mean() < 0.1
+    W, b = evidence.models(found)
+    assert W.shape == (m, C, d) and b.shape == (m, C)
+    assert np.linalg.norm(W - found[1].centre) < 0.7 * np.linalg.norm(W - found[0].centre)
+
+
 def test_excess_makes_deviances_of_criteria():
     """Second order around the mode: Pearson's error and excess are twice the log likelihood."""
     rng = np.random.default_rng(2)
@@ -204,6 +225,29 @@ def test_classes_around_a_mean(tasks_of):
                est.privacy_.releases)  # fmt: skip
     ours, theirs = (e.score(X_test, y_test > 0, task=task_test) for e in (est, lone))
     assert ours > theirs + 0.04
+
+
+def test_several_classes_around_a_mean():
+    """Rounds of the mean with softmax loss, of models that sum to zero over the classes."""
+    rng = np.random.default_rng(0)
+    m, n, d, C = 100, 30, 5, 3
+    W = 1.5 * rng.normal(size=(C, d)) + 0.3 * rng.normal(size=(m, C, d))
+    X = rng.normal(size=(m, n, d))
+    score = np.einsum("kid,kcd->kic", X, W) + rng.gumbel(size=(m, n, C))
+    X, y, task = X.reshape(-1, d), score.argmax(axis=2).ravel(), np.repeat(np.arange(m), n)
+    fit, known = np.arange(len(y)) % n < 12, {"classes": range(C), "tasks": range(m)}
+    errors = []
+    for epsilon in (12.0, 1e-6):
+        est = PrivateMTLClassifier(epsilon=epsilon, unseen_task="mean", random_state=0, **known)
+        est.fit(X[fit], y[fit], task=task[fit])
+        p = est.predict_proba(X[~fit], task=task[~fit])
+        errors.append(-np.log(p[np.arange(len(p)), y[~fit]]).mean())
+        if epsilon > 1.0:
+            assert est.billboard_.about_centre
+            assert_allclose(est.billboard_.centre.sum(axis=0), 0.0, atol=1e-10)
+            new = est.predict(X[~fit], task=task[~fit] + m)  # by the mean model
+            assert (new == y[~fit]).mean() > 0.6
+    assert errors[0] < 0.85 * errors[1]
 
 
 @pytest.mark.slow

@@ -75,7 +75,7 @@ def test_sensitivities_are_reached_and_not_passed(adjacency, factor):
 
     pairs = [
         (plan.moment("moment 1"), [(moment(e[0]), moment(e[1]))], 1.0),
-        (plan.direction("direction", 3), [(direction(V[0]), direction(-V[0]))], m),
+        (plan.direction("direction"), [(direction(V[0]), direction(-V[0]))], m),
         (plan.round("main", 0.3), [(update(9.0 * e[0]), update(-7.0 * e[0]))], m),
         (plan.size("size"), [(size(3.0), size(-np.inf)), (size(3.0), size(1e9))], 1.0),
     ]
@@ -83,6 +83,43 @@ def test_sensitivities_are_reached_and_not_passed(adjacency, factor):
         moved = max(np.linalg.norm(a - factor * b) / divide for a, b in found)
         assert moved == pytest.approx(mechanism.sensitivity, rel=1e-9)
         assert moved <= mechanism.sensitivity * (1.0 + 1e-12)
+
+
+@pytest.mark.parametrize("adjacency, factor", [("replace-one", 1.0), ("zero-out", 0.0)])
+def test_sensitivities_hold_for_several_classes(adjacency, factor):
+    """Opposite models of all classes together, and pairs of chance of any size."""
+    m, d, C = 50, 4, 3
+    settings = {"epsilon": 50.0, "adjacency": adjacency, "unseen_task": "mean"}
+    est = PrivateMTLClassifier(**settings)
+    plan = StructurePlan(est, Population(np.arange(m), d, C), STRUCTURES)
+    rng = np.random.default_rng(0)
+    V = np.linalg.qr(rng.normal(size=(d, plan.rank)))[0]
+    assert plan.direction("direction").shape == (C * plan.rank,)
+
+    def direction(W):
+        sent = (directions(W[None]) @ V).reshape(1, -1)
+        return clipped_sum("direction", 1.0)({"direction": sent})["direction"]
+
+    def update(W):
+        return clipped_sum("update", 0.3)({"update": W.reshape(1, -1)})["update"]
+
+    def moment(W):
+        return sum_of_directions(W[None], False, None)
+
+    one = np.outer(np.eye(C)[0], V[:, 0])
+    other = np.outer(np.eye(C)[1], V[:, 1])
+    cases = [
+        (plan.direction("direction"), direction, m, -one),
+        (plan.round("main", 0.3), update, m, -one),
+        (plan.moment("moment 1"), moment, 1.0, other),
+    ]
+    for mechanism, contribution, divide, far in cases:
+        reach = np.linalg.norm(contribution(one) - factor * contribution(far)) / divide
+        assert reach == pytest.approx(mechanism.sensitivity, rel=1e-9)
+        for _ in range(200):
+            A, B = 10.0 ** rng.uniform(-3, 3, size=(2, C, 1)) * rng.normal(size=(2, C, d))
+            moved = np.linalg.norm(contribution(A) - factor * contribution(B)) / divide
+            assert moved <= mechanism.sensitivity * (1.0 + 1e-12)
 
 
 # ------------------------------------------------------------------------------- budget
