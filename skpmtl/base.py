@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, is_clas
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
+from ._diagram import Documented, ShowsPrivacy
 from ._parameters import parameter
 from ._runtime.compat import Interval, InvalidParameterError, StrOptions
 from .callbacks import RoundCallbacks, followed, following
@@ -42,7 +43,7 @@ _NOT_FINITE = (
 )
 
 
-class TaskIndexed(BaseEstimator):
+class TaskIndexed(Documented, BaseEstimator):
     """Estimator whose rows have a task: reads the input and keeps failed fits unfitted.
 
     Subclasses have the parameters `task_feature` and `tasks` and define
@@ -190,7 +191,7 @@ def warn_of_inferred(est, *, tasks=True, stacklevel=3):
             )
 
 
-class BaseMTL(RoundCallbacks, FromBillboard, TaskIndexed):
+class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
     """Base of the linear multi-task estimators.
 
     A subclass defines ``__init__`` with at least the parameters named in

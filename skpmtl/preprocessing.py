@@ -8,6 +8,7 @@ from scipy.special import digamma, polygamma
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from ._diagram import Documented
 from .tables.forms import (
     check_finite,
     encode_rows,
@@ -25,7 +26,7 @@ __all__ = ["TaskScaler"]
 _SPREAD, _FEW, _DOUBT = 0.25, 5, 3.0
 
 
-class TaskScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+class TaskScaler(Documented, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Standardise the features within every task: mean 0, and about variance 1 in each.
 
     The mean and scale of a task come from its own rows and are used for its own rows, so

@@ -21,7 +21,7 @@ FLOORS = (
     ("privacy",),
     ("exchange", "local"),
     ("solvers",),
-    ("callbacks",),
+    ("_diagram", "callbacks"),
     ("base",),
     METHODS,
     ("metrics", "datasets"),

@@ -19,12 +19,18 @@ except ImportError:  # before 1.9
 
     callback_management_context = None
 
+try:
+    from sklearn.utils._repr_html.estimator import _VisualBlock as VisualBlock
+except ImportError:  # before 1.7
+    from sklearn.utils._estimator_html_repr import _VisualBlock as VisualBlock
+
 __all__ = [
     "CallbackSupportMixin",
     "Interval",
     "InvalidParameterError",
     "Options",
     "StrOptions",
+    "VisualBlock",
     "callback_management_context",
     "make_constraint",
     "safe_indexing",

@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from .._diagram import ShowsPrivacy
 from .._parameters import kept
 from .._runtime.compat import Interval, InvalidParameterError, StrOptions
 from ..base import BaseMTL, TaskIndexed
@@ -41,7 +42,7 @@ _SECRET = (
 )
 
 
-class BaseFedMTL(RoundCallbacks, TaskIndexed):
+class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
     """Rounds of FedMTL; a subclass says with `_classification` which loss, and predicts."""
 
     _parameter_constraints = {

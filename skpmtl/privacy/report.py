@@ -3,10 +3,13 @@
 import json
 import math
 import re
+import textwrap
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
 
 import numpy as np
+
+from .html import report_html
 
 _NEIGHBOURS = {
     ("task", "replace-one"): "all rows of one task are replaced by arbitrary other rows",
@@ -38,7 +41,10 @@ class PrivacyLeakWarning(UserWarning):
 
 @dataclass(frozen=True)
 class PrivacyReport:
-    """Statement of what one fit spent; prints as a paragraph.
+    """Statement of what one fit spent.
+
+    ``print(report)`` is the whole statement, ``report.summary()`` one line of it, and a notebook
+    shows it as a table.
 
     Parameters
     ----------
@@ -115,6 +121,57 @@ class PrivacyReport:
             object.__setattr__(self, item.name, value)
 
     def __str__(self):
+        return self.text()
+
+    def __repr__(self):
+        return f"<PrivacyReport: {self.summary()}>"
+
+    def _repr_html_(self):
+        """The statement as HTML without scripts, for notebooks and pages."""
+        return report_html(self, self.paragraphs())
+
+    def summary(self):
+        """The statement in one line: guarantee, budget, unit and adjacency.
+
+        Returns
+        -------
+        line : str
+        """
+        if self.guarantee == "none":
+            return f"NO differential privacy guarantee: {self._reason()}"
+        return (
+            f"{self.guarantee}: epsilon = {self.epsilon:.6g}, delta = {self.delta:.6g} "
+            f"(unit: {self.unit}; adjacency: {self.adjacency})"
+        )
+
+    def text(self, width=88):
+        """The whole statement.
+
+        Parameters
+        ----------
+        width : int or None, default=88
+            Columns at which lines are broken. None: all in one line.
+
+        Returns
+        -------
+        text : str
+            One paragraph for the guarantee, for the noise and its accounting, for randomness and
+            rounding, for what is taken as public, and for assumptions and notes.
+        """
+        if width is None:
+            return " ".join(self.paragraphs())
+        return "\n".join(
+            textwrap.fill(paragraph, width, break_long_words=False, break_on_hyphens=False)
+            for paragraph in self.paragraphs()
+        )
+
+    def paragraphs(self):
+        """The whole statement in pieces.
+
+        Returns
+        -------
+        paragraphs : list of str
+        """
         sentences = [self._headline()]
         budget = f"epsilon = {self.epsilon:.6g}, delta = {self.delta:.6g}"
         if self.guarantee == "none":
@@ -130,27 +187,31 @@ class PrivacyReport:
                 f"published outcomes under one is at most exp({self.epsilon:.6g}) times that "
                 f"under the other plus {self.delta:.6g} ({budget})."
             )
-        sentences.append(self._noise())
+        found, sentences = [" ".join(sentences)], [self._noise()]
         accounting = f"Accounting: {self.accountant}"
         if self.mu is not None:
             accounting += f", Gaussian DP with mu = {self.mu:.6g} in total"
         sentences.append(f"{accounting}. Sampling: {self.sampling}.")
-        sentences.append(f"Randomness: {self.rng}.")
+        found.append(" ".join(sentences))
+        sentences = [f"Randomness: {self.rng}."]
         if self.noise_std:
             sentences.append(f"Arithmetic: {self.arithmetic}.")
+        found.append(" ".join(sentences))
         inputs = ", ".join(f"{key} = {_short(value)}" for key, value in self.public_inputs.items())
-        sentences.append(f"Taken as public: {inputs or 'nothing was stated'}.")
+        found.append(f"Taken as public: {inputs or 'nothing was stated'}.")
         if self.assumptions:
-            sentences.append(f"Assumptions: {'; '.join(self.assumptions)}.")
+            found.append(f"Assumptions: {'; '.join(self.assumptions)}.")
         notes = [f"{k} = {_short(v)}" for k, v in self.notes.items() if k != "reason"]
         if notes:
-            sentences.append(f"Notes: {'; '.join(notes)}.")
-        return " ".join(sentences)
+            found.append(f"Notes: {'; '.join(notes)}.")
+        return found
+
+    def _reason(self):
+        return self.notes.get("reason", "no noise was added")
 
     def _headline(self):
         if self.guarantee == "none":
-            reason = self.notes.get("reason", "no noise was added")
-            return f"This fit has NO differential privacy guarantee: {reason}."
+            return f"This fit has NO differential privacy guarantee: {self._reason()}."
         if self.guarantee == "joint DP per task":
             return (
                 f"The statistics published by this fit are (epsilon = {self.epsilon:.6g}, delta "

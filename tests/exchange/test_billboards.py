@@ -229,7 +229,7 @@ def test_no_prediction_before_the_first_task(tmp_path):
     assert there.predict(X, task=task).shape == y.shape
     # the exact billboard has no mean model, whatever unseen_task says
     there, X, y, task = device(tmp_path, unseen_task="mean", epsilon=None)
-    assert "NO differential privacy guarantee" in str(there.privacy_)
+    assert "NO differential privacy guarantee" in there.privacy_.text(None)
     with pytest.raises(NotFittedError, match="personalize"):
         there.predict(X, task=task)
     assert there.personalize(X, y, task=task).predict(X, task=task).shape == y.shape

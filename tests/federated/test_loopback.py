@@ -339,7 +339,7 @@ def test_school_over_plain_sockets(tmp_path):
         assert sum(a.shape == (1, 28) and np.allclose(a, anchor) for a in received) >= 3
     assert public.billboard_.centres.tobytes() in down
     report = PrivacyReport.from_json((tmp_path / "curator" / "report.json").read_text())
-    assert report.notes["transport"] in str(report)
+    assert report.notes["transport"] in report.text(None)
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(f"CPU {spent.ru_utime + spent.ru_stime:.1f} s")
     print(f"{took:.1f} s; bytes up {len(up)}, down {len(down)}, for 3 sites and 4 exchanges")

@@ -196,7 +196,7 @@ def test_budget_of_automatic_bounds(adjacency, c):
     assert last["sensitivity"] == pytest.approx(c * 20 / m)
     assert board.history()[-1]["epsilon"] == pytest.approx(gdp_epsilon(mu * 0.9**0.5, 1e-4))
     assert_allclose(board.replay()[-1] * board.shrinkage, board.centres, rtol=1e-12)
-    assert "histogram of lengths" in str(est.privacy_)
+    assert "histogram of lengths" in est.privacy_.text(None)
 
 
 @pytest.mark.parametrize("sampling", ["fixed", "poisson"])
@@ -216,7 +216,7 @@ def test_hopeless_rounds_release_nothing():
     X, y, task = tasks(3)
     est = PrivateMeanRegMTL(epsilon=1.0, tasks=range(3)).fit(X, y, task=task)
     assert est.privacy_.epsilon == 0.0 and est.billboard_.releases == []
-    assert "nothing is released" in str(est.privacy_)
+    assert "nothing is released" in est.privacy_.text(None)
     assert not est.mean_coef_.any() and est.billboard_.history() == []
     # Of the budget of an intercept everything is left.
     est.set_params(unseen_task="mean", target_range=(-20, 20)).fit(X, y, task=task)

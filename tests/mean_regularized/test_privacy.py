@@ -286,7 +286,7 @@ def test_adaptive_clipping_is_paid_for(adjacency, c):
     for t in range(5):  # the bound is a function of the releases alone
         inside = min(max(est.billboard_.releases[2 * t + 1][0] + 0.5, 0), 1)
         assert bounds[t + 1] == pytest.approx(bounds[t] * math.exp(0.5 * (0.5 - inside)))
-    assert "10% of the squared budget" in str(est.privacy_)
+    assert "10% of the squared budget" in est.privacy_.text(None)
     assert "adaptive clipping" in est.privacy_.notes
 
 
@@ -356,7 +356,7 @@ def test_mean_intercept_beside_sampled_rounds(sampling):
         assert poisson_epsilon(z, 4, 0.5, 9e-5, "replace-one") == pytest.approx(0.9, rel=5e-3)
     assert gdp_epsilon(2 * 0.7 / M / last["noise_std"], 1e-5) == pytest.approx(0.1, rel=1e-5)
     assert est.privacy_.epsilon == 1.0 and est.privacy_.delta == 1e-4
-    assert "by basic composition" in str(est.privacy_)
+    assert "by basic composition" in est.privacy_.text(None)
     assert est.billboard_.history()[-1]["epsilon"] == pytest.approx(0.9, rel=5e-3)
     assert est.mean_intercept_ == est.billboard_.releases[-1][0]
 
@@ -429,7 +429,7 @@ def test_history_says_noise_and_budget_and_nothing_else():
 def test_reports(cls):
     est = fit(cls, n_rounds=3)
     report = est.privacy_
-    text = str(report)
+    text = report.text(None)
     for part in ("epsilon = 1", "delta = 0.001", "replace-one", "operating system", "clip_norm",
                  "all tasks in every round"):  # fmt: skip
         assert part in text, part
@@ -440,7 +440,7 @@ def test_local_only_publishes_nothing():
     est = fit(LocalOnly)
     assert est.privacy_.epsilon == 0.0 and est.privacy_.releases == ()
     assert not est.billboard_.mean.any()
-    assert "nothing is released" in str(est.privacy_)
+    assert "nothing is released" in est.privacy_.text(None)
 
 
 @pytest.mark.parametrize("cls", [LocalOnly, LocalOnlyClassifier])

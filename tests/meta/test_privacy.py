@@ -458,7 +458,7 @@ def test_the_report(cls, batches):
     assert report.guarantee == "record-level DP (task-global)" and report.unit == "record"
     assert report.adjacency == "replace-one"
     assert (report.epsilon, report.delta) == (1.0, 1e-3)
-    text = str(report)
+    text = report.text(None)
     for part in ("epsilon = 1", "delta = 0.001", "replace-one", "operating system", "clip_norm",
                  "record", "Gaussian"):  # fmt: skip
         assert part in text, part
@@ -484,11 +484,11 @@ def test_the_report(cls, batches):
 
 def test_the_report_of_groups_persons_and_none():
     assert fit(group_size=3).privacy_.unit in ("3 records", "k records")
-    assert "3" in str(fit(group_size=3).privacy_)
+    assert "3" in fit(group_size=3).privacy_.text(None)
     for parameters in ({"epsilon": None}, {"epsilon": math.inf}, {"privacy": None}):
         nothing = fit(**parameters).privacy_
         assert nothing.guarantee == "none" and nothing.epsilon == math.inf
-        assert "NO" in str(nothing)
+        assert "NO" in nothing.text(None)
         assert fit(**parameters).task_privacy(0)["epsilon"] == math.inf
     X, y = rows()
     est = estimator(max_rows_per_unit=3, group_size=2)

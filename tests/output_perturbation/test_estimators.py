@@ -675,7 +675,7 @@ def test_report(cls, name):
     assert (report.unit, report.guarantee, report.epsilon) == (unit, f"{unit} DP", 1.5)
     assert len(report.releases) == len(est.billboard_.releases) == rounds
     assert est.n_iter_ == rounds and not hasattr(est, "objective_")
-    text = str(report)
+    text = report.text(None)
     assert f"differentially private in every {unit}" in text
     assert "clipped" in text and "coef_ may be published" in text.replace("with it coef_,", "coef_")
     assert ("number of rows of every task is public" in text) == ("direct" not in name)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -82,7 +83,7 @@ def test_fields_are_plain_python():
 
 @pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
 def test_paragraph_states_everything(adjacency):
-    text = str(gaussian(adjacency=adjacency))
+    text = gaussian(adjacency=adjacency).text(None)
     for words in [
         "epsilon = 1", "delta = 1e-05", "unit: task", f"adjacency: {adjacency}",
         "symmetric Gaussian", "sensitivity 1.41421", "noise std 5.27", "public shift",
@@ -95,17 +96,80 @@ def test_paragraph_states_everything(adjacency):
 
 
 def test_paragraph_without_guarantee():
-    text = str(NONE)
+    text = NONE.text(None)
     assert "NO differential privacy guarantee: epsilon=None" in text
     published = gaussian(
         guarantee="none",
         mechanism="published Wishart",
         notes={"reason": "one-sided noise", "delta_lower_bound": 0.632},
     )
-    text = str(published)
+    text = published.text(None)
     assert "delta_lower_bound = 0.632" in text and "Nominal values, not a guarantee" in text
     seeded = gaussian(rng="seeded: not private against anyone who knows the seed")
-    assert "not private against anyone who knows the seed" in str(seeded)
+    assert "not private against anyone who knows the seed" in seeded.text(None)
+
+
+def test_printed_lines_are_short_and_lose_nothing():
+    report = gaussian(mechanism="a-name-with-many-hyphens " * 9)
+    lines = str(report).splitlines()
+    assert len(lines) > 5 and max(map(len, lines)) <= 88
+    assert " ".join(str(report).split()) == " ".join(report.text(None).split())
+    assert max(map(len, report.text(50).splitlines())) <= 60  # words are not broken
+    assert "\n" not in report.text(None)
+
+
+def test_short_form():
+    line = gaussian().summary()
+    for words in ("joint DP per task", "epsilon = 1", "delta = 1e-05", "task", "replace-one"):
+        assert words in line
+    assert "epsilon" not in NONE.summary().replace("epsilon=None", "") and "NO" in NONE.summary()
+    assert line in repr(gaussian()) and len(repr(gaussian())) < 120
+
+
+class Elements(HTMLParser):
+    """Open elements, and all that were seen."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.seen, self.words = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.open.append(tag)
+        self.seen.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "style" not in self.open:
+            self.words.append(data)
+
+
+@pytest.mark.parametrize(
+    ("report", "badge"),
+    [(gaussian(), "\u03b5 = 1, \u03b4 = 1e-05"), (NONE, "no privacy guarantee"),
+     (laplace([0.1] * 30), "\u03b5 = 3, \u03b4 = 0")],
+)  # fmt: skip
+def test_html_says_what_the_text_says(report, badge):
+    page = Elements(report._repr_html_())
+    assert page.open == [] and page.words[0] == badge
+    text = " ".join(" ".join(page.words).split())
+    for paragraph in report.paragraphs():
+        assert paragraph in text
+    assert ("badge none" in str(page.seen)) == (report is NONE)
+
+
+def test_html_shows_text_of_others_as_text():
+    evil = "<script>alert(1)</script>"
+    release = {"name": evil, "statistic": f'"{evil}', "noise_std": 1.0}
+    report = gaussian(
+        guarantee=evil, mechanism=evil, accountant=evil, rng=evil, releases=[release],
+        notes={evil: evil}, assumptions=[evil], public_inputs={evil: evil},
+    )  # fmt: skip
+    page = Elements(report._repr_html_())
+    assert {tag for tag, _ in page.seen} & {"script", "img", "iframe", "a", "link"} == set()
+    assert " ".join(page.words).count(evil) >= 8
 
 
 # ---------------------------------------------------------------- composition
@@ -119,7 +183,7 @@ def test_gaussian_fits_compose_exactly():
     assert len(total.releases) == 3 and [e["fit"] for e in total.releases] == [1, 2, 3]
     assert len(total.noise_std) == len(total.shift) == len(total.sensitivity) == 3
     assert compose(reports, delta=1e-8).epsilon == pytest.approx(gdp_epsilon(mu, 1e-8))
-    assert "fixed without looking" in str(total)
+    assert "fixed without looking" in total.text(None)
     assert PrivacyReport.from_json(total.to_json()) == total
     nested = compose([compose(reports[:2]), reports[2]])
     assert nested.epsilon == pytest.approx(total.epsilon, rel=1e-12)
@@ -158,7 +222,7 @@ def test_pairs_compose_with_their_deltas():
 def test_no_guarantee_poisons():
     total = compose([gaussian(), NONE, gaussian()])
     assert total.guarantee == "none" and total.epsilon == math.inf
-    assert "fits 2 of 3" in str(total)
+    assert "fits 2 of 3" in total.text(None)
 
 
 def test_different_statements_do_not_add_up():

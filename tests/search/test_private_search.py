@@ -97,7 +97,7 @@ def test_budget_of_a_trial(data, selection, share):
     if selection == "compose":
         assert report.mu == pytest.approx(gdp_mu(2.0, 1e-5))
     else:
-        assert report.mu is None and "only the winning trial is ever seen" in str(report)
+        assert report.mu is None and "only the winning trial is ever seen" in report.text(None)
     assert len(report.releases) == len(report.noise_std) == len(report.sensitivity)
 
 
@@ -107,7 +107,7 @@ def test_report_travels_with_the_winner(data):
     assert fitted.best_estimator_.privacy_ is fitted.privacy_
     assert fitted.best_estimator_.billboard_.report is fitted.privacy_
     assert PrivacyReport.from_json(fitted.privacy_.to_json()) == fitted.privacy_
-    text = str(fitted.privacy_)
+    text = fitted.privacy_.text(None)
     for words in ("best of a random number of, on average 3 trials", "n_releases in [1, 2]",
                   "score_range = 0, 1", "epsilon = 2", "Poisson number of trials"):  # fmt: skip
         assert words in text, words
@@ -207,7 +207,7 @@ def test_nothing_depends_on_how_many_trials_there_were(data, spied):
         model = search(spied, {"n_releases": [2]}, n_trials=12, selection="poisson")
         model.set_params(random_state=seed).fit(X, y, task=task)
         counts.append(len(Spy.seen))
-        reports.append((model.privacy_.to_json(), str(model.privacy_)))
+        reports.append((model.privacy_.to_json(), model.privacy_.text(None)))
         shapes.append({key: np.shape(value) for key, value in model.cv_results_.items()})
     assert counts[0] != counts[1]
     assert reports[0] == reports[1] and shapes[0] == shapes[1]
@@ -512,7 +512,7 @@ def test_task_column_frames_and_nesting(school_like):
     model = search(estimator, {"alpha": loguniform(0.01, 1), "n_releases": [1, 2]}, epsilon=50.0)
     model.fit(X, y)
     assert 0.01 <= model.best_params_["alpha"] <= 1
-    assert "alpha in rv_continuous_frozen" in str(model.privacy_)
+    assert "alpha in rv_continuous_frozen" in model.privacy_.text(None)
     assert model.predict(X).shape == (len(y),)
     assert model.feature_names_in_.tolist() == list(X.columns)
     assert model.n_features_in_ == 5
@@ -549,7 +549,7 @@ def test_list_of_grids(data):
     model = search(grid=grids, n_trials=3, selection="compose").fit(X, y, task=task)
     results = model.cv_results_
     assert results["param_alpha"].mask.sum() == 1 and len(results["params"]) == 3
-    assert "alpha in [0.1, 0.2]; n_releases in [2]" in str(model.privacy_)
+    assert "alpha in [0.1, 0.2]; n_releases in [2]" in model.privacy_.text(None)
 
 
 def test_seed_reproduces_and_warns(data):
@@ -561,7 +561,7 @@ def test_seed_reproduces_and_warns(data):
         assert len(caught) == 1
     assert fits[0].best_score_ == fits[1].best_score_
     np.testing.assert_array_equal(fits[0].best_estimator_.coef_, fits[1].best_estimator_.coef_)
-    assert "not private against" in str(fits[0].privacy_)
+    assert "not private against" in fits[0].privacy_.text(None)
 
 
 # ---------------------------------------------------------------- refusals

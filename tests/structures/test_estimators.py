@@ -174,7 +174,7 @@ def test_structures_are_found_without_noise(kind, tasks_of):
     est = PrivateMTL(epsilon=None, fit_intercept=False).fit(X, y, task=task)
     assert max(est.shares_, key=est.shares_.get) in FOUND[kind]
     assert sum(est.shares_.values()) == pytest.approx(1.0)
-    assert "NO differential privacy" in str(est.privacy_) and est.billboard_.releases == []
+    assert "NO differential privacy" in est.privacy_.text(None) and est.billboard_.releases == []
     lone = error(alone(X, y, task, fit_intercept=False), test)
     assert error(est, test) < 0.75 * lone  # the noise of the targets is 1 of it
 
@@ -192,7 +192,7 @@ def test_structures_are_found_under_privacy(kind, tasks_of):
     assert error(est, test) < 0.85 * error(alone(X, y, task), test)
     assert set(est.shares_) <= set(possible(("low-rank", "sparse", "mean")))
     assert sum(s.weight for s in est.billboard_.structures) == pytest.approx(1.0)
-    assert "released shares" in str(est.privacy_)
+    assert "released shares" in est.privacy_.text(None)
 
 
 def test_tasks_known_to_lie_around_a_mean(tasks_of):

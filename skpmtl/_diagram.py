@@ -1,0 +1,47 @@
+"""How estimators look in the diagrams of scikit-learn."""
+
+from functools import cache
+from importlib.metadata import PackageNotFoundError, metadata
+
+from ._runtime.compat import VisualBlock
+
+__all__ = ["Documented", "ShowsPrivacy"]
+
+
+@cache
+def documentation():
+    """Address of the documentation that the installed package names; "" where it names none."""
+    try:
+        urls = metadata("skpmtl").get_all("Project-URL") or ()
+    except PackageNotFoundError:
+        return ""
+    named = dict(url.split(", ", 1) for url in urls)
+    site = named.get("Documentation", "").rstrip("/")
+    return "" if ".example/" in f"{site}/" else site  # not filled in yet
+
+
+class Documented:
+    """Links of a diagram lead to the page of the class."""
+
+    def _get_doc_link(self):
+        public = type(self).__module__.split(".")[0] == "skpmtl"
+        site = documentation() if public else ""
+        return f"{site}/generated/skpmtl.{type(self).__name__}.html" if site else ""
+
+
+class ShowsPrivacy(Documented):
+    """After a fit the diagram says what was spent, also inside of pipelines."""
+
+    def _sk_visual_block_(self):
+        report = getattr(self, "privacy_", None)
+        if report is None:
+            caption = None
+        elif report.guarantee == "none":
+            caption = "no privacy guarantee"
+        else:
+            caption = (
+                f"\u03b5 = {report.epsilon:.4g}, \u03b4 = {report.delta:.4g} per {report.unit} "
+                f"({report.adjacency})"
+            )
+        name, details = type(self).__name__, str(self)
+        return VisualBlock("single", self, names=name, name_details=details, name_caption=caption)
