@@ -14,8 +14,6 @@ from .._runtime.jit import njit
 from .._runtime.registers import load, splat, store, total
 from .losses import LOGISTIC, SQUARED
 
-_NEAR = 1 << 15  # numbers of a task that stay in the cache while it is worked on
-
 
 @njit
 def count_columns(indices, indptr, rows, offsets, n_features, counts):
@@ -184,32 +182,34 @@ def residuals(z, y, lo, n, loss):
 
 
 @njit
-def curvatures(X, data, indices, indptr, rows, offsets, centre, n_steps, out):
+def curvatures(
+    X, data, indices, indptr, rows, offsets, centre, n_steps, place, columns, near, lines, Z, out
+):  # fmt: skip
     """out[k] = largest eigenvalue of X_k' X_k (X_k centred), from below, by power iteration.
 
     A row is multiplied and added up while it is at hand: for one output that is faster than
     `scores` and `gather`, and than matrices of the rows or columns, and compiles sooner. Dense
-    rows are copied, centred, to where they stay in the cache, those of a long task in every step.
+    rows are copied, centred, to where they stay in the cache, `near` of them (an even number) at a
+    time, those of a long task in every step.
+
+    Scratch, R being the columns up to a multiple of eight: lines (3, R) and Z (near + 1, R), of
+    zeros; place (d,), of -1, and columns (d,). Z is empty for CSR; the others None for dense rows.
     """
-    n_features = X.shape[1]
-    place = np.full(n_features if data is not None else 1, -1, dtype=np.int64)
-    columns = np.empty(n_features, dtype=np.int64)
-    R = (n_features + 7) // 8 * 8
-    near = max(_NEAR // max(R, 1) // 2 * 2, 2)
-    v, g, mean = np.zeros(R), np.zeros(R), np.empty(n_features)
-    longest = 0
-    for k in range(offsets.shape[0] - 1):
-        longest = max(longest, offsets[k + 1] - offsets[k])
-    Z = np.zeros((min(longest, near) + 1 if data is None else 0, R))
     for k in range(offsets.shape[0] - 1):
         lo, hi = offsets[k], offsets[k + 1]
-        width = n_features
+        width = X.shape[1]
         if data is not None:
             width = place_columns(indices, indptr, rows, lo, hi, place, columns)
+        v, g, mean = lines[0], lines[1], lines[2]
         for j in range(width):
             mean[j] = 0.0
-        if centre:
+        if centre and data is not None:
             feature_means(X, data, indices, indptr, rows, lo, hi - lo, place, width, mean)
+        elif centre:
+            for p in range(lo, hi):
+                x = X[p if rows is None else rows[p]]
+                for j in range(width):
+                    mean[j] += x[j] / (hi - lo)
         # One scattered start for all tasks; a task's number does not depend on its company.
         for j in range(width):
             at = columns[j] if data is not None else j
@@ -243,18 +243,18 @@ def curvatures(X, data, indices, indptr, rows, offsets, centre, n_steps, out):
                     n = min(near, hi - first)
                     if step == 0 or hi - lo > near:
                         for p in range(n):
-                            i = first + p if rows is None else rows[first + p]
+                            x = X[first + p if rows is None else rows[first + p]]
                             for j in range(width):
-                                Z[p, j] = X[i, j] - mean[j]
+                                Z[p, j] = x[j] - mean[j]
                         for j in range(width):
                             Z[n, j] = 0.0  # the partner of an odd last row
                     for p in range(0, n, 2):
                         a, b = splat(0.0), splat(0.0)
-                        for o in range(0, R, 8):
+                        for o in range(0, Z.shape[1], 8):
                             a = a + load(Z, p, o) * load(v, o)
                             b = b + load(Z, p + 1, o) * load(v, o)
                         y, z = total(a), total(b)
-                        for o in range(0, R, 8):
+                        for o in range(0, Z.shape[1], 8):
                             store(g, o, load(g, o) + y * load(Z, p, o) + z * load(Z, p + 1, o))
                         value += y * y + z * z
             for j in range(width):

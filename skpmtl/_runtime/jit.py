@@ -1,5 +1,6 @@
 """Compiled loops: one `njit` with the options that are safe here, and a fallback."""
 
+import gc
 import hashlib
 import logging
 import os
@@ -23,6 +24,9 @@ _STAMPS = tuple(
     for room in ("_runtime", "_kernels")
     for path in sorted((Path(__file__).parent.parent / room).glob("*.py"))
 )
+# Kernels that make arrays. The others need not count who holds those that they are given, which is
+# an eighth of their code and of the time that they take to compile.
+_ALLOCATING = {"empty", "zeros", "full", "copy"}
 _told = []  # whether it was said that compiled code cannot be kept
 
 
@@ -37,11 +41,19 @@ def njit(function):
     threads run a kernel on blocks of tasks side by side. Code on the disk serves as long as no file
     of `_kernels` and `_runtime` was changed.
     """
-    options = {"error_model": "numpy", "fastmath": _FASTMATH, "nogil": True}
+    options = {
+        "error_model": "numpy",
+        "fastmath": _FASTMATH,
+        "nogil": True,
+        "no_cfunc_wrapper": True,  # nothing takes a kernel for a pointer to a function
+        "_nrt": not _ALLOCATING.isdisjoint(function.__code__.co_names),
+    }
     try:
         compiled = numba.njit(cache=True, **options)(function)
     except (RuntimeError, OSError):
-        return numba.njit(**options)(function)
+        compiled = numba.njit(**options)(function)
+    if hasattr(compiled, "compile"):  # not with NUMBA_DISABLE_JIT
+        compiled.compile = partial(_compile, compiled.compile)
     cache = getattr(compiled, "_cache", None)
     file = getattr(cache, "_cache_file", None)
     if file is not None and all(hasattr(file, name) for name in _USED):
@@ -59,6 +71,20 @@ _USED = (
     "save", "_load_index", "_load_data", "_save_index", "_save_data", "_data_name", "_data_path",
     "_dump", "_index_path", "_source_stamp",
 )  # fmt: skip
+
+
+def _compile(compile, *arguments):
+    """Compile without the garbage collector, which walks again and again all that numba makes.
+
+    That is a fifth of the time.
+    """
+    if not gc.isenabled():
+        return compile(*arguments)
+    gc.disable()
+    try:
+        return compile(*arguments)
+    finally:
+        gc.enable()
 
 
 def _attempt(call, *arguments):

@@ -3,11 +3,13 @@
 import numpy as np
 
 from .._kernels.rows import curvatures
+from .._runtime.registers import LANES
 from .._runtime.threads import run_blocks, task_blocks
 from ..tables.table import read_only
 
 _POWER_STEPS = 15
 _BLOCK = 1 << 20  # numbers of X that a thread passes over at a time
+_NEAR = 1 << 15  # numbers of a task that stay in the cache while it is worked on
 
 
 def kernel_rows(table):
@@ -23,7 +25,19 @@ def largest_eigenvalues(table, centre):
 
     def block(first, last):
         ends = table.offsets[first : last + 1]
-        curvatures(*rows, ends, centre, _POWER_STEPS, out[first:last])
+        scratch = _scratch(table, np.diff(ends).max())
+        curvatures(*rows, ends, centre, _POWER_STEPS, *scratch, out[first:last])
 
     run_blocks(block, task_blocks(table.offsets, table.n_features, _BLOCK))
     return out
+
+
+def _scratch(table, longest):
+    """(place, columns, near, lines, Z) of the kernel, for tasks of `longest` rows at most."""
+    d = table.n_features
+    R = -(-d // LANES) * LANES
+    near = max(_NEAR // max(R, 1) // 2 * 2, 2)
+    lines = np.zeros((3, R))
+    if table.is_sparse:
+        return np.full(d, -1), np.empty(d, dtype=np.int64), near, lines, np.empty((0, R))
+    return None, None, near, lines, np.zeros((min(longest, near) + 1, R))

@@ -1,5 +1,6 @@
 """Compiled code that cannot be kept, or was damaged on the disk, is compiled afresh."""
 
+import gc
 import os
 import runpy
 import subprocess
@@ -132,3 +133,48 @@ def test_a_change_in_another_file_of_kernels_compiles_afresh(call, monkeypatch):
     changed = ((name, time + (name == "registers.py"), size) for name, time, size in _jit._STAMPS)
     monkeypatch.setattr(_jit, "_STAMPS", tuple(changed))
     assert not call() and call()
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_collector_rests_while_a_kernel_is_compiled(tmp_path, monkeypatch, enabled):
+    """And is as it was before, also after an error."""
+    seen = []
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+
+    @_jit.njit
+    def double(x):
+        return x + x
+
+    compile_ = numba.core.compiler.compile_extra
+    monkeypatch.setattr(
+        numba.core.compiler,
+        "compile_extra",
+        lambda *args, **kw: (seen.append(gc.isenabled()), compile_(*args, **kw))[1],
+    )
+    was = gc.isenabled()
+    try:
+        gc.enable() if enabled else gc.disable()
+        assert double(2.0) == 4.0 and gc.isenabled() == enabled
+        with pytest.raises(numba.core.errors.TypingError):
+            double(None)
+        assert gc.isenabled() == enabled and seen == [False, False]
+    finally:
+        gc.enable() if was else gc.disable()
+
+
+def test_kernels_that_make_arrays_count_references():
+    @_jit.njit
+    def made(n):
+        a = np.empty(n)
+        for i in range(n):
+            a[i] = i
+        return a[n - 1]
+
+    @_jit.njit
+    def given(a):
+        row = a[1]
+        row[0] = made(3)
+        return row[0]
+
+    assert given(np.zeros((2, 2))) == 2.0
+    assert made.targetoptions["_nrt"] and not given.targetoptions["_nrt"]
