@@ -1,16 +1,18 @@
 """Model-protected multi-task learning (Liang et al., TPAMI 2022) with a sound guarantee."""
 
+import math
 from numbers import Integral, Real
 
 import numpy as np
 
 from .._parameters import SHAPES, filled, kept, parameter
 from .._runtime.compat import Interval, StrOptions
-from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
+from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin, merge_rows
 from ..exchange.board import Board
 from ..exchange.protocol import Question
 from ..local.prior import LocalModels
 from ..privacy.report import exact_report
+from ..solvers.decomposed import OUTLIERS, minimize_sum
 from ..solvers.losses import make_loss
 from ..solvers.minimize import minimize
 from ..solvers.penalties import GroupNorm, TraceNorm
@@ -42,6 +44,8 @@ class _ModelProtected(BaseMTL):
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="neither")],
         "warm_start": ["boolean"],
+        "outliers": [StrOptions(set(OUTLIERS)), None],
+        "outlier_alpha": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
     }
     _boards = (PriorBillboard, ProjectionBillboard, PenaltyBillboard)
     _federates = True
@@ -58,6 +62,8 @@ class _ModelProtected(BaseMTL):
         algorithm="auto",
         ridge=0.0,
         task_weight="equal",
+        outliers=None,
+        outlier_alpha="auto",
         n_releases="auto",
         clip_norm=1.0,
         allocation=0.0,
@@ -77,6 +83,25 @@ class _ModelProtected(BaseMTL):
     ):
         pass
 
+    def _check_parameters(self):
+        super()._check_parameters()
+        if self.outliers is None:
+            return
+        if self._is_private():
+            raise ValueError(
+                f"outliers={self.outliers!r} belongs to exact fits: pass epsilon=None, or "
+                "outliers=None, where every task chooses between the shared prior and an even one."
+            )
+        if self.algorithm == "empirical-bayes":
+            raise ValueError(
+                f'outliers={self.outliers!r} belongs to algorithm="proximal": leave it at "auto".'
+            )
+        if self.alpha == 0:
+            raise ValueError(
+                f"outliers={self.outliers!r} is a part of its own beside one that alpha penalises: "
+                "pass a positive alpha."
+            )
+
     def _fit_table(self, table):
         if not self._is_private() and self._algorithm() == "proximal":
             return self._fit_exact(table)
@@ -95,7 +120,8 @@ class _ModelProtected(BaseMTL):
             return self.algorithm
         if self._is_private():
             return "proximal" if self.mechanism == "wishart-published" else "empirical-bayes"
-        return "empirical-bayes" if isinstance(self.alpha, str) else "proximal"
+        open_ = isinstance(self.alpha, str) and self.outliers is None
+        return "empirical-bayes" if open_ else "proximal"
 
     def _target_unit(self):
         """Public place and unit of the target in the mean model."""
@@ -117,24 +143,39 @@ class _ModelProtected(BaseMTL):
             table, task_weight=self.task_weight, ridge=self.ridge, **self._local_settings()
         )
         alpha = auto_alpha(loss, self._penalty()) if self.alpha == "auto" else self.alpha
-        start = getattr(self, "coef_", None) if self.warm_start else None
-        if start is not None:
-            start = start.reshape(-1, start.shape[-1])
-            start = start if start.shape == loss.shape else None
-        solution = minimize(
-            loss, self._penalty(), alpha, W=start, tol=self.tol, max_iter=self.max_iter,
-            log=self._progress("iteration %d: objective %.8g, duality gap %.3g"),
-        )  # fmt: skip
+        options = {
+            "tol": self.tol,
+            "max_iter": self.max_iter,
+            "log": self._progress("iteration %d: objective %.8g, duality gap %.3g"),
+        }
         shape = table.n_tasks, *_several(table), table.n_features
-        W, b = solution.W.reshape(shape), loss.intercepts(solution.W).reshape(shape[:-1])
+        own, found = {}, {}
+        if self.outliers is None:
+            start = self._start(loss, "coef_")
+            solution = minimize(loss, self._penalty(), alpha, W=start, **options)
+            W = P = solution.W.reshape(shape)
+        else:
+            penalty = OUTLIERS[self.outliers](shape[1] if len(shape) == 3 else 1)
+            beta = self.outlier_alpha
+            beta = auto_alpha(loss, penalty) if beta == "auto" else beta
+            whole, before = self._start(loss, "coef_"), self._start(loss, "outlier_coef_")
+            start = None if whole is None or before is None else (whole - before, before)
+            solution, parts = minimize_sum(
+                loss, (self._penalty(), alpha), (penalty, beta), start=start, **options
+            )
+            P, Q = (part.reshape(shape) for part in parts)
+            W = P + Q
+            own = {"outliers": self.outliers, "outlier_alpha": beta}
+            found = {"outlier_coef_": Q, "outlier_": _norms(Q), "outlier_alpha_": beta}
+        b = loss.intercepts(W.reshape(loss.shape)).reshape(shape[:-1])
         board = PenaltyBillboard.of(
-            W, self._diagonal, alpha=alpha, ridge=self.ridge, task_weight=self.task_weight
+            P, self._diagonal, alpha=alpha, ridge=self.ridge, task_weight=self.task_weight, **own
         )
         board.report = exact_report()
         return {
             "coef_": W,
             "intercept_": b,
-            "mean_coef_": W.mean(axis=0),
+            "mean_coef_": P.mean(axis=0),
             "mean_intercept_": _mean(b),
             "n_iter_": max(solution.n_iter, 1),
             "objective_": solution.objective,
@@ -142,7 +183,38 @@ class _ModelProtected(BaseMTL):
             "alpha_": alpha,
             "billboard_": board,
             "privacy_": board.report,
+            **found,
         }
+
+    def _start(self, loss, name):
+        """Weights of the earlier fit for a warm start; None without one of this shape."""
+        start = getattr(self, name, None) if self.warm_start else None
+        if start is None or start.size != math.prod(loss.shape):
+            return None
+        return start.reshape(loss.shape)
+
+    def _with_absent(self, fitted, table):
+        merged = super()._with_absent(fitted, table)
+        if "outlier_coef_" in fitted:  # tasks without rows are like the others
+            tasks = table.everybody
+            here, away = np.searchsorted(tasks, table.tasks), np.searchsorted(tasks, table.absent)
+            Q = fitted["outlier_coef_"]
+            zero = np.zeros((len(away), *Q.shape[1:]))
+            merged["outlier_coef_"] = Q = merge_rows(len(tasks), here, Q, away, zero)
+            merged["outlier_"] = _norms(Q)
+        return merged
+
+    def personalize(self, X, y, task=None):
+        before, fitted = getattr(self, "tasks_", None), vars(self)
+        super().personalize(X, y, task=task)
+        if "outlier_coef_" in fitted:
+            here, Q = np.searchsorted(self.tasks_, before), self.outlier_coef_
+            self.outlier_coef_ = np.full((len(self.tasks_), *Q.shape[1:]), np.nan)
+            self.outlier_coef_[here] = Q
+            self.outlier_ = _norms(self.outlier_coef_)
+        return self
+
+    personalize.__doc__ = BaseMTL.personalize.__doc__
 
     # ------------------------------------------------------------------------- the two halves
     def _curator(self, population, source):
@@ -234,6 +306,11 @@ def _several(table):
     return (table.n_classes,) if table.n_classes > 2 else ()
 
 
+def _norms(Q):
+    """Length of the weights of every task."""
+    return np.linalg.norm(Q.reshape(len(Q), -1), axis=1)
+
+
 def _mean(b):
     """Mean intercept of the tasks: a number, or one for each of several classes."""
     return float(b.mean()) if b.ndim == 1 else b.mean(axis=0)
@@ -300,6 +377,12 @@ _DOC = """{summary}
     ridge : float, default=0.0
         Weight of ``ridge / 2 * ||W||_F^2``. Not used by "empirical-bayes".
     {task_weight}
+    outliers : {{None, "tasks", "entries"}}, default=None
+        Without privacy: whether every task has a part of its own beside the one that `alpha`
+        penalises, W = P + Q (robust multi-task learning [2]_ [3]_). "tasks": Q is zero in most
+        tasks, and whole models of others are free; "entries": single weights are. See Notes.
+    outlier_alpha : "auto" or float, default="auto"
+        Strength of the penalty of Q. "auto" follows from noise as that of ``alpha="auto"``.
     n_releases : "auto" or int, default="auto"
         Number of noisy releases. "auto" is a public rule: 1 to 3 by how far a signal shared
         by all tasks stands above the noise ("empirical-bayes"), 5 ("proximal").
@@ -347,6 +430,12 @@ _DOC = """{summary}
         Iterations of the exact solver, or number of releases.
     objective_, dual_gap_, alpha_ : float
         Value of the objective, its duality gap and `alpha`; exact solution only.
+    outlier_coef_ : ndarray of shape (n_tasks, n_features){shapes}
+        With `outliers`: Q of the objective, the part that a task shares with nobody; nan for tasks
+        that `personalize` added.
+    outlier_ : ndarray of shape (n_tasks,)
+        With `outliers`: length of that part; how far a task is off. `outlier_alpha_` is its
+        strength.
     mean_coef_, mean_intercept_ : ndarray of shape (n_features,), float{means}
         Mean model; with privacy only when it was released.
     {features_in_}
@@ -363,12 +452,20 @@ _DOC = """{summary}
     {objective}
 
     minimised to a relative duality gap of `tol`. ``task_weight="samples"`` drops the 1 / n_k.
+    With `outliers` W = P + Q, the penalty of `alpha` is on P, and Q has its own::
+
+        "tasks":   outlier_alpha sum_k ||q_k||_2
+        "entries": outlier_alpha sum_jk |q_jk|
+
+    `mean_coef_` is then the mean of P. {malsar}
     The empirical-Bayes method is described in `skpmtl.model_protected.prior`, the proximal one in
     `skpmtl.model_protected.projection`.
 
     References
     ----------
     .. [1] {liang}
+    .. [2] {robust}
+    .. [3] {second_robust}
 
     Examples
     --------
@@ -383,6 +480,11 @@ _MATRIX = {
     "pure": ' "wishart" adds the difference of two Wishart\n        matrices, which gives a pure'
     " guarantee (delta = 0).",
     "algorithm": "2",
+    "malsar": "These are the problems of `Least_RMTL` [2]_ and `Least_SparseTrace` [3]_ of MALSAR.",
+    "robust": "J. Chen, J. Zhou, J. Ye, \"Integrating low-rank and group-sparse structures for\n"
+    "       robust multi-task learning\", KDD 2011.",
+    "second_robust": "J. Chen, J. Liu, J. Ye, \"Learning incoherent sparse and low-rank patterns\n"
+    "       from multiple tasks\", KDD 2010.",
 }
 _DIAGONAL = {
     "structure": "share their non-zero rows through the L2,1 norm",
@@ -393,6 +495,11 @@ _DIAGONAL = {
     "pure": ' "laplace" and "wishart" (diagonal of\n        the difference of two Wishart'
     " matrices) give a pure guarantee (delta = 0).",
     "algorithm": "3",
+    "malsar": "These are the problem of `Least_rMTFL` [2]_ of MALSAR, and that of its\n    "
+    "`Least_Dirty` [3]_ with Euclidean norms of features in place of largest entries.",
+    "robust": "P. Gong, J. Ye, C. Zhang, \"Robust multi-task feature learning\", KDD 2012.",
+    "second_robust": "A. Jalali, P. Ravikumar, S. Sanghavi, C. Ruan, \"A dirty model for\n"
+    "       multi-task learning\", NIPS 2010.",
 }
 _RANGE = """
     target_range : (float, float) or None, default=None

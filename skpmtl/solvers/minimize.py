@@ -123,12 +123,13 @@ def _by_working_sets(loss, penalty, alpha, W, tol, max_iter, log):
 
 def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
     first_order = spare = None
-    newton = loss.quadratic and alpha > 0
+    newton = loss.quadratic and alpha > 0 and penalty.has_factors
     patience, sharpness, done = (_FIRST if newton else max_iter), 1e-3, 0
     between = 8  # first-order steps between Newton phases
     after = _TURN // 5  # gradient steps when splitting without Newton phases takes too long
     lean = _is_lean(loss)
-    if W is None and alpha > 0 and ((lean and newton) or _is_large(loss)):
+    sampled = alpha > 0 and penalty.has_factors and ((lean and newton) or _is_large(loss))
+    if W is None and sampled:
         W, done = _from_sample(loss, penalty, alpha, tol, max_iter, lean)
         patience, between = (1, 1) if newton and lean else (patience, between)
     elif W is None:
@@ -183,8 +184,9 @@ def _is_lean(loss):
 def _is_large(loss):
     """Whether the models of a few tasks cost little beside those of all, and tell their shape."""
     m, d = loss.shape
-    alike = loss._shared and loss.quadratic  # one matrix serves all tasks
-    return m * d > _ROOM and m // _stride(loss) >= d and not alike and loss.is_narrow
+    if not (m * d > _ROOM and m // _stride(loss) >= d and loss.is_narrow):
+        return False
+    return not (loss._shared and loss.quadratic)  # where one matrix serves all tasks
 
 
 def _stride(loss):
@@ -229,10 +231,10 @@ def _share(loss, penalty, alpha):
     return min(alpha / top, 1.0) if top > 0 else 1.0
 
 
-def _history(loss, lean):
+def _history(loss, penalty, lean):
     """What extrapolates the steps; None where Newton phases follow and there is no room."""
     if lean:
-        return None if loss.quadratic else Secant()
+        return None if loss.quadratic and penalty.has_factors else Secant()
     return Anderson(loss.shape)
 
 
@@ -240,17 +242,20 @@ def _dual_gap(loss, penalty, alpha, W, V, value, objective):
     """objective minus the best of two dual values.
 
     The first scales residuals and ridge term into the dual ball; the second, only with a
-    ridge, keeps the residuals and pays the conjugate of alpha Omega + ridge / 2 ||.||^2.
+    ridge and a norm, keeps the residuals and pays the conjugate of alpha Omega
+    + ridge / 2 ||.||^2. What is no norm pays its conjugate in the first.
     """
     best = -np.inf
     ridge = loss.ridge
     if alpha > 0:
         top = float(penalty.dual_levels(V).max(initial=0.0))
-        theta = loss.dual_scale(W, V, value)
+        paid = penalty.conjugate(V, alpha)
+        theta = 1.0 if paid else loss.dual_scale(W, V, value)
         if top * abs(theta) > alpha:
             theta = np.sign(theta) * alpha / top
-        best = loss.dual(theta, W, V, value) - 0.5 * ridge * theta**2 * np.vdot(W, W)
-    if ridge > 0:
+        best = loss.dual(theta, W, V, value)
+        best -= theta**2 * (0.5 * ridge * np.vdot(W, W) + paid)
+    if ridge > 0 and penalty.is_norm:
         above = np.maximum(penalty.dual_levels(V + ridge * W) - alpha, 0.0)
         best = max(best, loss.dual(1.0, W, V, value) - 0.5 / ridge * (above @ above))
     return max(objective - best, 0.0)
@@ -307,7 +312,7 @@ class _Proximal:
         W, start.W = start.W, None
         value, V = loss.evaluate(W)
         objective = value + alpha * penalty.value(W)
-        history, guess = _history(loss, self.lean), None
+        history, guess = _history(loss, penalty, self.lean), None
         monitor = _Monitor(tol, max_iter, patience)
         n_iter, exhausted = 0, False
         while True:
@@ -380,7 +385,7 @@ class _Splitting:
             V *= min(1.0, alpha / penalty.dual_levels(V).max(initial=alpha))
         S = W + V / self.rho  # a fixed point when W is the solution
         first = 0 if W.any() else 6  # nothing to certify at zero
-        history = _history(loss, self.lean)
+        history = _history(loss, penalty, self.lean)
         monitor = _Monitor(tol, max_iter, patience, first)
         n_iter, plain, residual, smallest, too_far = 0, None, None, np.inf, False
         objective, recent = np.inf, deque([np.inf], MEMORY)

@@ -1,4 +1,4 @@
-"""Penalties that couple the tasks: trace norm and L2,1 norm.
+"""Penalties that couple the tasks: trace norm and L2,1 norm, and those of what a task has alone.
 
 A new one derives from `Penalty`.
 """
@@ -13,9 +13,15 @@ from .minimize import _NEWTON_WIDTH
 
 
 class Penalty(ABC):
-    """A norm Omega(W) of the weights W (m, d) of all tasks, and what `minimize` asks of it."""
+    """A norm Omega(W) of the weights W (m, d) of all tasks, and what `minimize` asks of it.
+
+    Where it is not a norm, or a sum of one and of something else, ``conjugate`` is that of the
+    other part.
+    """
 
     by_columns = False  # whether it is a sum over features, so that working sets of them serve
+    has_factors = True  # whether there is a `basis`, for Newton steps
+    is_norm = True  # and not something with a `conjugate`
 
     @abstractmethod
     def value(self, W):
@@ -33,6 +39,10 @@ class Penalty(ABC):
         norm is sum max(u - alpha, 0)^2.
         """
 
+    def conjugate(self, V, alpha):
+        """Conjugate of alpha Omega at V, of the part that is no norm: homogeneous of degree 2."""
+        return 0.0
+
     @abstractmethod
     def noise_level(self, squares, largest):
         """About the dual norm of a noise matrix with independent rows.
@@ -41,13 +51,13 @@ class Penalty(ABC):
         covariances of its rows, where the penalty is not one `by_columns`.
         """
 
-    @abstractmethod
     def basis(self, W):
         """Factors P of W = C P' for Newton steps, `FullBasis` or `DiagonalBasis`, see `factored`.
 
         alpha Omega(W) is the minimum of alpha / 2 (||P||^2 + ||C||^2) over such factors. None of
         the directions that a step may need is at zero, or it would stay there.
         """
+        raise NotImplementedError
 
 
 class TraceNorm(Penalty):
@@ -113,3 +123,88 @@ class GroupNorm(Penalty):
         s = self.dual_levels(W)
         index = np.flatnonzero(s > 0)
         return DiagonalBasis(np.sqrt(s[index]), index, W.shape[1])
+
+
+class TaskNorm(Penalty):
+    """Sum over the tasks of the norm of their weights: whole tasks are zero.
+
+    A task has `n_outputs` rows of W, one for each of several classes.
+    """
+
+    has_factors = False
+
+    def __init__(self, n_outputs):
+        self.n_outputs = n_outputs
+
+    def prox(self, V, threshold):
+        norms = self.dual_levels(V)
+        left = np.maximum(norms - threshold, 0.0)
+        part = np.repeat(left / np.where(norms > 0, norms, 1.0), self.n_outputs)
+        return V * part[:, None], float(left.sum())
+
+    def value(self, W):
+        return float(self.dual_levels(W).sum())
+
+    def dual_levels(self, V):
+        V = V.reshape(-1, self.n_outputs * V.shape[1])
+        return np.sqrt(np.einsum("kj,kj->k", V, V))
+
+    def noise_level(self, squares, largest):
+        return np.sqrt(squares.reshape(-1, self.n_outputs * squares.shape[1]).sum(axis=1).max())
+
+
+class EntryNorm(Penalty):
+    """Sum of the absolute values of all weights: single weights are zero."""
+
+    has_factors = False
+
+    def __init__(self, n_outputs):
+        pass  # the same for any number of classes
+
+    def prox(self, V, threshold):
+        W = np.sign(V) * np.maximum(np.abs(V) - threshold, 0.0)
+        return W, self.value(W)
+
+    def value(self, W):
+        return float(np.abs(W).sum())
+
+    def dual_levels(self, V):
+        return np.abs(V).ravel()
+
+    def noise_level(self, squares, largest):
+        # The largest of all entries would leave too little to a part that is to catch few of them.
+        return 2.0 * np.sqrt(squares.max())
+
+
+class FittedShape(Penalty):
+    """sum_k w_k' S^-1 w_k / 2 for a given S, (d, d) or a diagonal (d,); 0 where S is not."""
+
+    has_factors = is_norm = False
+
+    def __init__(self, shape):
+        self.s, self.U = (shape, None) if shape.ndim == 1 else np.linalg.eigh(shape)
+        self.s = np.where(self.s > 1e-12 * self.s.max(initial=0.0), self.s, 0.0)
+
+    def _turned(self, W):
+        return W if self.U is None else W @ self.U
+
+    def prox(self, V, threshold):
+        C = self._turned(V) * (self.s / (self.s + threshold))
+        return C if self.U is None else C @ self.U.T, self._of(C)
+
+    def value(self, W):
+        return self._of(self._turned(W))
+
+    def _of(self, C):
+        inverse = np.divide(1.0, self.s, out=np.zeros_like(self.s), where=self.s > 0)
+        return 0.5 * float(np.einsum("kj,kj->j", C, C) @ inverse)
+
+    def dual_levels(self, V):
+        return np.empty(0)
+
+    def conjugate(self, V, alpha):
+        C = self._turned(V)
+        return 0.5 / alpha * float(np.einsum("kj,kj->j", C, C) @ self.s)
+
+    def noise_level(self, squares, largest):
+        raise NotImplementedError("its strength is that of a fit")

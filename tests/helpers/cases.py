@@ -272,6 +272,9 @@ def _exact():
     for cls in (MPMTLLowRank, MPMTLGroupSparse):
         yield _case(cls, alpha=0.1, epsilon=None, ridge=0.1, task_weight="samples", close=1e-4)
     yield _case(MPMTLLowRank, epsilon=None, algorithm="empirical-bayes")
+    own = {"epsilon": None, "tol": 1e-9, "close": 1e-3}
+    yield _case(MPMTLLowRank, alpha=0.1, outliers="tasks", outlier_alpha=0.05, **own)
+    yield _case(MPMTLGroupSparseClassifier, 2, alpha=0.02, outliers="entries", **own)
     yield _case(MPMTLGroupSparseClassifier, 2, alpha=0.01, epsilon=None, close=1e-4)
     for cls in (MPMTLLowRankClassifier, MPMTLGroupSparseClassifier):
         yield _case(cls, 3, alpha=0.01, epsilon=None, tol=1e-9, close=1e-3)

@@ -1,0 +1,190 @@
+"""Models of a shared part and one of their own, against MALSAR, cvxpy and what must hold."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from skpmtl import (
+    MPMTLGroupSparse,
+    MPMTLGroupSparseClassifier,
+    MPMTLLowRank,
+    MPMTLLowRankClassifier,
+)
+from skpmtl.datasets import make_low_rank_tasks
+from skpmtl.metrics import nmse
+from tests.helpers.shelf import LABEL, TASK, X, Y, malsar
+
+PAIRS = [
+    (cls, outliers)
+    for cls in (MPMTLLowRank, MPMTLGroupSparse)
+    for outliers in ("tasks", "entries")
+]
+CLASSIFIERS = {
+    MPMTLLowRank: MPMTLLowRankClassifier,
+    MPMTLGroupSparse: MPMTLGroupSparseClassifier,
+}
+
+
+def shared_norm(cls, W):
+    low_rank = cls in (MPMTLLowRank, MPMTLLowRankClassifier)
+    return np.linalg.norm(W, "nuc") if low_rank else np.linalg.norm(W, axis=0).sum()
+
+
+def own_norm(outliers, Q):
+    return np.linalg.norm(Q, axis=1).sum() if outliers == "tasks" else np.abs(Q).sum()
+
+
+@pytest.mark.parametrize(
+    ("cls", "function"), [(MPMTLLowRank, "Least_RMTL"), (MPMTLGroupSparse, "Least_rMTFL")]
+)
+def test_optimum_of_malsar(cls, function):
+    # Their squares have no factor 1/2.
+    rho1, rho2, value, _ = malsar(function)
+    est = cls(
+        rho1 / 2, outliers="tasks", outlier_alpha=rho2 / 2, epsilon=None, task_weight="samples",
+        fit_intercept=False, tol=1e-10,
+    )  # fmt: skip
+    est.fit(X, Y, task=TASK)
+    assert 2 * est.objective_ == pytest.approx(value, rel=1e-9)
+    assert est.outlier_.argmax() == 6
+
+
+def test_sparse_and_low_rank_is_not_above_malsar():
+    # Least_SparseTrace bounds the trace norm of P by tau = extra, and sets entries of Q to zero up
+    # to twice its threshold: with the strength that belongs to tau our value is the lower one.
+    gamma, tau, value, _ = malsar("Least_SparseTrace")
+
+    def fit(alpha):
+        est = MPMTLLowRank(
+            alpha, outliers="entries", outlier_alpha=gamma / 2, epsilon=None,
+            task_weight="samples", fit_intercept=False, tol=1e-10,
+        ).fit(X, Y, task=TASK)  # fmt: skip
+        return est, np.linalg.norm(est.coef_ - est.outlier_coef_, "nuc")
+
+    low, high = 0.0, 20.0  # the trace norm falls with alpha
+    for _ in range(30):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if fit(middle)[1] > tau else (low, middle)
+    est, norm = fit(high)
+    assert norm == pytest.approx(tau, rel=1e-4)
+    ours = 2 * (est.objective_ - high * norm)
+    assert ours < value
+    assert ours == pytest.approx(value, rel=0.1)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.3])
+@pytest.mark.parametrize(("cls", "outliers"), PAIRS)
+def test_optimum_of_cvxpy(cls, outliers, ridge):
+    cp = pytest.importorskip("cvxpy")
+    m, d = 8, X.shape[1]
+    est = cls(
+        0.25, outliers=outliers, outlier_alpha=0.15, epsilon=None, ridge=ridge, tol=1e-9
+    ).fit(X, Y, task=TASK)
+    P, Q, b = cp.Variable((m, d)), cp.Variable((m, d)), cp.Variable(m)
+    shared = cp.normNuc(P) if cls is MPMTLLowRank else cp.sum(cp.norm(P, 2, axis=0))
+    own = cp.sum(cp.norm(Q, 2, axis=1)) if outliers == "tasks" else cp.sum(cp.abs(Q))
+    value = 0.25 * shared + 0.15 * own + ridge / 2 * cp.sum_squares(P + Q)
+    for k in range(m):
+        mine = TASK == k
+        residuals = Y[mine] - X[mine] @ (P + Q)[k] - b[k]
+        value += cp.sum_squares(residuals) / (2 * mine.sum())
+    optimum = cp.Problem(cp.Minimize(value)).solve(solver=cp.CLARABEL)
+    assert est.objective_ == pytest.approx(optimum, rel=1e-6)
+    assert est.objective_ - est.dual_gap_ <= optimum * (1 + 1e-7)
+
+
+@pytest.mark.parametrize(("cls", "outliers"), PAIRS)
+@pytest.mark.parametrize("classes", [0, 2, 3])
+def test_objective_gap_and_new_tasks(cls, outliers, classes):
+    thirds = np.concatenate([3 * Y[TASK == k].argsort().argsort() // (TASK == k).sum()
+                             for k in range(8)])  # all classes in every task
+    y = [Y, None, LABEL, thirds][classes]
+    cls = CLASSIFIERS[cls] if classes else cls
+    parameters = {"outliers": outliers, "epsilon": None, "ridge": 0.05}
+    strengths = {"alpha": 0.15, "outlier_alpha": 0.08}
+    est = cls(**parameters, **strengths, tol=1e-7).fit(X, y, task=TASK)
+    rough = cls(**parameters, **strengths, tol=1e-2).fit(X, y, task=TASK)
+    W, Q = est.coef_.reshape(-1, X.shape[1]), est.outlier_coef_
+    assert_allclose(est.outlier_, np.linalg.norm(Q.reshape(8, -1), axis=1))
+    whole = Q.reshape(8, -1) if outliers == "tasks" else Q.ravel()[:, None]
+    penalty = 0.15 * shared_norm(cls, W - Q.reshape(W.shape)) + 0.08 * np.linalg.norm(
+        whole, axis=1
+    ).sum()
+    z = np.einsum("ij,i...j->i...", X, est.coef_[TASK]) + est.intercept_[TASK]
+    if not classes:
+        losses = 0.5 * (y - z) ** 2
+    elif classes == 2:
+        losses = np.logaddexp(0.0, -y * z)
+    else:
+        losses = np.logaddexp.reduce(z, axis=1) - z[np.arange(len(y)), y]
+    losses = losses @ (1.0 / np.bincount(TASK)[TASK])
+    value = losses + penalty + 0.025 * np.vdot(W, W)
+    assert est.objective_ == pytest.approx(value, rel=1e-9)
+    assert est.dual_gap_ <= 1e-7 * est.objective_
+    # The gap of a rough fit covers what it misses.
+    assert rough.objective_ - rough.dual_gap_ <= est.objective_ <= rough.objective_
+    again = est.coef_.copy()
+    part = np.isin(TASK, [2, 6])
+    est.personalize(X[part], y[part], task=TASK[part])
+    assert_allclose(est.coef_, again, atol=2e-3 * np.abs(again).max())
+
+
+def test_without_outliers_it_is_the_plain_fit():
+    # ||Q||_* is at most the sum of the lengths of its rows: at this strength Q is never cheaper.
+    settings = {"epsilon": None, "tol": 1e-10}
+    est = MPMTLLowRank(0.2, outliers="tasks", outlier_alpha=0.2, **settings).fit(X, Y, task=TASK)
+    plain = MPMTLLowRank(0.2, **settings).fit(X, Y, task=TASK)
+    assert est.objective_ == pytest.approx(plain.objective_, rel=1e-9)
+
+
+def test_outliers_leave_the_shared_part_alone():
+    # "auto" was settled on other tables: twice as wide coefficients, other sizes.
+    X, y, task, W = make_low_rank_tasks(
+        n_tasks=60, n_samples=50, n_features=12, coef=True, random_state=3
+    )
+    odd = np.arange(6)
+    rng = np.random.default_rng(0)
+    y = y.copy()
+    mine = np.isin(task, odd)
+    off = rng.standard_normal((6, 12)) * np.linalg.norm(W, axis=1).mean()
+    noise = 0.1 * rng.standard_normal(mine.sum())
+    y[mine] = np.einsum("ij,ij->i", X[mine], off[task[mine]]) + noise
+    train = np.arange(len(y)) % 2 == 0
+
+    def error(**parameters):
+        est = MPMTLLowRank(algorithm="proximal", epsilon=None, **parameters)
+        est.fit(X[train], y[train], task=task[train])
+        return nmse(y[~train], est.predict(X[~train], task=task[~train])), est
+
+    plain, robust = error()[0], error(outliers="tasks")
+    assert robust[0] < plain
+    assert set(np.argsort(robust[1].outlier_)[-6:]) == set(odd)
+
+
+def test_parts_follow_the_tasks():
+    est = MPMTLLowRank(0.2, outliers="tasks", outlier_alpha=0.1, epsilon=None, tasks=range(10))
+    est.fit(X, Y, task=TASK)
+    assert est.outlier_.shape == (10,) and not est.outlier_[8:].any()
+    before = est.outlier_.copy()
+    est.personalize(X[:12], Y[:12], task=np.full(12, -1))
+    assert np.isnan(est.outlier_[0])
+    assert_allclose(est.outlier_[1:], before)
+    warm = est.set_params(warm_start=True, tasks="auto").fit(X, Y, task=TASK)
+    again = warm.fit(X, Y, task=TASK)
+    assert again.n_iter_ <= 2
+
+
+@pytest.mark.parametrize(
+    ("parameters", "match"),
+    [
+        ({"epsilon": 1.0}, "epsilon=None"),
+        ({"epsilon": None, "algorithm": "empirical-bayes"}, '"proximal"'),
+        ({"epsilon": None, "alpha": 0.0, "ridge": 1.0}, "positive alpha"),
+        ({"epsilon": None, "outliers": "rows"}, "outliers"),
+        ({"epsilon": None, "outlier_alpha": 0.0}, "outlier_alpha"),
+    ],
+)
+def test_parameters_that_do_not_go_together(parameters, match):
+    est = MPMTLLowRank(**{"outliers": "tasks", **parameters})
+    with pytest.raises(ValueError, match=match):
+        est.fit(X, Y, task=TASK)
