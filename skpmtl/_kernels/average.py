@@ -25,12 +25,9 @@ def right_sides(F, K, offsets, d, v, centres, which, unit, right, sums):
     unit[k] times centres[which[k]]. right[k] (2, R) receives v and Z a, or Z'v and Z'Z a where
     there are more rows than features, and sums[k] (3,) v'v, and in that case v'Z a and a'Z'Z a.
     """
-    a = np.empty(d)
     for k in range(K.shape[0]):
         lo, n = offsets[k], offsets[k + 1] - offsets[k]
-        r, y, g, centre = min(n, d), right[k, 0], right[k, 1], centres[which[k]]
-        for j in range(d):
-            a[j] = unit[k] * centre[j]
+        r, y, g, a = min(n, d), right[k, 0], right[k, 1], centres[which[k]]
         square, cross, norm = 0.0, 0.0, 0.0
         for i in range(lo, lo + n):
             square += v[i] * v[i]
@@ -38,21 +35,20 @@ def right_sides(F, K, offsets, d, v, centres, which, unit, right, sums):
             y[i] = K[k, i, r]
             g[i] = 0.0
         for j in range(d):  # column by column: rows of F or of K are read in their order
-            x, s = F[k, j] if n <= d else K[k, j], a[j]
+            x, s = F[k, j] if n <= d else K[k, j], unit[k] * a[j]
             for i in range(r):
                 g[i] += s * x[i]
-        if n > d:
-            for i in range(r):
-                cross += y[i] * a[i]
-            for i in range(r):
-                norm += g[i] * a[i]
+        for i in range(r if n > d else 0):
+            s = unit[k] * a[i]
+            cross += y[i] * s
+            norm += g[i] * s
         sums[k, 0], sums[k, 1], sums[k, 2] = square, cross, norm
 
 
 @njit
 def averages(
-    F, K, offsets, d, T, right, sums, dof, floor, rho, reach, prior, share, centres, which, unit, W,
-    evidence, trust=1.0,
+    F, K, offsets, d, T, right, sums, dof, floor, rho, reach, prior, share, centres, which, unit, x,
+    weight, W, evidence, trust,
 ):  # fmt: skip
     """W[k] = average of the modes of task k under its priors, by prior weight and evidence.
 
@@ -61,11 +57,10 @@ def averages(
     its centre is multiplied by, and prior[k, s] the logarithm of its weight; dof[k] is n', and Q
     is floor[k] at least. evidence[k] receives the logarithm of the weighted sum of the evidence,
     which counts to the power `trust`. A task without evidence, whose dof is 0 or less, gets
-    share[k] times its centre.
+    share[k] times its centre. Scratch for S priors: x (S + 2, R) and weight (S,).
     """
-    S, R = rho.shape[1], right.shape[2]
-    x, weight = np.empty((S, R)), np.empty(S)
-    pivots, z, mean = np.empty(R), np.empty(R), np.empty(R)
+    S = weight.shape[0]
+    z, pivots = x[S], x[S + 1]
     for k in range(K.shape[0]):
         n, w, centre = offsets[k + 1] - offsets[k], W[k], centres[which[k]]
         if dof[k] <= 0:
@@ -119,23 +114,23 @@ def averages(
         part *= unit[k] / total
         evidence[k] = top + np.log(total)
         for j in range(r):
-            mean[j] = 0.0
+            z[j] = 0.0
         for s in range(S):
             for j in range(r):
-                mean[j] += weight[s] / total * x[s, j]
+                z[j] += weight[s] / total * x[s, j]
         for j in range(1, r):
             t = 0.0
             for i in range(j):
-                t += A[j, i] * mean[i]
+                t += A[j, i] * z[i]
             for i in range(j):
-                mean[i] -= t * A[j, i]
+                z[i] -= t * A[j, i]
         for j in range(d):
             t = 0.0
             if n <= d:
                 for i in range(r):
-                    t += F[k, j, i] * mean[i]
+                    t += F[k, j, i] * z[i]
             else:
-                t = mean[j]
+                t = z[j]
             w[j] = part * centre[j] + t
 
 

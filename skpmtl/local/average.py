@@ -120,12 +120,12 @@ def averaged_models(table, fit_intercept, scale, candidates, centres, which, uni
                 size = trace + own * np.einsum("kj,kj->k", mean, mean)
                 dof = np.where(trace <= 1e-24 * size, 0, own - bool(fit_intercept))
                 floor = _ROUNDING * (sums[:, 0] + own * (1e-3 * level) ** 2) + 1e-300
-                found = np.empty((count, d))
+                found, S = np.empty((count, d)), candidates.pull.shape[1]
                 averages(
                     F, K, ends, d, T, right, sums, dof.astype(float), floor,
                     np.maximum(rho[mine], 1e-12 * trace[:, None]), candidates.reach[mine],
-                    candidates.prior[mine], candidates.share[mine], *around, found,
-                    np.empty(count),
+                    candidates.prior[mine], candidates.share[mine], *around,
+                    np.empty((S + 2, R)), np.empty(S), found, np.empty(count), 1.0,
                 )  # fmt: skip
             W[mine], b[mine] = found, level - np.einsum("kj,kj->k", mean, found)
 

@@ -558,7 +558,8 @@ class _Block:
             trace = np.cumsum(T[0], axis=1)[:, -1]
             size = trace + self.mass[k] * np.einsum("kj,kj->k", self.mean[k], self.mean[k])
             flat = trace <= 1e-24 * size  # features that do not vary leave rounding errors
-            rho = np.empty((count, 1 + len(SNR)))
+            S = 1 + len(SNR)
+            rho = np.empty((count, S))
             rho[:, 0] = _inverse(kappa[k])
             rho[:, 1:] = np.maximum(trace / own, 1e-300)[:, None] / SNR
             np.maximum(rho, 1e-12 * trace[:, None], out=rho)
@@ -566,7 +567,8 @@ class _Block:
             floor = 1e-9 * sums[:, 0] + 1e-300
             averages(
                 F, K, ends, d, T, right, sums, dof, floor, rho, np.zeros_like(rho), prior[k],
-                np.zeros(count), *around, C[k], evidence[k], trust,
+                np.zeros(count), *around, np.empty((S + 2, R)), np.empty(S), C[k], evidence[k],
+                float(trust),
             )  # fmt: skip
         return evidence, *self._weights(C)
 

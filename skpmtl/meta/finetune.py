@@ -119,7 +119,8 @@ class FineTuner:
                 F, K, ends, size, T, right, np.column_stack([squares, none, none]),
                 np.where(level > 0, sizes, 0.0), 1e-9 * squares + 1e-300, rho, np.zeros_like(rho),
                 np.tile(log_weights(self.centre, _SPREAD), (m, 1)), none, np.zeros((1, size)),
-                np.zeros(m, dtype=np.int64), np.ones(m), out[:, 0], found,
+                np.zeros(m, dtype=np.int64), np.ones(m),
+                np.empty((len(SNR) + 2, F.shape[2])), np.empty(len(SNR)), out[:, 0], found, 1.0,
             )  # fmt: skip
             return found, out
         scales = np.zeros((m, SCALES))
