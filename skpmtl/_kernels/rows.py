@@ -195,12 +195,13 @@ def curvatures(
     Scratch, R being the columns up to a multiple of eight: lines (3, R) and Z (near + 1, R), of
     zeros; place (d,), of -1, and columns (d,). Z is empty for CSR; the others None for dense rows.
     """
+    R = lines.shape[1]
+    v, g, mean = lines[0], lines[1], lines[2]
     for k in range(offsets.shape[0] - 1):
         lo, hi = offsets[k], offsets[k + 1]
         width = X.shape[1]
         if data is not None:
             width = place_columns(indices, indptr, rows, lo, hi, place, columns)
-        v, g, mean = lines[0], lines[1], lines[2]
         for j in range(width):
             mean[j] = 0.0
         if centre and data is not None:
@@ -250,11 +251,11 @@ def curvatures(
                             Z[n, j] = 0.0  # the partner of an odd last row
                     for p in range(0, n, 2):
                         a, b = splat(0.0), splat(0.0)
-                        for o in range(0, Z.shape[1], 8):
+                        for o in range(0, R, 8):
                             a = a + load(Z, p, o) * load(v, o)
                             b = b + load(Z, p + 1, o) * load(v, o)
                         y, z = total(a), total(b)
-                        for o in range(0, Z.shape[1], 8):
+                        for o in range(0, R, 8):
                             store(g, o, load(g, o) + y * load(Z, p, o) + z * load(Z, p + 1, o))
                         value += y * y + z * z
             for j in range(width):
