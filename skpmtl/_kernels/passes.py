@@ -98,16 +98,18 @@ def squared_residuals(z, y, offsets, scale, centre, r, b):
     value = 0.0
     for k in range(offsets.shape[0] - 1):
         lo, hi = offsets[k], offsets[k + 1]
-        mean = 0.0
+        b[k] = 0.0
         for p in range(lo, hi):
             r[p] = y[p] - z[p]
-        for p in range(lo, hi):
-            mean += r[p]
-        mean = mean / (hi - lo) if centre else 0.0
-        b[k] = mean
+        for _ in range(2 if centre else 0):  # again for what rounding left of a large mean
+            mean = 0.0
+            for p in range(lo, hi):
+                mean += r[p]
+            mean /= hi - lo
+            b[k] += mean
+            for p in range(lo, hi):
+                r[p] -= mean
         total = 0.0
-        for p in range(lo, hi):
-            r[p] -= mean
         for p in range(lo, hi):
             total += r[p] * r[p]
         value += 0.5 * scale[k] * total
@@ -154,29 +156,29 @@ def logistic_residuals(z, y, offsets, scale, centre, r, b):
                 q = unit * y[p] * r[p] + h
                 total += r[p]
                 slope += q * (1.0 - q)
-            if not centre or abs(total) <= 1e-13 * (hi - lo):
+            step = shift
+            if centre and abs(total) > 1e-13 * (hi - lo):
+                if total > 0:
+                    low = shift
+                else:
+                    high = shift
+                step = shift + total / slope if slope > 0 else np.inf
+                if not (low < step < high) or abs(step - shift) > 8.0:
+                    if low == -np.inf:
+                        step = high - reach
+                        reach *= 2.0
+                    elif high == np.inf:
+                        step = low + reach
+                        reach *= 2.0
+                    else:
+                        step = 0.5 * (low + high)
+            if step == shift:
                 # Of features far from zero the gradient shows what is left of the sum.
                 left = total / slope if centre and slope > abs(total) else 0.0
                 for p in range(lo, hi if left != 0 else lo):
                     q = unit * y[p] * r[p] + h
                     r[p] -= left * q * (1.0 - q)
                 shift += left
-                break
-            if total > 0:
-                low = shift
-            else:
-                high = shift
-            step = shift + total / slope if slope > 0 else np.inf
-            if not (low < step < high) or abs(step - shift) > 8.0:
-                if low == -np.inf:
-                    step = high - reach
-                    reach *= 2.0
-                elif high == np.inf:
-                    step = low + reach
-                    reach *= 2.0
-                else:
-                    step = 0.5 * (low + high)
-            if step == shift:
                 break
             shift = step
         b[k] = shift

@@ -77,6 +77,11 @@ class Stacked:
         found = self.loss.dual(theta, W, V[: len(V) // 2], value)
         return found - 0.5 * self.loss.ridge * theta**2 * np.vdot(W, W)
 
+    def rounding(self, W, value):
+        both = np.abs(W)  # as parts may be larger than their sum
+        error, size = self.loss.rounding(self.sum(both), value)
+        return error, np.sqrt(2.0) * size
+
     def resolvent(self, share, W, floor, lean=False):
         """Steps from those of the loss, see `resolvents`.
 
@@ -127,8 +132,11 @@ class Sum(Penalty):
             [part.dual_levels(half) / alpha for part, alpha, half in self._halves(V)]
         )
 
-    def conjugate(self, V, alpha):
-        return sum(part.conjugate(half, alpha * own) for part, own, half in self._halves(V))
+    def dual_bound(self, size):
+        return max(part.dual_bound(size) / alpha for part, alpha in self.parts)
+
+    def conjugate(self, V, alpha, size=0.0):
+        return sum(part.conjugate(half, alpha * own, size) for part, own, half in self._halves(V))
 
     def noise_level(self, squares, largest):
         raise NotImplementedError("every part has its own strength")

@@ -34,6 +34,16 @@ def make_loss(table, *, classification, task_weight="equal", fit_intercept=True,
     args = (table, scale, fit_intercept, ridge)
     if classification:
         return MultinomialLoss(*args) if table.n_classes > 2 else LogisticLoss(*args)
+    return _squared(*args)
+
+
+def _with_columns(table, columns):
+    X = table.X  # `take` gives C order, unlike X[:, columns]
+    return replace(table, X=X[:, columns] if table.is_sparse else X.take(columns, axis=1))
+
+
+def _squared(table, *args):
+    args = table, *args
     if table.is_sparse:
         return SquaredLoss(*args)
     n, d = table.X.shape
@@ -58,6 +68,8 @@ class Loss:
     """
 
     alike = False  # whether one curvature is that of all tasks
+    steepest = 1.0  # largest second derivative of a row's loss in its score
+    entropy_slope = 0.0  # of the dual value in the residuals, where they do not add up to zero
 
     def __init__(self, table, scale, fit_intercept, ridge, grid=True):
         self.table = table
@@ -81,6 +93,7 @@ class Loss:
             self._grid = (table.rows, table.codes)
         X = table.csr if table.is_sparse else (table.X,)
         self._x = *X, self._rows, self._shared
+        self._sizes = None
 
     def scores(self, W):
         """x' w_k of every row, without intercept, in table order."""
@@ -192,6 +205,63 @@ class Loss:
         inner = replace(table, y=table.y[rows], offsets=ends, tasks=table.tasks[tasks], **own)
         return type(self)(inner, self.scale[tasks], self.fit_intercept, self.ridge)
 
+    @property
+    def unit(self):
+        """What rounding makes of a sum over rows, features or tasks, in parts of its terms."""
+        return 2.0**-52 * np.sqrt(self.table.sizes.max() + sum(self.shape))
+
+    def sizes(self):
+        """Root of scale_k times the sum of squares of X_k, y_k and C y_k. -> (3, m)"""
+        if self._sizes is None:
+            X, y = self.table.X, self.y
+            if self.table.is_sparse:
+                squares = np.asarray(X.multiply(X).sum(axis=1)).ravel()
+            else:
+                squares = np.einsum("ij,ij->i", X, X, dtype=np.float64)
+            squares = squares[self._rows] if self._shared else squares
+            rows = np.stack([squares, y * y, self._centred(y) ** 2])
+            sums = np.add.reduceat(rows, self.offsets[:-1], axis=1)
+            self._sizes = np.sqrt(self.scale * sums)
+        return self._sizes
+
+    def _centred(self, y):
+        """y less its mean in every task, with intercepts."""
+        sizes = self.table.sizes
+        if not self.fit_intercept:
+            return y
+        return y - np.repeat(np.add.reduceat(y, self.offsets[:-1]) / sizes, sizes)
+
+    def rounding(self, W, value):
+        """Bounds on what rounding did where the loss was evaluated last. -> error, slack
+
+        A score is wrong by c times the terms that it is added up from, a residual by c b_k where
+        b_k = Y_k + X_k ||w_k|| (`sizes`), and the value by c (value + r b) + (c b)^2 / 2; V is
+        wrong by c X_k r_k, for residuals that are certain, as any may stand in a dual value. With
+        intercepts they must add up to zero: what is left of the sum moves V by the mean row times
+        it, and the dual value by its slope. See `skpmtl.solvers.certificate`.
+        """
+        c, (X, y, _) = self.unit, self.sizes()
+        r, left = self._residual_sizes()
+        r, left = np.sqrt(self.scale * r), np.abs(left) * self.fit_intercept
+        big = np.linalg.norm(y + X * np.sqrt(np.einsum("kj,kj->k", W, W)))
+        error = c * (3.0 * abs(value) + 2.0 * np.linalg.norm(r) * big) + 0.5 * (c * big) ** 2
+        error += self.entropy_slope * float(self.scale @ left)
+        return error, np.linalg.norm(X * (c * r + np.sqrt(self.scale / self.table.sizes) * left))
+
+    def _residual_sizes(self):
+        """Squares of the residuals of each task at the last evaluation, summed, and their sums."""
+        starts = self.offsets[:-1]
+        return np.add.reduceat(self._r * self._r, starts), np.add.reduceat(self._r, starts)
+
+    def restricted(self, columns):
+        """The loss as a function of the weights of some columns, the others being zero."""
+        part = copy(self)
+        part.table = _with_columns(self.table, columns)
+        part.shape = (self.shape[0], len(columns))
+        X = part.table.csr if part.table.is_sparse else (part.table.X,)
+        part._x = *X, self._rows, self._shared
+        return part
+
     def rows(self, first, last):
         """Rows of the tasks from `first` to `last`; a copy where tasks share X."""
         rows = slice(self.offsets[first], self.offsets[last])
@@ -235,10 +305,14 @@ class SquaredLoss(Loss):
 
     quadratic = True
     _residual_kernel = staticmethod(passes.squared_residuals)
+    keeps = False  # whether steps are kept for penalties of about the same strength
+    _kept = None
 
     def dual_terms(self, W, V, value):
         """-> (a, q): the dual value of theta times the residuals is theta a - theta^2 q / 2."""
-        a = float(np.repeat(self.scale, self.table.sizes) * self._r @ self.y)
+        # Residuals add up to zero, but for rounding, and y may be far from it.
+        y = self._centred(self.y)
+        a = float(np.repeat(self.scale, self.table.sizes) * self._r @ y)
         return a, 2.0 * value - self.ridge * np.vdot(W, W)
 
     def dual(self, theta, W, V, value):
@@ -251,8 +325,25 @@ class SquaredLoss(Loss):
         q += self.ridge * np.vdot(W, W)
         return a / q if q > 0 else 1.0
 
+    def restricted(self, columns):
+        if type(self) is not SquaredLoss:
+            part = super().restricted(columns)
+            part._kept = None
+            return part
+        table = _with_columns(self.table, columns)
+        return _squared(table, self.scale, self.fit_intercept, self.ridge)
+
     def resolvent(self, share, *_):
         """Exact steps for Douglas-Rachford splitting, see `resolvents`; None: they are too dear."""
+        if self._kept is None or not 0.5 <= share / self._kept[0] <= 2.0:
+            self._kept = None
+            found = share, self._resolvent(share)
+            if not self.keeps:
+                return found[1]
+            self._kept = found
+        return self._kept[1]
+
+    def _resolvent(self, share):
         return resolvents.squared(self, share)
 
     def parts(self):
@@ -320,10 +411,28 @@ class GramLoss(SquaredLoss):
     def dual_terms(self, W, V, value):
         return self.square - np.vdot(W, self.g), 2.0 * value - self.ridge * np.vdot(W, W)
 
+    def rounding(self, W, value):
+        """Of the matrices, whose entries are wrong by c ||x_i|| ||x_j||, independently of each
+        other: with s_k^2 = ||C y_k||^2 + sum_j w_kj^2 G_kjj the value is wrong by c s^2 and V by
+        c s_k tr(G_k)^1/2. Means that are subtracted are wrong by c times their size, which comes
+        in squared, with the b of rows."""
+        c, (X, y, centred) = self.unit, self.sizes()
+        diagonals = np.einsum("...jj->...j", self.G)
+        size = np.sqrt(centred**2 + (W * W * diagonals).sum(axis=1))
+        big = y + X * np.sqrt(np.einsum("kj,kj->k", W, W))
+        error = 2.0 * c * (size @ size) + 0.5 * c * c * (big @ big)
+        spread = np.sqrt(diagonals.sum(axis=-1))
+        return error, c * np.linalg.norm(spread * size) + c * c * np.linalg.norm(X * big)
+
     def curvature(self, D):
         return self._product(D) + self.ridge * D
 
-    def resolvent(self, share, *_):
+    def restricted(self, columns):
+        part = super().restricted(columns)
+        part.G, part.g = self.G[:, columns[:, None], columns], self.g[:, columns]
+        return part
+
+    def _resolvent(self, share):
         return resolvents.by_features(self.G.copy(), self.g, self.ridge, share)
 
     def project(self, basis):
@@ -345,7 +454,7 @@ class WideLoss(SquaredLoss):
         self.Y, self.known = np.zeros((n, m)), np.zeros((n, m))
         self.Y[self._grid], self.known[self._grid] = table.y, 1.0
 
-    def resolvent(self, *_):
+    def _resolvent(self, share):
         return None
 
     def evaluate(self, W):
@@ -354,7 +463,7 @@ class WideLoss(SquaredLoss):
         Z = X[:, used] @ W[:, used].T if 2 * len(used) < len(W.T) else X @ W.T
         R = np.subtract(self.Y, Z, out=Z)
         R *= self.known
-        if self.fit_intercept:
+        for _ in range(2 if self.fit_intercept else 0):  # see passes.squared_residuals
             R -= (R.sum(axis=0) / self.table.sizes) * self.known
         self._residual = R
         value = 0.5 * float(self.scale @ np.einsum("ik,ik->k", R, R))
@@ -362,8 +471,17 @@ class WideLoss(SquaredLoss):
         return self._with_ridge(value, V, W)
 
     def dual_terms(self, W, V, value):
-        a = float(self.scale @ np.einsum("ik,ik->k", self._residual, self.Y))
+        R, means = self._residual, self.Y.sum(axis=0) / self.table.sizes
+        products = np.einsum("ik,ik->k", R, self.Y)
+        if self.fit_intercept:
+            products -= means * R.sum(axis=0)
+        a = float(self.scale @ products)
         return a, 2.0 * value - self.ridge * np.vdot(W, W)
+
+
+    def _residual_sizes(self):
+        R = self._residual
+        return np.einsum("ik,ik->k", R, R), R.sum(axis=0)
 
 
 class SharedGramLoss(SquaredLoss):
@@ -390,10 +508,7 @@ class SharedGramLoss(SquaredLoss):
         return self._G
 
     def restricted(self, columns):
-        """The loss as a function of the weights of some columns, the others being zero."""
-        part = copy(self)
-        part.table = replace(self.table, X=self.table.X[:, columns])
-        part.shape = (self.shape[0], len(columns))
+        part = super().restricted(columns)
         part._X, part._G, part.g = self._X[:, columns], None, self.g[:, columns]
         return part
 
@@ -408,7 +523,7 @@ class SharedGramLoss(SquaredLoss):
             return W[:, used] @ ((self._X[:, used].T @ self._X) * self.scale[0])
         return W[:, used] @ self.G[used]
 
-    def resolvent(self, *_):
+    def _resolvent(self, share):
         mean = float(np.trace(self.G)) / len(self.G)
         if not mean > 0:
             return None
@@ -418,6 +533,7 @@ class SharedGramLoss(SquaredLoss):
 
     evaluate = GramLoss.evaluate
     dual_terms = GramLoss.dual_terms
+    rounding = GramLoss.rounding
 
     def curvature(self, D):
         return self._product(D) + self.ridge * D
@@ -434,6 +550,8 @@ class LogisticLoss(Loss):
     """
 
     quadratic = False
+    steepest = 0.25
+    entropy_slope = 32.0
     _residual_kernel = staticmethod(passes.logistic_residuals)
 
     def curvature_bound(self, D):
@@ -483,6 +601,8 @@ class MultinomialLoss(Loss):
     """
 
     quadratic = False
+    steepest = 0.5
+    entropy_slope = 32.0
     is_narrow = False
 
     def __init__(self, table, scale, fit_intercept, ridge, grid=True):

@@ -16,6 +16,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from .._runtime.threads import single_blas_thread
+from .certificate import dual_gap, may_be_used, steepness
 from .extrapolation import MEMORY, Anderson, Secant
 from .factored import newton_on_factors
 
@@ -23,6 +24,7 @@ _FIRST = 30  # first-order steps before a Newton phase
 _NEWTON = 250  # passes over the rows that a Newton phase takes, more or less
 _CHECK = 4  # iterations between two evaluations of the duality gap
 _SMALLEST_SET = 32  # features of the first working set
+_WORTHWHILE = 0.7  # share of the features up to which the others are left out
 _RENEWAL, _RENEWALS = 8, 100  # iterations to the first new Hessians and, at most, between two
 _FLOOR = 0.1  # how far slopes are raised towards their bound at first
 _TURN = 500  # iterations of splitting, without Newton phases, before gradient steps
@@ -41,6 +43,7 @@ class Solution:
     gap: float
     n_iter: int
     converged: bool
+    exhausted: bool = False  # rounding hides what is left
     ahead: float = np.inf  # first-order steps that the gap would still take at its recent rate
 
 
@@ -72,44 +75,49 @@ def minimize(loss, penalty, alpha, *, W=None, tol=1e-6, max_iter=10_000, log=Non
     """
     with single_blas_thread():
         solve = _alternate
-        if W is None and alpha > 0 and penalty.by_columns and hasattr(loss, "restricted"):
-            solve = _by_working_sets
+        if W is None and alpha > 0 and penalty.by_columns and loss.alike:
+            solve = by_working_sets
         solution = solve(loss, penalty, float(alpha), W, tol, max_iter, log)
     if not solution.converged:
+        why = "Raise max_iter or tol, scale the features, or add a ridge."
+        if solution.exhausted:
+            why = "Rounding hides what is left: centre and scale the features, or raise tol."
         warnings.warn(
             f"Duality gap {solution.gap:.3g} is above tol * objective = "
-            f"{tol * abs(solution.objective):.3g} after {solution.n_iter} iterations. Raise "
-            "max_iter or tol, scale the features, or add a ridge.",
+            f"{tol * abs(solution.objective):.3g} after {solution.n_iter} iterations. {why}",
             ConvergenceWarning,
             stacklevel=6,
         )
     return solution
 
 
-def _by_working_sets(loss, penalty, alpha, W, tol, max_iter, log):
+def by_working_sets(loss, penalty, alpha, W, tol, max_iter, log):
     """The features in use and those with the largest dual levels, until the others stay zero.
 
     The gap is that of the whole problem; a set is solved a little further than the gap that
-    the whole had. Sets grow where that helps little; at half of all features they end.
+    the whole had. Sets grow where that helps little; when they would hold half of the features
+    that may be in use at all (`may_be_used`), these are solved for to the end.
     """
-    W, done, size, before = np.zeros(loss.shape), 0, _SMALLEST_SET, np.inf
+    W = np.zeros(loss.shape) if W is None else W
+    done, size, before, steep = 0, _SMALLEST_SET, np.inf, None
     while True:
         value, V = loss.evaluate(W)
-        objective = value + alpha * penalty.value(W)
-        gap = _dual_gap(loss, penalty, alpha, W, V, value, objective)
+        at = dual_gap(loss, penalty, alpha, W, V, value, penalty.value(W), tol)
         if log is not None and done:
-            log(done, objective, gap)
-        goal = tol * abs(objective)
-        if gap <= goal or done >= max_iter:
-            return Solution(W, objective, gap, done, gap <= goal)
+            log(done, at.objective, at.gap)
+        if at.ends(tol) or done >= max_iter:
+            return Solution(W, at.objective, at.gap, done, at.closes(tol), at.ends(tol))
         used = W.any(axis=0)
-        size = max(size if gap < 0.1 * before else 2 * size, 2 * int(used.sum()))
-        before = gap
-        if 2 * size > loss.shape[1]:
+        size = max(size if at.gap < 0.1 * before else 2 * size, 2 * int(used.sum()))
+        before = at.gap
+        steep = steepness(loss) if steep is None else steep
+        left = used | may_be_used(loss, alpha, at, steep)
+        last = 2 * size > left.sum()
+        if last and left.mean() > _WORTHWHILE:
             break
-        order = np.argsort(-np.where(used, np.inf, penalty.dual_levels(V)), kind="stable")
-        columns = np.sort(order[:size])
-        inner = max(0.5 * tol, 0.01 * gap / objective)
+        order = np.argsort(-np.where(used, np.inf, np.where(left, at.levels, 0.0)), kind="stable")
+        columns = np.sort(order[: left.sum() if last else size])
+        inner = 0.5 * tol if last else max(0.5 * tol, 0.01 * at.gap / at.objective)
         part = _alternate(
             loss.restricted(columns), penalty, alpha, W[:, columns], inner, max_iter - done, None
         )
@@ -144,7 +152,8 @@ def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
         done += phase.n_iter
         if log is not None:
             log(done, phase.objective, phase.gap)
-        if phase.converged or done >= max_iter or (not newton and patience >= max_iter):
+        enough = phase.converged or phase.exhausted
+        if enough or done >= max_iter or (not newton and patience >= max_iter):
             phase.n_iter = done
             return phase
         if not newton:
@@ -238,29 +247,6 @@ def _history(loss, penalty, lean):
     return Anderson(loss.shape)
 
 
-def _dual_gap(loss, penalty, alpha, W, V, value, objective):
-    """objective minus the best of two dual values.
-
-    The first scales residuals and ridge term into the dual ball; the second, only with a
-    ridge and a norm, keeps the residuals and pays the conjugate of alpha Omega
-    + ridge / 2 ||.||^2. What is no norm pays its conjugate in the first.
-    """
-    best = -np.inf
-    ridge = loss.ridge
-    if alpha > 0:
-        top = float(penalty.dual_levels(V).max(initial=0.0))
-        paid = penalty.conjugate(V, alpha)
-        theta = 1.0 if paid else loss.dual_scale(W, V, value)
-        if top * abs(theta) > alpha:
-            theta = np.sign(theta) * alpha / top
-        best = loss.dual(theta, W, V, value)
-        best -= theta**2 * (0.5 * ridge * np.vdot(W, W) + paid)
-    if ridge > 0 and penalty.is_norm:
-        above = np.maximum(penalty.dual_levels(V + ridge * W) - alpha, 0.0)
-        best = max(best, loss.dual(1.0, W, V, value) - 0.5 / ridge * (above @ above))
-    return max(objective - best, 0.0)
-
-
 class _Monitor:
     """When to look at the duality gap, and when a phase has lasted long enough."""
 
@@ -271,12 +257,12 @@ class _Monitor:
     def due(self, n_iter):
         return n_iter >= self.next_check or n_iter >= self.max_iter
 
-    def ends(self, n_iter, gap, objective):
+    def ends(self, n_iter, at):
         """Whether the phase ends here: converged, out of iterations, or not about to converge."""
-        goal = self.tol * abs(objective)
+        gap, goal = at.gap, self.tol * abs(at.objective)
         self.gaps.append((n_iter, gap))
         self.ahead = np.inf
-        if gap <= goal or n_iter >= self.max_iter:
+        if at.ends(self.tol) or n_iter >= self.max_iter:
             return True
         self.next_check = n_iter + _CHECK
         if len(self.gaps) > 1:  # a little before the recent rate reaches the goal
@@ -287,6 +273,10 @@ class _Monitor:
             rate = self._rate(max(4, len(self.gaps) // 2))
             self.ahead = np.log(gap / goal) / rate if rate > 0 else np.inf
         return n_iter >= self.patience and self.ahead > _NEWTON
+
+    def solution(self, W, n_iter, at):
+        done = at.closes(self.tol)
+        return Solution(W, at.objective, at.gap, n_iter, done, at.ends(self.tol), self.ahead)
 
     def _rate(self, count):
         (start, high), (end, low) = self.gaps[-count], self.gaps[-1]
@@ -311,16 +301,16 @@ class _Proximal:
         loss, penalty, alpha = self.loss, self.penalty, self.alpha
         W, start.W = start.W, None
         value, V = loss.evaluate(W)
-        objective = value + alpha * penalty.value(W)
+        omega = penalty.value(W)
+        objective = value + alpha * omega
         history, guess = _history(loss, penalty, self.lean), None
         monitor = _Monitor(tol, max_iter, patience)
         n_iter, exhausted = 0, False
         while True:
             if monitor.due(n_iter) or exhausted:
-                gap = _dual_gap(loss, penalty, alpha, W, V, value, objective)
-                if monitor.ends(n_iter, gap, objective) or exhausted:
-                    done = gap <= tol * abs(objective)
-                    return Solution(W, objective, gap, n_iter, done, monitor.ahead)
+                at = dual_gap(loss, penalty, alpha, W, V, value, omega, tol)
+                if monitor.ends(n_iter, at) or exhausted:
+                    return monitor.solution(W, n_iter, at)
             plain = V / self.lipschitz
             plain += W
             V = None  # there may be little room
@@ -334,9 +324,9 @@ class _Proximal:
                 guess = plain
             while True:
                 n_iter += 1
-                trial, omega = penalty.prox(guess, alpha / self.lipschitz)
+                trial, trial_omega = penalty.prox(guess, alpha / self.lipschitz)
                 trial_value, V = loss.evaluate(trial)
-                trial_objective = trial_value + alpha * omega
+                trial_objective = trial_value + alpha * trial_omega
                 if trial_objective <= objective + 1e-14 * abs(objective):
                     break
                 if history is not None:
@@ -351,7 +341,7 @@ class _Proximal:
                 self.lipschitz *= 1.5  # the curvature bound was too small
                 guess = W + V / self.lipschitz
             if not exhausted:
-                W, value, objective = trial, trial_value, trial_objective
+                W, value, omega, objective = trial, trial_value, trial_omega, trial_objective
 
 
 class _Splitting:
@@ -398,10 +388,9 @@ class _Splitting:
                 value, V = loss.evaluate(W)
                 objective = value + alpha * omega
             if due:
-                gap = _dual_gap(loss, penalty, alpha, W, V, value, objective)
-                if monitor.ends(n_iter, gap, objective):
-                    done = gap <= tol * abs(objective)
-                    return Solution(W, objective, gap, n_iter, done, monitor.ahead)
+                at = dual_gap(loss, penalty, alpha, W, V, value, omega, tol)
+                if monitor.ends(n_iter, at):
+                    return monitor.solution(W, n_iter, at)
             n_iter += 1
             if not loss.quadratic and objective > max(recent):
                 if plain is not None:

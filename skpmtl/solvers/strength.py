@@ -44,9 +44,9 @@ def auto_alpha(loss, penalty):
     """
     table, scale = loss.table, loss.scale
     weight = scale * _noise(loss)
-    squares = _squares(table, loss.fit_intercept) * (scale * weight)[:, None]
+    variances = squares(table, loss.fit_intercept) * (scale * weight)[:, None]
     largest = _largest(loss, weight) if not penalty.by_columns else 0.0
-    return SHARE * float(penalty.noise_level(squares, largest)) or 1.0
+    return SHARE * float(penalty.noise_level(variances, largest)) or 1.0
 
 
 def _noise(loss):
@@ -64,7 +64,7 @@ def _noise(loss):
     return variance / (1.0 + SNR[criterion.argmin(axis=1)])
 
 
-def _squares(table, centre):
+def squares(table, centre):
     """Squares of every feature, centred by its task, summed over the rows. (m, d)"""
     out = np.empty((table.n_tasks, table.n_features))
     for first, last, rows, X in row_blocks(table):

@@ -1,0 +1,141 @@
+"""How far from the optimum weights may be: the duality gap, and what rounding may add to it.
+
+With residuals u = theta r of the weights W, r those that the loss computed and V = X'r minus the
+gradient, every value of the dual is a bound from below::
+
+    min over W of loss(W) + alpha Omega(W)  >=  dual(u)    where  Omega*(X'u) <= alpha
+
+In floating point the numbers on both sides are not those of W and r. Let u be the unit roundoff,
+and c = 2 u sqrt(n + d + m) for n rows of the largest task, d features and m tasks, twice the size
+that errors of sums of so many terms have [1]_. `Loss.rounding` bounds with it
+
+- ``error``, of the computed objective and of the computed dual value together, and
+- ``slack``, the dual norm of the error of V: `dual_gap` adds the first to the gap, and lets the
+  dual norm of V be larger by the second when it scales the residuals into the ball.
+
+Then ``dual_gap_`` is a bound for what an exact computer would find at the same W. Where the gap
+itself is below what rounding adds no further iteration can be told from the last.
+
+The dual values are strongly concave, so that a gap says where the optimal residuals are, and a
+feature whose dual level stays below alpha in all that ball has weights of zero (`may_be_used`;
+"gap safe" [2]_). That holds for every rounding that the gap allows for.
+
+References
+----------
+.. [1] N. J. Higham, T. Mary, "A new approach to probabilistic rounding error analysis", SIAM
+       Journal on Scientific Computing 41(5), 2019.
+.. [2] E. Ndiaye, O. Fercoq, A. Gramfort, J. Salmon, "Gap safe screening rules for sparsity
+       enforcing penalties", Journal of Machine Learning Research 18(128), 2017.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .strength import squares
+
+
+@dataclass
+class Gap:
+    """What is known at some weights.
+
+    gap: bound on the distance to the optimum, with what rounding may add, of which ``rounding`` is
+    that part. theta, own: the scaling of the residuals into the dual ball, and the gap that the
+    dual value of theta alone has; levels: the dual levels of V.
+    """
+
+    objective: float
+    gap: float
+    rounding: float
+    theta: float
+    own: float
+    levels: np.ndarray
+
+    def closes(self, tol):
+        """Whether the gap is small enough; nothing is left of an objective that is rounding."""
+        small = self.gap <= tol * abs(self.objective)
+        return bool(small or self.objective <= 2.0 * self.rounding)
+
+    def ends(self, tol):
+        """Whether it is, or will never be, and rounding is much of what is left."""
+        hidden = self.rounding > 0.9 * tol * abs(self.objective) and self.gap <= 8 * self.rounding
+        return bool(self.closes(tol) or hidden)
+
+
+def dual_gap(loss, penalty, alpha, W, V, value, omega, tol=0.0):
+    """Objective minus the best of two dual values. -> Gap
+
+    The first scales residuals and ridge term into the dual ball; the second, only with a
+    ridge and a norm, keeps the residuals and pays the conjugate of alpha Omega
+    + ridge / 2 ||.||^2. What is no norm pays its conjugate in the first.
+
+    Parameters
+    ----------
+    loss, penalty, alpha
+        As for `minimize`.
+    W : ndarray (n_tasks, n_features)
+    V : ndarray (n_tasks, n_features)
+        Minus the gradient of the loss at W, where the loss was evaluated last.
+    value, omega : float
+        Of loss and penalty. `omega` may be as inexact as a proximal map makes it.
+    tol : float
+        A gap that closes with it is computed again with the value of the penalty itself.
+    """
+    ridge = loss.ridge
+    error, size = loss.rounding(W, value)
+    slack = penalty.dual_bound(size)
+    levels = penalty.dual_levels(V)
+    first, theta, costs = -np.inf, 0.0, []
+    if alpha > 0:
+        top = float(levels.max(initial=0.0)) + slack
+        paid = penalty.conjugate(V, alpha, size)
+        theta = 1.0 if paid else loss.dual_scale(W, V, value)
+        if top * abs(theta) > alpha:
+            theta = np.sign(theta) * alpha / top
+        first = loss.dual(theta, W, V, value)
+        first -= theta**2 * (0.5 * ridge * np.vdot(W, W) + paid)
+        costs += [slack * omega + (paid and paid - penalty.conjugate(V, alpha))]
+    best = first
+    if ridge > 0 and penalty.is_norm:
+        above = np.maximum(penalty.dual_levels(V + ridge * W) + slack - alpha, 0.0)
+        best = max(best, loss.dual(1.0, W, V, value) - 0.5 / ridge * (above @ above))
+        costs += [0.5 / ridge * slack**2 * len(levels)]
+    rounding = error + min(costs)  # no iteration takes away what the slack costs
+
+    def stated(omega):
+        objective = value + alpha * omega
+        gap, own = (max(objective - dual, 0.0) + error for dual in (best, first))
+        return Gap(objective, gap, rounding, theta, own, levels)
+
+    found = stated(omega)
+    return stated(max(omega, penalty.value(W))) if found.closes(tol) else found
+
+
+def may_be_used(loss, alpha, at, steepness):
+    """Features whose weights may differ from zero at the optimum, for penalties `by_columns`.
+
+    Parameters
+    ----------
+    loss : Loss
+    alpha : float > 0
+    at : Gap
+    steepness : ndarray (n_features,)
+        From `steepness`.
+
+    Returns
+    -------
+    mask : ndarray of bool (n_features,)
+    """
+    reach = np.sqrt(2.0 * at.own * steepness)
+    return abs(at.theta) * at.levels + reach >= alpha * (1.0 - 1e-9)
+
+
+def steepness(loss):
+    """Largest second derivative of the loss along each feature in any task, (n_features,).
+
+    Moving the residuals of all tasks by ||delta|| (in the metric in which the dual has curvature 1)
+    moves the level of feature j by at most the root of this times ||delta||, as no two tasks share
+    a residual.
+    """
+    by_task = squares(loss.table, loss.fit_intercept) * loss.scale[:, None]
+    return loss.steepest * by_task.max(axis=0) + loss.ridge
