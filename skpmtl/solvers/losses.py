@@ -7,6 +7,7 @@ minimised over them. ``ridge / 2 ||W||_F^2`` belongs to the smooth part.
 
 from copy import copy
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 from scipy.special import entr
@@ -205,7 +206,7 @@ class Loss:
         inner = replace(table, y=table.y[rows], offsets=ends, tasks=table.tasks[tasks], **own)
         return type(self)(inner, self.scale[tasks], self.fit_intercept, self.ridge)
 
-    @property
+    @cached_property
     def unit(self):
         """What rounding makes of a sum over rows, features or tasks, in parts of its terms."""
         return 2.0**-52 * np.sqrt(self.table.sizes.max() + sum(self.shape))
