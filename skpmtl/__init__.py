@@ -30,7 +30,8 @@ from .output_perturbation.estimators import (
     DPRelationship,
     DPRelationshipClassifier,
 )
-from .preprocessing import TaskScaler
+from .pipeline import personalize
+from .preprocessing import TaskImputer, TaskScaler
 from .privacy import PrivacyLeakWarning
 from .search.private import PrivateSearch
 from .structures.estimators import PrivateMTL, PrivateMTLClassifier
@@ -67,11 +68,13 @@ __all__ = [
     "PrivateMeanRegMTLClassifier",
     "PrivateSearch",
     "SingleTaskWarning",
+    "TaskImputer",
     "TaskScaler",
     "TaskStratifiedKFold",
     "__version__",
     "get_num_threads",
     "load_billboard",
+    "personalize",
     "save_billboard",
     "set_num_threads",
     "stack_tasks",

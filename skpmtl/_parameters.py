@@ -20,8 +20,8 @@ adjacency : {"replace-one", "zero-out"}, default="replace-one"
         data, or by its contribution being 0.""",
     "task_feature": """\
 task_feature : str, int or None, default=None
-        Column of X that holds the task id, by name or position. None: ids are passed as
-        ``task=``, or y has one column per task, or X and y are mappings.""",
+        Column of X that holds the task id, by name or position, or a list of this one. None: ids
+        are passed as ``task=``, or y has one column per task, or X and y are mappings.""",
     "tasks": """\
 tasks : "auto" or array-like, default="auto"
         Public list of the tasks. "auto" reads it from the data, which discloses which tasks

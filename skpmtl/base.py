@@ -235,7 +235,7 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
     _reads_sizes = False
     _parameter_constraints = {
         "fit_intercept": ["boolean"],
-        "task_feature": [str, Integral, None],
+        "task_feature": [str, Integral, list, None],
         "tasks": [StrOptions({"auto"}), "array-like"],
         "classes": [StrOptions({"auto"}), "array-like"],
         "unseen_task": [StrOptions({"error", "mean"})],
@@ -573,7 +573,8 @@ class MTLClassifierMixin(Scored, ClassifierMixin):
         if len(classes) > 2 and not self._multiclass:
             raise ValueError(
                 "Only binary classification is supported. The type of the target is multiclass: "
-                f"there are more than two classes. {type(self).__name__} takes two."
+                f"there are more than two classes. {type(self).__name__} takes two; "
+                f"{', '.join(_of_several_classes())} take more."
             )
         if len(classes) < 2:
             raise ValueError(
@@ -652,6 +653,18 @@ class MTLClassifierMixin(Scored, ClassifierMixin):
         tags.classifier_tags.multi_label = False
         tags.classifier_tags.poor_score = self._is_private()
         return tags
+
+
+def _of_several_classes():
+    """Names of the classifiers of the package that take more than two classes."""
+    found, waiting = set(), MTLClassifierMixin.__subclasses__()
+    while waiting:
+        cls = waiting.pop()
+        waiting += cls.__subclasses__()
+        own = cls.__module__.partition(".")[0] == __name__.partition(".")[0]
+        if own and cls._multiclass and not cls.__name__.startswith("_"):
+            found.add(cls.__name__)
+    return sorted(found)
 
 
 def merge_rows(n_rows, *pairs):

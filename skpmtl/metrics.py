@@ -9,6 +9,7 @@ from sklearn.base import is_classifier
 from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import get_scorer
 from sklearn.utils import Bunch, get_tags
+from sklearn.utils.metadata_routing import MetadataRequest
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length
 
@@ -18,7 +19,7 @@ from .tables.sparse import checked
 from .tables.table import column_labels, distinct_ids, known_labels
 from .tables.targets import pair_known
 
-__all__ = ["average_auc", "nmse", "task_scores"]
+__all__ = ["average_auc", "nmse", "task_scorer", "task_scores"]
 
 
 def nmse(y_true, y_pred):
@@ -172,6 +173,56 @@ def task_scores(estimator, X, y, task=None, *, scoring=None):
         n_samples=sizes[present],
         mean=float(defined.mean()) if len(defined) else float("nan"),
     )
+
+
+def task_scorer(scoring):
+    """A scorer that hands the tasks of rows to the estimator.
+
+    The scorers of scikit-learn call ``predict(X)``, so that ids which are given apart from X do not
+    reach it. This one takes them as ``task=``: with metadata routing
+    ``cross_validate(..., params={"task": ids})`` and ``GridSearchCV.fit(X, y, task=ids)`` hand them
+    on. Where the task is a column of X the plain names do.
+
+    Parameters
+    ----------
+    scoring : str or scorer
+        As in scikit-learn, such as "roc_auc".
+
+    Returns
+    -------
+    scorer : callable
+        ``scorer(estimator, X, y, task=None) -> float``, for one target per row.
+
+    Examples
+    --------
+    >>> from skpmtl import MPMTLLowRankClassifier
+    >>> from skpmtl.datasets import make_low_rank_tasks
+    >>> from skpmtl.metrics import task_scorer
+    >>> X, y, task = make_low_rank_tasks(n_tasks=4, n_features=3, random_state=0)
+    >>> model = MPMTLLowRankClassifier(0.1, epsilon=None).fit(X, y > 0, task=task)
+    >>> bool(task_scorer("roc_auc")(model, X, y > 0, task=task) > 0.9)
+    True
+    """
+    return _TaskScorer(get_scorer(scoring))
+
+
+class _TaskScorer:
+    def __init__(self, scorer):
+        self.scorer = scorer
+
+    def __call__(self, estimator, X, y, task=None):
+        y = np.asarray(y)
+        view = _Predicted(estimator, X, y, {} if task is None else {"task": task})
+        return self.scorer(view, np.arange(len(y))[:, None], y)
+
+    def get_metadata_routing(self):
+        """What scikit-learn routes to the scorer."""
+        request = MetadataRequest(owner=self)
+        request.score.add_request(param="task", alias=True)
+        return request
+
+    def __repr__(self):
+        return f"task_scorer({self.scorer!r})"
 
 
 def _split_tasks(estimator, X, y, task):

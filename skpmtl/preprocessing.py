@@ -1,32 +1,87 @@
 """Preprocessing that every task does alone."""
 
 import warnings
-from numbers import Integral
+from dataclasses import dataclass
+from numbers import Integral, Real
 
 import numpy as np
 from scipy.special import digamma, polygamma
-from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._diagram import Documented
+from ._runtime.compat import safe_indexing
+from .base import merge_rows
 from .tables.forms import (
+    InputForm,
     check_finite,
     encode_rows,
     kept_columns,
+    numeric,
+    numeric_columns,
     read_features,
     sort_rows,
     table_matrix,
+    take_column,
+    task_position,
 )
-from .tables.ids import listed, locate
+from .tables.ids import factorize, listed, locate
 from .tables.table import SingleTaskWarning
 
-__all__ = ["TaskScaler"]
+__all__ = ["TaskImputer", "TaskScaler"]
 # Spread of the logarithms of variances around the public ones, at least; rows from which a task
 # estimates its own; and how many times the noise of a logarithm counts.
 _SPREAD, _FEW, _DOUBT = 0.25, 5, 3.0
 
 
-class TaskScaler(Documented, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+class _TaskTransformer(Documented, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """Numbers of every task, from its own rows and for its own rows."""
+
+    def _check_task_feature(self):
+        """TypeError for what names no column; a warning where there is none."""
+        if not isinstance(self.task_feature, (str, Integral, list, type(None))):
+            raise TypeError(f"task_feature={self.task_feature!r} must be None, a str or an int.")
+        if self.task_feature is None:
+            warnings.warn(
+                "There is no task_feature: all rows are taken as one task.",
+                SingleTaskWarning,
+                stacklevel=3,
+            )
+
+    def personalize(self, X, y=None):
+        """Add tasks that were not in `fit`, or replace those that were, from rows of their own.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (n_samples, n_features)
+            As in `fit`.
+        y : object
+            Not used.
+
+        Returns
+        -------
+        self : object
+            The transformer; after an error it is as it was.
+        """
+        check_is_fitted(self)
+        validate_data(self, X, skip_check_array=True, reset=False)
+        if self.task_feature is None:
+            raise ValueError("Without task_feature there are no tasks to add: call fit.")
+        fresh = clone(self).fit(X)
+        locate(fresh.tasks_, self.tasks_)  # strings among integers are refused here
+        tasks = np.union1d(self.tasks_, fresh.tasks_)
+        rows = np.searchsorted(tasks, self.tasks_), np.searchsorted(tasks, fresh.tasks_)
+        self._merge(fresh, len(tasks), *rows)
+        self.tasks_ = tasks
+        return self
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = tags.input_tags.categorical = self.task_feature is not None
+        return tags
+
+
+class TaskScaler(_TaskTransformer):
     """Standardise the features within every task: mean 0, and about variance 1 in each.
 
     The mean and scale of a task come from its own rows and are used for its own rows, so
@@ -100,15 +155,9 @@ class TaskScaler(Documented, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         -------
         self : object
         """
-        if not isinstance(self.task_feature, (str, Integral, type(None))):
-            raise TypeError(f"task_feature={self.task_feature!r} must be None, a str or an int.")
+        self._check_task_feature()
         matrix, ids, form = read_features(self, X, None, None, accept_sparse=False)
         if ids is None:
-            warnings.warn(
-                "There is no task_feature: all rows are taken as one task.",
-                SingleTaskWarning,
-                stacklevel=2,
-            )
             ids = np.zeros(len(matrix), dtype=np.int64)
         codes, self.tasks_ = encode_rows(ids, len(matrix))
         check_finite(self, matrix, form.columns, codes, self.tasks_)
@@ -151,8 +200,8 @@ class TaskScaler(Documented, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         position = locate(labels, self.tasks_)
         if (position < 0).any():
             raise ValueError(
-                f"Tasks that were not in fit: {listed(labels[position < 0])}. Scale the rows of a "
-                "new task by a TaskScaler of their own."
+                f"Tasks that were not in fit: {listed(labels[position < 0])}. Add them with "
+                "personalize(X), from rows of their own."
             )
         check_finite(self, matrix, form.columns, codes, labels)
         codes = position[codes]
@@ -161,7 +210,7 @@ class TaskScaler(Documented, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
             scaled = scaled - self.mean_[codes]
         if self.with_std:
             scaled = scaled / self.scale_[codes]
-        return _beside_task(X, scaled, ids, form.position)
+        return _beside_task(X, scaled.T, ids, form.position)
 
     def _public_scale(self, n_features):
         try:
@@ -175,10 +224,213 @@ class TaskScaler(Documented, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
             )
         return public
 
+    def _merge(self, fresh, n_tasks, old, new):
+        self.mean_ = merge_rows(n_tasks, old, self.mean_, new, fresh.mean_)
+        self.scale_ = merge_rows(n_tasks, old, self.scale_, new, fresh.scale_)
+
+
+class TaskImputer(_TaskTransformer):
+    """Fill missing values from the task's own rows: medians of numbers, modes of all else.
+
+    The values of a task come from its own rows and are used for its own rows, so that nothing
+    passes between tasks and no privacy budget is spent, as long as `statistics_` stay with the
+    tasks. `SimpleImputer` over all rows fills in statistics of all tasks. Where a task knows no
+    value of a feature, a public default is taken; so it is for tasks that were not in `fit`.
+
+    A frame may have columns of any type and gives a frame; an array must be numeric.
+
+    Parameters
+    ----------
+    task_feature : str, int or None, default=None
+        Column of X that holds the task id, by name or position. None: all rows are one task,
+        and a `SingleTaskWarning` says so.
+    default : dict or None, default=None
+        Public value by feature, named as in X (by position in X for arrays), where a task has
+        none of its own. Features without an entry have 0 if they are numeric, else "missing".
+
+    Attributes
+    ----------
+    tasks_ : ndarray of shape (n_tasks,)
+        Task ids, sorted.
+    statistics_ : dict of ndarray of shape (n_tasks,)
+        Value of each task by feature, named as in `default`. Of modes that are equally frequent
+        it is the first in sorted order.
+    n_features_in_, feature_names_in_
+        Of X as given, so that a task column counts.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from skpmtl import TaskImputer
+    >>> table = pd.DataFrame({"clinic": ["a", "a", "a", "b"], "age": [30.0, 50.0, None, None],
+    ...                       "ward": ["x", None, "x", "y"]})
+    >>> TaskImputer(task_feature="clinic", default={"age": 40.0}).fit_transform(table)
+      clinic   age ward
+    0      a  30.0    x
+    1      a  50.0    x
+    2      a  40.0    x
+    3      b  40.0    y
+    """
+
+    def __init__(self, *, task_feature=None, default=None):
+        self.task_feature = task_feature
+        self.default = default
+
+    def fit(self, X, y=None):
+        """Find the values of every task.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (n_samples, n_features)
+            With the task column, in which nothing is missing.
+        y : object
+            Not used.
+
+        Returns
+        -------
+        self : object
+        """
+        self._check_task_feature()
+        columns, ids, self._form_ = self._read(X, None)
+        defaults = self._defaults(columns)
+        codes, self.tasks_ = encode_rows(ids, len(ids))
+        self.statistics_ = {
+            name: (_medians if column.numeric else _modes)(
+                column, codes, len(self.tasks_), defaults[name]
+            )
+            for name, column in columns.items()
+        }
+        return self
+
+    def transform(self, X):
+        """Fill what is missing with the values of the row's task.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (n_samples, n_features)
+            With the task column.
+
+        Returns
+        -------
+        X : frame of the same type, or ndarray, of shape (n_samples, n_features)
+        """
+        check_is_fitted(self)
+        columns, ids, form = self._read(X, self._form_)
+        codes, labels = encode_rows(ids, len(ids))
+        codes = locate(labels, self.tasks_)[codes]
+        defaults, filled = self._defaults(columns), []
+        for name, column in columns.items():
+            values, missing = column.given, column.missing
+            if missing.any():
+                values, own = column.values.copy(), self.statistics_[name][codes[missing]]
+                values[missing] = np.where(codes[missing] < 0, defaults[name], own)
+            filled.append(values)
+        return _beside_task(X, filled, ids, form.position)
+
+    def _read(self, X, fitted):
+        """-> {feature: _Column}, ids, form"""
+        if not hasattr(X, "columns"):
+            matrix, ids, form = read_features(self, X, None, fitted, accept_sparse=False)
+            n_rows = len(matrix)
+            kept = np.delete(np.arange(self.n_features_in_), form.columns)
+            dropped = kept_columns(self, matrix, form.columns)
+            table = np.delete(matrix, dropped, axis=1).astype(np.float64, copy=False)
+            columns = {
+                int(j): _Column(values, values, np.isnan(values), True)
+                for j, values in zip(kept, table.T, strict=True)
+            }
+        else:
+            validate_data(self, X, skip_check_array=True, reset=fitted is None)
+            ids, form, n_rows = None, InputForm("single"), X.shape[0]
+            if self.task_feature is not None:
+                form = InputForm("column", task_position(X, self.task_feature))
+                ids = take_column(X, form.position)
+            columns = {
+                name: self._column(X, j)
+                for j, name in enumerate(X.columns)
+                if j != form.position
+            }
+        return columns, np.zeros(n_rows, np.int64) if ids is None else ids, form
+
+    def _column(self, X, j):
+        given = take_column(X, j)
+        if numeric_columns(X)[j]:
+            values = numeric(self, safe_indexing(X, [j], axis=1), False)[:, 0].astype(np.float64)
+            return _Column(given, values, np.isnan(values), True)
+        values = np.empty(len(given), dtype=object)
+        values[:] = list(given)
+        return _Column(given, values, factorize(given)[0] < 0, False)
+
+    def _defaults(self, columns):
+        given = {} if self.default is None else self.default
+        unknown = [name for name in given if name not in columns]
+        if unknown:
+            raise ValueError(
+                f"default= has {listed(unknown)}, but the features are {listed(list(columns), 20)}."
+            )
+        defaults = {}
+        for name, column in columns.items():
+            value = given.get(name, 0.0 if column.numeric else "missing")
+            if column.numeric and not (isinstance(value, Real) and np.isfinite(value)):
+                raise ValueError(f"default= must be a finite number for the feature {name!r}.")
+            defaults[name] = value
+        return defaults
+
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.input_tags.string = tags.input_tags.categorical = self.task_feature is not None
+        tags.input_tags.allow_nan = True
         return tags
+
+    def _merge(self, fresh, n_tasks, old, new):
+        merged = {}
+        for name, own in self.statistics_.items():
+            both = np.empty(n_tasks, dtype=np.result_type(own, fresh.statistics_[name]))
+            both[old], both[new] = own, fresh.statistics_[name]
+            merged[name] = both
+        self.statistics_ = merged
+
+
+@dataclass(frozen=True)
+class _Column:
+    """One feature: as given, as float64 or objects, where it is missing, whether it is numeric."""
+
+    given: object
+    values: np.ndarray
+    missing: np.ndarray
+    numeric: bool
+
+
+def _medians(column, codes, n_tasks, default):
+    """Median of the known values of each task, or the default."""
+    known = ~column.missing
+    values, codes = column.values[known], codes[known]
+    values = values[np.lexsort((values, codes))]
+    sizes = np.bincount(codes, minlength=n_tasks)
+    some, starts = sizes > 0, np.cumsum(sizes) - sizes
+    found = np.full(n_tasks, float(default))
+    low, high = starts + (sizes - 1) // 2, starts + sizes // 2
+    found[some] = (values[low[some]] + values[high[some]]) / 2
+    return found
+
+
+def _modes(column, codes, n_tasks, default):
+    """Most frequent known value of each task, or the default."""
+    found = np.empty(n_tasks, dtype=object)
+    found[:] = [default] * n_tasks
+    values, distinct = factorize(column.values)
+    if len(distinct):
+        rank = np.empty(len(distinct), dtype=np.int64)
+        rank[np.argsort([str(value) for value in distinct], kind="stable")] = np.arange(len(rank))
+        by_rank = distinct[np.argsort(rank)]
+        known = values >= 0
+        pairs, counts = np.unique(
+            codes[known] * len(distinct) + rank[values[known]], return_counts=True
+        )
+        task, value = np.divmod(pairs, len(distinct))
+        order = np.lexsort((value, -counts, task))
+        first = order[np.unique(task[order], return_index=True)[1]]
+        found[task[first]] = by_rank[value[first]]
+    return found
 
 
 def _shrunk(squares, varies, sizes):
@@ -192,12 +444,12 @@ def _shrunk(squares, varies, sizes):
     return np.exp(0.5 * spread / (spread + _DOUBT * noise) * logs)
 
 
-def _beside_task(X, scaled, ids, position):
-    """The scaled features with the task column put back."""
-    columns = list(scaled.T)
+def _beside_task(X, columns, ids, position):
+    """The features, one by one, with the task column put back."""
+    columns = list(columns)
     if position is not None:
         columns.insert(position, ids)
     if not hasattr(X, "columns"):
-        return scaled if position is None else np.column_stack(columns)
+        return np.column_stack(columns)
     named = dict(zip(X.columns, columns, strict=True))
     return type(X)(named, index=X.index) if hasattr(X, "index") else type(X)(named)

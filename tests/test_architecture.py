@@ -25,7 +25,7 @@ FLOORS = (
     ("base",),
     METHODS,
     ("metrics", "datasets"),
-    ("baselines", "model_selection", "preprocessing", "inspection"),
+    ("baselines", "model_selection", "preprocessing", "pipeline", "inspection"),
     ("search", "federated", "shards"),
     ("__init__",),
     ("shell",),

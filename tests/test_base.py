@@ -3,6 +3,7 @@
 import inspect
 import logging
 import pickle
+import re
 
 import numpy as np
 import pandas as pd
@@ -24,7 +25,9 @@ from sklearn.model_selection import (
 )
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import get_tags
 
+import skpmtl
 from skpmtl import DPAggregation, DPAggregationClassifier, MPMTLLowRank
 from skpmtl._kernels.predict import csr_row_scores, row_scores
 from skpmtl.model_selection import LeaveTasksOut, TaskStratifiedKFold
@@ -118,6 +121,14 @@ def test_tasks_left_out_meet_the_mean_model(school_like):
         X = frame.iloc[test].drop(columns="school").to_numpy()
         expected = X @ model.coef_.mean(axis=0) + model.intercept_.mean()
         assert_allclose(model.predict(frame.iloc[test]), expected)
+
+
+def test_three_classes_name_who_takes_them(school_like):
+    frame, y = school_like()
+    with pytest.raises(ValueError, match="TinyRidgeClassifier takes two; .*PrivateMTL") as error:
+        TinyRidgeClassifier(task_feature="school").fit(frame, np.digitize(y, [-1, 1]))
+    for name in re.findall(r"\w+Classifier", str(error.value).split(";")[1]):
+        assert get_tags(getattr(skpmtl, name)()).classifier_tags.multi_class
 
 
 def test_metadata_routing_needs_no_requests(school_like):

@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -224,8 +225,24 @@ def test_points_of_time_are_no_numbers():
     frame = pd.DataFrame(X).assign(day=DAYS)
     frame.columns = frame.columns.astype(str)
     for given in (frame, np.tile(DAYS.to_numpy()[:, None], (1, 4))):
-        with pytest.raises((TypeError, ValueError), match="numeric|numbers"):
+        with pytest.raises(ValueError, match="dates or times.*Turn them into numbers"):
             MPMTLLowRank(epsilon=None).fit(given, Y, task=TASK)
+
+
+@pytest.mark.parametrize(
+    "days",
+    [DAYS, DAYS - DAYS[0], DAYS.tz_localize("UTC"), DAYS.to_period("D"), DAYS.astype("str")],
+    ids=lambda days: str(days.dtype),
+)
+def test_a_column_that_is_not_numeric_is_named(days):
+    """Not only where no other column makes an array of objects, nor only for pandas."""
+    frame = pd.DataFrame({"task": TASK, "age": Y, "seen": days})
+    frames = [frame, frame[["task", "seen"]]]
+    if days.dtype.kind in "mM":
+        frames.append(pl.from_pandas(frame))
+    for given in frames:
+        with pytest.raises(ValueError, match=r"\['seen'\].*(numbers|encode)"):
+            MPMTLLowRank(epsilon=None, task_feature="task").fit(given, Y)
 
 
 # ------------------------------------------------------------ no private value in a message

@@ -3,12 +3,15 @@
 import numpy as np
 import pandas as pd
 import pytest
+import sklearn
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import accuracy_score, log_loss, make_scorer, r2_score, roc_auc_score
+from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
-from skpmtl.metrics import average_auc, nmse, task_scores
+from skpmtl import TaskStratifiedKFold
+from skpmtl.metrics import average_auc, nmse, task_scorer, task_scores
 from tests.helpers.tiny_ridge import TinyRidge, TinyRidgeClassifier
 
 
@@ -156,3 +159,34 @@ def test_task_scores_asks_for_the_tasks():
     est = TinyRidge().fit(np.eye(4), np.arange(4.0), task=[1, 1, 2, 2])
     with pytest.raises(ValueError, match="Give task=, ids or a column of X"):
         task_scores(est, np.eye(4), np.arange(4.0))
+
+
+def test_scorers_hand_routed_tasks_on(school_like):
+    """Whether ids are in a column or routed, the areas under the curve are the same."""
+    frame, y = school_like()
+    X, ids, labels = frame.drop(columns="school"), frame["school"].to_numpy(), y > y.median()
+    columns = cross_validate(
+        TinyRidgeClassifier(task_feature="school"), frame, labels, error_score="raise",
+        scoring=["roc_auc", "accuracy"], cv=TaskStratifiedKFold(3, task_feature="school"),
+    )  # fmt: skip
+    with sklearn.config_context(enable_metadata_routing=True):
+        both = {"task": ids, "groups": ids}
+        names = {"roc_auc": task_scorer("roc_auc"), "accuracy": task_scorer("accuracy")}
+        cv = TaskStratifiedKFold(3)
+        routed = cross_validate(
+            TinyRidgeClassifier(), X, labels, scoring=names, cv=cv, params=both, error_score="raise"
+        )
+        for name in names:
+            assert_array_equal(routed[f"test_{name}"], columns[f"test_{name}"])
+        with pytest.raises(ValueError, match="task_scorer"):
+            cross_validate(
+                TinyRidgeClassifier(), X, labels, scoring="roc_auc", cv=cv, params=both,
+                error_score="raise",
+            )  # fmt: skip
+        model = make_pipeline(StandardScaler(), TinyRidgeClassifier())
+        grid = GridSearchCV(
+            model, {"tinyridgeclassifier__alpha": [0.1, 1e6]}, scoring=names["roc_auc"], cv=cv
+        ).fit(X, labels, **both)
+        assert 0.5 < grid.best_score_ <= 1 and grid.best_params_ == {
+            "tinyridgeclassifier__alpha": 0.1
+        }

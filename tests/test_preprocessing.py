@@ -1,4 +1,4 @@
-"""TaskScaler standardises every task alone, as far as its rows tell a scale."""
+"""What every task does alone: scaling as far as its rows tell a scale, and filling gaps."""
 
 import numpy as np
 import pandas as pd
@@ -9,7 +9,7 @@ from scipy.special import digamma, polygamma
 from sklearn.pipeline import make_pipeline
 
 from skpmtl import LocalOnly
-from skpmtl.preprocessing import TaskScaler
+from skpmtl.preprocessing import TaskImputer, TaskScaler
 from skpmtl.tables.table import SingleTaskWarning
 from tests.helpers.tiny_ridge import TinyRidge
 
@@ -119,7 +119,7 @@ def test_in_a_pipeline(school_like):
 def test_errors(school_like):
     frame, _ = school_like()
     scaler = TaskScaler(task_feature="school").fit(frame)
-    with pytest.raises(ValueError, match=r"\['new'\]. Scale the rows of a new task"):
+    with pytest.raises(ValueError, match=r"\['new'\]. Add them with personalize"):
         scaler.transform(frame.assign(school="new"))
     with pytest.raises(ValueError, match=r"NaN.*row 3 \(task"):
         scaler.transform(frame.mask((frame.index == 3)[:, None] & (frame.columns == "x2")))
@@ -132,3 +132,112 @@ def test_errors(school_like):
             TaskScaler(task_feature="school", scale=scale).fit(frame)
     with pytest.warns(SingleTaskWarning):
         TaskScaler().fit(frame.drop(columns="school"))
+
+
+def test_a_task_that_is_added_is_scaled_as_if_it_had_been_there(school_like):
+    frame, _ = school_like()
+    first = frame["school"] < "s005"
+    scaler = TaskScaler(task_feature="school").fit(frame[first])
+    kept = scaler.transform(frame[first])
+    scaler.personalize(frame[~first])
+    assert_array_equal(scaler.transform(frame[first]), kept)
+    whole = TaskScaler(task_feature="school").fit(frame)
+    assert_array_equal(scaler.tasks_, whole.tasks_)
+    assert_array_equal(scaler.transform(frame), whole.transform(frame))
+    with pytest.raises(TypeError, match="strings"):
+        scaler.personalize(frame.assign(school=1))
+    with pytest.raises(ValueError, match="feature names"):
+        scaler.personalize(frame.rename(columns={"x1": "z"}))
+    assert_array_equal(scaler.tasks_, whole.tasks_)
+
+
+def gaps(seed=0, n=300):
+    """Numbers, text and gaps; one task has no number, another no text."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame({
+        "age": rng.normal(50, 10, n).round(),
+        "clinic": rng.choice(list("abcdef"), n),
+        "ward": rng.choice(["x", "y", "z"], n),
+        "visits": rng.integers(0, 9, n),
+    })  # fmt: skip
+    frame.loc[rng.random(n) < 0.3, "age"] = np.nan
+    frame.loc[rng.random(n) < 0.3, "ward"] = None
+    frame.loc[frame["clinic"] == "b", "age"] = np.nan
+    frame.loc[frame["clinic"] == "c", "ward"] = None
+    return frame
+
+
+def plainly_filled(frame, age, ward):
+    """The documentation with pandas, a task at a time."""
+    parts = []
+    for _, rows in frame.groupby("clinic"):
+        found = rows["ward"].mode()
+        median = rows["age"].median()
+        parts.append(rows.assign(
+            age=rows["age"].fillna(age if np.isnan(median) else median),
+            ward=rows["ward"].fillna(found[0] if len(found) else ward),
+        ))  # fmt: skip
+    return pd.concat(parts).loc[frame.index]
+
+
+def test_gaps_are_filled_by_the_task_itself():
+    frame = gaps()
+    imputer = TaskImputer(task_feature="clinic", default={"age": 45, "ward": "x"}).fit(frame)
+    expected = plainly_filled(frame, 45.0, "x")
+    out = imputer.transform(frame)
+    pd.testing.assert_frame_equal(out, expected, check_dtype=False)
+    assert out["visits"].dtype == frame["visits"].dtype and out["age"].dtype == float
+    other = gaps(seed=1)  # others' rows, filled with what the tasks had in fit
+    filled = imputer.transform(other)
+    for clinic, rows in frame.groupby("clinic"):
+        gap = (other["clinic"] == clinic) & other["age"].isna()
+        median = rows["age"].median()
+        assert (filled.loc[gap, "age"] == (45 if np.isnan(median) else median)).all()
+    # Nothing of a task depends on another's rows.
+    alone = TaskImputer(task_feature="clinic").fit(frame[frame["clinic"] == "d"])
+    d = imputer.tasks_.tolist().index("d")
+    assert alone.statistics_["age"][0] == imputer.statistics_["age"][d]
+    assert alone.statistics_["ward"][0] == imputer.statistics_["ward"][d]
+
+
+def test_unknown_tasks_have_the_public_default_until_they_are_added():
+    frame = gaps()
+    first = frame["clinic"] < "e"
+    imputer = TaskImputer(task_feature="clinic").fit(frame[first])
+    gap = ~first & frame["age"].isna()
+    assert (imputer.transform(frame).loc[gap, "age"] == 0).all()
+    assert (imputer.transform(frame).loc[~first & frame["ward"].isna(), "ward"] == "missing").all()
+    out = imputer.personalize(frame[~first]).transform(frame)
+    whole = TaskImputer(task_feature="clinic").fit(frame)
+    pd.testing.assert_frame_equal(out, whole.transform(frame))
+
+
+def test_other_tables():
+    frame = gaps()
+    expected = TaskImputer(task_feature="clinic").fit_transform(frame)
+    out = TaskImputer(task_feature=["clinic"]).fit_transform(pl.from_pandas(frame))
+    assert isinstance(out, pl.DataFrame)
+    pd.testing.assert_frame_equal(out.to_pandas(), expected, check_dtype=False)
+    code = frame["clinic"].map(ord)
+    numbers = frame.assign(clinic=code)[["age", "clinic", "visits"]].to_numpy(dtype=float)
+    filled = TaskImputer(task_feature=1, default={0: 7.0}).fit_transform(numbers)
+    again = TaskImputer(task_feature="clinic", default={"age": 7}).fit_transform(frame)
+    assert_array_equal(filled, again.assign(clinic=code)[["age", "clinic", "visits"]])
+    nullable = frame.assign(age=frame["age"].astype("Int64"), ward=frame["ward"].astype("category"))
+    out = TaskImputer(task_feature="clinic").fit_transform(nullable)
+    pd.testing.assert_frame_equal(out, expected, check_dtype=False)
+    whole = frame.fillna({"age": 1.0, "ward": "w"})
+    pd.testing.assert_frame_equal(TaskImputer(task_feature="clinic").fit_transform(whole), whole)
+
+
+def test_errors_of_the_imputer():
+    frame = gaps()
+    for default, problem in (({"agge": 1}, "agge.*features are"), ({"age": "old"}, "'age'")):
+        with pytest.raises(ValueError, match=problem):
+            TaskImputer(task_feature="clinic", default=default).fit(frame)
+    with pytest.raises(ValueError, match="missing"):
+        TaskImputer(task_feature="clinic").fit(frame.assign(clinic=None))
+    with pytest.raises(ValueError, match="one column"):
+        TaskImputer(task_feature=["clinic", "ward"]).fit(frame)
+    with pytest.warns(SingleTaskWarning):
+        TaskImputer().fit(frame.drop(columns="clinic"))

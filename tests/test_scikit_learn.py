@@ -35,6 +35,7 @@ QUICK = [
     skpmtl.PerTask(LogisticRegression()),
     skpmtl.PrivateSearch(skpmtl.MPMTLLowRankClassifier(), {"n_releases": [1, 2]}, n_trials=1.5),
     skpmtl.TaskScaler(),
+    skpmtl.TaskImputer(),
 ]
 SLOW = [
     skpmtl.MPMTLLowRankClassifier(epsilon=None),

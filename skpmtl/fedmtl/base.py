@@ -60,8 +60,8 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
         "proximal_strength": [Interval(Real, 0, None, closed="left")],
         "secure": [StrOptions({"mpc"}), None],
         "module": [callable, None],
-        "client_feature": [str, Integral, None],
-        "task_feature": [str, Integral, None],
+        "client_feature": [str, Integral, list, None],
+        "task_feature": [str, Integral, list, None],
         "random_state": ["random_state", np.random.Generator],
         "verbose": ["verbose"],
     }

@@ -90,6 +90,13 @@ def is_mapping_of_tasks(X):
 def task_position(X, task_feature, name="task_feature"):
     """Position of a column of ids in X, which is a frame, an array or a sparse matrix."""
     width = X.shape[1]
+    if isinstance(task_feature, (list, tuple)):  # as scikit-learn's transformers name columns
+        if len(task_feature) != 1:
+            raise ValueError(
+                f"{name}={task_feature!r} must be one column; join several to one key in a column "
+                "of its own."
+            )
+        (task_feature,) = task_feature
     if not isinstance(task_feature, str):
         if not -width <= task_feature < width:
             raise ValueError(f"{name}={task_feature} is outside X with {width} columns.")
@@ -157,18 +164,51 @@ def numeric(
     estimator, X, accept_sparse="csr", hint="if it holds the task, give its name as task_feature"
 ):
     """ndarray of any real type and layout, or CSR; not yet checked for NaN."""
+    _refuse_times(X)
     found = problem = None
     try:
         found = read_array(X, accept_sparse=accept_sparse, estimator=estimator, input_name="X")
-    except ValueError as error:
-        if not hasattr(X, "columns") or "could not be converted" not in str(error):
+    except (TypeError, ValueError) as error:
+        text = str(error)
+        if not hasattr(X, "columns") or not ("be converted" in text or "float() arg" in text):
             raise
-        problem = str(error)
+        problem = text
     if problem is None and found.dtype.kind not in "biuf":
         problem = f"X has the type {found.dtype}, which is not numeric."
     if problem is not None:
-        raise ValueError(f"{problem} X has a column that is not numeric; {hint}.")
+        names = _columns_of_type(X, _NUMBERS, other=True)
+        which = f": {listed(names)}" if names else ""
+        raise ValueError(f"{problem} X has a column that is not numeric{which}; {hint}.")
     return found
+
+
+# How the names of types begin, in pandas, polars and Arrow.
+_TIMES = ("datetime", "timedelta", "timestamp", "period", "date", "duration", "time")
+_NUMBERS = ("int", "uint", "float", "bool", "double", "decimal", "sparse")
+
+
+def _columns_of_type(X, beginnings, other=False):
+    """Names of the columns of a frame whose type is one of these, or of all others."""
+    if not (hasattr(X, "columns") and hasattr(X, "dtypes")):
+        return []
+    types = zip(X.columns, X.dtypes, strict=True)
+    return [name for name, t in types if str(t).lower().startswith(beginnings) != other]
+
+
+def numeric_columns(X):
+    """Whether each column of a frame has a type of numbers."""
+    return [str(t).lower().startswith(_NUMBERS) for t in X.dtypes]
+
+
+def _refuse_times(X):
+    """ValueError for dates, times and spans, which would count in units of the storage."""
+    names = _columns_of_type(X, _TIMES)
+    if names or getattr(getattr(X, "dtype", None), "kind", "") in ("m", "M"):
+        which = f" in the column(s) {listed(names)}" if names else ""
+        raise ValueError(
+            f"X holds dates or times{which}, which are not numeric. Turn them into numbers, such "
+            "as days since a public date, or leave them out."
+        )
 
 
 def _read_mapping(estimator, X, y, task, reset):
@@ -220,7 +260,8 @@ def read_matrix(estimator, X, given, fitted=None, accept_sparse="csr"):
     for name in columns:
         if given[name] is not None:
             raise ValueError(f"Give either {name}_feature or {name}=, not both.")
-    unset, hint = [name for name in given if name not in columns], "convert it, or leave it out"
+    unset = [name for name in given if name not in columns]
+    hint = "encode it by public categories (OneHotEncoder(categories=[...])), or leave it out"
     if unset:
         names = "_feature or ".join(unset)
         hint = f"if it holds the {' or the '.join(unset)}, give its name as {names}_feature"
@@ -496,7 +537,7 @@ def read_rows(estimator, X, task=None):
         else:
             raise ValueError(
                 f"This estimator was fitted with task ids ({len(estimator.tasks_)} tasks): give "
-                "task=, one id for each row of X."
+                "task=, one id for each row of X; in scoring=, take skpmtl.metrics.task_scorer."
             )
         check_finite(estimator, matrix, form.columns)
     position = next(iter(kept_columns(estimator, matrix, form.columns)), None)

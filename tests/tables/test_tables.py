@@ -284,13 +284,24 @@ def test_task_column_errors(school_like):
         TinyRidge(task_feature="school").fit(frame, y, task=frame["school"])
     with pytest.raises(ValueError, match="n_features = 1"):
         TinyRidge(task_feature="school").fit(frame[["school"]], y)
-    with pytest.raises(ValueError, match="not numeric; if it holds the task"):
+    with pytest.raises(ValueError, match=r"not numeric: \['school'\]; if it holds the task"):
         TinyRidge().fit(frame, y)
     twice = pd.concat([frame, frame[["school"]]], axis=1)
     with pytest.raises(ValueError, match="more than once|unique column names"):
         TinyRidge(task_feature="school").fit(twice, y)
     with pytest.raises(ValueError, match="task_feature' parameter"):
         TinyRidge(task_feature=1.5).fit(frame, y)
+
+
+def test_a_list_of_one_name_is_a_name(school_like):
+    frame, y = school_like()
+    est = TinyRidge(task_feature=["school"]).fit(frame, y)
+    plain = TinyRidge(task_feature="school").fit(frame, y)
+    assert_array_equal(est.predict(frame), plain.predict(frame))
+    assert est.coef_.shape == plain.coef_.shape
+    for names in ([], ["school", "x1"]):
+        with pytest.raises(ValueError, match="must be one column"):
+            TinyRidge(task_feature=names).fit(frame, y)
 
 
 def test_names_lost_after_fit_leave_the_position(school_like):
