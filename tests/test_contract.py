@@ -323,7 +323,7 @@ def test_new_tasks_go_on_from_a_file_alone(case, tmp_path):
         assert_same(*(one.predict_proba(X, task=task) for one in (there, est)))
 
 
-@every(case for case in LONG if "clusters" not in case.name)
+@every(case for case in LONG if not {"clusters", "relation"} & {*case.name.split("-")})
 def test_unseen_tasks_get_the_mean_model_or_an_error(case):
     est, data = fitted(case)
     X, strange = rows_of(case, data)[0][:5], [99] * 5
@@ -406,9 +406,10 @@ def test_nothing_private_is_in_the_file(case, tmp_path):
         y[-7:] = mark
     ids = np.array([f"t{k}" for k in TASKS[:CHANGED]] + [name] + [f"t{k}" for k in (4, 5)])
     est = seeded(case).set_params(tasks=ids.tolist())
-    clusters = getattr(est, "clusters", None)
-    if clusters is not None:
-        est.clusters = {str(ids[k]): clusters[k] for k in TASKS}
+    public = {name: getattr(est, name, None) for name in ("clusters", "relation")}
+    public = {name: of for name, of in public.items() if of is not None}
+    for kind, of in public.items():
+        est.set_params(**{kind: {str(ids[k]): of[k] for k in TASKS}})
     if getattr(est, "max_task_rows", None):
         est.max_task_rows = 100
     X, y, task = rows_of(case, (X, y, ids[task]))
@@ -416,7 +417,7 @@ def test_nothing_private_is_in_the_file(case, tmp_path):
     content = (tmp_path / "board.npz").read_bytes()
     assert np.float64(mark).tobytes() not in content and b"0.1234567890123" not in content
     assert name.encode("utf-32-le") not in content
-    assert (name.encode() in content) == (clusters is not None)
+    assert (name.encode() in content) == bool(public)
     text, arrays = pack(est.billboard_)
     numbers = set(np.concatenate([[0.0], *(a.ravel() for a in arrays.values())]).tolist())
     collect(json.loads(text), numbers)

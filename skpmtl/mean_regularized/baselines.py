@@ -29,14 +29,14 @@ _DOC = """{summary}
         {lam}
     epsilon, delta, adjacency, clip_norm, clip_quantile, n_rounds, sampling, sampling_rate, \
 local_steps, local_learning_rate, server_learning_rate, personalization, ridge, task_weight, \
-clusters, fit_intercept, task_feature, tasks, {class_list}unseen_task, {target_range}max_iter, \
-tol, secure, random_state, verbose, dtype
+clusters, relation, relation_rank, fit_intercept, task_feature, tasks, {class_list}unseen_task, \
+{target_range}max_iter, tol, secure, random_state, verbose, dtype
         As in `{main}`.{note}
 
     Attributes
     ----------
-    coef_, intercept_, mean_coef_, mean_intercept_, billboard_, privacy_, tasks_, n_iter_, \
-n_features_in_, feature_names_in_{classes}
+    coef_, intercept_, mean_coef_, mean_intercept_, relation_coef_, relation_noise_std_, \
+billboard_, privacy_, tasks_, n_iter_, n_features_in_, feature_names_in_{classes}
         As in `{main}`.
 
     See Also

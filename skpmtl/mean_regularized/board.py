@@ -10,6 +10,7 @@ from .._runtime.compat import Interval, StrOptions
 from ..exchange.board import Board
 from ..exchange.wire import MOST_STEPS
 from ..tables.ids import listed
+from ..tables.relation import Relation
 from .centred import Problem
 from .personal import PersonalModels
 from .plan import epsilon_of_rounds
@@ -41,6 +42,8 @@ class MeanBillboard(Board):
         As in the estimator.
     cluster_of : dict or None
         Public mapping of tasks to rows of `centres`.
+    relation : skpmtl.tables.relation.Relation or None
+        With one, task k lies around v_k `centres` for its public row v_k.
     mean_intercept : ndarray (n_outputs,) or (n_clusters, n_outputs) or None
         Noisy mean of the clipped intercepts.
     report : PrivacyReport
@@ -63,6 +66,9 @@ class MeanBillboard(Board):
     shrinkage : ndarray (n_clusters,) or None
         What known noise leaves of what the rounds added up to, which `centres` are multiplied by
         where their bounds follow a public rule; None without noise.
+    noise_std : ndarray (n_clusters,) or None
+        Standard deviation of the noise that is left in a number of `centres`, as estimated for
+        `shrinkage`; None without noise.
     own_units : bool
         Whether a task multiplies the centre by the length of its own model (`lengths`).
     lam : float or None
@@ -92,6 +98,8 @@ class MeanBillboard(Board):
     shrinkage: np.ndarray | None = None
     own_units: bool = False
     lam: float | None = None
+    relation: Relation | None = None
+    noise_std: np.ndarray | None = None
 
     constraints = {
         "personalization": [
@@ -123,11 +131,17 @@ class MeanBillboard(Board):
     def parameters(self):
         known = {name: getattr(self.problem, name) for name in ("fit_intercept", "task_weight")}
         known |= {"ridge": self.problem.ridge, "clusters": self.cluster_of}
+        known |= {"relation": self.relation}
         return {**super().parameters(), **known}
 
     def attributes(self):
         found = {} if self.step is not None else {"lam_": self.lam}
-        if self.cluster_of is None:
+        if self.relation is not None:
+            T = self.relation.transform
+            found["relation_coef_"] = self.shaped(T @ self.centres)
+            if self.noise_std is not None:
+                found["relation_noise_std_"] = np.sqrt(T**2 @ self.noise_std**2)
+        elif self.cluster_of is None:
             found["mean_coef_"] = self.mean.copy()
             if self.mean_intercept is not None:
                 b = self.mean_intercept
@@ -147,7 +161,11 @@ class MeanBillboard(Board):
         for number in [] if self.cluster_of is None else self.cluster_of.values():
             if type(number) is not int or not 0 <= number < g:
                 raise ValueError(f"clusters must be numbered from 0 to {g - 1}")
-        if g < 1 or (g > 1 and self.cluster_of is None):
+        if self.relation is not None:
+            yield from self.relation.declared()
+            if self.cluster_of is not None or self.relation.rank != g:
+                raise ValueError(f"it has {g} shared models for another relation")
+        elif g < 1 or (g > 1 and self.cluster_of is None):
             raise ValueError(f"it has {g} shared models without clusters")
         if not all(isinstance(bound, Real) and bound > 0 for bound in self.clip_norms):
             raise ValueError("clip_norms must be positive")
@@ -158,10 +176,12 @@ class MeanBillboard(Board):
         yield "doubt", self.doubt, [(g,)]
         if self.shrinkage is not None:
             yield "shrinkage", self.shrinkage, [(g,)]
+        if self.noise_std is not None:
+            yield "noise_std", self.noise_std, [(g,)]
         if not self.doubt.min() > 0:
             raise ValueError("doubt must be positive")
         if self.mean_intercept is not None:
-            alone = self.cluster_of is None
+            alone = self.has_one_mean
             yield "mean_intercept", self.mean_intercept, [(C,) if alone else (g, C)]
         if self.step is not None:
             yield "the steps of the rounds", self.step, [(g, 1)]
@@ -174,13 +194,52 @@ class MeanBillboard(Board):
                 raise ValueError("its report is not about its rounds")
 
     @property
+    def has_one_mean(self):
+        """Whether all tasks have the same centre."""
+        return self.cluster_of is None and self.relation is None
+
+    @property
     def mean(self):
-        """The shared model, of shape `shape`; one row per cluster when there are clusters.
+        """The shared model, of shape `shape`; one row per cluster, or column of a relation.
 
         Zero where tasks have units of their own: the centres then have none.
         """
         models = self.shaped(np.zeros_like(self.centres) if self.own_units else self.centres)
-        return models[0] if self.cluster_of is None else models
+        return models[0] if self.has_one_mean else models
+
+    def set_intercept(self, shift, middle=0.0):
+        """Take mean intercepts, (n_centres, n_outputs), of which `middle` was subtracted."""
+        if self.relation is not None:  # the constant is a column of the facts: middle is v_k row
+            shift = shift + middle * np.linalg.inv(self.relation.transform)[:, :1]
+        else:
+            shift = shift + middle
+        self.mean_intercept = shift[0] if self.has_one_mean else shift
+
+    def around(self, tasks):
+        """-> number of the centre of each of `tasks` among these, the centres (n, size)
+
+        Raises
+        ------
+        ValueError
+            For tasks without a cluster, or without facts in the relation.
+        """
+        if self.relation is not None:
+            return np.arange(len(tasks)), self.relation.rows(tasks) @ self.centres
+        return cluster_rows(tasks, self.cluster_of), self.centres
+
+    def intercepts(self, tasks):
+        """Mean intercepts (n, n_outputs) of the centres that `around` gives."""
+        if self.relation is not None:
+            return self.relation.rows(tasks) @ self.mean_intercept
+        return np.atleast_2d(self.mean_intercept)
+
+    def squares(self, tasks):
+        """Squared length of every centre; with a relation its mean over `tasks`, once a column."""
+        if self.relation is None:
+            return np.sum(self.centres**2, axis=1)
+        V = self.relation.rows(tasks)
+        mean = float(np.vdot(V.T @ V @ self.centres, self.centres)) / len(V)
+        return np.full(len(self.centres), mean)
 
     def shaped(self, flat):
         """Models (n, size) as (n, *shape)."""
@@ -268,13 +327,19 @@ class MeanBillboard(Board):
         """The centres of the tasks, and 0 where these are noise or have no unit."""
         which, models = self.resting(tasks)
         intercept = np.zeros((len(tasks), self.problem.n_outputs))
-        if self.mean_intercept is not None:
+        if self.relation is not None:
+            if self.mean_intercept is not None:
+                intercept[:] = self.intercepts(tasks)
+        elif self.mean_intercept is not None:
             known = which < len(self.centres)
             intercept[known] = np.atleast_2d(self.mean_intercept)[which[known]]
         return models[which], intercept if len(self.shape) == 2 else intercept[:, 0]
 
     def resting(self, tasks):
         """-> which of the models each of `tasks` has without rows, these: the centres, and 0"""
+        if self.relation is not None:
+            which, models = self.around(tasks)
+            return which, self.shaped(np.zeros_like(models) if self.own_units else models)
         zero = len(self.centres)
         models = np.concatenate([self.centres, np.zeros((1, self.centres.shape[1]))])
         which = np.zeros(len(tasks), dtype=np.int64)
@@ -285,10 +350,6 @@ class MeanBillboard(Board):
         elif self.shrinkage is not None:
             which[np.append(self.shrinkage == 0.0, False)[which]] = zero
         return which, self.shaped(models)
-
-    def clusters(self, tasks):
-        """Row of `centres` for each of the task ids."""
-        return cluster_rows(tasks, self.cluster_of)
 
     def within(self, report):
         super().within(report)

@@ -6,7 +6,8 @@ Models are flat: (n_outputs, n_features) for dense rows, (n_features, n_outputs)
 where differences to the centre live on the task's own columns; see `skpmtl._kernels.steps`.
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 
 import numpy as np
@@ -230,6 +231,15 @@ class Local:
     D: np.ndarray
     b: np.ndarray
     descent: np.ndarray
+
+
+def dense_copy(table, limit=math.inf):
+    """The table with dense rows; None where they have more than `limit` numbers."""
+    if not table.is_sparse:
+        return table
+    if table.X.shape[0] * table.X.shape[1] > limit:
+        return None
+    return replace(table, X=table.X.toarray().astype(np.float64, copy=False))
 
 
 def share_of_centre(pull, hold):

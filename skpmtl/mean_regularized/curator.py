@@ -8,6 +8,11 @@ with w~_0 = 0 and q a public constant: the number of tasks, or the sampling rate
 whoever takes part and also when nobody does. With clusters the sums of all clusters make one
 vector, of which one task moves only one part, so that clusters cost nothing (parallel
 composition); w~ of a cluster of m_c of the m tasks then moves by eta u_t m / m_c.
+
+With a relation (`skpmtl.tables.relation`) task k lies around v_k G, and adds b_k u_k' to the sum
+for its clipped update u_k and public rows |b_k| <= 1: replacing the task moves the sum by
+b_k (u - u')', of Frobenius norm |b_k| |u - u'| <= 2 C, and leaving it out by C. As
+sum_k b_k v_k' = I, G moves by eta u_t m.
 """
 
 import math
@@ -24,7 +29,7 @@ from .shrinkage import shrinkage
 _KEPT = 1 << 22  # numbers of all updates of a fit, up to which they are kept
 
 
-def publish(plan, board, population, which, source, log=None):
+def publish(plan, board, population, to, source, log=None):
     """The curator of a fit, see `skpmtl.exchange`: the rounds, then the mean intercepts.
 
     Parameters
@@ -33,8 +38,9 @@ def publish(plan, board, population, which, source, log=None):
     board : MeanBillboard
         With the public settings and the centres of the start; what is released fills it.
     population : Population
-    which : ndarray (n_tasks,) of int64
-        Centre of each task (public).
+    to : ndarray (n_tasks,) of int64 or (n_tasks, n_centres)
+        Public: the centre of each task, or what it multiplies its contribution by, rows of length
+        1 at most.
     source : noise source
         For the report, which names it.
     log : callable, default=None
@@ -48,40 +54,41 @@ def publish(plan, board, population, which, source, log=None):
     -------
     board : MeanBillboard
     """
-    groups = np.bincount(which)
+    m, reach = population.n_tasks, gains(to)
     board.releases, board.scale_mu = [], plan.scale_mu
-    board.step = plan.server_rate * (population.n_tasks / groups)[:, None]
+    board.step = plan.server_rate * reach[:, None]
     length = None
     if plan.scale is not None:
         ask = Ask("length", {}, {"bins": plan.scale}, sum_of_bins)
         board.releases.append((yield ask)["bins"])
-        length = common_length(board.releases[0], plan.scale.noise_std, population.n_tasks)
+        length = common_length(board.releases[0], plan.scale.noise_std, m)
     board.own_units = plan.measures and length is None
-    releases, bounds = yield from release_centre(plan, which, board.centres, length, log)
+    releases, bounds = yield from release_centre(plan, to, board.centres, length, log)
     board.releases += releases
     board.clip_norms = bounds
     board.doubt[:] = plan.doubt
     if plan.noise_multiplier is not None:
         noise = [plan.mechanisms(bound)[0].noise_std for bound in bounds]
         updates = board.moves() if kept(plan, board.centres) else None
-        board.shrinkage = shrinkage(updates, board.centres, np.outer(noise, board.step))
+        board.shrinkage, left = shrinkage(updates, board.centres, np.outer(noise, board.step))
+        board.noise_std = left
         if plan.measures:
             board.centres *= board.shrinkage[:, None]
-            part = np.sum(board.centres**2, axis=1) / (length or 1.0) ** 2
+            board.noise_std = left * board.shrinkage
+            part = board.squares(population.tasks) / (length or 1.0) ** 2
             board.doubt[:] = doubt(plan.ratio, part)
-        board.doubt[board.shrinkage == 0.0] = 1.0
+        lost = board.shrinkage == 0.0
+        board.doubt[lost if board.relation is None else lost.all()] = 1.0
     if plan.intercept is not None:
-        shape = len(groups), population.n_outputs
+        shape = len(reach), population.n_outputs
         middle, bound = plan.intercept_range
         ask = Ask(
             "intercept", {"board": board, "clip_norm": bound, "middle": middle},
-            {"intercept": plan.intercept}, sum_of_intercepts(which, bound, shape),
-            population.n_tasks,
+            {"intercept": plan.intercept}, sum_of_intercepts(to, bound, shape), m,
         )  # fmt: skip
         released = (yield ask)["intercept"]
         board.releases.append(released)
-        shift = middle + released.reshape(shape) * (population.n_tasks / groups)[:, None]
-        board.mean_intercept = shift if board.cluster_of is not None else shift[0]
+        board.set_intercept(released.reshape(shape) * reach[:, None], middle)
     board.report = plan.report(bounds, source)
     return board
 
@@ -91,7 +98,7 @@ def kept(plan, centres):
     return plan.n_rounds * centres.size <= _KEPT
 
 
-def release_centre(plan, which, centres, length=None, log=None):
+def release_centre(plan, to, centres, length=None, log=None):
     """The rounds; moves `centres` in place.
 
     Updates of more than 2^22 numbers in all rounds together are not kept among the releases.
@@ -99,8 +106,8 @@ def release_centre(plan, which, centres, length=None, log=None):
     Parameters
     ----------
     plan : MeanPlan
-    which : ndarray (n_tasks,) of int64
-        Centre of each task (public).
+    to : ndarray (n_tasks,) of int64 or (n_tasks, n_centres)
+        As for `publish`.
     centres : ndarray (n_centres, size)
         Zero at the start.
     length : float, default=None
@@ -126,7 +133,7 @@ def release_centre(plan, which, centres, length=None, log=None):
     private = plan.noise_multiplier is not None
     limits, own_units = plan.bounds(length), plan.measures and length is None
     clip_norm = limits[0] if private and limits else math.inf
-    step = plan.server_rate * (len(which) / np.bincount(which))[:, None]
+    step = plan.server_rate * gains(to)[:, None]
     keep = kept(plan, centres)
     for t in range(plan.n_rounds):
         pick = None
@@ -138,7 +145,7 @@ def release_centre(plan, which, centres, length=None, log=None):
             mechanisms["inside"] = counter
         released = yield Ask(
             "update", {"centre": centres, "clip_norm": clip_norm, "own_units": int(own_units)},
-            mechanisms, sum_of_updates(which, clip_norm, centres.shape), plan.denominator, pick,
+            mechanisms, sum_of_updates(to, clip_norm, centres.shape), plan.denominator, pick,
             half_adds=True,
         )  # fmt: skip
         total = released.pop("update").reshape(centres.shape)
@@ -168,7 +175,23 @@ def release_centre(plan, which, centres, length=None, log=None):
     return releases, bounds
 
 
-def sum_of_updates(which, clip_norm, shape):
+def gains(to):
+    """What means over all tasks are multiplied by, (n_centres,): the tasks over those of each."""
+    m = len(to)
+    return m / np.bincount(to) if to.ndim == 1 else np.full(to.shape[1], float(m))
+
+
+def add_to(total, to, D):
+    """Add the rows of D to `total` (n_centres, size): to one of its rows each, or to all."""
+    if to.ndim == 2:
+        total += to.T @ D
+    elif len(total) == 1:
+        total[0] += D.sum(axis=0)
+    else:
+        np.add.at(total, to, D)
+
+
+def sum_of_updates(to, clip_norm, shape):
     """``combine`` of the updates that tasks elsewhere sent; every one is clipped here, too.
 
     A task that is silent (NaN) adds 0 to both sums, which is what "zero-out" means; a count of
@@ -176,8 +199,8 @@ def sum_of_updates(which, clip_norm, shape):
 
     Parameters
     ----------
-    which : ndarray (n_tasks,)
-        Centre of each task.
+    to : ndarray (n_tasks,) or (n_tasks, n_centres)
+        As for `publish`.
     clip_norm : float
     shape : tuple
         (n_centres, size)
@@ -185,7 +208,7 @@ def sum_of_updates(which, clip_norm, shape):
 
     def combine(contributions, positions):
         inside = np.nan_to_num(np.asarray(contributions["inside"], dtype=float), nan=0.0)
-        total = clipped_sum(contributions["update"], which[positions], clip_norm, shape)
+        total = clipped_sum(contributions["update"], to[positions], clip_norm, shape)
         return {
             "update": total.reshape(shape),
             "inside": np.array([np.clip(inside, -0.5, 0.5).sum()]),
@@ -194,19 +217,22 @@ def sum_of_updates(which, clip_norm, shape):
     return combine
 
 
-def sum_of_intercepts(which, clip_norm, shape):
+def sum_of_intercepts(to, clip_norm, shape):
     """``combine`` of the mean intercepts: like `sum_of_updates`, as one flat vector."""
 
     def combine(contributions, positions):
         b = contributions["intercept"]
-        return {"intercept": clipped_sum(b, which[positions], clip_norm, shape)}
+        return {"intercept": clipped_sum(b, to[positions], clip_norm, shape)}
 
     return combine
 
 
-def clipped_sum(contributions, which, clip_norm, shape):
-    """Sum of the clipped contributions by centre, flat."""
+def clipped_sum(contributions, to, clip_norm, shape):
+    """Sum of the clipped contributions by centre, flat; one that is not finite is 0."""
     D, total = np.array(contributions, dtype=float), np.zeros(shape)
     clip_rows(D, clip_norm, 2, D)
-    np.add.at(total, which, D)
+    if to.ndim == 2:
+        total += to.T @ D
+    else:
+        np.add.at(total, to, D)
     return total.ravel()

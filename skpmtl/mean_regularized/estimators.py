@@ -6,6 +6,7 @@ from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from .._parameters import TARGET_RANGE, filled, kept, parameter
 from .._runtime.compat import Interval, StrOptions
@@ -13,11 +14,12 @@ from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.half import half_of
 from ..exchange.protocol import Population, Question, run
 from ..privacy.report import exact_report
+from ..tables.relation import read_relation
 from ..tables.targets import public_range
 from .board import MeanBillboard, cluster_rows
-from .centred import CentredTasks, Problem
+from .centred import CentredTasks, Problem, dense_copy
 from .curator import publish
-from .exact import cluster_means, dense_copy, fixed_point, minimize_exactly
+from .exact import cluster_means, fixed_point, minimize_exactly, minimize_related
 from .personal import PersonalModels
 from .plan import MeanPlan, auto_rounds, doubt
 from .proximal import lengths
@@ -31,6 +33,7 @@ __all__ = [
 ]
 
 
+_DENSE_LIMIT = 1 << 24  # numbers of sparse rows up to which an exact fit has them dense
 _LOG_ODDS = 3.0  # bound on what intercepts of a task may say of a class: a share of 95 %
 
 
@@ -58,6 +61,8 @@ class MeanFamily(WideSparse, BaseMTL):
         "ridge": [Interval(Real, 0, None, closed="left")],
         "task_weight": [StrOptions({"equal", "samples"})],
         "clusters": [Mapping, None],
+        "relation": "no_validation",  # by `read_relation`
+        "relation_rank": [Interval(Integral, 1, None, closed="left"), None],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="neither")],
     }
@@ -85,6 +90,8 @@ class MeanFamily(WideSparse, BaseMTL):
         ridge=0.0,
         task_weight="equal",
         clusters=None,
+        relation=None,
+        relation_rank=None,
         fit_intercept=True,
         task_feature=None,
         tasks="auto",
@@ -110,7 +117,8 @@ class MeanFamily(WideSparse, BaseMTL):
         if self._update_name() == "prox" and not self._is_private():
             cluster_of = self._cluster_rows(table.tasks)
             which = cluster_rows(table.tasks, cluster_of)
-            return self._fit_exact(table, self._problem(population), which, cluster_of)
+            relation = self._relation(population)
+            return self._fit_exact(table, self._problem(population), which, cluster_of, relation)
         source = self._source()
         half = self._half(table, population)
         tasks = half_of(half, table, population)
@@ -121,14 +129,13 @@ class MeanFamily(WideSparse, BaseMTL):
         if own is not None:
             fitted["coef_"] = own
         fitted["privacy_"] = board.report
-        if board.cluster_of is None and models.dense:
+        if not board.has_one_mean:
+            fitted.update(board.attributes())
+        elif models.dense:
             fitted["mean_coef_"] = board.mean.copy()
-        shift = board.mean_intercept
-        if shift is None:
-            shift = self._open_intercept(board.report, models.intercept, models.which)
-        else:
-            shift = np.atleast_2d(shift)
-        return self._with_mean_intercept(fitted, board, shift)
+        if board.mean_intercept is None:
+            self._open_intercept(board, table.tasks, models.intercept)
+        return self._with_mean_intercept(fitted, board)
 
     def _curator(self, population, source):
         """The curator half of the rounds; see `skpmtl.exchange`."""
@@ -137,29 +144,59 @@ class MeanFamily(WideSparse, BaseMTL):
                 f'ridge={self.ridge!r} belongs to update="prox"; with {self._update_name()!r} '
                 "pass ridge=0."
             )
-        problem, cluster_of = self._problem(population), self._cluster_rows(population.tasks)
-        which = cluster_rows(population.tasks, cluster_of)
-        centres = np.zeros((which.max() + 1, problem.n_outputs * population.n_features))
-        plan = self._plan(population, len(centres))
-        board = self._board(population, problem, centres, cluster_of)
+        problem, relation = self._problem(population), self._relation(population)
+        cluster_of = self._cluster_rows(population.tasks)
+        if relation is None:
+            to = cluster_rows(population.tasks, cluster_of)
+            n_centres = to.max() + 1
+        else:
+            to, n_centres = relation.weights(population.tasks), relation.rank
+        centres = np.zeros((n_centres, problem.n_outputs * population.n_features))
+        plan = self._plan(population, relation)
+        board = self._board(population, problem, centres, cluster_of, relation)
         board.server_rate, board.sampling, board.sampling_rate = (
             plan.server_rate, plan.sampling, plan.rate
         )  # fmt: skip
         board.noise_multiplier, board.round_delta = plan.noise_multiplier, plan.round_delta
         board.adaptive = plan.quantile is not None and plan.noise_multiplier is not None
         log = self._progress("round %d: noise std %.3g", plan.n_rounds)
-        return publish(plan, board, population, which, source, log)
+        return publish(plan, board, population, to, source, log)
 
-    def _plan(self, population, n_groups):
-        """Budget of the rounds, for that many shared models."""
+    def _plan(self, population, relation):
+        """Budget of the rounds."""
+        m = population.n_tasks
+        if relation is None:
+            cluster_of = self._cluster_rows(population.tasks)
+            groups = np.bincount(cluster_rows(population.tasks, cluster_of))
+        else:
+            groups = np.full(relation.rank, m / relation.rank)
+        n_groups = len(groups)
         intercepts = None
         if self._is_private() and self.unseen_task == "mean" and self._update_name() != "none":
             found = self._intercept_range(population)
             if self.fit_intercept:
                 intercepts = n_groups * population.n_outputs, *found
         size = n_groups * population.n_outputs * population.n_features
-        groups = np.bincount(cluster_rows(population.tasks, self._cluster_rows(population.tasks)))
-        return MeanPlan(self, population.n_tasks, size, intercepts, groups)
+        line = None if relation is None else relation.describe()
+        return MeanPlan(self, m, size, intercepts, groups, line)
+
+    def _relation(self, population, quiet=False):
+        """The `Relation` of the parameters, over all tasks; None without one."""
+        if self.relation is None:
+            if self.relation_rank is not None:
+                raise ValueError(
+                    f"relation_rank={self.relation_rank!r} is of relation=, which is missing."
+                )
+            return None
+        if self.clusters is not None:
+            raise ValueError(
+                "clusters= is a relation of its own: give one of clusters= and relation=, or the "
+                "clusters as a column of the latter."
+            )
+        order = None if isinstance(self.tasks, str) else self.tasks
+        return read_relation(
+            self.relation, population.tasks, order=order, rank=self.relation_rank, quiet=quiet
+        )
 
     def _intercept_range(self, population):
         """Public number, and the distance from it at which intercepts of tasks are clipped."""
@@ -184,13 +221,16 @@ class MeanFamily(WideSparse, BaseMTL):
     def _public_attributes(self, board, population):
         found = super()._public_attributes(board, population)
         if not self.fit_intercept:  # nothing to release
-            zero = np.zeros((len(board.centres), board.problem.n_outputs))
-            self._with_mean_intercept(found, board, zero)
+            board.set_intercept(np.zeros((len(board.centres), board.problem.n_outputs)))
+            self._with_mean_intercept(found, board)
         return found
 
     # ------------------------------------------------------------------- federated fits
     def _groups(self, population):
         """Number of shared models."""
+        relation = self._relation(population, quiet=True)
+        if relation is not None:
+            return relation.rank
         cluster_of = self._cluster_rows(population.tasks)
         return 1 if cluster_of is None else len(set(cluster_of.values()))
 
@@ -225,27 +265,29 @@ class MeanFamily(WideSparse, BaseMTL):
     def _planned_report(self, population):
         if self._update_name() == "prox" and not self._is_private():
             return exact_report()
-        plan = self._plan(population, self._groups(population))
+        plan = self._plan(population, self._relation(population, quiet=True))
         return plan.report(plan.bounds(), self._source())
 
     def _half(self, table, population):
         """The task half for the tasks of `table`."""
         which = cluster_rows(table.tasks, self._cluster_rows(population.tasks))
-        return MeanHalf(self, table, self._problem(population), which)
+        relation = self._relation(population, quiet=True)
+        return MeanHalf(self, table, self._problem(population), which, relation)
 
-    def _open_intercept(self, report, b, which):
-        """Mean intercepts (n_clusters, n_outputs) where the report promises nothing, else None."""
-        groups = np.bincount(which)
+    def _open_intercept(self, board, tasks, b):
+        """Mean intercepts of the tasks where there are none, or the report promises nothing."""
         if not self.fit_intercept:
-            return np.zeros((len(groups), b.shape[1]))
-        return cluster_means(b, which, groups) if report.guarantee == "none" else None
+            board.set_intercept(np.zeros((len(board.centres), b.shape[1])))
+        elif board.report.guarantee == "none" and board.relation is not None:
+            board.set_intercept(np.linalg.lstsq(board.relation.rows(tasks), b, rcond=None)[0])
+        elif board.report.guarantee == "none":
+            which = cluster_rows(tasks, board.cluster_of)
+            board.set_intercept(cluster_means(b, which, np.bincount(which)))
 
-    def _with_mean_intercept(self, fitted, board, shift):
-        if shift is None:
-            return fitted
-        board.mean_intercept = shift if board.cluster_of is not None else shift[0]
-        if board.cluster_of is None:
-            fitted["mean_intercept_"] = shift[0] if len(board.shape) == 2 else float(shift[0, 0])
+    def _with_mean_intercept(self, fitted, board):
+        if board.mean_intercept is not None and board.has_one_mean:
+            b = board.mean_intercept
+            fitted["mean_intercept_"] = b if len(board.shape) == 2 else float(b[0])
         return fitted
 
     def _problem(self, population):
@@ -268,7 +310,7 @@ class MeanFamily(WideSparse, BaseMTL):
             task: number[str(name)] for task, name in self.clusters.items() if str(name) in number
         }
 
-    def _board(self, population, problem, centres, cluster_of):
+    def _board(self, population, problem, centres, cluster_of, relation):
         shape = (population.n_features,)
         return MeanBillboard(
             centres=centres,
@@ -279,8 +321,9 @@ class MeanFamily(WideSparse, BaseMTL):
             problem=problem,
             personalization=self.personalization,
             local_steps=self.local_steps,
-            sparse=population.is_sparse,
+            sparse=population.is_sparse and relation is None,
             cluster_of=cluster_of,
+            relation=relation,
         )
 
     def _fitted(self, board, models, n_iter):
@@ -296,17 +339,25 @@ class MeanFamily(WideSparse, BaseMTL):
             fitted["models_"] = SparseModels(models)
         return fitted
 
-    def _fit_exact(self, table, problem, which, cluster_of):
+    def _fit_exact(self, table, problem, which, cluster_of, relation):
         given = table
-        table = dense_copy(given) or given
+        if relation is not None:
+            table, which = dense_copy(given), np.arange(given.n_tasks)
+        else:
+            table = dense_copy(given, _DENSE_LIMIT) or given
         centred = CentredTasks(table, problem, which)
         lam = float(np.median(centred.own_pull))
         centred.set_pulls(replace(problem, lam=lam))
         log = self._progress("iteration %d: objective %.8g, gradient norm %.3g")
         size = problem.n_outputs * table.n_features
-        centres = np.zeros((which.max() + 1, size))
+        centres = np.zeros((which.max() + 1 if relation is None else relation.rank, size))
         objective = W = None
-        if table.is_sparse:
+        if relation is not None:
+            V = relation.rows(table.tasks)
+            W, b, objective, n_iter = minimize_related(
+                centred, centres, V, tol=self.tol, max_iter=self.max_iter
+            )
+        elif table.is_sparse:
             n_iter = fixed_point(centred, centres, tol=self.tol, max_iter=self.max_iter)
         else:
             W, b, objective, n_iter = minimize_exactly(
@@ -315,13 +366,13 @@ class MeanFamily(WideSparse, BaseMTL):
             flat = W.transpose(0, 2, 1) if given.is_sparse else W
             np.add.at(centres, which, flat.reshape(len(W), size))
             centres /= np.bincount(which)[:, None]
-        board = self._board(given, problem, centres, cluster_of)
+        board = self._board(given, problem, centres, cluster_of, relation)
         board.personalization, board.lam = "mean-reg", lam
         board.report = exact_report()
         centred.set_pulls(problem)
         if problem.lam == "auto":
             square = float(np.median(lengths(centred))) ** 2
-            part = np.sum(centres**2, axis=1) / max(square, 1e-300)
+            part = board.squares(table.tasks) / max(square, 1e-300)
             board.doubt[:] = doubt(math.inf, part)
         if W is None or problem.lam == "auto":
             models = PersonalModels(table, board, centred)
@@ -338,16 +389,45 @@ class MeanFamily(WideSparse, BaseMTL):
                 "billboard_": board,
             }
         fitted.update(privacy_=board.report, lam_=lam)
-        if cluster_of is None:
-            if "coef_" in fitted:
-                fitted["mean_coef_"] = board.mean.copy()
-        shift = self._open_intercept(board.report, b, which)
-        return self._with_mean_intercept(fitted, board, shift)
+        if not board.has_one_mean:
+            fitted.update(board.attributes())
+        elif "coef_" in fitted:
+            fitted["mean_coef_"] = board.mean.copy()
+        self._open_intercept(board, table.tasks, b)
+        return self._with_mean_intercept(fitted, board)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = self._update_name() not in KEEP_MODELS
         return tags
+
+    def relate(self, facts):
+        """Give public facts of tasks that the relation of the fit did not have.
+
+        Such tasks can then be predicted, with ``unseen_task="mean"``, and personalised. Nothing
+        is fitted again, and no budget spent: their rows of the basis follow from the facts.
+
+        Parameters
+        ----------
+        facts : DataFrame or mapping
+            As `relation`, with at least the columns of the fit.
+
+        Returns
+        -------
+        self : object
+
+        Raises
+        ------
+        ValueError
+            Without a relation, where a column is missing, and for a category that no task of the
+            fit has.
+        """
+        check_is_fitted(self)
+        board = self.billboard_
+        if board.relation is None:
+            raise ValueError("This fit has no relation=, so that facts about tasks mean nothing.")
+        self.billboard_ = replace(board, relation=board.relation.with_tasks(facts))
+        return self
 
     # -------------------------------------------------------------- personal models
     def _personalize_table(self, table):
@@ -366,12 +446,12 @@ class MeanFamily(WideSparse, BaseMTL):
         return fitted
 
     def _has_mean(self):
-        if self.billboard_.cluster_of is None:
+        if self.billboard_.has_one_mean:
             return super()._has_mean()
         return self.billboard_.mean_intercept is not None
 
     def _mean_models(self, unseen):
-        """-> cluster of every unseen task, shared models (n_clusters, n_outputs, d), intercepts
+        """-> centre of every unseen task, centres (n_centres, n_outputs, d), intercepts
 
         Raises
         ------
@@ -379,12 +459,13 @@ class MeanFamily(WideSparse, BaseMTL):
             For tasks that the public mapping does not name.
         """
         board = self.billboard_
-        models = board.shaped(board.centres).reshape(len(board.centres), -1, board.shape[-1])
-        return board.clusters(unseen), models, np.atleast_2d(board.mean_intercept)
+        which, centres = board.around(unseen)
+        models = board.shaped(centres).reshape(len(centres), -1, board.shape[-1])
+        return which, models, board.intercepts(unseen)
 
     def _row_scores(self, rows):
         scores = super()._row_scores(rows)
-        if self.billboard_.cluster_of is None or rows.unseen is None or not len(rows.unseen):
+        if self.billboard_.has_one_mean or rows.unseen is None or not len(rows.unseen):
             return scores
         cluster, models, shift = self._mean_models(rows.unseen)
         new = np.flatnonzero(rows.codes < 0)
@@ -473,6 +554,17 @@ default="mean-reg"
     clusters : mapping of task to cluster or None, default=None
         Public. One shared model per cluster, at no cost (parallel composition). It may name
         tasks that are added later.
+    relation : DataFrame, mapping, array, sparse matrix, graph or None, default=None
+        Public facts about the tasks, on which shared models depend: the one around which task k
+        lies is z_k' B, with z_k its facts and a constant, and B (`relation_coef_`) learned in the
+        rounds at the noise of one shared model. A DataFrame with the tasks as its index or a
+        mapping of task to facts (numbers are columns; other values are categories, of which the
+        first has no column); an array of numbers with a row for every task in the order of
+        `tasks`; a sparse matrix of weights between tasks or a graph of networkx, of which the
+        smoothest vectors are taken; or a dense penalty Omega (n_tasks, n_tasks). Facts may include
+        those of tasks that are added later; see also `relate`. Sparse X is then made dense.
+    relation_rank : int or None, default=None
+        Columns of the basis of a graph or Omega. None: 10, or one for five tasks.
     fit_intercept : bool, default=True
         Whether every task has an intercept, which is local and not penalised (only in tasks
         where a class is missing it is, with `lam`, as it would be infinite).
@@ -480,7 +572,7 @@ default="mean-reg"
     {tasks}{class_list}
     unseen_task : {{"error", "mean"}}, default="error"
         What `predict` does with a task that was not fitted: an error, or the shared model (with
-        `clusters` that of the cluster that they name for it). With local intercepts their
+        `clusters` or `relation` the one that they name for it). With local intercepts their
         clipped mean is then one more release, which takes 10 % of the squared budget; under
         sampling 10 % of `epsilon` and `delta`.{target_range}
     max_iter : int, default=100
@@ -503,6 +595,13 @@ default="mean-reg"
     mean_coef_, mean_intercept_
         Shared model; with ``clusters`` see ``billboard_.mean``. The intercept is missing when
         it was not released.
+    relation_coef_ : ndarray of shape (n_facts, n_features){shapes_of_facts}
+        With ``relation``: what one more of every fact adds to the coefficients, the constant first;
+        names are ``billboard_.relation.names``. Where ``billboard_.own_units``, in lengths of each
+        task's own model.
+    relation_noise_std_ : ndarray of shape (n_facts,)
+        Standard deviation of the noise in every number of its rows, which `epsilon` costs; how far
+        tasks of the same facts differ is not in it. Missing without noise.
     tasks_ : ndarray of shape (n_tasks,){classes}
     billboard_ : MeanBillboard
         Noisy means in the order of publication, and ``history()``: noise and epsilon per round.
@@ -525,6 +624,9 @@ default="mean-reg"
 
         {loss}
         + lam / 2 sum_k ||w_k - v||^2 + ridge / 2 ||W||_F^2.
+
+    With `relation` B' z_k takes the place of v, and B is free: the penalty acts on what W is beside
+    its least-squares fit by the facts.
 
     With privacy w~ follows noisy gradient descent on the mean of the tasks' Moreau envelopes.
 
@@ -553,6 +655,7 @@ class PrivateMeanRegMTL(MTLRegressorMixin, _MeanRegularized):
         auto="0.05 times the smoothness of its loss in\n        the rounds, 0.05 + 5 / n_k times "
         "in the personalisation.",
         shapes="",
+        shapes_of_facts="",
         intercepts="",
         target_range=TARGET_RANGE,
         also="PrivateMeanRegMTLClassifier : The same for classes.",
@@ -570,6 +673,7 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, _MeanRegularized):
         auto="0.005 times the smoothness of its loss in\n        the rounds (other updates: 0.02), "
         "0.02 times in the personalisation.",
         shapes=" or (n_tasks, n_classes, n_features)",
+        shapes_of_facts=" or (n_facts, n_classes, n_features)",
         target_range="",
         intercepts=" or (n_tasks, n_classes)",
         classes="several",

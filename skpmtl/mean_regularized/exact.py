@@ -1,11 +1,11 @@
 """Exact minimum of the mean-regularised objective, when there is no privacy to keep.
 
 sum_k [ loss_k(w_k, b_k) + lam / 2 ||w_k - v||^2 ] + ridge / 2 sum_k ||w_k||^2, minimised over
-the w_k, the intercepts b_k and v, which puts v at the mean of the w_k (of each cluster).
+the w_k, the intercepts b_k and v, which puts v at the mean of the w_k (of each cluster), or
+with a relation at their least-squares fit by its columns.
 """
 
 import warnings
-from dataclasses import replace
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -23,11 +23,15 @@ from .._runtime.threads import cost_blocks, in_order, run_blocks, single_blas_th
 from ..local.grams import RowGrams, grams, row_blocks, task_grams
 from ..solvers.losses import SquaredLoss
 from ..tables.table import read_only
+from .centred import share_of_centre
+from .proximal import ProximalModels, is_exact
 from .tasks import ProximalUpdates
 
 _DIRECT = 600  # features up to which tasks are factorised
 _BLOCK = 1 << 18  # numbers of rows and models that a thread works on at a time
 _JOINT = 1 << 25  # numbers of matrices from which on all classes share one per task
+_INNER, _INNER_TOL = 5000, 1e-2  # steps of every model, and their part of the tolerance
+_WORSE = 2.0  # times the last step, from which an extrapolated one is taken back
 _NO_INDEX = np.empty(0, dtype=np.int64)
 
 
@@ -452,18 +456,71 @@ def _unchanged(R, out):
     return out
 
 
-def fixed_point(centred, centre, *, tol, max_iter, memory=8):
-    """v = mean of prox_k(v) by Anderson's method, for sparse tasks; moves `centre`. -> n_iter"""
-    count = np.bincount(centred.which)
+def minimize_related(centred, centres, V, *, tol, max_iter):
+    """Exact models around V @ centres, over which is minimised too; moves `centres`.
+
+    Parameters
+    ----------
+    centred : CentredTasks
+        Of dense rows, with a centre for every task.
+    centres : ndarray (r, size)
+        Zero at the start.
+    V : ndarray (n_tasks, r)
+
+    Returns
+    -------
+    W (n_tasks, n_outputs, d), b (n_tasks, n_outputs), objective, n_iter
+    """
+    n_iter = fixed_point(centred, centres, tol=tol, max_iter=max_iter, V=V)
+    problem, table, lam = centred.problem, centred.table, float(centred.prox_pull[0])
+    around, share = V @ centres, share_of_centre(centred.prox_pull, problem.ridge)
+    W, b = share[:, None] * around, np.zeros((len(V), problem.n_outputs))
+
+    def solve(block):
+        return centred.steps(
+            block, around, centred.prox_pull, hold=problem.ridge, n_steps=_INNER,
+            tol=_INNER_TOL * tol,
+        )  # fmt: skip
+
+    if is_exact(centred):
+        W += ProximalModels(centred).differences(around)
+        if problem.fit_intercept:
+            b[:, 0] = _intercepts(table, W)
+    else:
+        for local in in_order(solve, centred.blocks(np.arange(len(V)))):
+            W[local.pick] += local.D.reshape(len(local.pick), -1)
+            b[local.pick] = local.b
+    distance = float(np.vdot(W - around, W - around))
+    W = W.reshape(len(V), problem.n_outputs, -1)
+    # Of centres of their own, tasks have no distance there.
+    loss = _State(centred, lam).value(np.concatenate([W, b[:, :, None]], axis=2))
+    return W, b, loss + 0.5 * lam * distance, n_iter
+
+
+def fixed_point(centred, centre, *, tol, max_iter, memory=8, V=None):
+    """v = mean of prox_k(v) by Anderson's method, for sparse tasks; moves `centre`. -> n_iter
+
+    With V (n_tasks, r) tasks lie around V @ centre, and means are least-squares fits by V.
+    """
+    to, count = centred.which, np.bincount(centred.which)
+    if V is not None:
+        to, count = np.linalg.pinv(V).T, np.ones(V.shape[1])
     everybody = np.arange(centred.table.n_tasks)
-    updates = ProximalUpdates(centred, n_steps=5000, tol=1e-2 * tol)
+    updates = ProximalUpdates(centred, n_steps=_INNER, tol=_INNER_TOL * tol)
     points, residuals = [], []
     for n_iter in range(1, max_iter + 1):
         total = np.zeros_like(centre)
-        updates.sum_of_updates(everybody, centre, np.inf, total)
+        around = centre if V is None else V @ centre
+        updates.sum_of_updates(everybody, around, np.inf, total, to=to)
         F = total / count[:, None]
         if np.abs(F).max() <= tol * max(np.abs(centre).max(), 1e-300):
             return n_iter
+        size = float(np.linalg.norm(F))
+        if residuals and not size <= _WORSE * np.linalg.norm(residuals[-1]):
+            # An extrapolation too far, where losses are not quadratic; a plain step never is.
+            centre[:] = points[-1] + residuals[-1]
+            points, residuals = [], []
+            continue
         points.append(centre.copy())
         residuals.append(F)
         del points[:-memory], residuals[:-memory]
@@ -483,11 +540,3 @@ def fixed_point(centred, centre, *, tol, max_iter, memory=8):
     )
     return max_iter
 
-
-def dense_copy(table, limit=1 << 24):
-    """The table with dense rows where that is small, else None."""
-    if not table.is_sparse:
-        return table
-    if table.X.shape[0] * table.X.shape[1] > limit:
-        return None
-    return replace(table, X=table.X.toarray().astype(np.float64, copy=False))

@@ -6,7 +6,7 @@ from .._kernels.average import laplace_evidence
 from .._kernels.losses import NUMBER
 from .._runtime.threads import in_order
 from ..local.average import Candidates, averaged_models
-from .centred import CentredTasks, Local, share_of_centre
+from .centred import CentredTasks, Local, dense_copy, share_of_centre
 from .proximal import is_squared, lengths
 
 _AUTO_DIVERGENCE = 0.5  # weight of the divergence penalty when lam="auto"
@@ -38,9 +38,11 @@ class PersonalModels:
     """
 
     def __init__(self, table, board, centred=None, dense=None):
+        if board.relation is not None:
+            table = dense_copy(table)
         board = board.for_rows(table.is_sparse)
-        self.board, self.problem, self.centres = board, board.problem, board.centres
-        self.which = board.clusters(table.tasks)
+        self.board, self.problem = board, board.problem
+        self.which, self.centres = board.around(table.tasks)
         if centred is None or centred.problem != board.problem:
             centred = CentredTasks(table, board.problem, self.which)
         self.centred = centred
@@ -61,7 +63,7 @@ class PersonalModels:
                 if self.problem.loss != "squared":
                     around = around + _FEW_ROWS * lone
                 self._candidates = Candidates(
-                    around, lone, board.doubt[self.which], board.reaches, self._hold
+                    around, lone, self._doubt(), board.reaches, self._hold
                 )
         if self.dense:
             self.coef = self._dense(everybody)
@@ -88,6 +90,11 @@ class PersonalModels:
         if variant == "symmetrized-kl" and isinstance(problem.lam, str):
             return np.full(len(self.which), _AUTO_DIVERGENCE)
         return self.centred.own_pull
+
+    def _doubt(self):
+        if self.board.relation is not None:
+            return np.full(len(self.which), self.board.doubt[0])
+        return self.board.doubt[self.which]
 
     def _proximal(self, block, pull, hold=0.0, unit=None):
         steps, tol = (1000, 1e-8) if self.problem.loss == "squared" else (60, 1e-4)

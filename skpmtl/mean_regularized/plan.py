@@ -145,7 +145,10 @@ class MeanPlan:
         of one task have a bounded distance; None for none. Together with sampled rounds, which
         have no mu, budgets add up (basic composition).
     groups : ndarray, default=None
-        Public number of tasks of every shared model; None: one for all.
+        Public number of tasks of every shared model; None: one for all. With a relation of r
+        columns, r times the part n_tasks / r.
+    relation : str, default=None
+        What the report says of it.
 
     Attributes
     ----------
@@ -175,10 +178,11 @@ class MeanPlan:
         delta at which the rounds are accounted; None without privacy.
     """
 
-    def __init__(self, est, n_tasks, size, intercepts=None, groups=None):
+    def __init__(self, est, n_tasks, size, intercepts=None, groups=None, relation=None):
         private = est._is_private()
         self.n_tasks, self.size = n_tasks, size
         self.update, self.clustered = est._update_name(), est.clusters is not None
+        self.relation = relation
         self.adjacency, self.quantile = est.adjacency, est.clip_quantile
         self.auto = isinstance(est.clip_norm, str)
         self.clip_norm = 1.0 if self.auto else float(est.clip_norm)
@@ -338,6 +342,8 @@ class MeanPlan:
         }
         if self.clustered:
             public["clusters"] = "public mapping of tasks to clusters"
+        if self.relation is not None:
+            public["relation"] = self.relation
         if self.auto:
             public |= {"ratio of the rule for the rounds": self.ratio, "way": self.way}
         notes = {}

@@ -22,6 +22,8 @@ def shrinkage(updates, centres, noise_std):
     -------
     factors : ndarray (n_centres,)
         max(0, 1 - N / ||a||^2), with N the expected square of the noise that is left in a.
+    left : ndarray (n_centres,)
+        Standard deviation of the noise that is left in a number of a, sqrt(N / size).
 
     Notes
     -----
@@ -32,7 +34,7 @@ def shrinkage(updates, centres, noise_std):
     """
     T, size = len(noise_std), centres.shape[1]
     later = 2.0 * np.arange(T - 1, -1, -1.0)
-    factors = np.zeros(len(centres))
+    factors, left = np.zeros(len(centres)), np.zeros(len(centres))
     for g, a in enumerate(centres):
         sd, b = noise_std[:, g], _CONTRACTION[0]
         if updates is not None and T >= _TELLING:
@@ -45,4 +47,5 @@ def shrinkage(updates, centres, noise_std):
             b = float(np.clip(slope - 4.0 / T, *_CONTRACTION))
         noise = size * float(sd**2 @ (1.0 - b) ** later)
         factors[g] = max(0.0, 1.0 - noise / max(float(a @ a), 1e-300))
-    return factors
+        left[g] = np.sqrt(noise / size)
+    return factors, left

@@ -6,8 +6,8 @@ from .._kernels.clip import clip_rows
 from .._kernels.steps import add_clipped
 from .._runtime.threads import in_order
 from ..exchange.half import Half
-from .centred import CentredTasks, share_of_centre
-from .curator import clipped_sum
+from .centred import CentredTasks, dense_copy, share_of_centre
+from .curator import add_to, clipped_sum
 from .proximal import ProximalModels, is_exact, lengths
 from .scale import bins, sum_of_bins
 
@@ -16,15 +16,12 @@ _PLAIN_STEPS = 20  # gradient steps of one round of the other updates
 KEEP_MODELS = ("algorithm-1", "stateful", "ppsgd")  # updates with a dense model per task
 
 
-def add_clipped_rows(D, which, clip_norm, total):
-    """Clip the rows of D in place and add them to total[which]; -> rows inside the bound."""
+def add_clipped_rows(D, to, clip_norm, total):
+    """Clip the rows of D in place and add them to the total; -> rows inside the bound."""
     norms = np.sqrt(np.einsum("kj,kj->k", D, D))
     if np.isfinite(clip_norm):
         clip_rows(D, clip_norm, 2, D)
-    if len(total) == 1:
-        total[0] += D.sum(axis=0)
-    else:
-        np.add.at(total, which, D)
+    add_to(total, to, D)
     return int((norms <= clip_norm).sum())
 
 
@@ -37,7 +34,10 @@ def in_units(D, unit, tasks):
 
 
 def add_clipped_columns(local, centred, centres, share, clip_norm, total):
-    """`add_clipped_rows` for a block of sparse tasks; differences are to `share` of the centres."""
+    """`add_clipped_rows` for a block of sparse tasks; differences are to `share` of the centres.
+
+    They add to one centre each: with a relation rows are dense.
+    """
     below = np.empty(len(local.pick), dtype=bool)
     add_clipped(
         local.D, local.columns, local.ends, centred.problem.n_outputs, local.pick, centres,
@@ -64,21 +64,24 @@ class ProximalUpdates:
         self.centred, self.n_steps, self.tol = centred, n_steps, tol
         self.exact = ProximalModels(centred) if is_exact(centred) else None
 
-    def sum_of_updates(self, pick, centres, clip_norm, total, unit=None):
+    def sum_of_updates(self, pick, centres, clip_norm, total, unit=None, to=None):
         """Add the clipped updates of the tasks `pick` to `total` (n_centres, size).
 
-        `unit` (n_tasks,): in units of the tasks, which take the centre to be in theirs; 0: such a
-        task sends zeros. Returns how many were inside the bound.
+        `centres` are those of `CentredTasks.which`. `unit` (n_tasks,): in units of the tasks, which
+        take the centre to be in theirs; 0: such a task sends zeros. `to` (n_tasks, ...): as for
+        `skpmtl.mean_regularized.curator.publish`; None: to the centres of the tasks. Returns how
+        many were inside the bound.
         """
         centred, ridge = self.centred, self.centred.problem.ridge
         share, which = share_of_centre(centred.prox_pull, ridge), centred.which
+        to = which if to is None else to
         if self.exact is not None:
             everybody = len(pick) == len(which)
             D = self.exact.differences(centres, slice(None) if everybody else pick, unit)
             in_units(D, unit, pick)
             if ridge:
                 D += (share[pick] - 1.0)[:, None] * centres[which[pick]]
-            return add_clipped_rows(D, which[pick], clip_norm, total)
+            return add_clipped_rows(D, to[pick], clip_norm, total)
         inside = 0
 
         def solve(block):
@@ -96,7 +99,7 @@ class ProximalUpdates:
             in_units(D, unit, block)
             if ridge:
                 D += (share[block] - 1.0)[:, None] * centres[which[block]]
-            inside += add_clipped_rows(D, which[block], clip_norm, total)
+            inside += add_clipped_rows(D, to[block], clip_norm, total)
         return inside
 
 
@@ -138,9 +141,9 @@ class RunningModels:
         self.W = np.zeros((centred.table.n_tasks, size)) if keeps else None
         self.pull = np.zeros_like(centred.pull) if update == "fedavg" else centred.pull
 
-    def sum_of_updates(self, pick, centres, clip_norm, total, unit=None):
+    def sum_of_updates(self, pick, centres, clip_norm, total, unit=None, to=None):
         """As `ProximalUpdates.sum_of_updates`; moves the running models of the tasks `pick`."""
-        centred, inside = self.centred, 0
+        centred, inside, to = self.centred, 0, self.centred.which if to is None else to
 
         def shared(block):
             mine = centres[centred.which[block]]
@@ -172,7 +175,7 @@ class RunningModels:
             elif self.update == "stateful":
                 self.W[block] = shared(block) + D
             in_units(D, unit, block)
-            inside += add_clipped_rows(D, centred.which[block], clip_norm, total)
+            inside += add_clipped_rows(D, to[block], clip_norm, total)
         return inside
 
     def models(self, centres, unit):
@@ -192,6 +195,8 @@ class MeanHalf(Half):
     problem : Problem
     which : ndarray (n_tasks,) of int64
         Centre of each task.
+    relation : Relation, default=None
+        What `which` is instead; rows are then dense.
 
     Attributes
     ----------
@@ -201,7 +206,11 @@ class MeanHalf(Half):
         What the tasks send.
     """
 
-    def __init__(self, est, table, problem, which):
+    def __init__(self, est, table, problem, which, relation=None):
+        self.to, self._rows = which, None
+        if relation is not None:
+            table, which = dense_copy(table), np.arange(table.n_tasks)
+            self.to, self._rows = relation.weights(table.tasks), relation.rows(table.tasks)
         self.table, self.centred = table, CentredTasks(table, problem, which)
         self._models, self._unit = (None, None), None
         update, steps = est._update_name(), est.local_steps
@@ -231,12 +240,12 @@ class MeanHalf(Half):
         if ask.statistic == "intercept":
             b, board = self.contributions(ask)["intercept"], ask.public["board"]
             shape = len(board.centres), b.shape[1]
-            return {"intercept": clipped_sum(b, self.centred.which, ask.public["clip_norm"], shape)}
-        centres, clip_norm = ask.public["centre"], ask.public["clip_norm"]
+            return {"intercept": clipped_sum(b, self.to, ask.public["clip_norm"], shape)}
+        total, clip_norm = np.zeros(ask.public["centre"].shape), ask.public["clip_norm"]
         pick = np.arange(self.table.n_tasks) if ask.pick is None else ask.pick
-        total = np.zeros(centres.shape)
         unit = self.unit() if ask.public["own_units"] else None
-        count = self.updates.sum_of_updates(pick, centres, clip_norm, total, unit)
+        centres = self.around(ask.public["centre"])
+        count = self.updates.sum_of_updates(pick, centres, clip_norm, total, unit, self.to)
         return {"update": total, "inside": np.array([count - 0.5 * len(pick)])}
 
     def contributions(self, ask):
@@ -250,20 +259,22 @@ class MeanHalf(Half):
             b = self.models(ask.public["board"]).intercept - ask.public["middle"]
             clip_rows(b, clip_norm, 2, b)
             return {"intercept": b if ask.pick is None else b[ask.pick]}
-        centres = ask.public["centre"]
+        centres = self.around(ask.public["centre"])
         pick = np.arange(self.table.n_tasks) if ask.pick is None else ask.pick
         sent, inside = np.empty((len(pick), centres.shape[1])), np.empty(len(pick))
-        unit = self.unit() if ask.public["own_units"] else None
+        unit, related = self.unit() if ask.public["own_units"] else None, self._rows is not None
+        to = np.zeros(self.table.n_tasks, dtype=np.int64) if related else self.to
         for i, k in enumerate(pick):
-            total = np.zeros(centres.shape)
-            count = self.updates.sum_of_updates(pick[i : i + 1], centres, clip_norm, total, unit)
-            sent[i], inside[i] = total[self.centred.which[k]], count - 0.5
+            total = np.zeros((1, centres.shape[1]) if related else centres.shape)
+            one = pick[i : i + 1]
+            count = self.updates.sum_of_updates(one, centres, clip_norm, total, unit, to)
+            sent[i], inside[i] = total[to[k]], count - 0.5
         return {"update": sent, "inside": inside}
 
     def bounded_sum(self, contributions, bound, size):
         updates = contributions["update"]
         shape = size // updates.shape[1], updates.shape[1]
-        return clipped_sum(updates, self.centred.which, bound, shape)
+        return clipped_sum(updates, self.to, bound, shape)
 
     @property
     def state(self):
@@ -285,7 +296,12 @@ class MeanHalf(Half):
         if not self.remembers or board.personalization != "none":
             return None
         unit = self.unit() if board.own_units else np.ones(self.table.n_tasks)
-        return self.updates.models(board.centres, unit).reshape(self.table.n_tasks, *board.shape)
+        models = self.updates.models(self.around(board.centres), unit)
+        return models.reshape(self.table.n_tasks, *board.shape)
+
+    def around(self, centres):
+        """Centres of `centred.which`, from those that are common to all."""
+        return centres if self._rows is None else self._rows @ centres
 
     def models(self, board):
         """`PersonalModels` under a billboard, made once."""

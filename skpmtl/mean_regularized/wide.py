@@ -46,7 +46,7 @@ class WideSparse:
         if "models_" in vars(self):
             if name == "coef_":
                 return self.models_.coef()
-            if name == "mean_coef_" and self.billboard_.cluster_of is None:
+            if name == "mean_coef_" and self.billboard_.has_one_mean:
                 return self.billboard_.mean
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 

@@ -40,6 +40,7 @@ from tests.helpers.dummy_method import PrivateRidge
 N_TASKS, N_ROWS, CHANGED = 6, 14, 3
 TASKS = range(N_TASKS)
 CLUSTERS = {task: "ab"[task % 2] for task in range(100)}
+RELATION = {task: [task % 4, "ab"[task % 2]] for task in range(100)}
 
 
 @dataclass
@@ -99,7 +100,7 @@ def _case(cls, n_classes=0, *, form="long", name="", tasks=True, **options):
     settings = {"tasks": TASKS, **options} if tasks else options
     if n_classes:
         settings = {"classes": range(n_classes), **settings}
-    words = [f"{key}={value}" if key != "clusters" else key for key, value in options.items()]
+    words = [f"{k}={v}" if k not in ("clusters", "relation") else k for k, v in options.items()]
     kind = {0: "", 2: "", 3: "3 classes"}[n_classes]
     label = "-".join(filter(None, [cls.__name__, kind, form if form != "long" else "", *words]))
     return Case(name or label, cls(**settings), n_classes, form, **own)
@@ -189,6 +190,14 @@ def _rounds():
     yield _case(cls, **poisson, **few)
     yield _case(cls, clusters=CLUSTERS, unseen_task="mean", clip_quantile=0.5, **few)
     yield _case(cls, clusters=CLUSTERS, lam=0.3, ridge=0.1, fit_intercept=False, **few)
+    few_tasks = pytest.mark.filterwarnings("ignore:relation=:UserWarning")
+    related = {"relation": RELATION, "marks": (few_tasks,)}
+    yield _case(cls, epsilon=1e4, **known, **related)
+    yield _case(cls, epsilon=20.0, **related)
+    yield _case(cls, adjacency="zero-out", lam=0.3, ridge=0.1, **related, **few)
+    yield _case(cls, form="csr", personalization="none", unseen_task="mean", **related, **few)
+    yield _case(PPSGD, personalization="none", **related, **few)
+    yield _case(PrivateFedAvgClassifier, 3, unseen_task="mean", **related, **few)
     yield _case(cls, epsilon=0.01, **few)  # the mean is lost in the noise
     yield _case(cls, task_weight="samples", local_steps=3, server_learning_rate=0.5, **few)
     yield _case(cls, form="csr", unseen_task="mean", **few)

@@ -22,6 +22,10 @@ CASES = {
         "PrivateMeanRegMTL",
         {"clip_norm": 1.0, "clusters": {str(k): "ab"[k % 2] for k in range(M)}, "n_rounds": 3},
     ),
+    "relation": (
+        "PrivateMeanRegMTL",
+        {"clip_norm": 1.0, "relation": {str(k): [k % 4] for k in range(M)}, "n_rounds": 3},
+    ),
     "sampled": (
         "PrivateMeanRegMTL",
         {"clip_norm": 1.0, "sampling": "fixed", "sampling_rate": 0.4, "n_rounds": 6},
@@ -80,9 +84,8 @@ def rows_of(study):
 
 def in_process(study):
     est = study.build().set_params(tasks=study.tasks)
-    clusters = study.parameters.get("clusters")
-    if clusters:
-        est.set_params(clusters={int(k): v for k, v in clusters.items()})
+    for name in {"clusters", "relation"} & set(study.parameters):
+        est.set_params(**{name: {int(k): v for k, v in study.parameters[name].items()}})
     X, y, task = rows_of(study)
     return est.fit(X, y, task=task)
 

@@ -1,0 +1,265 @@
+"""Shared models that depend on public facts about tasks."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.optimize import minimize
+from scipy.special import expit
+
+from skpmtl import (
+    LocalOnly,
+    PrivateFedAvg,
+    PrivateMeanRegMTL,
+    PrivateMeanRegMTLClassifier,
+    load_billboard,
+    save_billboard,
+)
+from skpmtl.mean_regularized.curator import sum_of_updates
+from skpmtl.mean_regularized.plan import MeanPlan
+from skpmtl.privacy import audit
+from skpmtl.tables.relation import Relation, read_relation
+
+pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit:skpmtl.PrivacyLeakWarning")
+M, N, D = 30, 8, 4
+
+
+def related(rng, m=M, n=N, d=D, noise=0.3, spread=0.3):
+    """Rows of tasks whose models follow from two facts. -> X, y, task, facts (m, 2)"""
+    Z = np.column_stack([rng.normal(size=m), np.arange(m) % 3 == 0]).astype(float)
+    F = np.column_stack([np.ones(m), Z])
+    W = F @ rng.normal(size=(3, d)) + spread * rng.normal(size=(m, d))
+    task = np.repeat(np.arange(m), n)
+    X = rng.normal(size=(m * n, d))
+    y = np.einsum("ij,ij->i", X, W[task]) + noise * rng.normal(size=m * n) + 2.0
+    return X, y, task, Z
+
+
+def facts(Z):
+    return {k: z.tolist() for k, z in enumerate(Z)}
+
+
+def tops(Z):
+    """What is left of models beside their least-squares fit by the facts, as a projection."""
+    F = np.column_stack([np.ones(len(Z)), Z])
+    return np.eye(len(Z)) - F @ np.linalg.pinv(F)
+
+
+# ------------------------------------------------------------------------ exact fits
+@pytest.mark.parametrize("ridge", [0.0, 0.2])
+@pytest.mark.parametrize("d", [D, 12])
+def test_least_squares_against_one_large_system(ridge, d):
+    X, y, task, Z = related(np.random.default_rng(0), m=12, d=d)
+    lam, m = 0.4, 12
+    est = PrivateMeanRegMTL(lam, epsilon=None, relation=Z[:, :1], ridge=ridge).fit(X, y, task=task)
+    A, r = np.kron(lam * tops(Z[:, :1]) + ridge * np.eye(m), np.eye(d)), np.zeros((m, d))
+    for k in range(m):
+        Xk, yk = X[task == k], y[task == k]
+        Xk, yk = Xk - Xk.mean(axis=0), yk - yk.mean()
+        part = slice(k * d, (k + 1) * d)
+        A[part, part] += Xk.T @ Xk / N
+        r[k] = Xk.T @ yk / N
+    W = np.linalg.solve(A, r.ravel()).reshape(m, d)
+    assert_allclose(est.coef_, W, rtol=1e-6, atol=1e-7)
+    F = np.column_stack([np.ones(m), Z[:, 0]])
+    assert_allclose(est.relation_coef_, np.linalg.pinv(F) @ W, rtol=1e-5, atol=1e-6)
+    residual = y - np.einsum("ij,ij->i", X, W[task]) - est.intercept_[task]
+    value = 0.5 / N * residual @ residual + 0.5 * lam * np.sum((tops(Z[:, :1]) @ W) ** 2)
+    assert est.objective_ == pytest.approx(value + 0.5 * ridge * np.sum(W**2), rel=1e-9)
+
+
+def test_classes_against_a_general_solver():
+    X, y, task, Z = related(np.random.default_rng(1), m=12, d=2)
+    Z, y = Z[:, :1], np.where(y > 2.0, 1.0, -1.0)
+    lam, m, P = 0.3, 12, tops(Z)
+    est = PrivateMeanRegMTLClassifier(lam, epsilon=None, relation=Z).fit(X, y, task=task)
+
+    def objective(v):
+        W, b = v[: m * 2].reshape(m, 2), v[m * 2 :]
+        margin = y * (np.einsum("ij,ij->i", X, W[task]) + b[task])
+        R = P @ W
+        slope = -y * expit(-margin) / N
+        gW, gb = lam * R, np.zeros(m)
+        np.add.at(gW, task, slope[:, None] * X)
+        np.add.at(gb, task, slope)
+        value = np.sum(np.logaddexp(0.0, -margin)) / N + 0.5 * lam * np.sum(R * R)
+        return value, np.concatenate([gW.ravel(), gb])
+
+    best = minimize(objective, np.zeros(m * 3), jac=True, tol=1e-13, options={"maxiter": 5000})
+    found = objective(np.concatenate([est.coef_.ravel(), est.intercept_]))[0]
+    assert est.objective_ == pytest.approx(found, rel=1e-9)
+    assert found <= best.fun * (1.0 + 1e-8)
+
+
+def test_without_privacy_clusters_are_a_relation():
+    X, y, task, _ = related(np.random.default_rng(2))
+    clusters = {k: "abc"[k % 3] for k in range(M)}
+    one = PrivateMeanRegMTL(0.4, epsilon=None, clusters=clusters).fit(X, y, task=task)
+    two = PrivateMeanRegMTL(0.4, epsilon=None, relation=clusters).fit(X, y, task=task)
+    assert_allclose(two.coef_, one.coef_, rtol=1e-6, atol=1e-8)
+    assert two.objective_ == pytest.approx(one.objective_, rel=1e-10)
+
+
+# --------------------------------------------------------------------------- privacy
+def private(epsilon=1.0, cls=PrivateMeanRegMTL, **options):
+    known = {"delta": 1e-4, "tasks": range(M), "random_state": 0, "epsilon": epsilon}
+    return cls(**{**known, **options})
+
+
+@pytest.mark.parametrize("options", [{"clip_norm": 1.0, "n_rounds": 4}, {}, {"update": "stateful"}])
+def test_a_constant_is_the_mean(options):
+    X, y, task, _ = related(np.random.default_rng(3))
+    est = private(20.0, **options)
+    mean = est.fit(X, y, task=task)
+    W, b, shared = mean.coef_, mean.intercept_, mean.mean_coef_
+    est = private(20.0, relation=np.zeros((M, 0)), **options).fit(X, y, task=task)
+    assert_allclose(est.coef_, W, rtol=1e-5, atol=1e-7)
+    assert_allclose(est.intercept_, b, rtol=1e-5, atol=1e-7)
+    if not est.billboard_.own_units:
+        assert_allclose(est.relation_coef_[0], shared, rtol=1e-5, atol=1e-7)
+
+
+def test_clusters_are_a_relation_with_the_same_noise():
+    X, y, task, _ = related(np.random.default_rng(4))
+    clusters = {k: "ab"[k % 5 == 0] for k in range(M)}
+    options = {"clip_norm": 1.0, "n_rounds": 5}
+    one = private(1e9, clusters=clusters, **options).fit(X, y, task=task)
+    two = private(1e9, relation=clusters, **options).fit(X, y, task=task)
+    assert_allclose(two.coef_, one.coef_, atol=2e-4)  # noise that is left
+    assert_allclose(two.privacy_.noise_std, one.privacy_.noise_std, rtol=1e-6)
+    V = two.billboard_.relation.rows(np.arange(M))
+    step = two.billboard_.step[:, 0] * np.array(two.privacy_.noise_std)[0]
+    groups = np.array([one.billboard_.cluster_of[k] for k in range(M)])
+    wanted = one.billboard_.step[groups, 0] * one.privacy_.noise_std[0]
+    assert_allclose(np.sqrt(V**2 @ step**2), wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_task_moves_the_sum_by_more_than_is_stated(seed):
+    """Opposite updates of any size, of the task with the largest leverage, whatever the facts."""
+    rng = np.random.default_rng(seed)
+    heavy = rng.standard_t(1.5, size=(40, 3))  # a few tasks far from the others
+    relation = read_relation(heavy, np.arange(40), quiet=True)
+    plan = MeanPlan(private(clip_norm=0.7, n_rounds=5), 40, 4 * 6, None, np.full(4, 10.0))
+    stated = 40 * plan.mechanisms(0.7)[0].sensitivity  # of the sum, not of the mean
+    combine = sum_of_updates(relation.weights(np.arange(40)), 0.7, (4, 6))
+    moved = []
+    for k in range(40):
+        sent = rng.normal(size=(2, 40, 6))
+        sent[1] = sent[0]
+        sent[0, k] = 1e3 * rng.normal(size=6)
+        sent[1, k] = -sent[0, k]
+        a, b = ({"update": s, "inside": np.zeros(40)} for s in sent)
+        found = [combine(c, np.arange(40))["update"] for c in (a, b)]
+        moved.append(np.linalg.norm(found[0] - found[1]))
+    assert max(moved) <= stated
+    assert min(moved) >= 0.999 * 1.4  # and every task may say as much
+
+
+def neighbours(Z):
+    X, y, task, _ = related(np.random.default_rng(5))
+    other = np.where(task == 3, 4.0 - y, y)  # the model of task 3 with the other sign
+    return (X, y, task), (X, other, task)
+
+
+def test_audit_passes_and_catches_a_leverage_that_is_stated_too_small(monkeypatch):
+    Z = related(np.random.default_rng(5))[3]
+    est = private(relation=Z, clip_norm=0.1, n_rounds=2)
+    result = audit(est, *neighbours(Z), replay=True)
+    assert result.passed, result
+    weights = Relation.weights
+    monkeypatch.setattr(Relation, "weights", lambda self, tasks: 1.05 * weights(self, tasks))
+    result = audit(est, *neighbours(Z), replay=True)
+    assert not result.passed and "Sensitivity: release 1" in str(result)
+
+
+def test_the_noise_of_coefficients_is_the_stated_one():
+    X, y, task, Z = related(np.random.default_rng(6), n=2)
+    options = {"relation": facts(Z), "clip_norm": 0.5, "n_rounds": 1, "epsilon": 3.0}
+    found = [
+        private(random_state=seed, **options).fit(X, y, task=task).relation_coef_
+        for seed in range(200)
+    ]
+    stated = private(**options).fit(X, y, task=task).relation_noise_std_
+    assert_allclose(np.std(found, axis=0).mean(axis=1), stated, rtol=0.12)
+
+
+def test_report_names_the_relation():
+    X, y, task, Z = related(np.random.default_rng(7))
+    est = private(relation=facts(Z)).fit(X, y, task=task)
+    line = est.privacy_.public_inputs["relation"]
+    assert line.startswith("public, 30 x 3, largest leverage 0.")
+    assert est.billboard_.relation.names == ["constant", "fact 1", "fact 2"]
+
+
+# ------------------------------------------------------------------------- later tasks
+@pytest.mark.parametrize("cls", [PrivateMeanRegMTL, PrivateFedAvg, PrivateMeanRegMTLClassifier])
+def test_tasks_that_come_later(cls, tmp_path):
+    rng = np.random.default_rng(8)
+    X, y, task, Z = related(rng, m=M + 2)
+    labels = {"classes": [False, True]} if cls is PrivateMeanRegMTLClassifier else {}
+    y = y > 2.0 if labels else y
+    old = task < M
+    known = {"clip_norm": 1.0, "n_rounds": 5, "unseen_task": "mean", **labels}
+    est = private(50.0, cls, relation=facts(Z[:M]), **known).fit(X[old], y[old], task=task[old])
+    score = est.decision_function if labels else est.predict
+    with pytest.raises(ValueError, match=r"without facts in relation=: \[30\].*relate"):
+        score(X[:2], task=[M, M])
+    save_billboard(est, tmp_path / "board.npz")
+    new = {k: Z[k].tolist() for k in (M, M + 1)}
+    est.relate(new)
+    board = est.billboard_
+    V = np.column_stack([np.ones(2), Z[M:]]) @ board.relation.transform
+    W, b = V @ board.centres, V @ board.mean_intercept[:, 0]
+    which = task[~old] - M
+    centre = np.einsum("ij,ij->i", X[~old], W[which]) + b[which]
+    assert_allclose(score(X[~old], task=task[~old]), centre)
+    given = private(50.0, cls, relation=facts(Z), **known).fit(X[old], y[old], task=task[old])
+    given_score = given.decision_function if labels else given.predict
+    assert_allclose(given_score(X[~old], task=task[~old]), centre)
+    est.personalize(X[~old], y[~old], task=task[~old])
+    there = load_billboard(tmp_path / "board.npz").relate(new)
+    there.personalize(X[~old], y[~old], task=task[~old])
+    assert_allclose(there.coef_, est.coef_[M:], rtol=1e-8)
+    assert_allclose(there.relation_coef_, est.relation_coef_)
+
+
+def test_listed_tasks_without_rows_have_the_model_of_their_facts():
+    X, y, task, Z = related(np.random.default_rng(9))
+    some = task < M - 2
+    est = private(1e4, relation=facts(Z)).fit(X[some], y[some], task=task[some])
+    assert est.coef_.shape == (M, D)
+    F = np.column_stack([np.ones(2), Z[-2:]])
+    assert_allclose(est.coef_[-2:], F @ est.relation_coef_, rtol=1e-7)
+
+
+# ------------------------------------------------------------------------------ use
+def test_facts_help_where_models_follow_from_them():
+    rng = np.random.default_rng(10)
+    X, y, task, Z = related(rng, m=300, n=12, d=8, noise=2.0)
+    new = np.arange(len(y)) % 12 >= 6
+    error = {}
+    for name, est in {
+        "alone": LocalOnly(),
+        "mean": PrivateMeanRegMTL(epsilon=1.0),
+        "facts": PrivateMeanRegMTL(epsilon=1.0, relation=facts(Z)),
+        "names": PrivateMeanRegMTL(epsilon=1.0, relation=rng.normal(size=(300, 2))),
+    }.items():
+        est.set_params(tasks=range(300), random_state=0)
+        est.fit(X[~new], y[~new], task=task[~new])
+        error[name] = np.mean((y[new] - est.predict(X[new], task=task[new])) ** 2)
+    assert error["facts"] < 0.8 * min(error["alone"], error["mean"])
+    assert error["names"] < 1.05 * error["alone"]  # facts that mean nothing do little harm
+
+
+def test_parameters_that_do_not_go_together():
+    X, y, task, Z = related(np.random.default_rng(11))
+    with pytest.raises(ValueError, match="one of clusters= and relation="):
+        private(relation=facts(Z), clusters={k: 0 for k in range(M)}).fit(X, y, task=task)
+    with pytest.raises(ValueError, match="relation_rank=3 is of relation="):
+        private(relation_rank=3).fit(X, y, task=task)
+    with pytest.raises(ValueError, match="no relation="):
+        private().fit(X, y, task=task).relate({1: 2.0})
+    est = private(relation=facts(Z[:20]))
+    with pytest.raises(ValueError, match="without a row in relation="):
+        est.fit(X, y, task=task)
+    assert not hasattr(est, "coef_")
