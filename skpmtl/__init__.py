@@ -17,6 +17,7 @@ from .mean_regularized.baselines import (
 )
 from .mean_regularized.estimators import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
 from .meta.estimators import DPMetaInit, DPMetaInitClassifier
+from .model_protected.clustered import ClusteredMTL, ClusteredMTLClassifier
 from .model_protected.estimators import (
     MPMTLGroupSparse,
     MPMTLGroupSparseClassifier,
@@ -39,6 +40,8 @@ from .tables.convert import stack_tasks, wide_to_long
 from .tables.table import SingleTaskWarning
 
 __all__ = [
+    "ClusteredMTL",
+    "ClusteredMTLClassifier",
     "FedMTLClassifier",
     "FedMTLRegressor",
     "DPAggregation",

@@ -45,7 +45,7 @@ def estimators():
         yield cls(**settings)
         if "epsilon" in known:
             yield cls(epsilon=None, **settings)
-        if "ridge" in known and "alpha" in known:  # the convex problem, where alpha is a number
+        if {"ridge", "alpha", "epsilon"} <= set(known):  # the convex problem of a given alpha
             yield cls(0.1, epsilon=None, **settings)
         for name, value in _VARIANTS.items():
             if name in known and cls._parameter_constraints[name][0].is_satisfied_by(value):

@@ -17,6 +17,8 @@ QUICK = [
     skpmtl.MPMTLGroupSparse(),
     skpmtl.MPMTLGroupSparseClassifier(),
     skpmtl.MPMTLGroupSparseClassifier(0.1, epsilon=None),
+    skpmtl.ClusteredMTL(),
+    skpmtl.ClusteredMTLClassifier(),
     skpmtl.PrivateMTL(),
     skpmtl.PrivateMTLClassifier(),
     skpmtl.PrivateMeanRegMTL(),

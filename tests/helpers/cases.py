@@ -13,6 +13,8 @@ from sklearn.base import clone
 
 from skpmtl import (
     PPSGD,
+    ClusteredMTL,
+    ClusteredMTLClassifier,
     DPAggregation,
     DPAggregationClassifier,
     DPMetaInit,
@@ -285,6 +287,8 @@ def _exact():
     yield _case(MPMTLLowRank, alpha=0.1, outliers="tasks", outlier_alpha=0.05, **own)
     yield _case(MPMTLGroupSparseClassifier, 2, alpha=0.02, outliers="entries", **own)
     yield _case(MPMTLGroupSparseClassifier, 2, alpha=0.01, epsilon=None, close=1e-4)
+    yield _case(ClusteredMTL, tol=1e-9, close=1e-3)
+    yield _case(ClusteredMTLClassifier, 2, ridge=0.02, tol=1e-9, close=1e-3)
     for cls in (MPMTLLowRankClassifier, MPMTLGroupSparseClassifier):
         yield _case(cls, 3, alpha=0.01, epsilon=None, tol=1e-9, close=1e-3)
     yield _case(
@@ -393,7 +397,8 @@ def fitted(case):
 
 def seeded(case):
     secure = getattr(case.estimator, "secure", False)
-    return clone(case.estimator).set_params(**{} if secure else {"random_state": 0})
+    seeded = "random_state" in case.estimator.get_params() and not secure
+    return clone(case.estimator).set_params(**{"random_state": 0} if seeded else {})
 
 
 def fit(est, *given):

@@ -21,3 +21,13 @@ def malsar(function):
     """-> rho1, rho2, value, extra"""
     (row,) = (row for row in rows("malsar.csv") if row["function"] == function)
     return [float(row[name]) for name in ("rho1", "rho2", "value", "extra")]
+
+
+def rmtl(call, kind, regularization):
+    """-> [(Lam1, Lam2, value), ...] of the rows of RMTL for a call, a type and a regularisation."""
+    wanted = {"call": call, "type": kind, "regularization": regularization}
+    return [
+        tuple(float(row[name]) for name in ("Lam1", "Lam2", "value"))
+        for row in rows("rmtl.csv")
+        if wanted.items() <= row.items()
+    ]
