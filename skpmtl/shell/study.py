@@ -58,7 +58,7 @@ What to do next:
     est.fit(school.data, school.target)
     print(est.privacy_)                                     # before you promise anything
 
-Tables, new tasks, files, cross-validation: doc/user_guide.rst.
+From a table of your own to a private fit, a file and a report: doc/first_table.rst.
 What is protected from whom: doc/privacy_guide.rst. Options of this study: --help."""
 
 

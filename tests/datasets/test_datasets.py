@@ -5,8 +5,10 @@ import hashlib
 import numpy as np
 import pytest
 from scipy.io import loadmat, savemat
+from scipy.stats import f_oneway
 
 from skpmtl.datasets import school as datasets
+from skpmtl.datasets.examples import make_clinics, make_survey
 from skpmtl.datasets.generators import make_group_sparse_tasks, make_low_rank_tasks, make_lsoa_like
 from skpmtl.datasets.school import load_school
 
@@ -179,9 +181,54 @@ def test_lsoa_like():
     assert np.all(np.abs(np.nansum(Y, axis=0) - expected) < 4 * spread)
 
 
+def test_clinics_are_what_their_public_facts_say():
+    clinics = make_clinics(200, (5, 40), missing=0.2, random_state=0)
+    table = clinics.data
+    sizes = table["clinic"].value_counts()
+    assert set(sizes.index) == set(clinics.tasks.index) and len(clinics.target) == len(table)
+    assert sizes.min() >= 5 and sizes.max() <= 40 and sizes.median() < 20
+    for name, values in clinics.categories.items():
+        assert set(table[name].dropna()) == set(values)
+    for name, (low, high) in clinics.ranges.items():
+        assert table[name].min() >= low and table[name].max() <= high
+    assert table["smoker"].isna().mean() == pytest.approx(0.2, abs=0.02)
+    never = table.groupby("clinic")["weight"].count() == 0
+    assert 0 < never.sum() < 30
+    assert table.drop(columns=["weight", "smoker"]).notna().all(axis=None)
+    again = make_clinics(200, (5, 40), missing=0.2, random_state=0)
+    assert again.data.equals(table) and again.target.equals(clinics.target)
+
+
+def test_public_facts_about_clinics_tell_of_their_models():
+    """Slopes of age, fitted by every clinic, vary more between regions than by chance."""
+    ratios = []
+    for seed in range(10):
+        clinics = make_clinics(200, (60, 80), random_state=seed)
+        age, clinic = clinics.data["age"] - 58, clinics.data["clinic"]
+        y = clinics.target - clinics.target.groupby(clinic).transform("mean")
+        slope = (age * y).groupby(clinic).sum() / (age**2).groupby(clinic).sum()
+        groups = [part for _, part in slope.groupby(clinics.tasks["region"])]
+        ratios.append(f_oneway(*groups).statistic)  # 1 by chance
+    assert np.mean(ratios) > 3
+
+
+def test_survey_is_lsoa_with_names_and_domains():
+    survey = make_survey(300, 40, 24, random_state=1)
+    X, Y, W, _ = make_lsoa_like(300, 40, 24, coef=True, random_state=1)
+    np.testing.assert_array_equal(survey.data, X)
+    np.testing.assert_array_equal(survey.target, Y)
+    assert survey.tasks.index.tolist() == survey.target.columns.tolist()
+    # Outcomes of a domain have more alike coefficients than others.
+    alike = np.corrcoef(W - W.mean(axis=0))
+    same = np.equal.outer(*[survey.tasks["domain"].to_numpy()] * 2)
+    assert alike[same & ~np.eye(24, dtype=bool)].mean() > alike[~same].mean() + 0.3
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: make_clinics(missing=1.0), "missing=1.0"),
+        (lambda: make_clinics(n_rows=(5, 2)), r"n_rows=\(5, 2\)"),
         (lambda: make_low_rank_tasks(4, correlation=1.5), "correlation=1.5"),
         (lambda: make_group_sparse_tasks(4, n_informative=31), "n_informative=31"),
         (lambda: make_lsoa_like(50, n_continuous=0), "n_continuous=0"),
