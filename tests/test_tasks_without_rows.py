@@ -29,7 +29,7 @@ from skpmtl import (
     PrivateMeanRegMTLClassifier,
     PrivateSearch,
 )
-from skpmtl.privacy.moments import shrink_matrix
+from skpmtl.privacy.moments import shrink_diagonal, shrink_matrix
 from skpmtl.shards import fit_shards
 from tests.helpers.cases import (
     CASES,
@@ -182,6 +182,36 @@ def test_a_release_of_half_of_the_tasks_is_not_taken_for_one_of_all():
     assert np.trace(of_list) == pytest.approx(1.0)
     rest = [np.linalg.eigvalsh(M)[:-2].sum() for M in (of_all, of_list)]
     assert rest[1] < rest[0] + 0.12  # 0.4 where twice the tasks are believed in
+
+
+@pytest.mark.parametrize("unit", ["sum", "length"])
+@pytest.mark.parametrize("std", [0.5, 6.0])
+def test_a_diagonal_release_of_few_of_the_tasks(unit, std):
+    """As if only these were listed; features that are not used are given next to nothing."""
+    rng, m, d = np.random.default_rng(0), 200, 20
+    squares = rng.normal(size=(m, 2)) ** 2
+    squares /= np.linalg.norm(squares, 1 if unit == "sum" else 2, axis=1)[:, None]
+    r = np.append(squares.sum(axis=0), np.zeros(d - 2)) + std * rng.normal(size=d)
+
+    def rest(n):
+        bounds = float(n) if unit == "sum" else (float(n), n * d**0.5)
+        return shrink_diagonal(r, std, bounds, 2.0 * n**0.5 / d)[2:].sum()
+
+    assert rest(10 * m) < rest(m) + 0.05  # 0.9 where ten times the tasks are believed in
+
+
+def test_noise_alone_leaves_something_for_all_directions():
+    """A direction that chance makes stand out must not be the only one that tasks may have."""
+    rng, m, d, std = np.random.default_rng(0), 40, 6, 12.0
+    edge, highest = 2.0 * std * d**0.5, 0.0
+    for _ in range(200):
+        noise = std * rng.normal(size=(d, d)) / np.sqrt(2)
+        S = m / d * np.eye(d) + noise + noise.T
+        levels = np.linalg.eigvalsh(shrink_matrix(S, std, float(m)) / m)
+        assert levels.sum() == pytest.approx(1.0)
+        assert levels[:-1].sum() > 0.35 * edge**2 / (edge**2 + m**2)
+        highest = max(highest, levels[-1])
+    assert highest > 0.5  # there was something to bound
 
 
 # ------------------------------------------------------------------ scikit-learn's own objects

@@ -77,7 +77,7 @@ def release_prior(population, diagonal, *, moment, vote, classification, tilt, l
         if diagonal:
             unit_length = moment[t] is not None and moment[t].norm == "l2"
             trace = (float(m), m * np.sqrt(d)) if unit_length else float(m)
-            board.moment = shrink_diagonal(S, np.sqrt(variance + sampling), trace)
+            board.moment = shrink_diagonal(S, np.sqrt(variance), trace, np.sqrt(sampling))
         else:
             noise, sampling = np.sqrt(variance / 2), np.sqrt(sampling / 2)
             board.moment = shrink_matrix(S, noise, float(m), tilt, sampling) / m

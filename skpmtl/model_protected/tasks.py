@@ -5,7 +5,7 @@ import numpy as np
 from .._kernels.clip import clip_rows
 from .._runtime.threads import single_blas_thread
 from ..exchange.half import Half
-from ..local.prior import SNR, LocalModels, best_scale, vote_penalty
+from ..local.prior import SNR, LocalModels, best_scale, vote_penalty, weak_penalty
 from ..privacy.moments import directions, even_root
 from ..solvers.losses import LogisticLoss, MultinomialLoss, SquaredLoss
 
@@ -36,7 +36,8 @@ class PriorHalf(Half):
         """"vote": the scale that each task likes best, (m,); or "moment": its direction, (m, d),
         or (m, C, d) of C classes."""
         criterion, level = self._criteria(ask.public["root"])
-        if ask.statistic == "vote":
+        if ask.statistic == "vote":  # by the rows alone: a prior would be counted with every task
+            criterion = criterion - weak_penalty(self.local.classification)
             return {"vote": np.log10(SNR)[criterion.argmin(axis=1)]}
         return {"moment": directions(self._models(ask.public, criterion, level))}
 

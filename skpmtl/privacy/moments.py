@@ -115,6 +115,11 @@ def sampling_variance(n_tasks, d):
     return 4.0 * n_tasks / d**2
 
 
+def _found(total, noise, whole):
+    """Of the trace of all tasks, as much as a release of trace `total` and this noise allows."""
+    return np.clip(total + _SURE * noise, _FEWEST * whole, whole)
+
+
 def shrink_matrix(S, std, trace, tilt=0.5, sampling=0.0):
     """Estimate the shape of a second moment from S = moment + symmetric Gaussian noise.
 
@@ -152,7 +157,7 @@ def shrink_matrix(S, std, trace, tilt=0.5, sampling=0.0):
             values[:] = 1.0
         return (U * (values * (trace / values.sum()))) @ U.T
     whole = trace
-    trace = np.clip(values.sum() + _SURE * std * np.sqrt(2.0 * d), _FEWEST * whole, whole)
+    trace = _found(values.sum(), std * np.sqrt(2.0 * d), whole)
     sampling *= np.sqrt(trace / whole)
     floor = even = trace / d
     for _ in range(20):  # level of the directions that do not stand out
@@ -166,8 +171,10 @@ def shrink_matrix(S, std, trace, tilt=0.5, sampling=0.0):
         floor = lower
     x = values - floor
     spikes = np.where(x > edge, np.sqrt(np.maximum(x * x - edge * edge, 0.0)), 0.0)
-    if spikes.sum() > 0.999 * trace:
-        spikes *= 0.999 * trace / spikes.sum()
+    # What remains for the others is little, and half of it all where noise may be all there is.
+    most = trace * (1.0 - max(1e-3, 0.5 * edge**2 / (edge**2 + trace**2)))
+    if spikes.sum() > most:
+        spikes *= most / spikes.sum()
     shape = 1.0 + tilt * np.clip(x / edge, -1.0, 1.0)
     levels = spikes + (trace - spikes.sum()) * shape / shape.sum()
     return (U * (levels * (whole / trace))) @ U.T
@@ -179,7 +186,7 @@ _SPARSE = 50.0
 _TRACES = np.linspace(-2.0, 2.0, 9)  # of an unknown trace, in std of the noise on its sum
 
 
-def shrink_diagonal(r, std, trace):
+def shrink_diagonal(r, std, trace, sampling=0.0):
     """Estimate the shape of non-negative s from r = s + N(0, std^2 I), r (d,).
 
     Each s_j is one of two levels; the posterior mean averages over a grid of the number of
@@ -190,7 +197,11 @@ def shrink_diagonal(r, std, trace):
     r : ndarray (d,)
     std : float
     trace : float or (float, float)
-        Sum of s, or public bounds on it: then it is averaged over too.
+        Sum of s, or public bounds on it: then it is averaged over too. So it is where the sum of r
+        says that tasks have no direction, as in `shrink_matrix`.
+    sampling : float
+        Standard deviation of numbers that are even but for chance, because they are those of a
+        sample; as in `shrink_matrix` that of fewer tasks where the sum is lower.
 
     Returns
     -------
@@ -199,12 +210,14 @@ def shrink_diagonal(r, std, trace):
     d = len(r)
     if d == 1:
         return np.ones(1)
-    if std == 0:
+    if std == sampling == 0:
         s = np.maximum(r, 1e-4 * trace / d)
     else:
-        traces = [trace]
-        if isinstance(trace, tuple):
-            traces = np.unique(np.clip(r.sum() + std * np.sqrt(d) * _TRACES, *trace))
+        least, most = trace if isinstance(trace, tuple) else (trace, trace)
+        found = _found(r.sum(), std * np.sqrt(d), least)
+        std = np.hypot(std, sampling * np.sqrt(found / least))
+        least = least if found == least else _FEWEST * least
+        traces = np.unique(np.clip(r.sum() + std * np.sqrt(d) * _TRACES, least, most))
         evidences, shapes = zip(*(_two_levels(r, std, total) for total in traces), strict=True)
         weight = np.exp(np.array(evidences) - max(evidences))
         s = np.maximum(weight @ np.array(shapes) / weight.sum(), 1e-4 / d)

@@ -298,8 +298,8 @@ class _Course:
             found.append(("low-rank", zero, lowrank))
         if "sparse" in wanted:
             S, variance = self.average.value, self.average.variance
-            std = math.sqrt(variance + sampling_variance(self.m, self.d))
-            shape = shrink_diagonal(np.diag(S).copy(), std, float(self.m))
+            noise = math.sqrt(variance), float(self.m), math.sqrt(sampling_variance(self.m, self.d))
+            shape = shrink_diagonal(np.diag(S).copy(), *noise)
             found.append(("sparse", zero, shape))
         if self.centre is not None:
             found += [("mean", self.centre, even), ("half of the mean", 0.5 * self.centre, even)]

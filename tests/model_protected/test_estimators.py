@@ -383,3 +383,14 @@ def test_gradient_steps_are_not_longer_than_the_curvature_allows():
     top = [np.linalg.norm(X[task == k], 2) ** 2 / 30 for k in range(table.n_tasks)]
     assert np.max(half.step[:, 0] * top) <= 1.0
     assert np.median(half.step[:, 0] * top) > 0.9  # and not much shorter
+
+
+@pytest.mark.parametrize("snr", [-0.5, 0.0, 0.5, 2.5])
+def test_votes_know_the_scale_of_the_models(snr):
+    """Whatever it is: a prior of every task would pull their mean towards its centre."""
+    rng, (m, n, d) = np.random.default_rng(0), (60, 40, 4)
+    W = 10.0 ** (snr / 2) * rng.normal(size=(m, d)) / np.sqrt(d)
+    X, task = rng.normal(size=(m * n, d)), np.repeat(np.arange(m), n)
+    y = np.einsum("ij,ij->i", X, W[task]) + rng.normal(size=m * n)
+    found = MPMTLLowRank(epsilon=None).fit(X, y, task=task).billboard_.snr_centre
+    assert found == pytest.approx(snr, abs=0.13)
