@@ -21,7 +21,7 @@ from .centred import CentredTasks, Problem, dense_copy
 from .curator import publish
 from .exact import cluster_means, fixed_point, minimize_exactly, minimize_related
 from .personal import PersonalModels
-from .plan import MeanPlan, auto_rounds, doubt
+from .plan import MeanPlan, auto_rounds, columns_for, doubt
 from .proximal import lengths
 from .scale import BINS
 from .tasks import KEEP_MODELS, MeanHalf
@@ -195,8 +195,9 @@ class MeanFamily(WideSparse, BaseMTL):
             )
         order = None if isinstance(self.tasks, str) else self.tasks
         return read_relation(
-            self.relation, population.tasks, order=order, rank=self.relation_rank, quiet=quiet
-        )
+            self.relation, population.tasks, order=order, rank=self.relation_rank, quiet=quiet,
+            most=columns_for(self, population),
+        )  # fmt: skip
 
     def _intercept_range(self, population):
         """Public number, and the distance from it at which intercepts of tasks are clipped."""
@@ -562,7 +563,9 @@ default="mean-reg"
         first has no column); an array of numbers with a row for every task in the order of
         `tasks`; a sparse matrix of weights between tasks or a graph of networkx, of which the
         smoothest vectors are taken; or a dense penalty Omega (n_tasks, n_tasks). Facts may include
-        those of tasks that are added later; see also `relate`. Sparse X is then made dense.
+        those of tasks that are added later; see also `relate`. With ``clip_norm="auto"`` columns
+        for which the budget is too small are left out, the last ones first, as the report says.
+        Sparse X is then made dense.
     relation_rank : int or None, default=None
         Columns of the basis of a graph or Omega. None: 10, or one for five tasks.
     fit_intercept : bool, default=True

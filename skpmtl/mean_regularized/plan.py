@@ -29,6 +29,7 @@ _ROUNDS, _MOST_ROUNDS, _ONE_ROUND = ((1.5, 0), (4.0, 1), (6.0, 10), (12.0, 30)),
 _SCALE_SHARE = 0.04  # of mu^2, for the histogram of lengths
 _SCALE_TASKS = 7.0  # it is asked for from so many tasks on, in standard deviations of a count
 _TRIAL = 10
+_COLUMN_RATIO = 2.5  # for every column of a relation; one that has less is left out
 
 
 def auto_rounds(epsilon):
@@ -101,15 +102,16 @@ class BlockGaussian(VectorGaussian):
         return flat.reshape(value.shape)
 
 
-def path(ratio, classes=False):
+def path(ratio, far=False):
     """Public rule of ``clip_norm="auto"``: how many rounds, and how far they may go.
 
     Parameters
     ----------
     ratio : float
         See `MeanPlan`.
-    classes : bool, default=False
-        Log-losses: models of several tasks together are longer than those of one.
+    far : bool, default=False
+        Whether shared models are longer than those of a task: with log-losses, and those that
+        facts with a wide range are multiplied by.
 
     Returns
     -------
@@ -120,9 +122,18 @@ def path(ratio, classes=False):
     """
     n_rounds = next((T for limit, T in _ROUNDS if ratio < limit), _MOST_ROUNDS)
     if ratio < _ONE_ROUND:
-        return (10, 2.0) if classes and n_rounds else (n_rounds, 1.0)
+        return (10, 2.0) if far and n_rounds else (n_rounds, 1.0)
     way = min(max(3.0 * math.sqrt(ratio), 2.0), 30.0)
     return n_rounds, max(way, min(ratio, 100.0))
+
+
+def columns_for(est, population):
+    """How many columns of a relation the budget carries, by a public rule; None: all."""
+    if not est._is_private() or not isinstance(est.clip_norm, str):
+        return None
+    size = population.n_outputs * population.n_features
+    ratio = MeanPlan(est, population.n_tasks, size).ratio
+    return max(int(ratio / _COLUMN_RATIO), 1) if math.isfinite(ratio) else None
 
 
 def speeds(n_rounds):
@@ -214,7 +225,7 @@ class MeanPlan:
         groups = np.array([n_tasks]) if groups is None else groups
         self.ratio = self._ratio(groups.min(), size / len(groups))
         if self.auto:
-            n_rounds, self.way = path(self.ratio, est._classification)
+            n_rounds, self.way = path(self.ratio, est._classification or relation is not None)
             if isinstance(est.n_rounds, str):
                 self.n_rounds = n_rounds
         self.doubt = doubt(self.ratio) if self.n_rounds else 1.0

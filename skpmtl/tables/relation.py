@@ -65,7 +65,10 @@ class Relation(Public):
         What facts about a later task must have: names, and levels of categories, of which the
         first has no column. Empty where there are no such facts, as with graphs.
     chosen : list of int
-        Coded columns, without the constant, that make up `facts`; others said nothing new.
+        Coded columns, without the constant, that make up `facts`; others said nothing new, or were
+        too many.
+    n_given : int
+        Columns that said something, of which the first ones were taken.
     """
 
     tasks: list
@@ -76,6 +79,7 @@ class Relation(Public):
     n_fitted: int
     columns: list
     chosen: list
+    n_given: int
 
     @property
     def rank(self):
@@ -135,10 +139,11 @@ class Relation(Public):
 
     def describe(self):
         """The line of a report."""
-        return (
-            f"public, {self.n_fitted} x {self.rank}, largest leverage {self.leverage:.3g} "
-            f"({', '.join(self.names[:6])}{', ...' if self.rank > 6 else ''})"
-        )
+        rest = self.n_given - self.rank
+        more = f"; the last {rest} of {self.n_given} columns are left out" if rest else ""
+        names = f"{', '.join(self.names[:6])}{', ...' if self.rank > 6 else ''}"
+        size = f"{self.n_fitted} x {self.rank}"
+        return f"public, {size}, largest leverage {self.leverage:.3g} ({names}){more}"
 
     def declared(self):
         """Arrays with their shapes, as `skpmtl.exchange.Board.declared`."""
@@ -162,7 +167,7 @@ class Relation(Public):
         return self.facts[at]
 
 
-def read_relation(given, tasks, *, order=None, rank=None, quiet=False):
+def read_relation(given, tasks, *, order=None, rank=None, quiet=False, most=None):
     """A relation from what users hand in.
 
     Parameters
@@ -186,6 +191,8 @@ def read_relation(given, tasks, *, order=None, rank=None, quiet=False):
         there are five tasks for each.
     quiet : bool, default=False
         Without the warnings, where they were given before.
+    most : int, default=None
+        Take the first columns only, so many with the constant.
 
     Returns
     -------
@@ -202,7 +209,7 @@ def read_relation(given, tasks, *, order=None, rank=None, quiet=False):
     if isinstance(given, Relation):
         ids, coded = np.array(given.tasks), given.facts[:, 1:]
         given._facts_of(tasks)  # all of them are known
-        relation = _on(tasks, ids, coded, given.names[1:], given.columns, True)
+        relation = _on(tasks, ids, coded, given.names[1:], given.columns, True, most)
         return replace(relation, chosen=[given.chosen[j] for j in relation.chosen])
     square = np.ndim(given) == 2 and np.shape(given) == (m, m) and not hasattr(given, "columns")
     if sparse.issparse(given) or hasattr(given, "adjacency") or (square and m > 1):
@@ -214,7 +221,7 @@ def read_relation(given, tasks, *, order=None, rank=None, quiet=False):
         names = [f"smooth {j}" for j in range(1, k + 1)]
         if not quiet:
             _warn_of_parts(L, k)
-        return _on(tasks, tasks, vectors, names, [], True, k)
+        return _on(tasks, tasks, vectors, names, [], True, k if most is None else min(k, most), k)
     if rank is not None:
         raise ValueError(f"rank={rank!r} is for graphs and matrices over tasks; leave it at None.")
     if not hasattr(given, "to_dict") and not isinstance(given, Mapping):
@@ -239,10 +246,10 @@ def read_relation(given, tasks, *, order=None, rank=None, quiet=False):
         for name, levels in kinds
         for label in ([name] if levels is None else [f"{name}[{level}]" for level in levels[1:]])
     ]
-    return _on(tasks, ids, coded, names, kinds, quiet)
+    return _on(tasks, ids, coded, names, kinds, quiet, most)
 
 
-def _on(tasks, ids, coded, names, columns, quiet, most=None):
+def _on(tasks, ids, coded, names, columns, quiet, most=None, n_all=None):
     """The relation of coded columns, of which those are kept that say something new.
 
     Parameters
@@ -251,7 +258,9 @@ def _on(tasks, ids, coded, names, columns, quiet, most=None):
     ids : ndarray (n,)
         Of the rows of `coded` (n, p); with all of `tasks` among them.
     most : int, default=None
-        Number of columns with the constant.
+        Number of columns with the constant to take at most.
+    n_all : int, default=None
+        How many there could be; None: those that say something new.
     """
     at = np.argsort(ids)
     ids, coded = ids[at], coded[at]
@@ -267,7 +276,7 @@ def _on(tasks, ids, coded, names, columns, quiet, most=None):
             for q in Q:
                 rest -= (q @ rest) * q
         length = float(np.linalg.norm(rest))
-        if length > _COLLINEAR * float(np.linalg.norm(z)) and len(Q) != most:
+        if length > _COLLINEAR * float(np.linalg.norm(z)):
             Q.append(rest / length)
             chosen.append(j)
     dropped = [names[j] for j in range(Z.shape[1]) if j not in chosen]
@@ -286,7 +295,8 @@ def _on(tasks, ids, coded, names, columns, quiet, most=None):
             UserWarning,
             stacklevel=5,
         )
-    Q = np.stack(Q, axis=1)
+    n_given = len(Q) if n_all is None else n_all
+    Q, chosen = np.stack(Q[:most], axis=1), chosen[: None if most is None else most - 1]
     h = leverages(Q)
     # sum_k v_k v_k' / h_k = I for v = Q R^-1, where R'R = Q' diag(1 / h) Q: R is triangular.
     R = np.linalg.cholesky(_weighed(Q, h)).T
@@ -298,7 +308,7 @@ def _on(tasks, ids, coded, names, columns, quiet, most=None):
     transform = np.triu(np.linalg.solve(R.T, T.T).T)
     relation = Relation(
         ids.tolist(), facts, [CONSTANT, *(names[j] for j in chosen)], transform, float(h.max()), m,
-        columns, [int(j) for j in chosen],
+        columns, [int(j) for j in chosen], n_given,
     )  # fmt: skip
     if relation.leverage > _LEVERAGE and m > 1 and not quiet:
         few = tasks[h > _LEVERAGE]

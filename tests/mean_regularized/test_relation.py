@@ -185,7 +185,7 @@ def test_the_noise_of_coefficients_is_the_stated_one():
 
 def test_report_names_the_relation():
     X, y, task, Z = related(np.random.default_rng(7))
-    est = private(relation=facts(Z)).fit(X, y, task=task)
+    est = private(20.0, relation=facts(Z)).fit(X, y, task=task)
     line = est.privacy_.public_inputs["relation"]
     assert line.startswith("public, 30 x 3, largest leverage 0.")
     assert est.billboard_.relation.names == ["constant", "fact 1", "fact 2"]
@@ -263,3 +263,18 @@ def test_parameters_that_do_not_go_together():
     with pytest.raises(ValueError, match="without a row in relation="):
         est.fit(X, y, task=task)
     assert not hasattr(est, "coef_")
+
+
+def test_columns_that_the_budget_does_not_carry_are_left_out():
+    X, y, task, _ = related(np.random.default_rng(12), m=120)
+    Z = np.random.default_rng(13).normal(size=(120, 6))
+    ranks = []
+    for epsilon in (0.1, 1.0, 30.0):
+        est = PrivateMeanRegMTL(epsilon=epsilon, relation=Z, tasks=range(120), random_state=0)
+        est.fit(X, y, task=task)
+        ranks.append(est.relation_coef_.shape[0])
+        left = "left out" in est.privacy_.public_inputs.get("relation", "left out")
+        assert left == (ranks[-1] < 7)
+    assert ranks[0] == 1 < ranks[1] < ranks[2] == 7
+    own = PrivateMeanRegMTL(clip_norm=1.0, relation=Z, tasks=range(120), random_state=0)
+    assert own.fit(X, y, task=task).relation_coef_.shape[0] == 7

@@ -241,3 +241,16 @@ def test_leverages_of_rows_that_nearly_vanish():
     Q = np.linalg.qr(np.vstack([np.eye(3), 1e-20 * np.ones((5, 3))]))[0]
     h = leverages(Q)
     assert np.isfinite(h).all() and h.max() <= 1.0 + 1e-9
+
+
+def test_the_first_columns_alone():
+    table = facts(np.random.default_rng(6))
+    relation = read_relation(table, TASKS, most=2)
+    np.testing.assert_array_equal(
+        relation.rows(TASKS), read_relation(table[["size"]], TASKS).rows(TASKS)
+    )
+    assert "the last 3 of 5 columns are left out" in relation.describe()
+    later = facts(np.random.default_rng(7), 2, M)
+    assert relation.with_tasks(later).rows(np.arange(M, M + 2)).shape == (2, 2)
+    graph = read_relation(ring(), TASKS, rank=5, most=3)
+    assert graph.rank == 3 and "the last 2 of 5" in graph.describe()
