@@ -11,6 +11,7 @@ single     none of these: one task and a `SingleTaskWarning`           one per r
 =========  ==========================================================  =====================
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -29,7 +30,7 @@ from .ids import encode_ids, listed, locate, refuse_trailing_nul
 from .sparse import checked
 from .table import TaskTable, column_labels, distinct_ids, known_labels
 
-_BLOCK_ROWS = 8192  # rows moved at a time, which bounds temporary memory
+_BLOCK = 1 << 18  # numbers moved at a time, which bounds temporary memory
 
 
 @dataclass(frozen=True)
@@ -327,9 +328,9 @@ def check_finite(estimator, X, columns, codes=None, labels=None, name="task"):
     with np.errstate(all="ignore"):
         if values.dtype.kind in "iub" or np.isfinite(values.sum()):
             return  # the sum needs no mask; where it overflows, the mask decides
-    where, count = None, 0
-    for start in range(0, len(values), _BLOCK_ROWS):  # a mask of all of X may be too large
-        bad = np.argwhere(~np.isfinite(values[start : start + _BLOCK_ROWS]))
+    where, count, step = None, 0, _rows_at_a_time(values)
+    for start in range(0, len(values), step):  # a mask of all of X may be too large
+        bad = np.argwhere(~np.isfinite(values[start : start + step]))
         if len(bad) and where is None:
             where = start + bad[0, 0], *bad[0, 1:]
         count += len(bad)
@@ -501,8 +502,9 @@ def table_matrix(X, order=None, dropped=(), dtype=np.float64):
     out = np.empty((n, width - len(dropped)), dtype)
     try:
         with np.errstate(over="raise", under="ignore"):
-            for start in range(0, n, _BLOCK_ROWS):
-                part = slice(start, start + _BLOCK_ROWS)
+            step = _rows_at_a_time(X)
+            for start in range(0, n, step):
+                part = slice(start, start + step)
                 block = X[part if order is None else order[part]]
                 for k, (before, end) in enumerate(zip(ends[:-1], ends[1:], strict=True)):
                     out[part, before + 1 - k : end - k] = block[:, before + 1 : end]
@@ -512,6 +514,10 @@ def table_matrix(X, order=None, dropped=(), dtype=np.float64):
             'or use dtype="float64".'
         ) from error
     return out
+
+
+def _rows_at_a_time(X):
+    return max(_BLOCK // max(math.prod(X.shape[1:]), 1), 1)
 
 
 def read_rows(estimator, X, task=None):

@@ -3,6 +3,7 @@
 import pickle
 import re
 import sys
+import tracemalloc
 from copy import deepcopy
 
 import numba
@@ -489,3 +490,40 @@ def test_compiled_loops_meet_one_kind_of_array(form):
     for other in (pickle.loads(pickle.dumps(half)), deepcopy(half)):
         again = [array for array in other._rows if array is not None]
         assert list(map(numba.typeof, again)) == list(map(numba.typeof, seen))
+
+
+@pytest.mark.parametrize("shape", [(40_000, 50), (50, 40_000)], ids=["long", "wide"])
+@pytest.mark.parametrize(
+    "layout",
+    ["sorted", "by columns", "gaps", "unsorted", "unsorted by columns", "float32", "whole numbers",
+     "map", "unsorted map", "task column", "unsorted frame"],
+)  # fmt: skip
+def test_other_layouts_cost_one_copy(layout, shape, tmp_path):
+    """And rows that are sorted and in order cost none, also on a disk."""
+    n, d = shape
+    rng = np.random.default_rng(0)
+    X, task, settings = rng.standard_normal(shape), np.repeat(np.arange(10), n // 10), {}
+    size, y = X.nbytes, X[:, 0].copy()
+    if "unsorted" in layout:
+        task = rng.permutation(task)
+    if "by columns" in layout:
+        X = np.asfortranarray(X)
+    elif layout == "gaps":
+        X = np.repeat(X, 2, axis=1)[:, ::2]
+    elif layout == "float32":
+        X = X.astype(np.float32)
+    elif layout == "whole numbers":
+        X = np.rint(X).astype(int)
+    elif "map" in layout:
+        np.save(tmp_path / "X.npy", X)
+        X = np.load(tmp_path / "X.npy", mmap_mode="r")
+    elif layout == "task column":
+        X, task, settings = np.column_stack([task, X]), None, {"task_feature": 0}
+    elif layout == "unsorted frame":
+        X = pd.DataFrame(X)
+    estimator = TinyRidge(**settings)
+    tracemalloc.start()
+    read_training(estimator, X, y, task)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < (0.0 if layout in ("sorted", "map") else size) + 0.4 * size
