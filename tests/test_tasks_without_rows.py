@@ -214,6 +214,29 @@ def test_noise_alone_leaves_something_for_all_directions():
     assert highest > 0.5  # there was something to bound
 
 
+@pytest.mark.parametrize("listed", [False, True])
+def test_mappings_may_have_empty_tables(listed):
+    """They are tasks without rows, as those of a list are, in fit and in predict."""
+    X, y = table_of_tasks(4)
+    parts = {k: (X[X[:, 0] == k, 1:], y[X[:, 0] == k]) for k in range(4)}
+    parts[2] = parts[2][0][:0], []
+    settings = {"tasks": range(4)} if listed else {}
+    est = PrivateMeanRegMTL(epsilon=None, **settings)
+    est.fit({k: X for k, (X, _) in parts.items()}, {k: y for k, (_, y) in parts.items()})
+    long = X[X[:, 0] != 2]
+    same = PrivateMeanRegMTL(epsilon=None, tasks=range(4))
+    same.fit(long[:, 1:], y[X[:, 0] != 2], task=long[:, 0].astype(int))
+    assert est.tasks_.tolist() == [0, 1, 2, 3]
+    assert_array_equal(est.coef_, same.coef_)
+    predicted = est.predict({0: parts[0][0], 2: parts[2][0]})
+    assert [len(p) for p in predicted.values()] == [10, 0]
+    with pytest.raises(ValueError, match=r"\[5\] of X have no rows; drop them"):
+        est.personalize({5: parts[2][0], 7: parts[0][0]}, {5: [], 7: parts[0][1]})
+    if listed:
+        with pytest.raises(ValueError, match=r"Not listed in tasks=, but in the data: \[9\]"):
+            est.fit({0: parts[0][0], 9: parts[2][0]}, {0: parts[0][1], 9: []})
+
+
 # ------------------------------------------------------------------ scikit-learn's own objects
 LISTED = [
     MPMTLLowRank(0.01, epsilon=None, unseen_task="mean"),

@@ -39,7 +39,8 @@ def stack_tasks(X, y=None, tasks=None):
     Raises
     ------
     ValueError
-        When a task has no rows, or widths or lengths do not agree; the task is named.
+        When widths or lengths do not agree, and the task is named, or when no task has rows. A
+        task without rows has no place in what is returned.
 
     Examples
     --------
@@ -79,6 +80,10 @@ def stack_tasks(X, y=None, tasks=None):
     for k, x in enumerate(X):
         _check_task(labels[k], x, X[0], None if y is None else y[k])
     counts = [x.shape[0] for x in X]
+    some = np.flatnonzero(counts)  # an empty array need not have the type of the others
+    if not len(some):
+        raise ValueError("No task has rows.")
+    X, y = [X[k] for k in some], y and [y[k] for k in some]
     if any(sparse.issparse(x) for x in X):
         stacked = sparse.csr_matrix(sparse.vstack(X, format="csr"))
     else:
@@ -93,8 +98,6 @@ def _check_task(label, X, first, y):
         raise ValueError(
             f"X of task {label!r} has the shape {X.shape}; it must be (n_samples, n_features)."
         )
-    if X.shape[0] == 0:
-        raise ValueError(f"Task {label!r} has no rows; leave it out.")
     if X.shape[1] != first.shape[1]:
         raise ValueError(
             f"X of task {label!r} has {X.shape[1]} features, but the first task has "

@@ -384,14 +384,16 @@ def read_training(estimator, X, y, task=None, *, tasks="auto", form=None):
     """
     if y is None:
         raise ValueError("This estimator requires y to be passed, but the target y is None.")
-    fitted, dtype = form, _row_type(estimator)
+    fitted, dtype, idle = form, _row_type(estimator), ()
     if is_mapping_of_tasks(X):
         keys = list(X)
         if keys:  # put in order before stacking, which saves a sort
             keys = [keys[k] for k in np.argsort(distinct_ids(keys, "The keys of X"))]
         X = {key: X[key] for key in keys}
-        matrix, y, ids, _ = _read_mapping(estimator, X, y, task, fitted is None)
-        form = InputForm("mapping")
+        matrix, y, ids, sizes = _read_mapping(estimator, X, y, task, fitted is None)
+        idle, form = [key for key, size in sizes.items() if not size], InputForm("mapping")
+        if idle and fitted is not None:
+            raise ValueError(f"Task(s) {listed(idle)} of X have no rows; drop them.")
     else:
         matrix, ids, form = read_features(estimator, X, task, fitted)
     names = column_labels(y)
@@ -416,7 +418,10 @@ def read_training(estimator, X, y, task=None, *, tasks="auto", form=None):
         codes, labels, absent = np.zeros(len(y), dtype=np.int64), np.zeros(1, dtype=np.int64), ()
     else:
         codes, labels = encode_rows(ids, len(y))
-        absent = _without_rows(labels, tasks)
+        if idle:
+            idle = np.sort(distinct_ids(idle, "The keys of X"))
+            _without_rows(idle, tasks)  # those must be listed as well
+        absent = idle if isinstance(tasks, str) else _without_rows(labels, tasks)
     check_finite(estimator, matrix, form.columns, codes, labels)
     order, offsets = sort_rows(codes, len(labels))
     y = y if order is None else y[order]

@@ -408,13 +408,16 @@ def test_stack_tasks():
     assert X.format == "csr"
     assert_array_equal(X.toarray(), np.vstack([a, b]))
     assert stack_tasks(np.ones((2, 3, 4)))[0].shape == (6, 4)
+    empty = {"u": a[:0], "x": a.astype(int), "w": b[:0]}
+    X, y, task = stack_tasks(empty, {"u": [], "x": [1, 2, 3], "w": []})
+    assert X.dtype == y.dtype == int and task.tolist() == ["x"] * 3
 
 
 @pytest.mark.parametrize(
     ("X", "y", "tasks", "message"),
     [
         ({"a": np.ones((2, 2)), "b": np.ones((2, 3))}, None, None, "'b' has 3 features.*first.*2"),
-        ({"a": np.ones((2, 2)), "b": np.ones((0, 2))}, None, None, "Task 'b' has no rows"),
+        ({"a": np.ones((0, 2)), "b": np.ones((0, 2))}, None, None, "No task has rows"),
         ({"a": np.ones((2, 2)), "b": np.ones(2)}, None, None, r"'b' has the shape \(2,\)"),
         ([np.ones((2, 2))] * 2, [[1, 2], [1]], None, r"Task 1 has 2 rows .* y of shape \(1,\)"),
         ([np.ones((2, 2))] * 2, [[1, 2]], None, "inconsistent numbers of samples"),
