@@ -250,11 +250,19 @@ def _encode_targets(estimator, value, task_of, input_row, labels, kind, classes,
             if kind == "single" or "task" in str(error):
                 raise
             raise ValueError(f"Task {label!r}: {error}") from error
-        if len(task_classes) < 2:
+        found.append(task_classes)
+    seen = tuple(found)
+    for k, label in enumerate(labels.tolist()):
+        if len(seen[k]) > 1:
+            continue
+        # Its class is all that there is to learn, for which the model needs another one.
+        (only,) = seen[k].tolist()
+        found[k] = np.unique(np.concatenate([own for own in seen if only in own.tolist()]))
+        if len(found[k]) < 2:
             which = "" if kind == "single" else f" of task {label!r}"
             raise ValueError(
-                f"The targets{which} contain only one class at all clients together; a classifier "
-                f"needs two.{RARE_LABELS}"
+                f"The targets{which} contain only one class, at all clients together and in all "
+                f"tasks that have it; a classifier needs two.{RARE_LABELS}"
             )
-        found.append(task_classes)
+        out[order[ends[k] : ends[k + 1]]] = np.searchsorted(found[k], only)
     return out, found

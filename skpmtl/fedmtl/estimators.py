@@ -94,7 +94,8 @@ class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
     Loss of a client in a batch: the sum over its tasks of the mean over the rows whose label is
     known; logistic for two classes, softmax for more. All clients start with the same shared
     layers, each with heads of its own. A client predicts with its average of the last round.
-    The classes of a task are those of all clients together; a client may lack some.
+    The classes of a task are those of all clients together; a client may lack some. A task of one
+    class takes those of all tasks that have it, and learns that it has no others.
 
     ``secure="mpc"`` protects against the servers, not against what the models tell: the uploads,
     the similarities and the numbers of rows stay secret from the servers while a minority of

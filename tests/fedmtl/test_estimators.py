@@ -399,7 +399,7 @@ def unlabelled(Y):
         ({"client": lambda c: c[:, None].repeat(2, axis=1)}, (ValueError, TypeError), "."),
         ({"y": unlabelled}, ValueError, "'ben'"),
         ({"y": lambda Y: Y.assign(c=np.nan)}, ValueError, "'c'"),
-        ({"y": lambda Y: Y.assign(a=Y["a"] * 0)}, ValueError, "'a'.*one class"),
+        ({"y": lambda Y: Y.assign(a=Y["a"] * 0 + 7)}, ValueError, "'a'.*one class"),
         ({"y": lambda Y: Y.assign(a=Y["a"] + 0.25)}, ValueError, "continuous|Unknown label"),
         ({"y": lambda Y: Y.set_axis(["a", "b", "b"], axis=1)}, ValueError, "'b'"),
         ({"y": None}, ValueError, "y"),
@@ -412,6 +412,31 @@ def test_bad_data_are_named_and_nothing_is_fitted(changes, error, message):
     with pytest.raises(error, match=message):
         est.fit(**changed(**changes))
     assert [name for name in vars(est) if name.endswith("_")] == []
+
+
+@pytest.mark.parametrize("kind", ["wide", "long", "personalize"])
+def test_a_task_of_one_class_is_no_error(kind):
+    """It has the classes of the tasks that have its own, and is sure of that one."""
+    frame, Y, client = data()
+    if kind == "long":
+        row, column = np.nonzero(Y.notna().to_numpy())
+        task, y = Y.columns.to_numpy()[column], Y.to_numpy()[row, column]
+        X, client = features(frame)[row], client[row]
+        y = np.where(task == "a", 1.0, y)
+        est = quick(n_rounds=30).fit(X, y, client=client, task=task)
+        p = est.predict_proba(X, client=client, task=task)[task == "a"]
+        assert est.classes_.tolist() == [0.0, 1.0, 2.0]
+    else:
+        X, Y = features(frame), Y.assign(a=Y["a"] * 0 + 1)
+        est = quick(n_rounds=30).fit(X, Y, client=client)
+        assert [own.tolist() for own in est.classes_] == [[0, 1, 2], [0, 1, 2], [0, 1]]
+        p = est.predict_proba(X, client=client)[0]
+        p = p[~np.isnan(p[:, 0])]
+        if kind == "personalize":  # clients that come later bring what the fit has not seen
+            before = est.predict(X, client=client)
+            est.personalize(X, Y.assign(a=Y["a"] * 0), client=np.array(["zoe"] * len(X)))
+            np.testing.assert_array_equal(est.predict(X, client=client), before)
+    assert p.shape[1] == 3 and (p[:, 1] > 0.5).all()
 
 
 def test_infinite_targets_are_refused():
@@ -570,8 +595,9 @@ def test_errors_of_folds_name_the_splitter():
     one[~np.isnan(one[:, 0]), 0] = 0.0
     one[two, 0] = 1.0
     combination = [f"{name}{label}" for name, label in zip(client, one[:, 0], strict=True)]
+    assert fit_and_score(one, *fold(client, 0)) > 0.4
     with pytest.raises(ValueError, match="only one class.*rare label.*TaskStratifiedKFold"):
-        fit_and_score(one, *fold(client, 0))
+        quick().fit(X, np.zeros(len(X)), client=client)
     assert fit_and_score(one, *fold(combination, 0)) > 0.4
 
     task = np.where(np.arange(len(X)) % 2, "b", "c")  # the same with one label per row
