@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import skpmtl
+
 ROOT = Path(__file__).resolve().parents[1]
 if sys.version_info >= (3, 11):
     import tomllib
@@ -70,9 +72,30 @@ def test_imports_are_declared():
 
 
 @pytest.mark.parametrize(
-    "name", ["CONTRIBUTING.rst", "README.rst", "Makefile", ".ci/run", "tests/processors.py"]
+    "name",
+    ["CONTRIBUTING.rst", "README.rst", "Makefile", ".ci/run", ".ci/release", "tests/processors.py"],
 )
 def test_files_that_are_named_exist(name):
     text = (ROOT / name).read_text(encoding="utf-8")
     named = re.findall(r"(?<![\w./-])(?:skpmtl|tests|benchmarks|doc)/[\w/]+\.(?:py|rst)", text)
     assert [path for path in named if not (ROOT / path).is_file()] == []
+
+
+def test_recipe_and_citation_say_what_pyproject_says():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    recipe = (ROOT / "conda" / "meta.yaml").read_text(encoding="utf-8")
+    needed = re.search(r"  run:\n((?:    - .*\n)+)", recipe)[1].replace(" ", "").split()
+    wanted = {f"python{project['requires-python']}", *project["dependencies"]}
+    assert {line.removeprefix("-") for line in needed} == wanted
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"version: {skpmtl.__version__}" in citation
+    readme = (ROOT / "README.rst").read_text(encoding="utf-8")
+    dois = set(re.findall(r"doi: (\S+)", citation))
+    assert dois and dois == set(re.findall(r"doi:(\S+)", readme))
+
+
+def test_supported_versions_of_python_are_listed():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    listed = re.findall(r"Python :: 3\.(\d+)", " ".join(project["classifiers"]))
+    assert f">=3.{listed[0]}" == project["requires-python"]
+    assert [int(k) for k in listed] == list(range(int(listed[0]), int(listed[-1]) + 1))

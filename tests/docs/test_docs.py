@@ -21,7 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SPHINX = {"index.rst", "api.rst", "changes.rst"}  # tables of contents, without examples
 GUIDES = [path for path in sorted((ROOT / "doc").glob("*.rst")) if path.name not in SPHINX]
 TEXTS = [ROOT / "README.rst", *(path for path in GUIDES if path.name != "architecture.rst")]
-PROSE = [*TEXTS, ROOT / "CHANGELOG.rst", ROOT / "CONTRIBUTING.rst"]
+PAPERS = ("CHANGELOG.rst", "CODE_OF_CONDUCT.rst", "CONTRIBUTING.rst", "SECURITY.rst")
+PROSE = [*TEXTS, *(ROOT / name for name in PAPERS)]
 MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(skpmtl.__path__, "skpmtl.")
