@@ -1,8 +1,17 @@
-"""The School study: ``python -m skpmtl``."""
+"""``python -m skpmtl``: the School study; with ``fit``, ``personalize``, ``predict`` a table."""
 
 import sys
 
-from .shell.study import main
+
+def main(arguments=None):
+    """Run a command; `arguments` are those of the command line."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] and arguments[0] in ("fit", "personalize", "predict"):
+        from .shell.table import main as run
+    else:
+        from .shell.study import main as run
+    return run(arguments)
+
 
 if __name__ == "__main__":
     sys.exit(main())

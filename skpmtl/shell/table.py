@@ -1,0 +1,268 @@
+"""A table of your own: ``python -m skpmtl fit data.csv --task school --target score --epsilon 1``.
+
+``fit`` writes a folder with two parts. ``public`` has what the fit released and may go to anybody;
+``private`` has held-out errors and one model per task, of which each belongs to its task alone.
+``personalize`` makes models of further tasks from ``public`` and their own rows, which is free, and
+``predict`` applies the model files.
+"""
+
+import argparse
+import json
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from .. import (
+    LocalOnly,
+    LocalOnlyClassifier,
+    MPMTLGroupSparse,
+    MPMTLGroupSparseClassifier,
+    MPMTLLowRank,
+    MPMTLLowRankClassifier,
+    PrivateMeanRegMTL,
+    PrivateMeanRegMTLClassifier,
+    PrivateMTL,
+    PrivateMTLClassifier,
+    load_billboard,
+    personalize,
+    save_billboard,
+)
+from ..metrics import nmse, task_scores
+from ..privacy import PrivacyLeakWarning
+from .columns import Columns, read_public, read_table
+from .models import predict_rows, read_models, write_models
+
+METHODS = {
+    "auto": (PrivateMTL, PrivateMTLClassifier),
+    "low-rank": (MPMTLLowRank, MPMTLLowRankClassifier),
+    "group-sparse": (MPMTLGroupSparse, MPMTLGroupSparseClassifier),
+    "mean": (PrivateMeanRegMTL, PrivateMeanRegMTLClassifier),
+}
+# What parameters are called here.
+_HERE = {
+    "Pass the public list: tasks=[...].": "Name a file with the public list: --tasks FILE.",
+    "Pass the public list: classes=[...].": 'List them as "classes" in the file of --public.',
+}
+SETTINGS, BILLBOARD = "settings.json", "billboard.npz"
+
+
+def main(arguments=None):
+    """Run ``fit``, ``personalize`` or ``predict``."""
+    options = parse(arguments)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", PrivacyLeakWarning)
+        try:
+            {"fit": fit, "personalize": add, "predict": predict}[options.command](options)
+        except (ValueError, TypeError, OSError) as error:
+            raise SystemExit(f"Error: {error}") from None
+        finally:
+            for text in dict.fromkeys(str(warning.message) for warning in said):
+                for name, here in _HERE.items():
+                    text = text.replace(name, here)
+                print(f"\nWarning: {text}", file=sys.stderr)
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(
+        prog="python -m skpmtl", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("fit", help="private models of all tasks of a table")
+    one.add_argument("data", type=Path, help="CSV or Parquet file, one row per record")
+    one.add_argument("--task", required=True, help="column that names the task")
+    one.add_argument("--target", required=True, help="column to predict")
+    one.add_argument("--epsilon", required=True, type=budget, help='or "none": no privacy')
+    one.add_argument("--delta", type=float, help="default: min(1e-5, 1/m^2) for m tasks")
+    one.add_argument("--tasks", type=Path, help="file with the public list of tasks")
+    one.add_argument(
+        "--public",
+        type=Path,
+        help="JSON file with what is public of the columns: categories (of text columns), scale "
+        "and default (of numbers), classes",
+    )
+    one.add_argument("--drop", nargs="+", default=[], metavar="COLUMN", help="to leave out")
+    one.add_argument("--method", choices=METHODS, default="auto")
+    one.add_argument("--classify", action="store_true", help="targets are classes, as text always")
+    one.add_argument("--held-out", type=float, default=0.25, help="share of every task's rows")
+    one.add_argument("--output", type=Path, required=True, help="new folder")
+    two = commands.add_parser("personalize", help="models of further tasks, at no cost")
+    two.add_argument("public", type=Path, help="folder public of a fit")
+    two.add_argument("data", type=Path, help="rows of these tasks, with the target")
+    two.add_argument("--output", type=Path, required=True, help="folder for the models")
+    three = commands.add_parser("predict", help="predictions from model files")
+    three.add_argument("models", type=Path, help="folder of models, or the file of one")
+    three.add_argument("data", type=Path, help="rows of these tasks")
+    three.add_argument("--output", type=Path, required=True, help="CSV file to write")
+    options = parser.parse_args(arguments)
+    if options.command == "fit" and not 0 < options.held_out < 1:
+        parser.error("--held-out must be between 0 and 1")
+    return options
+
+
+def budget(text):
+    """Argument of --epsilon."""
+    if text == "none":
+        return None
+    value = float(text)
+    if not 0 < value < np.inf:
+        raise argparse.ArgumentTypeError('must be positive and finite, or "none"')
+    return value
+
+
+def fit(options):
+    """Fit, judge on held-out rows, personalise with all rows, write."""
+    output = options.output
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise ValueError(f"--output {output} is there already; name a new folder.")
+    table = read_table(options.data, (options.task, options.target))
+    table = table.drop(columns=check_drop(table, options))
+    y = table.pop(options.target)
+    classify = options.classify or y.dtype.kind not in "biuf"
+    if y.isna().any():
+        raise ValueError(f"The target {options.target!r} has gaps: drop these rows.")
+    columns = Columns.of(table, options.task, read_public(options.public))
+    table = columns.of_table(table)
+    estimator = METHODS[options.method][classify]
+    params = {"epsilon": options.epsilon, "delta": options.delta, "task_feature": options.task}
+    if options.tasks is not None:
+        params["tasks"] = read_table(options.tasks, (options.task,))[options.task].tolist()
+    if classify and columns.classes is not None:
+        params["classes"] = columns.classes
+    model = columns.pipeline(estimator(**params))
+    train, test = split(table[options.task], options.held_out)
+    model.fit(table.iloc[train], y.iloc[train])
+    judged = judge(model, columns, table, y, train, test, classify)
+    # The billboard stays as it is: with the held-out rows only the tasks' own halves are better.
+    personalize(model, table, y)
+
+    public, private = output / "public", output / "private"
+    public.mkdir(parents=True)
+    report = model[-1].privacy_
+    save_billboard(model[-1], public / BILLBOARD)
+    settings = {**columns.to_dict(), "target": options.target}
+    (public / SETTINGS).write_text(json.dumps(settings, indent=1), encoding="utf-8")
+    (public / "privacy.txt").write_text(f"{report}\n", encoding="utf-8")
+    (public / "privacy.json").write_text(report.to_json(indent=1), encoding="utf-8")
+    (public / "privacy.html").write_text(page(report), encoding="utf-8")
+    tasks = table[options.task].unique()
+    write_models(private / "models", model, columns, tasks, options.target)
+    judged["tasks"].to_csv(private / "errors.csv", index=False)
+    pictured = picture(judged, private / "errors.png")
+    print(f"{len(table)} rows of {len(model[-1].tasks_)} tasks; {columns}")
+    print(f"{report.summary()}\n")
+    title = f"Held-out {judged['name']} over all tasks:"
+    print(f"{title} {judged['joint']:.4g}")
+    print(f"{'every task alone:':<{len(title)}} {judged['alone']:.4g}")
+    print(
+        f"\n{public}: what was released, for everybody: billboard, settings, privacy report\n"
+        f"{private}: errors by task{' and a picture' if pictured else ''}; models, each for its task"
+    )
+
+
+def check_drop(table, options):
+    """Columns to leave out, which must be there and not be needed."""
+    needed = {options.task, options.target}
+    for name in options.drop:
+        if name not in table.columns or name in needed:
+            raise ValueError(f"--drop {name} is not a feature of {options.data}.")
+    return options.drop
+
+
+def split(task, share):
+    """Positions of the rows to fit and to judge: a share of every task that has two rows."""
+    rng = np.random.default_rng(0)
+    place = rng.permutation(len(task))
+    rank = task.iloc[place].groupby(task.iloc[place]).cumcount().to_numpy()
+    size = task.groupby(task).transform("size").iloc[place].to_numpy()
+    held = rank < np.floor(share * size)
+    return np.sort(place[~held]), np.sort(place[held])
+
+
+def judge(model, columns, table, y, train, test, classify):
+    """Errors on held-out rows, of the fit and of every task alone."""
+    import pandas as pd
+
+    if not len(test):
+        raise ValueError("No task has enough rows to hold one out: raise --held-out.")
+    X_train, X_test, y_train, y_test = (
+        part.iloc[rows] for part in (table, y) for rows in (train, test)
+    )
+    local = (LocalOnlyClassifier if classify else LocalOnly)(task_feature=columns.task)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # nothing leaves a task
+        alone = columns.pipeline(local).fit(X_train, y_train)
+    scoring = "accuracy" if classify else "neg_root_mean_squared_error"
+    by_task, errors = None, []
+    for fitted in (model, alone):
+        scores = task_scores(fitted, X_test, y_test, task=columns.task, scoring=scoring)
+        error = 1.0 - scores.scores if classify else -scores.scores
+        errors.append(error)
+        by_task = scores
+    rows = pd.DataFrame({
+        columns.task: by_task.tasks, "rows_held_out": by_task.n_samples,
+        "error": errors[0], "error_alone": errors[1],
+    })  # fmt: skip
+    if classify:
+        totals = [float(np.mean(m.predict(X_test) != y_test.to_numpy())) for m in (model, alone)]
+    else:
+        totals = [nmse(y_test, m.predict(X_test)) for m in (model, alone)]
+    name = "error rate" if classify else "MSE / variance"
+    return {"tasks": rows, "name": name, "joint": totals[0], "alone": totals[1]}
+
+
+def picture(judged, path):
+    """Errors of the tasks beside those of learning alone; False without matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    rows = judged["tasks"]
+    figure = Figure(figsize=(5.2, 4.8), layout="constrained")
+    axes = figure.subplots()
+    axes.scatter(rows["error_alone"], rows["error"], s=10 + rows["rows_held_out"], alpha=0.6)
+    ends = [0, max(rows["error_alone"].max(), rows["error"].max()) * 1.05]
+    axes.plot(ends, ends, color="grey", linewidth=1)
+    axes.set(xlabel="held-out error, task alone", ylabel="held-out error, joint")
+    axes.set_title("Below the line: better together")
+    figure.savefig(path, dpi=150)
+    return True
+
+
+def page(report):
+    """The report as a page of its own."""
+    return (
+        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>Privacy report</title>'
+        '<meta name="viewport" content="width=device-width"><meta name="color-scheme" '
+        'content="light dark"></head><body style="font-family: sans-serif; margin: 2em">'
+        f"<h1>Privacy report</h1>{report._repr_html_()}</body></html>\n"
+    )
+
+
+def add(options):
+    """Models of further tasks from what was released and their own rows."""
+    settings = json.loads((options.public / SETTINGS).read_text(encoding="utf-8"))
+    target = settings.pop("target")
+    columns = Columns.from_dict(settings)
+    table = read_table(options.data, (columns.task, target, *columns.features))
+    model = columns.pipeline(load_billboard(options.public / BILLBOARD))
+    y, table = table[target], columns.of_table(table)
+    rows = model[:-1].fit_transform(table)
+    model[-1].personalize(rows, y)
+    tasks = table[columns.task].unique()
+    write_models(options.output, model, columns, tasks, target)
+    print(f"{len(tasks)} models in {options.output}; nothing more was spent.")
+    print(model[-1].privacy_.summary())
+
+
+def predict(options):
+    """Predictions of rows, each with the model of its task."""
+    models = read_models(options.models)
+    first = next(iter(models.values()))
+    task = first["task_column"]
+    table = read_table(options.data, (task, *first["numbers"], *first["categories"]))
+    table["prediction"] = predict_rows(models, table)
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    table[[task, "prediction"]].to_csv(options.output, index=False)
+    print(f"{len(table)} predictions in {options.output}")

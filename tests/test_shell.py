@@ -1,0 +1,157 @@
+"""A table from the shell: what is written where, and that files predict as the pipeline does."""
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skpmtl import load_billboard
+from skpmtl.__main__ import main
+from skpmtl.datasets import make_clinics
+from skpmtl.privacy import PrivacyReport
+from skpmtl.shell.columns import Columns
+
+NAMES = ["age", "weight", "visits", "sex", "smoker", "referral"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with two tables, a public list of tasks and public values; the clinics of both."""
+    clinics = make_clinics(70, (8, 30), random_state=0)
+    table = clinics.data.assign(pressure=clinics.target)
+    table["level"] = np.where(table["pressure"] > 138, "high", np.where(
+        table["pressure"] < 124, "low", "fair"))  # fmt: skip
+    late = table["clinic"] >= "clinic 060"
+    table[~late].to_csv(tmp_path / "data.csv", index=False)
+    table[late].to_csv(tmp_path / "late.csv", index=False)
+    clinics.tasks[:60].to_csv(tmp_path / "tasks.csv")
+    public = {"categories": clinics.categories}
+    public["scale"] = {"age": 15.0, "weight": 15.0, "visits": 2.0}
+    public["default"] = {"weight": 80.0}
+    public["classes"] = ["fair", "high", "low"]
+    (tmp_path / "public.json").write_text(json.dumps(public))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(command):
+    main(command.split())
+
+
+def at_home(folder, target):
+    """Models of the late clinics by the estimators themselves; their predictions."""
+    settings = json.loads((folder / "out/public/settings.json").read_text())
+    assert settings.pop("target") == target
+    columns, late = Columns.from_dict(settings), pd.read_csv(folder / "late.csv")
+    model = columns.pipeline(load_billboard(folder / "out/public/billboard.npz"))
+    rows = model[:-1].fit_transform(columns.of_table(late))
+    return model[-1].personalize(rows, late[target]).predict(rows)
+
+
+def test_regression(folder, capsys):
+    run("fit data.csv --task clinic --target pressure --epsilon 4 --tasks tasks.csv "
+        "--public public.json --drop level --method low-rank --output out")  # fmt: skip
+    printed = capsys.readouterr()
+    assert "Warning" not in printed.err
+    joint, alone = (float(x) for x in re.findall(r": +(0\.\d+)$", printed.out, re.MULTILINE))
+    assert joint < alone < 1.2
+    public, private = folder / "out/public", folder / "out/private"
+    report = PrivacyReport.from_json((public / "privacy.json").read_text())
+    assert (report.epsilon, report.unit) == (4.0, "task")
+    assert (public / "privacy.txt").read_text() == f"{report}\n"
+    assert report._repr_html_() in (public / "privacy.html").read_text()
+    # Public are the given values and the names of columns, and no name of a clinic.
+    settings = json.loads((public / "settings.json").read_text())
+    given = json.loads((folder / "public.json").read_text())
+    assert settings == {
+        "task": "clinic", "numbers": NAMES[:3], "target": "pressure", **given
+    }  # fmt: skip
+    assert not any(b"clinic 0" in path.read_bytes() for path in public.iterdir())
+    errors = pd.read_csv(private / "errors.csv")
+    assert len(errors) == 60 and (errors[["error", "error_alone"]] > 0).all(axis=None)
+    assert (private / "errors.png").read_bytes().startswith(b"\x89PNG")
+    assert len(list((private / "models").iterdir())) == 60
+
+    run("personalize out/public late.csv --output more")
+    run("predict more late.csv --output more/predictions.csv")
+    found = pd.read_csv(folder / "more/predictions.csv")["prediction"]
+    assert_allclose(found, at_home(folder, "pressure"))
+    # One model is enough for its own task, also with gaps and words that nobody has heard of.
+    own = pd.read_csv(folder / "late.csv").query("clinic == 'clinic 065'")
+    own.assign(smoker="pipe", weight=np.nan).to_csv(folder / "own.csv", index=False)
+    main(["predict", "more/clinic 065.json", "own.csv", "--output", "own_out.csv"])
+    assert pd.read_csv(folder / "own_out.csv")["prediction"].notna().all()
+
+
+def test_classes(folder, capsys):
+    run("fit data.csv --task clinic --target level --epsilon 4 --tasks tasks.csv "
+        "--public public.json --drop pressure --method low-rank --output out")  # fmt: skip
+    assert "error rate" in capsys.readouterr().out
+    run("personalize out/public late.csv --output more")
+    run("predict more late.csv --output predictions.csv")
+    found = pd.read_csv(folder / "predictions.csv")["prediction"]
+    assert_array_equal(found, at_home(folder, "level"))
+    model = json.loads((folder / "more/clinic 065.json").read_text())
+    assert len(model["intercept"]) == len(model["numbers"]["age"]["coef"]) == 3
+
+
+def test_what_is_read_from_rows_is_said(folder, capsys):
+    run("fit data.csv --task clinic --target pressure --epsilon 4 --drop level --method low-rank "
+        "--output out")  # fmt: skip
+    warned = capsys.readouterr().err
+    assert "--tasks FILE" in warned
+    for name in NAMES[3:]:
+        assert f"categories of {name!r} are read from private rows" in warned
+    settings = json.loads((folder / "out/public/settings.json").read_text())
+    assert settings["categories"]["sex"] == ["female", "male"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("data.csv", "gone.csv"), "gone.csv is not a file"),
+        (("--task clinic", "--task klinic"), r"no column \['klinic'\]; its columns are \['clinic'"),
+        (("--drop level", "--drop lewel"), "lewel is not a feature"),
+        (("--drop level", "--drop pressure"), "pressure is not a feature"),
+        (("tasks.csv", "few.csv"), "Not listed in tasks="),
+        (("public.json", "data.csv"), "is not JSON"),
+        (("public.json", "other.json"), "some of the keys"),
+        (("public.json", "wrong.json"), r"scale has \['height'\]"),
+        (("--output out", "--output ."), "is there already"),
+        (("data.csv", "names.csv"), "text of more than 50 kinds"),
+        (("data.csv", "gaps.csv"), "has gaps"),
+    ],
+    ids=lambda value: str(value[1]),
+)
+def test_errors_say_what_to_do(folder, change, message):
+    pd.DataFrame({"clinic": ["clinic 000"]}).to_csv("few.csv", index=False)
+    (folder / "other.json").write_text('{"ranges": {}}')
+    (folder / "wrong.json").write_text('{"scale": {"height": 1}}')
+    table = pd.read_csv("data.csv")
+    table.assign(name=[f"n{k}" for k in range(len(table))]).to_csv("names.csv", index=False)
+    table.loc[3, "pressure"] = np.nan
+    table.to_csv("gaps.csv", index=False)
+    command = ("fit data.csv --task clinic --target pressure --epsilon 4 --tasks tasks.csv "
+               "--public public.json --drop level --output out")  # fmt: skip
+    with pytest.raises(SystemExit, match=f"Error: .*{message}"):
+        run(command.replace(*change))
+    assert not (folder / "out").exists()
+
+
+def test_errors_of_models(folder):
+    with pytest.raises(SystemExit, match="not a model"):
+        run("predict public.json late.csv --output x.csv")
+    with pytest.raises(SystemExit, match="holds no models|not a model"):
+        run("predict . late.csv --output x.csv")
+    with pytest.raises(SystemExit):
+        run("personalize . late.csv --output more")
+
+
+@pytest.mark.parametrize("epsilon", ["0", "-1", "inf", "much"])
+def test_epsilon_is_positive_and_finite(epsilon, capsys):
+    with pytest.raises(SystemExit) as stop:
+        run(f"fit x.csv --task t --target y --output o --epsilon {epsilon}")
+    assert stop.value.code == 2 and "--epsilon" in capsys.readouterr().err
