@@ -149,7 +149,7 @@ def fit(options):
     tasks = table[options.task].unique()
     write_models(private / "models", model, columns, tasks, options.target)
     judged["tasks"].to_csv(private / "errors.csv", index=False)
-    pictured = picture(judged, private / "errors.png")
+    drawn = ", a picture" if picture(judged, private / "errors.png") else ""
     print(f"{len(table)} rows of {len(model[-1].tasks_)} tasks; {columns}")
     print(f"{report.summary()}\n")
     title = f"Held-out {judged['name']} over all tasks:"
@@ -157,7 +157,7 @@ def fit(options):
     print(f"{'every task alone:':<{len(title)}} {judged['alone']:.4g}")
     print(
         f"\n{public}: what was released, for everybody: billboard, settings, privacy report\n"
-        f"{private}: errors by task{' and a picture' if pictured else ''}; models, each for its task"
+        f"{private}: errors by task{drawn}; models, each for its task only"
     )
 
 
