@@ -14,12 +14,14 @@ from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.half import half_of
 from ..exchange.protocol import Population, Question, run
 from ..privacy.report import exact_report
-from ..tables.relation import read_relation
+from ..tables.relation import laplacian, read_relation
+from ..tables.table import distinct_ids
 from ..tables.targets import public_range
 from .board import MeanBillboard, cluster_rows
 from .centred import CentredTasks, Problem, dense_copy
 from .curator import publish
 from .exact import cluster_means, fixed_point, minimize_exactly, minimize_related
+from .graph import minimize_on_graph, without
 from .personal import PersonalModels
 from .plan import MeanPlan, auto_rounds, columns_for, doubt
 from .proximal import lengths
@@ -34,6 +36,7 @@ __all__ = [
 
 
 _DENSE_LIMIT = 1 << 24  # numbers of sparse rows up to which an exact fit has them dense
+_NEWTON = "iteration %d: objective %.8g, gradient norm %.3g"
 _LOG_ODDS = 3.0  # bound on what intercepts of a task may say of a class: a share of 95 %
 
 
@@ -62,7 +65,7 @@ class MeanFamily(WideSparse, BaseMTL):
         "task_weight": [StrOptions({"equal", "samples"})],
         "clusters": [Mapping, None],
         "relation": "no_validation",  # by `read_relation`
-        "relation_rank": [Interval(Integral, 1, None, closed="left"), None],
+        "relation_rank": [Interval(Integral, 1, None, closed="left"), StrOptions({"all"}), None],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="neither")],
     }
@@ -115,6 +118,8 @@ class MeanFamily(WideSparse, BaseMTL):
     def _fit_table(self, table):
         population = Population.of(table)
         if self._update_name() == "prox" and not self._is_private():
+            if self.relation_rank == "all":
+                return self._fit_on_graph(table, population)
             cluster_of = self._cluster_rows(table.tasks)
             which = cluster_rows(table.tasks, cluster_of)
             relation = self._relation(population)
@@ -192,6 +197,11 @@ class MeanFamily(WideSparse, BaseMTL):
             raise ValueError(
                 "clusters= is a relation of its own: give one of clusters= and relation=, or the "
                 "clusters as a column of the latter."
+            )
+        if self.relation_rank == "all":
+            raise ValueError(
+                'relation_rank="all" is the whole penalty of a graph or of Omega, without a '
+                'budget and with update="prox": pass epsilon=None, or a number of columns.'
             )
         order = None if isinstance(self.tasks, str) else self.tasks
         return read_relation(
@@ -349,7 +359,7 @@ class MeanFamily(WideSparse, BaseMTL):
         centred = CentredTasks(table, problem, which)
         lam = float(np.median(centred.own_pull))
         centred.set_pulls(replace(problem, lam=lam))
-        log = self._progress("iteration %d: objective %.8g, gradient norm %.3g")
+        log = self._progress(_NEWTON)
         size = problem.n_outputs * table.n_features
         centres = np.zeros((which.max() + 1 if relation is None else relation.rank, size))
         objective = W = None
@@ -396,6 +406,59 @@ class MeanFamily(WideSparse, BaseMTL):
             fitted["mean_coef_"] = board.mean.copy()
         self._open_intercept(board, table.tasks, b)
         return self._with_mean_intercept(fitted, board)
+
+    def _fit_on_graph(self, table, population):
+        if self.relation is None or self.clusters is not None:
+            raise ValueError(
+                'relation_rank="all" is of a relation= that is a graph or Omega, without clusters=.'
+            )
+        if isinstance(self.lam, str):
+            raise ValueError(
+                'relation_rank="all" needs a number as lam: no rule knows the units of Omega.'
+            )
+        Omega = self._omega(population.tasks)
+        if len(table.absent):
+            here = np.isin(population.tasks, table.tasks)
+            Omega = without(Omega, here, self.ridge / self.lam)[0]
+        problem, dense = self._problem(population), dense_copy(table)
+        W, b, objective, gap, n_iter = minimize_on_graph(
+            CentredTasks(dense, problem), Omega, float(self.lam), tol=self.tol,
+            max_iter=self.max_iter, log=self._progress(_NEWTON),
+        )  # fmt: skip
+        mean = W.transpose(0, 2, 1) if table.is_sparse else W
+        mean = mean.reshape(len(W), -1).mean(axis=0)[None]
+        # Others are no vertices: they lie around the mean, as far as a task does on average.
+        pull = float(self.lam * np.asarray(Omega.diagonal()).mean()) or float(self.lam)
+        board = self._board(table, replace(problem, lam=pull), mean, None, None)
+        board.personalization, board.lam = "mean-reg", float(self.lam)
+        board.report = exact_report()
+        fitted = {
+            "coef_": W.reshape(table.n_tasks, *board.shape),
+            "intercept_": b if len(board.shape) == 2 else b[:, 0],
+            "n_iter_": n_iter,
+            "objective_": objective,
+            "dual_gap_": gap,
+            "lam_": float(self.lam),
+            "billboard_": board,
+            "privacy_": board.report,
+            "mean_coef_": board.mean.copy(),
+        }
+        self._open_intercept(board, table.tasks, b)
+        return self._with_mean_intercept(fitted, board)
+
+    def _omega(self, tasks):
+        order = None if isinstance(self.tasks, str) else distinct_ids(self.tasks, "The tasks")
+        return laplacian(self.relation, tasks, order=order)
+
+    def _models_without_rows(self, fitted, tasks, positions):
+        coef, intercept = super()._models_without_rows(fitted, tasks, positions)
+        if "dual_gap_" in fitted:  # vertices that nothing holds but their neighbours
+            here = np.ones(len(tasks), dtype=bool)
+            here[positions] = False
+            extend = without(self._omega(tasks), here, self.ridge / self.lam)[1]
+            W = fitted["coef_"]
+            coef = (extend @ W.reshape(len(W), -1)).reshape(coef.shape)
+        return coef, intercept
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -566,8 +629,9 @@ default="mean-reg"
         those of tasks that are added later; see also `relate`. With ``clip_norm="auto"`` columns
         for which the budget is too small are left out, the last ones first, as the report says.
         Sparse X is then made dense.
-    relation_rank : int or None, default=None
-        Columns of the basis of a graph or Omega. None: 10, or one for five tasks.
+    relation_rank : int, "all" or None, default=None
+        Columns of the basis of a graph or Omega. None: 10, or one for five tasks. "all", without a
+        budget and with a number as `lam`: the whole of Omega is the penalty, see Notes.
     fit_intercept : bool, default=True
         Whether every task has an intercept, which is local and not penalised (only in tasks
         where a class is missing it is, with `lam`, as it would be infinite).
@@ -614,6 +678,8 @@ default="mean-reg"
         Rounds, or iterations of the exact solver.
     objective_, lam_ : float
         Value of the objective at its minimum, and the `lam` in it; exact solution only.
+    dual_gap_ : float
+        With ``relation_rank="all"``: bound on how far `objective_` is from the optimum.
     {features_in_}
 
     See Also
@@ -629,7 +695,14 @@ default="mean-reg"
         + lam / 2 sum_k ||w_k - v||^2 + ridge / 2 ||W||_F^2.
 
     With `relation` B' z_k takes the place of v, and B is free: the penalty acts on what W is beside
-    its least-squares fit by the facts.
+    its least-squares fit by the facts. With ``relation_rank="all"`` the second term is
+
+        lam / 2 sum_jk Omega_jk w_j' w_k
+
+    for the given Omega, or the Laplacian of a graph of neighbours, for which that is
+    lam / 4 sum_jk weight_jk ||w_j - w_k||^2. Omega = I - 11' / n_tasks gives the mean again.
+    A listed task without rows then gets the best model beside those of its neighbours; tasks that
+    come later are no vertices, and lie around the mean.
 
     With privacy w~ follows noisy gradient descent on the mean of the tasks' Moreau envelopes.
 

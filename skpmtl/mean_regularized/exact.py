@@ -53,8 +53,9 @@ def minimize_exactly(centred, lam, *, tol, max_iter, log=None):
             fitted = centred.problem.fit_intercept
             b = _intercepts(centred.table, W) if fitted else np.zeros(len(W))
             Wb = np.concatenate([W[:, None], b[:, None, None]], axis=2)
-            return W[:, None], b[:, None], _State(centred, lam).value(Wb), 1
-        return _newton(centred, lam, tol, max_iter, log)
+            return W[:, None], b[:, None], State(centred, lam).value(Wb), 1
+        kind = _RowArrow if _is_short(centred) else Arrow
+        return newton(State(centred, lam), tol, max_iter, log, kind)
 
 
 def _intercepts(table, coef):
@@ -135,7 +136,7 @@ def _least_squares_by_rows(centred, lam):
     return W
 
 
-class _State:
+class State:
     """Objective over models with their intercepts last, (n_tasks, n_outputs, d + 1).
 
     Everything of the size of all models is made by the caller or here once: the rest is done
@@ -146,6 +147,7 @@ class _State:
         table, problem = centred.table, centred.problem
         self.centred, self.lam, self.ridge = centred, lam, problem.ridge
         self.which, self.count = centred.which, np.bincount(centred.which)
+        self.pulls = np.full(table.n_tasks, lam)  # second derivatives of the penalty of a task
         shared = table.rows is not None
         self.rows = (table.X, table.rows if shared else _NO_INDEX, shared)
         self._y, self._kind = table.y, NUMBER[problem.loss]
@@ -155,18 +157,26 @@ class _State:
         width = table.n_features + 1
         self.blocks = cost_blocks((table.sizes + problem.n_outputs) * width, _BLOCK)
 
-    def _penalty(self, U, means, part):
-        """Penalties at U of the tasks `part`, and their gradient (the Hessian times U).
+    def _shared(self, W):
+        """What the tasks share at the weights W (n_tasks, n_outputs, d): means of clusters."""
+        return cluster_means(W, self.which, self.count)
 
-        `means` are those of all tasks of each cluster. Differences to them are squared, not
-        multiplied by U: that stays above zero where a common part of all tasks is large.
+    def _pulled(self, W, shared, part):
+        """-> twice the penalty of the weights W of the tasks `part`, its gradient
+
+        Differences to means are squared, not multiplied by W: that stays above zero where a common
+        part of all tasks is large.
         """
-        U = U[part]
-        out, W = np.zeros_like(U), U[:, :, :-1]
-        V = W - (means if len(means) == 1 else means[self.which[part]])
+        V = W - (shared if len(shared) == 1 else shared[self.which[part]])
         value = self.lam * float(np.vdot(V, V))
         V *= self.lam
-        out[:, :, :-1] = V
+        return value, V
+
+    def _penalty(self, U, shared, part):
+        """Penalties at U of the tasks `part`, and their gradient (the Hessian times U)."""
+        U = U[part]
+        out, W = np.zeros_like(U), U[:, :, :-1]
+        value, out[:, :, :-1] = self._pulled(W, shared, part)
         if self.ridge:
             value += self.ridge * float(np.einsum("kcj,kcj->", W, W))
             out[:, :, :-1] += self.ridge * W
@@ -180,7 +190,7 @@ class _State:
         """Objective; leaves the gradient and what Hessian products need."""
         self.gradient = None
         gradient, offsets, scale = np.empty_like(Wb), self.centred.table.offsets, self.centred.scale
-        means = cluster_means(Wb[:, :, :-1], self.which, self.count)
+        shared = self._shared(Wb[:, :, :-1])
 
         def block(first, last):
             part = slice(first, last)
@@ -188,7 +198,7 @@ class _State:
                 *self.rows, offsets[first : last + 1], self._y, self._kind, scale[part],
                 Wb[part], self.P, gradient[part],
             )  # fmt: skip
-            penalty, pull = self._penalty(Wb, means, part)
+            penalty, pull = self._penalty(Wb, shared, part)
             gradient[part] += pull
             self._fix(gradient[part])
             return value + penalty
@@ -200,7 +210,7 @@ class _State:
     def product(self, U, out):
         """out = Hessian times U, at the models of the last `value`."""
         offsets, scale = self.centred.table.offsets, self.centred.scale
-        means = cluster_means(U[:, :, :-1], self.which, self.count)
+        shared = self._shared(U[:, :, :-1])
 
         def block(first, last):
             part = slice(first, last)
@@ -208,7 +218,7 @@ class _State:
                 *self.rows, offsets[first : last + 1], self._kind, scale[part], self.P, U[part],
                 out[part],
             )  # fmt: skip
-            out[part] += self._penalty(U, means, part)[1]
+            out[part] += self._penalty(U, shared, part)[1]
             self._fix(out[part])
 
         run_blocks(block, self.blocks)
@@ -218,7 +228,7 @@ class _State:
             U[:, :, -1] = 0.0
 
 
-class _Arrow:
+class Arrow:
     """Inverse of the Hessian without the products between classes; exact for one output.
 
     Where matrices of all classes are too many, one serves all classes of a task.
@@ -228,7 +238,6 @@ class _Arrow:
         self.state, table = state, state.centred.table
         m, d, C = table.n_tasks, table.n_features, state.centred.problem.n_outputs
         self.groups = C if C * self._size() <= _JOINT else 1
-        self.core = np.zeros((len(state.count), self.groups, d, d))
         self._build(m, d)
 
     def _size(self):
@@ -245,7 +254,7 @@ class _Arrow:
         return np.sqrt(weights if self.groups == P.shape[1] else weights.mean(1, keepdims=True))
 
     def _build(self, m, d):
-        state, centred, lam = self.state, self.state.centred, self.state.lam
+        state, centred = self.state, self.state.centred
         table = centred.table
         self.inverse = np.empty((m, self.groups, d + 1, d + 1))
         diagonal = np.arange(d)
@@ -255,15 +264,22 @@ class _Arrow:
             for c in range(self.groups):
                 A = weights[:, c, None] * Z
                 H, _, _ = grams(A, np.zeros(len(A)), ends, centred.scale[first:last], False)
-                H[:, diagonal, diagonal] += lam + state.ridge
+                H[:, diagonal, diagonal] += (state.pulls[first:last] + state.ridge)[:, None]
                 if state.held is None:
                     H[:, d], H[:, :, d], H[:, d, d] = 0.0, 0.0, 1.0
                 else:
                     H[:, d, d] += state.held[first:last] + 1e-9 * centred.scale[first:last]
                 self.inverse[first:last, c] = np.linalg.inv(H)
+        self._join()
+
+    def _join(self):
+        """What the blocks have to do with each other."""
+        state, d = self.state, self.inverse.shape[-1] - 1
+        self.core = np.empty((len(state.count), self.groups, d, d))
         for c in range(self.groups):
             means = cluster_means(self.inverse[:, c, :d, :d], state.which, state.count)
-            self.core[:, c] = np.linalg.pinv(np.eye(d) - lam * means, rcond=1e-12, hermitian=True)
+            inner = np.eye(d) - state.lam * means
+            self.core[:, c] = np.linalg.pinv(inner, rcond=1e-12, hermitian=True)
 
     def _solve(self, first, last, R):
         """Blocks of the tasks from `first` to `last` solved for R (n, n_outputs, d + 1)."""
@@ -295,8 +311,8 @@ class _Arrow:
         return out
 
 
-class _RowArrow(_Arrow):
-    """`_Arrow` by matrices n_k x n_k, for tasks of fewer rows than features.
+class _RowArrow(Arrow):
+    """`Arrow` by matrices n_k x n_k, for tasks of fewer rows than features.
 
     With D the weights of a task's rows, t = lam + ridge and h what holds the intercept, its block
     of the Hessian, [s X'DX + t, s X'D1; s 1'DX, s 1'D1 + h], sends (w, b) to (r, c) for
@@ -311,6 +327,7 @@ class _RowArrow(_Arrow):
     def _build(self, m, d):
         state, centred, lam = self.state, self.state.centred, self.state.lam
         table, sizes, t = centred.table, centred.table.sizes, lam + state.ridge
+        self.core = np.zeros((len(state.count), self.groups, d, d))
         self.starts = np.concatenate([[0], np.cumsum(sizes * (sizes + 1) // 2)])
         self.K, self.pivot = np.empty((self.groups, self.starts[-1])), np.ones((m, self.groups))
         for first, last, rows, X in row_blocks(table):
@@ -355,7 +372,7 @@ class _RowArrow(_Arrow):
         return out
 
 
-def _conjugate_gradient(product, precondition, R, tol, max_iter, floor):
+def conjugate_gradient(product, precondition, R, tol, max_iter, floor):
     """Solve product(U) = R to a relative residual of `tol`. -> U, R'U; R is lost.
 
     Columns that add up to one in all tasks, as one-hot codes, leave the shared model and the
@@ -392,16 +409,26 @@ def _conjugate_gradient(product, precondition, R, tol, max_iter, floor):
     return np.zeros_like(R) if U is None else U, gain
 
 
-def _newton(centred, lam, tol, max_iter, log):
-    """Newton steps by conjugate gradients, with halved steps where the objective rises."""
+def newton(state, tol, max_iter, log, kind):
+    """Newton steps by conjugate gradients, with halved steps where the objective rises.
+
+    Parameters
+    ----------
+    state : State
+    kind : type or None
+        `Arrow`, the preconditioner at a state.
+
+    Returns
+    -------
+    W (n_tasks, n_outputs, d), b (n_tasks, n_outputs), objective, n_iter
+    """
+    centred, lam = state.centred, float(state.pulls.max())
     table, C = centred.table, centred.problem.n_outputs
-    state = _State(centred, lam)
     Wb = np.zeros((table.n_tasks, C, table.n_features + 1))
     if centred.problem.fit_intercept and centred.problem.loss == "logistic":
         share = np.add.reduceat((table.y > 0).astype(float), table.offsets[:-1])
         Wb[:, 0, -1] = np.log((share + 0.5) / (table.sizes - share + 0.5))
-    kind = _RowArrow if _is_short(centred) else _Arrow
-    direct, arrow = table.n_features <= _DIRECT, None
+    direct, arrow = kind is not None and table.n_features <= _DIRECT, None
     floor = 1e-14 * (float(centred.smoothness.max()) + lam + centred.problem.ridge)
     value = state.value(Wb)
     start = float(np.linalg.norm(state.gradient))
@@ -416,8 +443,8 @@ def _newton(centred, lam, tol, max_iter, log):
         relative = size / max(start, 1e-300)
         forcing = max(min(0.1, 0.1 * relative), 1e-11, 1e-14 / max(relative, 1e-14))
         R, state.gradient = state.gradient, None
-        step, gain = _conjugate_gradient(
-            state.product, arrow or _unchanged, R, forcing, 2000, floor
+        step, gain = conjugate_gradient(
+            state.product, arrow or unchanged, R, forcing, 2000, floor
         )
         del R
         longest = _largest(step)
@@ -451,7 +478,7 @@ def _largest(U):
     return max(float(U.max()), -float(U.min()))
 
 
-def _unchanged(R, out):
+def unchanged(R, out):
     out[:] = R
     return out
 
@@ -493,7 +520,7 @@ def minimize_related(centred, centres, V, *, tol, max_iter):
     distance = float(np.vdot(W - around, W - around))
     W = W.reshape(len(V), problem.n_outputs, -1)
     # Of centres of their own, tasks have no distance there.
-    loss = _State(centred, lam).value(np.concatenate([W, b[:, :, None]], axis=2))
+    loss = State(centred, lam).value(np.concatenate([W, b[:, :, None]], axis=2))
     return W, b, loss + 0.5 * lam * distance, n_iter
 
 

@@ -41,6 +41,8 @@ from tests.helpers.dummy_method import PrivateRidge
 
 N_TASKS, N_ROWS, CHANGED = 6, 14, 3
 TASKS = range(N_TASKS)
+GRAPH = sparse.csr_matrix(np.roll(np.eye(N_TASKS), 1, axis=1))  # a ring
+GRAPH = GRAPH + GRAPH.T
 CLUSTERS = {task: "ab"[task % 2] for task in range(100)}
 RELATION = {task: [task % 4, "ab"[task % 2]] for task in range(100)}
 
@@ -81,7 +83,8 @@ class Case:
     def keeps(self):
         """Whether the models of a fit are not those that its billboard gives the same rows."""
         options = self.estimator.get_params()
-        return options.get("personalization") == "none" or "Relationship" in self.name
+        alone = options.get("personalization") == "none" or options.get("relation_rank") == "all"
+        return alone or "Relationship" in self.name
 
     @property
     def param(self):
@@ -295,6 +298,12 @@ def _exact():
         PrivateMeanRegMTL, lam=0.3, epsilon=None, ridge=0.1, unseen_task="mean", close=1e-4
     )
     yield _case(PrivateMeanRegMTLClassifier, 2, lam=0.1, epsilon=None, close=1e-4)
+    graph = {"relation": GRAPH, "relation_rank": "all", "epsilon": None}
+    yield _case(PrivateMeanRegMTL, lam=0.3, name="graph", **graph)
+    yield _case(
+        PrivateMeanRegMTLClassifier, 3, lam=0.3, ridge=0.1, fit_intercept=False,
+        name="graph of 3 classes", **graph,
+    )  # fmt: skip
     none = {"fit_intercept": False}  # which has no bound where a task has not all classes
     yield _case(PrivateMeanRegMTLClassifier, 3, lam=0.1, epsilon=None, close=5e-3, **none)
     yield _case(PPSGD, n_rounds=3, epsilon=math.inf)

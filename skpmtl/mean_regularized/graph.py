@@ -1,0 +1,178 @@
+"""Exact minimum where any penalty Omega between the tasks takes the place of distances to a mean.
+
+    sum_k loss_k(w_k, b_k) + lam / 2 sum_jk Omega_jk w_j' w_k + ridge / 2 sum_k ||w_k||^2
+
+for a public positive semi-definite Omega (m, m), dense or sparse; for the Laplacian of a graph the
+second term is lam / 4 sum_jk weight_jk ||w_j - w_k||^2. Newton steps by conjugate gradients, whose
+products cost one pass over the rows and one with Omega; every task's own block is the
+preconditioner.
+
+**The gap.** Let V be minus the gradient of the losses at W, and A = lam Omega + ridge I on the
+tasks. For any convex losses V and the conjugates of both parts give
+
+    objective(W) - optimum  <=  1/2 <R, A^+ R>  for  R = V - A W,
+
+where R has nothing in the kernel of A, and the gradients of the intercepts are zero. The last steps
+see to that: they minimise over the kernel and the intercepts alone, up to rounding, and what is
+left of R is at most ||R||^2 / (2 smallest) for the smallest eigenvalue of A that is not zero. Added
+is what rounding may do to the objective: 2 u (n + d + m)^1/2 times the size of its terms, with the
+unit roundoff u, as in `skpmtl.solvers.certificate`.
+"""
+
+import numpy as np
+from scipy import sparse
+
+from .._runtime.threads import single_blas_thread
+from .exact import Arrow, State, conjugate_gradient, newton, unchanged
+
+_DENSE = 1500  # tasks up to which all eigenvalues of Omega are found
+_KERNEL = 1e-10  # times the largest eigenvalue, below which one is zero
+_MARGIN = 0.99  # of an eigenvalue that is found by iterations
+_POLISH = 6  # times that kernel and intercepts are minimised over
+_ROOM = 1 << 27  # numbers of blocks of all tasks, beyond which there is no preconditioner
+
+
+def minimize_on_graph(centred, Omega, lam, *, tol, max_iter, log=None):
+    """-> W (n_tasks, n_outputs, d), b (n_tasks, n_outputs), objective, gap, n_iter; dense rows.
+
+    Parameters
+    ----------
+    centred : CentredTasks
+    Omega : ndarray or CSR matrix (n_tasks, n_tasks)
+        Symmetric, positive semi-definite.
+    lam : float > 0
+    tol : float
+        Newton steps end when none of the coefficients moves by more than `tol` times the
+        largest.
+    """
+    with single_blas_thread():
+        state = GraphState(centred, Omega, lam)
+        small = len(state.which) * (centred.table.n_features + 1) ** 2 <= _ROOM
+        W, b, _, n_iter = newton(state, tol, max_iter, log, Blocks if small else None)
+        Wb = np.concatenate([W, b[:, :, None]], axis=2)
+        ridge = centred.problem.ridge
+        smallest, kernel = (ridge, None) if ridge else spectrum(Omega, lam)
+        value, floor = state.value(Wb), 1e-14 * state.largest
+        for _ in range(_POLISH):
+            there = _in_kernel(state.gradient, kernel, state.held)
+            if not np.linalg.norm(there) > 1e-15 * state.size(Wb):
+                break
+
+            def product(U, out):
+                state.product(U, out)
+                out[:] = _in_kernel(out, kernel, state.held)
+
+            step, _ = conjugate_gradient(product, unchanged, there, 1e-10, 500, floor)
+            Wb -= step
+            value = state.value(Wb)
+        rest = state.gradient - _in_kernel(state.gradient, kernel, state.held)
+        size = float(np.vdot(rest, rest))
+        gap = 0.5 * size / smallest if size else 0.0
+        gap += state.rounding(Wb, value)
+        return Wb[:, :, :-1].copy(), Wb[:, :, -1].copy(), value, gap, n_iter
+
+
+def without(Omega, here, share):
+    """Omega over some tasks, where the models of the others are the best ones for theirs.
+
+    Parameters
+    ----------
+    Omega : ndarray or CSR matrix (m, m)
+    here : ndarray of bool (m,)
+    share : float
+        Ridge over lam.
+
+    Returns
+    -------
+    Omega : ndarray (n, n)
+    extend : ndarray (m - n, n)
+        Models of the others are this times those of the tasks `here`.
+    """
+    A = Omega.toarray() if sparse.issparse(Omega) else Omega
+    A = A + share * np.eye(len(A))
+    extend = -np.linalg.pinv(A[~here][:, ~here], rcond=1e-12, hermitian=True) @ A[~here][:, here]
+    left = A[here][:, here] + A[here][:, ~here] @ extend
+    left[np.diag_indices(len(left))] -= share
+    return 0.5 * (left + left.T), extend
+
+
+def spectrum(Omega, lam):
+    """-> smallest eigenvalue of lam Omega that is not zero, basis of its kernel (m, r)
+
+    The kernel of a Laplacian is one vector for every part of the graph, which tells how many
+    eigenvalues are zero.
+    """
+    m = Omega.shape[0]
+    if sparse.issparse(Omega):
+        count, label = sparse.csgraph.connected_components(Omega, directed=False)
+        kernel = sparse.csr_matrix((np.ones(m), (np.arange(m), label)), shape=(m, count))
+        kernel = kernel @ sparse.diags(1.0 / np.sqrt(np.bincount(label)))
+        if count == m:
+            return lam, kernel  # Omega is zero
+        if m > _DENSE and count < m // 4:
+            shift = 1e-3 * float(Omega.diagonal().mean())
+            start = np.random.default_rng(0).standard_normal(m)
+            values = sparse.linalg.eigsh(
+                Omega, count + 1, sigma=-shift, which="LM", v0=start, return_eigenvectors=False
+            )
+            return _MARGIN * lam * float(values.max()), kernel
+        values = np.linalg.eigvalsh(Omega.toarray())
+        return lam * float(values[count]), kernel
+    values, vectors = np.linalg.eigh(Omega)
+    zero = values <= _KERNEL * max(values[-1], 0.0)
+    smallest = float(values[~zero].min()) if not zero.all() else 1.0
+    return lam * smallest, vectors[:, zero]
+
+
+def _in_kernel(U, kernel, held):
+    """What of U (m, n_outputs, d + 1) is in the kernel of the penalties, orthogonally."""
+    out = np.zeros_like(U)
+    if kernel is not None:
+        W = U[:, :, :-1].reshape(len(U), -1)
+        out[:, :, :-1] = (kernel @ (kernel.T @ W)).reshape(U[:, :, :-1].shape)
+    if held is not None:
+        out[:, :, -1] = U[:, :, -1]
+    return out
+
+
+class GraphState(State):
+    """`State` with Omega between the tasks."""
+
+    def __init__(self, centred, Omega, lam):
+        super().__init__(centred, lam)
+        self.Omega = Omega
+        # A task without neighbours has blocks that may have no inverse.
+        self.pulls = np.maximum(lam * Omega.diagonal(), 1e-8 * float(centred.smoothness.max()))
+
+        self.largest = float(centred.smoothness.max() + self.pulls.max()) + self.ridge
+
+    def size(self, Wb):
+        """About the length of the terms that cancel in the gradient."""
+        return self.largest * float(np.linalg.norm(Wb))
+
+    def rounding(self, Wb, value):
+        """How far the computed objective at Wb, `value`, may be from the true one."""
+        table = self.centred.table
+        terms = table.sizes.max() + table.n_features + table.n_tasks
+        at_zero = super().value(np.zeros_like(Wb))
+        size = value + at_zero + self.largest * float(np.vdot(Wb, Wb))
+        return np.finfo(float).eps * np.sqrt(terms) * size
+
+    def _shared(self, W):
+        """Omega W of all tasks."""
+        return (self.Omega @ W.reshape(len(W), -1)).reshape(W.shape)
+
+    def _pulled(self, W, shared, part):
+        return self.lam * float(np.vdot(W, shared[part])), self.lam * shared[part]
+
+
+class Blocks(Arrow):
+    """Inverses of the blocks of the Hessian that a task has alone."""
+
+    def _join(self):
+        self.core = None
+
+    def __call__(self, R, out):
+        for first, last in self.state.blocks:
+            out[first:last] = self._solve(first, last, R[first:last])
+        return out

@@ -1,0 +1,173 @@
+"""The whole penalty of a graph or Omega, without a budget: against RMTL, cvxpy, direct solvers."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy import sparse
+
+from skpmtl import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
+from tests.helpers.shelf import LABEL, TASK, X, Y, malsar, rmtl
+
+M, D = 8, X.shape[1]
+PARITY = np.arange(M) % 2
+G = np.eye(M) - np.equal.outer(PARITY, PARITY) / 4  # as Create_simulated_data of RMTL makes it
+RING = sparse.csr_matrix(np.roll(np.eye(M), 1, axis=1) + np.roll(np.eye(M), -1, axis=1))
+LAPLACIAN = 2 * np.eye(M) - RING.toarray()
+
+
+def exact(lam, relation, classes=0, **parameters):
+    cls = PrivateMeanRegMTLClassifier if classes else PrivateMeanRegMTL
+    return cls(lam, epsilon=None, relation=relation, relation_rank="all", **parameters)
+
+
+def objective(est, y, Omega, lam, ridge, weights):
+    """From the formula; targets of no class, two or several."""
+    W = est.coef_.reshape(M, -1)
+    z = np.einsum("ij,i...j->i...", X, est.coef_[TASK]) + est.intercept_[TASK]
+    if len(y) and not hasattr(est, "classes_"):
+        losses = 0.5 * (y - z) ** 2
+    elif z.ndim == 1:
+        losses = np.logaddexp(0.0, np.where(y == est.classes_[1], -z, z))
+    else:
+        losses = np.logaddexp.reduce(z, axis=1) - z[np.arange(len(y)), y]
+    value = losses @ weights[TASK] + 0.5 * ridge * np.vdot(W, W)
+    return value + 0.5 * lam * np.trace(W.T @ Omega @ W)
+
+
+def test_objective_of_rmtl_regression():
+    ((Lam1, Lam2, value),) = rmtl("MTL", "Regression", "Graph")
+    est = exact(2 * Lam1, G @ G.T, ridge=2 * Lam2).fit(X, Y, task=TASK)
+    assert est.objective_ == pytest.approx(value, rel=1e-9)
+
+
+def test_objective_of_rmtl_classification():
+    # What it reports lacks its ridge term.
+    ((Lam1, Lam2, value),) = rmtl("MTL", "Classification", "Graph")
+    est = exact(2 * Lam1, G @ G.T, 2, ridge=2 * Lam2).fit(X, LABEL, task=TASK)
+    assert est.objective_ - Lam2 * np.sum(est.coef_**2) == pytest.approx(value, rel=1e-5)
+
+
+def test_objectives_of_malsar():
+    R = np.eye(M) - 1.0 / M
+    rho1, _, value, _ = malsar("Least_SRMTL")
+    est = exact(2 * rho1, R @ R.T, task_weight="samples", fit_intercept=False)
+    assert est.fit(X, Y, task=TASK).objective_ == pytest.approx(value, rel=1e-9)
+    rho1, _, value, _ = malsar("Logistic_SRMTL")
+    est = exact(2 * rho1, R @ R.T, 2).fit(X, LABEL, task=TASK)
+    assert est.objective_ == pytest.approx(value, rel=1e-7)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.1])
+@pytest.mark.parametrize("weight", ["equal", "samples"])
+def test_direct_solution(weight, ridge):
+    lam, scale = 0.7, 1.0 / np.bincount(TASK) if weight == "equal" else np.ones(M)
+    A, b = np.zeros((M * D, M * D)), np.zeros(M * D)
+    for k in range(M):
+        Z = X[TASK == k] - X[TASK == k].mean(axis=0)
+        part = slice(k * D, (k + 1) * D)
+        A[part, part] = scale[k] * Z.T @ Z
+        b[part] = scale[k] * Z.T @ Y[TASK == k]
+    A += np.kron(lam * LAPLACIAN + ridge * np.eye(M), np.eye(D))
+    est = exact(lam, RING, task_weight=weight, ridge=ridge).fit(X, Y, task=TASK)
+    assert_allclose(est.coef_.ravel(), np.linalg.solve(A, b), rtol=1e-8)
+    dense = exact(lam, LAPLACIAN, task_weight=weight, ridge=ridge).fit(X, Y, task=TASK)
+    assert_allclose(dense.coef_, est.coef_, rtol=1e-9)
+    assert est.objective_ == pytest.approx(
+        objective(est, Y, LAPLACIAN, lam, ridge, scale), rel=1e-12
+    )
+
+
+def test_optimum_of_cvxpy():
+    cp = pytest.importorskip("cvxpy")
+    est = exact(0.3, RING, 2).fit(X, LABEL, task=TASK)
+    W, b = cp.Variable((M, D)), cp.Variable(M)
+    root = np.linalg.cholesky(LAPLACIAN + 1e-12 * np.eye(M)).T
+    value = 0.15 * cp.sum_squares(root @ W)
+    for k in range(M):
+        mine = TASK == k
+        margins = cp.multiply(LABEL[mine], X[mine] @ W[k] + b[k])
+        value += cp.sum(cp.logistic(-margins)) / mine.sum()
+    optimum = cp.Problem(cp.Minimize(value)).solve(solver=cp.CLARABEL)
+    assert est.objective_ == pytest.approx(optimum, rel=1e-7)
+
+
+@pytest.mark.parametrize("classes", [0, 2, 3])
+@pytest.mark.parametrize("ridge", [0.0, 0.1])
+def test_the_gap_covers_what_a_rough_fit_misses(classes, ridge):
+    thirds = np.concatenate([3 * Y[TASK == k].argsort().argsort() // (TASK == k).sum()
+                             for k in range(M)])  # all classes in every task
+    y = [Y, None, LABEL, thirds][classes]
+    fine = exact(0.3, RING, classes, ridge=ridge).fit(X, y, task=TASK)
+    rough = exact(0.3, RING, classes, ridge=ridge, tol=0.3).fit(X, y, task=TASK)
+    scale = 1.0 / np.bincount(TASK)
+    assert fine.objective_ == pytest.approx(
+        objective(fine, y, LAPLACIAN, 0.3, ridge, scale), rel=1e-12
+    )
+    assert 0 < fine.dual_gap_ < 1e-10 * fine.objective_
+    assert fine.objective_ <= rough.objective_ * (1 + 1e-14)
+    assert rough.objective_ - rough.dual_gap_ <= fine.objective_
+    if classes:
+        assert rough.objective_ > fine.objective_ + 1e-12  # there is something to cover
+
+
+def test_the_mean_is_one_of_them():
+    est = exact(0.4, np.eye(M) - 1.0 / M).fit(X, Y, task=TASK)
+    mean = PrivateMeanRegMTL(0.4, epsilon=None).fit(X, Y, task=TASK)
+    assert est.objective_ == pytest.approx(mean.objective_, rel=1e-12)
+    assert_allclose(est.coef_, mean.coef_, rtol=1e-8)
+
+
+def test_tasks_without_rows_follow_their_neighbours():
+    part = TASK != 3
+    est = exact(0.5, RING, tasks=range(M)).fit(X[part], Y[part], task=TASK[part])
+    assert_allclose(est.coef_[3], 0.5 * (est.coef_[2] + est.coef_[4]), rtol=1e-9)
+    # As with a row that says nothing.
+    empty = exact(0.5, RING, fit_intercept=False)
+    rows, y, task = np.r_[X[part], np.zeros((1, D))], np.r_[Y[part], 0.0], np.r_[TASK[part], 3]
+    whole = empty.fit(rows, y, task=task)
+    bare = exact(0.5, RING, tasks=range(M), fit_intercept=False)
+    bare.fit(X[part], Y[part], task=TASK[part])
+    assert_allclose(bare.coef_, whole.coef_, rtol=1e-8)
+    assert bare.objective_ == pytest.approx(whole.objective_, rel=1e-10)
+
+
+def test_parts_of_a_graph_do_not_touch():
+    pairs = sparse.block_diag([[[0.0, 1.0], [1.0, 0.0]]] * 4, format="csr")
+    whole = exact(0.5, pairs).fit(X, Y, task=TASK)
+    assert whole.dual_gap_ < 1e-10 * whole.objective_
+    few = TASK < 2
+    two = exact(0.5, pairs[:2][:, :2]).fit(X[few], Y[few], task=TASK[few])
+    assert_allclose(whole.coef_[:2], two.coef_, rtol=1e-8)
+
+
+def test_order_of_tasks_is_that_of_omega():
+    order = np.array([5, 2, 7, 0, 1, 3, 6, 4])
+    shuffled = LAPLACIAN[np.ix_(order, order)]
+    est = exact(0.5, shuffled, tasks=order).fit(X, Y, task=TASK)
+    assert_allclose(est.coef_, exact(0.5, LAPLACIAN).fit(X, Y, task=TASK).coef_, rtol=1e-9)
+
+
+def test_sparse_rows_and_new_tasks():
+    est = exact(0.5, RING).fit(sparse.csr_matrix(X), Y, task=TASK)
+    assert_allclose(est.coef_, exact(0.5, RING).fit(X, Y, task=TASK).coef_, rtol=1e-9)
+    far = exact(1e6, LAPLACIAN).fit(X, Y, task=TASK).personalize(X[:3], Y[:3], task=[99] * 3)
+    assert_allclose(far.coef_[-1], far.mean_coef_, rtol=1e-4)  # as all others
+
+
+@pytest.mark.parametrize(
+    ("parameters", "match"),
+    [
+        ({"epsilon": 1.0, "tasks": range(M)}, "epsilon=None"),
+        ({"lam": "auto"}, "number as lam"),
+        ({"relation": None}, "graph or Omega"),
+        ({"clusters": dict.fromkeys(range(M), "a")}, "without clusters"),
+        ({"update": "stateful"}, 'update="prox"'),
+        ({"relation": -LAPLACIAN}, "positive semi-definite"),
+        ({"relation": np.ones((M, 2))}, "shape"),
+        ({"relation_rank": "most"}, "relation_rank"),
+    ],
+)
+def test_parameters_that_do_not_go_together(parameters, match):
+    est = exact(0.5, RING).set_params(**parameters)
+    with pytest.raises(ValueError, match=match):
+        est.fit(X, Y, task=TASK)
