@@ -24,6 +24,13 @@ from .model_protected.estimators import (
     MPMTLLowRank,
     MPMTLLowRankClassifier,
 )
+from .model_protected.paths import (
+    MPMTLGroupSparseClassifierCV,
+    MPMTLGroupSparseCV,
+    MPMTLLowRankClassifierCV,
+    MPMTLLowRankCV,
+    mtl_path,
+)
 from .model_selection import LeaveTasksOut, TaskStratifiedKFold
 from .output_perturbation.estimators import (
     DPAggregation,
@@ -54,9 +61,13 @@ __all__ = [
     "LocalOnly",
     "LocalOnlyClassifier",
     "MPMTLGroupSparse",
+    "MPMTLGroupSparseCV",
     "MPMTLGroupSparseClassifier",
+    "MPMTLGroupSparseClassifierCV",
     "MPMTLLowRank",
+    "MPMTLLowRankCV",
     "MPMTLLowRankClassifier",
+    "MPMTLLowRankClassifierCV",
     "PPSGD",
     "PPSGDClassifier",
     "PerTask",
@@ -77,6 +88,7 @@ __all__ = [
     "__version__",
     "get_num_threads",
     "load_billboard",
+    "mtl_path",
     "personalize",
     "save_billboard",
     "set_num_threads",

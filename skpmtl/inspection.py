@@ -14,6 +14,7 @@ from .tables.ids import listed
 __all__ = [
     "ClientSimilarityDisplay",
     "ConvergenceDisplay",
+    "PathDisplay",
     "PrivacyUtilityDisplay",
     "TaskRelatednessDisplay",
 ]
@@ -171,6 +172,170 @@ class ConvergenceDisplay:
             scores=scores,
             score_name=name,
         )
+        return display.plot(ax=ax, **kwargs)
+
+
+class PathDisplay:
+    """Models for many strengths of a penalty: norms, how many directions they use, and error.
+
+    Create it with :meth:`from_estimator` or :meth:`from_path`.
+
+    Parameters
+    ----------
+    alphas : array-like of shape (n_alphas,)
+        Strengths, positive.
+
+    errors : array-like of shape (n_alphas, n_folds), default=None
+        Validated error of every fold; None: not drawn.
+
+    norms : array-like of shape (n_alphas, n_tasks), default=None
+        Length of every task's coefficients; None: not drawn.
+
+    sizes : array-like of shape (n_alphas,), default=None
+        Rank of all coefficients, or number of features in use; None: not drawn.
+
+    chosen : float, default=None
+        Strength that was chosen, for a vertical line.
+
+    error_name, size_name : str
+        Labels of the axes.
+
+    Attributes
+    ----------
+    axes_ : ndarray of matplotlib Axes
+        One for every curve, from top to bottom: norms, sizes, errors.
+
+    figure_ : matplotlib Figure
+        Figure with the plot.
+
+    Examples
+    --------
+    >>> from skpmtl.inspection import PathDisplay
+    >>> display = PathDisplay(alphas=[1, 0.3, 0.1], sizes=[0, 1, 3], size_name="rank").plot()
+    >>> [ax.get_ylabel() for ax in display.axes_]
+    ['rank']
+    """
+
+    def __init__(
+        self, *, alphas, errors=None, norms=None, sizes=None, chosen=None,
+        error_name="validated error", size_name="size",
+    ):  # fmt: skip
+        self.alphas = alphas
+        self.errors = errors
+        self.norms = norms
+        self.sizes = sizes
+        self.chosen = chosen
+        self.error_name = error_name
+        self.size_name = size_name
+
+    def plot(self, ax=None, **kwargs):
+        """Draw the display.
+
+        Parameters
+        ----------
+        ax : array-like of matplotlib Axes, default=None
+            One for every curve; None makes a figure.
+
+        **kwargs : dict
+            Keywords for the :meth:`matplotlib.axes.Axes.plot` of every curve.
+
+        Returns
+        -------
+        display : PathDisplay
+            This object, with ``axes_`` and the other attributes set.
+        """
+        alphas = np.asarray(self.alphas, dtype=np.float64)
+        if alphas.ndim != 1 or not (alphas > 0).all():
+            raise ValueError("alphas must be positive, one number per strength.")
+        curves = {
+            "norm of coefficients": self.norms, self.size_name: self.sizes,
+            self.error_name: self.errors,
+        }  # fmt: skip
+        curves = {name: np.asarray(v, np.float64) for name, v in curves.items() if v is not None}
+        if not curves or any(v.shape[:1] != alphas.shape for v in curves.values()):
+            shapes = {name: v.shape for name, v in curves.items()}
+            raise ValueError(
+                f"The curves need one row for each of {len(alphas)} alphas, but have the shapes "
+                f"{shapes}."
+            )
+        if ax is None:
+            _, ax = _pyplot().subplots(len(curves), sharex=True)
+        self.axes_ = np.atleast_1d(ax).ravel()
+        if len(self.axes_) != len(curves):
+            raise ValueError(f"ax has {len(self.axes_)} axes for the curves {list(curves)}.")
+        for axis, (name, values) in zip(self.axes_, curves.items(), strict=True):
+            if values.ndim == 2:  # tasks or folds, and what they are on average
+                axis.plot(alphas, values, **{"color": "C0", "alpha": 0.3, "lw": 0.7, **kwargs})
+                values = values.mean(axis=1)
+            axis.plot(alphas, values, **{"color": "C1", **kwargs})
+            if self.chosen is not None:
+                axis.axvline(self.chosen, color="black", linestyle=":")
+            axis.set_ylabel(name)
+            axis.set_xscale("log")
+        if not self.axes_[-1].xaxis_inverted():
+            self.axes_[-1].invert_xaxis()  # as the path goes
+        self.axes_[-1].set_xlabel("alpha")
+        self.figure_ = self.axes_[0].figure
+        return self
+
+    @classmethod
+    def from_path(cls, path, *, ax=None, **kwargs):
+        """Draw what :func:`skpmtl.mtl_path` returned.
+
+        Parameters
+        ----------
+        path : MTLPath
+            With the trace norm the rank of all coefficients is drawn, else features in use.
+
+        ax : array-like of matplotlib Axes, default=None
+            One for every curve; None makes a figure.
+
+        **kwargs : dict
+            Passed to :meth:`plot`.
+
+        Returns
+        -------
+        display : PathDisplay
+            The display, drawn.
+        """
+        return cls(alphas=path.alphas, **_of_path(path)).plot(ax=ax, **kwargs)
+
+    @classmethod
+    def from_estimator(cls, estimator, path=None, *, ax=None, **kwargs):
+        """Draw the validated errors of a fitted estimator that chose its strength.
+
+        Parameters
+        ----------
+        estimator : MPMTLLowRankCV, MPMTLGroupSparseCV or one of their classifiers
+            Fitted.
+
+        path : MTLPath, default=None
+            Models of the same strengths, ``mtl_path(X, y, task, alphas=estimator.alphas_)``, for
+            their norms and sizes.
+
+        ax : array-like of matplotlib Axes, default=None
+            One for every curve; None makes a figure.
+
+        **kwargs : dict
+            Passed to :meth:`plot`.
+
+        Returns
+        -------
+        display : PathDisplay
+            The display, drawn.
+        """
+        check_is_fitted(estimator)
+        errors = getattr(estimator, "mse_path_", getattr(estimator, "log_loss_path_", None))
+        if errors is None:
+            raise TypeError(
+                f"{type(estimator).__name__} has no path of errors: pass a fitted MPMTLLowRankCV, "
+                "MPMTLGroupSparseCV or one of their classifiers, or a path to from_path."
+            )
+        name = "log loss" if is_classifier(estimator) else "mean squared error"
+        display = cls(
+            alphas=estimator.alphas_, errors=errors, chosen=estimator.alpha_, error_name=name,
+            **({} if path is None else _of_path(path)),
+        )  # fmt: skip
         return display.plot(ax=ax, **kwargs)
 
 
@@ -601,6 +766,18 @@ class TaskRelatednessDisplay(_HeatMapDisplay):
         return cls.from_coef(
             estimator.coef_, tasks=estimator.tasks_, measure=measure, ax=ax, **kwargs
         )
+
+def _of_path(path):
+    """Norms of the tasks' coefficients and sizes along a path."""
+    coefs = path.coefs.reshape(len(path.alphas), len(path.tasks), -1)
+    rows = path.coefs.reshape(len(path.alphas), -1, path.coefs.shape[-1])
+    if path.penalty == "trace":
+        values = np.linalg.svd(rows, compute_uv=False)
+        name, sizes = "rank", (values > 1e-6 * values[:, :1]).sum(axis=1)
+    else:
+        name, sizes = "features in use", rows.any(axis=1).sum(axis=1)
+    return {"norms": np.linalg.norm(coefs, axis=2), "sizes": sizes, "size_name": name}
+
 
 _MOST_LABELS = 25  # on an axis; more would overlap
 

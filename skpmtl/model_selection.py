@@ -9,6 +9,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_consistent_length
 
+from .tables.folds import deal
 from .tables.forms import take_column, task_position
 from .tables.ids import encode_ids
 from .tables.sparse import checked
@@ -111,21 +112,12 @@ class TaskStratifiedKFold(_TaskSplitter):
         codes, _ = self._codes(X, y, groups)
         if self.n_splits > len(codes):
             raise ValueError(f"n_splits={self.n_splits} exceeds the {len(codes)} rows.")
-        keys = [codes]
-        stratify = y is not None and np.ndim(y) == 1 and type_of_target(y) in _CLASSES
-        if stratify:
-            keys.insert(0, np.unique(y, return_inverse=True)[1])
+        labels = order = None
+        if y is not None and np.ndim(y) == 1 and type_of_target(y) in _CLASSES:
+            labels = np.asarray(y)
         if self.shuffle:
-            keys.insert(0, check_random_state(self.random_state).random_sample(len(codes)))
-        fold = np.empty(len(codes), dtype=np.int64)
-        place = np.arange(len(codes))
-        if stratify:
-            # Tasks that add as much to every fold would all deal their last class to the same.
-            sizes = np.bincount(codes)
-            even = sizes % self.n_splits == 0
-            place += np.repeat(np.where(even, np.cumsum(even) - 1, 0), sizes)
-        fold[np.lexsort(keys)] = place % self.n_splits
-        yield from self._folds(fold)
+            order = check_random_state(self.random_state).random_sample(len(codes))
+        yield from self._folds(deal(codes, self.n_splits, labels, order))
 
 
 class LeaveTasksOut(_TaskSplitter):

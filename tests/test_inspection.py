@@ -11,16 +11,20 @@ from sklearn.metrics import mean_squared_error
 from skpmtl import (
     DPAggregation,
     LocalOnly,
+    MPMTLGroupSparseClassifierCV,
     MPMTLLowRank,
+    MPMTLLowRankCV,
     PrivacyLeakWarning,
     PrivateFedAvg,
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
+    mtl_path,
 )
 from skpmtl.datasets.generators import make_low_rank_tasks
 from skpmtl.inspection import (
     ClientSimilarityDisplay,
     ConvergenceDisplay,
+    PathDisplay,
     PrivacyUtilityDisplay,
     TaskRelatednessDisplay,
 )
@@ -275,3 +279,45 @@ def test_convergence_of_fits_without_rounds_is_refused():
     _, ax = matplotlib.pyplot.subplots()
     with pytest.raises(ValueError, match="1 axes for the curves"):
         ConvergenceDisplay(epsilon=[1, 2], noise_std=[1, 1]).plot(ax)
+
+
+def test_path_of_strengths():
+    X, y, task = make_low_rank_tasks(n_tasks=6, n_features=4, random_state=0)
+    est = MPMTLLowRankCV(n_alphas=4, cv=3).fit(X, y, task=task)
+    only = PathDisplay.from_estimator(est)
+    assert [ax.get_ylabel() for ax in only.axes_] == ["mean squared error"]
+    *folds, mean, chosen = only.axes_[0].lines
+    np.testing.assert_array_equal([line.get_ydata() for line in folds], est.mse_path_.T)
+    np.testing.assert_allclose(mean.get_ydata(), est.mse_path_.mean(axis=1))
+    assert chosen.get_xdata()[0] == est.alpha_ and only.axes_[0].xaxis_inverted()
+    path = mtl_path(X, y, task, alphas=est.alphas_)
+    display = PathDisplay.from_estimator(est, path)
+    assert [ax.get_ylabel() for ax in display.axes_] == [
+        "norm of coefficients", "rank", "mean squared error"
+    ]  # fmt: skip
+    norms = [line.get_ydata() for line in display.axes_[0].lines[:6]]
+    np.testing.assert_allclose(norms, np.linalg.norm(path.coefs, axis=2).T)
+    ranks = [np.linalg.matrix_rank(W, 1e-6 * np.linalg.norm(W, 2)) for W in path.coefs]
+    assert display.axes_[1].lines[0].get_ydata().tolist() == ranks and ranks[0] == 0
+
+    y = np.digitize(y, [-0.3, 0.3])
+    est = MPMTLGroupSparseClassifierCV(n_alphas=3, cv=2).fit(X, y, task=task)
+    path = mtl_path(X, y, task, penalty="l21", loss="multinomial", alphas=est.alphas_)
+    display = PathDisplay.from_estimator(est, path)
+    names = ["norm of coefficients", "features in use", "log loss"]
+    assert [ax.get_ylabel() for ax in display.axes_] == names
+    used = display.axes_[1].lines[0].get_ydata()
+    np.testing.assert_array_equal(used, path.coefs.any(axis=(1, 2)).sum(axis=1))
+    assert [ax.get_ylabel() for ax in PathDisplay.from_path(path).axes_] == names[:2]
+
+
+def test_paths_that_cannot_be_drawn():
+    with pytest.raises(TypeError, match="no path of errors"):
+        PathDisplay.from_estimator(fitted(MPMTLLowRank()))
+    with pytest.raises(ValueError, match="one row for each of 2 alphas"):
+        PathDisplay(alphas=[1, 2], sizes=[1, 2, 3]).plot()
+    with pytest.raises(ValueError, match="alphas must be positive"):
+        PathDisplay(alphas=[1, 0], sizes=[1, 2]).plot()
+    _, ax = matplotlib.pyplot.subplots()
+    with pytest.raises(ValueError, match="1 axes for the curves"):
+        PathDisplay(alphas=[1, 2], sizes=[1, 2], errors=[[1, 2], [3, 4]]).plot(ax)

@@ -19,6 +19,8 @@ QUICK = [
     skpmtl.MPMTLGroupSparseClassifier(0.1, epsilon=None),
     skpmtl.ClusteredMTL(),
     skpmtl.ClusteredMTLClassifier(),
+    skpmtl.MPMTLLowRankCV(n_alphas=3, eps=0.1, cv=2),
+    skpmtl.MPMTLGroupSparseClassifierCV(n_alphas=3, eps=0.1, cv=2),
     skpmtl.PrivateMTL(),
     skpmtl.PrivateMTLClassifier(),
     skpmtl.PrivateMeanRegMTL(),
@@ -40,6 +42,8 @@ QUICK = [
     skpmtl.TaskImputer(),
 ]
 SLOW = [
+    skpmtl.MPMTLLowRankClassifierCV(n_alphas=5, eps=0.1),
+    skpmtl.MPMTLGroupSparseCV(n_alphas=10),
     skpmtl.MPMTLLowRankClassifier(epsilon=None),
     skpmtl.MPMTLGroupSparse(epsilon=None),
     skpmtl.PrivateMeanRegMTL(epsilon=None),

@@ -104,7 +104,7 @@ class _ModelProtected(BaseMTL):
 
     def _fit_table(self, table):
         if not self._is_private() and self._algorithm() == "proximal":
-            return self._fit_exact(table)
+            return self._fit_exact(table, self.alpha)
         fitted = super()._fit_table(table)
         if not self._is_private():
             W, b = fitted["coef_"], fitted["intercept_"]
@@ -133,16 +133,19 @@ class _ModelProtected(BaseMTL):
     def _local_settings(self):
         return {"classification": self._classification, "fit_intercept": self.fit_intercept}
 
-    def _fit_exact(self, table):
-        if not isinstance(self.alpha, str) and self.alpha == 0 and self.ridge == 0:
+    def _loss(self, table):
+        return make_loss(
+            table, task_weight=self.task_weight, ridge=self.ridge, **self._local_settings()
+        )
+
+    def _fit_exact(self, table, alpha):
+        if alpha == 0 and self.ridge == 0:
             raise ValueError(
                 "alpha=0 with ridge=0 is an unpenalised fit, which shares nothing between tasks: "
                 "pass a positive alpha or ridge, or fit PerTask(LinearRegression())."
             )
-        loss = make_loss(
-            table, task_weight=self.task_weight, ridge=self.ridge, **self._local_settings()
-        )
-        alpha = auto_alpha(loss, self._penalty()) if self.alpha == "auto" else self.alpha
+        loss = self._loss(table)
+        alpha = auto_alpha(loss, self._penalty()) if alpha == "auto" else alpha
         options = {
             "tol": self.tol,
             "max_iter": self.max_iter,

@@ -48,6 +48,7 @@ class Stacked:
     """
 
     ridge = 0.0
+    alike = False
     is_narrow = False  # a sample of tasks is no start
 
     def __init__(self, loss):

@@ -23,7 +23,7 @@ from .factored import newton_on_factors
 _FIRST = 30  # first-order steps before a Newton phase
 _NEWTON = 250  # passes over the rows that a Newton phase takes, more or less
 _CHECK = 4  # iterations between two evaluations of the duality gap
-_SMALLEST_SET = 32  # features of the first working set
+SMALLEST_SET = 32  # features of the first working set
 _WORTHWHILE = 0.7  # share of the features up to which the others are left out
 _RENEWAL, _RENEWALS = 8, 100  # iterations to the first new Hessians and, at most, between two
 _FLOOR = 0.1  # how far slopes are raised towards their bound at first
@@ -74,10 +74,10 @@ def minimize(loss, penalty, alpha, *, W=None, tol=1e-6, max_iter=10_000, log=Non
         When the gap is above the tolerance after `max_iter` iterations.
     """
     with single_blas_thread():
-        solve = _alternate
-        if W is None and alpha > 0 and penalty.by_columns and loss.alike:
-            solve = by_working_sets
-        solution = solve(loss, penalty, float(alpha), W, tol, max_iter, log)
+        by_sets = W is None and penalty.by_columns and loss.alike
+        solution = solve(
+            loss, penalty, float(alpha), W, tol, max_iter, log, by_sets=by_sets
+        )
     if not solution.converged:
         why = "Raise max_iter or tol, scale the features, or add a ridge."
         if solution.exhausted:
@@ -91,15 +91,23 @@ def minimize(loss, penalty, alpha, *, W=None, tol=1e-6, max_iter=10_000, log=Non
     return solution
 
 
-def by_working_sets(loss, penalty, alpha, W, tol, max_iter, log):
+def solve(loss, penalty, alpha, W, tol, max_iter, log=None, *, by_sets=False):
+    """`minimize` without its warning, with working sets of the features or without."""
+    engine = _by_working_sets if by_sets and alpha > 0 else _alternate
+    return engine(loss, penalty, alpha, W, tol, max_iter, log)
+
+
+def _by_working_sets(loss, penalty, alpha, W, tol, max_iter, log):
     """The features in use and those with the largest dual levels, until the others stay zero.
 
     The gap is that of the whole problem; a set is solved a little further than the gap that
-    the whole had. Sets grow where that helps little; when they would hold half of the features
-    that may be in use at all (`may_be_used`), these are solved for to the end.
+    the whole had. Sets grow where that helps little; when they would hold a quarter of the
+    features that may be in use at all (`may_be_used`), or half of them where all tasks have one
+    matrix, these are solved for to the end.
     """
+    fewer = 2 if loss.alike else 4
     W = np.zeros(loss.shape) if W is None else W
-    done, size, before, steep = 0, _SMALLEST_SET, np.inf, None
+    done, size, before, steep = 0, SMALLEST_SET, np.inf, None
     while True:
         value, V = loss.evaluate(W)
         at = dual_gap(loss, penalty, alpha, W, V, value, penalty.value(W), tol)
@@ -112,7 +120,7 @@ def by_working_sets(loss, penalty, alpha, W, tol, max_iter, log):
         before = at.gap
         steep = steepness(loss) if steep is None else steep
         left = used | may_be_used(loss, alpha, at, steep)
-        last = 2 * size > left.sum()
+        last = fewer * size > left.sum()
         if last and left.mean() > _WORTHWHILE:
             break
         order = np.argsort(-np.where(used, np.inf, np.where(left, at.levels, 0.0)), kind="stable")

@@ -169,6 +169,11 @@ def class_targets(codes, offsets, n_classes, *, spread):
     return (2.0 * codes - 1.0) * (1.0 - e) if n_classes == 2 else codes + e
 
 
+def class_codes(y, n_classes):
+    """Numbers of the classes, from targets as `class_targets` makes them."""
+    return (y > 0).astype(np.int64) if n_classes == 2 else y.astype(np.int64)
+
+
 def class_shares(y, n_classes):
     """What each class has of every row, (N, n_classes), for targets of more than two classes."""
     codes = y.astype(np.int64)

@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skpmtl.solvers.certificate import dual_gap, may_be_used, steepness
 from skpmtl.solvers.losses import GramLoss, LogisticLoss, SquaredLoss, make_loss
-from skpmtl.solvers.minimize import by_working_sets, minimize
+from skpmtl.solvers.minimize import minimize, solve
 from skpmtl.solvers.penalties import GroupNorm, TraceNorm
 from tests.helpers import plain_reference as plain
 
@@ -137,6 +137,6 @@ def test_working_sets_change_nothing(kind):
     top = GroupNorm().dual_levels(loss.evaluate(np.zeros(loss.shape))[1]).max()
     for share in (0.5, 0.05):
         whole = minimize(loss, GroupNorm(), share * top, tol=1e-9)
-        parts = by_working_sets(loss, GroupNorm(), share * top, None, 1e-9, 5000, None)
+        parts = solve(loss, GroupNorm(), share * top, None, 1e-9, 5000, by_sets=True)
         assert parts.converged and parts.objective == pytest.approx(whole.objective, rel=2e-9)
         np.testing.assert_allclose(parts.W, whole.W, atol=2e-4 * abs(whole.W).max())

@@ -1,0 +1,131 @@
+"""Rows dealt out to folds, task after task, and the tables of them."""
+
+import warnings
+from dataclasses import replace
+from numbers import Integral
+
+import numpy as np
+from sklearn.model_selection import check_cv
+
+from .targets import class_codes, class_targets
+
+__all__ = ["deal", "folds_of", "some_rows"]
+
+
+def deal(codes, n_splits, labels=None, order=None):
+    """Fold of every row, so that each fold has a share of every task.
+
+    The rows are dealt out task after task, one to each fold in turn; with labels class after class
+    within a task, beginning with another fold in every task that adds as much to every fold, or all
+    of these would deal their last class to the same.
+
+    Parameters
+    ----------
+    codes : ndarray (N,) of int
+        Number of the task of each row.
+    n_splits : int
+    labels : ndarray (N,), default=None
+        Classes to be dealt evenly too.
+    order : ndarray (N,), default=None
+        Keys by which the rows of a task (of a class) are dealt; None: as they come.
+
+    Returns
+    -------
+    fold : ndarray (N,) of int
+    """
+    keys, place = [codes], np.arange(len(codes))
+    if labels is not None:
+        keys.insert(0, np.unique(labels, return_inverse=True)[1])
+        sizes = np.bincount(codes)
+        even = sizes % n_splits == 0
+        place += np.repeat(np.where(even, np.cumsum(even) - 1, 0), sizes)
+    if order is not None:
+        keys.insert(0, order)
+    fold = np.empty(len(codes), dtype=np.int64)
+    fold[np.lexsort(keys)] = place % n_splits
+    return fold
+
+
+def folds_of(table, cv):
+    """Folds of the labelled rows of a table. -> list of masks (train, test), each (N,)
+
+    Parameters
+    ----------
+    table : TaskTable
+        With encoded targets.
+    cv : int, splitter or iterable of (train, test)
+        A number of folds deals out the rows of every task (`deal`); where all tasks know all rows
+        of one X, these rows. Anything else splits the rows of X as they were given (of a mapping,
+        task after task); of rows that have one task each it gets targets, as numbers, and tasks, as
+        groups.
+
+    Raises
+    ------
+    ValueError
+        For fewer than two folds, more than rows, and folds without rows to train on or to test.
+    """
+    wide, n_rows = table.rows is not None, table.X.shape[0]
+    place = table.rows if wide else table.order
+    place = np.arange(n_rows) if place is None else place
+    codes = class_codes(table.y, table.n_classes) if table.n_classes else None
+    if isinstance(cv, Integral):
+        if not 2 <= cv <= table.n_rows:
+            raise ValueError(
+                f"cv={cv} must be a number of folds from 2 to that of the rows: there are "
+                f"n_samples={table.n_rows}."
+            )
+        complete = wide and table.n_rows == n_rows * table.n_tasks
+        fold = place % cv if complete else deal(table.codes, cv, codes)
+        folds = [(fold != k, fold == k) for k in range(cv)]
+    else:
+        y = groups = None
+        if not wide:
+            y, groups = np.empty(n_rows), np.empty(n_rows, dtype=np.int64)
+            y[place], groups[place] = table.y if codes is None else codes, table.codes
+        with warnings.catch_warnings():  # of splitters that do not ask for groups
+            warnings.filterwarnings("ignore", "The groups parameter is ignored")
+            splits = list(check_cv(cv).split(np.zeros((n_rows, 1)), y, groups))
+        folds = []
+        for sides in splits:
+            masks = np.zeros((2, n_rows), dtype=bool)
+            for mask, rows in zip(masks, sides, strict=True):
+                mask[rows] = True
+            folds.append(tuple(masks[:, place]))
+    if not folds or not all(side.any() for sides in folds for side in sides):
+        raise ValueError("Each fold of cv= needs rows to train on and rows to test.")
+    return folds
+
+
+def some_rows(table, keep, *, spread):
+    """The table of some rows; tasks that keep none are not in it.
+
+    Parameters
+    ----------
+    table : TaskTable
+        With encoded targets.
+    keep : ndarray of bool (N,)
+    spread : bool
+        Of classes: whether labels are spread where a task lacks one among these rows, see
+        `class_targets`.
+
+    Returns
+    -------
+    part : TaskTable
+    tasks : ndarray of int
+        Positions of its tasks in `table`.
+    """
+    counts = np.bincount(table.codes[keep], minlength=table.n_tasks)
+    tasks = np.flatnonzero(counts)
+    offsets, y = np.concatenate([[0], np.cumsum(counts[tasks])]), table.y[keep]
+    if table.n_classes:
+        codes = class_codes(y, table.n_classes)
+        y = class_targets(codes, offsets, table.n_classes, spread=spread)
+    X, rows = table.X, None
+    if table.rows is None:
+        X = X[keep]
+    else:
+        used, rows = np.unique(table.rows[keep], return_inverse=True)
+        X, rows = (X, table.rows[keep]) if len(used) == X.shape[0] else (X[used], rows)
+    labels = table.tasks[tasks]
+    own = {"offsets": offsets, "tasks": labels, "rows": rows, "order": None, "absent": ()}
+    return replace(table, X=X, y=y, **own), tasks

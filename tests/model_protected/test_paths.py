@@ -1,0 +1,255 @@
+"""Paths of strengths, and the strength that cross-validation chooses."""
+
+import logging
+import pickle
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut, ShuffleSplit
+
+import skpmtl
+from skpmtl import (
+    MPMTLGroupSparse,
+    MPMTLGroupSparseClassifierCV,
+    MPMTLGroupSparseCV,
+    MPMTLLowRank,
+    MPMTLLowRankClassifier,
+    MPMTLLowRankClassifierCV,
+    MPMTLLowRankCV,
+    PrivateSearch,
+    TaskStratifiedKFold,
+    mtl_path,
+    save_billboard,
+    stack_tasks,
+)
+from skpmtl.solvers.losses import make_loss
+from skpmtl.solvers.path import alpha_grid, follow
+from skpmtl.solvers.penalties import GroupNorm
+from tests.helpers import plain_reference as plain
+
+SINGLE = {
+    ("trace", "squared"): MPMTLLowRank,
+    ("trace", "logistic"): MPMTLLowRankClassifier,
+    ("l21", "squared"): MPMTLGroupSparse,
+    ("l21", "multinomial"): skpmtl.MPMTLGroupSparseClassifier,
+}
+
+
+def rows(loss="squared", sizes=(14, 9, 20, 11, 16), d=5, seed=0):
+    X, y, task = plain.make_rows(sizes, d, seed, labels=loss == "logistic")
+    return X, np.digitize(y, [-1.0, 1.0]) if loss == "multinomial" else y, task
+
+
+@pytest.mark.parametrize("penalty, loss", SINGLE)
+def test_path_is_that_of_single_fits(penalty, loss):
+    X, y, task = rows(loss)
+    settings = {"ridge": 0.01, "task_weight": "samples", "tol": 1e-11}
+    path = mtl_path(X, y, task, penalty=penalty, loss=loss, eps=0.02, n_alphas=6, **settings)
+    assert not path.coefs[0].any() and path.coefs[1].any()
+    np.testing.assert_allclose(path.alphas[1:] / path.alphas[:-1], 0.02**0.2)
+    for k, alpha in enumerate(path.alphas):
+        single = SINGLE[penalty, loss](alpha, epsilon=None, **settings).fit(X, y, task=task)
+        size = abs(single.coef_).max()
+        np.testing.assert_allclose(path.coefs[k], single.coef_, atol=2e-5 * size, rtol=0)
+        np.testing.assert_allclose(path.intercepts[k], single.intercept_, atol=1e-4)
+        again = SINGLE[penalty, loss](
+            alpha, epsilon=None, warm_start=True, **{**settings, "tol": 1e-9}
+        )
+        again.coef_ = path.coefs[k]  # its objective, to 1e-9
+        again.fit(X, y, task=task)
+        assert again.n_iter_ <= 6  # the first look at a start of zero
+        assert again.objective_ == pytest.approx(single.objective_, rel=1e-9)
+        assert path.gaps[k] <= 1e-11 * single.objective_
+    assert path.coefs.shape[1:] == single.coef_.shape
+    assert path.tasks.tolist() == [0, 1, 2, 3, 4] and path.n_iter.shape == (6,)
+
+
+@pytest.mark.parametrize("form", ["rows", "grams", "wide", "logistic"])
+def test_screening_changes_nothing(form):
+    X, y, task = plain.make_rows([40 if form == "rows" else 150] * 5, 90, 3, labels=form[0] == "l")
+    X[:, 6:] *= 0.3
+    table = plain.long_table(X, y, task)
+    if form == "wide":
+        table = plain.wide_table(X[:150], y.reshape(5, 150).T)
+    found = []
+    for screen in (True, False):
+        loss = make_loss(table, classification=form == "logistic")
+        alphas = alpha_grid(loss, GroupNorm(), 0.05, 8)
+        found.append(list(follow(loss, GroupNorm(), alphas, tol=1e-10, screen=screen)))
+    for part, whole in zip(*found, strict=True):
+        assert part.converged and whole.converged
+        assert part.objective == pytest.approx(whole.objective, rel=2e-10)
+        np.testing.assert_allclose(part.W, whole.W, atol=1e-4 * (abs(whole.W).max() + 1e-9))
+    used = [int(s.W.any(axis=0).sum()) for s in found[0]]
+    assert used[0] == 0 and 0 < used[2] < 23  # sets of less than a quarter were enough
+
+
+def test_strengths():
+    X, y, task = rows()
+    path = mtl_path(X, y, task, alphas=[0.1, 0.5, 0.2])
+    assert path.alphas.tolist() == [0.5, 0.2, 0.1]
+    flat = mtl_path(X, np.ones(len(X)), task, n_alphas=2)
+    assert not flat.coefs.any() and flat.alphas.tolist() == [1.0, 1.0]
+    np.testing.assert_allclose(flat.intercepts, 1.0)
+    for message, wrong in {
+        "positive and finite": {"alphas": [0.1, 0.0]},
+        "at least one": {"alphas": []},
+        "between 0 and 1": {"eps": 1.0},
+        "at least 1": {"n_alphas": 0},
+        "penalty is 'trace' or 'l21'": {"penalty": "l1"},
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            mtl_path(X, y, task, **wrong)
+    with pytest.raises(ValueError, match="2 classes: loss='logistic'"):
+        mtl_path(X, y > 0, task, loss="multinomial")
+    with pytest.warns(ConvergenceWarning, match="2 of 3 fits"):
+        mtl_path(X, y, task, eps=1e-3, n_alphas=3, max_iter=2)
+
+
+GRID = {"alpha": [0.5, 0.1, 0.02]}
+
+
+def test_errors_are_those_of_a_grid_search():
+    X, y, task = rows(sizes=(14, 9, 20, 11, 2))
+    table = np.column_stack([task, X])[::-1].copy()  # not sorted
+    model = MPMTLGroupSparseCV(GRID["alpha"], tol=1e-9, task_feature=0).fit(table, y[::-1])
+    search = GridSearchCV(
+        MPMTLGroupSparse(epsilon=None, tol=1e-9, task_feature=0), GRID,
+        cv=TaskStratifiedKFold(5, task_feature=0), scoring="neg_mean_squared_error",
+    ).fit(table, y[::-1])  # fmt: skip
+    expected = [search.cv_results_[f"split{k}_test_score"] for k in range(5)]
+    np.testing.assert_allclose(model.mse_path_, -np.array(expected).T, rtol=1e-6)
+    assert model.alpha_ == search.best_params_["alpha"]
+    np.testing.assert_allclose(model.coef_, search.best_estimator_.coef_, atol=1e-6)
+    assert model.dual_gap_ <= 1e-9 * model.objective_
+    assert model.predict(table[:2]).shape == (2,)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_log_losses_are_those_of_a_grid_search(n_classes):
+    """Also where a fold leaves one class to a task, whose labels are then spread."""
+    X, y, task = rows("multinomial")
+    y = y > 1 if n_classes == 2 else y
+    y[task == 3] = y[0]
+    y[np.flatnonzero(task == 3)[0]] = not y[0] if n_classes == 2 else (y[0] + 1) % 3
+    table = np.column_stack([task, X])
+    settings = {"tol": 1e-9, "task_feature": 0}
+    model = MPMTLLowRankClassifierCV(GRID["alpha"], cv=3, **settings).fit(table, y)
+    search = GridSearchCV(
+        MPMTLLowRankClassifier(epsilon=None, **settings), GRID,
+        cv=TaskStratifiedKFold(3, task_feature=0), scoring="neg_log_loss",
+    ).fit(table, y)  # fmt: skip
+    expected = [search.cv_results_[f"split{k}_test_score"] for k in range(3)]
+    np.testing.assert_allclose(model.log_loss_path_, -np.array(expected).T, rtol=1e-5)
+    assert model.alpha_ == search.best_params_["alpha"]
+    assert model.predict_proba(table[:2]).shape == (2, n_classes)
+
+
+def test_forms_of_input():
+    """The same folds of the same rows: long, shuffled, a mapping, CSR; wide and unfolded."""
+    X, y, task = rows()
+    fold = np.arange(len(X)) % 3
+    folds = [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(3)]
+    settings = {"n_alphas": 4, "eps": 0.05, "tol": 1e-11}
+    expected = MPMTLLowRankCV(cv=folds, **settings).fit(X, y, task=task)
+    order = np.random.default_rng(0).permutation(len(X))
+    where = np.argsort(order)
+    moved = [tuple(np.sort(where[side]) for side in sides) for sides in folds]
+    parts = {k: X[task == k] for k in range(5)}, {k: y[task == k] for k in range(5)}
+    for model in (
+        MPMTLLowRankCV(cv=moved, **settings).fit(X[order], y[order], task=task[order]),
+        MPMTLLowRankCV(cv=folds, **settings).fit(*parts),
+        MPMTLLowRankCV(cv=folds, **settings).fit(sparse.csr_matrix(X), y, task=task),
+    ):
+        np.testing.assert_allclose(model.mse_path_, expected.mse_path_, rtol=1e-5)
+        np.testing.assert_allclose(model.coef_, expected.coef_, atol=1e-5)
+    assert stack_tasks(*parts)[0].shape == X.shape
+
+    Y = np.random.default_rng(1).standard_normal((30, 4)) + X[:30, :1]
+    for missing in (False, True):
+        if missing:
+            Y[::4, 1] = Y[3, 0] = np.nan
+        rows_of_x = np.arange(30) % 5
+        wide = MPMTLGroupSparseCV(**settings).fit(X[:30], Y)
+        given = MPMTLGroupSparseCV(cv=[
+            (np.flatnonzero(rows_of_x != k), np.flatnonzero(rows_of_x == k)) for k in range(5)
+        ], **settings).fit(X[:30], Y)  # fmt: skip
+        unfolded = [np.flatnonzero(~np.isnan(column)) for column in Y.T]
+        long = MPMTLGroupSparseCV(cv=[
+            tuple(np.flatnonzero(side) for side in (mask, ~mask))
+            for mask in (np.concatenate([rows_of_x[i] for i in unfolded]) != k for k in range(5))
+        ], **settings).fit(
+            np.concatenate([X[i] for i in unfolded]),
+            np.concatenate([Y[i, k] for k, i in enumerate(unfolded)]),
+            task=np.repeat(np.arange(4), [len(i) for i in unfolded]),
+        )  # fmt: skip
+        np.testing.assert_allclose(given.mse_path_, long.mse_path_, rtol=1e-5)
+        assert np.allclose(wide.mse_path_, given.mse_path_, rtol=1e-9) != missing
+        assert wide.mse_path_.shape == (4, 5)
+
+
+@pytest.mark.parametrize("unseen", ["error", "mean"])
+def test_tasks_without_rows_to_train_on(unseen):
+    X, y, task = rows()
+    model = MPMTLLowRankCV([0.1], cv=LeaveOneGroupOut(), tol=1e-9, unseen_task=unseen)
+    model.fit(X, y, task=task)
+    for k in range(5):
+        single = MPMTLLowRank(0.1, epsilon=None, tol=1e-9).fit(
+            X[task != k], y[task != k], task=task[task != k]
+        )
+        w = single.mean_coef_ if unseen == "mean" else np.zeros(5)
+        error = np.mean((y[task == k] - X[task == k] @ w - single.mean_intercept_) ** 2)
+        assert model.mse_path_[0, k] == pytest.approx(error, rel=1e-5)
+
+
+def test_a_budget_is_refused_with_a_way_out():
+    for name in ("epsilon", "delta"):
+        with pytest.raises(TypeError, match="A private choice is PrivateSearch"):
+            MPMTLLowRankCV(**{name: 1.0})
+    with pytest.raises(ValueError, match="Invalid parameter 'epsilon'"):
+        MPMTLGroupSparseCV().set_params(epsilon=1.0)
+    X, y, task = rows()
+    with pytest.raises((TypeError, ValueError), match="MPMTLLowRankCV"):
+        PrivateSearch(MPMTLLowRankCV(), {"eps": [0.1, 0.2]}, n_trials=2).fit(X, y, task=task)
+    model = MPMTLLowRankCV(n_alphas=2, cv=2).fit(X, y, task=task)
+    assert model.privacy_.guarantee == "none"
+    with pytest.raises(ValueError, match="MPMTLLowRankCV has no billboard"):
+        save_billboard(model, "nowhere")
+    with pytest.raises(ValueError, match="'MPMTLLowRank'"):
+        MPMTLLowRankCV.from_billboard(model.billboard_)
+
+
+def test_folds_are_checked():
+    X, y, task = rows()
+    nothing = [(np.arange(70), np.array([], dtype=int))]
+    for cv, message in ((71, "n_samples=70"), (nothing, "rows to test")):
+        model = MPMTLLowRankCV(cv=cv)
+        with pytest.raises(ValueError, match=message):
+            model.fit(X, y, task=task)
+        assert not hasattr(model, "coef_")
+    split = ShuffleSplit(3, train_size=0.5, test_size=0.2, random_state=0)
+    assert MPMTLLowRankCV([0.1], cv=split).fit(X, y, task=task).mse_path_.shape == (1, 3)
+
+
+def test_progress_and_new_tasks(caplog):
+    X, y, task = rows()
+    with caplog.at_level(logging.INFO, logger="skpmtl"):
+        model = MPMTLLowRankCV(n_alphas=3, cv=4, verbose=1).fit(X, y, task=task)
+    lines = [record.getMessage() for record in caplog.records if " fold " in record.getMessage()]
+    assert [line.split()[2] for line in lines] == ["1:", "2:", "3:", "4:"]
+    assert pickle.loads(pickle.dumps(model)).alpha_ == model.alpha_
+    model.personalize(X[:9], y[:9], task=np.full(9, 7))
+    assert model.tasks_.tolist() == [0, 1, 2, 3, 4, 7]
+
+
+@pytest.mark.slow
+def test_processes_find_the_same():
+    X, y, task = rows()
+    one, two = (
+        MPMTLGroupSparseClassifierCV(n_alphas=5, cv=3, n_jobs=n).fit(X, y > 0, task=task)
+        for n in (1, 2)
+    )
+    np.testing.assert_array_equal(one.log_loss_path_, two.log_loss_path_)
+    np.testing.assert_array_equal(one.coef_, two.coef_)
