@@ -11,7 +11,7 @@ else writes the paragraph itself.
 from functools import wraps
 from inspect import Parameter, signature
 
-__all__ = ["PARAGRAPHS", "SHAPES", "TARGET_RANGE", "filled", "kept", "parameter"]
+__all__ = ["PARAGRAPHS", "SHAPES", "TARGET_RANGE", "filled", "kept", "parameter", "target_range"]
 
 PARAGRAPHS = {
     "adjacency": """\
@@ -117,7 +117,7 @@ def kept(init):
     return keep
 
 
-def parameter(name, default, *, after):
+def parameter(name, default, *, after, constraint=None):
     """Class decorator: one keyword more than the ``__init__`` has, kept under its name.
 
     Parameters
@@ -126,6 +126,8 @@ def parameter(name, default, *, after):
     default : object
     after : str
         Parameter that it follows where they are listed.
+    constraint : list, default=None
+        What it may be, as scikit-learn checks it; None where the class says so itself.
     """
 
     def extend(cls):
@@ -144,6 +146,12 @@ def parameter(name, default, *, after):
         # What scikit-learn and the documentation read the parameters from.
         extended.__signature__ = given.replace(parameters=parameters)
         cls.__init__ = extended
+        if constraint is not None:
+            cls._parameter_constraints = {**cls._parameter_constraints, name: constraint}
         return cls
 
     return extend
+
+target_range = parameter(  # of regressors; `TARGET_RANGE` is its paragraph
+    "target_range", None, after="unseen_task", constraint=["array-like", None]
+)

@@ -5,7 +5,7 @@ All of them release a mean in rounds and may be personalised afterwards like it.
 
 from dataclasses import replace
 
-from .._parameters import parameter
+from .._parameters import target_range
 from ..base import MTLClassifierMixin, MTLRegressorMixin
 from .estimators import MeanFamily
 
@@ -114,22 +114,22 @@ _TEXTS = {
 _UNUSED = " What concerns the rounds has no effect."
 
 
-@parameter("target_range", None, after="unseen_task")
+@target_range
 class PrivateFedAvg(MTLRegressorMixin, _FedAvg):
     __doc__ = _doc(*_TEXTS["fedavg"], False)
 
 
-@parameter("target_range", None, after="unseen_task")
+@target_range
 class PrivateFedProx(MTLRegressorMixin, _FedProx):
     __doc__ = _doc(*_TEXTS["fedprox"], False)
 
 
-@parameter("target_range", None, after="unseen_task")
+@target_range
 class PPSGD(MTLRegressorMixin, _PPSGD):
     __doc__ = _doc(*_TEXTS["ppsgd"], False)
 
 
-@parameter("target_range", None, after="unseen_task")
+@target_range
 class LocalOnly(MTLRegressorMixin, _LocalOnly):
     __doc__ = _doc(*_TEXTS["local"], False, _UNUSED)
 

@@ -8,7 +8,7 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from .._parameters import TARGET_RANGE, filled, kept, parameter
+from .._parameters import TARGET_RANGE, filled, kept, parameter, target_range
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.half import half_of
@@ -50,7 +50,6 @@ class MeanFamily(WideSparse, BaseMTL):
         **BaseMTL._parameter_constraints,
         "lam": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
         "clip_norm": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
-        "target_range": ["array-like", None],
         "clip_quantile": [None, Interval(Real, 0, 1, closed="neither")],
         "n_rounds": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "sampling": [StrOptions({"all", "poisson", "fixed"})],
@@ -541,12 +540,12 @@ class MeanFamily(WideSparse, BaseMTL):
         return scores
 
 
-@parameter("update", "prox", after="n_rounds")
+@parameter(
+    "update", "prox", after="n_rounds",
+    constraint=[StrOptions({"prox", "algorithm-1", "stateful"})],
+)  # fmt: skip
 class _MeanRegularized(MeanFamily):
-    _parameter_constraints = {
-        **MeanFamily._parameter_constraints,
-        "update": [StrOptions({"prox", "algorithm-1", "stateful"})],
-    }
+    """With the rule of the rounds to choose."""
 
 
 _DOC = """{summary}
@@ -722,7 +721,7 @@ default="mean-reg"
     """
 
 
-@parameter("target_range", None, after="unseen_task")
+@target_range
 class PrivateMeanRegMTL(MTLRegressorMixin, _MeanRegularized):
     __doc__ = filled(
         _DOC,

@@ -8,7 +8,7 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from .._parameters import filled, kept, parameter
+from .._parameters import filled, kept, target_range
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.protocol import Question
@@ -440,7 +440,7 @@ _DOC = """{summary}
     """
 
 
-@parameter("target_range", None, after="unseen_task")
+@target_range
 class DPMetaInit(MTLRegressorMixin, _MetaInit):
     __doc__ = filled(
         _DOC,
@@ -457,10 +457,6 @@ class DPMetaInit(MTLRegressorMixin, _MetaInit):
         target="y",
         target_range=_RANGE,
     )
-    _parameter_constraints = {
-        **_MetaInit._parameter_constraints,
-        "target_range": ["array-like", None],
-    }
 
     def _check_parameters(self):
         super()._check_parameters()

@@ -5,7 +5,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from .._parameters import SHAPES, filled, kept, parameter
+from .._parameters import SHAPES, filled, kept, target_range
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin, merge_rows
 from ..exchange.board import Board
@@ -540,7 +540,7 @@ class _OfRange(MTLRegressorMixin):
         return 0.5 * (low + high) if self.fit_intercept else 0.0, 0.5 * (high - low)
 
 
-@parameter("target_range", None, after="unseen_task")
+@target_range
 class MPMTLLowRank(_OfRange, _LowRank):
     __doc__ = filled(
         _DOC,
@@ -556,13 +556,9 @@ class MPMTLLowRank(_OfRange, _LowRank):
         ),
         **_MATRIX,
     )
-    _parameter_constraints = {
-        **_LowRank._parameter_constraints,
-        "target_range": ["array-like", None],
-    }
 
 
-@parameter("target_range", None, after="unseen_task")
+@target_range
 class MPMTLGroupSparse(_OfRange, _GroupSparse):
     __doc__ = filled(
         _DOC,
@@ -578,10 +574,6 @@ class MPMTLGroupSparse(_OfRange, _GroupSparse):
         ),
         **_DIAGONAL,
     )
-    _parameter_constraints = {
-        **_GroupSparse._parameter_constraints,
-        "target_range": ["array-like", None],
-    }
 
 
 class MPMTLLowRankClassifier(MTLClassifierMixin, _LowRank):

@@ -102,6 +102,12 @@ def _doc(template, own, *, target="", classes=None, **words):
     return filled(template, common=common, **words)
 
 
+_max_target = parameter(
+    "max_target", None, after="max_row_norm",
+    constraint=[None, Interval(Real, 0, None, closed="neither")],
+)  # fmt: skip
+
+
 class OutputPerturbation(BaseMTL):
     """Parameters and fit of both baselines."""
 
@@ -284,7 +290,7 @@ _OF_AGGREGATION = dict(
 )
 
 
-@parameter("max_target", None, after="max_row_norm")
+@_max_target
 class DPAggregation(MTLRegressorMixin, _Aggregation):
     __doc__ = _doc(
         _AGGREGATION,
@@ -500,7 +506,7 @@ _OF_RELATIONSHIP = dict(
 )
 
 
-@parameter("max_target", None, after="max_row_norm")
+@_max_target
 class DPRelationship(MTLRegressorMixin, _Relationship):
     __doc__ = _doc(
         _RELATIONSHIP,

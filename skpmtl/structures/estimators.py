@@ -4,7 +4,7 @@ from numbers import Real
 
 import numpy as np
 
-from .._parameters import SHAPES, TARGET_RANGE, filled, kept, parameter
+from .._parameters import SHAPES, TARGET_RANGE, filled, kept, target_range
 from .._runtime.compat import StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.protocol import Question
@@ -189,7 +189,7 @@ _DOC = """{summary}
     """
 
 
-@parameter("target_range", None, after="unseen_task")
+@target_range
 class PrivateMTL(MTLRegressorMixin, _PrivateMTL):
     __doc__ = filled(
         _DOC,
@@ -202,10 +202,6 @@ class PrivateMTL(MTLRegressorMixin, _PrivateMTL):
         target_range=TARGET_RANGE,
         **dict.fromkeys(SHAPES, ""),
     )
-    _parameter_constraints = {
-        **_PrivateMTL._parameter_constraints,
-        "target_range": ["array-like", None],
-    }
 
     def _check_parameters(self):
         super()._check_parameters()
