@@ -16,6 +16,7 @@ __all__ = [
     "ConvergenceDisplay",
     "PathDisplay",
     "PrivacyUtilityDisplay",
+    "RelationDisplay",
     "TaskRelatednessDisplay",
 ]
 
@@ -621,6 +622,143 @@ class ClientSimilarityDisplay(_HeatMapDisplay):
         if estimator.similarity_ is None:
             raise ValueError('After a fit with secure="mpc" nobody knows the similarities.')
         display = cls(similarity=estimator.similarity_, clients=estimator.clients_)
+        return display.plot(ax=ax, **kwargs)
+
+
+class RelationDisplay:
+    """What public facts about tasks add to the coefficients, with the noise of the release.
+
+    One panel for every fact, one point for every feature: the coefficients in a task with one more
+    of the fact, less those without. Everything drawn is of the billboard and may be published.
+    Create it with :meth:`from_estimator`.
+
+    Parameters
+    ----------
+    coef : array-like of shape (n_facts, n_features)
+        `relation_coef_` of an estimator, or some of its rows.
+
+    noise_std : array-like of shape (n_facts,), default=None
+        Standard deviation of the noise in each row; None draws no bars.
+
+    facts : sequence of str, default=None
+        Names of the facts; None numbers them.
+
+    features : sequence of str, default=None
+        Names of the features; None numbers them.
+
+    Attributes
+    ----------
+    axes_ : ndarray of matplotlib Axes
+        One for every fact, from left to right.
+
+    figure_ : matplotlib Figure
+        Figure with the plot.
+
+    errorbars_ : list of matplotlib ErrorbarContainer
+        Points with bars of two standard deviations of the noise, in the order of `axes_`.
+
+    Examples
+    --------
+    >>> from skpmtl.inspection import RelationDisplay
+    >>> display = RelationDisplay(
+    ...     coef=[[1.0, 0.2], [0.3, -0.1]], noise_std=[0.1, 0.2], facts=["constant", "urban"]
+    ... ).plot()
+    >>> [ax.get_title() for ax in display.axes_]
+    ['constant', 'urban']
+    """
+
+    def __init__(self, *, coef, noise_std=None, facts=None, features=None):
+        self.coef = coef
+        self.noise_std = noise_std
+        self.facts = facts
+        self.features = features
+
+    def plot(self, ax=None, **kwargs):
+        """Draw the display.
+
+        Parameters
+        ----------
+        ax : array-like of matplotlib Axes, default=None
+            One for every fact; None makes a figure.
+
+        **kwargs : dict
+            Keywords for the :meth:`matplotlib.axes.Axes.errorbar` of every panel.
+
+        Returns
+        -------
+        display : RelationDisplay
+            This object, with ``axes_`` and the other attributes set.
+        """
+        coef = np.asarray(self.coef, dtype=np.float64)
+        if coef.ndim != 2:
+            raise ValueError(
+                f"coef has the shape {coef.shape}, not (n_facts, n_features): of several classes "
+                "draw one at a time, RelationDisplay(coef=est.relation_coef_[:, c], ...)."
+            )
+        r, d = coef.shape
+        facts = [str(j) for j in range(r)] if self.facts is None else list(self.facts)
+        features = [str(j) for j in range(d)] if self.features is None else list(self.features)
+        std = None if self.noise_std is None else np.asarray(self.noise_std, dtype=np.float64)
+        if len(facts) != r or len(features) != d or (std is not None and std.shape != (r,)):
+            raise ValueError(
+                f"coef has {r} facts and {d} features: give as many names, and one noise_std for "
+                "every fact."
+            )
+        if ax is None:
+            size = 2.0 + 2.0 * r, 1.2 + 0.25 * d
+            _, ax = _pyplot().subplots(1, r, sharey=True, figsize=size, layout="constrained")
+        self.axes_ = np.atleast_1d(ax).ravel()
+        if len(self.axes_) != r:
+            raise ValueError(f"ax has {len(self.axes_)} axes for {r} facts.")
+        self.errorbars_ = []
+        for j, axis in enumerate(self.axes_):
+            look = {"fmt": "o", "markersize": 4, "capsize": 2, **kwargs}
+            bars = None if std is None else np.full(d, 2.0 * std[j])
+            axis.axvline(0.0, color="0.7", linewidth=1, zorder=0)
+            self.errorbars_.append(axis.errorbar(coef[j], np.arange(d), xerr=bars, **look))
+            axis.set_title(facts[j])
+        self.axes_[0].set_yticks(np.arange(d), features)
+        self.axes_[0].invert_yaxis()
+        self.figure_ = self.axes_[0].figure
+        self.figure_.supxlabel("what one more adds to the coefficient")
+        return self
+
+    @classmethod
+    def from_estimator(cls, estimator, *, ax=None, **kwargs):
+        """Read the coefficients of the facts of a fitted estimator and draw the display.
+
+        Parameters
+        ----------
+        estimator : PrivateMeanRegMTL, or another estimator with `relation`
+            Fitted with facts about its tasks.
+
+        ax : array-like of matplotlib Axes, default=None
+            One for every fact; None makes a figure.
+
+        **kwargs : dict
+            Passed to :meth:`plot`.
+
+        Returns
+        -------
+        display : RelationDisplay
+            The display, drawn.
+        """
+        check_is_fitted(estimator)
+        if not hasattr(estimator, "relation_coef_"):
+            raise TypeError(
+                f"{type(estimator).__name__} was not fitted with facts about its tasks: pass "
+                "relation= to PrivateMeanRegMTL or a federated baseline (of a Pipeline take its "
+                "last step)."
+            )
+        names = getattr(estimator, "feature_names_in_", None)
+        if names is not None and estimator._form_.position is not None:
+            names = np.delete(names, estimator._form_.position)
+        display = cls(
+            coef=estimator.relation_coef_,
+            noise_std=getattr(estimator, "relation_noise_std_", None),
+            facts=estimator.billboard_.relation.names,
+            features=names,
+        )
         return display.plot(ax=ax, **kwargs)
 
 
