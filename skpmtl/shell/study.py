@@ -105,14 +105,14 @@ def parse(arguments):
         help="a school.mat of the MALSAR toolbox; default: the file that SKPMTL_SCHOOL names, "
         "else the table of the package",
     )
-    parser.add_argument("--repeats", type=int, help="splits (default 8)")
+    parser.add_argument("--repeats", type=int, help="splits (default 5)")
     parser.add_argument("--epsilon", type=float, nargs="+", help="default: 0.1 0.3 1 3 10")
     parser.add_argument("--delta", type=float, help="default: min(1e-5, 1/m^2) for m tasks")
     parser.add_argument("--output", type=Path, default=Path("skpmtl-study.png"), help="picture")
     parser.add_argument("--quick", action="store_true", help="2 splits, 2 epsilon, 40 schools")
     options = parser.parse_args(arguments)
     if options.repeats is None:
-        options.repeats = 2 if options.quick else 8
+        options.repeats = 2 if options.quick else 5
     if options.epsilon is None:
         options.epsilon = [1.0, 10.0] if options.quick else [0.1, 0.3, 1.0, 3.0, 10.0]
     if options.repeats < 1 or min(options.epsilon) <= 0 or not np.isfinite(max(options.epsilon)):
