@@ -39,3 +39,6 @@ for (penalty in names(Lam1)) {
   for (i in seq_along(seq1))
     say("cvMTL", "Regression", penalty, seq1[i], Lam2[[penalty]], number(cv$cvm[i]))
 }
+slow <- MTL(X, Y$Regression, type = "Regression", Regularization = "CMTL", Lam1 = 1,
+            Lam2 = Lam2[["CMTL"]], opts = list(init = 0, tol = 1e-15, maxIter = 3000), k = 3)
+say("3000 steps", "Regression", "CMTL", 1, Lam2[["CMTL"]], number(tail(slow$Obj, 1)))
