@@ -4,6 +4,7 @@
 # make test-ray      the same for "ray"           make test-torch  and for "torch"
 # make test-processors   the numerical ones with the instructions of other processors
 # make bench   timings against other solvers      make lint       ruff
+# .ci/release  builds a release, and tests it where nothing else is
 # make doc     documentation, in doc/_build/html  make clean      removes what the others made
 #
 # Everything is installed into $(VENV). PYTHON is the interpreter that makes it. "make test" takes

@@ -109,6 +109,13 @@ def test_what_is_read_from_rows_is_said(folder, capsys):
     assert settings["categories"]["sex"] == ["female", "male"]
 
 
+def test_without_a_budget_nothing_is_promised(folder, capsys):
+    run("fit data.csv --task clinic --target pressure --epsilon none --drop level --output out")
+    printed = capsys.readouterr()
+    assert "NO differential privacy guarantee" in printed.out and "Warning" not in printed.err
+    assert "no privacy guarantee" in (folder / "out/public/privacy.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -53,12 +53,12 @@ What to do next:
 
     from skpmtl import PrivateMTL
     from skpmtl.datasets import load_school
-    school = load_school(scale="public", as_frame=True)     # or your own table
-    est = PrivateMTL(epsilon=1.0, task_feature="school", tasks=range(139))
-    est.fit(school.data, school.target)
+    school = load_school(scale="public")                    # or rows of your own
+    est = PrivateMTL(epsilon=1.0, tasks=range(139))         # a public list of the tasks
+    est.fit(school.data, school.target, task=school.task)
     print(est.privacy_)                                     # before you promise anything
 
-From a table of your own to a private fit, a file and a report: doc/first_table.rst.
+A table of your own, from the shell: python -m skpmtl fit --help; in Python: doc/first_table.rst.
 What is protected from whom: doc/privacy_guide.rst. Options of this study: --help."""
 
 
@@ -98,7 +98,11 @@ def main(arguments=None):
 
 
 def parse(arguments):
-    parser = argparse.ArgumentParser(prog="python -m skpmtl", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m skpmtl",
+        description=__doc__,
+        epilog="A table of your own: python -m skpmtl fit --help (also personalize, predict).",
+    )
     parser.add_argument(
         "--data",
         type=Path,

@@ -113,6 +113,8 @@ def budget(text):
 
 def fit(options):
     """Fit, judge on held-out rows, personalise with all rows, write."""
+    if options.epsilon is None:
+        warnings.simplefilter("ignore", PrivacyLeakWarning)  # nothing is promised
     output = options.output
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ValueError(f"--output {output} is there already; name a new folder.")
