@@ -88,6 +88,10 @@ class TaskScaler(_TaskTransformer):
     that nothing passes between tasks and no privacy budget is spent, as long as `mean_` and
     `scale_` stay with the tasks. `StandardScaler` over all rows is a statistic of all tasks.
 
+    That holds where whole tasks are protected. Where single records are (`DPMetaInit`, output
+    perturbation at record level), a record that changes the scale changes all other rows of its
+    task, which no accounting of records covers: scale by public numbers there.
+
     Few rows tell little of a standard deviation, and one that is too small by chance would blow
     up all other rows of the task. A scale is therefore shrunk towards a public one; see Notes.
 
@@ -234,7 +238,8 @@ class TaskImputer(_TaskTransformer):
 
     The values of a task come from its own rows and are used for its own rows, so that nothing
     passes between tasks and no privacy budget is spent, as long as `statistics_` stay with the
-    tasks. `SimpleImputer` over all rows fills in statistics of all tasks. Where a task knows no
+    tasks; where records are protected instead of tasks, see `TaskScaler`, fill in public values.
+    `SimpleImputer` over all rows fills in statistics of all tasks. Where a task knows no
     value of a feature, a public default is taken; so it is for tasks that were not in `fit`.
 
     A frame may have columns of any type and gives a frame; an array must be numeric.
