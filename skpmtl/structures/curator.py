@@ -3,8 +3,9 @@
 1. Every task is alone, and says which scale it likes (`_Course.vote`).
 2. The second moment of the directions of their models is released. Its eigenvalues shrunk by the
    known noise are a subspace, its diagonal shrunk is a choice of features.
-3. A mean lies in the span of the top eigenvectors, or is not worth a release: three numbers are
-   the mean direction in that span, and a histogram of sizes gives its length.
+3. A mean lies in the span of the top eigenvectors: a few numbers are the mean direction in that
+   span, and a histogram of sizes gives its length. Where noise hides all directions there may be
+   one still, as it is fewer numbers than a moment: rounds (5) then begin at 0.
 4. The tasks vote: their shares and scales, structure by structure.
 5. Where some follow the mean, rounds of clipped updates improve it; they vote again, and a moment
    of directions about each task's own centre follows. Otherwise the second moment is released
@@ -37,9 +38,10 @@ _CLEAR = 2.0  # standard deviations of its squared length from which it is one
 _FULL_BINS = 4.0  # standard deviations above which bins of sizes are not empty
 _FOLLOWED, _FEWEST = 0.1, 0.3  # share of the votes from which a mean has rounds
 _STEP = 0.5  # length that a round counts in, as a part of that of the first mean
-# Released shares become weights to this power, as far as their noise is below _VOTE_NOISE; a
-# structure keeps the part _LEAST of its weight.
-_VOTE_POWER, _VOTE_NOISE, _LEAST = 2.0, 0.15, 0.01
+# Released shares become weights as far as their noise is below _VOTE_NOISE, and to a power: where
+# single tasks tell little, a share is little more than the weight that was given. It is
+# _CLEAR_VOTE over the noise, within _POWERS. A structure keeps the part _LEAST of its weight.
+_VOTE_NOISE, _CLEAR_VOTE, _POWERS, _LEAST = 0.15, 0.06, (2.0, 6.0), 0.01
 _TINY = 1e-3
 _FEW_TASKS = 10.0
 
@@ -104,20 +106,29 @@ class _Course:
     def moments(self):
         slots = self.plan.slots
         release = yield from self.moment("moment 1")
+        hidden = False
         if "direction" in slots:
             asked = yield from self.direction(release[0])
-            if not asked:  # for sizes
+            hidden = not asked and self.hidden(*release)
+            if hidden:
+                yield from self.sizes()
+                hidden = self.length is not None
+            elif not asked:  # for sizes
                 release = _pooled([release, (yield from self.moment("size"))])
         self.average.add(*release, self.size_of_moment)
-        self.rebuild()
-        yield from self.vote("vote 2")
+        votes = [slot for slot in ("vote 2", "vote 3", "vote 4") if slot in slots]
+        if hidden:
+            self.centre = np.zeros(self.shape)
+        else:
+            self.rebuild()
+            yield from self.vote(votes.pop(0))
         if "main" in slots:
-            votes = [slot for slot in ("vote 3", "vote 4") if slot in slots]
             left = [slot for slot in ("main", "moment 2") if slot in slots]
-            if self.mean_is_followed():
+            if hidden or self.mean_is_followed():
                 yield from self.rounds(left.pop(0))
                 self.rebuild()
-                yield from self.vote(votes.pop(0))
+                yield from self.vote(*votes[:-1])
+                votes = votes[-1:]
             found = []
             for slot in left:
                 found.append((yield from self.moment(slot)))
@@ -170,7 +181,7 @@ class _Course:
         prior = self.weights([s.name for s in structures])
         trust = _VOTE_NOISE**2 / (_VOTE_NOISE**2 + std**2) if J > 1 else 0.0
         odds = np.maximum((1.0 - trust) * prior + trust * D, _TINY) / prior
-        weight = prior * odds**_VOTE_POWER
+        weight = prior * odds ** np.clip(_CLEAR_VOTE / max(std, _TINY), *_POWERS)
         weight = np.maximum(weight / weight.sum(), _LEAST * prior)
         weight /= weight.sum()
         found = []
@@ -223,6 +234,19 @@ class _Course:
         if self.length is not None:
             self.centre = self.length * (c @ V.T) * (square_of_mean / square)
         return True
+
+    def hidden(self, S, variance):
+        """Whether noise hides all that a moment may show: no direction, and no feature, is beyond
+        what noise alone makes of the largest. A mean is seen in sums of fewer numbers."""
+        if not self.plan.private:
+            return False
+        std, even = max(math.sqrt(variance), LEAST_NOISE), self.m / self.d
+        direction = np.linalg.eigvalsh(S)[-1] - even
+        feature = S.diagonal().max() - even
+        return (
+            direction <= std * math.sqrt(2.0 * self.d)
+            and feature <= std * math.sqrt(2.0 * math.log(self.d + 1.0))
+        )
 
     def sizes(self):
         """Typical length of models; None when noise hides it."""

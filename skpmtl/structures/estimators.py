@@ -169,7 +169,7 @@ _DOC = """{summary}
     `skpmtl.structures.plan`, and what a task does alone in `skpmtl.structures.evidence`. A public
     rule, with m tasks, d features and mu the Gaussian-DP parameter of the budget, compares
     ``m mu / (2 sqrt(d))`` (replace-one) with the noise: below 0.75, or with m mu below 8, nothing
-    is released and every task is alone; below 4 there is one moment and no mean.
+    is released and every task is alone; below 3 there is one moment and no mean.
 
     References
     ----------

@@ -17,8 +17,8 @@ from .board import possible
 STRUCTURES = ("low-rank", "sparse", "mean")
 _RANK = 3  # of the span in which a mean is looked for; every class beyond two takes one more
 SIZE_BINS = 40  # by factors of 4, from 2^-40 to 2^40
-_HOPELESS, _SHORT = 0.75, 4.0  # signal over noise below which nothing, or one moment, is released
-_FEW = 6.0  # below which the rounds of a mean are 10, or 1 below `_SHORT`
+_HOPELESS, _SHORT = 0.75, 3.0  # signal over noise below which nothing, or one moment, is released
+_ONE, _FEW = 4.0, 6.0  # signal over noise of a mean below which it has one round, or 10
 _INTERCEPT_SHARE = 0.1  # of mu^2, for the mean intercept of unseen_task="mean"
 # Shares of mu^2, slot by slot. They sum to 1.
 _ONE_MOMENT = {"vote 1": 0.06, "moment 1": 0.88, "vote 2": 0.06}
@@ -117,7 +117,7 @@ class StructurePlan:
         mean_ratio = 0.0
         if "main" in self.slots:
             mean_ratio = m * self.mu_of("main") / math.sqrt(d * self.n_free)
-        self.n_rounds = 1 if mean_ratio < _SHORT else 10 if mean_ratio < _FEW else 30
+        self.n_rounds = 1 if mean_ratio < _ONE else 10 if mean_ratio < _FEW else 30
         self.path = min(max(3.0 * math.sqrt(mean_ratio), 2.0), 30.0)
 
     def _shares(self):

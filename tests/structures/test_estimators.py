@@ -75,15 +75,16 @@ def test_models_are_the_average_by_evidence(classification):
     settings = {"classification": classification, "fit_intercept": True}
     found = structures_of(d, rng)
     L, modes = [], []
-    middle, weak_spread = (0.0, 1.0) if classification else (1.5, 1.0)
+    centres = {False: (1.5, -1.0), True: (0.0, -2.0)}[classification]  # of models, of ways
     for s in found:
         root = np.sqrt(s.moment) if s.moment.ndim == 1 else np.linalg.cholesky(s.moment)
         local = LocalModels(table, centre=s.centre, **settings)
-        weak = 0.5 * ((np.log10(SNR) - middle) / weak_spread) ** 2
+        usual = 0.5 * (np.log10(SNR) - centres[0]) ** 2
+        weak = 0.5 * (np.log10(SNR) - centres[s.name == "mean"]) ** 2
         if classification:
             local.fit(root, best_scale)
         C, level = local.criteria(root)
-        C = C - weak + (0.5 * local.excess()[:, None] if classification else 0.0)
+        C = C - usual + (0.5 * local.excess()[:, None] if classification else 0.0)
         penalty = weak
         if s.snr_centre is not None:
             penalty = ((np.log10(SNR) - s.snr_centre) / s.snr_spread) ** 2
@@ -201,6 +202,34 @@ def test_tasks_known_to_lie_around_a_mean(tasks_of):
     est = PrivateMTL("mean", **settings).fit(X, y, task=task)
     assert len(est.privacy_.releases) > 10 and est.billboard_.about_centre
     assert error(est, test) < 0.75 * error(alone(X, y, task, fit_intercept=False), test)
+
+
+def test_tasks_of_few_rows_stay_near_the_mean(tasks_of):
+    """Single tasks tell little of scales and structures; together they know."""
+    X, y, task, test = tasks_of("mean", m=600, n=4, d=4)
+    est = PrivateMTL(epsilon=3.0, tasks=range(600), random_state=0).fit(X, y, task=task)
+    X_test, y_test, task_test = test
+    centre = est.billboard_.centre
+    residual = y - X @ centre
+    b = np.bincount(task, residual) / np.bincount(task)
+    of_centre = np.mean((y_test - X_test @ centre - b[task_test]) ** 2)
+    assert error(est, test) < 1.1 * of_centre < 0.7 * error(alone(X, y, task), test)
+
+
+def test_a_mean_is_found_where_noise_hides_all_directions():
+    rng, (m, n, d) = np.random.default_rng(0), (300, 6, 30)
+    W = rng.normal(size=d) + 0.3 * rng.normal(size=(m, d))
+    X = rng.normal(size=(m, n + 20, d))
+    y = np.einsum("kid,kd->ki", X, W) + rng.normal(size=(m, n + 20))
+    rows, rest = np.repeat(np.arange(m), n), np.repeat(np.arange(m), 20)
+    fit = X[:, :n].reshape(-1, d), y[:, :n].ravel(), rows
+    test = X[:, n:].reshape(-1, d), y[:, n:].ravel(), rest
+    est = PrivateMTL(epsilon=1.0, tasks=range(m), random_state=0)
+    est.fit(fit[0], fit[1], task=rows)
+    words = [entry["statistic"] for entry in est.privacy_.releases]
+    assert est.billboard_.about_centre and "vote 2" in str(est.privacy_.releases)
+    assert sum(word.startswith("mean of clipped up") for word in words) >= 10
+    assert error(est, test) < 0.85 * error(alone(*fit), test)
 
 
 def test_a_task_without_rows_has_the_centre(tasks_of):
