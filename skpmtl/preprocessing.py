@@ -364,7 +364,13 @@ class TaskImputer(_TaskTransformer):
             return _Column(given, values, np.isnan(values), True)
         values = np.empty(len(given), dtype=object)
         values[:] = list(given)
-        return _Column(given, values, factorize(given)[0] < 0, False)
+        try:
+            missing = factorize(values)[0] < 0
+        except TypeError:
+            raise TypeError(
+                f"The column {X.columns[j]!r} holds containers; text and numbers can be filled."
+            ) from None
+        return _Column(given, values, missing, False)
 
     def _defaults(self, columns):
         given = {} if self.default is None else self.default

@@ -237,6 +237,8 @@ def test_errors_of_the_imputer():
             TaskImputer(task_feature="clinic", default=default).fit(frame)
     with pytest.raises(ValueError, match="missing"):
         TaskImputer(task_feature="clinic").fit(frame.assign(clinic=None))
+    with pytest.raises(TypeError, match="'ward' holds containers"):
+        TaskImputer(task_feature="clinic").fit(frame.assign(ward=[[1]] * len(frame)))
     with pytest.raises(ValueError, match="one column"):
         TaskImputer(task_feature=["clinic", "ward"]).fit(frame)
     with pytest.warns(SingleTaskWarning):

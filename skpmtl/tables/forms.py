@@ -350,7 +350,7 @@ def check_finite(estimator, X, columns, codes=None, labels=None, name="task"):
     raise ValueError(
         f"Input X contains {'NaN' if np.isnan(value) else 'infinity (inf)'}: {count} "
         f"value(s) that are not finite, first in row {row}{owner}, column {column}. Impute "
-        "them or drop the rows."
+        "them, from the task's own rows with TaskImputer, or drop the rows."
     )
 
 

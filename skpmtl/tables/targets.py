@@ -22,7 +22,7 @@ def real_target(table):
     if numbers is None:  # not inside of except: the first error shows a value
         raise ValueError(
             "Input y has values that are not numbers, such as text or dates; convert them, for "
-            "example with .astype(float)."
+            "example with .astype(float). Classes are for the estimator that ends in Classifier."
         )
     y = numbers
     bad = np.flatnonzero(~np.isfinite(y))
