@@ -98,6 +98,23 @@ def test_classes(folder, capsys):
     assert len(model["intercept"]) == len(model["numbers"]["age"]["coef"]) == 3
 
 
+def test_public_facts_about_tasks(folder, capsys):
+    facts = make_clinics(70, (8, 30), random_state=0).tasks
+    facts[60:].to_csv(folder / "late_tasks.csv")
+    command = ("fit data.csv --task clinic --target pressure --epsilon 9 --tasks tasks.csv "
+               "--public public.json --drop level --method facts --output out")  # fmt: skip
+    run(command)
+    report = PrivacyReport.from_json((folder / "out/public/privacy.json").read_text())
+    assert "teaching" in report.public_inputs["relation"]
+    with pytest.raises(SystemExit, match="Error: .*facts"):
+        run("personalize out/public late.csv --output more")
+    run("personalize out/public late.csv --tasks late_tasks.csv --output more")
+    assert len(list((folder / "more").iterdir())) == 10
+    facts[:60][[]].to_csv(folder / "tasks.csv")
+    with pytest.raises(SystemExit, match="needs --tasks FILE with columns of facts"):
+        run(command.replace("--output out", "--output other"))
+
+
 def test_what_is_read_from_rows_is_said(folder, capsys):
     run("fit data.csv --task clinic --target pressure --epsilon 4 --drop level --method low-rank "
         "--output out")  # fmt: skip

@@ -39,6 +39,7 @@ METHODS = {
     "low-rank": (MPMTLLowRank, MPMTLLowRankClassifier),
     "group-sparse": (MPMTLGroupSparse, MPMTLGroupSparseClassifier),
     "mean": (PrivateMeanRegMTL, PrivateMeanRegMTLClassifier),
+    "facts": (PrivateMeanRegMTL, PrivateMeanRegMTLClassifier),
 }
 # What parameters are called here.
 _HERE = {
@@ -75,7 +76,7 @@ def parse(arguments):
     one.add_argument("--target", required=True, help="column to predict")
     one.add_argument("--epsilon", required=True, type=budget, help='or "none": no privacy')
     one.add_argument("--delta", type=float, help="default: min(1e-5, 1/m^2) for m tasks")
-    one.add_argument("--tasks", type=Path, help="file with the public list of tasks")
+    one.add_argument("--tasks", type=Path, help="public list of tasks, and facts")
     one.add_argument(
         "--public",
         type=Path,
@@ -90,6 +91,7 @@ def parse(arguments):
     two = commands.add_parser("personalize", help="models of further tasks, at no cost")
     two.add_argument("public", type=Path, help="folder public of a fit")
     two.add_argument("data", type=Path, help="rows of these tasks, with the target")
+    two.add_argument("--tasks", type=Path, help="public facts about them, after --method facts")
     two.add_argument("--output", type=Path, required=True, help="folder for the models")
     three = commands.add_parser("predict", help="predictions from model files")
     three.add_argument("models", type=Path, help="folder of models, or the file of one")
@@ -128,8 +130,15 @@ def fit(options):
     table = columns.of_table(table)
     estimator = METHODS[options.method][classify]
     params = {"epsilon": options.epsilon, "delta": options.delta, "task_feature": options.task}
-    if options.tasks is not None:
-        params["tasks"] = read_table(options.tasks, (options.task,))[options.task].tolist()
+    facts = None if options.tasks is None else read_facts(options.tasks, options.task)
+    if facts is not None:
+        params["tasks"] = facts.index.tolist()
+    if options.method == "facts":
+        if facts is None or not facts.shape[1]:
+            raise ValueError(
+                f"--method facts needs --tasks FILE with columns of facts beside {options.task!r}."
+            )
+        params["relation"] = facts
     if classify and columns.classes is not None:
         params["classes"] = columns.classes
     model = columns.pipeline(estimator(**params))
@@ -161,6 +170,11 @@ def fit(options):
         f"\n{public}: what was released, for everybody: billboard, settings, privacy report\n"
         f"{private}: errors by task{drawn}; models, each for its task only"
     )
+
+
+def read_facts(path, task):
+    """Facts about tasks, whose names are the index."""
+    return read_table(path, (task,)).set_index(task)
 
 
 def check_drop(table, options):
@@ -249,6 +263,10 @@ def add(options):
     columns = Columns.from_dict(settings)
     table = read_table(options.data, (columns.task, target, *columns.features))
     model = columns.pipeline(load_billboard(options.public / BILLBOARD))
+    if options.tasks is not None:
+        if not hasattr(model[-1], "relate"):
+            raise ValueError("--tasks is for fits with --method facts.")
+        model[-1].relate(read_facts(options.tasks, columns.task))
     y, table = table[target], columns.of_table(table)
     rows = model[:-1].fit_transform(table)
     model[-1].personalize(rows, y)
