@@ -15,6 +15,8 @@ that every prior is a system of linear cost.
 import numpy as np
 
 from .._runtime.jit import njit
+from .._runtime.registers import load, same, splat, store, total
+from .losses import LOGISTIC, SQUARED
 
 
 @njit
@@ -135,204 +137,369 @@ def averages(
 
 
 @njit
-def laplace_evidence(
-    X, data, indices, indptr, rows, offsets, y, pick, kind, fit_intercept, centres, which, share,
-    rho, held, columns, ends, D, b, dof, longest, out,
+def class_averages(
+    F, K, Z, offsets, d, T, y, kind, bend, even, held, rho, reach, prior, n_steps, tol, centres,
+    which, unit, W, level,
 ):  # fmt: skip
-    """out[a, s] = log evidence of prior s for task pick[a], whose mode is known, up to a constant.
+    """W[k], level[k] = averages of task k's models under its priors, for log-losses.
 
-    The mode is share[a, s] times the centre plus D[s], with the intercepts b[s, a]; rows and
-    models as in `skpmtl._kernels.steps`. For log-losses this is
+    A model minimises, with D its distance to reach times the centre and l its scores at the mean
+    of the rows, over D and l,
 
-        - loss - rho / 2 ||D||^2 - 1 / 2 log det (I + X' V X / rho).
+        f = loss + rho / 2 ||D||^2 + held loss of one more row, of scores l, that all classes share.
 
-    Of two classes v_i = tanh(z_i / 2) / (2 z_i), the curvature of the quadratic bound of Jaakkola
-    and Jordan, "Bayesian parameter estimation via variational methods", 2000: that of the loss
-    itself (Laplace's approximation) vanishes where rows are separable, and takes weak priors for
-    likely. Of C > 2 classes the curvature is taken to have the blocks of the classes alone, with
-    v_ic = p_ic (1 - p_ic), and the determinant to the power (C - 1) / C: what all classes have in
-    common does not change the probabilities. For squared loss dof[a] / 2 times the logarithm of
-    twice the first two terms takes their place. held[a] is the pull of the intercepts to zero. Of
-    tasks with more than `longest` rows, where these are CSR, the determinant is Hadamard's bound
-    by columns.
+    The Hessian of the loss of a row in its scores is at most bend = 1/4 for two classes, and bend
+    (I - 1 1' / C) with bend = 1/2 for C of them (D. Boehning, "Multinomial logistic regression
+    algorithm", 1992). No model changes that, so that the tridiagonal matrix and `Z`, the rows in
+    its columns (`skpmtl._kernels.spectrum.rotate`), serve all priors and all steps. The log
+    evidence is taken to be, up to a constant and with a curvature `even` that is public, too,
+
+        - f - 1 / 2 log det (I + even Z Z' / rho)    (the determinant C - 1 times).
+
+    Laplace's approximation, whose curvature vanishes where rows are separable, takes weak priors
+    for likely there.
+
+    Steps are accelerated, anew after they turned uphill, and end when the next one promises less
+    than `tol` of f. Every prior starts from the next one's model, which has the same reach and a
+    stronger pull. `held` is 0 without intercepts. W (m, C, d) and level (m, C), the scores l.
     """
-    C = b.shape[2]
-    n_features = centres.shape[1] // C
-    most, widest = 1, 1
-    for a in range(pick.shape[0]):
-        n = offsets[pick[a] + 1] - offsets[pick[a]]
-        side = n if data is not None and n <= longest else min(n, n_features)
-        most = max(most, side)
-        widest = max(widest, n)
-    place = np.full(n_features if data is not None else 1, -1, dtype=np.int64)
-    line, mean = np.zeros(n_features), np.zeros(n_features)
-    base, z, v, m = np.empty((widest, C)), np.empty(C), np.empty((C, widest)), np.empty(widest)
-    K, A = np.empty((most, most)), np.empty((most, most))
+    S, R, C = rho.shape[1], T.shape[2], W.shape[1]
+    widest = 1
+    for k in range(K.shape[0]):
+        widest = max(widest, offsets[k + 1] - offsets[k])
+    base, z = np.empty((widest, C)), np.empty((widest, C))
+    B, V, U, G = np.zeros((C, R)), np.zeros((C, R)), np.zeros((C, R)), np.zeros((C, R))
+    x, levels, weight = np.empty((S, C, R)), np.empty((S, C)), np.empty(S)
+    pivots, q, line = np.empty(R), np.empty(R), np.empty(R)
+    b, lead, slope, start = np.empty(C), np.empty(C), np.empty(C), np.empty(C)
+    for k in range(K.shape[0]):
+        lo = offsets[k]
+        n = offsets[k + 1] - lo
+        r, A, f, Q, centre = min(n, d), K[k], F[k], Z[k], centres[which[k]]
+        diag, off, dual = T[0, k], T[1, k], n <= d
+        for c in range(C):
+            for i in range(n):
+                base[i, c] = 0.0
+            for j in range(d):
+                a = unit[k] * centre[c * d + j]
+                for i in range(n):
+                    base[i, c] += a * (f[j, i] if dual else f[i, j])
+        _first_levels(y, lo, n, kind, held, start)
+        top = -np.inf
+        for s in range(S - 1, -1, -1):
+            shift, part = rho[k, s], reach[k, s]
+            # Schur complements of shift I plus something positive semi-definite.
+            size, before, other = 0.0, 1.0, 1.0
+            for j in range(r):
+                t = (off[j - 1] if j else 0.0) ** 2
+                before = max(bend * diag[j] + shift - bend * bend * t / before, shift)
+                other = max(even * diag[j] + shift - even * even * t / other, shift)
+                pivots[j], line[j] = before, other
+            for j in range(r):
+                size += np.log(line[j] / shift)
+            if s == S - 1 or reach[k, s + 1] != part:
+                for c in range(C):
+                    b[c] = start[c]
+                    for j in range(r):
+                        B[c, j] = 0.0
+            for c in range(C):
+                lead[c] = b[c]
+                for j in range(r):
+                    V[c, j] = B[c, j]
+            pace, step, done = 1.0, 0, False
+            while True:
+                for c in range(C):
+                    _tridiagonal_times(diag, off, V[c], r, dual, U[c])
+                    for j in range(r, (r + 7) // 8 * 8):
+                        U[c, j] = 0.0
+                    for i in range(n):
+                        t = splat(0.0)
+                        for o in range(0, r, 8):
+                            t = t + load(Q, i, o) * load(U, c, o)
+                        z[i, c] = total(t)
+                    for i in range(n):
+                        z[i, c] += lead[c] + part * base[i, c]
+                if done:
+                    break
+                step += 1
+                _class_residuals(z, y, lo, n, kind)
+                promise, turn = 0.0, 0.0
+                for c in range(C):
+                    slope[c] = 0.0
+                    for i in range(n):
+                        slope[c] += z[i, c]
+                    for o in range(0, r, 8):
+                        t = splat(0.0)
+                        for i in range(n):
+                            t = t + same(z, i, c) * load(Q, i, o)
+                        store(G, c, o, t)
+                if held > 0.0:
+                    highest, mass = 0.0, 0.0  # a first class beside one score has the score 0
+                    for c in range(C):
+                        highest = max(highest, lead[c])
+                    for c in range(C):
+                        mass += np.exp(lead[c] - highest)
+                    if kind == LOGISTIC:
+                        mass += np.exp(-highest)
+                    for c in range(C):
+                        t = np.exp(lead[c] - highest) / mass
+                        g = slope[c] + held * (t - (0.5 if kind == LOGISTIC else 1.0 / C))
+                        slope[c] = g / (bend * (n + held))
+                        promise += g * slope[c]
+                        turn += g * (lead[c] - slope[c] - b[c])
+                for c in range(C):
+                    for j in range(r):
+                        G[c, j] += shift * V[c, j]
+                        q[j] = G[c, j]
+                    for j in range(1, r):
+                        q[j] -= bend * off[j - 1] / pivots[j - 1] * q[j - 1]
+                    for j in range(r - 1, -1, -1):
+                        q[j] = (q[j] - (bend * off[j] * q[j + 1] if j < r - 1 else 0.0)) / pivots[j]
+                    _tridiagonal_times(diag, off, G[c], r, dual, line)
+                    for j in range(r):
+                        promise += line[j] * q[j]
+                    for j in range(r):
+                        turn += line[j] * (V[c, j] - q[j] - B[c, j])
+                    for j in range(r):
+                        G[c, j] = V[c, j] - q[j]
+                done = promise <= tol or step == n_steps
+                faster = 0.5 * (1.0 + (1.0 + 4.0 * pace * pace) ** 0.5)
+                beta = (pace - 1.0) / faster
+                pace = faster
+                if turn > 0.0:
+                    pace, beta = 1.0, 0.0
+                if done:
+                    beta = 0.0
+                for c in range(C):
+                    for j in range(r):
+                        V[c, j] = G[c, j] + beta * (G[c, j] - B[c, j])
+                        B[c, j] = G[c, j]
+                    if held > 0.0:
+                        t = lead[c] - slope[c]
+                        lead[c] = t + beta * (t - b[c])
+                        b[c] = t
+            f_value = held * _loss_of_all(b, kind)
+            for i in range(n):
+                f_value += _class_loss(z, i, y[lo + i], kind)
+            for c in range(C):
+                levels[s, c] = b[c]
+                for j in range(r):
+                    f_value += 0.5 * shift * B[c, j] * U[c, j]
+                for j in range(r):
+                    x[s, c, j] = B[c, j]
+            weight[s] = prior[k, s] - f_value - 0.5 * max(C - 1, 1) * size
+            top = max(top, weight[s])
+        mass, part = 0.0, 0.0
+        for s in range(S):
+            weight[s] = np.exp(weight[s] - top)
+        for s in range(S):
+            mass += weight[s]
+        for s in range(S):
+            part += weight[s] / mass * reach[k, s]
+        for c in range(C):
+            level[k, c] = 0.0
+            for s in range(S):
+                level[k, c] += weight[s] / mass * levels[s, c]
+            for j in range(r):
+                q[j] = 0.0
+            for s in range(S):
+                for j in range(r):
+                    q[j] += weight[s] / mass * x[s, c, j]
+            for j in range(1, r):
+                t = 0.0
+                for i in range(j):
+                    t += A[j, i] * q[i]
+                for i in range(j):
+                    q[i] -= t * A[j, i]
+            for j in range(d):
+                t = 0.0
+                if dual:
+                    for i in range(r):
+                        t += f[j, i] * q[i]
+                else:
+                    t = q[j]
+                W[k, c, j] = part * unit[k] * centre[c * d + j] + t
+
+
+@njit
+def _tridiagonal_times(diag, off, x, r, apply, out):
+    """out = T x, or x itself."""
+    for j in range(r):
+        out[j] = x[j]
+    if apply:
+        for j in range(r):
+            t = diag[j] * x[j]
+            if j:
+                t += off[j - 1] * x[j - 1]
+            if j < r - 1:
+                t += off[j] * x[j + 1]
+            out[j] = t
+
+
+@njit
+def _first_levels(y, lo, n, kind, held, level):
+    """Scores of the frequencies of the classes; 0 without intercepts."""
+    C = level.shape[0]
+    for c in range(C):
+        level[c] = 0.0
+    if held > 0.0 and kind == LOGISTIC:
+        positive = 0.0
+        for i in range(n):
+            positive += 1.0 if y[lo + i] > 0 else 0.0
+        level[0] = np.log((positive + 0.5 * held) / (n - positive + 0.5 * held))
+    elif held > 0.0:
+        for i in range(n):
+            level[int(y[lo + i])] += 1.0
+        middle = 0.0
+        for c in range(C):
+            level[c] = np.log(level[c] + held / C)
+        for c in range(C):
+            middle += level[c] / C
+        for c in range(C):
+            level[c] -= middle
+
+
+@njit
+def _class_residuals(z, y, lo, n, kind):
+    """z <- derivatives of the losses by the scores z."""
+    C = z.shape[1]
+    for i in range(n):
+        if kind == LOGISTIC:
+            t = y[lo + i] * z[i, 0]
+            e = np.exp(-abs(t))
+            z[i, 0] = -y[lo + i] * (e if t > 0 else 1.0) / (1.0 + e)
+        else:
+            top, mass = z[i, 0], 0.0
+            for c in range(1, C):
+                top = max(top, z[i, c])
+            for c in range(C):
+                z[i, c] = np.exp(z[i, c] - top)
+            for c in range(C):
+                mass += z[i, c]
+            for c in range(C):
+                z[i, c] /= mass
+            z[i, int(y[lo + i])] -= 1.0
+
+
+@njit
+def _class_loss(z, i, y, kind):
+    """Loss of the row of scores z[i]."""
+    if kind == LOGISTIC:
+        t = y * z[i, 0]
+        return np.log1p(np.exp(-abs(t))) - min(t, 0.0)
+    top, mass = z[i, 0], 0.0
+    for c in range(1, z.shape[1]):
+        top = max(top, z[i, c])
+    for c in range(z.shape[1]):
+        mass += np.exp(z[i, c] - top)
+    return np.log(mass) + top - z[i, int(y)]
+
+
+@njit
+def _loss_of_all(b, kind):
+    """Loss of a row of scores b that all classes share alike."""
+    C, top, mass, mean = b.shape[0], 0.0, 0.0, 0.0
+    for c in range(C):
+        top = max(top, b[c])
+    for c in range(C):
+        mass += np.exp(b[c] - top)
+    if kind == LOGISTIC:
+        mass += np.exp(-top)
+    for c in range(C):
+        mean += b[c] / (2.0 if kind == LOGISTIC else C)
+    return np.log(mass) + top - mean
+
+
+@njit
+def csr_grams(data, indices, indptr, rows, offsets, pick, centre, columns, starts, C, place, K):
+    """K[starts[a]:starts[a + 1]] = products (n, n) of the rows of task pick[a], less their mean.
+
+    Tasks without room there are left out. columns[a] are where the columns of the task begin and
+    end in the first array of `columns`, times `C`; `place` (n_features,) is -1, before and after.
+    """
+    mine, ends = columns
     for a in range(pick.shape[0]):
         k = pick[a]
-        lo, n = offsets[k], offsets[k + 1] - offsets[k]
-        if n == 0:
-            out[a] = 0.0
+        lo, n, at = offsets[k], offsets[k + 1] - offsets[k], starts[a]
+        if starts[a + 1] == at:
             continue
-        centre, first, size = centres[which[k]], ends[a], ends[a + 1] - ends[a]
-        width = size // C
-        by_row = n <= longest if data is not None else n <= n_features
-        if data is not None:
-            for j in range(width):
-                place[columns[first // C + j]] = j
-        for j in range(width):
-            mean[j] = 0.0
+        first, last = ends[a] // C, ends[a + 1] // C
+        line, means, middle = np.zeros(last - first), np.zeros(n), 0.0
+        for j in range(first, last):
+            place[mine[j]] = j - first
         for i in range(n):
             r = lo + i if rows is None else rows[lo + i]
-            for c in range(C):
-                base[i, c] = 0.0
-            if data is not None:
+            for q in range(indptr[r], indptr[r + 1]):
+                line[place[indices[q]]] += data[q]
+            for o in range(i + 1):
+                r = lo + o if rows is None else rows[lo + o]
+                t = 0.0
                 for q in range(indptr[r], indptr[r + 1]):
-                    for c in range(C):
-                        base[i, c] += data[q] * centre[indices[q] * C + c]
-            else:
-                x = X[r]
-                for c in range(C):
-                    t = 0.0
-                    for j in range(width):
-                        t += x[j] * centre[c * width + j]
-                    base[i, c] = t
-                if fit_intercept:
-                    for j in range(width):
-                        mean[j] += x[j] / n
-        if by_row:  # products of rows, less their mean
+                    t += data[q] * line[place[indices[q]]]
+                K[at + i * n + o] = t
+                K[at + o * n + i] = t
+            for j in range(last - first):
+                line[j] = 0.0
+        if centre:
             for i in range(n):
-                r = lo + i if rows is None else rows[lo + i]
-                if data is not None:
-                    for q in range(indptr[r], indptr[r + 1]):
-                        line[place[indices[q]]] += data[q]
-                else:
-                    for j in range(width):
-                        line[j] = X[r, j] - mean[j]
-                for o in range(i + 1):
-                    r = lo + o if rows is None else rows[lo + o]
-                    t = 0.0
-                    if data is not None:
-                        for q in range(indptr[r], indptr[r + 1]):
-                            t += data[q] * line[place[indices[q]]]
-                    else:
-                        for j in range(width):
-                            t += line[j] * (X[r, j] - mean[j])
-                    K[i, o] = t
-                for j in range(width):
-                    line[j] = 0.0
+                for o in range(n):
+                    means[i] += K[at + i * n + o] / n
             for i in range(n):
-                for o in range(i):
-                    K[o, i] = K[i, o]
+                middle += means[i] / n
+            for i in range(n):
+                for o in range(n):
+                    K[at + i * n + o] -= means[i] + means[o] - middle
+        for j in range(first, last):
+            place[mine[j]] = -1
+
+
+@njit
+def csr_fits(
+    data, indices, indptr, rows, offsets, y, pick, kind, held, centres, which, share, rho, columns,
+    D, b, place, out, squares,
+):  # fmt: skip
+    """out[a, s] = f of `class_averages` for task pick[a] at its model under prior s; CSR rows.
+
+    The model is share[a, s] times the centre plus D[s] on the columns of the task, as in
+    `csr_grams`, with the intercepts b[s, a]; for squared loss f is loss + rho / 2 ||D||^2.
+    squares[ends / C + j] receives the squared length of column j of a task.
+    """
+    C, (mine, ends) = b.shape[2], columns
+    z, level = np.empty((1, C)), np.empty(C)
+    for a in range(pick.shape[0]):
+        k = pick[a]
+        lo, n, centre = offsets[k], offsets[k + 1] - offsets[k], centres[which[k]]
+        first, last = ends[a] // C, ends[a + 1] // C
+        for j in range(first, last):
+            place[mine[j]] = j - first
+            squares[j] = 0.0
+        for i in range(n):
+            r = lo + i if rows is None else rows[lo + i]
+            for q in range(indptr[r], indptr[r + 1]):
+                squares[first + place[indices[q]]] += data[q] * data[q]
         for s in range(rho.shape[1]):
-            W, bend = D[s, first : first + size], rho[a, s]
-            loss, square = 0.0, 0.0
+            f, square = 0.0, 0.0
+            for c in range(C):
+                level[c] = 0.0
             for i in range(n):
                 r = lo + i if rows is None else rows[lo + i]
                 for c in range(C):
-                    z[c] = b[s, a, c] + share[a, s] * base[i, c]
-                if data is not None:
-                    for q in range(indptr[r], indptr[r + 1]):
-                        at = place[indices[q]] * C
-                        for c in range(C):
-                            z[c] += data[q] * W[at + c]
+                    z[0, c] = b[s, a, c]
+                for q in range(indptr[r], indptr[r + 1]):
+                    at, x, g = ends[a] + place[indices[q]] * C, data[q], indices[q] * C
+                    for c in range(C):
+                        z[0, c] += x * (D[s, at + c] + share[a, s] * centre[g + c])
+                for c in range(C):
+                    level[c] += z[0, c] / n
+                if kind == SQUARED:
+                    f += 0.5 * (z[0, 0] - y[lo + i]) ** 2
                 else:
-                    for c in range(C):
-                        t = 0.0
-                        for j in range(width):
-                            t += X[r, j] * W[c * width + j]
-                        z[c] += t
-                if kind == 0:
-                    loss += 0.5 * (z[0] - y[lo + i]) ** 2
-                    v[0, i] = 1.0
-                elif kind == 1:
-                    t = y[lo + i] * z[0]
-                    e = np.exp(-abs(t))
-                    loss += np.log1p(e) + max(-t, 0.0)
-                    t = abs(t)
-                    v[0, i] = 0.5 * (1.0 - e) / ((1.0 + e) * t) if t > 1e-6 else 0.25
-                else:
-                    top, t = z[0], 0.0
-                    for c in range(1, C):
-                        top = max(top, z[c])
-                    right = z[int(y[lo + i])] - top
-                    for c in range(C):
-                        z[c] = np.exp(z[c] - top)
-                    for c in range(C):
-                        t += z[c]
-                    for c in range(C):
-                        v[c, i] = z[c] / t * (1.0 - z[c] / t)
-                    loss += np.log(t) - right
-            for j in range(size):
-                square += W[j] * W[j]
-            loss += 0.5 * bend * square
-            square = 0.0
-            for c in range(C):
-                square += b[s, a, c] ** 2
-            loss += 0.5 * held[a] * square
-            det = 0.0
-            for c in range(C):
-                u = v[c]
-                mass, middle, side = 0.0, 0.0, n if by_row else width
-                for i in range(n):
-                    mass += u[i]
-                mass = max(mass, 1e-300)
-                if by_row:
-                    for i in range(n):
-                        t = 0.0
-                        for o in range(n if fit_intercept else 0):
-                            t += u[o] * K[i, o]
-                        m[i] = t / mass
-                    for i in range(n):
-                        middle += u[i] * m[i] / mass
-                    for i in range(n):
-                        for o in range(i + 1):
-                            t = K[i, o] - m[i] - m[o] + middle
-                            A[i, o] = (u[i] * u[o]) ** 0.5 * t / bend
-                elif data is not None:  # columns alone
-                    for j in range(width):
-                        line[j] = 0.0
-                    for i in range(n):
-                        r = lo + i if rows is None else rows[lo + i]
-                        for q in range(indptr[r], indptr[r + 1]):
-                            line[place[indices[q]]] += u[i] * data[q] * data[q]
-                    for j in range(width):
-                        det += np.log1p(line[j] / bend)
-                    for j in range(width):
-                        line[j] = 0.0
-                    side = 0
-                else:
-                    for j in range(width):
-                        line[j] = 0.0
-                        for o in range(j + 1):
-                            A[j, o] = 0.0
-                    for i in range(n):
-                        x, t = X[lo + i if rows is None else rows[lo + i]], u[i] / mass
-                        for j in range(width if fit_intercept else 0):
-                            line[j] += t * (x[j] - mean[j])
-                    for i in range(n):
-                        x, t = X[lo + i if rows is None else rows[lo + i]], u[i] / bend
-                        for j in range(width):
-                            e = t * (x[j] - mean[j] - line[j])
-                            for o in range(j + 1):
-                                A[j, o] += e * (x[o] - mean[o] - line[o])
-                    for j in range(width):
-                        line[j] = 0.0
-                for i in range(side):  # pivots of I + A by Cholesky's method, row by row
-                    for o in range(i):
-                        t = A[i, o]
-                        for q in range(o):
-                            t -= A[i, q] * A[o, q]
-                        A[i, o] = t / A[o, o]
-                    t = 1.0 + A[i, i]
-                    for q in range(i):
-                        t -= A[i, q] * A[i, q]
-                    t = max(t, 1.0)
-                    det += np.log(t)
-                    A[i, i] = t**0.5
-            if kind == 0:
-                loss = 0.5 * dof[a] * np.log(2.0 * loss + 1e-300)
-            out[a, s] = -loss - 0.5 * (1.0 if C == 1 else (C - 1) / C) * det
-        if data is not None:
-            for j in range(width):
-                place[columns[first // C + j]] = -1
+                    f += _class_loss(z, 0, y[lo + i], kind)
+            for j in range(ends[a], ends[a + 1]):
+                square += D[s, j] * D[s, j]
+            f += 0.5 * rho[a, s] * square
+            if held > 0.0:
+                f += held * _loss_of_all(level, kind)
+            out[a, s] = f
+        for j in range(first, last):
+            place[mine[j]] = -1

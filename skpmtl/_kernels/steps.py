@@ -47,6 +47,7 @@ class Steps(NamedTuple):
     boldness: float  # accelerated steps first take the curvature to be that many times less
     rate: float  # steps have length rate / (curvature + pull)
     tol: float  # a task ends when a step moves it by less than this part of D
+    held: float = 0.0  # rows more, at the mean of the others, which all classes share alike
 
 
 class Found(NamedTuple):
@@ -70,8 +71,8 @@ def local_steps(
     quadratic one weighted by the diagonal of the Fisher information at the start, scaled to a
     maximum of 1 (elastic weight consolidation). With `descent` D is the sum of a shared part,
     which starts at the centre and moves by the gradient of the loss, and of a personal part that
-    carries the penalty; `descent` receives the movement of the shared one. `start` and `descent`
-    may be None.
+    carries the penalty; `descent` receives the movement of the shared one. `start`, flat as D, and
+    `descent` may be None.
     """
     centres, which, share, pulls = around.centres, around.which, around.share, around.pull
     loss, n_steps, accelerate = settings.loss, settings.n_steps, settings.accelerate
@@ -96,6 +97,7 @@ def local_steps(
     lead = np.zeros(C + APART)
     new = np.zeros(C + APART)
     total = np.zeros(C + APART)[:C]
+    further = np.zeros(C + APART)[:C]
     for a in range(pick.shape[0]):
         k = pick[a]
         lo, n = offsets[k], offsets[k + 1] - offsets[k]
@@ -134,12 +136,12 @@ def local_steps(
                 held = 0.0
         if descent is not None:
             limit *= 2.0
-        b_smooth = weight * settings.bound * n + tau
+        b_smooth = weight * settings.bound * (n + settings.held) + tau
         begin = level.copy()
         for attempt in range(6):
             smooth = limit / settings.boldness if accelerate else limit
             for j in range(size):
-                W[j] = 0.0 if start is None else start[a, j]
+                W[j] = 0.0 if start is None else start[ends[a] + j]
                 V[j] = W[j]
             for c in range(C):
                 level[c] = begin[c]
@@ -188,8 +190,11 @@ def local_steps(
                     for i in range(n):
                         for c in range(C):
                             total[c] += z[i, c]
+                    if settings.held > 0:
+                        _row_of_all(lead, loss, settings.held, further)
                     for c in range(C):
-                        new[c] = lead[c] - (weight * total[c] + tau * lead[c]) / b_smooth
+                        slope = weight * (total[c] + further[c]) + tau * lead[c]
+                        new[c] = lead[c] - slope / b_smooth
                     for c in range(C):
                         b_moved += (new[c] - lead[c]) ** 2 * b_smooth
                         b_turn += (lead[c] - new[c]) * (new[c] - level[c]) * b_smooth
@@ -318,6 +323,21 @@ def _first_intercepts(y, lo, n, loss, level):
             middle += level[c] / C
         for c in range(C):
             level[c] -= middle
+
+
+@njit
+def _row_of_all(level, loss, held, out):
+    """out = derivatives of the losses of `held` rows, scores `level`, that all classes share."""
+    C, top, mass = out.shape[0], 0.0, 0.0
+    for c in range(C):
+        top = max(top, level[c])
+    for c in range(C):
+        mass += np.exp(level[c] - top)
+    if loss == LOGISTIC:  # the other class has the score 0
+        mass += np.exp(-top)
+    for c in range(C):
+        part = 0.5 if loss == LOGISTIC else 1.0 / C
+        out[c] = held * (np.exp(level[c] - top) / mass - part)
 
 
 @njit

@@ -7,17 +7,21 @@ public prior weight. That is local: nothing leaves the task, and no other task's
 
 import numpy as np
 
-from .._kernels.average import averages, right_sides
-from .._kernels.spectrum import tridiagonal
+from .._kernels.average import averages, class_averages, right_sides
+from .._kernels.losses import NUMBER
+from .._kernels.spectrum import rotate, tridiagonal
+from .._runtime.registers import LANES
 from .._runtime.threads import even_blocks, run_blocks
-from ..tables.table import read_only
+from ..tables.table import read_only, rows_of
 from .prior import _BLOCK, _Block, up
 
 # Strengths of the pull to the centre, in units of the one without an evidence: public.
 STRENGTHS = np.array([0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0])
+CLASS_STRENGTHS = np.array([0.1, 0.5, 2.5, 12.5, 62.5])  # the same for log-losses
 _SPREAD = 0.7  # of their prior, in powers of ten
-_WEIGHTS = np.exp(-0.5 * (np.log10(STRENGTHS) / _SPREAD) ** 2)
-_WEIGHTS /= _WEIGHTS.sum()
+HELD = 1.0  # rows of all classes alike at the mean of a task's rows
+# Class averages step until the next step promises less than this part of one unit of log-loss.
+_STEPS, _TOL = 60, 1e-9
 _ROUNDING = 1e-13  # Q is known up to this part of the squared targets
 
 
@@ -26,19 +30,22 @@ class Candidates:
 
     Parameters
     ----------
-    own_pull, lone_pull : ndarray (n_tasks,)
-        Pull to the centre in units of which `STRENGTHS` are, and pull to zero of a task alone.
+    own_pull : ndarray (n_tasks,)
+        Pull to the centre in units of which `strengths` are.
     doubt : ndarray (n_tasks,)
         Prior weight of going alone, beside 1 for all priors around the centre together.
     reaches : tuple of (float, float)
         What the centre is multiplied by, and the prior weight of that.
     ridge : float, default=0.0
         Pull to zero beside all of them.
+    lone_pull : ndarray (n_tasks,), default=None
+        Pull to zero of a task alone; None: at all strengths, as to the centre.
+    strengths : ndarray, default=`STRENGTHS`
 
     Attributes
     ----------
     pull : ndarray (n_tasks, n_candidates)
-        Towards centre and zero together.
+        Towards centre and zero together; those alone come first.
     reach : ndarray (n_tasks, n_candidates)
         Multiples of the centre around which the priors are.
     prior : ndarray (n_tasks, n_candidates)
@@ -47,14 +54,20 @@ class Candidates:
         Multiple of the centre that the pulls alone would leave, for tasks without evidence.
     """
 
-    def __init__(self, own_pull, lone_pull, doubt, reaches=((1.0, 1.0),), ridge=0.0):
-        around = [np.multiply.outer(own_pull, STRENGTHS) for _ in reaches]
-        pull = np.column_stack([lone_pull, *around])
-        reach = [np.full(len(STRENGTHS), float(c)) for c, _ in reaches]
+    def __init__(
+        self, own_pull, doubt, reaches=((1.0, 1.0),), ridge=0.0, lone_pull=None,
+        strengths=STRENGTHS,
+    ):  # fmt: skip
+        weights = np.exp(-0.5 * (np.log10(strengths) / _SPREAD) ** 2)
+        weights, doubt = weights / weights.sum(), doubt[:, None]
+        around = np.multiply.outer(own_pull, strengths)
+        alone = (around, weights) if lone_pull is None else (lone_pull[:, None], np.ones(1))
+        pull = np.hstack([alone[0]] + [around] * len(reaches))
+        reach = [np.full(len(strengths), float(c)) for c, _ in reaches]
         self.pull = pull + ridge
-        self.reach = np.concatenate([[0.0], *reach]) * (pull / self.pull)
-        weights = np.concatenate([p * _WEIGHTS for _, p in reaches])
-        self.prior = np.log(np.column_stack([doubt, np.tile(weights, (len(doubt), 1))]))
+        self.reach = np.concatenate([np.zeros(alone[0].shape[1]), *reach]) * (pull / self.pull)
+        given = np.concatenate([p * weights for _, p in reaches]) + 0.0 * doubt
+        self.prior = np.log(np.hstack([alone[1] * doubt, given]))
         self.share = own_pull / (own_pull + ridge)
 
     @classmethod
@@ -102,8 +115,7 @@ def averaged_models(table, fit_intercept, scale, candidates, centres, which, uni
     factor = np.ones(d)
 
     def run(tasks):
-        ends = np.concatenate([[0], np.cumsum(sizes[tasks])])
-        places = np.repeat(table.offsets[tasks] - ends[:-1], np.diff(ends)) + np.arange(ends[-1])
+        places, ends = rows_of(table.offsets, tasks)
         pick = places if table.rows is None else table.rows[places]
         y = table.y[places]
         block = _Block(read_only(table.X), pick, factor, ends, fit_intercept)
@@ -128,6 +140,63 @@ def averaged_models(table, fit_intercept, scale, candidates, centres, which, uni
                     np.empty((S + 2, R)), np.empty(S), found, np.empty(count), 1.0,
                 )  # fmt: skip
             W[mine], b[mine] = found, level - np.einsum("kj,kj->k", mean, found)
+
+    run_blocks(run, [(tasks,) for tasks in even_blocks(sizes, up(d, 8), _BLOCK)])
+    return W, b
+
+
+def curvature(n_outputs):
+    """Of the log-loss in a score, in the evidence: half of that where all classes are alike."""
+    return 0.5 / n_outputs if n_outputs > 1 else 0.125
+
+
+def averaged_class_models(table, fit_intercept, loss, scale, candidates, centres, which, unit):
+    """`averaged_models` for log-losses.
+
+    Parameters
+    ----------
+    table, fit_intercept, scale, candidates, which, unit
+        As there.
+    loss : {"logistic", "multinomial"}
+    centres : ndarray (n_centres, n_outputs * d)
+
+    Returns
+    -------
+    W : ndarray (n_tasks, n_outputs, d)
+    b : ndarray (n_tasks, n_outputs)
+
+    Notes
+    -----
+    With intercepts a task has `HELD` rows more, at the mean of its own ones, of which every class
+    has the same part: they stay finite where a class is missing. Of a step the rows n and features
+    d of a task cost n min(n, d), once n d min(n, d).
+    """
+    d, sizes = table.n_features, table.sizes
+    C = centres.shape[1] // d
+    W, b = np.empty((table.n_tasks, C, d)), np.empty((table.n_tasks, C))
+    rho, factor = candidates.pull / scale[:, None], np.ones(d)
+    settings = NUMBER[loss], 0.25 if C == 1 else 0.5, curvature(C), HELD * bool(fit_intercept)
+
+    def run(tasks):
+        places, ends = rows_of(table.offsets, tasks)
+        pick = places if table.rows is None else table.rows[places]
+        y = table.y[places]
+        block, Z = _Block(read_only(table.X), pick, factor, ends, fit_intercept), None
+        for part, ends, F, K in block._parts(np.ones(len(y)), np.zeros(len(y))):
+            mine, count, R = tasks[part], len(F), K.shape[2]
+            if Z is None:
+                Z = np.zeros((count, up(int(sizes[tasks].max()), 4) + 4, R))
+                V, X, product = np.zeros((R, LANES)), np.zeros((LANES, R)), np.zeros((4, LANES))
+            T, found, level = np.zeros((2, count, R)), np.empty((count, C, d)), np.empty((count, C))
+            with np.errstate(all="ignore"):
+                tridiagonal(K, ends, d, *T, np.zeros(R), np.zeros(R))
+                rotate(K, ends, d, F, Z[:count], V, X, product)
+                class_averages(
+                    F, K, Z, ends, d, T, y, *settings, rho[mine], candidates.reach[mine],
+                    candidates.prior[mine], _STEPS, _TOL, centres, which[mine], unit[mine], found,
+                    level,
+                )  # fmt: skip
+            W[mine], b[mine] = found, level - np.einsum("kj,kcj->kc", block.mean[part], found)
 
     run_blocks(run, [(tasks,) for tasks in even_blocks(sizes, up(d, 8), _BLOCK)])
     return W, b

@@ -178,7 +178,7 @@ class CentredTasks:
 
     def steps(
         self, pick, centres, pull, *, hold=0.0, unit=None, n_steps, accelerate=True, rate=1.0,
-        tol=0.0, penalty="quadratic", start=None, trace=False,
+        tol=0.0, penalty="quadratic", start=None, trace=False, rows_held=0.0,
     ):  # fmt: skip
         """Local steps of the tasks `pick`, a block. -> Local
 
@@ -194,6 +194,9 @@ class CentredTasks:
             What a task multiplies its centre by; None: 1.
         n_steps, accelerate, rate, tol, penalty, start, trace
             See `skpmtl._kernels.steps.local_steps`.
+        rows_held : float, default=0.0
+            Rows more that all classes share, which hold the intercepts of every task; without them
+            those of tasks that miss a class have a pull.
         """
         problem, C = self.problem, self.problem.n_outputs
         ends = np.concatenate([[0], np.cumsum(self.widths[pick] * C)])
@@ -203,7 +206,7 @@ class CentredTasks:
         )
         descent = np.zeros((len(pick), centres.shape[1])) if trace else None
         # A missing class would send its intercept to infinity: these tasks hold theirs.
-        held = np.where(self._single, self.pull, 0.0)
+        held = np.where(self._single & (not rows_held), self.pull, 0.0)
         share = share_of_centre(pull, hold)
         around = kernels.Around(
             centres, self.which, share if unit is None else share * unit, pull + hold, held,
@@ -212,10 +215,11 @@ class CentredTasks:
         loss = problem.loss
         settings = kernels.Steps(
             NUMBER[loss], _BOUND[loss], problem.fit_intercept, n_steps, accelerate,
-            _BOLDNESS[loss], float(rate), float(tol),
+            _BOLDNESS[loss], float(rate), float(tol), float(rows_held),
         )  # fmt: skip
         kernels.local_steps(
-            *self._rows, self.table.y, pick, around, settings, _PENALTY[penalty], start, descent,
+            *self._rows, self.table.y, pick, around, settings, _PENALTY[penalty],
+            None if start is None else start.ravel(), descent,
             found,
         )  # fmt: skip
         return Local(pick, *found, descent)

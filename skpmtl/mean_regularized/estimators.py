@@ -603,9 +603,8 @@ _DOC = """{summary}
     personalization : {{"mean-reg", "finetune", "symmetrized-kl", "ewc", "none"}}, \
 default="mean-reg"
         From w~ to a task's model. "mean-reg": with ``lam="auto"`` an average of the models
-        around w~, with pulls from 0.03 to 100 times the one above, and of the model of the task
-        alone, weighted by their evidence on the task's own rows (exact for squared loss,
-        approximate otherwise); with a number the proximal model. `local_steps`
+        around w~ and of the task alone, weighted by their evidence on the task's own rows; with a
+        number the proximal model. {candidates} `local_steps`
         (20) gradient steps from w~ on: the loss ("finetune"), with a pull to the predictions
         of w~ ("symmetrized-kl"), or one weighted by the Fisher information ("ewc"). "none":
         w~ itself, or the running model of an update that keeps one.
@@ -632,8 +631,7 @@ default="mean-reg"
         Columns of the basis of a graph or Omega. None: 10, or one for five tasks. "all", without a
         budget and with a number as `lam`: the whole of Omega is the penalty, see Notes.
     fit_intercept : bool, default=True
-        Whether every task has an intercept, which is local and not penalised (only in tasks
-        where a class is missing it is, with `lam`, as it would be infinite).
+        Whether every task has an intercept, which is local and not penalised{held}.
     {task_feature}
     {tasks}{class_list}
     unseen_task : {{"error", "mean"}}, default="error"
@@ -727,6 +725,9 @@ class PrivateMeanRegMTL(MTLRegressorMixin, _MeanRegularized):
         _DOC,
         summary="Private mean-regularised multi-task regression.",
         model="linear regression",
+        candidates="The models around w~ have pulls from 0.03 to 100 times the one\n"
+        "        above; the evidence is exact.",
+        held="",
         auto="0.05 times the smoothness of its loss in\n        the rounds, 0.05 + 5 / n_k times "
         "in the personalisation.",
         shapes="",
@@ -745,6 +746,12 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, _MeanRegularized):
         _DOC,
         summary="Private mean-regularised multi-task logistic regression, binary or multinomial.",
         model="logistic regression",
+        candidates="The models are around 0, 0.15 and 0.5 times w~, which of\n        classes is "
+        "long where few rows are separable, with pulls of 0.1 to 62.5 times\n        1.5 / n_k + "
+        "0.02 of the smoothness; the evidence is approximate.",
+        held=" (in tasks\n        where a class is missing it would be infinite: the average has one "
+        "row more, at\n        the mean of the task's own, of which all classes have the same part; "
+        "elsewhere such\n        intercepts have a pull of strength `lam`)",
         auto="0.005 times the smoothness of its loss in\n        the rounds (other updates: 0.02), "
         "0.02 times in the personalisation.",
         shapes=" or (n_tasks, n_classes, n_features)",

@@ -2,16 +2,23 @@
 
 import numpy as np
 
-from .._kernels.average import laplace_evidence
+from .._kernels.average import csr_fits, csr_grams
 from .._kernels.losses import NUMBER
 from .._runtime.threads import in_order
-from ..local.average import Candidates, averaged_models
+from ..local.average import (
+    CLASS_STRENGTHS,
+    HELD,
+    Candidates,
+    averaged_class_models,
+    averaged_models,
+    curvature,
+)
 from .centred import CentredTasks, Local, dense_copy, share_of_centre
 from .proximal import is_squared, lengths
 
 _AUTO_DIVERGENCE = 0.5  # weight of the divergence penalty when lam="auto"
 _FINETUNE_STEPS = 20
-_FEW_ROWS = 2.0  # part of the lone pull by which log-losses are pulled more: rows may be separable
+_FEW_ROWS = 3.0  # part of the lone pull by which log-losses are pulled more: rows may be separable
 _LONGEST = 256  # rows of a CSR task whose products are held
 _DENSE_LIMIT = 1 << 20  # coefficients of all tasks are an array up to this many numbers
 
@@ -60,11 +67,12 @@ class PersonalModels:
             self.share *= share_of_centre(self._pull, self._hold)
             if isinstance(board.problem.lam, str) and board.problem.lam == "auto":
                 around, lone = self.centred.own_pull, self.centred.lone_pull
-                if self.problem.loss != "squared":
+                given = self._doubt(), board.reaches, self._hold
+                if self.problem.loss == "squared":
+                    self._candidates = Candidates(around, *given, lone)
+                else:
                     around = around + _FEW_ROWS * lone
-                self._candidates = Candidates(
-                    around, lone, self._doubt(), board.reaches, self._hold
-                )
+                    self._candidates = Candidates(around, *given, strengths=CLASS_STRENGTHS)
         if self.dense:
             self.coef = self._dense(everybody)
             return
@@ -103,28 +111,53 @@ class PersonalModels:
         )
 
     def _average(self, block):
-        """Models of a block of tasks, averaged over their candidates; sets their shares.
+        """Models of a block of tasks with CSR rows, averaged over their candidates; sets their
+        shares.
 
-        Where the average of squared loss has no closed form, and for other losses: every
-        candidate by steps, weighted by its evidence.
+        Every candidate is found by steps, from the next one on where its centre is the same, and
+        weighted by its evidence: as `skpmtl._kernels.average.class_averages` says, for squared loss
+        as in `averages`. Of tasks with many rows Hadamard's bound by columns is its determinant.
         """
         centred, problem, found = self.centred, self.problem, self._candidates
-        models = [
-            self._proximal(block, pull.copy(), unit=self._unit * reach)
-            for pull, reach in zip(found.pull.T, found.reach.T, strict=True)
-        ]
+        C, squared = problem.n_outputs, problem.loss == "squared"
+        held = 0.0 if squared else HELD * bool(problem.fit_intercept)
+        steps, tol = (1000, 1e-8) if squared else (200, 1e-5)
+        models, reach = [], found.reach[block]
+        for s in range(found.pull.shape[1] - 1, -1, -1):
+            same = models and np.array_equal(reach[:, s], reach[:, s + 1])
+            models.append(centred.steps(
+                block, self.centres, found.pull[:, s].copy(), unit=self._unit * found.reach[:, s],
+                n_steps=steps, tol=tol, start=models[-1].D if same else None, rows_held=held,
+            ))  # fmt: skip
+        models.reverse()
         D, b = np.stack([one.D for one in models]), np.stack([one.b for one in models])
-        first, scale = models[0], centred.scale[block]
-        share = self._unit[block, None] * found.reach[block]
-        held = np.where(centred._single[block], centred.pull[block] / scale, 0.0)
-        dof = centred.table.sizes[block] - float(problem.fit_intercept)
-        evidence = np.empty(share.shape)
-        laplace_evidence(
-            *centred._rows, centred.table.y, block, NUMBER[problem.loss], problem.fit_intercept,
-            self.centres, self.which, share, found.pull[block] / scale[:, None], held,
-            first.columns, first.ends, D, b, dof, _LONGEST, evidence,
+        first, sizes = models[0], centred.table.sizes[block]
+        share, rho = self._unit[block, None] * reach, found.pull[block] / centred.scale[block, None]
+        numbers = np.where(sizes <= _LONGEST, sizes * sizes, 0)
+        starts = np.concatenate([[0], np.cumsum(numbers)])
+        K, f, squares = np.empty(starts[-1]), np.empty(share.shape), np.empty(len(first.columns))
+        _, *csr, rows, offsets = centred._rows
+        place, own = np.full(centred.table.n_features, -1), (first.columns, first.ends)
+        csr_grams(
+            *csr, rows, offsets, block, problem.fit_intercept, own, starts, C, place, K
+        )
+        csr_fits(
+            *csr, rows, offsets, centred.table.y, block, NUMBER[problem.loss], held, self.centres,
+            self.which, share, rho, own, D, b, place, f, squares,
         )  # fmt: skip
-        weight = found.prior[block] + np.nan_to_num(evidence, nan=-np.inf)
+        even = 1.0 if squared else curvature(C)
+        for a, n in enumerate(sizes):
+            if numbers[a]:
+                spectrum = np.linalg.eigvalsh(K[starts[a] : starts[a + 1]].reshape(n, n))
+            else:
+                spectrum = squares[first.ends[a] // C : first.ends[a + 1] // C]
+            ratio = even * np.maximum(spectrum, 0.0)[:, None] / rho[a]
+            det = 0.5 * max(C - 1, 1) * np.log1p(ratio).sum(axis=0)
+            fit = f[a]
+            if squared:
+                fit = 0.5 * (n - problem.fit_intercept) * np.log(2.0 * fit + 1e-300)
+            f[a] = -fit - det
+        weight = found.prior[block] + np.nan_to_num(f, nan=-np.inf)
         weight = np.exp(weight - weight.max(axis=1, keepdims=True))
         weight /= weight.sum(axis=1, keepdims=True)
         self.share[block] = np.einsum("ks,ks->k", weight, share)
@@ -181,6 +214,12 @@ class PersonalModels:
                 self.which, self._unit,
             )  # fmt: skip
             return W
+        if self._candidates is not None and not centred.table.is_sparse:
+            W, self.intercept[:] = averaged_class_models(
+                centred.table, self.problem.fit_intercept, self.problem.loss, centred.scale,
+                self._candidates, self.centres, self.which, self._unit,
+            )  # fmt: skip
+            return W.reshape(len(W), *self.shape)
         centres = self.board.shaped(self.centres)
         coef = np.empty((len(self.which), *self.shape))
         for local in self._locals(everybody):

@@ -6,11 +6,17 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from scipy.optimize import minimize
+from scipy.special import logsumexp
 
 from skpmtl import LocalOnly, PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
-from skpmtl._kernels.average import laplace_evidence
-from skpmtl.local.average import STRENGTHS, Candidates, averaged_models
-from skpmtl.local.curvature import kernel_rows
+from skpmtl.local.average import (
+    HELD,
+    STRENGTHS,
+    Candidates,
+    averaged_class_models,
+    averaged_models,
+)
 from skpmtl.mean_regularized.plan import MeanPlan, path, speeds
 from skpmtl.mean_regularized.scale import bins, common_length, histogram, sum_of_bins
 from skpmtl.mean_regularized.shrinkage import shrinkage
@@ -63,7 +69,7 @@ def test_average_of_a_task_is_that_of_dense_formulas(intercept, d):
     own, lone = rng.uniform(0.1, 2.0, (2, 6))
     doubt, unit = rng.uniform(0.3, 2.0, 6), np.array([1.0, 0.5, 3.0, 1.0, 1.0, 2.0])
     centres, which = rng.normal(size=(2, d)), np.array([0, 1, 0, 1, 0, 1])
-    found = Candidates(own, lone, doubt, ((1.0, 0.6), (3.0, 0.4)), ridge=0.2)
+    found = Candidates(own, doubt, ((1.0, 0.6), (3.0, 0.4)), 0.2, lone)
     assert_allclose(found.pull[:, 1 : 1 + len(STRENGTHS)], own[:, None] * STRENGTHS + 0.2)
     assert_allclose(np.exp(found.prior).sum(axis=1), doubt + 1.0)
     W, b = averaged_models(table, intercept, 1 / sizes, found, centres, which, unit)
@@ -80,7 +86,7 @@ def test_average_of_a_task_is_that_of_dense_formulas(intercept, d):
 @pytest.mark.parametrize("rows", [np.ones((3, 4)), np.full((1, 4), 2.0)])
 def test_a_task_whose_rows_do_not_differ_has_its_centre(rows):
     table = TaskTable(rows, np.arange(len(rows)) + 5.0, np.array([0, len(rows)]), np.arange(1))
-    found = Candidates(np.ones(1), np.ones(1), np.ones(1))
+    found = Candidates(np.ones(1), np.ones(1))
     centre = np.arange(4.0)
     W, b = averaged_models(
         table, True, np.ones(1), found, centre[None], np.zeros(1, dtype=np.int64), np.ones(1)
@@ -89,31 +95,61 @@ def test_a_task_whose_rows_do_not_differ_has_its_centre(rows):
     assert b[0] == pytest.approx(table.y.mean() - rows[0] @ centre)
 
 
-@pytest.mark.parametrize("form", ["wide", "long", "csr"])
-@pytest.mark.parametrize("intercept", [True, False])
-def test_evidence_of_classes_is_that_of_dense_formulas(form, intercept):
-    rng = np.random.default_rng(0)
-    n, d = (6, 9) if form != "long" else (20, 3)
-    X, y = rng.normal(size=(n, d)), np.where(rng.random(n) < 0.5, 1.0, -1.0)
-    centre, D, b = rng.normal(size=d), 0.3 * rng.normal(size=(2, d)), rng.normal(size=(2, 1, 1))
-    share, rho = np.array([[0.0, 1.0]]), np.array([[0.7, 3.0]])
-    columns = rng.permutation(d) if form == "csr" else np.empty(0, dtype=np.int64)
-    given = sparse.csr_matrix(X) if form == "csr" else X
-    table = TaskTable(given, y, np.array([0, n]), np.arange(1))
-    found = np.empty((1, 2))
-    laplace_evidence(
-        *kernel_rows(table), table.offsets, table.y, np.zeros(1, dtype=np.int64), 1, intercept,
-        centre[None], np.zeros(1, dtype=np.int64), share, rho, np.array([0.1]), columns,
-        np.array([0, d]), D if form != "csr" else D[:, columns], b, np.ones(1), 100, found,
+def plain_class_average(A, y, C, centre, pulls, reaches, prior, intercept):
+    """Average of one task by a general minimiser and dense matrices; (C, d + 1)."""
+    (n, d), several = A.shape, C > 1
+    Z, even = A - intercept * A.mean(axis=0), 0.5 / C if several else 0.125
+    weights, models = [], []
+    for rho, reach, log_prior in zip(n * pulls, reaches, prior, strict=True):
+
+        def objective(x, rho=rho, reach=reach):
+            D, level = x[: C * d].reshape(C, d), intercept * x[C * d :]
+            s = Z @ (reach * centre + D).T + level
+            if not several:  # the other class has the score 0
+                s, level = np.column_stack([0 * s, s]), np.append(0.0, level)
+            loss = (logsumexp(s, axis=1) - s[np.arange(n), y]).sum()
+            held = HELD * intercept * (logsumexp(level) - level.mean())
+            return loss + held + 0.5 * rho * (D**2).sum()
+
+        best = minimize(objective, np.zeros(C * d + C), method="BFGS", options={"gtol": 1e-7})
+        logdet = np.linalg.slogdet(np.eye(n) + even * Z @ Z.T / rho)[1]
+        weights.append(log_prior - best.fun - 0.5 * max(C - 1, 1) * logdet)
+        W, level = reach * centre + best.x[: C * d].reshape(C, d), intercept * best.x[C * d :]
+        models.append(np.column_stack([W, level - intercept * W @ A.mean(axis=0)]))
+    p = np.exp(np.array(weights) - max(weights))
+    return np.einsum("s,scj->cj", p / p.sum(), np.array(models))
+
+
+@pytest.mark.parametrize(
+    "C, d, intercept", [(1, 4, True), (1, 9, False), (3, 3, False), (3, 5, True)]
+)
+def test_average_of_classes_is_that_of_a_general_minimiser(C, d, intercept):
+    """Of 1 to 14 rows, some of one class; log-losses."""
+    sizes, rng = np.array([1, 3, 14, 7]), np.random.default_rng(0)
+    X, m = 2.0 + rng.normal(size=(sizes.sum(), d)), len(sizes)
+    y = rng.integers(max(C, 2), size=len(X))
+    table = TaskTable(
+        X, (2.0 * y - 1.0 if C == 1 else y.astype(float)), np.concatenate([[0], np.cumsum(sizes)]),
+        np.arange(m),
     )  # fmt: skip
-    for s in range(2):
-        z = X @ (share[0, s] * centre + D[s]) + b[s, 0, 0]
-        v = np.tanh(z / 2) / (2 * z)
-        Z = X - (v @ X / v.sum() if intercept else 0.0)
-        value = np.logaddexp(0, -y * z).sum() + 0.5 * rho[0, s] * D[s] @ D[s]
-        value += 0.05 * b[s, 0, 0] ** 2
-        H = np.eye(d) + (v[:, None] * Z).T @ Z / rho[0, s]
-        assert found[0, s] == pytest.approx(-value - 0.5 * np.linalg.slogdet(H)[1], rel=1e-9)
+    own, doubt, unit = rng.uniform(0.1, 2.0, m) / sizes, rng.uniform(0.3, 2.0, m), np.arange(m) / 2
+    centres, which = rng.normal(size=(2, C * d)), np.arange(m) % 2
+    reaches, strengths = ((0.5, 0.4), (0.1, 0.6)), np.array([0.5, 5.0])
+    found = Candidates(own, doubt, reaches, 0.01, strengths=strengths)
+    assert_allclose(np.exp(found.prior).sum(axis=1), doubt + 1.0)
+    loss = "logistic" if C == 1 else "multinomial"
+    W, b = averaged_class_models(table, intercept, loss, 1 / sizes, found, centres, which, unit)
+    for k in range(m):
+        rows, centre = table.task(k)[0], unit[k] * centres[which[k]].reshape(C, d)
+        own_y = y[table.offsets[k] : table.offsets[k + 1]]
+        good = plain_class_average(
+            rows, own_y, C, centre, found.pull[k], found.reach[k], found.prior[k], intercept
+        )
+        got = np.column_stack([W[k], b[k]])
+        if C > 1:  # what all classes have in common is free
+            got[:, -1] -= got[:, -1].mean()
+            good[:, -1] -= good[:, -1].mean()
+        assert_allclose(got, good, atol=3e-4)
 
 
 @pytest.mark.parametrize("kind", ["real", "two", "three"])
@@ -128,8 +164,9 @@ def test_averages_by_steps_are_those_of_dense_rows(kind):
     est = cls(tasks=range(6), **settings).fit(X, y, task=task)
     coef, intercept = est.coef_.copy(), est.intercept_.copy()
     est.personalize(sparse.csr_matrix(X), y, task=task)
-    assert_allclose(est.coef_, coef, atol=1e-5)
-    assert_allclose(est.intercept_, intercept, atol=1e-5)
+    atol = 1e-5 if kind == "real" else 3e-4  # classes end their steps earlier
+    assert_allclose(est.coef_, coef, atol=atol)
+    assert_allclose(est.intercept_, intercept, atol=atol)
 
 
 # ---------------------------------------------------------------------------- the histogram
