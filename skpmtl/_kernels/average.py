@@ -411,46 +411,45 @@ def _loss_of_all(b, kind):
 
 
 @njit
-def csr_grams(data, indices, indptr, rows, offsets, pick, centre, columns, starts, C, place, K):
-    """K[starts[a]:starts[a + 1]] = products (n, n) of the rows of task pick[a], less their mean.
-
-    Tasks without room there are left out. columns[a] are where the columns of the task begin and
-    end in the first array of `columns`, times `C`; `place` (n_features,) is -1, before and after.
-    """
-    mine, ends = columns
-    for a in range(pick.shape[0]):
-        k = pick[a]
-        lo, n, at = offsets[k], offsets[k + 1] - offsets[k], starts[a]
-        if starts[a + 1] == at:
-            continue
-        first, last = ends[a] // C, ends[a + 1] // C
-        line, means, middle = np.zeros(last - first), np.zeros(n), 0.0
-        for j in range(first, last):
-            place[mine[j]] = j - first
+def csr_gram(data, indices, indptr, rows, lo, n, centre, line, K):
+    """K = products (n, n) of the rows from `lo` on, less their mean. `line` (n_features,) is 0."""
+    for i in range(n):
+        r = lo + i if rows is None else rows[lo + i]
+        for q in range(indptr[r], indptr[r + 1]):
+            line[indices[q]] += data[q]
+        for o in range(i + 1):
+            u = lo + o if rows is None else rows[lo + o]
+            t = 0.0
+            for q in range(indptr[u], indptr[u + 1]):
+                t += data[q] * line[indices[q]]
+            K[i, o] = t
+            K[o, i] = t
+        for q in range(indptr[r], indptr[r + 1]):
+            line[indices[q]] = 0.0
+    if centre:
+        means, middle = np.empty(n), 0.0
         for i in range(n):
-            r = lo + i if rows is None else rows[lo + i]
-            for q in range(indptr[r], indptr[r + 1]):
-                line[place[indices[q]]] += data[q]
-            for o in range(i + 1):
-                r = lo + o if rows is None else rows[lo + o]
-                t = 0.0
-                for q in range(indptr[r], indptr[r + 1]):
-                    t += data[q] * line[place[indices[q]]]
-                K[at + i * n + o] = t
-                K[at + o * n + i] = t
-            for j in range(last - first):
-                line[j] = 0.0
-        if centre:
-            for i in range(n):
-                for o in range(n):
-                    means[i] += K[at + i * n + o] / n
-            for i in range(n):
-                middle += means[i] / n
-            for i in range(n):
-                for o in range(n):
-                    K[at + i * n + o] -= means[i] + means[o] - middle
-        for j in range(first, last):
-            place[mine[j]] = -1
+            t = 0.0
+            for o in range(n):
+                t += K[i, o]
+            means[i] = t / n
+        for i in range(n):
+            middle += means[i] / n
+        for i in range(n):
+            for o in range(n):
+                K[i, o] -= means[i] + means[o] - middle
+
+
+@njit
+def log_dets(diag, off, n, even, rho, out):
+    """out[s] = log det (I + even T / rho[s]) of a positive semi-definite tridiagonal T (n, n)."""
+    for s in range(rho.shape[0]):
+        scale, pivot, size = even / rho[s], 1.0, 0.0
+        for j in range(n):
+            side = scale * off[j - 1] if j else 0.0
+            pivot = max(1.0 + scale * diag[j] - side * side / pivot, 1.0)
+            size += np.log(pivot)
+        out[s] = size
 
 
 @njit
@@ -461,7 +460,8 @@ def csr_fits(
     """out[a, s] = f of `class_averages` for task pick[a] at its model under prior s; CSR rows.
 
     The model is share[a, s] times the centre plus D[s] on the columns of the task, as in
-    `csr_grams`, with the intercepts b[s, a]; for squared loss f is loss + rho / 2 ||D||^2.
+    `skpmtl._kernels.steps`, with the intercepts b[s, a]; for squared loss f is loss + rho / 2
+    ||D||^2.
     squares[ends / C + j] receives the squared length of column j of a task.
     """
     C, (mine, ends) = b.shape[2], columns

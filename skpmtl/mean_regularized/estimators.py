@@ -749,9 +749,9 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, _MeanRegularized):
         candidates="The models are around 0, 0.15 and 0.5 times w~, which of\n        classes is "
         "long where few rows are separable, with pulls of 0.1 to 62.5 times\n        1.5 / n_k + "
         "0.02 of the smoothness; the evidence is approximate.",
-        held=" (in tasks\n        where a class is missing it would be infinite: the average has one "
-        "row more, at\n        the mean of the task's own, of which all classes have the same part; "
-        "elsewhere such\n        intercepts have a pull of strength `lam`)",
+        held=" (in tasks\n        where a class is missing it would be infinite: the average has "
+        "one row more, at\n        the mean of the task's own, of which all classes have the same "
+        "part; elsewhere such\n        intercepts have a pull of strength `lam`)",
         auto="0.005 times the smoothness of its loss in\n        the rounds (other updates: 0.02), "
         "0.02 times in the personalisation.",
         shapes=" or (n_tasks, n_classes, n_features)",

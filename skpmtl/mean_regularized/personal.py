@@ -2,8 +2,10 @@
 
 import numpy as np
 
-from .._kernels.average import csr_fits, csr_grams
+from .._kernels.average import csr_fits, csr_gram, log_dets
 from .._kernels.losses import NUMBER
+from .._kernels.spectrum import tridiagonal
+from .._runtime.registers import LANES
 from .._runtime.threads import in_order
 from ..local.average import (
     CLASS_STRENGTHS,
@@ -13,6 +15,7 @@ from ..local.average import (
     averaged_models,
     curvature,
 )
+from ..local.prior import up
 from .centred import CentredTasks, Local, dense_copy, share_of_centre
 from .proximal import is_squared, lengths
 
@@ -133,30 +136,28 @@ class PersonalModels:
         D, b = np.stack([one.D for one in models]), np.stack([one.b for one in models])
         first, sizes = models[0], centred.table.sizes[block]
         share, rho = self._unit[block, None] * reach, found.pull[block] / centred.scale[block, None]
-        numbers = np.where(sizes <= _LONGEST, sizes * sizes, 0)
-        starts = np.concatenate([[0], np.cumsum(numbers)])
-        K, f, squares = np.empty(starts[-1]), np.empty(share.shape), np.empty(len(first.columns))
+        f, squares = np.empty(share.shape), np.empty(len(first.columns))
         _, *csr, rows, offsets = centred._rows
         place, own = np.full(centred.table.n_features, -1), (first.columns, first.ends)
-        csr_grams(
-            *csr, rows, offsets, block, problem.fit_intercept, own, starts, C, place, K
-        )
         csr_fits(
             *csr, rows, offsets, centred.table.y, block, NUMBER[problem.loss], held, self.centres,
             self.which, share, rho, own, D, b, place, f, squares,
         )  # fmt: skip
         even = 1.0 if squared else curvature(C)
+        det, line = np.empty(share.shape), np.zeros(centred.table.n_features)
         for a, n in enumerate(sizes):
-            if numbers[a]:
-                spectrum = np.linalg.eigvalsh(K[starts[a] : starts[a + 1]].reshape(n, n))
-            else:
-                spectrum = squares[first.ends[a] // C : first.ends[a + 1] // C]
-            ratio = even * np.maximum(spectrum, 0.0)[:, None] / rho[a]
-            det = 0.5 * max(C - 1, 1) * np.log1p(ratio).sum(axis=0)
-            fit = f[a]
-            if squared:
-                fit = 0.5 * (n - problem.fit_intercept) * np.log(2.0 * fit + 1e-300)
-            f[a] = -fit - det
+            diag, off = squares[first.ends[a] // C : first.ends[a + 1] // C], line
+            if n <= _LONGEST:
+                K, R = np.zeros((1, up(n, 4) + 4, up(n + 1, LANES))), up(n + 1, LANES)
+                csr_gram(*csr, rows, offsets[block[a]], n, problem.fit_intercept, line, K[0])
+                T = np.zeros((2, 1, R))
+                tridiagonal(K, np.array([0, n]), n, *T, np.zeros(R), np.zeros(R))
+                diag, off = T[0, 0, :n], T[1, 0]
+            log_dets(diag, off, len(diag), even, rho[a], det[a])
+        if squared:
+            dof = sizes - float(problem.fit_intercept)
+            f = 0.5 * dof[:, None] * np.log(2.0 * f + 1e-300)
+        f = -f - 0.5 * max(C - 1, 1) * det
         weight = found.prior[block] + np.nan_to_num(f, nan=-np.inf)
         weight = np.exp(weight - weight.max(axis=1, keepdims=True))
         weight /= weight.sum(axis=1, keepdims=True)
