@@ -5,7 +5,7 @@ from importlib.metadata import PackageNotFoundError, metadata
 
 from ._runtime.compat import VisualBlock
 
-__all__ = ["Documented", "ShowsPrivacy"]
+__all__ = ["Documented", "ShowsBest", "ShowsPrivacy"]
 
 
 @cache
@@ -45,3 +45,13 @@ class ShowsPrivacy(Documented):
             )
         name, details = type(self).__name__, str(self)
         return VisualBlock("single", self, names=name, name_details=details, name_caption=caption)
+
+
+class ShowsBest(Documented):
+    """After a search the diagram is that of the best estimator, with what the search spent."""
+
+    def _sk_visual_block_(self):
+        key = "best_estimator_" if hasattr(self, "best_estimator_") else "estimator"
+        inner = getattr(self, key)
+        name, details = f"{key}: {type(inner).__name__}", str(inner)
+        return VisualBlock("parallel", [inner], names=[name], name_details=[details])

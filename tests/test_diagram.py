@@ -35,6 +35,15 @@ def test_an_estimator_in_an_estimator_is_shown(school_like):
     assert "Ridge" in estimator_html_repr(alone)
 
 
+def test_a_search_shows_what_all_of_it_spent(school_like):
+    est, table, y = private(school_like)
+    search = PrivateSearch(est, {"n_releases": [1, 2]}, n_trials=2, epsilon=2.5)
+    assert "estimator: MPMTLLowRank" in estimator_html_repr(search)
+    shown = estimator_html_repr(search.fit(table, y))
+    assert "best_estimator_: MPMTLLowRank" in shown
+    assert f"\u03b5 = 2.5, \u03b4 = {search.privacy_.delta:.4g} per task" in shown
+
+
 @pytest.mark.parametrize(
     ("urls", "link"),
     [

@@ -13,7 +13,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from .._diagram import Documented
+from .._diagram import ShowsBest
 from .._parameters import kept
 from .._runtime.compat import Interval, InvalidParameterError, StrOptions
 from .._version import __version__
@@ -55,7 +55,7 @@ def _winner_has(method):
     return lambda self: hasattr(getattr(self, "best_estimator_", self.estimator), method)
 
 
-class PrivateSearch(Documented, MetaEstimatorMixin, BaseEstimator):
+class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
     """Random search whose whole outcome, winner and fit, is within one privacy budget.
 
     Every trial draws a candidate, fits it with noise on a part of every task's rows, and
