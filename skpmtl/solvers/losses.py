@@ -528,7 +528,8 @@ class SharedGramLoss(SquaredLoss):
         mean = float(np.trace(self.G)) / len(self.G)
         if not mean > 0:
             return None
-        rho = mean + self.ridge
+        rho = float(share) if isinstance(share, resolvents.Step) else mean
+        rho += self.ridge
         inverse = np.linalg.inv(self.G + (rho + self.ridge) * np.eye(len(self.G)))
         return rho, lambda W, S, V: (self.g + rho * (2.0 * W - S)) @ inverse - W
 

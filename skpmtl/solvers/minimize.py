@@ -19,11 +19,13 @@ from .._runtime.threads import single_blas_thread
 from .certificate import dual_gap, may_be_used, steepness
 from .extrapolation import MEMORY, Anderson, Secant
 from .factored import newton_on_factors
+from .resolvents import Step
 
 _FIRST = 30  # first-order steps before a Newton phase
 _NEWTON = 250  # passes over the rows that a Newton phase takes, more or less
 _CHECK = 4  # iterations between two evaluations of the duality gap
 SMALLEST_SET = 32  # features of the first working set
+_EVEN = 0.05  # share at which the step of splitting is the mean curvature, see `resolvents`
 _WORTHWHILE = 0.7  # share of the features up to which the others are left out
 _RENEWAL, _RENEWALS = 8, 100  # iterations to the first new Hessians and, at most, between two
 _FLOOR = 0.1  # how far slopes are raised towards their bound at first
@@ -244,6 +246,8 @@ def _first_order(loss, penalty, alpha, lean, W):
 
 def _share(loss, penalty, alpha):
     """alpha over the smallest one for which all weights are zero."""
+    if penalty.step is not None:  # where slopes change, the mean curvature
+        return Step(penalty.step) if loss.quadratic else _EVEN
     top = penalty.dual_levels(loss.evaluate(np.zeros(loss.shape))[1]).max(initial=0.0)
     return min(alpha / top, 1.0) if top > 0 else 1.0
 

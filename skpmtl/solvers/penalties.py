@@ -22,6 +22,7 @@ class Penalty(ABC):
     by_columns = False  # whether it is a sum over features, so that working sets of them serve
     has_factors = True  # whether there is a `basis`, for Newton steps
     is_norm = True  # and not something with a `conjugate`
+    step = None  # of splitting, where its curvature tells the best one
 
     @abstractmethod
     def value(self, W):

@@ -69,6 +69,10 @@ def by_features(G, g, ridge, share):
     return rho, step
 
 
+class Step(float):
+    """In place of a share: the step rho itself, where the penalty tells which."""
+
+
 def _balance(trace, square, size, share, lowest=-1.0):
     """The step rho of splitting that suits the curvatures and the penalty, None for zero ones.
 
@@ -81,6 +85,8 @@ def _balance(trace, square, size, share, lowest=-1.0):
     """
     if not trace > 0:
         return None
+    if isinstance(share, Step):
+        return float(share)
     mean = trace / size
     weight = float(np.clip(0.8 * np.log10(20.0 * share), lowest, 1.0))
     return mean * (square / trace / mean) ** weight

@@ -111,3 +111,11 @@ def test_groups_are_found_and_new_tasks_join_them():
 def test_parameters_out_of_range(parameters):
     with pytest.raises(ValueError, match=next(iter(parameters))):
         ClusteredMTL(**parameters).fit(X, Y, task=TASK)
+
+
+def test_columns_of_different_size_take_no_longer():
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((900, 15)) * np.logspace(-2, 2, 15)
+    y = rows @ rng.standard_normal(15) + rng.standard_normal(900)
+    est = ClusteredMTL(3, alpha=1.0, ridge=0.1).fit(rows, y, task=np.repeat(np.arange(60), 15))
+    assert est.n_iter_ < 100
