@@ -10,8 +10,9 @@ SCRIPTS = sorted((Path(__file__).resolve().parents[2] / "doc" / "examples").glob
 # Quick start and task column are left to every run.
 SLOW = {
     "plot_private_selection", "plot_school", "plot_missing_outcomes", "plot_new_tasks",
-    "plot_fedmtl", "plot_private_mean", "plot_audit", "plot_few_shot",
+    "plot_fedmtl", "plot_private_mean", "plot_audit", "plot_few_shot", "plot_task_facts",
 }  # fmt: skip
+NEEDS = {"plot_task_facts": "statsmodels"}
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +35,8 @@ def without_screen():
     ],
 )
 def test_script_runs_and_draws(path, without_screen):
+    if path.stem in NEEDS:
+        pytest.importorskip(NEEDS[path.stem], reason=f"needs {NEEDS[path.stem]}")
     runpy.run_path(str(path), run_name="__main__")
     figures = [without_screen.figure(number) for number in without_screen.get_fignums()]
     assert len(figures) >= 2
