@@ -103,10 +103,10 @@ table.round(3)
 # %%
 # Error on other pupils
 # ---------------------
-# Every school ends with its own model, around the one that its facts tell. Each of the three columns
-# takes its part of the budget: at epsilon 0.3 one mean for all is better, from 1 on the facts are.
-# ``MixedLM`` is 5 % below that: it shrinks the levels of schools as well, which here are their own,
-# and knows how far schools of the same facts lie apart.
+# Every school ends with its own model, around the one that its facts tell. Each of the three
+# columns takes its part of the budget: at epsilon 0.3 one mean for all is better, from 1 on the
+# facts are. ``MixedLM`` is 5 % below that: it shrinks the levels of schools as well, which here are
+# their own, and knows how far schools of the same facts lie apart.
 epsilons, scores = [0.3, 1.0, 3.0, 10.0], {"with facts": [], "around one mean": []}
 
 
