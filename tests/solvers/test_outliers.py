@@ -188,3 +188,26 @@ def test_parameters_that_do_not_go_together(parameters, match):
     est = MPMTLLowRank(**{"outliers": "tasks", **parameters})
     with pytest.raises(ValueError, match=match):
         est.fit(X, Y, task=TASK)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.2, 0.4])
+def test_auto_costs_little_and_saves_much(share):
+    def error(seed, **parameters):
+        rng = np.random.default_rng(seed)
+        m, n, d = 120, 24, 16
+        W = rng.standard_normal((m, 2)) @ rng.standard_normal((2, d))
+        odd = rng.random(m) < share
+        W[odd] = 3.0 * np.sqrt(np.mean(W[~odd] ** 2)) * rng.standard_normal((odd.sum(), d))
+        task = np.repeat(np.arange(m), 2 * n)
+        rows = rng.uniform(-1, 1, (len(task), d))
+        y = np.einsum("ij,ij->i", rows, W[task])
+        y += 0.4 * y.std() * rng.standard_normal(len(y))
+        train = np.arange(len(y)) % 2 == 0
+        est = MPMTLLowRank(algorithm="proximal", epsilon=None, **parameters)
+        est.fit(rows[train], y[train], task=task[train])
+        return nmse(y[~train], est.predict(rows[~train], task=task[~train]))
+
+    plain = np.mean([error(seed) for seed in range(3)])
+    robust = np.mean([error(seed, outliers="tasks") for seed in range(3)])
+    assert robust < (1.05 if share == 0 else 0.95) * plain
