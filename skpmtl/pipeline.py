@@ -8,7 +8,7 @@ from sklearn.utils.validation import check_is_fitted
 __all__ = ["personalize"]
 
 
-def personalize(model, X, y, task=None):
+def personalize(model, X, y, **params):
     """Add tasks to a fitted pipeline, from rows of their own and at no privacy cost.
 
     Every step that knows tasks (`TaskScaler`, `TaskImputer`) adds the new ones, every step
@@ -22,8 +22,9 @@ def personalize(model, X, y, task=None):
         `ColumnTransformer`. Of a search, pass ``best_estimator_``.
     X, y
         Rows of these tasks, in the form in which the pipeline was fitted.
-    task : array-like of shape (n_samples,), default=None
-        Task of every row, where X has no task column.
+    **params : dict
+        What the last step takes beside them, such as ``task=``, the task of every row where X has
+        no task column.
 
     Returns
     -------
@@ -50,7 +51,6 @@ def personalize(model, X, y, task=None):
     >>> model.predict(table).shape, model[-1].coef_.shape
     ((15362,), (139, 28))
     """
-    known = {} if task is None else {"task": task}
     pairs, last = [], model
     while isinstance(last, Pipeline):
         check_is_fitted(last)
@@ -62,7 +62,7 @@ def personalize(model, X, y, task=None):
             f"{type(last).__name__} cannot personalise: the last step must be an estimator of this "
             "package. Of a search, pass best_estimator_."
         )
-    last.personalize(X, y, **known)
+    last.personalize(X, y, **params)
     for step, added in pairs:
         vars(step).update(vars(added))
     return model
