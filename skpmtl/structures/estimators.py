@@ -48,6 +48,16 @@ class _PrivateMTL(BaseMTL):
     ):
         pass
 
+    def _check_parameters(self):
+        if self._is_private() and self.delta == 0:
+            raise ValueError(
+                "delta=0, a pure guarantee, needs a structure that is known: pass it to "
+                'MPMTLLowRank(mechanism="wishart") or MPMTLGroupSparse(mechanism="laplace"), or '
+                "leave delta to its default here."
+            )
+        super()._check_parameters()
+        self._structures()
+
     def _structures(self):
         """The parameter `structure` as a tuple, in the order of `STRUCTURES`."""
         if self.structure == "auto":
@@ -123,7 +133,8 @@ _DOC = """{summary}
     epsilon : float or None, default=1.0
         Privacy budget of the whole fit. None or infinity: the same algorithm without noise.
     delta : float or None, default=None
-        Probability part of the guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``.
+        Probability part of the guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``. A pure
+        guarantee, delta = 0, have `MPMTLLowRank` and `MPMTLGroupSparse`.
     {adjacency}
     fit_intercept : bool, default=True
         Whether every task has an intercept, which is local and not penalised.
@@ -205,7 +216,6 @@ class PrivateMTL(MTLRegressorMixin, _PrivateMTL):
 
     def _check_parameters(self):
         super()._check_parameters()
-        self._structures()
         if self.target_range is not None:
             public_range(self.target_range)
         elif self.unseen_task == "mean" and self.fit_intercept:
@@ -234,10 +244,6 @@ class PrivateMTLClassifier(MTLClassifierMixin, _PrivateMTL):
         **SHAPES,
     )
     _multiclass = True
-
-    def _check_parameters(self):
-        super()._check_parameters()
-        self._structures()
 
     def _intercept_range(self):
         return _LOGITS if self.fit_intercept else None

@@ -306,12 +306,22 @@ def test_unknown_structures_are_named(structure, tasks_of):
     assert not hasattr(est, "coef_")
 
 
+@pytest.mark.parametrize("cls", [PrivateMTL, PrivateMTLClassifier])
+def test_a_pure_guarantee_is_elsewhere(cls, tasks_of):
+    X, y, task, _ = tasks_of("mean", m=4)
+    with pytest.raises(ValueError, match='MPMTLLowRank.mechanism="wishart"'):
+        cls(delta=0, tasks=range(4)).fit(X, y > 0, task=task)
+
+
 def test_a_known_structure_is_the_only_one(tasks_of):
     X, y, task, _ = tasks_of("mean", m=60, n=6, d=4)
-    for wanted in ("low-rank", "sparse", "mean", ["mean", "low-rank"]):
+    three = ["low-rank", "sparse", "mean"]
+    pairs = [[a, b] for a in three for b in three if a != b]
+    for wanted in (*three, *pairs, three[::-1]):
         est = PrivateMTL(wanted, epsilon=None).fit(X, y, task=task)
         names = possible([wanted] if isinstance(wanted, str) else wanted)
-        assert list(est.shares_) == names and set(names) < set(WEIGHTS)
+        assert list(est.shares_) == names and set(names) <= set(WEIGHTS)
+        assert set(names) & set(three) == set(np.atleast_1d(wanted))
 
 
 def test_a_mean_model_needs_the_public_range(tasks_of):
