@@ -7,6 +7,7 @@ from numbers import Integral, Real
 import numpy as np
 from scipy.special import digamma, polygamma
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
+from sklearn.utils import Bunch
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._diagram import Documented
@@ -67,13 +68,17 @@ class _TaskTransformer(Documented, OneToOneFeatureMixin, TransformerMixin, BaseE
         validate_data(self, X, skip_check_array=True, reset=False)
         if self.task_feature is None:
             raise ValueError("Without task_feature there are no tasks to add: call fit.")
-        fresh = clone(self).fit(X)
+        fresh = self._alone(X)
         locate(fresh.tasks_, self.tasks_)  # strings among integers are refused here
         tasks = np.union1d(self.tasks_, fresh.tasks_)
         rows = np.searchsorted(tasks, self.tasks_), np.searchsorted(tasks, fresh.tasks_)
         self._merge(fresh, len(tasks), *rows)
         self.tasks_ = tasks
         return self
+
+    def _alone(self, X):
+        """An object with what a fit of these rows alone would find."""
+        return clone(self).fit(X)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -297,15 +302,25 @@ class TaskImputer(_TaskTransformer):
         """
         self._check_task_feature()
         columns, ids, self._form_ = self._read(X, None)
+        self._numeric_ = [name for name, column in columns.items() if column.numeric]
+        self.tasks_, self.statistics_ = self._of_tasks(columns, ids)
+        return self
+
+    def _alone(self, X):
+        # Columns are of the kind that they had in fit: here they may have no value at all.
+        tasks, statistics = self._of_tasks(*self._read(X, self._form_)[:2])
+        return Bunch(tasks_=tasks, statistics_=statistics)
+
+    def _of_tasks(self, columns, ids):
+        """-> tasks, {feature: value of each}"""
         defaults = self._defaults(columns)
-        codes, self.tasks_ = encode_rows(ids, len(ids))
-        self.statistics_ = {
+        codes, tasks = encode_rows(ids, len(ids))
+        return tasks, {
             name: (_medians if column.numeric else _modes)(
-                column, codes, len(self.tasks_), defaults[name]
+                column, codes, len(tasks), defaults[name]
             )
             for name, column in columns.items()
         }
-        return self
 
     def transform(self, X):
         """Fill what is missing with the values of the row's task.
@@ -350,16 +365,19 @@ class TaskImputer(_TaskTransformer):
             if self.task_feature is not None:
                 form = InputForm("column", task_position(X, self.task_feature))
                 ids = take_column(X, form.position)
+            numbers = numeric_columns(X)
+            if fitted is not None:
+                numbers = [name in self._numeric_ for name in X.columns]
             columns = {
-                name: self._column(X, j)
+                name: self._column(X, j, numbers[j])
                 for j, name in enumerate(X.columns)
                 if j != form.position
             }
         return columns, np.zeros(n_rows, np.int64) if ids is None else ids, form
 
-    def _column(self, X, j):
+    def _column(self, X, j, numbers):
         given = take_column(X, j)
-        if numeric_columns(X)[j]:
+        if numbers:
             values = numeric(self, safe_indexing(X, [j], axis=1), False)[:, 0].astype(np.float64)
             return _Column(given, values, np.isnan(values), True)
         values = np.empty(len(given), dtype=object)

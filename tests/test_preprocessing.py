@@ -212,6 +212,19 @@ def test_unknown_tasks_have_the_public_default_until_they_are_added():
     pd.testing.assert_frame_equal(out, whole.transform(frame))
 
 
+def test_a_task_without_any_value_has_the_default_of_its_kind():
+    """Whatever type a column without a value has in its own rows."""
+    frame = gaps()
+    imputer = TaskImputer(task_feature="clinic", default={"age": 45}).fit(frame)
+    new = pd.DataFrame({"age": [None] * 2, "clinic": "new", "ward": [np.nan] * 2, "visits": 1})
+    for imputer_of_new in (imputer, imputer.personalize(new)):
+        out = imputer_of_new.transform(new)
+        assert out["age"].tolist() == [45.0, 45.0] and out["age"].dtype == float
+        assert out["ward"].tolist() == ["missing"] * 2
+    with pytest.raises(ValueError, match=r"not numeric: \['age'\]"):
+        imputer.transform(frame.assign(age="old"))
+
+
 def test_other_tables():
     frame = gaps()
     expected = TaskImputer(task_feature="clinic").fit_transform(frame)
