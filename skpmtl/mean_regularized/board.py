@@ -324,7 +324,7 @@ class MeanBillboard(Board):
         all models are too long, and they agree on that.
         """
         if self.problem.loss != "squared":
-            return (0.5, 0.5), (0.15, 0.5)
+            return (1.0, 0.1), (0.5, 0.5), (0.15, 0.4)
         return ((1.0, 0.6), (3.0, 0.4)) if len(self.clip_norms) == 1 else ((1.0, 1.0),)
 
     def without_rows(self, tasks):

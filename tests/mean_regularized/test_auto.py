@@ -98,7 +98,7 @@ def test_a_task_whose_rows_do_not_differ_has_its_centre(rows):
 def plain_class_average(A, y, C, centre, pulls, reaches, prior, intercept):
     """Average of one task by a general minimiser and dense matrices; (C, d + 1)."""
     (n, d), several = A.shape, C > 1
-    Z, even = A - intercept * A.mean(axis=0), 0.5 / C if several else 0.125
+    Z, even = A - intercept * A.mean(axis=0), 0.25 / C if several else 0.125
     weights, models = [], []
     for rho, reach, log_prior in zip(n * pulls, reaches, prior, strict=True):
 
