@@ -371,7 +371,8 @@ _DOC = """{summary}
         paper. It has **no** differential privacy guarantee, which the report says; it is
         here for reproduction and needs ``algorithm="proximal"``.
     algorithm : {{"auto", "empirical-bayes", "proximal"}}, default="auto"
-        "auto": "proximal" without privacy where `alpha` is a number, else "empirical-bayes".
+        "auto": "proximal" without privacy where `alpha` is a number or there are `outliers`, else
+        "empirical-bayes".
         "empirical-bayes" releases a prior, and every task decides alone how far to trust it;
         without privacy it has nothing to tune, and on average over the regressions of
         ``benchmarks/strangers`` errs no more than with a budget, to a percent. "proximal"
