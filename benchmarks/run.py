@@ -5,6 +5,7 @@
 ========  ==================================================================================
 peers     exact solvers against others at equal accuracy, RMTL and MALSAR where they are
           installed (see benchmarks/peers/external.py), a round against PyTorch
+path      a hundred strengths and their cross-validation, against loops of fits and lasso_path
 grid      exact fits on drawn shapes against FISTA on Gram matrices: the whole distribution
 kernels   exact local solves against loops of library calls, a gradient against reading rows
 scale     seconds and memory of fit and predict, and their exponent in the number of rows
@@ -30,7 +31,7 @@ from threadpoolctl import threadpool_limits
 import skpmtl
 
 from . import kernels, memory, scale, shards
-from .peers import exact, external, grid, rounds
+from .peers import exact, external, grid, path, rounds
 
 FIELDS = ("commit", "peer", "problem", "penalty", "accuracy", "seconds", "ratio", "megabytes")
 
@@ -72,7 +73,7 @@ def write_rows(rows, fields, output=None):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
-    suites = ["peers", "grid", "kernels", "scale", "threads", "growth", "memory", "shards"]
+    suites = ["peers", "path", "grid", "kernels", "scale", "threads", "growth", "memory", "shards"]
     parser.add_argument("suite", choices=suites)
     parser.add_argument("--quick", action="store_true", help="small problems, one repeat")
     parser.add_argument("--repeats", type=int, default=None, help="default: 7, or 1 with --quick")
@@ -99,6 +100,9 @@ def main(arguments=None):
     skpmtl.set_num_threads(1)
     try:
         with threadpool_limits(1):
+            if options.suite == "path":
+                measured = with_commit(path.measure(options.quick, repeats))
+                return write_rows(measured, path.FIELDS, options.output)
             if options.suite == "grid":
                 measured = with_commit(grid.measure(options.quick, repeats))
                 return write_rows(measured, grid.FIELDS, options.output)

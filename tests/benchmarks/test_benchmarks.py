@@ -67,6 +67,15 @@ def test_peers_quick(tmp_path, capsys):
         assert float(row["accuracy"]) < 0.05, row
 
 
+def test_path_quick(capsys):
+    rows = run.main(["path", "--quick"])
+    assert {row["peer"] for row in rows} >= {"skpmtl", "warm fits", "single fits", "lasso_path"}
+    for row in rows:
+        limit = 1e-3 if row["peer"] in ("lasso_path", "skglm") else 1e-6
+        assert 0 <= float(row["accuracy"]) <= limit, row
+        assert float(row["seconds"]) > 0
+
+
 def test_grid_quick(tmp_path, capsys):
     rows = run.main(["grid", "--quick", "--output", str(tmp_path / "grid.csv")])
     assert len(rows) == 2 and capsys.readouterr().out.count("alpha") == 2
