@@ -77,7 +77,7 @@ def main(arguments=None):
     parser.add_argument("suite", choices=suites)
     parser.add_argument("--quick", action="store_true", help="small problems, one repeat")
     parser.add_argument("--repeats", type=int, default=None, help="default: 7, or 1 with --quick")
-    parser.add_argument("--only", default="", help="part of the text of estimators")
+    parser.add_argument("--only", default="", help="part of the text of estimators, or how problems begin")
     parser.add_argument("--output", type=Path, default=None, help="also write the rows here")
     options = parser.parse_args(arguments)
     repeats = options.repeats or (1 if options.quick else 7)
@@ -101,7 +101,7 @@ def main(arguments=None):
     try:
         with threadpool_limits(1):
             if options.suite == "path":
-                measured = with_commit(path.measure(options.quick, repeats))
+                measured = with_commit(path.measure(options.quick, repeats, options.only))
                 return write_rows(measured, path.FIELDS, options.output)
             if options.suite == "grid":
                 measured = with_commit(grid.measure(options.quick, repeats))

@@ -1,7 +1,8 @@
 """The peers of R and MATLAB, where they are installed: RMTL on R, MALSAR on Octave.
 
-Neither comes from Python's package index. For RMTL install R, then ``install.packages("RMTL")``.
-For MALSAR install Octave, take the toolbox apart somewhere and name its folder in the environment
+Neither comes from Python's package index. For RMTL install R, then ``install.packages("RMTL")``, or
+name the folder of its sources in the environment variable ``RMTL`` where R has the packages that it
+needs (corpcor, MASS, psych, doParallel, foreach). For MALSAR install Octave, take the toolbox apart somewhere and name its folder in the environment
 variable ``MALSAR``. What is missing is skipped. Every fit runs in a fresh interpreter, which says
 itself how long the fit took, without its start and the reading of files.
 """
@@ -32,8 +33,12 @@ y <- read("y", "double", sum(sizes)); task <- rep(seq_along(sizes), sizes)
 X <- lapply(seq_along(sizes), function(k) rows[task == k, , drop = FALSE])
 Y <- lapply(seq_along(sizes), function(k) matrix(y[task == k], ncol = 1))
 kind <- if (penalty == "trace") "Trace" else "L21"
+sources <- Sys.getenv("RMTL")
+if (nzchar(sources)) {
+  for (file in list.files(file.path(sources, "R"), full.names = TRUE)) source(file)
+} else library(RMTL)
 start <- proc.time()
-model <- RMTL::MTL(X, Y, type = "Regression", Regularization = kind, Lam1 = alpha, Lam2 = 0,
+model <- MTL(X, Y, type = "Regression", Regularization = kind, Lam1 = alpha, Lam2 = 0,
                    opts = list(init = 0, tol = tol, maxIter = 100000))
 spent <- proc.time() - start
 writeBin(c(as.vector(model$W), as.vector(model$C), sum(spent[c(1, 2)])),
@@ -69,8 +74,12 @@ handle = fopen([folder "/out"], "w"); fwrite(handle, [W(:); spent], "double"); f
 def installed():
     """{name: function (problem, tol) -> coef, intercept, seconds} of the peers found here."""
     found = {}
-    rscript = shutil.which("Rscript")
-    if rscript and _runs([rscript, "-e", "stopifnot(requireNamespace('RMTL', quietly=TRUE))"]):
+    rscript, sources = shutil.which("Rscript"), os.environ.get("RMTL")
+    there = rscript and (
+        Path(sources, "R", "MTL.R").is_file() if sources
+        else _runs([rscript, "-e", "stopifnot(requireNamespace('RMTL', quietly=TRUE))"])
+    )  # fmt: skip
+    if there:
         found["RMTL"] = partial(_fit, [rscript], _RMTL, ".R")
     octave, toolbox = shutil.which("octave-cli"), os.environ.get("MALSAR")
     if octave and toolbox and list(Path(toolbox).rglob("Least_Trace.m")):
