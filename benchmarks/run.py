@@ -77,7 +77,7 @@ def main(arguments=None):
     parser.add_argument("suite", choices=suites)
     parser.add_argument("--quick", action="store_true", help="small problems, one repeat")
     parser.add_argument("--repeats", type=int, default=None, help="default: 7, or 1 with --quick")
-    parser.add_argument("--only", default="", help="part of the text of estimators, or how problems begin")
+    parser.add_argument("--only", default="", help="text of estimators or problems")
     parser.add_argument("--output", type=Path, default=None, help="also write the rows here")
     options = parser.parse_args(arguments)
     repeats = options.repeats or (1 if options.quick else 7)

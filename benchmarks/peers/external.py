@@ -2,9 +2,10 @@
 
 Neither comes from Python's package index. For RMTL install R, then ``install.packages("RMTL")``, or
 name the folder of its sources in the environment variable ``RMTL`` where R has the packages that it
-needs (corpcor, MASS, psych, doParallel, foreach). For MALSAR install Octave, take the toolbox apart somewhere and name its folder in the environment
-variable ``MALSAR``. What is missing is skipped. Every fit runs in a fresh interpreter, which says
-itself how long the fit took, without its start and the reading of files.
+needs (corpcor, MASS, psych, doParallel, foreach). For MALSAR install Octave, take the toolbox apart
+somewhere and name its folder in the environment variable ``MALSAR``. What is missing is skipped.
+Every fit runs in a fresh interpreter, which says itself how long the fit took, without its start
+and the reading of files.
 """
 
 import os
@@ -34,12 +35,12 @@ X <- lapply(seq_along(sizes), function(k) rows[task == k, , drop = FALSE])
 Y <- lapply(seq_along(sizes), function(k) matrix(y[task == k], ncol = 1))
 kind <- if (penalty == "trace") "Trace" else "L21"
 sources <- Sys.getenv("RMTL")
-if (nzchar(sources)) {
-  for (file in list.files(file.path(sources, "R"), full.names = TRUE)) source(file)
-} else library(RMTL)
+files <- if (nzchar(sources)) list.files(file.path(sources, "R"), full.names = TRUE) else NULL
+for (file in files) source(file)
 start <- proc.time()
-model <- MTL(X, Y, type = "Regression", Regularization = kind, Lam1 = alpha, Lam2 = 0,
-                   opts = list(init = 0, tol = tol, maxIter = 100000))
+model <- (if (nzchar(sources)) MTL else RMTL::MTL)(
+  X, Y, type = "Regression", Regularization = kind, Lam1 = alpha, Lam2 = 0,
+  opts = list(init = 0, tol = tol, maxIter = 100000))
 spent <- proc.time() - start
 writeBin(c(as.vector(model$W), as.vector(model$C), sum(spent[c(1, 2)])),
          file.path(folder, "out"))

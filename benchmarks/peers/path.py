@@ -2,10 +2,10 @@
 
 Strengths go from the largest useful one down to a thousandth of it. `mtl_path` against a loop of
 single fits, each from zero ("single fits") or from the one before ("warm fits"), all at the default
-`tol`; where tasks share X and the penalty is L2,1, against ``lasso_path`` of scikit-learn and skglm,
-where that is installed, at their own default `tol`. "accuracy" is the worst relative distance of an
-objective to the smallest that anybody found for that strength; seconds are CPU time of one thread,
-without what compiles.
+`tol`; where tasks share X and the penalty is L2,1, against ``lasso_path`` of scikit-learn and
+skglm, where that is installed, at their own default `tol`. "accuracy" is the worst relative
+distance of an objective to the smallest that anybody found for that strength; seconds are CPU time
+of one thread, without what compiles.
 """
 
 import time
