@@ -59,7 +59,11 @@ J. Liang, Z. Liu, J. Zhou, X. Jiang, C. Zhang, F. Wang, "Model-protected multi-t
 _CLASS_LIST = """
     classes : "auto" or array-like, default="auto"
         Public list of the class labels. "auto" reads it from the data, which discloses which
-        labels exist."""
+        labels exist.
+    class_weight : "balanced", mapping of class to float, or None, default=None
+        Weights of the classes, from 0 to 1, by which those of the rows are multiplied; a class
+        that is not named weighs 1. "balanced": each task gives its classes the same weight
+        together, by its own counts."""
 _CLASSES = {
     None: "",
     "two": """

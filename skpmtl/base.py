@@ -7,6 +7,7 @@ A subclass brings its parameters and two methods, `_fit_table` and `_personalize
 import logging
 import math
 import warnings
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
 from inspect import signature
@@ -32,6 +33,7 @@ from .tables.ids import encode_ids, listed, locate
 from .tables.scores import row_scores
 from .tables.table import SingleTaskWarning
 from .tables.targets import class_targets, encode_labels, pair_known, public_classes, real_target
+from .tables.weights import in_rows, with_classes
 
 __all__ = ["BaseMTL", "MTLClassifierMixin", "MTLRegressorMixin"]
 
@@ -48,7 +50,8 @@ class TaskIndexed(Documented, BaseEstimator):
 
     Subclasses have the parameters `task_feature` and `tasks` and define
 
-    - ``_encode_target(table, classes=None) -> (y, classes)``, targets as numbers,
+    - ``_encode_target(table, classes=None) -> (y, classes)``, targets as numbers, or codes of
+      classes,
     - ``_fit_table(table) -> dict`` of all fitted attributes; it must not set any itself, and
       may read those of an earlier fit,
     - ``_with_absent(fitted, table) -> dict``, these attributes with the listed tasks without rows,
@@ -62,7 +65,7 @@ class TaskIndexed(Documented, BaseEstimator):
     __metadata_request__decision_function = {"task": True}
     __metadata_request__score = {"task": True}
 
-    def fit(self, X, y, task=None):
+    def fit(self, X, y, task=None, sample_weight=None):
         """Fit all tasks.
 
         Parameters
@@ -74,6 +77,9 @@ class TaskIndexed(Documented, BaseEstimator):
             is not known. With a mapping X, ``{task: y_t}``.
         task : array-like of shape (n_samples,), default=None
             Task id of every row, when there is neither a task column nor a 2-D y nor a mapping.
+        sample_weight : array-like of shape (n_samples,), or mapping, default=None
+            Weight of every row of X, from 0 (as if it were not there) to 1; ``{task: w_t}`` with a
+            mapping X. None: all weigh the same.
 
         Returns
         -------
@@ -82,7 +88,7 @@ class TaskIndexed(Documented, BaseEstimator):
         """
         try:
             self._check_parameters()
-            table, form = read_training(self, X, y, task, tasks=self.tasks)
+            table, form = self._read_training(X, y, task, sample_weight)
             if form.kind == "single":
                 warnings.warn(
                     "There is no task information: all rows are taken as one task. Set "
@@ -127,17 +133,48 @@ class TaskIndexed(Documented, BaseEstimator):
     def _is_private(self):
         return False
 
-    def _read_new_tasks(self, X, y, task):
+    def _counts_rows(self):
+        """Whether the numbers of rows of a fit are public denominators, as for single records.
+
+        Weights then stay what they are: a row of weight 0 is one more row, that adds nothing.
+        """
+        return False
+
+    def _read_training(self, X, y, task=None, sample_weight=None):
+        """The table of a fit, as it was given, and its form."""
+        return read_training(
+            self, X, y, task, sample_weight, tasks=self.tasks, all_rows=self._counts_rows()
+        )
+
+    def _read_new_tasks(self, X, y, task, sample_weight):
         """The table of personalize, with encoded targets."""
         check_is_fitted(self)
-        table, _ = read_training(self, X, y, task, form=self._form_)
+        table, _ = read_training(self, X, y, task, sample_weight, form=self._form_)
         locate(table.tasks, self.tasks_)  # strings among integers are refused here
-        return self._encoded(table, getattr(self, "classes_", None))[0]
+        return self._encoded(table, getattr(self, "classes_", None), new=True)[0]
 
-    def _encoded(self, table, classes=None):
-        """-> the table with its targets as numbers, classes"""
-        target, classes = self._encode_target(table, classes)
-        return replace(table, y=target, n_classes=0 if classes is None else len(classes)), classes
+    def _encoded(self, table, classes=None, *, new=False):
+        """-> the table with its targets as numbers and weights in units of rows, classes
+
+        `new`: of tasks that are personalised alone, where no number of rows is public.
+        """
+        y, classes = self._encode_target(table, classes)
+        table = replace(table, y=y, n_classes=0 if classes is None else len(classes))
+        given, raw = getattr(self, "class_weight", None), self._counts_rows() and not new
+        if classes is not None and given is not None:
+            if raw and isinstance(given, str):
+                raise ValueError(
+                    f'class_weight={given!r} changes the weight of a record with those of all '
+                    "others of its task, which no guarantee for single records allows: give a "
+                    "mapping {class: weight}."
+                )
+            table = with_classes(table, given, classes)
+        table = table if raw else in_rows(table)
+        return self._with_targets(table), classes
+
+    def _with_targets(self, table):
+        """The table with targets as its losses take them."""
+        return table
 
     def _add_labels(self, labels):
         """`tasks_` with new labels, and the form in which they come last in wide predictions."""
@@ -238,6 +275,7 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
         "task_feature": [str, Integral, list, None],
         "tasks": [StrOptions({"auto"}), "array-like"],
         "classes": [StrOptions({"auto"}), "array-like"],
+        "class_weight": [StrOptions({"balanced"}), Mapping, None],
         "unseen_task": [StrOptions({"error", "mean"})],
         "random_state": ["random_state", np.random.Generator],
         "verbose": ["verbose"],
@@ -370,7 +408,7 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
 
         return followed(self, log if logger.isEnabledFor(level) else None, message, n_rounds)
 
-    def personalize(self, X, y, task=None):
+    def personalize(self, X, y, task=None, sample_weight=None):
         """Add tasks that were not in `fit`, or replace models, at no privacy cost.
 
         Every new model uses the billboard and the rows of its task alone. Rows are added
@@ -378,9 +416,10 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
 
         Parameters
         ----------
-        X, y, task
+        X, y, task, sample_weight
             As in `fit`. A 2-D y needs column names that name the tasks. The list of tasks
-            in the parameter `tasks` does not apply.
+            in the parameter `tasks` does not apply. A task without any weight has the model of
+            one without rows.
 
         Returns
         -------
@@ -389,11 +428,11 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
         """
         check_is_fitted(self)
         if not len(self.tasks_):
-            return first_tasks(self, X, y, task)
-        table = self._read_new_tasks(X, y, task)
+            return first_tasks(self, X, y, task, sample_weight)
+        table = self._read_new_tasks(X, y, task, sample_weight)
         coef, intercept = self._personal_models(table)
-        tasks, form = self._add_labels(table.tasks)
-        old, new = np.searchsorted(tasks, self.tasks_), np.searchsorted(tasks, table.tasks)
+        tasks, form = self._add_labels(table.everybody)
+        old, new = np.searchsorted(tasks, self.tasks_), np.searchsorted(tasks, table.everybody)
         self.coef_ = merge_rows(len(tasks), old, self.coef_, new, coef)
         self.intercept_ = merge_rows(len(tasks), old, self.intercept_, new, intercept)
         self.tasks_, self._form_ = tasks, form
@@ -402,8 +441,15 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
     def _personal_models(self, table):
         """`_personalize_table`, with the mean model or zero where that is not finite."""
         with np.errstate(all="ignore"):
-            models = self._personalize_table(bound_values(table))
-        return self._finite_models(*models)
+            models = self._finite_models(*self._personalize_table(bound_values(table)))
+        if not len(table.absent):
+            return models
+        # Of tasks that are new to the billboard, whatever it has for those that it was made with.
+        tasks = table.everybody
+        here, away = np.searchsorted(tasks, table.tasks), np.searchsorted(tasks, table.absent)
+        rest = BaseMTL._models_without_rows(self, vars(self), tasks, away)
+        pairs = zip(models, rest, strict=True)
+        return tuple(merge_rows(len(tasks), here, own, away, other) for own, other in pairs)
 
     def _first_models(self, table):
         """Fitted attributes with the models of the first tasks after `from_billboard`."""
@@ -546,8 +592,8 @@ class MTLRegressorMixin(Scored, RegressorMixin):
 class MTLClassifierMixin(Scored, ClassifierMixin):
     """The same classes for all tasks: decision_function, predict_proba, predict.
 
-    Subclasses have the keyword `classes` beside the parameters of their ``__init__``, which the
-    regressor of a pair has without it.
+    Subclasses have the keywords `classes` and `class_weight` beside the parameters of their
+    ``__init__``, which the regressor of a pair has without them.
     """
 
     _classification = True
@@ -562,6 +608,7 @@ class MTLClassifierMixin(Scored, ClassifierMixin):
         init = cls.__init__
         if init is not object.__init__ and "classes" not in signature(init).parameters:
             parameter("classes", "auto", after="tasks")(cls)
+            parameter("class_weight", None, after="classes")(cls)
 
     def _public_classes(self):
         """Sorted array of the parameter `classes`; None for "auto"."""
@@ -581,8 +628,14 @@ class MTLClassifierMixin(Scored, ClassifierMixin):
                 "The targets contain only one class; a classifier needs two. If there are more "
                 "than these rows show, list them: classes=[...]."
             )
+        return codes, classes
+
+    def _with_targets(self, table):
         spread = self._spreads_labels and self.fit_intercept
-        return class_targets(codes, table.offsets, len(classes), spread=spread), classes
+        y = class_targets(
+            table.y, table.offsets, table.n_classes, spread=spread, support=table.support
+        )
+        return replace(table, y=y)
 
     def decision_function(self, X, task=None):
         """Log-odds of the second class; with more than two, one score for every class.

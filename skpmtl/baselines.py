@@ -1,10 +1,13 @@
 """Reference methods: every task alone."""
 
+from dataclasses import replace
+
 import numpy as np
 from sklearn.base import clone, is_classifier
 from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import has_fit_parameter
 
 from .base import Scored, TaskIndexed
 from .tables.table import by_code
@@ -54,6 +57,8 @@ class PerTask(Scored, TaskIndexed):
     ((3,), (120,))
     """
 
+    _weight_limit = np.inf  # nothing is shared
+
     def __init__(self, estimator, *, task_feature=None, tasks="auto"):
         self.estimator = estimator
         self.task_feature = task_feature
@@ -71,17 +76,29 @@ class PerTask(Scored, TaskIndexed):
         codes, classes = encode_labels(table, classes)
         return classes[codes], classes
 
+    def _encoded(self, table, classes=None, *, new=False):
+        # Weights stay as they were given: what they mean is up to the estimator.
+        y, classes = self._encode_target(table, classes)
+        return replace(table, y=y, n_classes=0 if classes is None else len(classes)), classes
+
     def _fit_table(self, table):
         return {"estimators_": self._fit_tasks(table)}
 
     def _fit_tasks(self, table):
-        fitted = {}
+        fitted, weights = {}, table.weights
+        if weights is not None and not has_fit_parameter(self.estimator, "sample_weight"):
+            raise ValueError(
+                f"sample_weight is given, but the fit of {type(self.estimator).__name__} does not "
+                "take it; choose an estimator that does."
+            )
         for k, task in enumerate(table.tasks.tolist()):
             X, y = table.task(k)
             one_class = is_classifier(self.estimator) and (y == y[0]).all()
             estimator = DummyClassifier() if one_class else clone(self.estimator)
             try:
-                fitted[task] = estimator.fit(X, y)
+                part = slice(table.offsets[k], table.offsets[k + 1])
+                given = {} if weights is None else {"sample_weight": weights[part]}
+                fitted[task] = estimator.fit(X, y, **given)
             except ValueError as error:
                 raise ValueError(f"Task {task!r}: {error}") from error
         return fitted
@@ -97,21 +114,23 @@ class PerTask(Scored, TaskIndexed):
         known = fitted["estimators_"]
         return {"estimators_": {task: known.get(task, dummy) for task in table.everybody.tolist()}}
 
-    def personalize(self, X, y, task=None):
+    def personalize(self, X, y, task=None, sample_weight=None):
         """Fit tasks that were not in `fit`, or fit known ones again.
 
         Parameters
         ----------
-        X, y, task
+        X, y, task, sample_weight
             As in `fit`. A 2-D y needs column names that name the tasks.
 
         Returns
         -------
         self : object
         """
-        table = self._read_new_tasks(X, y, task)
-        estimators = {**self.estimators_, **self._fit_tasks(table)}
-        self.tasks_, self._form_ = self._add_labels(table.tasks)
+        table = self._read_new_tasks(X, y, task, sample_weight)
+        new = {"estimators_": self._fit_tasks(table)}
+        new = self._with_absent(new, table) if len(table.absent) else new
+        estimators = {**self.estimators_, **new["estimators_"]}
+        self.tasks_, self._form_ = self._add_labels(table.everybody)
         self.estimators_ = {task: estimators[task] for task in self.tasks_.tolist()}
         return self
 

@@ -4,7 +4,6 @@ import warnings
 
 import numpy as np
 from scipy import sparse
-from scipy.stats import rankdata
 from sklearn.base import is_classifier
 from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import get_scorer
@@ -22,7 +21,7 @@ from .tables.targets import pair_known
 __all__ = ["average_auc", "nmse", "task_scorer", "task_scores"]
 
 
-def nmse(y_true, y_pred):
+def nmse(y_true, y_pred, sample_weight=None):
     """Normalised mean squared error: mean squared error over the variance of the targets.
 
     Both are taken over all rows of all tasks together. 1 is what the mean of `y_true` would
@@ -34,6 +33,8 @@ def nmse(y_true, y_pred):
         Targets, NaN where not known (two dimensions only).
     y_pred : array-like of the same shape
         Predictions.
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the rows, not negative.
 
     Returns
     -------
@@ -45,15 +46,17 @@ def nmse(y_true, y_pred):
     >>> nmse([1.0, 2.0, 3.0], [1.0, 2.0, 5.0])
     2.0
     """
-    y_true, y_pred, _ = pair_known(y_true, np.asarray(y_pred, dtype=np.float64))
+    given = y_true, np.asarray(y_pred, dtype=np.float64), None, sample_weight
+    y_true, y_pred, weights = pair_known(*given)
     y_true = y_true.astype(np.float64)
-    variance = np.var(y_true)
+    mean = np.average(y_true, weights=weights)
+    variance = np.average((y_true - mean) ** 2, weights=weights)
     if variance == 0:
         raise ValueError(f"The {len(y_true)} targets do not vary; nmse divides by their variance.")
-    return float(np.mean((y_true - y_pred) ** 2) / variance)
+    return float(np.average((y_true - y_pred) ** 2, weights=weights) / variance)
 
 
-def average_auc(y_true, y_score, task=None):
+def average_auc(y_true, y_score, task=None, sample_weight=None):
     """Area under the ROC curve, averaged over the tasks.
 
     Tasks with only one class have no such area and are left out of the average; `task_scores`
@@ -68,6 +71,9 @@ def average_auc(y_true, y_score, task=None):
         Scores: a decision function, or the probability of the positive class.
     task : array-like of shape (n_samples,), default=None
         Task of every row; None: one task, or one per column.
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the rows, not negative. A task without rows of both classes of positive weight
+        is left out.
 
     Returns
     -------
@@ -91,31 +97,34 @@ def average_auc(y_true, y_score, task=None):
         known = known_labels(y_true)
         codes = np.nonzero(known)[1]
         y_true, y_score = y_true[known], y_score[known]
+        if sample_weight is not None:
+            check_consistent_length(known, sample_weight)
+            sample_weight = np.asarray(sample_weight)[np.nonzero(known)[0]]
     else:
         codes = np.zeros(len(y_true), np.int64) if task is None else encode_ids(task)[0]
-        check_consistent_length(codes, y_true)
+        check_consistent_length(codes, y_true, sample_weight)
     labels, classes = factorize(y_true)
     if (labels < 0).any() or len(classes) != 2 or not np.isfinite(y_score).all():
         raise ValueError("average_auc needs labels of two classes, none missing, finite scores.")
     positive = labels == np.argsort(classes)[1]
-    # The area is the mean rank of the positive rows, rescaled (Mann-Whitney). Ranks within
-    # tasks come from the ranks of all rows once these are sorted by task.
+    weights = np.ones(len(y_true)) if sample_weight is None else np.asarray(sample_weight, float)
+    # The area is the share of pairs of a positive and a negative row of one task in which the first
+    # has the higher score, ties by half. Rows are sorted by task and score.
     order = np.lexsort((y_score, codes))
-    codes, y_score, positive = codes[order], y_score[order], positive[order]
-    sizes = np.bincount(codes)
-    start = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    codes, y_score, positive, weights = (a[order] for a in (codes, y_score, positive, weights))
     new = np.concatenate([[True], (codes[1:] != codes[:-1]) | (y_score[1:] != y_score[:-1])])
-    rank = rankdata(np.cumsum(new)) - start[codes]
-    n_positive = np.bincount(codes, positive, len(sizes))
-    n_negative = sizes - n_positive
+    tie, task_of = np.cumsum(new) - 1, codes[new]
+    above, below = (np.bincount(tie, weights * mask) for mask in (positive, ~positive))
+    n_positive, n_negative = np.bincount(task_of, above), np.bincount(task_of, below)
+    earlier = np.cumsum(below) - below - (np.cumsum(n_negative) - n_negative)[task_of]
     usable = (n_positive > 0) & (n_negative > 0)
     if not usable.any():
         raise ValueError("No task has rows of both classes, so that no area is defined.")
-    total = np.bincount(codes, rank * positive, len(sizes)) - n_positive * (n_positive + 1) / 2
+    total = np.bincount(task_of, above * (earlier + 0.5 * below))
     return float(np.mean(total[usable] / (n_positive * n_negative)[usable]))
 
 
-def task_scores(estimator, X, y, task=None, *, scoring=None):
+def task_scores(estimator, X, y, task=None, *, scoring=None, sample_weight=None):
     """One score for every task.
 
     The result is computed from the rows of the tasks, without noise: whoever publishes it
@@ -132,6 +141,9 @@ def task_scores(estimator, X, y, task=None, *, scoring=None):
         X that holds them. None: the estimator's own `task_feature`, or a mapping or 2-D y.
     scoring : str or scorer, default=None
         As in scikit-learn; None is R2 or accuracy.
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the rows of X, for a scorer that takes them; not with mappings. A task without
+        any has no score.
 
     Returns
     -------
@@ -156,15 +168,21 @@ def task_scores(estimator, X, y, task=None, *, scoring=None):
     scorer = get_scorer(scoring)
     keywords, y, codes, tasks = _split_tasks(estimator, X, y, task)
     view = _Predicted(estimator, X, y, keywords)
-    known = pair_known(y, view.full("predict"))[0]
+    known, _, weights = pair_known(y, view.full("predict"), None, sample_weight)
+    weights = None if weights is None else np.asarray(weights, dtype=float)
     order = np.argsort(codes, kind="stable")
     sizes = np.bincount(codes, minlength=len(tasks))
     scores = np.full(len(tasks), np.nan)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedMetricWarning)
         for k, rows in enumerate(np.split(order, np.cumsum(sizes)[:-1])):
-            if len(rows):
+            if not len(rows):
+                continue
+            if weights is None:
                 scores[k] = scorer(view, rows[:, None], known[rows])
+            elif weights[rows].any():
+                given = rows[:, None], known[rows]
+                scores[k] = scorer(view, *given, sample_weight=weights[rows])
     present = sizes > 0
     defined = scores[~np.isnan(scores)]
     return Bunch(
@@ -191,7 +209,8 @@ def task_scorer(scoring):
     Returns
     -------
     scorer : callable
-        ``scorer(estimator, X, y, task=None) -> float``, for one target per row.
+        ``scorer(estimator, X, y, task=None, sample_weight=None) -> float``, for one target per
+        row. Weights are routed to it, too.
 
     Examples
     --------
@@ -210,15 +229,17 @@ class _TaskScorer:
     def __init__(self, scorer):
         self.scorer = scorer
 
-    def __call__(self, estimator, X, y, task=None):
+    def __call__(self, estimator, X, y, task=None, sample_weight=None):
         y = np.asarray(y)
         view = _Predicted(estimator, X, y, {} if task is None else {"task": task})
-        return self.scorer(view, np.arange(len(y))[:, None], y)
+        weights = {} if sample_weight is None else {"sample_weight": sample_weight}
+        return self.scorer(view, np.arange(len(y))[:, None], y, **weights)
 
     def get_metadata_routing(self):
         """What scikit-learn routes to the scorer."""
         request = MetadataRequest(owner=self)
         request.score.add_request(param="task", alias=True)
+        request.score.add_request(param="sample_weight", alias=True)
         return request
 
     def __repr__(self):

@@ -349,8 +349,8 @@ def test_labels_are_spread_where_a_class_is_missing():
     assert_allclose(est.intercept_[1:], [3 / 4, -1 / 2])
     assert est.predict(X[2:], task=ids[2:]).tolist() == [1, 1, 1, 0]
     held = TinyRidgeClassifier(fit_intercept=False)
-    y = held._encode_target(TaskTable(X, np.array([0, 1, 1, 1, 1, 0]), np.array([0, 2, 5, 6]), ids))
-    assert_array_equal(y[0], [-1, 1, 1, 1, 1, -1])
+    table = TaskTable(X, np.array([0, 1, 1, 1, 1, 0]), np.array([0, 2, 5, 6]), np.arange(3))
+    assert_array_equal(held._encoded(table)[0].y, [-1, 1, 1, 1, 1, -1])
     y = class_targets(np.array([0, 2, 0, 1, 2]), np.array([0, 2, 5]), 3, spread=True)
     assert_allclose(y, [1 / 3, 2 + 1 / 3, 0, 1, 2])
 

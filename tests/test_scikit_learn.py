@@ -1,10 +1,19 @@
 """scikit-learn's own checks of every public estimator. Their data have no tasks."""
 
+from inspect import signature
+
+import numpy as np
 import pytest
 import sklearn
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.tree import DecisionTreeClassifier
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import (
+    check_sample_weight_equivalence_on_dense_data,
+    check_sample_weight_equivalence_on_sparse_data,
+    check_sample_weights_list,
+    check_sample_weights_not_overwritten,
+    parametrize_with_checks,
+)
 
 import skpmtl
 
@@ -83,13 +92,27 @@ def _array_api(monkeypatch):
     monkeypatch.setenv("SCIPY_ARRAY_API", "1")
 
 
+_ABOVE_ONE = (
+    "check_class_weight_classifiers",
+    "check_sample_weight_equivalence_on_dense_data",
+    "check_sample_weight_equivalence_on_sparse_data",
+    "check_sample_weights_list",
+    "check_sample_weights_not_overwritten",
+)
+
+
 def failures(est):
-    """Checks that an estimator with `task_feature` fails, and why."""
+    """Checks that an estimator fails, and why."""
+    found = {}
+    if "sample_weight" in signature(est.fit).parameters and not isinstance(est, skpmtl.PerTask):
+        found |= dict.fromkeys(_ABOVE_ONE, "weights are at most 1: see test_weights_repeat_rows")
+        if getattr(est, "_counts_rows", bool)():
+            reason = "the error would tell when the last record loses its weight"
+            found["check_all_zero_sample_weights_error"] = reason
     if getattr(est, "task_feature", None) is None or isinstance(est, skpmtl.TaskScaler):
-        return {}
-    found = {
-        "check_regressor_multioutput": "a 2-D y has one column per task, beside a task column"
-    }
+        return found
+    reason = "a 2-D y has one column per task, beside a task column"
+    found["check_regressor_multioutput"] = reason
     if sklearn.__version__.startswith("1.6."):
         reason = "the check itself fails on integer X"
         found["check_positive_only_tag_during_fit"] = reason
@@ -101,8 +124,37 @@ def test_checks(estimator, check):
     check(estimator)
 
 
+def scaled(est):
+    """The estimator with weights divided by the largest, as users are told to."""
+
+    def fit(self, X, y, task=None, sample_weight=None):
+        if sample_weight is not None:
+            sample_weight = np.asarray(sample_weight) / max(np.max(sample_weight), 1)
+        return type(est).fit(self, X, y, task, sample_weight)
+
+    # Not by inheritance: `clone` and `get_params` read the signature of __init__.
+    kind = type(type(est).__name__, (type(est),), {"fit": fit, "__init__": type(est).__init__})
+    return kind(**est.get_params(deep=False))
+
+
+@pytest.mark.parametrize("check", [
+    check_sample_weight_equivalence_on_dense_data, check_sample_weight_equivalence_on_sparse_data,
+    check_sample_weights_list, check_sample_weights_not_overwritten,
+])  # fmt: skip
+@pytest.mark.parametrize("est", [
+    skpmtl.MPMTLLowRank(0.1, epsilon=None, tol=1e-12),
+    skpmtl.MPMTLGroupSparse(0.1, epsilon=None, tol=1e-12),
+    skpmtl.MPMTLLowRankClassifier(0.1, epsilon=None, tol=1e-12),
+    skpmtl.PrivateMeanRegMTL(0.1, epsilon=None),
+    skpmtl.DPAggregation(0.1, epsilon=None),
+    skpmtl.DPRelationshipClassifier(0.1, epsilon=None),
+], ids=lambda est: type(est).__name__)  # fmt: skip
+def test_weights_repeat_rows(est, check):
+    check(type(est).__name__, scaled(est))
+
+
 @pytest.mark.slow
-@parametrize_with_checks(SLOW)
+@parametrize_with_checks(SLOW, expected_failed_checks=failures)
 def test_checks_of_more_settings(estimator, check):
     check(estimator)
 

@@ -139,7 +139,7 @@ def averages(
 @njit
 def class_averages(
     F, K, Z, offsets, d, T, y, kind, bend, even, held, rho, reach, prior, n_steps, tol, centres,
-    which, unit, W, level,
+    which, unit, W, level, weights=None,
 ):  # fmt: skip
     """W[k], level[k] = averages of task k's models under its priors, for log-losses.
 
@@ -162,6 +162,7 @@ def class_averages(
     Steps are accelerated, anew after they turned uphill, and end when the next one promises less
     than `tol` of f. Every prior starts from the next one's model, which has the same reach and a
     stronger pull. `held` is 0 without intercepts. W (m, C, d) and level (m, C), the scores l.
+    With `weights` of the rows, whose roots F and Z have in them, losses and means are weighted.
     """
     S, R, C = rho.shape[1], T.shape[2], W.shape[1]
     widest = 1
@@ -184,7 +185,12 @@ def class_averages(
                 a = unit[k] * centre[c * d + j]
                 for i in range(n):
                     base[i, c] += a * (f[j, i] if dual else f[i, j])
-        _first_levels(y, lo, n, kind, held, start)
+        _first_levels(y, lo, n, kind, held, start, weights)
+        rows = 0.0 + n
+        if weights is not None:
+            rows = 0.0
+            for i in range(n):
+                rows += weights[lo + i]
         top = -np.inf
         for s in range(S - 1, -1, -1):
             shift, part = rho[k, s], reach[k, s]
@@ -218,7 +224,11 @@ def class_averages(
                             t = t + load(Q, i, o) * load(U, c, o)
                         z[i, c] = total(t)
                     for i in range(n):
-                        z[i, c] += lead[c] + part * base[i, c]
+                        if weights is None:
+                            z[i, c] += lead[c] + part * base[i, c]
+                        else:
+                            t_i = (z[i, c] + part * base[i, c]) / weights[lo + i] ** 0.5
+                            z[i, c] = t_i + lead[c]
                 if done:
                     break
                 step += 1
@@ -226,8 +236,14 @@ def class_averages(
                 promise, turn = 0.0, 0.0
                 for c in range(C):
                     slope[c] = 0.0
-                    for i in range(n):
-                        slope[c] += z[i, c]
+                    if weights is None:
+                        for i in range(n):
+                            slope[c] += z[i, c]
+                    else:
+                        for i in range(n):
+                            slope[c] += weights[lo + i] * z[i, c]
+                        for i in range(n):
+                            z[i, c] *= weights[lo + i] ** 0.5
                     for o in range(0, r, 8):
                         t = splat(0.0)
                         for i in range(n):
@@ -244,7 +260,7 @@ def class_averages(
                     for c in range(C):
                         t = np.exp(lead[c] - highest) / mass
                         g = slope[c] + held * (t - (0.5 if kind == LOGISTIC else 1.0 / C))
-                        slope[c] = g / (bend * (n + held))
+                        slope[c] = g / (bend * (rows + held))
                         promise += g * slope[c]
                         turn += g * (lead[c] - slope[c] - b[c])
                 for c in range(C):
@@ -280,7 +296,10 @@ def class_averages(
                         b[c] = t
             f_value = held * _loss_of_all(b, kind)
             for i in range(n):
-                f_value += _class_loss(z, i, y[lo + i], kind)
+                if weights is None:
+                    f_value += _class_loss(z, i, y[lo + i], kind)
+                else:
+                    f_value += weights[lo + i] * _class_loss(z, i, y[lo + i], kind)
             for c in range(C):
                 levels[s, c] = b[c]
                 for j in range(r):
@@ -337,19 +356,21 @@ def _tridiagonal_times(diag, off, x, r, apply, out):
 
 
 @njit
-def _first_levels(y, lo, n, kind, held, level):
+def _first_levels(y, lo, n, kind, held, level, weights):
     """Scores of the frequencies of the classes; 0 without intercepts."""
     C = level.shape[0]
     for c in range(C):
         level[c] = 0.0
     if held > 0.0 and kind == LOGISTIC:
-        positive = 0.0
+        positive, rest = 0.0, 0.0
         for i in range(n):
-            positive += 1.0 if y[lo + i] > 0 else 0.0
-        level[0] = np.log((positive + 0.5 * held) / (n - positive + 0.5 * held))
+            count = 1.0 if weights is None else weights[lo + i]
+            positive += count if y[lo + i] > 0 else 0.0
+            rest += 0.0 if y[lo + i] > 0 else count
+        level[0] = np.log((positive + 0.5 * held) / (rest + 0.5 * held))
     elif held > 0.0:
         for i in range(n):
-            level[int(y[lo + i])] += 1.0
+            level[int(y[lo + i])] += 1.0 if weights is None else weights[lo + i]
         middle = 0.0
         for c in range(C):
             level[c] = np.log(level[c] + held / C)
@@ -411,8 +432,11 @@ def _loss_of_all(b, kind):
 
 
 @njit
-def csr_gram(data, indices, indptr, rows, lo, n, centre, line, K):
-    """K = products (n, n) of the rows from `lo` on, less their mean. `line` (n_features,) is 0."""
+def csr_gram(data, indices, indptr, rows, lo, n, centre, line, K, weights=None):
+    """K = products (n, n) of the rows from `lo` on, less their mean. `line` (n_features,) is 0.
+
+    With `weights` that is a weighted mean, and rows are multiplied by roots of them.
+    """
     for i in range(n):
         r = lo + i if rows is None else rows[lo + i]
         for q in range(indptr[r], indptr[r + 1]):
@@ -428,16 +452,26 @@ def csr_gram(data, indices, indptr, rows, lo, n, centre, line, K):
             line[indices[q]] = 0.0
     if centre:
         means, middle = np.empty(n), 0.0
+        mass = 0.0
+        for i in range(n):
+            mass += 1.0 if weights is None else weights[lo + i]
         for i in range(n):
             t = 0.0
             for o in range(n):
-                t += K[i, o]
-            means[i] = t / n
+                t += K[i, o] if weights is None else weights[lo + o] * K[i, o]
+            means[i] = t / mass
         for i in range(n):
-            middle += means[i] / n
+            if weights is None:
+                middle += means[i] / mass
+            else:
+                middle += weights[lo + i] * means[i] / mass
         for i in range(n):
             for o in range(n):
                 K[i, o] -= means[i] + means[o] - middle
+    if weights is not None:
+        for i in range(n):
+            for o in range(n):
+                K[i, o] *= (weights[lo + i] * weights[lo + o]) ** 0.5
 
 
 @njit
@@ -455,14 +489,15 @@ def log_dets(diag, off, n, even, rho, out):
 @njit
 def csr_fits(
     data, indices, indptr, rows, offsets, y, pick, kind, held, centres, which, share, rho, columns,
-    D, b, place, out, squares,
+    D, b, place, out, squares, weights=None,
 ):  # fmt: skip
     """out[a, s] = f of `class_averages` for task pick[a] at its model under prior s; CSR rows.
 
     The model is share[a, s] times the centre plus D[s] on the columns of the task, as in
     `skpmtl._kernels.steps`, with the intercepts b[s, a]; for squared loss f is loss + rho / 2
     ||D||^2.
-    squares[ends / C + j] receives the squared length of column j of a task.
+    squares[ends / C + j] receives the squared length of column j of a task. Both are sums with
+    `weights` of the rows, unless None.
     """
     C, (mine, ends) = b.shape[2], columns
     z, level = np.empty((1, C)), np.empty(C)
@@ -470,13 +505,17 @@ def csr_fits(
         k = pick[a]
         lo, n, centre = offsets[k], offsets[k + 1] - offsets[k], centres[which[k]]
         first, last = ends[a] // C, ends[a + 1] // C
+        mass = 0.0
         for j in range(first, last):
             place[mine[j]] = j - first
             squares[j] = 0.0
         for i in range(n):
             r = lo + i if rows is None else rows[lo + i]
+            count = 1.0 if weights is None else weights[lo + i]
+            mass += count
             for q in range(indptr[r], indptr[r + 1]):
-                squares[first + place[indices[q]]] += data[q] * data[q]
+                square = data[q] * data[q]
+                squares[first + place[indices[q]]] += square if weights is None else count * square
         for s in range(rho.shape[1]):
             f, square = 0.0, 0.0
             for c in range(C):
@@ -489,12 +528,16 @@ def csr_fits(
                     at, x, g = ends[a] + place[indices[q]] * C, data[q], indices[q] * C
                     for c in range(C):
                         z[0, c] += x * (D[s, at + c] + share[a, s] * centre[g + c])
+                count = 1.0 if weights is None else weights[lo + i]
                 for c in range(C):
-                    level[c] += z[0, c] / n
+                    if weights is None:
+                        level[c] += z[0, c] / mass
+                    else:
+                        level[c] += count / mass * z[0, c]
                 if kind == SQUARED:
-                    f += 0.5 * (z[0, 0] - y[lo + i]) ** 2
+                    f += count * (0.5 * (z[0, 0] - y[lo + i]) ** 2)
                 else:
-                    f += _class_loss(z, 0, y[lo + i], kind)
+                    f += count * _class_loss(z, 0, y[lo + i], kind)
             for j in range(ends[a], ends[a + 1]):
                 square += D[s, j] * D[s, j]
             f += 0.5 * rho[a, s] * square

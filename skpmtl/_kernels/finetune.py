@@ -128,8 +128,10 @@ def factor(A, r, least, inverse):
 
 
 @njit
-def descend(F, K, offsets, y, base, root, loss, kappa, max_steps, tol, out):
+def descend(F, K, offsets, y, base, root, loss, kappa, max_steps, tol, out, weights=None):
     """out[k] minimises the sum of the losses of task k plus |out[k]|^2 / (2 kappa[k]).
+
+    With `weights` (N,) it is the weighted sum.
 
     Nonlinear conjugate gradients with Newton steps along the line. The preconditioner is the
     Hessian at the current model without its blocks between classes: for the logistic loss these
@@ -189,7 +191,7 @@ def descend(F, K, offsets, y, base, root, loss, kappa, max_steps, tol, out):
         ridge = 1.0 / kappa[k]
         for j in range(r):
             least[j] = ridge
-        value, penalty, last = losses(f, y, lo, n, loss, D, excess), 0.0, 1.0
+        value, penalty, last = losses(f, y, lo, n, loss, D, excess, weights), 0.0, 1.0
         for turn in range(max_steps):
             size = 2.0 * penalty
             new, mixed, along = splat(0.0), splat(0.0), splat(0.0)
@@ -204,7 +206,8 @@ def descend(F, K, offsets, y, base, root, loss, kappa, max_steps, tol, out):
                     store(g, c, j, ridge * load(u, c, j))
                 for i in range(n):
                     a = abs(D[c, i]) * (1.0 - abs(D[c, i]))
-                    size += a * (f[c, i] - base[c, lo + i]) ** 2
+                    count = 1.0 if weights is None else weights[lo + i]
+                    size += count * a * (f[c, i] - base[c, lo + i]) ** 2
                     if turn < _SHARED:
                         a = 0.0
                         for q in range(C):
@@ -213,12 +216,14 @@ def descend(F, K, offsets, y, base, root, loss, kappa, max_steps, tol, out):
                     # There the curvature vanishes: the bound of Jaakkola and Jordan, roughly.
                     if turn < _EARLY and excess[i] > 2.0:
                         a = max(a, 0.4 / excess[i])
+                    if weights is not None:
+                        a *= count
                     filled = min(r, i + 1) if n <= d else r
                     for q in range(filled if anew else 0):
                         s = a * M[i, q]
                         for j in range(q // 8 * 8, filled, 8):
                             store(U, q, j, load(U, q, j) + s * load(M, i, j))
-                    a = D[c, i]
+                    a = D[c, i] if weights is None else count * D[c, i]
                     for j in range(0, r, 8):
                         store(g, c, j, load(g, c, j) + a * load(M, i, j))
                 if anew:
@@ -267,7 +272,10 @@ def descend(F, K, offsets, y, base, root, loss, kappa, max_steps, tol, out):
                         a = way[c, i] - own
                         middle += D[c, i] * a
                         even += D[c, i] * a * a
-                bend += even - middle * middle
+                if weights is None:
+                    bend += even - middle * middle
+                else:
+                    bend += weights[lo + i] * (even - middle * middle)
             first_order, second_order = ridge * total(cross), ridge * total(square)
             a = 1.0 if turn < _EARLY else -slope / (bend + second_order)
             limit, rest = value + penalty + 1e-13 * abs(value), penalty
@@ -275,7 +283,7 @@ def descend(F, K, offsets, y, base, root, loss, kappa, max_steps, tol, out):
                 for c in range(C):
                     for i in range(n):
                         f[c, i] = before[c, i] + a * way[c, i]
-                value = losses(f, y, lo, n, loss, D, excess)
+                value = losses(f, y, lo, n, loss, D, excess, weights)
                 rest = penalty + a * (first_order + 0.5 * a * second_order)
                 if value + rest <= limit + 1e-4 * a * slope:
                     break

@@ -47,8 +47,10 @@ def softmax(z, i, p, j):
 
 
 @njit
-def losses(f, y, lo, n, loss, D, excess):
+def losses(f, y, lo, n, loss, D, excess, weights=None):
     """Sum of the losses of n rows at scores f, and their derivatives D, which do not cancel.
+
+    `weights`, which begin at `lo` like the targets, count in the sum only.
 
     Parameters
     ----------
@@ -64,7 +66,10 @@ def losses(f, y, lo, n, loss, D, excess):
         if loss == LOGISTIC:
             t = y[lo + i] * f[0, i]
             D[0, i] = -y[lo + i] * other_class(t)
-            value += logistic_loss(t)
+            if weights is None:
+                value += logistic_loss(t)
+            else:
+                value += weights[lo + i] * logistic_loss(t)
             excess[i] = -t
         else:
             label, mass, top = int(y[lo + i]), 0.0, -np.inf
@@ -79,6 +84,9 @@ def losses(f, y, lo, n, loss, D, excess):
             for c in range(C):
                 D[c, i] /= rest
             D[label, i] = -mass / rest
-            value += np.log(rest) + above - own
+            if weights is None:
+                value += np.log(rest) + above - own
+            else:
+                value += weights[lo + i] * (np.log(rest) + above - own)
             excess[i] = top - own
     return value

@@ -11,10 +11,11 @@ from .losses import LOGISTIC, MULTINOMIAL, SQUARED, logistic_loss, other_class, 
 
 
 @njit
-def loss_gradient(X, rows, shared, offsets, y, loss, scale, W, P, gradient):
+def loss_gradient(X, rows, shared, offsets, y, loss, scale, W, P, gradient, weights=None):
     """-> sum of the losses; gradient of all tasks; P keeps what `hessian_product` needs.
 
-    P[p] holds the class probabilities of row p: of the second class for the logistic loss.
+    `weights` of the rows multiply their losses. P[p] holds the class probabilities of row p: of
+    the second class for the logistic loss.
     """
     C, d = W.shape[1], W.shape[2] - 1
     z = np.empty((1, C))
@@ -26,6 +27,7 @@ def loss_gradient(X, rows, shared, offsets, y, loss, scale, W, P, gradient):
         total = 0.0
         for p in range(offsets[k], offsets[k + 1]):
             x = X[rows[p]] if shared else X[p]
+            w = 1.0 if weights is None else weights[p]
             for c in range(C):
                 s = W[k, c, d]
                 for j in range(d):
@@ -33,22 +35,22 @@ def loss_gradient(X, rows, shared, offsets, y, loss, scale, W, P, gradient):
                 z[0, c] = s
             if loss == SQUARED:
                 z[0, 0] -= y[p]
-                total += 0.5 * z[0, 0] * z[0, 0]
+                total += w * (0.5 * z[0, 0] * z[0, 0])
             elif loss == LOGISTIC:
                 t = y[p] * z[0, 0]
-                total += logistic_loss(t)
+                total += w * logistic_loss(t)
                 P[p, 0] = other_class(-z[0, 0])
                 z[0, 0] = -y[p] * other_class(t)
             else:
                 label = int(y[p])
                 own = z[0, label]
                 top, mass = softmax(z, 0, P, p)
-                total += np.log(mass) - (own - top)
+                total += w * (np.log(mass) - (own - top))
                 for c in range(C):
                     z[0, c] = P[p, c]
                 z[0, label] -= 1.0
             for c in range(C):
-                a = scale[k] * z[0, c]
+                a = scale[k] * z[0, c] if weights is None else scale[k] * w * z[0, c]
                 for j in range(d):
                     gradient[k, c, j] += a * x[j]
                 gradient[k, c, d] += a
@@ -57,7 +59,7 @@ def loss_gradient(X, rows, shared, offsets, y, loss, scale, W, P, gradient):
 
 
 @njit
-def hessian_product(X, rows, shared, offsets, loss, scale, P, U, out):
+def hessian_product(X, rows, shared, offsets, loss, scale, P, U, out, weights=None):
     """out = Hessian of the losses times U, at the P of `loss_gradient`."""
     C, d = U.shape[1], U.shape[2] - 1
     z = np.empty(C)
@@ -80,7 +82,7 @@ def hessian_product(X, rows, shared, offsets, loss, scale, P, U, out):
                 for c in range(C):
                     z[c] = P[p, c] * (z[c] - middle)
             for c in range(C):
-                a = scale[k] * z[c]
+                a = scale[k] * z[c] if weights is None else scale[k] * weights[p] * z[c]
                 for j in range(d):
                     out[k, c, j] += a * x[j]
                 out[k, c, d] += a

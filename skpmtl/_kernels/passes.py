@@ -2,7 +2,8 @@
 
 Rows are sorted by task. With ``shared`` the table holds row numbers of an X that all
 tasks share; otherwise table row p is X[p] and ``rows`` is an empty array. ``scale[k]``
-multiplies the loss of task k (1 / n_k or 1). The intercept of a task is not a variable
+multiplies the loss of task k (1 / n_k or 1), in which row p counts ``weights[p]`` times, or once
+where ``weights`` is None. The intercept of a task is not a variable
 of the solver: every pass puts it at its optimum given the weights, which is why it is
 exact, costs no iteration and makes every residual dual feasible.
 """
@@ -91,50 +92,79 @@ def csr_combine(data, indices, indptr, rows, shared, offsets, r, scale, out):
 
 
 @njit
-def squared_residuals(z, y, offsets, scale, centre, r, b):
-    """r = y - z - b with b the mean residual of each task (0 without ``centre``).
+def squared_residuals(z, y, offsets, scale, centre, r, b, weights=None):
+    """r = weights (y - z - b) with b the mean residual of each task (0 without ``centre``).
 
-    Returns sum_k scale_k / 2 ||r_k||^2."""
+    Returns sum_k scale_k / 2 sum_p r_p (y - z - b)_p."""
     value = 0.0
     for k in range(offsets.shape[0] - 1):
         lo, hi = offsets[k], offsets[k + 1]
         b[k] = 0.0
         for p in range(lo, hi):
             r[p] = y[p] - z[p]
-        for _ in range(2 if centre else 0):  # again for what rounding left of a large mean
-            mean = 0.0
+        if weights is None:
+            for _ in range(2 if centre else 0):  # again for what rounding left of a large mean
+                mean = 0.0
+                for p in range(lo, hi):
+                    mean += r[p]
+                mean /= hi - lo
+                b[k] += mean
+                for p in range(lo, hi):
+                    r[p] -= mean
+        else:
+            mass = 0.0
             for p in range(lo, hi):
-                mean += r[p]
-            mean /= hi - lo
-            b[k] += mean
-            for p in range(lo, hi):
-                r[p] -= mean
+                mass += weights[p]
+            for _ in range(2 if centre else 0):
+                mean = 0.0
+                for p in range(lo, hi):
+                    mean += weights[p] * r[p]
+                mean /= mass
+                b[k] += mean
+                for p in range(lo, hi):
+                    r[p] -= mean
         total = 0.0
-        for p in range(lo, hi):
-            total += r[p] * r[p]
+        if weights is None:
+            for p in range(lo, hi):
+                total += r[p] * r[p]
+        else:
+            for p in range(lo, hi):
+                total += weights[p] * r[p] * r[p]
+            for p in range(lo, hi):
+                r[p] *= weights[p]
         value += 0.5 * scale[k] * total
     return value
 
 
 @njit
-def centre_scores(z, offsets):
-    """Subtract from z its mean over each task, in place."""
+def centre_scores(z, offsets, weights=None, centre=True):
+    """z <- weights (z - its mean over the task), in place; the mean is 0 without ``centre``."""
     for k in range(offsets.shape[0] - 1):
         lo, hi = offsets[k], offsets[k + 1]
         mean = 0.0
-        for p in range(lo, hi):
-            mean += z[p]
-        mean /= hi - lo
-        for p in range(lo, hi):
-            z[p] -= mean
+        if weights is None:
+            for p in range(lo, hi):
+                mean += z[p]
+            mean = mean / (hi - lo) if centre else 0.0
+            for p in range(lo, hi):
+                z[p] -= mean
+        else:
+            mass = 0.0
+            for p in range(lo, hi):
+                mean += weights[p] * z[p]
+                mass += weights[p]
+            mean = mean / mass if centre else 0.0
+            for p in range(lo, hi):
+                z[p] = weights[p] * (z[p] - mean)
 
 
 @njit
-def logistic_residuals(z, y, offsets, scale, centre, r, b):
+def logistic_residuals(z, y, offsets, scale, centre, r, b, weights=None):
     """r_p = minus the derivative of the loss of row p at z_p + b_k; b_k solves sum_p r_p = 0.
 
-    For y in {-1, 1} r_p is y_p / (1 + exp(y_p (z_p + b_k))). Labels may be spread, alike in a task
-    (`skpmtl.tables.targets.class_targets`): with |y| < 1 the other class has h = (1 - |y|) / 2.
+    For y in {-1, 1} r_p is weights_p y_p / (1 + exp(y_p (z_p + b_k))). Labels may be spread, alike
+    in a task (`skpmtl.tables.targets.class_targets`): with |y| < 1 the other class has
+    h = (1 - |y|) / 2.
 
     ``b`` holds the starting intercepts and receives the new ones: safeguarded Newton steps
     on a monotone function of one variable. Returns the sum over tasks of scale_k times their loss.
@@ -154,8 +184,12 @@ def logistic_residuals(z, y, offsets, scale, centre, r, b):
                 r[p] = s * (other_class(s * (z[p] + shift)) - h)
             for p in range(lo, hi):
                 q = unit * y[p] * r[p] + h
-                total += r[p]
-                slope += q * (1.0 - q)
+                if weights is None:
+                    total += r[p]
+                    slope += q * (1.0 - q)
+                else:
+                    total += weights[p] * r[p]
+                    slope += weights[p] * (q * (1.0 - q))
             step = shift
             if centre and abs(total) > 1e-13 * (hi - lo):
                 if total > 0:
@@ -186,17 +220,24 @@ def logistic_residuals(z, y, offsets, scale, centre, r, b):
         for p in range(lo, hi):
             s = unit * y[p]
             q, t = s * r[p] + h, s * (z[p] + shift)  # q = 1 / (1 + exp(t))
-            total -= (np.log1p(-q) if q < 0.5 else np.log(q) + t) - h * t
+            if weights is None:
+                total -= (np.log1p(-q) if q < 0.5 else np.log(q) + t) - h * t
+            else:
+                total -= weights[p] * ((np.log1p(-q) if q < 0.5 else np.log(q) + t) - h * t)
+        if weights is not None:
+            for p in range(lo, hi):
+                r[p] *= weights[p]
         value += scale[k] * total
     return value
 
 
 @njit
-def multinomial_residuals(z, y, offsets, n_classes, scale, centre, r, b):
+def multinomial_residuals(z, y, offsets, n_classes, scale, centre, r, b, weights=None):
     """r = minus the derivatives of the softmax losses at z + b; b solves sum r = 0 in every class.
 
     There is an entry for every class and row of a task, class after class; ``offsets`` and ``b``
-    have one for every task and class, and y holds what the class has of the row. Newton steps from
+    have one for every task and class, y holds what the class has of the row, and ``weights`` are
+    repeated for every class. r is multiplied by them. Newton steps from
     the ``b`` that is given, halved where the loss of the task rises. Returns the sum over tasks of
     scale_k times their loss.
     """
@@ -223,13 +264,14 @@ def multinomial_residuals(z, y, offsets, n_classes, scale, centre, r, b):
                     r[lo + c * n + i] = np.exp(z[lo + c * n + i] + b[k * C + c] - top)
                 for c in range(C):
                     mass += r[lo + c * n + i]
-                total += np.log(mass) + top - own
+                w = 1.0 if weights is None else weights[lo + i]
+                total += w * (np.log(mass) + top - own)
                 for c in range(C):
                     p = lo + c * n + i
                     r[p] /= mass
                 for c in range(C if centre else 0):
-                    a = r[lo + c * n + i]
-                    g[c] += y[lo + c * n + i] - a
+                    a = w * r[lo + c * n + i]
+                    g[c] += w * y[lo + c * n + i] - a
                     H[c, c] += a
                     for o in range(c + 1):
                         H[c, o] -= a * r[lo + o * n + i]
@@ -286,5 +328,7 @@ def multinomial_residuals(z, y, offsets, n_classes, scale, centre, r, b):
                 break
         for p in range(lo, lo + C * n):
             r[p] = y[p] - r[p]
+            if weights is not None:
+                r[p] *= weights[p]
         value += scale[k * C] * total
     return value

@@ -29,8 +29,9 @@ def record_norms(X, intercept, out):
 
 @njit
 def clipped_sum(
-    X, rows, shared, y, norms, loss, intercept, clip_norm, first, last, stride, mask, W, z, G
-):
+    X, rows, shared, y, norms, loss, intercept, clip_norm, first, last, stride, mask, W, z, G,
+    weights=None,
+):  # fmt: skip
     """G = sum of clip(gradient_p, clip_norm) over the table rows p = first, first + stride, ...
 
     below `last`; a gradient that is not finite counts as zero.
@@ -52,6 +53,9 @@ def clipped_sum(
         Work space.
     G : (n_outputs, d + intercept)
         Result.
+    weights : (n_rows,), default=None
+        From 0 to 1. They multiply what was clipped already: a record adds `clip_norm` at most,
+        whatever its weight is, so that sums with weights have the sensitivity of those without.
     """
     C, d = W.shape[0], X.shape[1]
     limit = clip_norm * (1.0 - MARGIN)
@@ -86,7 +90,7 @@ def clipped_sum(
             continue
         shrink = limit / norm if norm > limit else 1.0
         for c in range(C):
-            r = shrink * z[0, c]
+            r = shrink * z[0, c] if weights is None else weights[p] * (shrink * z[0, c])
             g = G[c]
             for j in range(d):
                 g[j] += r * x[j]
@@ -98,7 +102,7 @@ def clipped_sum(
 def inner_steps(
     X, rows, shared, offsets, y, norms, loss, intercept, pick, start, clip_norm, n_steps, begun,
     rate, batch_size, n_batches, mask, mask_ends, noise, noise_step, shrink, average, update,
-    gradients,
+    gradients, weights=None,
 ):  # fmt: skip
     """Noisy gradient steps of the tasks `pick` from one start; -> what each would send.
 
@@ -126,6 +130,8 @@ def inner_steps(
         Receives that result minus the start.
     gradients : (q, n_steps, n_outputs, size), or empty
         Receives the noisy sums, which are the releases of each task.
+    weights : (n_rows,), default=None
+        As of `clipped_sum`. B stays the number of rows, whatever they weigh.
     """
     C, size = start.shape
     W = np.empty((C, size))
@@ -155,7 +161,7 @@ def inner_steps(
                 divisor = float((hi - first + stride - 1) // stride)
             clipped_sum(
                 X, rows, shared, y, norms, loss, intercept, clip_norm, first, hi, stride, marks,
-                W, z, G,
+                W, z, G, weights,
             )  # fmt: skip
             if private:
                 step = noise_step[k]

@@ -135,17 +135,25 @@ def gather(X, data, indices, indptr, rows, lo, n, place, r, size, G):
 
 
 @njit
-def feature_means(X, data, indices, indptr, rows, lo, n, place, width, mean):
+def feature_means(X, data, indices, indptr, rows, lo, n, place, width, mean, weights, mass):
+    """mean = that of the n rows of the task, whose weights, unless None, have the sum `mass`."""
     for j in range(width):
         mean[j] = 0.0
     for i in range(n):
         p = lo + i if rows is None else rows[lo + i]
+        share = 1.0 if weights is None else weights[lo + i] / mass
         if data is not None:
             for q in range(indptr[p], indptr[p + 1]):
-                mean[place[indices[q]]] += data[q] / n
+                if weights is None:
+                    mean[place[indices[q]]] += data[q] / n
+                else:
+                    mean[place[indices[q]]] += data[q] * share
         else:
             for j in range(width):
-                mean[j] += X[p, j] / n
+                if weights is None:
+                    mean[j] += X[p, j] / n
+                else:
+                    mean[j] += X[p, j] * share
 
 
 @njit
@@ -183,9 +191,12 @@ def residuals(z, y, lo, n, loss):
 
 @njit
 def curvatures(
-    X, data, indices, indptr, rows, offsets, centre, n_steps, place, columns, near, lines, Z, out
+    X, data, indices, indptr, rows, offsets, centre, n_steps, place, columns, near, lines, Z, out,
+    weights=None,
 ):  # fmt: skip
     """out[k] = largest eigenvalue of X_k' X_k (X_k centred), from below, by power iteration.
+
+    With weights, of X_k' diag(weights) X_k, and centred by weighted means.
 
     A row is multiplied and added up while it is at hand: for one output that is faster than
     `scores` and `gather`, and than matrices of the rows or columns, and compiles sooner. Dense
@@ -202,15 +213,24 @@ def curvatures(
         width = X.shape[1]
         if data is not None:
             width = place_columns(indices, indptr, rows, lo, hi, place, columns)
+        mass = 0.0
         for j in range(width):
             mean[j] = 0.0
+        if weights is not None:
+            for p in range(lo, hi):
+                mass += weights[p]
         if centre and data is not None:
-            feature_means(X, data, indices, indptr, rows, lo, hi - lo, place, width, mean)
+            feature_means(
+                X, data, indices, indptr, rows, lo, hi - lo, place, width, mean, weights, mass
+            )
         elif centre:
             for p in range(lo, hi):
                 x = X[p if rows is None else rows[p]]
                 for j in range(width):
-                    mean[j] += x[j] / (hi - lo)
+                    if weights is None:
+                        mean[j] += x[j] / (hi - lo)
+                    else:
+                        mean[j] += x[j] * (weights[p] / mass)
         # One scattered start for all tasks; a task's number does not depend on its company.
         for j in range(width):
             at = columns[j] if data is not None else j
@@ -235,10 +255,11 @@ def curvatures(
                     i, z = p if rows is None else rows[p], -dot
                     for q in range(indptr[i], indptr[i + 1]):
                         z += data[q] * v[place[indices[q]]]
+                    w = z if weights is None else weights[p] * z
                     for q in range(indptr[i], indptr[i + 1]):
-                        g[place[indices[q]]] += data[q] * z
-                    left += z
-                    value += z * z
+                        g[place[indices[q]]] += data[q] * w
+                    left += w
+                    value += w * z
             else:
                 for first in range(lo, hi, near):
                     n = min(near, hi - first)
@@ -247,6 +268,9 @@ def curvatures(
                             x = X[first + p if rows is None else rows[first + p]]
                             for j in range(width):
                                 Z[p, j] = x[j] - mean[j]
+                            if weights is not None:
+                                for j in range(width):
+                                    Z[p, j] *= weights[first + p] ** 0.5
                         for j in range(width):
                             Z[n, j] = 0.0  # the partner of an odd last row
                     for p in range(0, n, 2):

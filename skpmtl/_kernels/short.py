@@ -1,6 +1,7 @@
 """Squared loss of tasks with fewer rows than features, by matrices n x n of their rows.
 
-With Z = C X_k for the centring C (or identity), u = C y_k, s = scale_k and a pull t > 0, the
+With Z = C X_k for the centring C (or identity, both times roots of weights where rows have them),
+u = C y_k, s = scale_k and a pull t > 0, the
 minimum of s / 2 ||u - Z w||^2 + t / 2 ||w - q||^2 is q + Z' K (u - Z q), with
 K = (Z Z' + t / s I)^-1 where only its products with centred vectors matter. Tasks of at least as
 many rows as features are passed over.
@@ -14,7 +15,7 @@ from .linalg import gram, pack, packed_product, spd_inverse
 
 
 @njit
-def _centred(X, rows, shared, lo, n, centre, Z, mean):
+def _centred(X, rows, shared, lo, n, centre, Z, mean, weights, mass):
     """Z[:n, :d] = C X_k; what stands in Z beyond d columns stays. Mean row into `mean`."""
     d = X.shape[1]
     for p in range(n):
@@ -24,12 +25,22 @@ def _centred(X, rows, shared, lo, n, centre, Z, mean):
     if centre:
         for o in range(0, Z.shape[1], 8):
             a = splat(0.0)
-            for p in range(n):
-                a = a + load(Z, p, o)
-            a = a * (1.0 / n)
+            if weights is None:
+                for p in range(n):
+                    a = a + load(Z, p, o)
+                a = a * (1.0 / n)
+            else:
+                for p in range(n):
+                    a = a + load(Z, p, o) * weights[lo + p]
+                a = a * (1.0 / mass)
             store(mean, o, a)
             for p in range(n):
                 store(Z, p, o, load(Z, p, o) - a)
+    if weights is not None:
+        for p in range(n):
+            w = weights[lo + p] ** 0.5
+            for j in range(d):
+                Z[p, j] *= w
 
 
 @njit
@@ -43,14 +54,28 @@ def _gram(Z, n, A):
 
 
 @njit
-def _invert(A, n, shift, level):
+def _mass(lo, n, weights):
+    """Sum of the weights of a task, n where there are none."""
+    if weights is None:
+        return 0.0 + n
+    mass = 0.0
+    for p in range(lo, lo + n):
+        mass += weights[p]
+    return mass
+
+
+@njit
+def _invert(A, n, shift, level, lo, weights):
     """A[0] <- (A[0] + shift I + level 1 1')^-1, or NaN if that is not finite.
 
-    One task of absurd size must not end the fits of all.
+    Roots of weights stand for 1. One task of absurd size must not end the fits of all.
     """
     for p in range(n):
         for q in range(p + 1):
-            A[0, p, q] += level
+            if weights is None:
+                A[0, p, q] += level
+            else:
+                A[0, p, q] += level * (weights[lo + p] * weights[lo + q]) ** 0.5
         A[0, p, p] += shift
     if not spd_inverse(A):
         A[:] = np.nan
@@ -75,7 +100,7 @@ def _combine(Z, n, u, w):
 
 
 @njit
-def short_inverses(X, rows, shared, offsets, starts, scale, centre, rho, K, pulls):
+def short_inverses(X, rows, shared, offsets, starts, scale, centre, rho, K, pulls, weights=None):
     """Lower triangles of the K_k of all tasks, and the pulls t that they have.
 
     These are rho, or more for columns of absurd size.
@@ -89,17 +114,19 @@ def short_inverses(X, rows, shared, offsets, starts, scale, centre, rho, K, pull
             continue
         if n != A.shape[1]:
             A = np.empty((1, n, n))
-        _centred(X, rows, shared, lo, n, centre, Z, mean)
+        mass = _mass(lo, n, weights)
+        _centred(X, rows, shared, lo, n, centre, Z, mean, weights, mass)
         trace = _gram(Z, n, A)
         pulls[k] = max(rho[k], 1e-12 * scale[k] * trace)
-        _invert(A, n, pulls[k] / scale[k], trace / (n * n) if centre else 0.0)
+        _invert(A, n, pulls[k] / scale[k], trace / (mass * n) if centre else 0.0, lo, weights)
         pack(A[0], n, K, starts[k])
 
 
 @njit
 def short_prox(
-    X, rows, shared, y, offsets, starts, K, pulls, centre, pick, centres, which, pull, share, out
-):
+    X, rows, shared, y, offsets, starts, K, pulls, centre, pick, centres, which, pull, share, out,
+    weights=None,
+):  # fmt: skip
     """out[a] = proximal model of task pick[a] minus its share of its centre."""
     d = X.shape[1]
     R = (d + 7) // 8 * 8
@@ -111,15 +138,22 @@ def short_prox(
         lo, n = offsets[k], offsets[k + 1] - offsets[k]
         if n >= d:
             continue
-        _centred(X, rows, shared, lo, n, centre, Z, mean)
+        mass = _mass(lo, n, weights)
+        _centred(X, rows, shared, lo, n, centre, Z, mean, weights, mass)
         centre_model, part = centres[which[k]], pull[k] / pulls[k]
         for j in range(d):
             w[j] = part * centre_model[j]
         level = 0.0
         for p in range(n if centre else 0):
-            level += y[lo + p] / n
+            if weights is None:
+                level += y[lo + p] / n
+            else:
+                level += y[lo + p] * (weights[lo + p] / mass)
         for p in range(n):
-            z[p] = y[lo + p] - level - _dot(Z, p, w)
+            if weights is None:
+                z[p] = y[lo + p] - level - _dot(Z, p, w)
+            else:
+                z[p] = weights[lo + p] ** 0.5 * (y[lo + p] - level) - _dot(Z, p, w)
         packed_product(K, starts[k], n, z, u)
         _combine(Z, n, u, v)
         part -= share[k]

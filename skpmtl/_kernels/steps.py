@@ -62,7 +62,7 @@ class Found(NamedTuple):
 @njit
 def local_steps(
     X, data, indices, indptr, rows, offsets, y, pick, around, settings, penalty, start, descent,
-    found,
+    found, weights,
 ):  # fmt: skip
     """Gradient steps of the tasks `pick` on loss + penalty, from the centre or from `start`.
 
@@ -71,8 +71,8 @@ def local_steps(
     quadratic one weighted by the diagonal of the Fisher information at the start, scaled to a
     maximum of 1 (elastic weight consolidation). With `descent` D is the sum of a shared part,
     which starts at the centre and moves by the gradient of the loss, and of a personal part that
-    carries the penalty; `descent` receives the movement of the shared one. `start`, flat as D, and
-    `descent` may be None.
+    carries the penalty; `descent` receives the movement of the shared one. `start`, flat as D,
+    `descent` and `weights`, of the rows, may be None.
     """
     centres, which, share, pulls = around.centres, around.which, around.share, around.pull
     loss, n_steps, accelerate = settings.loss, settings.n_steps, settings.accelerate
@@ -108,6 +108,11 @@ def local_steps(
         if data is not None:
             mine = columns[ends[a] // C : ends[a + 1] // C]
             place_columns(indices, indptr, rows, lo, lo + n, place, mine)
+        mass = 0.0 + n
+        if weights is not None:
+            mass = 0.0
+            for i in range(n):
+                mass += weights[lo + i]
         _scores_of_centre(X, data, indices, indptr, rows, lo, n, centre, share[k], base)
         for j in range(width):
             mean[j] = 0.0
@@ -116,15 +121,18 @@ def local_steps(
             total[c] = 0.0
         if fit_intercept:
             feature_means(
-                X, data, indices, indptr, rows, lo, n, place, width, mean
+                X, data, indices, indptr, rows, lo, n, place, width, mean, weights, mass
             )
             for i in range(n):
                 for c in range(C):
-                    total[c] += base[i, c] / n
+                    if weights is None:
+                        total[c] += base[i, c] / n
+                    else:
+                        total[c] += base[i, c] * (weights[lo + i] / mass)
             for i in range(n):
                 for c in range(C):
                     base[i, c] -= total[c]
-            _first_intercepts(y, lo, n, loss, level)
+            _first_intercepts(y, lo, n, loss, level, weights, mass)
         weight = around.scale[k]
         pull = pulls[k]
         tau = around.intercept_pull[k]
@@ -136,7 +144,7 @@ def local_steps(
                 held = 0.0
         if descent is not None:
             limit *= 2.0
-        b_smooth = weight * settings.bound * (n + settings.held) + tau
+        b_smooth = weight * settings.bound * (mass + settings.held) + tau
         begin = level.copy()
         for attempt in range(6):
             smooth = limit / settings.boldness if accelerate else limit
@@ -177,8 +185,13 @@ def local_steps(
                     residuals(z, y, lo, n, loss)
                     if t == 0:
                         _fisher_diagonal(
-                            X, data, indices, indptr, rows, lo, n, place, mean, z, size, fisher
-                        )
+                            X, data, indices, indptr, rows, lo, n, place, mean, z, size, fisher,
+                            weights,
+                        )  # fmt: skip
+                if weights is not None:
+                    for i in range(n):
+                        for c in range(C):
+                            z[i, c] *= weights[lo + i]
                 gather(
                     X, data, indices, indptr, rows, lo, n, place, z, size, G
                 )
@@ -299,23 +312,26 @@ def _gradient_step(
 
 
 @njit
-def _first_intercepts(y, lo, n, loss, level):
+def _first_intercepts(y, lo, n, loss, level, weights, mass):
     """level <- frequencies of the classes, with half a row for each; mean of real targets."""
     C = level.shape[0]
     if loss == SQUARED:
         for i in range(n):
-            level[0] += y[lo + i] / n
+            if weights is None:
+                level[0] += y[lo + i] / n
+            else:
+                level[0] += y[lo + i] * (weights[lo + i] / mass)
     elif loss == LOGISTIC:
         positive = 0.5
         for i in range(n):
             if y[lo + i] > 0:
-                positive += 1.0
-        level[0] = np.log(positive / (n + 1.0 - positive))
+                positive += 1.0 if weights is None else weights[lo + i]
+        level[0] = np.log(positive / (mass + 1.0 - positive))
     else:
         for c in range(C):
             level[c] = 0.5
         for i in range(n):
-            level[int(y[lo + i])] += 1.0
+            level[int(y[lo + i])] += 1.0 if weights is None else weights[lo + i]
         middle = 0.0
         for c in range(C):
             level[c] = np.log(level[c])
@@ -342,7 +358,7 @@ def _row_of_all(level, loss, held, out):
 
 @njit
 def _fisher_diagonal(
-    X, data, indices, indptr, rows, lo, n, place, mean, z, size, fisher
+    X, data, indices, indptr, rows, lo, n, place, mean, z, size, fisher, weights
 ):
     """Mean of the squared gradients of the rows, scaled to a maximum of 1."""
     C = z.shape[1]
@@ -355,12 +371,14 @@ def _fisher_diagonal(
             for q in range(indptr[p], indptr[p + 1]):
                 at = place[indices[q]]
                 for c in range(C):
-                    fisher[at * C + c] += (data[q] * z[i, c]) ** 2
+                    s = (data[q] * z[i, c]) ** 2
+                    fisher[at * C + c] += s if weights is None else weights[lo + i] * s
         else:
             d = X.shape[1]
             for c in range(C):
                 for j in range(d):
-                    fisher[c * d + j] += ((X[p, j] - mean[j]) * z[i, c]) ** 2
+                    s = ((X[p, j] - mean[j]) * z[i, c]) ** 2
+                    fisher[c * d + j] += s if weights is None else weights[lo + i] * s
     for j in range(size):
         top = max(top, fisher[j])
     for j in range(size):

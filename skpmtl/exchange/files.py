@@ -43,7 +43,9 @@ __all__ = [
     "save_billboard",
 ]
 # Parameters that stay where the rows of the fit are.
-_NOT_WRITTEN = ("classes", "dtype", "random_state", "tasks", "verbose", "warm_start")
+_NOT_WRITTEN = (
+    "class_weight", "classes", "dtype", "random_state", "tasks", "verbose", "warm_start"
+)  # fmt: skip
 _CLASS_TYPES = (
     "<U", "|b1", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8"
 )  # fmt: skip
@@ -65,10 +67,11 @@ def save_billboard(est, path):
     """Write what a fit published, for others to personalise on their own rows.
 
     The file is a NumPy archive (.npz) without pickled objects. It has the billboard with its
-    privacy report, the parameters except `dtype`, `random_state`, `tasks`, `verbose` and
-    `warm_start`, the classes, and the names of the features. It has no rows, no models of tasks and
-    no list of tasks, with the exception of public facts: a mapping of tasks to clusters, or a
-    relation. An exact fit has a billboard too, which protects nobody, as its report says.
+    privacy report, the parameters except `class_weight`, `dtype`, `random_state`, `tasks`,
+    `verbose` and `warm_start`, the classes, and the names of the features. It has no rows, no
+    models of tasks and no list of tasks, with the exception of public facts: a mapping of tasks to
+    clusters, or a relation. An exact fit has a billboard too, which protects nobody, as its report
+    says.
 
     Parameters
     ----------
@@ -391,10 +394,10 @@ def _checked_classes(est, board, classes):
     return classes
 
 
-def first_tasks(est, X, y, task):
+def first_tasks(est, X, y, task, sample_weight=None):
     """`BaseMTL.personalize` of an estimator without tasks, which reads the form of the input."""
     probe = copy.copy(est)  # the estimator stays as it is after an error
-    table, form = read_training(probe, X, y, task)
+    table, form = read_training(probe, X, y, task, sample_weight)
     if form.kind == "single":
         warnings.warn(
             "There is no task information: all rows are taken as one task. Set task_feature, or "
@@ -403,7 +406,7 @@ def first_tasks(est, X, y, task):
             stacklevel=3,
         )
     _check_features(probe, table.n_features, form.position)
-    table = bound_values(est._encoded(table, getattr(est, "classes_", None))[0])
+    table = bound_values(est._encoded(table, getattr(est, "classes_", None), new=True)[0])
     fitted = est._first_models(table)
     for name in ("n_features_in_", "feature_names_in_"):
         if hasattr(probe, name):
@@ -411,7 +414,7 @@ def first_tasks(est, X, y, task):
     if "coef_" not in fitted:  # kept in another form, and written out when somebody asks for them
         for name in ("coef_", "mean_coef_"):
             vars(est).pop(name, None)
-    for name, value in {**fitted, "tasks_": table.tasks, "_form_": form}.items():
+    for name, value in {**fitted, "tasks_": table.everybody, "_form_": form}.items():
         setattr(est, name, value)
     return est
 

@@ -185,11 +185,12 @@ def fingerprint(table, key):
     Returns
     -------
     str
-        HMAC-SHA256 of tasks, features and targets in the order of the table.
+        HMAC-SHA256 of tasks, features, targets and weights in the order of the table.
     """
     code = hmac.new(key, digestmod=hashlib.sha256)
     X = [table.X.data, table.X.indices, table.X.indptr] if table.is_sparse else [table.X]
-    for array in (table.tasks, table.offsets, table.y, table.rows, *X):
+    weights = [] if table.weights is None else [table.weights]
+    for array in (table.tasks, table.offsets, table.y, table.rows, *X, *weights):
         if array is None:
             code.update(b"none")
             continue

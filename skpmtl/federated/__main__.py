@@ -51,6 +51,7 @@ def main(arguments=None):
     check.add_argument("--rows", type=Path)
     check.add_argument("--task", default="task")
     check.add_argument("--target", default="y")
+    check.add_argument("--weight")
     given = parser.parse_args(arguments)
     study = Study.load(given.study)
     if given.command == "init-app":
@@ -67,7 +68,8 @@ def main(arguments=None):
     print(f"digest   {study.digest}")
     if given.rows is not None:
         with tempfile.TemporaryDirectory() as folder:
-            site = Site(study, read_rows(given.rows, study, given.task, given.target), folder)
+            columns = given.task, given.target, given.weight
+            site = Site(study, read_rows(given.rows, study, *columns), folder)
         sizes = dict(zip(site.table.tasks.tolist(), site.table.sizes.tolist(), strict=True))
         print(f"rows     of {len(sizes)} tasks: {sizes}")
         print(f"lengths  of rows: median {np.median(np.linalg.norm(site.table.X, axis=1)):.3g}")

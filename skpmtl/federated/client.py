@@ -4,6 +4,8 @@ Settings of a SuperNode, all of the site's own choosing (``--node-config``)::
 
     study="/path/study.toml"  rows="/path/rows.csv"  task="school"  target="score"  folder="/path"
 
+and ``weight="sure"`` where rows have weights.
+
 Flower starts a new process for every message and would send the text of an error to the curator;
 here errors go to the log of the SuperNode, and the curator is told that there is no answer.
 """
@@ -31,7 +33,8 @@ def _site(context, digest):
             "this site was given another study, or has another version of skpmtl: compare the "
             "output of  python -m skpmtl.federated check STUDY"
         )
-    rows = read_rows(node["rows"], study, node.get("task", "task"), node.get("target", "y"))
+    columns = node.get("task", "task"), node.get("target", "y"), node.get("weight")
+    rows = read_rows(node["rows"], study, *columns)
     return Site(study, rows, private_folder(node["folder"]))
 
 

@@ -25,27 +25,30 @@ class Refusal(Exception):
     """A question that this site does not answer; the text says why and is public."""
 
 
-def read_rows(path, study, task="task", target="y"):
-    """Rows of a site from a file. -> X, y, task
+def read_rows(path, study, task="task", target="y", weight=None):
+    """Rows of a site from a file. -> X, y, task, and their weights if there are any
 
     Parameters
     ----------
     path : path-like
         .csv or .parquet with a header (needs pandas; features that the study names are taken by
         name, else all other columns in their order); .npz with the arrays X, `task` and `target`;
-        or .npy with a table of numbers, in which `task` and `target` are positions.
+        or .npy with a table of numbers, in which `task` and `target` are positions. `weight` is as
+        these two.
     study : Study
     task, target : str or int
         Columns of the task ids and of the targets.
+    weight : str or int, default=None
+        Column of weights from 0 to 1, which are the site's own; None: all rows weigh the same.
     """
-    path = Path(path)
+    path, known = Path(path), [task, target, *([] if weight is None else [weight])]
     as_text = isinstance(study.tasks[0], str)  # "007" must not become 7
     if path.suffix == ".npz":
         with np.load(path, allow_pickle=False) as found:
-            X, y, ids = (found[name] for name in ("X", target, task))
+            X, ids, y, *weights = (found[name] for name in ("X", *known))
     elif path.suffix == ".npy":
         table = np.load(path, allow_pickle=False)
-        X, y, ids = np.delete(table, [task, target], axis=1), table[:, target], table[:, task]
+        X, (ids, y, *weights) = np.delete(table, known, axis=1), table[:, known].T
     elif path.suffix in (".csv", ".parquet"):
         import pandas as pd
 
@@ -53,11 +56,11 @@ def read_rows(path, study, task="task", target="y"):
             table = pd.read_csv(path, dtype={task: str} if as_text else None)
         else:
             table = pd.read_parquet(path)
-        names = study.feature_names or [c for c in table.columns if c not in (task, target)]
-        X, y, ids = table[names], table[target].to_numpy(), table[task].to_numpy()
+        names = study.feature_names or [c for c in table.columns if c not in known]
+        X, (ids, y, *weights) = table[names], (table[name].to_numpy() for name in known)
     else:
         raise ValueError(f"rows={str(path)!r} must end in .csv, .parquet, .npz or .npy.")
-    return X, y, ids.astype(str) if as_text else ids
+    return X, y, ids.astype(str) if as_text else ids, *weights
 
 
 class Site:
@@ -68,7 +71,7 @@ class Site:
     study : Study
         The copy of this site.
     rows : tuple
-        X, y and task ids as of `read_rows`.
+        X, y, task ids and weights as of `read_rows`; the last may be missing.
     folder : path-like
         The site's own; in it one folder for each study.
 
@@ -82,17 +85,16 @@ class Site:
         self.study, self.rows, self.est = study, rows, study.build()
         self.folder = private_folder(Path(folder) / f"{study.name}-{study.digest[:12]}")
         self.population = study.population()
-        table, _ = read_training(self.est, *rows)
+        table, _ = read_training(self.est, *rows, all_rows=self.est._counts_rows())
         if table.n_features != self.population.n_features:
             raise ValueError(
                 f"The rows have {table.n_features} features, the study {study.n_features}."
             )
-        self.positions = study.positions(table.tasks)
-        if (self.positions < 0).any():
-            raise ValueError(
-                f"Not among the tasks of the study: {listed(table.tasks[self.positions < 0])}."
-            )
         self.table = bound_values(self.est._encoded(table)[0])
+        self.positions = study.positions(self.table.tasks)
+        if (self.positions < 0).any():
+            unknown = self.table.tasks[self.positions < 0]
+            raise ValueError(f"Not among the tasks of the study: {listed(unknown)}.")
 
     def _half(self, state):
         """The task half as the last question left it."""
@@ -222,12 +224,13 @@ class Site:
         if board.report is None or not np.isfinite(board.report.epsilon):
             raise Refusal("the billboard has no privacy report")
         est = self.study.published(board)
-        X, y, task = self.rows
-        est.personalize(X, y, task=task)
+        X, y, task, *weights = self.rows
+        est.personalize(X, y, task=task, **dict(zip(["sample_weight"], weights, strict=False)))
+        at = np.searchsorted(est.tasks_, self.table.tasks)  # others have rows without weight
         with np.errstate(all="ignore"):
             half = self._half(self._state())
-            coef, intercept = half.final_models(board, lambda: (est.coef_, est.intercept_))
-        est.coef_, est.intercept_ = est._finite_models(coef, intercept)
+            models = half.final_models(board, lambda: (est.coef_[at], est.intercept_[at]))
+        est.coef_[at], est.intercept_[at] = est._finite_models(*models)
         save_billboard(est, self.folder / "billboard.npz")
         (self.folder / "report.txt").write_text(f"{board.report}\n")
         buffer = io.BytesIO()

@@ -20,6 +20,7 @@ __all__ = ["Study"]
 
 # Parameters of the estimators that a study does not set this way, and what does.
 _ELSEWHERE = {
+    "class_weight": "every site weighs its own rows",
     "classes": 'take the list "classes" beside "parameters"',
     "random_state": 'take "seed", for tests only',
     "task_feature": "every site names its own task column",

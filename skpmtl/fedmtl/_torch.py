@@ -135,8 +135,9 @@ class TorchNetwork(Network):
             for batch in np.split(rng.permutation(rows), ends):
                 X = torch.from_numpy(table.X[batch].astype(np.float32))
                 scores = self.trunk(X) @ weight + bias
+                counts = None if table.weights is None else table.weights[batch][None]
                 delta, value, known = loss.derivative(
-                    scores.detach().double().numpy()[None], table.Y[batch][None]
+                    scores.detach().double().numpy()[None], table.Y[batch][None], counts
                 )
                 step.zero_grad()
                 scores.backward(torch.from_numpy(delta[0].astype(np.float32)))

@@ -1,6 +1,7 @@
 """What the two FedMTL estimators share: fit, personalize, and scores of rows."""
 
 import warnings
+from collections.abc import Mapping
 from numbers import Integral, Real
 
 import numpy as np
@@ -60,6 +61,7 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
         "proximal_strength": [Interval(Real, 0, None, closed="left")],
         "secure": [StrOptions({"mpc"}), None],
         "module": [callable, None],
+        "class_weight": [StrOptions({"balanced"}), Mapping, None],
         "client_feature": [str, Integral, list, None],
         "task_feature": [str, Integral, list, None],
         "random_state": ["random_state", np.random.Generator],
@@ -149,7 +151,7 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
             seed = seed.randint(2**31, size=4)
         return np.random.default_rng(seed)
 
-    def fit(self, X, y, client=None, task=None):
+    def fit(self, X, y, client=None, task=None, sample_weight=None):
         """Run all rounds.
 
         Parameters
@@ -164,6 +166,9 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
             Client of every row, when there is no client column.
         task : array-like of shape (n_samples,), default=None
             Task of every row, when y has one dimension and there is no task column.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weight of every row, from 0 (as if it were not there) to 1. Losses of batches are means
+            with these weights; averages of layers go by numbers of rows, as ever.
 
         Returns
         -------
@@ -172,7 +177,7 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
         """
         try:
             self._check_parameters()
-            table, form, classes = read_training(self, X, y, client, task)
+            table, form, classes = read_training(self, X, y, client, task, sample_weight)
             with following(self), np.errstate(all="ignore"):
                 fitted = self._fit_table(table, form, classes)
         except BaseException:
@@ -245,7 +250,7 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
         )
 
     # ------------------------------------------------------------------ new clients
-    def personalize(self, X, y, client=None, task=None):
+    def personalize(self, X, y, client=None, task=None, sample_weight=None):
         """Add clients, or replace them, without running the others again.
 
         New clients start at the mean of what the others sent last, weighted by numbers of rows
@@ -255,7 +260,7 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
 
         Parameters
         ----------
-        X, y, client, task
+        X, y, client, task, sample_weight
             In the form of `fit`. Tasks and classes must be known from it; columns of a frame y
             are matched by name, and some may be missing.
 
@@ -284,7 +289,8 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
                 "the clear, which a new client would be averaged with: fit again with it."
             )
         classes = getattr(self, "_task_classes_", None)
-        table, _, _ = read_training(self, X, y, client, task, fitted=form, classes=classes)
+        given = X, y, client, task, sample_weight
+        table, _, _ = read_training(self, *given, fitted=form, classes=classes)
         stay = locate(models.clients, table.clients, "Client") < 0
         if not stay.any():
             raise ValueError(

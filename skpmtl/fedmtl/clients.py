@@ -13,7 +13,8 @@ are one client's.
 """
 
 import warnings
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 from sklearn.utils.validation import check_consistent_length, column_or_1d
@@ -30,6 +31,7 @@ from ..tables.forms import (
 from ..tables.ids import listed, locate
 from ..tables.table import SingleTaskWarning, TaskTable, column_labels, distinct_ids, known_labels
 from ..tables.targets import encode_labels, real_target
+from ..tables.weights import balanced_shares, class_weights, row_weights
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,8 @@ class ClientTable:
         Ids, sorted.
     slots : ndarray (N, S)
         Position in `form.labels` of the task of every slot, -1 for none.
+    weights : ndarray (n, S), default=None
+        How much a label counts; None: all the same.
     """
 
     X: np.ndarray
@@ -64,6 +68,7 @@ class ClientTable:
     offsets: np.ndarray
     clients: np.ndarray
     slots: np.ndarray
+    weights: np.ndarray | None = None
 
     @property
     def n_clients(self):
@@ -83,6 +88,16 @@ class ClientRows:
     client: tuple | None  # codes, sorted ids
     task: tuple | None
     positions: dict  # "client", "task": their columns in X, or None
+
+    def some(self, kept):
+        """Some of the rows, and the ids that they have."""
+        ids = {}
+        for name in ("client", "task"):
+            codes, labels = getattr(self, name) or (None, None)
+            if codes is not None:
+                present, codes = np.unique(codes[kept], return_inverse=True)
+                ids[name] = codes, labels[present]
+        return replace(self, matrix=self.matrix[kept], **ids)
 
     def features(self, order=None):
         """float64 features in an order; at most one copy."""
@@ -105,8 +120,12 @@ def read_rows(estimator, X, client, task, fitted=None):
     return ClientRows(matrix, dropped, positions=positions, **ids)
 
 
-def read_training(estimator, X, y, client, task, *, fitted=None, classes=None):
+def read_training(
+    estimator, X, y, client, task, sample_weight=None, *, fitted=None, classes=None
+):
     """Read the input of fit, or, with the form and the classes of the fit, of personalize.
+
+    Rows of weight 0 are left out.
 
     Returns
     -------
@@ -121,6 +140,13 @@ def read_training(estimator, X, y, client, task, *, fitted=None, classes=None):
     names = column_labels(y)
     y = read_target(estimator, y)
     check_consistent_length(rows.matrix, y)
+    weights = None
+    if sample_weight is not None:
+        weights = row_weights(sample_weight, None, np.array([len(y)]))
+        kept = np.flatnonzero(weights)
+        if not len(kept):
+            raise ValueError("All weights are zero: there is no row to learn from.")
+        rows, y, weights = rows.some(kept), y[kept], weights[kept]
     wide = y.ndim == 2 and (y.shape[1] > 1 or (fitted is not None and fitted.kind == "wide"))
     if wide and rows.task is not None:
         raise ValueError("A 2-D y has one column per task; give no other task ids with it.")
@@ -168,8 +194,33 @@ def read_training(estimator, X, y, client, task, *, fitted=None, classes=None):
     Y = np.full((len(y), slots.shape[1]), np.nan)
     Y[row, slot_of[owner[row], task_of]] = value
     form = ClientForm(kind, labels, rows.client is not None, rows.positions)
-    table = ClientTable(rows.features(order), Y, offsets, clients, slots)
+    given = getattr(estimator, "class_weight", None)
+    if weights is not None or given is not None:
+        counts = np.ones(Y.shape) if weights is None else np.tile(weights[order], (Y.shape[1], 1)).T
+        if given is not None:
+            counts *= _class_weights(given, Y, counts, owner, slots, classes)
+        Y, weights = np.where(counts > 0, Y, np.nan), np.where(np.isnan(Y), 0.0, counts)
+    table = ClientTable(rows.features(order), Y, offsets, clients, slots, weights)
     return table, form if fitted is None else fitted, classes
+
+
+def _class_weights(given, Y, counts, owner, slots, classes):
+    """Weights of the labels by their classes, (n, S); of each task of a client by its own counts
+    with "balanced"."""
+    known, task = ~np.isnan(Y), slots[owner]
+    codes, out = np.where(known, Y, 0.0).astype(np.int64), np.ones(Y.shape)
+    if isinstance(given, Mapping):
+        everything = np.unique(np.concatenate(classes))
+        own = class_weights(given, everything)
+        for k, labels in enumerate(classes):
+            mine = known & (task == k)
+            out[mine] = own[np.searchsorted(everything, labels)][codes[mine]]
+        return out
+    C = max(len(labels) for labels in classes)
+    pair = ((owner[:, None] * slots.shape[1] + np.arange(slots.shape[1])) * C + codes)[known]
+    mass = np.bincount(pair, counts[known], minlength=slots.size * C).reshape(-1, C)
+    out[known] = balanced_shares(mass).ravel()[pair]
+    return out
 
 
 # Folds that know neither clients nor labels may leave a rare one out of a training set.

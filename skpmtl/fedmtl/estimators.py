@@ -4,11 +4,13 @@ import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import r2_score
 
+from .._parameters import parameter
 from .base import BaseFedMTL
 
 __all__ = ["FedMTLClassifier", "FedMTLRegressor"]
 
 
+@parameter("class_weight", None, after="task_feature")
 class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
     """Federated multi-task classification: every client gets its own averages of layers.
 
@@ -64,6 +66,10 @@ class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
     task_feature : str, int or None, default=None
         Column of X that holds the task, for a y with one dimension. None: ``task=``, or a y
         with one column per task.
+    class_weight : "balanced", mapping of class to float, or None, default=None
+        Weights of the classes, from 0 to 1, by which those of the rows are multiplied; a class
+        that is not named weighs 1. "balanced": each client gives the classes of a task the same
+        weight together, by its own counts.
     random_state : int, RandomState, Generator or None, default=None
         Start of the networks and order of the rows.
     verbose : bool or int, default=0

@@ -201,7 +201,8 @@ class Network:
                 X, hidden = table.X[rows], []
                 scores = self.scores(local[:active], X, hidden)
                 Y = np.where(valid[..., None], table.Y[rows], np.nan)
-                delta, value, known = loss.derivative(scores, Y)
+                counts = None if table.weights is None else table.weights[rows]
+                delta, value, known = loss.derivative(scores, Y, counts)
                 total, count = total + value, count + known
                 slope = gradient[:active]
                 self._gradient(local[:active], X, delta, hidden, slope)
@@ -223,13 +224,16 @@ class BatchLoss:
         self.single = self.mask.sum(axis=-1) == 1
         self.label = np.where(self.single[..., None], 1, np.arange(heads.width))
 
-    def derivative(self, scores, Y):
+    def derivative(self, scores, Y, counts=None):
         """-> derivative in the scores (N, B, S * C), summed loss, number of labels.
 
-        `Y` (N, B, S) holds NaN where a label is not known.
+        `Y` (N, B, S) holds NaN where a label is not known; `counts` (N, B, S) how much labels
+        count, None: once. Their sum is then the number of labels.
         """
         n, batch, _ = scores.shape
         known = ~np.isnan(Y)
+        if counts is not None:
+            return self._weighted(scores, Y, np.where(known, counts, 0.0))
         count = known.sum(axis=1, keepdims=True)
         weight = known / np.maximum(count, 1)
         if self.heads.classification:
@@ -244,6 +248,24 @@ class BatchLoss:
             value = 0.5 * ((p[..., 0] ** 2) * known).sum()
         p *= weight[..., None]
         return p.reshape(n, batch, -1), value, known.sum()
+
+    def _weighted(self, scores, Y, counts):
+        """`derivative` of labels that count so much."""
+        n, batch, _ = scores.shape
+        if self.heads.classification:
+            scores = scores.reshape(n, batch, -1, self.heads.width)
+            p, log_total, shifted, zero = self._softmax(scores)
+            hit = (Y[..., None] == self.label[:n, None]) & self.mask[:n, None]
+            own = np.where(hit, shifted, 0.0).sum(axis=-1)
+            own += np.where(self.single[:n, None] & (Y == 0), zero, 0.0)
+            losses = log_total - own
+            p -= hit
+        else:
+            p = scores.reshape(n, batch, -1, 1) - np.where(counts > 0, Y, 0.0)[..., None]
+            losses = 0.5 * p[..., 0] ** 2
+        value = (counts * losses).sum()
+        p *= (counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-300))[..., None]
+        return p.reshape(n, batch, -1), value, counts.sum()
 
     def score(self, scores, Y):
         """Hits, or squared errors, and known labels: two sums over the rows, (N, S) each."""

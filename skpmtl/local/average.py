@@ -109,7 +109,7 @@ def averaged_models(table, fit_intercept, scale, candidates, centres, which, uni
     has its centre. Rows n and features d of a task cost n d min(n, d), and its candidates
     min(n, d) each.
     """
-    d, sizes = table.n_features, table.sizes
+    d, sizes, support = table.n_features, table.sizes, table.support
     W, b = np.empty((table.n_tasks, d)), np.empty(table.n_tasks)
     rho = candidates.pull / scale[:, None]
     factor = np.ones(d)
@@ -118,8 +118,9 @@ def averaged_models(table, fit_intercept, scale, candidates, centres, which, uni
         places, ends = rows_of(table.offsets, tasks)
         pick = places if table.rows is None else table.rows[places]
         y = table.y[places]
-        block = _Block(read_only(table.X), pick, factor, ends, fit_intercept)
-        for part, ends, F, K in block._parts(np.ones(len(y)), y):
+        weights = np.ones(len(y)) if table.weights is None else table.weights[places]
+        block = _Block(read_only(table.X), pick, factor, ends, fit_intercept, support[tasks])
+        for part, ends, F, K in block._parts(weights, y):
             mine, count, R = tasks[part], len(F), K.shape[2]
             right, sums = np.zeros((count, 2, R)), np.empty((count, 3))
             around = centres, which[mine], unit[mine]
@@ -127,7 +128,7 @@ def averaged_models(table, fit_intercept, scale, candidates, centres, which, uni
                 right_sides(F, K, ends, d, block.v, *around, right, sums)
                 T = np.zeros((2, count, R))
                 tridiagonal(K, ends, d, *T, np.zeros(R), np.zeros(R))
-                own, level, mean = sizes[mine], block.level[part], block.mean[part]
+                own, level, mean = support[mine], block.level[part], block.mean[part]
                 trace = np.cumsum(T[0], axis=1)[:, -1]
                 size = trace + own * np.einsum("kj,kj->k", mean, mean)
                 dof = np.where(trace <= 1e-24 * size, 0, own - bool(fit_intercept))
@@ -181,8 +182,10 @@ def averaged_class_models(table, fit_intercept, loss, scale, candidates, centres
         places, ends = rows_of(table.offsets, tasks)
         pick = places if table.rows is None else table.rows[places]
         y = table.y[places]
-        block, Z = _Block(read_only(table.X), pick, factor, ends, fit_intercept), None
-        for part, ends, F, K in block._parts(np.ones(len(y)), np.zeros(len(y))):
+        weights = None if table.weights is None else table.weights[places]
+        block = _Block(read_only(table.X), pick, factor, ends, fit_intercept, table.support[tasks])
+        counts, Z = np.ones(len(y)) if weights is None else weights, None
+        for part, ends, F, K in block._parts(counts, np.zeros(len(y))):
             mine, count, R = tasks[part], len(F), K.shape[2]
             if Z is None:
                 Z = np.zeros((count, up(int(sizes[tasks].max()), 4) + 4, R))
@@ -194,7 +197,7 @@ def averaged_class_models(table, fit_intercept, loss, scale, candidates, centres
                 class_averages(
                     F, K, Z, ends, d, T, y, *settings, rho[mine], candidates.reach[mine],
                     candidates.prior[mine], _STEPS, _TOL, centres, which[mine], unit[mine], found,
-                    level,
+                    level, weights,
                 )  # fmt: skip
             W[mine], b[mine] = found, level - np.einsum("kj,kcj->kc", block.mean[part], found)
 

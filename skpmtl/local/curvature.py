@@ -20,13 +20,13 @@ def kernel_rows(table):
 
 
 def largest_eigenvalues(table, centre):
-    """Of X_k' X_k of all tasks, from below; `centre`: of rows less their mean."""
+    """Of X_k' X_k (with weights) of all tasks, from below; `centre`: of rows less their mean."""
     rows, out = kernel_rows(table), np.empty(table.n_tasks)
 
     def block(first, last):
         ends = table.offsets[first : last + 1]
         scratch = _scratch(table, np.diff(ends).max())
-        curvatures(*rows, ends, centre, _POWER_STEPS, *scratch, out[first:last])
+        curvatures(*rows, ends, centre, _POWER_STEPS, *scratch, out[first:last], table.weights)
 
     run_blocks(block, task_blocks(table.offsets, table.n_features, _BLOCK))
     return out

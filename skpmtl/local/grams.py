@@ -16,10 +16,11 @@ _NOT_FINITE = "a task's curvature is not finite; scale the features"
 NARROW = 64  # up to this width compiled loops build Gram matrices faster than BLAS calls
 
 
-def grams(X, y, offsets, scale, centre):
-    """-> G (m, d, d) = scale_k X_k' C X_k, g (m, d) = scale_k X_k' C y_k, sum scale_k ||C y_k||^2.
+def grams(X, y, offsets, scale, centre, weights=None):
+    """-> G (m, d, d) = scale_k X_k' C X_k, g (m, d) = scale_k X_k' C y_k, sum scale_k y_k' C y_k.
 
-    C removes the mean of a task when `centre` is true.
+    C removes the mean of a task when `centre` is true; with `weights` of the rows all are sums
+    with weights, and so are the means.
     """
     m, d, X = len(offsets) - 1, X.shape[1], read_only(X)
     G, g = np.empty((m, d, d)), np.empty((m, d))
@@ -28,15 +29,20 @@ def grams(X, y, offsets, scale, centre):
         def block(first, last):
             part = slice(first, last)
             ends = offsets[first : last + 1]
-            return build_grams(X, y, ends, scale[part], centre, G[part], g[part])
+            return build_grams(X, y, ends, scale[part], centre, G[part], g[part], weights)
 
         return G, g, sum(run_blocks(block, task_blocks(offsets, d, _BLOCK)))
     square = 0.0
     for k in range(m):
         rows = slice(offsets[k], offsets[k + 1])
         x, v = X[rows].astype(np.float64, copy=False), y[rows]
-        if centre:
+        w = None if weights is None else weights[rows]
+        if centre and w is None:
             x, v = x - x.mean(axis=0), v - v.mean()
+        elif centre:
+            x, v = x - w @ x / w.sum(), v - w @ v / w.sum()
+        if w is not None:
+            x, v = np.sqrt(w)[:, None] * x, np.sqrt(w) * v
         np.matmul(x.T, x, out=G[k])
         np.matmul(x.T, v, out=g[k])
         square += scale[k] * (v @ v)
@@ -65,12 +71,15 @@ class RowGrams:
     """Matrices K_k = C Z_k Z_k' C of all tasks, n_k x n_k.
 
     Z_k are the rows of task k or what ``rows(first, last)`` makes of those of some tasks; C is
-    the centring (or identity). K holds their lower triangles, row by row.
+    the centring (or identity), times roots of weights. K holds their lower triangles, row by row.
+    `ready`: ``rows`` have been centred and weighted.
     """
 
-    def __init__(self, loss, rows=None, centre=None):
+    def __init__(self, loss, rows=None, ready=False):
         self.loss, table = loss, loss.table
-        rows, centre = rows or loss.rows, loss.fit_intercept if centre is None else centre
+        rows, centre = rows or loss.rows, loss.fit_intercept and not ready
+        roots = None if ready or table.weights is None else np.sqrt(table.weights)
+        self.roots = np.ones(table.n_rows) if roots is None else roots
         self.starts = np.concatenate([[0], np.cumsum(table.sizes * (table.sizes + 1) // 2)])
         self.K = np.empty(self.starts[-1])
 
@@ -79,6 +88,7 @@ class RowGrams:
             return build_row_grams(
                 read_only(rows(first, last)), loss.offsets[part] - loss.offsets[first],
                 self.starts[part], loss.scale[first:last], centre, self.K,
+                None if roots is None else roots[loss.offsets[first] :],
             )  # fmt: skip
 
         sums = np.array(run_blocks(block, loss.near_blocks)).sum(axis=0)
@@ -98,15 +108,15 @@ class RowGrams:
 
     def product(self, W, part):
         """X_k' K_k C (part y_k - X_k w_k) of all tasks."""
-        loss, even = self.loss, np.ones(self.loss.table.n_rows)
+        loss, one = self.loss, np.ones(self.loss.shape[0])
 
         def inside(z, first, last):
             rows = slice(loss.offsets[first], loss.offsets[last])
             np.subtract(part * loss.y[rows], z[rows], out=z[rows])
-            self.weigh(z, even, first, last)
+            self.weigh(z, self.roots, first, last)
             return 0.0, z
 
-        return loss.through(W, inside, even[: loss.shape[0]])[1]
+        return loss.through(W, inside, one)[1]
 
     def weigh(self, z, roots, first, last):
         """z_k <- C_k' R_k K_k R_k C_k z_k of tasks from `first` to `last`, in place.
@@ -146,14 +156,19 @@ def long_tasks(table):
     inside, offsets = rows_of(table.offsets, tasks)
     rows = inside if table.rows is None else table.rows[inside]
     y, labels = table.y[inside], table.tasks[tasks]
-    return tasks, replace(table, y=y, offsets=offsets, tasks=labels, rows=rows, order=None)
+    weights = None if table.weights is None else table.weights[inside]
+    own = {"weights": weights, "masses": None if weights is None else table.masses[tasks]}
+    return tasks, replace(
+        table, y=y, offsets=offsets, tasks=labels, rows=rows, order=None, **own
+    )
 
 
 def task_grams(table, problem, scale):
     """Blocks (first, last, G, g) of scale_k X_k' C X_k and scale_k X_k' C y_k; dense rows."""
     for first, last, rows, X in row_blocks(table):
         ends = table.offsets[first : last + 1] - rows.start
-        G, g, _ = grams(X, table.y[rows], ends, scale[first:last], problem.fit_intercept)
+        weights = None if table.weights is None else table.weights[rows]
+        G, g, _ = grams(X, table.y[rows], ends, scale[first:last], problem.fit_intercept, weights)
         yield first, last, G, g
 
 

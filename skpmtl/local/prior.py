@@ -82,7 +82,7 @@ class LocalModels:
                 self._shift = shift
             else:
                 table = replace(table, y=table.y - shift)
-        self.table = table
+        self.table, self._support = table, table.support
         self.classification = classification
         self.fit_intercept = fit_intercept
         self._several = (table.n_classes,) if classification and table.n_classes > 2 else ()
@@ -113,7 +113,7 @@ class LocalModels:
         return order
 
     def _run(self, function, root, in_folds):
-        """function(block, tasks, rows, targets) for blocks of all tasks; -> nothing.
+        """function(block, tasks, rows, targets, weights) for blocks of all tasks; -> nothing.
 
         Rows are in the order of the folds, or as they lie in memory, which is faster.
         """
@@ -132,10 +132,13 @@ class LocalModels:
                 pick = rows if table.rows is None else table.rows[rows]
             else:
                 A, pick = _products(table.X, rows, root, panels), np.arange(len(rows))
-            block = _Block(read_only(A), pick, factor, ends, self.fit_intercept)
+            block = _Block(
+                read_only(A), pick, factor, ends, self.fit_intercept, self._support[tasks]
+            )
             # A task whose rows overflow gets a model that is not finite, in silence.
+            weights = None if table.weights is None else table.weights[rows]
             with np.errstate(all="ignore"):
-                function(block, tasks, rows, table.y[rows])
+                function(block, tasks, rows, table.y[rows], weights)
 
         with single_blas_thread():
             width = max(table.n_features, len(SNR))
@@ -191,29 +194,29 @@ class LocalModels:
         W, b = self._empty(m if choose else 0, root)
         weak = weak_penalty(self.classification)
 
-        def block_criteria(block, tasks, rows, label):
+        def block_criteria(block, tasks, rows, label, weights):
             if self._several:
                 score = self._scores[rows]
                 shift = self._shift_of(rows)
-                found = softmax_criteria(block, label, score, weak, shift)
+                found = softmax_criteria(block, label, score, weak, shift, weights)
                 out[tasks], level[tasks] = found
                 if choose:
                     precision = _inverse(choose(out[tasks], level[tasks]))
-                    modes = softmax_modes(block, label, score, precision, tol, shift)
+                    modes = softmax_modes(block, label, score, precision, tol, shift, weights)
                     W[tasks], b[tasks], self._scores[rows] = modes
                 return
             if not self.classification:
-                working = *_working(label, None), None
+                working = *_working(label, None, weights), None
                 out[tasks], level[tasks], *modes = block.criteria(*working, weak, choose)
                 if choose:
                     W[tasks], b[tasks] = modes
                 return
             shift = self._shift_of(rows)
-            working = *_working(label, self._scores[rows], shift), label
-            out[tasks], level[tasks] = block.criteria(*working, weak, shift=shift)
+            working = *_working(label, self._scores[rows], weights, shift), label
+            out[tasks], level[tasks] = block.criteria(*working, weak, shift=shift, counts=weights)
             if choose:
                 precision = _inverse(choose(out[tasks], level[tasks]))
-                W[tasks], b[tasks] = self._newton(block, rows, label, precision, tol)
+                W[tasks], b[tasks] = self._newton(block, rows, label, precision, tol, weights)
 
         self._run(block_criteria, root, in_folds=True)
         if self._keep:  # the even prior comes first, and again when a task doubts the last one
@@ -240,16 +243,16 @@ class LocalModels:
         W, b = self._empty(m, root)
         precision = _inverse(kappa)
 
-        def block_modes(block, tasks, rows, label):
+        def block_modes(block, tasks, rows, label, weights):
             if self._several:
                 start, shift = self._scores[rows], self._shift_of(rows)
-                modes = softmax_modes(block, label, start, precision[tasks], tol, shift)
+                modes = softmax_modes(block, label, start, precision[tasks], tol, shift, weights)
                 W[tasks], b[tasks], self._scores[rows] = modes
                 return
             if self.classification:
-                modes = self._newton(block, rows, label, precision[tasks], tol)
+                modes = self._newton(block, rows, label, precision[tasks], tol, weights)
             else:
-                modes = block.modes(*_working(label, None), precision[tasks])
+                modes = block.modes(*_working(label, None, weights), precision[tasks])
             W[tasks], b[tasks] = modes
 
         self._run(block_modes, root, in_folds=False)
@@ -284,13 +287,14 @@ class LocalModels:
         m, root = self.table.n_tasks, _triangular(root)
         W, b, evidence = np.empty((m, root.shape[-1])), np.empty(m), np.empty(m)
 
-        def block_average(block, tasks, rows, label):
-            found = block.average(label, kappa[tasks], prior[tasks], width is not None, trust)
+        def block_average(block, tasks, rows, label, weights):
+            working = *_working(label, None, weights), kappa[tasks], prior[tasks]
+            found = block.average(*working, width is not None, trust)
             evidence[tasks], W[tasks], b[tasks] = found
 
         self._run(block_average, root, in_folds=False)
         if width is not None and self.fit_intercept:
-            evidence += 0.5 * np.log(2.0 * np.pi / np.maximum(self.table.sizes, 1)) - np.log(width)
+            evidence += 0.5 * np.log(2.0 * np.pi / np.maximum(self._support, 1)) - np.log(width)
         return evidence, self._back(W, root), b
 
     def _empty(self, m, root):
@@ -316,20 +320,23 @@ class LocalModels:
         if self._several:
             found = softmax_excess(table.y, score, shift)
         else:
-            weight, response = _working(table.y, score, shift)
+            weight, response = _working(table.y, score, None, shift)
             side, share = sides(table.y)
             whole = side * (score + shift)
             error = np.logaddexp(0.0, -whole) + share * whole
             found = 2.0 * error - weight * (response - score) ** 2
+        if table.weights is not None:
+            found *= table.weights
         return np.add.reduceat(found, table.offsets[:-1])
 
-    def _newton(self, block, rows, label, precision, tol):
+    def _newton(self, block, rows, label, precision, tol, weights):
         score, active = self._scores[rows], np.arange(len(precision))
         shift = np.broadcast_to(self._shift_of(rows), score.shape)
         W, b = np.empty((len(precision), block.A.shape[1])), np.empty(len(precision))
         for _ in range(_NEWTON_STEPS):
             part, kept = block.select(active)
-            working = _working(label[kept], score[kept], shift[kept])
+            counts = None if weights is None else weights[kept]
+            working = _working(label[kept], score[kept], counts, shift[kept])
             W[active], b[active] = part.modes(*working, precision[active])
             step = part.scores(W[active], b[active]) - score[kept]
             # A longer step would leave the quadratic approximation.
@@ -396,14 +403,18 @@ def common_scores(table, W):
     return out.T
 
 
-def _working(label, score, shift=0.0):
-    """Weights and response of the working least squares at the current scores, less the shift."""
+def _working(label, score, counts, shift=0.0):
+    """Weights and response of the working least squares at the current scores, less the shift.
+
+    `counts`: how much each row counts; None: once.
+    """
     if score is None:
-        return np.ones(len(label)), label
+        return np.ones(len(label)) if counts is None else counts, label
     side, share = sides(label)
     p = 1.0 / (1.0 + np.exp(-np.clip(side * (score + shift), -30.0, 30.0)))
     weight = np.maximum(p * (1.0 - p), 1e-6)
-    return weight, score + side * (1.0 - p - share) / weight
+    response = score + side * (1.0 - p - share) / weight
+    return weight if counts is None else counts * weight, response
 
 
 def sides(label):
@@ -412,17 +423,22 @@ def sides(label):
 
 
 class _Block:
-    """Transformed rows A[pick] * factor of some tasks, which `offsets` divides among them."""
+    """Transformed rows A[pick] * factor of some tasks, which `offsets` divides among them.
 
-    def __init__(self, A, pick, factor, offsets, centre):
+    `support`: the rows of each as far as they count.
+    """
+
+    def __init__(self, A, pick, factor, offsets, centre, support):
         self.A, self.pick, self.factor, self.offsets, self.centre = A, pick, factor, offsets, centre
+        self.support = support
 
     def select(self, tasks):
         """-> block of some of the tasks, positions of their rows among those of this one"""
         if len(tasks) == len(self.offsets) - 1:
             return self, slice(None)
         rows, ends = rows_of(self.offsets, tasks)
-        return _Block(self.A, self.pick[rows], self.factor, ends, self.centre), rows
+        some = self.support[tasks]
+        return _Block(self.A, self.pick[rows], self.factor, ends, self.centre, some), rows
 
     def _parts(self, weight, response):
         """Yield (tasks, ends, F, K) for few tasks at a time, whose F' F stay in the cache."""
@@ -447,19 +463,21 @@ class _Block:
             grams(F[:count], ends, d, self.v, K[:count])
             yield part, ends, F[:count], K[:count]
 
-    def spread(self):
+    def spread(self, weights):
         """Mean squared distance of each task's rows from their mean; 0 where none differs."""
         sizes, d = np.diff(self.offsets), self.A.shape[1]
         out, n = np.empty(len(sizes)), self.offsets[-1]
-        for k, _, _, K in self._parts(np.ones(n), np.zeros(n)):
+        for k, _, _, K in self._parts(np.ones(n) if weights is None else weights, np.zeros(n)):
             place = np.arange(min(K.shape[1], d))
             own = place < np.minimum(sizes[k], d)[:, None]
             trace = np.cumsum(np.where(own, K[:, place, place], 0.0), axis=1)[:, -1]
             size = trace + self.mass[k] * np.einsum("kj,kj->k", self.mean[k], self.mean[k])
-            out[k] = np.where(trace <= 1e-24 * size, 0.0, trace / sizes[k])
+            out[k] = np.where(trace <= 1e-24 * size, 0.0, trace / self.support[k])
         return out
 
-    def criteria(self, weight, response, label, weak, choose=None, shift=0.0, of_class=None):
+    def criteria(
+        self, weight, response, label, weak, choose=None, shift=0.0, of_class=None, counts=None
+    ):
         """-2 log evidence and cross-validated deviance of all scales, averaged, and levels.
 
         The scale is kappa = snr / level with level = trace(G) / n, so that snr is the prior
@@ -470,7 +488,8 @@ class _Block:
         intercepts at the scales that it chooses. `shift` is the part of the scores that a centre
         gives. For one class of several `of_class` has the levels (m,) that scales refer to, an
         array (n, len(SNR)) for the left-out scores, and how much determinants count; the criterion
-        is then half the evidence.
+        is then half the evidence. `counts`: how much each row counts, which `weight` has in it
+        already.
 
         A task has at least `_FOLDS` blocks of rows that are left out, of at most `_FOLD_ROWS`
         rows, which keeps the cost linear in its rows.
@@ -498,9 +517,9 @@ class _Block:
             T = np.zeros((2, count, up(r, 4)))
             tridiagonal(K, ends, d, *T, *wide)
             rotate(K, ends, d, F, Z[:count], V, W, product)
-            own, rows = sizes[k], slice(ends[0], ends[-1])
+            own, held, rows = sizes[k], self.support[k], slice(ends[0], ends[-1])
             trace = np.cumsum(T[0], axis=1)[:, -1]  # whose order knows nothing of padding
-            known = trace / own if given is None else given[k]
+            known = trace / held if given is None else given[k]
             by_scale, dets = np.zeros((count, 4, SCALES)), np.ones((count, -(-r // 16), SCALES))
             by_scale[:, 0, : len(SNR)] = SNR / np.where(known > 0, known, np.inf)[:, None]
             dual = (own <= d)[:, None]
@@ -521,16 +540,18 @@ class _Block:
                 found = energy + share * logdet
                 left[rows] = response[rows, None] - out[rows, : len(SNR)] / root[rows, None]
             elif label is None:
-                own = own[:, None]
-                dof = np.maximum(own - 1, 1) if self.centre else own
+                held = held[:, None]
+                dof = np.maximum(held - 1, 1) if self.centre else held
                 found = dof * np.log(energy / dof) + logdet
-                found += own * np.log(np.maximum(error, tiny) / own)
+                found += held * np.log(np.maximum(error, tiny) / held)
             else:
                 working = response[rows, None] - out[rows, : len(SNR)] / root[rows, None]
                 working += np.broadcast_to(shift, label.shape)[rows, None]
                 side, share = sides(label[rows, None])
                 working *= side
                 deviance = np.logaddexp(0.0, -working) + share * working
+                if counts is not None:
+                    deviance *= counts[rows, None]
                 found = energy + logdet + 2.0 * np.add.reduceat(deviance, ends[:-1] - ends[0])
             criterion[k] = 0.5 * found + weak
             # Features that do not vary inside a task leave rounding errors: no scale fits.
@@ -544,13 +565,12 @@ class _Block:
                 spectral_modes(F, K, ends, T, scale, right, q[1:], C[k])
         return (criterion, level, *self._weights(C)) if choose else (criterion, level)
 
-    def average(self, response, kappa, prior, proper, trust):
+    def average(self, weight, response, kappa, prior, proper, trust):
         """`LocalModels.average` of squared loss, for the transformed features."""
-        sizes, d = np.diff(self.offsets), self.A.shape[1]
-        m, evidence = len(sizes), np.empty(len(sizes))
+        m, d, evidence = len(self.support), self.A.shape[1], np.empty(len(self.support))
         C, nowhere = np.empty((m, d)), np.zeros((1, d))
-        for k, ends, F, K in self._parts(np.ones(len(response)), response):
-            own, count, R = sizes[k], len(F), K.shape[2]
+        for k, ends, F, K in self._parts(weight, response):
+            own, count, R = self.support[k], len(F), K.shape[2]
             T, right, sums = np.zeros((2, count, R)), np.zeros((count, 2, R)), np.empty((count, 3))
             around = nowhere, np.zeros(count, dtype=np.int64), np.ones(count)
             right_sides(F, K, ends, d, self.v, *around, right, sums)
@@ -597,7 +617,8 @@ def lone_scale(table, fit_intercept):
 
     Its pull is half the smoothness of a task's mean loss, over the number of its rows.
     """
-    smoothness = _MARGIN * largest_eigenvalues(table, fit_intercept) / np.maximum(table.sizes, 1)
+    support = np.maximum(table.support, 1)
+    smoothness = _MARGIN * largest_eigenvalues(table, fit_intercept) / support
     return table.n_features / np.maximum(_LONE_PULL * smoothness, 1e-300)
 
 

@@ -24,35 +24,39 @@ def softmax(score):
     return P
 
 
-def _working(P, T, score, c, factor):
+def _working(P, T, score, c, factor, counts):
     """Weights and response of the least squares of one class."""
     weight = factor * np.maximum(P[:, c] * (1.0 - P[:, c]), _LEAST)
-    return weight, score[:, c] + (T[:, c] - P[:, c]) / weight
+    response = score[:, c] + (T[:, c] - P[:, c]) / weight
+    return weight if counts is None else counts * weight, response
 
 
-def softmax_criteria(block, label, score, weak, shift=0.0):
+def softmax_criteria(block, label, score, weak, shift=0.0, counts=None):
     """`LocalModels.criteria` at the scores so far (n, C), for a block of tasks.
 
     The determinants of C classes count (C - 1) / C times, which is exact where all classes are
     alike: only differences between scores mean anything. The level is that of weights 1 / C,
-    whatever the scores are. `shift` (n, C) is what a centre adds to them.
+    whatever the scores are. `shift` (n, C) is what a centre adds to them; `counts` (n,) how much
+    each row counts, None: once.
     """
     C = score.shape[1]
     P, T, found = softmax(score + shift), class_shares(label, C), 0.0
-    level = block.spread() / C
+    level = block.spread(counts) / C
     left = np.empty((C, len(score), len(weak)))
     for c in range(C):
-        working = _working(P, T, score, c, C / (C - 1.0))
+        working = _working(P, T, score, c, C / (C - 1.0), counts)
         of_class = level, left[c], (C - 1.0) / C
         found = found + 2.0 * block.criteria(*working, None, 0.0, of_class=of_class)[0]
     left += np.transpose(np.broadcast_to(shift, score.shape))[..., None]
     top = left.max(axis=0)
     deviance = np.log(np.exp(left - top).sum(axis=0)) + top - np.einsum("ic,cis->is", T, left)
+    if counts is not None:
+        deviance *= counts[:, None]
     found += 2.0 * np.add.reduceat(deviance, block.offsets[:-1])
     return 0.5 * found + weak, level
 
 
-def softmax_modes(block, label, score, precision, tol, shift=0.0):
+def softmax_modes(block, label, score, precision, tol, shift=0.0, counts=None):
     """-> weights (m, C, r), intercepts (m, C) and scores of posterior modes, from these scores on.
 
     `shift` (n, C) is what a centre adds to the scores. A task ends when none of its scores moves by
@@ -64,11 +68,11 @@ def softmax_modes(block, label, score, precision, tol, shift=0.0):
     W, b, score, active = np.empty((m, C, d)), np.empty((m, C)), score.copy(), np.arange(m)
     for _ in range(_STEPS):
         part, kept = block.select(active)
-        now, target = score[kept], T[kept]
+        now, target, own = score[kept], T[kept], None if counts is None else counts[kept]
         P, models = softmax(now + shift[kept]), np.empty((len(active), C, d))
         shifts, new = np.empty((len(active), C)), np.empty(now.shape)
         for c in range(C):
-            working = _working(P, target, now, c, factor)
+            working = _working(P, target, now, c, factor, own)
             models[:, c], shifts[:, c] = part.modes(*working, precision[active])
         models -= models.mean(axis=1, keepdims=True)
         shifts -= shifts.mean(axis=1, keepdims=True)

@@ -100,7 +100,7 @@ class CentredTasks:
         self.table = table
         m, d = table.n_tasks, table.n_features
         self.which = np.zeros(m, dtype=np.int64) if which is None else which
-        self.scale = 1.0 / table.sizes if problem.task_weight == "equal" else np.ones(m)
+        self.scale = table.scale(problem.task_weight)
         self.problem = problem
         self.widths = np.full(m, d)
         if table.is_sparse:
@@ -116,7 +116,7 @@ class CentredTasks:
 
     def set_pulls(self, problem):
         """Take this problem, which differs from the present one in `lam` only."""
-        self.problem, loss, sizes = problem, problem.loss, self.table.sizes
+        self.problem, loss, sizes = problem, problem.loss, self.table.support
         alone = np.maximum(_ALONE_ROWS / sizes * self.smoothness, 1e-8)
         if problem.lam == "alone":
             self.pull = self.prox_pull = self.own_pull = alone
@@ -219,8 +219,7 @@ class CentredTasks:
         )  # fmt: skip
         kernels.local_steps(
             *self._rows, self.table.y, pick, around, settings, _PENALTY[penalty],
-            None if start is None else start.ravel(), descent,
-            found,
+            None if start is None else start.ravel(), descent, found, self.table.weights,
         )  # fmt: skip
         return Local(pick, *found, descent)
 

@@ -506,6 +506,9 @@ class MeanFamily(WideSparse, BaseMTL):
         if "coef_" in fitted:
             models = self._finite_models(fitted["coef_"], fitted["intercept_"])
             fitted["coef_"], fitted["intercept_"] = models
+        if len(table.absent):
+            whole = self._with_absent({**vars(self), **fitted}, table)
+            fitted = {name: whole[name] for name in fitted}
         return fitted
 
     def _has_mean(self):

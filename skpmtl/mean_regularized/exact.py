@@ -121,8 +121,12 @@ def _least_squares_by_rows(centred, lam):
     for first, last, rows, X in row_blocks(table):
         part, ends = slice(first, last), table.offsets[first : last + 1] - rows.start
         Z, KZ = X.copy(), np.empty(X.shape)
+        roots = None if table.weights is None else matrices.roots[rows, None]
         if centre:
-            Z -= np.repeat(np.add.reduceat(Z, ends[:-1]) / sizes[part, None], sizes[part], axis=0)
+            total = np.add.reduceat(Z if roots is None else roots**2 * Z, ends[:-1])
+            Z -= np.repeat(total / table.support[part, None], sizes[part], axis=0)
+        if roots is not None:
+            Z *= roots
         row_gram_rows(matrices.K, ends, matrices.starts[first : last + 1], Z, KZ)
         for cluster in np.unique(which[part]):
             inside = np.repeat(which[part] == cluster, sizes[part])
@@ -150,7 +154,7 @@ class State:
         self.pulls = np.full(table.n_tasks, lam)  # second derivatives of the penalty of a task
         shared = table.rows is not None
         self.rows = (table.X, table.rows if shared else _NO_INDEX, shared)
-        self._y, self._kind = table.y, NUMBER[problem.loss]
+        self._y, self.weights, self._kind = table.y, table.weights, NUMBER[problem.loss]
         self.held = np.where(centred._single, lam, 0.0) if problem.fit_intercept else None
         self.P = np.empty((table.n_rows, problem.n_outputs))
         self.gradient = None
@@ -196,7 +200,7 @@ class State:
             part = slice(first, last)
             value = loss_gradient(
                 *self.rows, offsets[first : last + 1], self._y, self._kind, scale[part],
-                Wb[part], self.P, gradient[part],
+                Wb[part], self.P, gradient[part], self.weights,
             )  # fmt: skip
             penalty, pull = self._penalty(Wb, shared, part)
             gradient[part] += pull
@@ -216,7 +220,7 @@ class State:
             part = slice(first, last)
             hessian_product(
                 *self.rows, offsets[first : last + 1], self._kind, scale[part], self.P, U[part],
-                out[part],
+                out[part], self.weights,
             )  # fmt: skip
             out[part] += self._penalty(U, shared, part)[1]
             self._fix(out[part])
@@ -247,10 +251,13 @@ class Arrow:
 
     def _weights(self, rows):
         """Roots of the curvatures of the loss, (n_rows, groups)."""
-        P = self.state.P[rows]
+        P, counts = self.state.P[rows], self.state.weights
         if self.state.centred.problem.loss == "squared":
-            return np.ones_like(P)
-        weights = P * (1.0 - P)
+            weights = np.ones_like(P)
+        else:
+            weights = P * (1.0 - P)
+        if counts is not None:
+            weights *= counts[rows, None]
         return np.sqrt(weights if self.groups == P.shape[1] else weights.mean(1, keepdims=True))
 
     def _build(self, m, d):
@@ -426,8 +433,9 @@ def newton(state, tol, max_iter, log, kind):
     table, C = centred.table, centred.problem.n_outputs
     Wb = np.zeros((table.n_tasks, C, table.n_features + 1))
     if centred.problem.fit_intercept and centred.problem.loss == "logistic":
-        share = np.add.reduceat((table.y > 0).astype(float), table.offsets[:-1])
-        Wb[:, 0, -1] = np.log((share + 0.5) / (table.sizes - share + 0.5))
+        weights = 1.0 if table.weights is None else table.weights
+        share = np.add.reduceat(weights * (table.y > 0), table.offsets[:-1])
+        Wb[:, 0, -1] = np.log((share + 0.5) / (table.support - share + 0.5))
     direct, arrow = kind is not None and table.n_features <= _DIRECT, None
     floor = 1e-14 * (float(centred.smoothness.max()) + lam + centred.problem.ridge)
     value = state.value(Wb)

@@ -134,14 +134,14 @@ class PersonalModels:
             ))  # fmt: skip
         models.reverse()
         D, b = np.stack([one.D for one in models]), np.stack([one.b for one in models])
-        first, sizes = models[0], centred.table.sizes[block]
+        first, table, sizes = models[0], centred.table, centred.table.sizes[block]
         share, rho = self._unit[block, None] * reach, found.pull[block] / centred.scale[block, None]
         f, squares = np.empty(share.shape), np.empty(len(first.columns))
         _, *csr, rows, offsets = centred._rows
         place, own = np.full(centred.table.n_features, -1), (first.columns, first.ends)
         csr_fits(
             *csr, rows, offsets, centred.table.y, block, NUMBER[problem.loss], held, self.centres,
-            self.which, share, rho, own, D, b, place, f, squares,
+            self.which, share, rho, own, D, b, place, f, squares, table.weights,
         )  # fmt: skip
         even = 1.0 if squared else curvature(C)
         det, line = np.empty(share.shape), np.zeros(centred.table.n_features)
@@ -149,13 +149,14 @@ class PersonalModels:
             diag, off = squares[first.ends[a] // C : first.ends[a + 1] // C], line
             if n <= _LONGEST:
                 K, R = np.zeros((1, up(n, 4) + 4, up(n + 1, LANES))), up(n + 1, LANES)
-                csr_gram(*csr, rows, offsets[block[a]], n, problem.fit_intercept, line, K[0])
+                lo, weights = offsets[block[a]], table.weights
+                csr_gram(*csr, rows, lo, n, problem.fit_intercept, line, K[0], weights)
                 T = np.zeros((2, 1, R))
                 tridiagonal(K, np.array([0, n]), n, *T, np.zeros(R), np.zeros(R))
                 diag, off = T[0, 0, :n], T[1, 0]
             log_dets(diag, off, len(diag), even, rho[a], det[a])
         if squared:
-            dof = sizes - float(problem.fit_intercept)
+            dof = table.support[block] - float(problem.fit_intercept)
             f = 0.5 * dof[:, None] * np.log(2.0 * f + 1e-300)
         f = -f - 0.5 * max(C - 1, 1) * det
         weight = found.prior[block] + np.nan_to_num(f, nan=-np.inf)

@@ -46,7 +46,7 @@ class ProximalModels:
         K, pulls = np.empty(starts[-1]), np.empty(last - first)
         short_inverses(
             *centred.indexed, table.offsets[first : last + 1], starts, centred.scale[part],
-            centred.problem.fit_intercept, pull + centred.problem.ridge, K, pulls,
+            centred.problem.fit_intercept, pull + centred.problem.ridge, K, pulls, table.weights,
         )  # fmt: skip
         return starts, K, pulls
 
@@ -79,7 +79,7 @@ class ProximalModels:
             short_prox(
                 *centred.indexed, table.y, table.offsets[first : last + 1], starts, K, pulls,
                 problem.fit_intercept, picked[some] - first, centres, centred.which[part],
-                towards[part], share[part], out[some],
+                towards[part], share[part], out[some], table.weights,
             )  # fmt: skip
 
         run_blocks(short_block, [(number, *ends) for number, ends in enumerate(ranges)])

@@ -15,17 +15,24 @@ class WideSparse:
     The estimator has ``_mean_models``, the centres of tasks that it was not fitted with.
     """
 
-    def personalize(self, X, y, task=None):
+    def personalize(self, X, y, task=None, sample_weight=None):
         if "models_" not in vars(self):
-            return super().personalize(X, y, task)
-        table = bound_values(self._read_new_tasks(X, y, task))
+            return super().personalize(X, y, task, sample_weight)
+        table = bound_values(self._read_new_tasks(X, y, task, sample_weight))
         with np.errstate(all="ignore"):
             models = PersonalModels(table, self.billboard_, dense=False)
         b = models.intercept if len(self.billboard_.shape) == 2 else models.intercept[:, 0]
-        tasks, form = self._add_labels(table.tasks)
+        tasks, form = self._add_labels(table.everybody)
         old, new = np.searchsorted(tasks, self.tasks_), np.searchsorted(tasks, table.tasks)
-        self.models_ = self.models_.merged(len(tasks), old, new, models)
-        self.intercept_ = merge_rows(len(tasks), old, self.intercept_, new, b)
+        known, intercept = self.models_, self.intercept_
+        if len(table.absent):
+            away = np.searchsorted(tasks, table.absent)
+            rest = RestingModels(vars(self), table.absent)
+            known = known.merged(len(tasks), old, away, rest)
+            intercept = merge_rows(len(tasks), old, intercept, away, rest.intercept)
+            old = np.arange(len(tasks))
+        self.models_ = known.merged(len(tasks), old, new, models)
+        self.intercept_ = merge_rows(len(tasks), old, intercept, new, b)
         self.tasks_, self._form_ = tasks, form
         return self
 

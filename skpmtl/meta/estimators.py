@@ -16,6 +16,7 @@ from ..privacy.report import PrivacyLeakWarning
 from ..tables.ids import encode_ids, listed, locate
 from ..tables.targets import public_range
 from ..tables.units import check_units, owners
+from ..tables.weights import in_rows
 from .board import MetaBillboard, split_models
 from .curator import release_init
 from .plan import MetaPlan
@@ -94,12 +95,16 @@ class _MetaInit(BaseMTL):
     def _is_private(self):
         return self.privacy is not None and super()._is_private()
 
+    def _counts_rows(self):
+        protected = self._is_private() or self._unit is not None  # whose rows are counted
+        return self.privacy == "task-global" and protected
+
     def _scale(self):
         """Public middle and unit in which targets are learnt from."""
         return 0.0, 1.0
 
     # ------------------------------------------------------------------------- fit
-    def fit(self, X, y, task=None, unit=None):
+    def fit(self, X, y, task=None, unit=None, sample_weight=None):
         """Learn the initialisation, and fine-tune it on the training tasks.
 
         Parameters
@@ -115,6 +120,10 @@ class _MetaInit(BaseMTL):
         unit : array-like of shape (n_samples,), or mapping, default=None
             Person (str or int) that each row of X is about, ``{task: unit_t}`` with a mapping X.
             The guarantee then holds for persons; it needs `max_rows_per_unit`.
+        sample_weight : array-like of shape (n_samples,), or mapping, default=None
+            Weight of every row of X, from 0 to 1; ``{task: w_t}`` with a mapping X. Where records
+            are protected it multiplies the clipped gradient of its record in the rounds, and
+            steps are divided by the number of rows as ever.
 
         Returns
         -------
@@ -123,7 +132,7 @@ class _MetaInit(BaseMTL):
         """
         self._unit, self._mapped, self._made = unit, isinstance(X, Mapping), {}
         try:
-            return super().fit(X, y, task)
+            return super().fit(X, y, task, sample_weight)
         finally:
             del self._unit, self._mapped, self._made
 
@@ -242,7 +251,16 @@ class _MetaInit(BaseMTL):
         )
 
     def _personalize_table(self, table):
-        return self.billboard_.personalize(_dense(table, self))
+        table, board = _dense(table, self), self.billboard_
+        if table.weights is None or table.masses is not None:
+            return board.personalize(table)
+        # Of a fit that counts rows: those of weight 0 were rows to the curator alone.
+        coef, intercept = board.without_rows(table.tasks)
+        if table.weights.any():
+            here = in_rows(table)
+            at = np.searchsorted(table.tasks, here.tasks)
+            coef[at], intercept[at] = board.personalize(here)
+        return coef, intercept
 
     def task_privacy(self, task):
         """What the fit spent on the records of one task.

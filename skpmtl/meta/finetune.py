@@ -96,19 +96,20 @@ class FineTuner:
         sizes = table.sizes[tasks]
         m = len(tasks)
         pick, ends = rows_of(table.offsets, tasks)
-        y = table.y[pick]
+        y, counts = table.y[pick], None if table.weights is None else table.weights[pick]
+        support = table.support[tasks]
         pick = pick if table.rows is None else table.rows[pick]
         base = self._scores(pick, np.array([0, ends[-1]]), self.init[None])
         if self.own is not None:
             base += np.repeat(self.own[tasks].T, sizes, axis=1)
         if loss == SQUARED:
-            D, root = base - y, np.ones(ends[-1])
+            D, root = _counted(base - y, np.ones(ends[-1]), counts)
         else:
-            D, root = derivatives(base, y, loss)
+            D, root = _counted(*derivatives(base, y, loss), counts)
         D /= -root
         squares = np.add.reduceat((D * D).sum(axis=0), ends[:-1])
         F, K, q, T, whole = self._grams(pick, ends, root, D)
-        level = np.cumsum(T[0], axis=1)[:, -1] / sizes
+        level = np.cumsum(T[0], axis=1)[:, -1] / support
         level = np.where(np.isfinite(level), level, 0.0)
         out = np.zeros((m, C, size))
         if loss == SQUARED:
@@ -117,7 +118,7 @@ class FineTuner:
             rho = np.maximum(level, 1e-300)[:, None] / SNR
             averages(
                 F, K, ends, size, T, right, np.column_stack([squares, none, none]),
-                np.where(level > 0, sizes, 0.0), 1e-9 * squares + 1e-300, rho, np.zeros_like(rho),
+                np.where(level > 0, support, 0.0), 1e-9 * squares + 1e-300, rho, np.zeros_like(rho),
                 np.tile(log_weights(self.centre, _SPREAD), (m, 1)), none, np.zeros((1, size)),
                 np.zeros(m, dtype=np.int64), np.ones(m),
                 np.empty((len(SNR) + 2, F.shape[2])), np.empty(len(SNR)), out[:, 0], found, 1.0,
@@ -126,16 +127,17 @@ class FineTuner:
         scales = np.zeros((m, SCALES))
         scales[:, : len(SNR)] = SNR / np.where(level > 0, level, np.inf)[:, None]
         logdet, quad = _products(K, T, sizes, size, q, scales)
-        criterion = self._criterion(sizes, squares, scales, logdet, quad)
+        criterion = self._criterion(sizes, support, squares, scales, logdet, quad)
         kappa = np.where(level > 0, best_scale(criterion[:, : len(SNR)], level), 0.0)
-        descend(F, whole, ends, y, base, root, loss, kappa, _MAX_STEPS, _TOL, out)
+        descend(F, whole, ends, y, base, root, loss, kappa, _MAX_STEPS, _TOL, out, counts)
         # Laplace's approximation at the models, times the public prior of kappa.
         base += self._scores(pick, ends, out)
-        D, root = derivatives(base, y, loss)
+        D, root = _counted(*derivatives(base, y, loss), counts)
         F, K, q, T, _ = self._grams(pick, ends, root, D)
         scales[:] = kappa[:, None]
         logdet, _ = _products(K, T, sizes, size, q, scales)
-        energy = np.add.reduceat(row_losses(base, y, loss), ends[:-1])
+        each = row_losses(base, y, loss)
+        energy = np.add.reduceat(each if counts is None else counts * each, ends[:-1])
         energy += 0.5 * (out * out).sum(axis=(1, 2)) / np.maximum(kappa, 1e-300)
         energy += 0.5 * max(C - 1, 1) * logdet[:, 0]
         at = np.log10(np.maximum(kappa * level, SNR[0]))
@@ -165,10 +167,10 @@ class FineTuner:
         tridiagonal(K, ends, size, *T, *np.zeros((2, R)))
         return F, K, q, T, whole
 
-    def _criterion(self, sizes, squares, scales, logdet, quad):
+    def _criterion(self, sizes, support, squares, scales, logdet, quad):
         """-2 log of evidence times public prior at all scales, up to a constant of each task."""
-        n, squares = sizes[:, None], squares[:, None]
-        few = n <= self.init.shape[1]
+        n, squares = support[:, None], squares[:, None]
+        few = sizes[:, None] <= self.init.shape[1]
         energy = np.where(few, quad, squares - scales * quad)
         if self.loss == "squared":  # the variance of the noise is profiled out
             energy = n * np.log(np.maximum(energy, 1e-9 * squares + 1e-300) / n)
@@ -189,6 +191,7 @@ class FineTuner:
         run_inner(
             self.table, self.loss, self.fit_intercept, np.arange(m), self.init, out,
             n_steps=n_steps, rate=np.broadcast_to(np.float64(rate), m),
+            weights=even_weights(self.table),
         )  # fmt: skip
         return out + self.init
 
@@ -205,6 +208,11 @@ def derivatives(base, y, loss):
     losses(base, y, 0, len(y), loss, D, np.empty(len(y)))
     weight = (np.abs(D) * (1.0 - np.abs(D))).sum(axis=0) / max(len(D) - 1, 1)
     return D, np.sqrt(np.maximum(weight, 1e-6))
+
+
+def _counted(D, root, counts):
+    """Derivatives, and roots of the weights of rows, where each row counts so much."""
+    return (D, root) if counts is None else (counts * D, np.sqrt(counts) * root)
 
 
 def row_losses(base, y, loss):
@@ -275,7 +283,7 @@ def _alone_with_classes(table, loss, nowhere, fit_intercept):
     if fit_intercept:
         own = log_odds(table, loss, len(nowhere))
         free = max(len(nowhere) - 1, 1)
-        found = found + free * (0.5 * np.log(2.0 * np.pi / table.sizes) - np.log(_WIDTH))
+        found = found + free * (0.5 * np.log(2.0 * np.pi / table.support) - np.log(_WIDTH))
     evidence, models = FineTuner(table, loss, nowhere, fit_intercept, own=own).prox()
     return found + evidence, models
 
@@ -288,7 +296,7 @@ def log_odds(table, loss, n_outputs):
     classes = 2 if loss == "logistic" else n_outputs
     label = (table.y > 0).astype(int) if loss == "logistic" else table.y.astype(int)
     task = np.repeat(np.arange(table.n_tasks), table.sizes)
-    counts = np.bincount(task * classes + label, minlength=table.n_tasks * classes)
+    counts = np.bincount(task * classes + label, table.weights, table.n_tasks * classes)
     log = np.log(counts.reshape(-1, classes) + 0.5)
     return log[:, 1:] - log[:, :1] if loss == "logistic" else log - log.mean(axis=1)[:, None]
 
@@ -300,7 +308,7 @@ def _rows(table):
 def run_inner(
     table, loss, fit_intercept, pick, start, update, *, n_steps, rate, begun=0, clip_norm=np.inf,
     norms=None, batch_size=1.0, n_batches=None, mask=_NO_MARKS, mask_ends=None, noise=None,
-    noise_step=None, shrink=None, average=False, gradients=_NO_NOISE,
+    noise_step=None, shrink=None, average=False, gradients=_NO_NOISE, weights=None,
 ):  # fmt: skip
     """`inner_steps` of the rows of a table, plain gradient descent by default."""
     m = table.n_tasks
@@ -317,10 +325,17 @@ def run_inner(
             pick[part], start, float(clip_norm), n_steps, begun, rate, float(batch_size),
             n_batches, mask, _NO_INDEX if mask_ends is None else mask_ends[first : last + 1],
             _NO_NOISE if noise is None else noise[part], noise_step, shrink, average,
-            update[part], gradients[part],
+            update[part], gradients[part], weights,
         )  # fmt: skip
 
     run_blocks(block, cost_blocks(table.sizes[pick] * table.n_features, _BLOCK))
+
+
+def even_weights(table):
+    """Weights of a table so that they are 1 in the mean of every task; None stays None."""
+    if table.weights is None:
+        return None
+    return table.weights * np.repeat(table.sizes / np.maximum(table.support, 1e-300), table.sizes)
 
 
 def row_norms(X, fit_intercept):
@@ -336,5 +351,5 @@ def row_norms(X, fit_intercept):
 def own_rates(table, loss, fit_intercept):
     """1 / smoothness of every task's mean loss, from its own rows."""
     largest = largest_eigenvalues(table, False)
-    smoothness = BOUND[loss] * (1.05 * largest / table.sizes + fit_intercept)
+    smoothness = BOUND[loss] * (1.05 * largest / table.support + fit_intercept)
     return 1.0 / np.maximum(smoothness, 1e-12)

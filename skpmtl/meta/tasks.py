@@ -7,7 +7,7 @@ from .._runtime.threads import cost_blocks
 from ..exchange.half import Half
 from ..privacy.rng import SeededSource, add_on_grid
 from ..privacy.tape import replied
-from .finetune import own_rates, row_norms, run_inner
+from .finetune import even_weights, own_rates, row_norms, run_inner
 
 _BLOCK = 1 << 21  # numbers of noise, and marks of Poisson batches, held at once
 
@@ -37,6 +37,9 @@ class MetaHalf(Half):
         self.visits = np.zeros(table.n_tasks, dtype=np.int64)
         self.fit_intercept, self.average = est.fit_intercept, est.iterate == "average"
         self.norms = row_norms(table.X, est.fit_intercept)
+        # Where records are protected the divisors are public, and weights are those of records.
+        public = self.plan.mode == "task-global"
+        self.weights = table.weights if public else even_weights(table)
         rate = plan.inner_rate
         if isinstance(rate, str):
             self.rate = own_rates(table, plan.loss, est.fit_intercept)
@@ -135,7 +138,7 @@ class MetaHalf(Half):
             self.table, plan.loss, self.fit_intercept, block, init, out,
             n_steps=plan.inner_steps, begun=begun, rate=self.rate, norms=self.norms,
             average=self.average, batch_size=plan.batch_size, n_batches=plan.n_batches,
-            **marks, **noise,
+            weights=self.weights, **marks, **noise,
         )  # fmt: skip
         return out
 
@@ -166,7 +169,7 @@ class MetaHalf(Half):
                 run_inner(
                     self.table, plan.loss, self.fit_intercept, block[a : a + 1], W, sent,
                     n_steps=1, rate=self.rate, norms=self.norms, clip_norm=plan.clip_norm,
-                    mask=marked.view(np.uint8), mask_ends=np.array([0, n]),
+                    mask=marked.view(np.uint8), mask_ends=np.array([0, n]), weights=self.weights,
                     gradients=out[a : a + 1, t : t + 1],
                 )  # fmt: skip
                 W -= self.rate[k] / divisor * sums[a, t]

@@ -110,7 +110,7 @@ class PriorBillboard(OfModels):
         scales = np.tile(weak - logsumexp(weak), (m, 1))
         odds = np.log1p(np.exp(-0.5 * _DOUBT))
         kappa = lone_scale(table, fit_intercept)
-        weight, never = lone_weight(self.n_tasks, table.sizes), np.full(m, -np.inf)
+        weight, never = lone_weight(self.n_tasks, table.support), np.full(m, -np.inf)
         even = np.column_stack([np.log(weight), scales - odds - 0.5 * _DOUBT])
         released = np.column_stack([never, scales - odds])
         return mixed([

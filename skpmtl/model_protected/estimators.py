@@ -207,9 +207,9 @@ class _ModelProtected(BaseMTL):
             merged["outlier_"] = _norms(Q)
         return merged
 
-    def personalize(self, X, y, task=None):
+    def personalize(self, X, y, task=None, sample_weight=None):
         before, fitted = getattr(self, "tasks_", None), vars(self)
-        super().personalize(X, y, task=task)
+        super().personalize(X, y, task=task, sample_weight=sample_weight)
         if "outlier_coef_" in fitted:
             here, Q = np.searchsorted(self.tasks_, before), self.outlier_coef_
             self.outlier_coef_ = np.full((len(self.tasks_), *Q.shape[1:]), np.nan)

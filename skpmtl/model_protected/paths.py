@@ -94,6 +94,7 @@ def mtl_path(
     task_weight="equal",
     fit_intercept=True,
     task_feature=None,
+    sample_weight=None,
     max_iter=10_000,
     tol=1e-6,
     dtype=np.float64,
@@ -107,7 +108,7 @@ def mtl_path(
 
     Parameters
     ----------
-    X, y, task
+    X, y, task, sample_weight
         As in `MPMTLLowRank.fit`.
     penalty : {"trace", "l21"}, default="trace"
         Trace norm, or sum of the norms of the features' weights.
@@ -160,7 +161,7 @@ def mtl_path(
         task_feature=task_feature, max_iter=max_iter, tol=tol, dtype=dtype,
     )  # fmt: skip
     est._check_parameters()
-    table, classes = est._encoded(read_training(est, X, y, task)[0])
+    table, classes = est._encoded(read_training(est, X, y, task, sample_weight)[0])
     if classes is not None and (len(classes) > 2) != (loss == "multinomial"):
         raise ValueError(
             f"There are {len(classes)} classes: loss='logistic' is for two, 'multinomial' for more."
@@ -313,7 +314,7 @@ def _errors(est, table, train, test, alphas):
                 reader.scores(coef[there, c]) + intercept[there, c][rest.codes]
                 for c in range(shape[1])
             ]
-            errors.append(est._mean_error(rest.y, np.array(scores)))
+            errors.append(est._mean_error(rest.y, np.array(scores), rest.given_weights))
             converged += solution.converged
     return np.array(errors), converged
 
@@ -323,21 +324,23 @@ class _ValidatedRegressor(_Validated):
     _spreads_labels = False
 
     @staticmethod
-    def _mean_error(y, scores):
+    def _mean_error(y, scores, weights):
         """Mean squared error."""
-        return float(np.mean((y - scores[0]) ** 2))
+        return float(np.average((y - scores[0]) ** 2, weights=weights))
 
 
 class _ValidatedClassifier(_Validated):
     _error = "log_loss"
 
     @staticmethod
-    def _mean_error(y, scores):
+    def _mean_error(y, scores, weights):
         """Mean of -log of the probability of the class that a row has."""
         if len(scores) == 1:
-            return float(np.mean(np.logaddexp(0.0, -y * scores[0])))
-        own = np.take_along_axis(scores, y.astype(np.int64)[None], axis=0)[0]
-        return float(np.mean(np.logaddexp.reduce(scores, axis=0) - own))
+            losses = np.logaddexp(0.0, -y * scores[0])
+        else:
+            own = np.take_along_axis(scores, y.astype(np.int64)[None], axis=0)[0]
+            losses = np.logaddexp.reduce(scores, axis=0) - own
+        return float(np.average(losses, weights=weights))
 
 
 _DOC = """{summary}
@@ -362,7 +365,7 @@ _DOC = """{summary}
         A number deals the rows of every task over so many folds, as `TaskStratifiedKFold` does;
         where all tasks have all rows of one X, these rows. Anything else that scikit-learn takes
         splits the rows of X, and gets the tasks as groups; of a task without rows to train on
-        only the mean over the tasks is known.
+        only the mean over the tasks is known. Weights of rows are those of their errors, too.
     ridge : float, default=0.0
         Weight of ``ridge / 2 * ||W||_F^2``.
     {task_weight}

@@ -67,7 +67,7 @@ class ProjectedModels:
         # task's numbers must not differ by a bit with the others' rows.
         several = classification and table.n_classes > 2
         loss = MultinomialLoss if several else LogisticLoss if classification else SquaredLoss
-        scale = 1.0 / table.sizes if board.task_weight == "equal" else np.ones(table.n_tasks)
+        scale = table.scale(board.task_weight)
         self.loss = loss(table, scale, fit_intercept, board.ridge, grid=False)
         self.acceleration = board.acceleration
         # The start is the task's own model under an even prior; steps are its own as well.

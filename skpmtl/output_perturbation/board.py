@@ -134,7 +134,7 @@ class RelationshipBillboard(Board):
             table = with_constant(table)
         models = LocalModels(table, classification=classification, fit_intercept=False)
         root = prior_root(self.columns, self.lam, self.alpha)
-        return coefficients(models.solve(root, 1.0 / table.sizes)[0], self.fit_intercept)
+        return coefficients(models.solve(root, table.scale("equal"))[0], self.fit_intercept)
 
 
 def with_constant(table):

@@ -143,6 +143,10 @@ class OutputPerturbation(BaseMTL):
                 "proportional to it, so that taking it from the data would disclose them."
             )
 
+    def _counts_rows(self):
+        whole = self.guarantee == "task" and self.group == "direct"
+        return self._is_private() and not whole
+
     def _fit_table(self, table):
         return super()._fit_table(table) if self._is_private() else self._fit_exact(table)
 

@@ -4,7 +4,10 @@ Model of task k around a public centre v_k, with Z the clipped rows (and a const
 
     w_k = argmin  1/n_k sum_i loss(z_i'w, y_i) + lam / 2 ||w - v_k||^2.
 
-How far a record moves it is in `skpmtl.output_perturbation.bounds`.
+How far a record moves it is in `skpmtl.output_perturbation.bounds`. Weights w_i in [0, 1] multiply
+the losses. Where numbers of rows are public (records, or groups of them, are protected) n_k is that
+number, whatever the weights are: a record then moves the gradient no further than without them.
+Elsewhere the sum of losses is divided by that of the weights.
 """
 
 import numpy as np
@@ -50,7 +53,7 @@ class NewtonModels:
         self._inverses = {} if small and not classification else None
 
     def _build(self):
-        table = self.table
+        table, scale = self.table, self.table.scale("equal")
         for first, last, rows, X in row_blocks(table):
             X = X.toarray() if table.is_sparse else X
             y = table.y[rows]
@@ -58,9 +61,12 @@ class NewtonModels:
                 X, y = self.bounds.clip(X, y)
             Z = np.column_stack([X, np.ones(len(X))]) if self.fit_intercept else X
             offsets = table.offsets[first : last + 1] - table.offsets[first]
-            part = TaskTable(np.ascontiguousarray(Z), y, offsets, table.tasks[first:last])
+            weights = None if table.weights is None else table.weights[rows]
+            part = TaskTable(
+                np.ascontiguousarray(Z), y, offsets, table.tasks[first:last], weights=weights
+            )
             loss = LogisticLoss if self.classification else SquaredLoss
-            yield slice(first, last), loss(part, 1.0 / part.sizes, False, 0.0)
+            yield slice(first, last), loss(part, scale[first:last], False, 0.0)
 
     def solve(self, centre, start=None, gradient=None):
         """Models around `centre` (n_tasks, width), by Newton's method on all tasks at once.
@@ -140,8 +146,10 @@ class NewtonModels:
         table, Z = loss.table, loss.table.X
         if self.classification:
             u = np.abs(loss._r)  # residuals: u (1 - u) is the second derivative
+            if table.weights is not None:
+                u /= np.where(table.weights > 0, table.weights, 1.0)
             Z = np.sqrt(u * (1.0 - u))[:, None] * Z
-        H, _, _ = grams(Z, np.zeros(len(Z)), table.offsets, loss.scale, False)
+        H, _, _ = grams(Z, np.zeros(len(Z)), table.offsets, loss.scale, False, table.weights)
         diagonal = np.arange(self.width)
         H[:, diagonal, diagonal] += self.lam
         try:

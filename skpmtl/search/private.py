@@ -193,7 +193,7 @@ class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
         pass
 
     # ------------------------------------------------------------------------- fit
-    def fit(self, X, y, task=None):
+    def fit(self, X, y, task=None, sample_weight=None):
         """Search, and fit the winner.
 
         Parameters
@@ -201,6 +201,8 @@ class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
         X, y, task
             As in the `fit` of the estimator, in the long form: `stack_tasks` and
             `wide_to_long` convert the others.
+        sample_weight : array-like of shape (n_samples,), default=None
+            As in the `fit` of the estimator; scores of tasks have the weights of their rows, too.
 
         Returns
         -------
@@ -209,13 +211,13 @@ class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
         """
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
-        for name, value in self._search(X, y, task).items():
+        for name, value in self._search(X, y, task, sample_weight).items():
             setattr(self, name, value)
         return self
 
-    def _search(self, X, y, task):
+    def _search(self, X, y, task, sample_weight):
         self._check_parameters()
-        rows = SplitRows(self.estimator, X, y, task, self.test_size)
+        rows = SplitRows(self.estimator, X, y, task, self.test_size, sample_weight)
         epsilon, delta, selection = self._budget(rows.n_tasks)
         source = noise_source(self.random_state, secure=getattr(self.estimator, "secure", False))
         candidates = self._candidates(selection, source)
@@ -366,7 +368,7 @@ class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
         # epsilon > 0. The estimator finds the same mu again, to rounding.
         delta = min(delta, 0.5 * float(gdp_delta(mu, 0.0)))
         candidate.set_params(epsilon=float(gdp_epsilon(mu, delta)), delta=delta)
-        candidate.fit(*rows.training)
+        candidate.fit(*rows.training, **rows.weights(rows.kept))
         report = candidate.privacy_
         if report.guarantee != "joint DP per task" or report.mu is None:
             raise ValueError(
@@ -400,13 +402,14 @@ class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
             return 0.0
         scorer = self._scorer()
 
-        def score(*given):
+        def score(*given, **weights):
             try:
-                return float(scorer(*given))
+                return float(scorer(*given, **weights))
             except Exception:  # of one task, which nobody else may learn
                 return math.nan
 
-        scores = task_scores(fitted, *rows.held_out, scoring=score).scores
+        weights = rows.weights(rows.tested)
+        scores = task_scores(fitted, *rows.held_out, scoring=score, **weights).scores
         gains = np.where(np.isfinite(scores), np.clip(scores, low, high), low) - low
         return float(gains.sum() / rows.n_tasks)
 
@@ -492,12 +495,12 @@ class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
         check_is_fitted(self)
         return self.best_estimator_.decision_function(X, task=task)
 
-    def score(self, X, y, task=None):
+    def score(self, X, y, task=None, sample_weight=None):
         """Score of `best_estimator_`: R2 or accuracy over all known targets together.
 
         Parameters
         ----------
-        X, y, task
+        X, y, task, sample_weight
             As in the `score` of the estimator.
 
         Returns
@@ -506,7 +509,7 @@ class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
             Computed from rows, without noise.
         """
         check_is_fitted(self)
-        return self.best_estimator_.score(X, y, task=task)
+        return self.best_estimator_.score(X, y, task=task, sample_weight=sample_weight)
 
     @property
     def classes_(self):

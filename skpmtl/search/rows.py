@@ -7,6 +7,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 from .._runtime.compat import safe_indexing
 from ..tables.forms import is_mapping_of_tasks, read_array, take_column, task_position
 from ..tables.ids import encode_ids, factorize
+from ..tables.weights import row_weights
 
 
 def described(grids):
@@ -42,9 +43,11 @@ class SplitRows:
     n_tasks, n_held_out : int
     training, held_out : tuple
         X, y and the task ids (None: in a column of X, or, in training, nowhere).
+    kept, tested : ndarray of int64
+        Their rows among those that weigh anything.
     """
 
-    def __init__(self, estimator, X, y, task, test_size):
+    def __init__(self, estimator, X, y, task, test_size, sample_weight=None):
         if y is None:
             raise ValueError("PrivateSearch requires y to be passed, but the target y is None.")
         y = y if hasattr(y, "columns") else np.asarray(y)
@@ -59,6 +62,14 @@ class SplitRows:
         if y.dtype.kind == "O" and len({type(label) for label in y.tolist()}) == 1:
             y = np.array(y.tolist())  # scikit-learn's scorers do not take labels as objects
         check_consistent_length(X, y, task)
+        self._weights = None
+        if sample_weight is not None:  # a row of weight 0 is not there: the others are split
+            weights = row_weights(sample_weight, None, np.array([len(y)]))
+            some = np.flatnonzero(weights)
+            if not len(some):
+                raise ValueError("All weights are zero: there is no row to learn from.")
+            X, y, task = _pick(X, some), y[some], _pick(task, some)
+            self._weights = weights[some]
         feature = getattr(estimator, "task_feature", None)
         if feature is not None and task is not None:
             raise ValueError("Give either task_feature or task=, not both.")
@@ -69,7 +80,7 @@ class SplitRows:
         codes, tasks = encode_ids(ids)
         labels = factorize(y)[0] if is_classifier(estimator) else np.zeros(len(y), np.int64)
         held_out = _held_out(codes, labels, test_size)
-        parts = np.flatnonzero(~held_out), np.flatnonzero(held_out)
+        parts = self.kept, self.tested = np.flatnonzero(~held_out), np.flatnonzero(held_out)
         listed = getattr(estimator, "tasks", "auto")
         self.n_tasks = len(tasks) if isinstance(listed, str) else len(listed)
         self.n_held_out = len(parts[1])
@@ -80,7 +91,11 @@ class SplitRows:
 
     def personalize(self, fitted):
         """Models of all tasks from the billboard and all their rows."""
-        fitted.personalize(*self._all)
+        fitted.personalize(*self._all, **self.weights(slice(None)))
+
+    def weights(self, pick):
+        """Weights of these rows, as a keyword; nothing where none were given."""
+        return {} if self._weights is None else {"sample_weight": self._weights[pick]}
 
 
 def _pick(values, rows):

@@ -27,7 +27,7 @@ __all__ = [
 _RESTARTS = 3  # of a worker, before the fit is given up
 
 
-def fit_shards(est, parts, *, target=None, backend="process", journal=None):
+def fit_shards(est, parts, *, target=None, weight=None, backend="process", journal=None):
     """Fit a private estimator on a table that is stored in parts.
 
     Parameters
@@ -37,12 +37,15 @@ def fit_shards(est, parts, *, target=None, backend="process", journal=None):
         finite `epsilon`. Its parameter `tasks` is the public list of all tasks.
     parts : sequence of path-like
         One worker each. A part has all rows of its tasks and is either a folder with the files
-        ``X.npy`` (n_samples, n_features), ``y.npy`` and ``task.npy``, or a parquet file with the
+        ``X.npy`` (n_samples, n_features), ``y.npy`` and ``task.npy``, and ``weight.npy`` where rows
+        have weights (`sample_weight` of ``fit``), or a parquet file with the
         column `task_feature` of `est` and the column `target` (extra ``skpmtl[parquet]``). X
         of type float64, in C order, with rows sorted by task, is read from the disk as it is
         needed; everything else is copied into the memory of the worker.
     target : str, default=None
         Column of the targets in parquet files.
+    weight : str, default=None
+        Column of the weights in parquet files; None: there are none.
     backend : {"process", "ray"}, default="process"
         "process": in this process, part after part. "ray": on Ray actors (extra
         ``skpmtl[ray]``), which open the parts by the same paths. They join the cluster that
@@ -95,7 +98,7 @@ def fit_shards(est, parts, *, target=None, backend="process", journal=None):
             raise ValueError(f"parts={parts!r} must be a list of paths, at least one.")
         parts = [os.fspath(part) for part in parts]
         # Before the source of the noise: a shared generator has the same state for all of them.
-        workers = (_Actors if backend == "ray" else _Here)(est, parts, target)
+        workers = (_Actors if backend == "ray" else _Here)(est, parts, target, weight)
         surveys = workers.each("survey")
         population, classes, positions = _population(est, parts, surveys)
         workers.prepare(population, classes)
@@ -142,8 +145,8 @@ def _check(est, backend):
 class _Here:
     """Workers in this process; `each` calls a method of all of them, in the order of the parts."""
 
-    def __init__(self, est, parts, target):
-        self.shards = [Shard(est, part, target) for part in parts]
+    def __init__(self, est, parts, *columns):
+        self.shards = [Shard(est, part, *columns) for part in parts]
 
     def each(self, method, *arguments):
         return [getattr(shard, method)(*arguments) for shard in self.shards]
@@ -179,7 +182,7 @@ class _Actors(_Here):
 
     shard = Shard
 
-    def __init__(self, est, parts, target):
+    def __init__(self, est, parts, *columns):
         try:
             import ray
         except ImportError as error:
@@ -193,7 +196,7 @@ class _Actors(_Here):
         actor = ray.remote(self.shard).options(
             max_restarts=_RESTARTS, max_task_retries=_RESTARTS, scheduling_strategy="SPREAD"
         )
-        self.actors = [actor.remote(est, part, target) for part in parts]
+        self.actors = [actor.remote(est, part, *columns) for part in parts]
 
     def each(self, method, *arguments):
         return self._get([getattr(actor, method).remote(*arguments) for actor in self.actors])

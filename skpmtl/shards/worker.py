@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.base import clone
 
+from ..base import merge_rows
 from ..exchange.journal import fingerprint
 from ..privacy.report import PrivacyLeakWarning
 from ..tables.finite import bound_values
@@ -51,8 +52,8 @@ def _kind(ids):
 class Shard:
     """The rows of a part, and the task half of the method for them."""
 
-    def __init__(self, est, part, target):
-        self.est, self.part, self.target = clone(est), part, target
+    def __init__(self, est, part, target, weight=None):
+        self.est, self.part, self.target, self.weight = clone(est), part, target, weight
         self.given = self.half = self.reply = None
         self.heard = 0
 
@@ -66,9 +67,10 @@ class Shard:
                 self.est._encode_target(table)
         names = ("n_features_in_", "feature_names_in_")
         seen = {name: value for name, value in vars(self.est).items() if name in names}
-        return Survey(
-            table.tasks, table.sizes, labels, table.n_features, {**seen, "_form_": form}
-        )
+        tasks = table.everybody  # also those without any weight
+        sizes = np.zeros(len(tasks), dtype=np.int64)
+        sizes[np.searchsorted(tasks, table.tasks)] = table.sizes
+        return Survey(tasks, sizes, labels, table.n_features, {**seen, "_form_": form})
 
     def prepare(self, population, classes):
         """-> whether answers may depend on earlier questions"""
@@ -78,7 +80,8 @@ class Shard:
             self.table = bound_values(self.est._encoded(table, classes)[0])
             with np.errstate(all="ignore"):
                 self.half = self.est._half(self.table, population)
-        self.positions = np.searchsorted(population.tasks, table.tasks)
+        self.population = population
+        self.positions = np.searchsorted(population.tasks, self.table.tasks)
         self.heard = 0
         self.remembers = self.half.remembers
         return self.remembers
@@ -96,7 +99,22 @@ class Shard:
         """-> coef, intercept of the tasks of the part"""
         self.est.billboard_ = board
         with np.errstate(all="ignore"):
-            return self.half.final_models(board, lambda: self.est._personalize_table(self.table))
+            models = self.half.final_models(
+                board, lambda: self.est._personalize_table(self.table)
+            )
+        tasks = self._read()[0].everybody
+        if len(tasks) == self.table.n_tasks:
+            return models
+        # Rows or classes without weight may leave a task without rows.
+        here = np.searchsorted(tasks, self.table.tasks)
+        away = np.delete(np.arange(len(tasks)), here)
+        public = self.est._public_attributes(board, self.population)
+        places = np.searchsorted(self.population.tasks, tasks[away])
+        rest = self.est._models_without_rows(public, self.population.tasks, places)
+        return tuple(
+            merge_rows(len(tasks), here, own, away, other)
+            for own, other in zip(models, rest, strict=True)
+        )
 
     # Messages are numbered, as a worker may be lost, and may get one twice.
     def hear(self, place, message):
@@ -121,11 +139,14 @@ class Shard:
             path = Path(self.part)
             if path.is_dir():
                 X, y, task = (_load(path / name) for name in ("X.npy", "y.npy", "task.npy"))
+                file = path / "weight.npy"
+                weight = np.array(_load(file)) if file.exists() else None
             elif path.is_file():
-                (X, y), task = self._read_parquet(path), None
+                (X, y, weight), task = self._read_parquet(path), None
             else:
                 raise FileNotFoundError("there is no such folder or file")
-            self.given = read_training(self.est, X, y, task)
+            given = X, y, task, weight
+            self.given = read_training(self.est, *given, all_rows=self.est._counts_rows())
         return self.given
 
     def _read_parquet(self, path):
@@ -139,10 +160,13 @@ class Shard:
         if self.est.task_feature is None or self.target is None:
             raise ValueError("a parquet file needs task_feature= of the estimator, and target=")
         frame = pandas.read_parquet(path)
-        if self.target not in frame.columns:
-            raise ValueError(f"target={self.target!r} is not among {listed(frame.columns, 20)}")
-        y = frame.pop(self.target)
-        return frame, y
+        found = []
+        for name in ("target", "weight"):
+            column = getattr(self, name)
+            if column is not None and column not in frame.columns:
+                raise ValueError(f"{name}={column!r} is not among {listed(frame.columns, 20)}")
+            found.append(None if column is None else frame.pop(column))
+        return frame, *found
 
     @contextmanager
     def _named(self):

@@ -31,8 +31,7 @@ def make_loss(table, *, classification, task_weight="equal", fit_intercept=True,
     Squared loss turns to Gram matrices where they are smaller than the rows they replace, and
     to matrix products where all tasks share one X.
     """
-    scale = 1.0 / table.sizes if task_weight == "equal" else np.ones(table.n_tasks)
-    args = (table, scale, fit_intercept, ridge)
+    args = (table, table.scale(task_weight), fit_intercept, ridge)
     if classification:
         return MultinomialLoss(*args) if table.n_classes > 2 else LogisticLoss(*args)
     return _squared(*args)
@@ -48,7 +47,8 @@ def _squared(table, *args):
     if table.is_sparse:
         return SquaredLoss(*args)
     n, d = table.X.shape
-    if table.rows is not None and 3 * table.n_rows > n * table.n_tasks:
+    even = table.weights is None
+    if even and table.rows is not None and 3 * table.n_rows > n * table.n_tasks:
         complete = table.n_rows == n * table.n_tasks
         return SharedGramLoss(*args) if complete and n >= d else WideLoss(*args)
     # Half of the rows at most, as a solver adds matrices of its own; small ones are free.
@@ -79,7 +79,7 @@ class Loss:
         self.ridge = float(ridge)
         self.shape = (table.n_tasks, table.n_features)
         self.offsets = table.offsets
-        self.y = table.y
+        self.y, self.weights = table.y, table.weights
         self._shared = table.rows is not None
         self._rows = table.rows if self._shared else _NONE
         self.blocks = task_blocks(table.offsets, table.n_features, _BLOCK)
@@ -155,7 +155,7 @@ class Loss:
         part = slice(first, last)
         value = self._residual_kernel(
             z, self.y, self.offsets[first : last + 1], self.scale[part], self.fit_intercept,
-            self._r, self._b[part],
+            self._r, self._b[part], self.weights,
         )  # fmt: skip
         return value, self._r
 
@@ -203,6 +203,8 @@ class Loss:
         if (np.diff(rows) == 1).all():
             rows = slice(rows[0], rows[-1] + 1)
         own = {"X": table.X[rows]} if table.rows is None else {"rows": table.rows[rows]}
+        if table.weights is not None:
+            own |= {"weights": table.weights[rows], "masses": None}
         inner = replace(table, y=table.y[rows], offsets=ends, tasks=table.tasks[tasks], **own)
         return type(self)(inner, self.scale[tasks], self.fit_intercept, self.ridge)
 
@@ -221,16 +223,18 @@ class Loss:
                 squares = np.einsum("ij,ij->i", X, X, dtype=np.float64)
             squares = squares[self._rows] if self._shared else squares
             rows = np.stack([squares, y * y, self._centred(y) ** 2])
+            if self.weights is not None:
+                rows *= self.weights
             sums = np.add.reduceat(rows, self.offsets[:-1], axis=1)
             self._sizes = np.sqrt(self.scale * sums)
         return self._sizes
 
     def _centred(self, y):
         """y less its mean in every task, with intercepts."""
-        sizes = self.table.sizes
         if not self.fit_intercept:
             return y
-        return y - np.repeat(np.add.reduceat(y, self.offsets[:-1]) / sizes, sizes)
+        sums = np.add.reduceat(y if self.weights is None else self.weights * y, self.offsets[:-1])
+        return y - np.repeat(sums / self.table.support, self.table.sizes)
 
     def rounding(self, W, value):
         """Bounds on what rounding did where the loss was evaluated last. -> error, slack
@@ -247,12 +251,13 @@ class Loss:
         big = np.linalg.norm(y + X * np.sqrt(np.einsum("kj,kj->k", W, W)))
         error = c * (3.0 * abs(value) + 2.0 * np.linalg.norm(r) * big) + 0.5 * (c * big) ** 2
         error += self.entropy_slope * float(self.scale @ left)
-        return error, np.linalg.norm(X * (c * r + np.sqrt(self.scale / self.table.sizes) * left))
+        return error, np.linalg.norm(X * (c * r + np.sqrt(self.scale / self.table.support) * left))
 
     def _residual_sizes(self):
         """Squares of the residuals of each task at the last evaluation, summed, and their sums."""
-        starts = self.offsets[:-1]
-        return np.add.reduceat(self._r * self._r, starts), np.add.reduceat(self._r, starts)
+        starts, r = self.offsets[:-1], self._r
+        squares = r * r if self.weights is None else r * r / self.weights  # r has them in it
+        return np.add.reduceat(squares, starts), np.add.reduceat(r, starts)
 
     def restricted(self, columns):
         """The loss as a function of the weights of some columns, the others being zero."""
@@ -288,11 +293,12 @@ class Loss:
         return self.curvature(D)
 
     def curvature(self, D):
-        """scale_k X_k' C X_k d_k + ridge d_k, C the centring when intercepts are fitted."""
+        """scale_k X_k' C X_k d_k + ridge d_k, C the (weighted) centring with intercepts."""
+        centre, weights = self.fit_intercept, self.weights
 
         def centred(z, first, last):
-            if self.fit_intercept:
-                passes.centre_scores(z, self.offsets[first : last + 1])
+            if centre or weights is not None:
+                passes.centre_scores(z, self.offsets[first : last + 1], weights, centre)
             return 0.0, z
 
         out = self.through(D, centred, self.scale)[1]
@@ -359,7 +365,9 @@ class SquaredLoss(Loss):
         for first, last in self.blocks:
             ends, part = self.offsets[first : last + 1], slice(first, last)
             Z, y = basis.features(self.rows(first, last)), self.y[ends[0] : ends[-1]]
-            out[part] = grams(Z, y, ends - ends[0], self.scale[part], self.fit_intercept)[0]
+            weights = None if self.weights is None else self.weights[ends[0] : ends[-1]]
+            settings = self.scale[part], self.fit_intercept, weights
+            out[part] = grams(Z, y, ends - ends[0], *settings)[0]
         if self.ridge:
             out += self.ridge * basis.gram()
         return out
@@ -395,7 +403,7 @@ class GramLoss(SquaredLoss):
     def __init__(self, table, scale, fit_intercept, ridge):
         super().__init__(table, scale, fit_intercept, ridge)
         self.G, self.g, self.square = grams(
-            table.X, table.y, table.offsets, scale, fit_intercept
+            table.X, table.y, table.offsets, scale, fit_intercept, table.weights
         )
 
     def _product(self, W):
@@ -579,6 +587,8 @@ class LogisticLoss(Loss):
         """What the other class has of every row, with `theta` times the residuals."""
         side, share = sides(self.y)
         q = theta * self._r
+        if self.weights is not None:
+            q /= self.weights
         q *= side
         q += share
         return q
@@ -592,6 +602,8 @@ class LogisticLoss(Loss):
         np.clip(u, 0.0, 1.0, out=u)
         entropy = entr(u)
         entropy += entr(np.subtract(1.0, u, out=u), out=u)
+        if self.weights is not None:
+            entropy *= self.weights
         return float(self.scale @ np.add.reduceat(entropy, self.offsets[:-1]))
 
 
@@ -611,11 +623,16 @@ class MultinomialLoss(Loss):
         C = self.n_classes = table.n_classes
         sizes = np.repeat(table.sizes, C)
         ends = np.concatenate([[0], np.cumsum(sizes)])
-        rows = np.repeat(np.repeat(table.offsets[:-1], C) - ends[:-1], sizes) + np.arange(ends[-1])
+        starts = np.repeat(table.offsets[:-1], C) - ends[:-1]
+        places = np.repeat(starts, sizes) + np.arange(ends[-1])
         which = np.repeat(np.tile(np.arange(C), table.n_tasks), sizes)
-        y = class_shares(table.y, C)[rows, which]
-        rows = rows if table.rows is None else table.rows[rows]
-        whole = replace(table, y=y, offsets=ends, tasks=np.repeat(table.tasks, C), rows=rows)
+        y = class_shares(table.y, C)[places, which]
+        rows = places if table.rows is None else table.rows[places]
+        weights = None if table.weights is None else table.weights[places]
+        whole = replace(
+            table, y=y, offsets=ends, tasks=np.repeat(table.tasks, C), rows=rows, weights=weights,
+            masses=None,
+        )  # fmt: skip
         super().__init__(whole, np.repeat(scale, C), fit_intercept, ridge, grid=False)
         d = table.n_features
         for name, limit in (("blocks", _BLOCK), ("near_blocks", _BLOCK // 4)):
@@ -625,7 +642,7 @@ class MultinomialLoss(Loss):
     def _at_scores(self, z, first, last):
         value = passes.multinomial_residuals(
             z, self.y, self.offsets[first : last + 1], self.n_classes, self.scale[first:last],
-            self.fit_intercept, self._r, self._b[first:last],
+            self.fit_intercept, self._r, self._b[first:last], self.weights,
         )  # fmt: skip
         return value, self._r
 
@@ -646,7 +663,11 @@ class MultinomialLoss(Loss):
     def dual(self, theta, W, V, value):
         """Sum of the entropies of the targets less theta times the residuals."""
         q = -theta * self._r
+        if self.weights is not None:
+            q /= self.weights
         q += self.y
         np.clip(q, 0.0, 1.0, out=q)
         entropy = entr(q, out=q)
+        if self.weights is not None:
+            entropy *= self.weights
         return float(self.scale @ np.add.reduceat(entropy, self.offsets[:-1]))

@@ -48,7 +48,8 @@ def squared(loss, share):
         return None
     if form == "rows":
         return _squared_by_rows(loss, share)
-    G, g, _ = grams(loss.table.X, loss.y, loss.offsets, loss.scale, loss.fit_intercept)
+    settings = loss.scale, loss.fit_intercept, loss.weights
+    G, g, _ = grams(loss.table.X, loss.y, loss.offsets, *settings)
     return by_features(G, g, loss.ridge, share)
 
 
@@ -141,6 +142,8 @@ def logistic(loss, share, W, floor, lean):
     q = loss.slopes(W)
     q *= 1.0 - floor
     q += 0.25 * floor
+    if loss.weights is not None:
+        q *= loss.weights
     roots, ridge = np.sqrt(q), loss.ridge
 
     def rows(first, last):
@@ -171,7 +174,7 @@ def logistic(loss, share, W, floor, lean):
             each_block(gram_product, G, B, out)
 
     else:
-        matrices, against = RowGrams(loss, rows, centre=False), np.full(loss.shape[0], -1.0)
+        matrices, against = RowGrams(loss, rows, ready=True), np.full(loss.shape[0], -1.0)
         rho = _balance(matrices.trace, matrices.square, W.size, *share)
         if rho is None:
             return None

@@ -52,34 +52,41 @@ def auto_alpha(loss, penalty):
 def _noise(loss):
     """s_k^2 of every task."""
     table, y = loss.table, loss.y
-    sizes, starts = table.sizes, table.offsets[:-1]
+    weights = 1.0 if table.weights is None else table.weights
+    sizes, starts = table.support, table.offsets[:-1]
     if not loss.quadratic:
-        p = (np.add.reduceat((y > 0.5).astype(float), starts) + 0.5) / (sizes + 1.0)
+        p = (np.add.reduceat(weights * (y > 0.5), starts) + 0.5) / (sizes + 1.0)
         return p * (1.0 - p)
     if loss.fit_intercept:
-        y = y - np.repeat(np.add.reduceat(y, starts) / sizes, sizes)
-    variance = np.add.reduceat(y * y, starts) / np.maximum(sizes - loss.fit_intercept, 1)
+        y = y - np.repeat(np.add.reduceat(weights * y, starts) / sizes, table.sizes)
+    variance = np.add.reduceat(weights * (y * y), starts)
+    variance /= np.maximum(sizes - loss.fit_intercept, 1)
     models = LocalModels(table, classification=False, fit_intercept=loss.fit_intercept)
     criterion, _ = models.criteria(even_root(table.n_features))
     return variance / (1.0 + SNR[criterion.argmin(axis=1)])
 
 
 def squares(table, centre):
-    """Squares of every feature, centred by its task, summed over the rows. (m, d)"""
-    out = np.empty((table.n_tasks, table.n_features))
+    """Squares of every feature, centred by its task, summed over the rows. (m, d)
+
+    Weights count once, although the noise in a gradient has their squares: sums of both agree in
+    the units of `skpmtl.tables.weights`.
+    """
+    out, support = np.empty((table.n_tasks, table.n_features)), table.support
     for first, last, rows, X in row_blocks(table):
         ends = table.offsets[first : last + 1] - rows.start
         if table.is_sparse:
-            ones = np.ones(ends[-1])
-            add = sparse.csr_matrix((ones, np.arange(ends[-1]), ends), (last - first, ends[-1]))
+            w = np.ones(ends[-1]) if table.weights is None else table.weights[rows]
+            add = sparse.csr_matrix((w, np.arange(ends[-1]), ends), (last - first, ends[-1]))
             out[first:last] = (add @ X.multiply(X)).toarray()
             if centre:
-                out[first:last] -= (add @ X).toarray() ** 2 / np.diff(ends)[:, None]
+                out[first:last] -= (add @ X).toarray() ** 2 / support[first:last, None]
             continue
+        w = None if table.weights is None else table.weights[rows, None]
         if centre:
-            means = np.add.reduceat(X, ends[:-1]) / np.diff(ends)[:, None]
-            X = X - np.repeat(means, np.diff(ends), axis=0)
-        out[first:last] = np.add.reduceat(X * X, ends[:-1])
+            total = np.add.reduceat(X if w is None else w * X, ends[:-1])
+            X = X - np.repeat(total / support[first:last, None], np.diff(ends), axis=0)
+        out[first:last] = np.add.reduceat(X * X if w is None else w * X * X, ends[:-1])
     return np.maximum(out, 0.0)
 
 

@@ -109,7 +109,7 @@ class Evidence:
             self._kappa = lone_scale(self.table, self.settings["fit_intercept"])
         if structure.name == "alone":
             penalty = self._penalty(structure)
-            lone = np.log(lone_weight(self.n_tasks, self.table.sizes))
+            lone = np.log(lone_weight(self.n_tasks, self.table.support))
             weights = np.column_stack([lone, np.tile(-0.5 * penalty, (len(lone), 1))])
             return local.average(root, self._kappa, weights)[1:]
         C = self._penalised(structure)

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.model_selection import check_cv
 
 from .targets import class_codes, class_targets
+from .weights import in_rows
 
 __all__ = ["deal", "folds_of", "some_rows"]
 
@@ -67,6 +68,10 @@ def folds_of(table, cv):
     wide, n_rows = table.rows is not None, table.X.shape[0]
     place = table.rows if wide else table.order
     place = np.arange(n_rows) if place is None else place
+    if not wide and place.max() >= n_rows:  # rows without weight are not there
+        if not isinstance(cv, Integral) and not hasattr(cv, "split"):
+            raise ValueError("cv= lists rows, of which some have no weight: drop these before.")
+        place = np.argsort(np.argsort(place))
     codes = class_codes(table.y, table.n_classes) if table.n_classes else None
     if isinstance(cv, Integral):
         if not 2 <= cv <= table.n_rows:
@@ -116,10 +121,7 @@ def some_rows(table, keep, *, spread):
     """
     counts = np.bincount(table.codes[keep], minlength=table.n_tasks)
     tasks = np.flatnonzero(counts)
-    offsets, y = np.concatenate([[0], np.cumsum(counts[tasks])]), table.y[keep]
-    if table.n_classes:
-        codes = class_codes(y, table.n_classes)
-        y = class_targets(codes, offsets, table.n_classes, spread=spread)
+    offsets, weights = np.concatenate([[0], np.cumsum(counts[tasks])]), table.given_weights
     X, rows = table.X, None
     if table.rows is None:
         X = X[keep]
@@ -128,4 +130,10 @@ def some_rows(table, keep, *, spread):
         X, rows = (X, table.rows[keep]) if len(used) == X.shape[0] else (X[used], rows)
     labels = table.tasks[tasks]
     own = {"offsets": offsets, "tasks": labels, "rows": rows, "order": None, "absent": ()}
-    return replace(table, X=X, y=y, **own), tasks
+    own |= {"weights": None if weights is None else weights[keep], "masses": None}
+    part = in_rows(replace(table, X=X, y=table.y[keep], **own))
+    if table.n_classes:
+        codes, known = class_codes(part.y, table.n_classes), part.support
+        y = class_targets(codes, offsets, table.n_classes, spread=spread, support=known)
+        part = replace(part, y=y)
+    return part, tasks

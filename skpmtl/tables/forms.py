@@ -28,7 +28,8 @@ from .._runtime.compat import safe_indexing
 from .convert import stack_tasks
 from .ids import encode_ids, listed, locate, refuse_trailing_nul
 from .sparse import checked
-from .table import TaskTable, column_labels, distinct_ids, known_labels
+from .table import TaskTable, both, column_labels, distinct_ids, known_labels
+from .weights import row_weights, without_weightless
 
 _BLOCK = 1 << 18  # numbers moved at a time, which bounds temporary memory
 
@@ -361,7 +362,9 @@ def read_target(estimator, y):
     return read_array(y, ensure_2d=False, dtype=None, estimator=estimator, input_name="y")
 
 
-def read_training(estimator, X, y, task=None, *, tasks="auto", form=None):
+def read_training(
+    estimator, X, y, task=None, sample_weight=None, *, tasks="auto", form=None, all_rows=False
+):
     """Read the input of fit, or, with the `form` of the fit, of personalize.
 
     Sets ``n_features_in_`` and ``feature_names_in_`` of the estimator in fit.
@@ -370,35 +373,43 @@ def read_training(estimator, X, y, task=None, *, tasks="auto", form=None):
     ----------
     estimator : object with the attribute `task_feature`
         Its `dtype`, if it has one, is the type of dense rows that tasks do not share.
-    X, y, task
+    X, y, task, sample_weight
         As given by the user, in any form.
     tasks : "auto" or array-like of ids
         Public list of tasks.
     form : InputForm, default=None
+    all_rows : bool, default=False
+        Whether rows of weight 0 stay in the table.
 
     Returns
     -------
     table : TaskTable
-        With `y` as given (not converted, not checked for NaN), in table order.
+        With `y` as given (not converted, not checked for NaN) and weights as given (checked), in
+        table order.
     form : InputForm
     """
     if y is None:
         raise ValueError("This estimator requires y to be passed, but the target y is None.")
-    fitted, dtype, idle = form, _row_type(estimator), ()
+    fitted, dtype, idle, keys = form, _row_type(estimator), (), None
     if is_mapping_of_tasks(X):
         keys = list(X)
         if keys:  # put in order before stacking, which saves a sort
             keys = [keys[k] for k in np.argsort(distinct_ids(keys, "The keys of X"))]
         X = {key: X[key] for key in keys}
-        matrix, y, ids, sizes = _read_mapping(estimator, X, y, task, fitted is None)
-        idle, form = [key for key, size in sizes.items() if not size], InputForm("mapping")
+        matrix, y, ids, counts = _read_mapping(estimator, X, y, task, fitted is None)
+        idle, form = [key for key, size in counts.items() if not size], InputForm("mapping")
         if idle and fitted is not None:
             raise ValueError(f"Task(s) {listed(idle)} of X have no rows; drop them.")
     else:
         matrix, ids, form = read_features(estimator, X, task, fitted)
+        counts = {None: matrix.shape[0]}
     names = column_labels(y)
     y = read_target(estimator, y)
     check_consistent_length(matrix, y)
+    weights = None
+    if sample_weight is not None:
+        limit = getattr(estimator, "_weight_limit", 1.0)
+        weights = row_weights(sample_weight, keys, np.array([*counts.values()]), limit)
     # A single named column is a task after a fit of such columns, and a plain y otherwise.
     named = fitted is not None and fitted.kind == "wide" and names is not None
     if y.ndim == 2 and (y.shape[1] > 1 or (named and ids is None)):
@@ -408,7 +419,8 @@ def read_training(estimator, X, y, task=None, *, tasks="auto", form=None):
             raise ValueError(
                 "A 2-D y needs column names that name the tasks here; otherwise give task=."
             )
-        return _wide_table(estimator, matrix, y, names, tasks, fitted)
+        table, form = _wide_table(estimator, matrix, y, names, tasks, fitted, weights)
+        return (table if weights is None or all_rows else without_weightless(table)), form
     y = column_or_1d(y, warn=True)
     if ids is None and fitted is not None:
         raise ValueError("These rows have no task: give task=, one id for each row.")
@@ -423,14 +435,23 @@ def read_training(estimator, X, y, task=None, *, tasks="auto", form=None):
             _without_rows(idle, tasks)  # those must be listed as well
         absent = idle if isinstance(tasks, str) else _without_rows(labels, tasks)
     check_finite(estimator, matrix, form.columns, codes, labels)
-    order, offsets = sort_rows(codes, len(labels))
-    y = y if order is None else y[order]
+    if weights is not None and not all_rows and not weights.all():
+        # Left out while rows are sorted, which spares a copy.
+        order, offsets, labels, absent = _sort_weighty(codes, labels, absent, weights)
+    else:
+        order, offsets = sort_rows(codes, len(labels))
+    if order is not None:
+        y, weights = y[order], None if weights is None else weights[order]
     if sparse.issparse(matrix) and getattr(estimator, "_sparse_in_place", False):
         if matrix.dtype != np.float32:
             matrix = sparse.csr_matrix(matrix, dtype=np.float64)
-        return TaskTable(matrix, y, offsets, labels, order, order, absent=absent), form
+        return TaskTable(
+            matrix, y, offsets, labels, order, order, absent=absent, weights=weights
+        ), form
     matrix = table_matrix(matrix, order, kept_columns(estimator, matrix, form.columns), dtype)
-    return TaskTable(matrix, y, offsets, labels, order=order, absent=absent), form
+    return TaskTable(
+        matrix, y, offsets, labels, order=order, absent=absent, weights=weights
+    ), form
 
 
 def _row_type(estimator):
@@ -455,6 +476,17 @@ def sort_rows(codes, n_tasks):
     return np.argsort(narrow, kind="stable"), offsets
 
 
+def _sort_weighty(codes, labels, absent, weights):
+    """`sort_rows` of the rows that weigh anything. -> order, offsets, their tasks, the absent"""
+    kept = np.flatnonzero(weights)
+    if not len(kept):
+        raise ValueError("All weights are zero: there is no row to learn from.")
+    some = np.bincount(codes[kept], minlength=len(labels)) > 0
+    order, offsets = sort_rows(np.cumsum(some)[codes[kept]] - 1, int(some.sum()))
+    order = kept if order is None else kept[order]
+    return order, offsets, labels[some], both(absent, labels[~some])
+
+
 def kept_columns(estimator, matrix, columns):
     """Those columns of ids that a matrix still has: all of them, or none."""
     return columns if matrix.shape[1] == estimator.n_features_in_ else ()
@@ -471,7 +503,7 @@ def _without_rows(labels, tasks):
     return np.delete(public, position)
 
 
-def _wide_table(estimator, matrix, y, names, tasks, fitted):
+def _wide_table(estimator, matrix, y, names, tasks, fitted, weights=None):
     labels = np.arange(y.shape[1]) if names is None else distinct_ids(names, "The columns of y")
     column = np.argsort(labels)
     absent = _without_rows(labels[column], tasks)
@@ -483,11 +515,14 @@ def _wide_table(estimator, matrix, y, names, tasks, fitted):
     if not some.all() and (fitted is not None or not some.any()):
         empty = listed(labels[column][~some])
         raise ValueError(f"Column(s) {empty} of y hold no label at all; drop them.")
-    absent = np.union1d(absent, labels[column][~some]) if len(absent) else labels[column][~some]
+    absent = both(absent, labels[column][~some])
     offsets = np.concatenate([[0], np.cumsum(sizes[some])])
     rows = np.nonzero(known)[1]
     values, table = y[:, column].T[known], table_matrix(matrix)
-    return TaskTable(table, values, offsets, labels[column][some], rows, absent=absent), form
+    weights = None if weights is None else weights[rows]
+    return TaskTable(
+        table, values, offsets, labels[column][some], rows, absent=absent, weights=weights
+    ), form
 
 
 def table_matrix(X, order=None, dropped=(), dtype=np.float64):

@@ -42,6 +42,11 @@ class TaskTable:
         Of a classification with encoded targets, whether or not all of them are in `y`.
     absent : ndarray (a,), default=()
         Labels of the listed tasks without rows, sorted. They contribute nothing.
+    weights : ndarray (N,) of float64, default=None
+        How much rows count, see `skpmtl.tables.weights`: those of a task add up to its `support`;
+        where records are protected they are what users gave. None: all count the same.
+    masses : ndarray (m,), default=None
+        Sums of the weights that users gave; None: the numbers of rows.
     """
 
     X: object
@@ -52,6 +57,8 @@ class TaskTable:
     order: np.ndarray | None = None
     n_classes: int = 0
     absent: np.ndarray = ()
+    weights: np.ndarray | None = None
+    masses: np.ndarray | None = None
 
     def __post_init__(self):
         # Compiled loops know one kind of each array: numba takes one that cannot be written, from
@@ -61,6 +68,9 @@ class TaskTable:
             object.__setattr__(self, "X", read_only(self.X))
         if isinstance(self.y, np.ndarray) and not self.y.flags.writeable:
             object.__setattr__(self, "y", self.y.copy())
+        if self.weights is not None:
+            weights = np.require(self.weights, np.float64, requirements=["C", "W"])
+            object.__setattr__(self, "weights", weights)
         object.__setattr__(self, "offsets", np.require(self.offsets, requirements=["C", "W"]))
         if self.rows is not None:
             object.__setattr__(self, "rows", np.require(self.rows, requirements=["C", "W"]))
@@ -76,7 +86,7 @@ class TaskTable:
     @property
     def everybody(self):
         """Labels of all tasks, also of those without rows, sorted."""
-        return np.union1d(self.tasks, self.absent) if len(self.absent) else self.tasks
+        return both(self.absent, self.tasks)
 
     @property
     def n_rows(self):
@@ -90,6 +100,29 @@ class TaskTable:
     def sizes(self):
         """Rows of each task, (m,)."""
         return np.diff(self.offsets)
+
+    @property
+    def support(self):
+        """Rows of each task as far as they count, (m,): `sizes`, or the sums of the weights."""
+        if self.weights is None:
+            return self.sizes
+        return np.add.reduceat(self.weights, self.offsets[:-1])
+
+    @property
+    def given_weights(self):
+        """Weights of the rows as users gave them, (N,), or None."""
+        if self.weights is None or self.masses is None:
+            return self.weights
+        return self.weights * np.repeat(self.masses / self.support, self.sizes)
+
+    def scale(self, task_weight):
+        """What the sum of the losses of a task is multiplied by, (m,): "equal" or "samples".
+
+        Without `masses` weights are those that were given, and numbers of rows public.
+        """
+        if task_weight == "equal":
+            return 1.0 / (self.sizes if self.masses is None else self.support)
+        return np.ones(self.n_tasks) if self.masses is None else self.masses / self.support
 
     @property
     def codes(self):
@@ -124,6 +157,11 @@ class TaskTable:
         if self.rows is not None:
             return int(self.rows[i])
         return int(i if self.order is None else self.order[i])
+
+
+def both(absent, tasks):
+    """Labels of either kind, sorted; the first may be an empty tuple."""
+    return np.union1d(tasks, absent) if len(absent) else tasks
 
 
 def read_only(a):

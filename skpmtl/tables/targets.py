@@ -134,7 +134,7 @@ def encode_labels(table, classes=None):
     return position[codes], classes
 
 
-def class_targets(codes, offsets, n_classes, *, spread):
+def class_targets(codes, offsets, n_classes, *, spread, support=None):
     """Codes of labels -> targets as the losses take them.
 
     Where a class is missing in a task its intercept would have no finite optimum. With `spread`
@@ -152,6 +152,8 @@ def class_targets(codes, offsets, n_classes, *, spread):
     spread : bool
         False: e = 0 everywhere, where something else holds intercepts, and where records are
         protected, as e depends on all rows of a task.
+    support : ndarray (m,), default=None
+        Rows of the tasks as far as they count, the n of e; None: all of them.
 
     Returns
     -------
@@ -164,7 +166,7 @@ def class_targets(codes, offsets, n_classes, *, spread):
         task = np.repeat(np.arange(len(sizes)), sizes)
         present = np.bincount(task * n_classes + codes, minlength=len(sizes) * n_classes) > 0
         missing = ~present.reshape(len(sizes), n_classes).all(axis=1)
-        e[missing] = 1.0 / (sizes[missing] + 1.0)
+        e[missing] = 1.0 / ((sizes if support is None else support)[missing] + 1.0)
     e = np.repeat(e, sizes)
     return (2.0 * codes - 1.0) * (1.0 - e) if n_classes == 2 else codes + e
 

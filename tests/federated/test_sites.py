@@ -100,20 +100,24 @@ def test_rows_from_files(tmp_path, ending):
     study = study_of("rounds", features=["a", "b", "c"])
     X, y, task = rows_of(study)
     path, columns = tmp_path / f"rows.{ending}", {"task": "school", "target": "score"}
-    frame = pd.DataFrame(X[:, ::-1], columns=["c", "b", "a"]).assign(school=task, score=y)
+    sure, columns["weight"] = np.linspace(0, 1, len(y)), "sure"
+    frame = pd.DataFrame(X[:, ::-1], columns=["c", "b", "a"])
+    frame = frame.assign(school=task, score=y, sure=sure)
     if ending == "csv":
         frame.to_csv(path, index=False, float_format="%.17g")
     elif ending == "parquet":
         pytest.importorskip("pyarrow", reason="needs pyarrow")
         frame.to_parquet(path)
     elif ending == "npz":
-        np.savez(path, X=X, school=task, score=y)
+        np.savez(path, X=X, school=task, score=y, sure=sure)
     else:
-        np.save(path, np.column_stack([task, X, y]))
-        columns = {"task": 0, "target": 4}
+        np.save(path, np.column_stack([task, X, y, sure]))
+        columns = {"task": 0, "target": 4, "weight": 5}
     found = read_rows(path, study, **columns)
-    for ours, theirs in zip(found, (X, y, task), strict=True):
+    for ours, theirs in zip(found, (X, y, task, sure), strict=True):
         assert_array_equal(np.asarray(ours), theirs)
+    del columns["weight"]
+    assert len(read_rows(path, study, **columns)) == 3
 
 
 def test_ids_of_text_keep_their_zeros(tmp_path):

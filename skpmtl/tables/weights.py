@@ -1,0 +1,191 @@
+"""How much rows count: weights that users give, weights of classes, and their unit.
+
+The loss of task k is sum_i w_i l_i / sum_i w_i, with weights w_i in [0, 1] that are the task's own
+data. A row of weight 0 is not there, and a task all of whose rows are not there is one without
+rows. Weights of a task that are all multiplied by a number mean the same, except with
+``task_weight="samples"``, where losses are added up and 1 is a whole row.
+
+Where a rule asks for the number of rows of a task (how strongly it is pulled, how much its evidence
+counts), rows of unequal weights count Kish's number,
+
+    n_k = (sum_i w_i)^2 / sum_i w_i^2:
+
+so many rows of equal weight have a weighted mean of the same variance. It is n for n equal weights,
+whatever they are, at most the number of rows, and does not change with the unit of w. Below the
+input a table therefore holds u_i = n_k w_i / sum_i w_i, which add up to n_k (`in_rows`).
+
+Where single records are protected, denominators are numbers of rows that are public: there weights
+stay what they are, also 0, and multiply what a record contributes after it was clipped; see
+`skpmtl.base.TaskIndexed._counts_rows`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from scipy import sparse
+
+from .ids import factorize, listed
+from .table import both
+
+_REMEDY = "divide weights by the largest that is possible (a public number, not that of the rows)"
+
+
+def row_weights(given, keys, counts, limit=1.0):
+    """Weights of the rows of X, in their order, checked.
+
+    Parameters
+    ----------
+    given : array-like of shape (n,), or mapping
+        ``{task: w_t}`` where X is a mapping.
+    keys : list or None
+        Keys of X in the order of its rows, where X is a mapping.
+    counts : ndarray (n_keys,) of int64
+        Rows of each; of X itself, (1,), where it is no mapping.
+    limit : float, default=1.0
+        The largest weight that may be.
+
+    Returns
+    -------
+    weights : ndarray (n,) of float64
+
+    Raises
+    ------
+    ValueError
+        For another length or form, and for anything but numbers from 0 to the limit.
+    """
+    if isinstance(given, Mapping) != (keys is not None):
+        raise ValueError(
+            "sample_weight must be a mapping {task: weights} if X is one, and an array if X is "
+            f"one: got {type(given).__name__}."
+        )
+    if keys is None:
+        return _numbers(given, int(counts[0]), limit)
+    odd = [key for key in {**dict.fromkeys(keys), **given} if (key in given) != (key in keys)]
+    if odd:
+        raise ValueError(f"Task {odd[0]!r} is in only one of X and sample_weight.")
+    pairs = zip(keys, counts.tolist(), strict=True)
+    return np.concatenate([_numbers(given[key], n, limit, f" of task {key!r}") for key, n in pairs])
+
+
+def _numbers(given, n_rows, limit, where=""):
+    if sparse.issparse(given):
+        raise ValueError(f"sample_weight{where} is sparse; give an array: w.toarray().ravel().")
+    found = None
+    try:
+        found = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        pass
+    if found is None:  # not inside of except: the first error shows a value
+        raise ValueError(f"sample_weight{where} has values that are not numbers.")
+    if found.shape != (n_rows,):
+        raise ValueError(
+            f"sample_weight{where} has the shape {found.shape}, but there are {n_rows} rows: it "
+            "needs one weight for each."
+        )
+    bad = ~((found >= 0.0) & (found <= limit) & np.isfinite(found))
+    if bad.any():
+        remedy = f"{_REMEDY}, and drop rows without one"
+        raise ValueError(
+            f"sample_weight{where} has {int(bad.sum())} value(s) that are not "
+            + (f"between 0 and 1: {remedy}." if limit == 1.0 else "finite and at least 0.")
+        )
+    return found
+
+
+def class_weights(given, classes):
+    """Weight of each class, (n_classes,), from the parameter `class_weight`; None: by counts.
+
+    Parameters
+    ----------
+    given : "balanced" or mapping of class to float
+        Classes that are not named weigh 1.
+    classes : ndarray (n_classes,)
+
+    Raises
+    ------
+    ValueError
+        For weights outside of 0 to 1, and for labels that are no class.
+    """
+    if not isinstance(given, Mapping):
+        return None
+    weights, known = np.ones(len(classes)), {label: k for k, label in enumerate(classes.tolist())}
+    labels = factorize(list(given))[1].tolist() if given else []
+    if len(labels) < len(given) or any(label not in known for label in labels):
+        raise ValueError(
+            f"class_weight names labels that are not among the classes {listed(classes)}."
+        )
+    for label, weight in given.items():
+        try:
+            weights[known[label]] = weight
+        except (TypeError, ValueError):
+            weights[known[label]] = np.nan
+    if not ((weights >= 0.0) & (weights <= 1.0)).all():
+        raise ValueError(f"class_weight must be numbers from 0 to 1: {_REMEDY}.")
+    return weights
+
+
+def with_classes(table, given, classes):
+    """A table whose targets are codes of classes, with weights times those of their classes.
+
+    With "balanced" all classes of a task that it has rows of weigh the same together, and the
+    rarest has the weight 1: a row of class c weighs n_k / (C_k n_kc), scaled to a maximum of 1
+    in the task.
+    """
+    weights = np.ones(table.n_rows) if table.weights is None else table.weights
+    own = class_weights(given, classes)
+    if own is not None:
+        return replace(table, weights=weights * own[table.y])
+    pairs, C = table.codes * len(classes) + table.y, len(classes)
+    mass = np.bincount(pairs, weights, minlength=table.n_tasks * C).reshape(-1, C)
+    return replace(table, weights=weights * balanced_shares(mass).ravel()[pairs])
+
+
+def balanced_shares(mass):
+    """Weights of the classes of every task, with which they weigh the same, for sums (m, C)."""
+    present = np.where(mass > 0, mass, np.inf)
+    return present.min(axis=1, keepdims=True) / present
+
+
+def without_weightless(table):
+    """A table without the rows of weight 0; tasks that are left without any are `absent`."""
+    keep = table.weights > 0
+    if keep.all():
+        return table
+    if not keep.any():
+        raise ValueError("All weights are zero: there is no row to learn from.")
+    kept = np.flatnonzero(keep)
+    counts = np.bincount(table.codes[kept], minlength=table.n_tasks)
+    some = counts > 0
+    place = {"order": kept if table.order is None else table.order[kept]}
+    if table.rows is not None:
+        place = {"rows": table.rows[kept], "order": None if table.order is None else place["order"]}
+    return replace(
+        table,
+        X=table.X if table.rows is not None else table.X[kept],
+        y=table.y[kept],
+        weights=table.weights[kept],
+        offsets=np.concatenate([[0], np.cumsum(counts[some])]),
+        tasks=table.tasks[some],
+        absent=both(table.absent, table.tasks[~some]),
+        **place,
+    )
+
+
+def in_rows(table):
+    """A table with weights in units of rows, which add up to Kish's number in every task.
+
+    None stays None. `masses` keeps the sums of the weights that were given.
+    """
+    if table.weights is None:
+        return table
+    table = without_weightless(table)
+    starts = table.offsets[:-1]
+    # Weights near the smallest floats must not vanish when squared.
+    top = np.repeat(np.maximum.reduceat(table.weights, starts), table.sizes)
+    relative = table.weights / top
+    ratio = np.add.reduceat(relative, starts) / np.add.reduceat(relative**2, starts)
+    masses = np.add.reduceat(table.weights, starts)
+    if table.masses is not None:  # in units of rows already
+        masses = table.masses
+    return replace(table, weights=relative * np.repeat(ratio, table.sizes), masses=masses)
