@@ -1,13 +1,24 @@
 """The School data: examination scores in 139 schools."""
 
+import hashlib
 import os
+import shutil
+import tempfile
+import urllib.request
 from pathlib import Path
 
 import numpy as np
 from scipy.io import loadmat
+from sklearn.datasets import get_data_home
 from sklearn.utils import Bunch
 
 SCHOOL_ENV = "SKPMTL_SCHOOL"
+SCHOOL_FILE = "school.mat"
+SCHOOL_URL = (
+    "https://raw.githubusercontent.com/jiayuzhou/MALSAR/"
+    "ca3d55b878cc4113f0d9603e8ac46538aeb1ecd9/data/school.mat"
+)
+SCHOOL_SHA256 = "57fb3238fdd03a9aa17276e2ce18d9bbb5d128c3261e794fe6233b58b6909068"
 SCHOOL_TABLE = Path(__file__).with_name("data") / "school.npz"
 SCHOOL_FEATURES = (
     *("year_a", "year_b", "year_c"),
@@ -150,6 +161,67 @@ def load_school(path=None, *, scale=None, as_frame=False):
         DESCR=_SCHOOL_DESCR,
         filename=filename,
     )
+
+
+def fetch_school(data_home=None, download_if_missing=True, *, scale=None, as_frame=False):
+    """Load the School data set from the file of the MALSAR toolbox, downloaded once.
+
+    For who wants the file itself: :func:`load_school` has the same numbers and needs no network.
+    The file (45 kB) is checked against its known SHA-256 and kept.
+
+    Parameters
+    ----------
+    data_home : str or path-like, default=None
+        Folder of the copy; None is scikit-learn's data home (``~/scikit_learn_data``).
+
+    download_if_missing : bool, default=True
+        False raises an OSError rather than use the network.
+
+    scale, as_frame
+        As in :func:`load_school`.
+
+    Returns
+    -------
+    school : :class:`~sklearn.utils.Bunch`
+        As :func:`load_school`.
+
+    Raises
+    ------
+    OSError
+        If the file is missing and may not be, or cannot be, downloaded, or the download
+        does not have the expected checksum.
+    """
+    kept = Path(get_data_home(data_home)) / SCHOOL_FILE
+    if not kept.is_file():
+        if not download_if_missing:
+            raise OSError(
+                f"{SCHOOL_FILE} is not in {kept.parent} and download_if_missing is False; "
+                "load_school() has the same numbers without a file."
+            )
+        _download(SCHOOL_URL, kept, SCHOOL_SHA256)
+    return load_school(kept, scale=scale, as_frame=as_frame)
+
+
+def _download(url, target, sha256):
+    """Download `url` to the Path `target`, which appears only once its checksum is right."""
+    handle, part = tempfile.mkstemp(prefix=target.name, suffix=".part", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as out, urllib.request.urlopen(url, timeout=60) as source:
+            shutil.copyfileobj(source, out)
+        got = hashlib.sha256(Path(part).read_bytes()).hexdigest()
+        if got != sha256:
+            raise OSError(
+                f"{url} has SHA-256 {got}, expected {sha256}: the file was changed or cut "
+                f"off. Try again, or take load_school(), which has the same numbers."
+            )
+        os.replace(part, target)
+    except urllib.error.URLError as error:
+        raise OSError(
+            f"{url} could not be downloaded ({error.reason}); load_school() has the same "
+            "numbers without a file."
+        ) from error
+    finally:
+        Path(part).unlink(missing_ok=True)
 
 
 def _read_cells(path):
