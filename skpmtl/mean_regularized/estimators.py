@@ -166,7 +166,7 @@ class MeanFamily(WideSparse, BaseMTL):
         log = self._progress("round %d: noise std %.3g", plan.n_rounds)
         return publish(plan, board, population, to, source, log)
 
-    def _plan(self, population, relation):
+    def _plan(self, population, relation=None):
         """Budget of the rounds."""
         m = population.n_tasks
         if relation is None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import expit, logsumexp
 
 from .._runtime.compat import Interval, StrOptions
 from ..exchange.board import OfModels
@@ -88,12 +88,24 @@ class PriorBillboard(OfModels):
             yield "the mean model", self.mean, [self._mean_shape]
 
     def personalize(self, table, *, classification, fit_intercept):
-        """Models of the tasks of `table`, from their rows and this billboard alone.
+        """Models of the tasks of `table`, from their rows and this billboard alone."""
+        found = self.weighed(table, classification=classification, fit_intercept=fit_intercept)
+        return found[:2]
+
+    def weighed(self, table, *, classification, fit_intercept):
+        """Models of the tasks, and the part of each that is not of the released prior.
 
         A task compares the released prior with an even one, M = I / d, so that a billboard that is
         all noise does no harm. For squared loss it averages over both at all scales, and over the
         ridge of a task alone, by prior weight and evidence. For the logistic loss it takes the
         likeliest scale, and the even prior where that is clearly better.
+
+        Returns
+        -------
+        coef, intercept
+            As of `personalize`.
+        apart : ndarray (n_tasks,)
+            Weight, from 0 to 1, of the even prior and of going alone.
         """
         local = LocalModels(table, classification=classification, fit_intercept=fit_intercept)
         if not classification:
@@ -102,7 +114,7 @@ class PriorBillboard(OfModels):
         even_W, even_b, even_loss = self._models(local, even_root(table.n_features))
         alone = even_loss + _DOUBT < loss
         W[alone], b[alone] = even_W[alone], even_b[alone]
-        return W, b
+        return W, b, expit(0.5 * (loss - even_loss - _DOUBT))
 
     def _averages(self, local, table, fit_intercept):
         m, penalty = table.n_tasks, vote_penalty(self.snr_centre, self.snr_spread)
@@ -113,10 +125,13 @@ class PriorBillboard(OfModels):
         weight, never = lone_weight(self.n_tasks, table.support), np.full(m, -np.inf)
         even = np.column_stack([np.log(weight), scales - odds - 0.5 * _DOUBT])
         released = np.column_stack([never, scales - odds])
-        return mixed([
+        found = [
             local.average(even_root(table.n_features), kappa, even),
             local.average(root_of(self.moment), kappa, released),
-        ])  # fmt: skip
+        ]
+        with np.errstate(invalid="ignore"):
+            apart = np.nan_to_num(expit(found[0][0] - found[1][0]), nan=1.0)
+        return *mixed(found), apart
 
     def _models(self, local, root):
         penalty = vote_penalty(self.snr_centre, self.snr_spread)

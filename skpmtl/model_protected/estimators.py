@@ -17,6 +17,7 @@ from ..solvers.losses import make_loss
 from ..solvers.minimize import minimize
 from ..solvers.penalties import GroupNorm, TraceNorm
 from ..solvers.strength import auto_alpha
+from ..tables.finite import bound_values
 from ..tables.targets import public_range
 from .board import PenaltyBillboard, PriorBillboard, ProjectionBillboard
 from .curator import release_mean, release_prior, release_projections
@@ -87,10 +88,13 @@ class _ModelProtected(BaseMTL):
         super()._check_parameters()
         if self.outliers is None:
             return
+        if self._weighs_outliers() and self.outliers == "tasks":
+            return
         if self._is_private():
             raise ValueError(
-                f"outliers={self.outliers!r} belongs to exact fits: pass epsilon=None, or "
-                "outliers=None, where every task chooses between the shared prior and an even one."
+                f"outliers={self.outliers!r} with algorithm={self._algorithm()!r} belongs to exact "
+                'fits: pass epsilon=None. With a budget there is outliers="tasks" of '
+                '"empirical-bayes", where a task weighs the released prior against an even one.'
             )
         if self.algorithm == "empirical-bayes":
             raise ValueError(
@@ -109,7 +113,16 @@ class _ModelProtected(BaseMTL):
         if not self._is_private():
             W, b = fitted["coef_"], fitted["intercept_"]
             fitted["mean_coef_"], fitted["mean_intercept_"] = W.mean(axis=0), _mean(b)
+        if self._weighs_outliers():
+            fitted["outlier_"] = self._apart(fitted["billboard_"], table)
         return fitted
+
+    def _weighs_outliers(self):
+        """Whether `outlier_` is the weight of what is not of the released prior."""
+        return self.outliers is not None and self._algorithm() == "empirical-bayes"
+
+    def _apart(self, board, table):
+        return board.weighed(table, **self._local_settings())[2]
 
     def _n_iter(self, board):
         """Number of releases, or of rounds without noise."""
@@ -205,6 +218,11 @@ class _ModelProtected(BaseMTL):
             zero = np.zeros((len(away), *Q.shape[1:]))
             merged["outlier_coef_"] = Q = merge_rows(len(tasks), here, Q, away, zero)
             merged["outlier_"] = _norms(Q)
+        elif "outlier_" in fitted:
+            tasks = table.everybody
+            apart = np.zeros(len(tasks))
+            apart[np.searchsorted(tasks, table.tasks)] = fitted["outlier_"]
+            merged["outlier_"] = apart
         return merged
 
     def personalize(self, X, y, task=None, sample_weight=None):
@@ -215,6 +233,13 @@ class _ModelProtected(BaseMTL):
             self.outlier_coef_ = np.full((len(self.tasks_), *Q.shape[1:]), np.nan)
             self.outlier_coef_[here] = Q
             self.outlier_ = _norms(self.outlier_coef_)
+        elif self._weighs_outliers():
+            table = bound_values(self._read_new_tasks(X, y, task))
+            with np.errstate(all="ignore"):
+                apart = self._apart(self.billboard_, table)
+            old, new = (np.searchsorted(self.tasks_, ids) for ids in (before, table.tasks))
+            known = fitted.get("outlier_", np.full(len(before), np.nan))
+            self.outlier_ = merge_rows(len(self.tasks_), old, known, new, apart)
         return self
 
     personalize.__doc__ = BaseMTL.personalize.__doc__
@@ -385,6 +410,9 @@ _DOC = """{summary}
         Without privacy: whether every task has a part of its own beside the one that `alpha`
         penalises, W = P + Q (robust multi-task learning [2]_ [3]_). "tasks": Q is zero in most
         tasks, and whole models of others are free; "entries": single weights are. See Notes.
+        With privacy and "empirical-bayes" every task averages over the released prior and an even
+        one that is as wide in all directions, whatever this says: its models are those of None, and
+        "tasks" keeps in `outlier_` what it chose. That is free and stays with the task.
     outlier_alpha : "auto" or float, default="auto"
         Strength of the penalty of Q. "auto" follows from noise as that of ``alpha="auto"``.
     n_releases : "auto" or int, default="auto"
@@ -439,7 +467,9 @@ _DOC = """{summary}
         that `personalize` added.
     outlier_ : ndarray of shape (n_tasks,)
         With `outliers`: length of that part; how far a task is off. `outlier_alpha_` is its
-        strength.
+        strength. With privacy: the weight, from 0 to 1, that the task gives to all that is not the
+        released prior. It is as private as the rows of `coef_`: a task may see its own. `fit` and
+        `personalize` know it; tasks of `fit_shards` and of sites have it by `personalize`.
     mean_coef_, mean_intercept_ : ndarray of shape (n_features,), float{means}
         Mean model; with privacy only when it was released.
     {features_in_}

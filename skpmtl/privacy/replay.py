@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, clone
 from ..tables.forms import read_training
 from .tape import Tape, TapeError, distance
 
-_ROWS = ("coef_", "intercept_", "models_")  # a row belongs to its task alone
+_ROWS = ("coef_", "intercept_", "models_", "outlier_")  # a row belongs to its task alone
 # What a fit of these guarantees computes is private altogether, the models of all tasks too.
 _ALL_PUBLIC = ("task DP", "record DP")
 _TOLERANCE = 1e-9

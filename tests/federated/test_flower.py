@@ -246,7 +246,7 @@ def test_report_says_who_sees_the_participants():
     study = study_of("rounds")
     board = in_process(study).billboard_
     assert "traffic" not in describe(board, study).notes["transport"]
-    plan = study.build()._plan(study.population(), 1)
+    plan = study.build()._plan(study.population())
     plan.sampling = "poisson"
     board.report = dataclasses.replace(board.report, sampling=plan._scheme())
     assert "traffic of the sites" in describe(board, study).notes["transport"]

@@ -177,8 +177,11 @@ def test_parts_follow_the_tasks():
 @pytest.mark.parametrize(
     ("parameters", "match"),
     [
-        ({"epsilon": 1.0}, "epsilon=None"),
-        ({"epsilon": None, "algorithm": "empirical-bayes"}, '"proximal"'),
+        ({"epsilon": 1.0, "outliers": "entries"}, "epsilon=None"),
+        (
+            {"epsilon": None, "outliers": "entries", "algorithm": "empirical-bayes"},
+            '"proximal"',
+        ),
         ({"epsilon": None, "alpha": 0.0, "ridge": 1.0}, "positive alpha"),
         ({"epsilon": None, "outliers": "rows"}, "outliers"),
         ({"epsilon": None, "outlier_alpha": 0.0}, "outlier_alpha"),

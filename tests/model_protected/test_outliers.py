@@ -1,0 +1,70 @@
+"""Tasks unlike all others under a released prior: what they chose, which is theirs alone."""
+
+import numpy as np
+import pytest
+
+from skpmtl import MPMTLGroupSparse, MPMTLLowRank, MPMTLLowRankClassifier, load_billboard
+from skpmtl import save_billboard as save
+from skpmtl.privacy import audit
+
+pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit:skpmtl.PrivacyLeakWarning")
+M, N, D = 100, 20, 8
+
+
+def tasks_with_outliers(seed=0):
+    """-> X, y, task, which of the tasks have models outside of the subspace of the others"""
+    rng = np.random.default_rng(seed)
+    W = 2.0 * rng.normal(size=(M, 1)) * np.eye(D)[0]
+    off = np.arange(M) % 5 == 0
+    W[off] = 1.5 * rng.normal(size=(off.sum(), D))
+    task = np.repeat(np.arange(M), N)
+    X = rng.normal(size=(M * N, D))
+    return X, np.sum(X * W[task], axis=1) + rng.normal(size=M * N), task, off
+
+
+def fit(cls, options, X, y, task):
+    known = {"epsilon": 5.0, "delta": 1e-5, "tasks": range(M), "random_state": 0}
+    return cls(**known, **options).fit(X, y, task=task)
+
+
+@pytest.mark.parametrize("cls", [MPMTLLowRank, MPMTLGroupSparse, MPMTLLowRankClassifier])
+def test_outliers_are_told_and_models_are_the_same(cls, tmp_path):
+    X, y, task, off = tasks_with_outliers()
+    options = {}
+    if cls is MPMTLLowRankClassifier:
+        y, options = y > 0, {"classes": [False, True]}
+    plain = fit(cls, options, X, y, task)
+    est = fit(cls, {**options, "outliers": "tasks"}, X, y, task)
+    np.testing.assert_array_equal(est.coef_, plain.coef_)
+    assert est.outlier_.shape == (M,) and ((est.outlier_ >= 0) & (est.outlier_ <= 1)).all()
+    pairs = est.outlier_[off][:, None] > est.outlier_[~off]
+    assert pairs.mean() > 0.85  # area under the curve
+    assert str(est.privacy_) == str(plain.privacy_)
+    # The same from the file, of these tasks and of one that comes later.
+    save(est, tmp_path / "board.npz")
+    there = load_billboard(tmp_path / "board.npz").personalize(X, y, task=task)
+    np.testing.assert_allclose(there.outlier_, est.outlier_, atol=1e-9)
+    est.personalize(X[:N], y[:N], task=[M] * N)
+    assert est.outlier_.shape == (M + 1,)
+    assert est.outlier_[M] == pytest.approx(est.outlier_[0], abs=1e-9)
+
+
+def test_the_weights_of_others_do_not_depend_on_a_task():
+    X, y, task, _ = tasks_with_outliers()
+    other = np.where(task == 3, -3.0 * y, y)
+    known = {"epsilon": 5.0, "delta": 1e-5, "tasks": range(M), "outliers": "tasks"}
+    result = audit(MPMTLLowRank(**known), (X, y, task), (X, other, task), replay=True)
+    assert result.passed, result
+
+
+def test_tasks_without_rows_are_no_outliers():
+    X, y, task, _ = tasks_with_outliers()
+    some = task < M - 1
+    est = fit(MPMTLLowRank, {"outliers": "tasks"}, X[some], y[some], task[some])
+    assert est.outlier_.shape == (M,) and est.outlier_[-1] == 0.0
+
+
+@pytest.mark.parametrize("options", [{"outliers": "entries"}, {"algorithm": "proximal"}])
+def test_what_belongs_to_exact_fits_is_refused(options):
+    with pytest.raises(ValueError, match="belongs to exact fits"):
+        fit(MPMTLLowRank, {"outliers": "tasks", **options}, *tasks_with_outliers()[:3])
