@@ -50,6 +50,7 @@ class Stacked:
     ridge = 0.0
     alike = False
     is_narrow = False  # a sample of tasks is no start
+    is_flat = True  # parts that grow in opposite directions change no residual
 
     def __init__(self, loss):
         self.loss = loss

@@ -69,6 +69,7 @@ class Loss:
     """
 
     alike = False  # whether one curvature is that of all tasks
+    is_flat = False  # whether steps may be small far from the solution, also where it is quadratic
     steepest = 1.0  # largest second derivative of a row's loss in its score
     entropy_slope = 0.0  # of the dual value in the residuals, where they do not add up to zero
 

@@ -370,14 +370,16 @@ class _Splitting:
 
     Hessians that are not constant are renewed after 8, 16, 32 ... iterations, with slopes raised
     towards their bound (`resolvents.logistic`): less each time, but more when the objective has
-    risen meanwhile. Far from the solution residuals say little, as gradients do not grow there, so
-    an extrapolated point must not raise the objective above those of the last steps either, nor be
-    twice as far from zero as the plain one, and a plain step that raises it much is taken back.
+    risen meanwhile. Far from the solution residuals say little, as gradients do not grow there, nor
+    where two parts grow in opposite directions (`is_flat`), so an extrapolated point must not raise
+    the objective above those of the last steps either, nor be twice as far from zero as the plain
+    one; and where slopes change a plain step that raises it much is taken back.
     """
 
     def __init__(self, loss, penalty, alpha, lean, share, rho, step):
         self.loss, self.penalty, self.alpha, self.lean = loss, penalty, alpha, lean
         self.share, self.rho, self.step = share, rho, step
+        self.guarded = not loss.quadratic or loss.is_flat
 
     def run(self, start, tol, max_iter, patience):
         loss, penalty, alpha = self.loss, self.penalty, self.alpha
@@ -396,7 +398,7 @@ class _Splitting:
             W = V = None
             W, omega = penalty.prox(S, alpha / self.rho)
             due = monitor.due(n_iter)
-            if due or not loss.quadratic:
+            if due or self.guarded:
                 value, V = loss.evaluate(W)
                 objective = value + alpha * omega
             if due:
@@ -404,12 +406,13 @@ class _Splitting:
                 if monitor.ends(n_iter, at):
                     return monitor.solution(W, n_iter, at)
             n_iter += 1
-            if not loss.quadratic and objective > max(recent):
+            if self.guarded and objective > max(recent):
                 if plain is not None:
                     S, plain = plain, None
                     history.clear()
                     continue
-                if floor < 1.0 and residual is not None and objective > 1.1 * max(recent):
+                rises = floor < 1.0 and not loss.quadratic
+                if rises and residual is not None and objective > 1.1 * max(recent):
                     residual *= -_RELAXATION
                     S += residual  # back, to renew the Hessians there
                     residual, renewal, too_far = None, n_iter, True
@@ -429,7 +432,7 @@ class _Splitting:
                     self.rho, self.step = renewed
             residual, W, V = self.step(W, S, V), None, None
             size = float(np.vdot(residual, residual))
-            no_lower = loss.quadratic or objective >= min(recent)  # known at every step
+            no_lower = not self.guarded or objective >= min(recent)  # known at every step
             if size > 4.0 * smallest and plain is not None and no_lower:
                 S, plain, residual = plain, None, None
                 history.clear()
@@ -440,5 +443,5 @@ class _Splitting:
             plain += S
             S = None
             S = history.extrapolate(plain, residual)
-            if S is None or (not loss.quadratic and np.vdot(S, S) > 4.0 * np.vdot(plain, plain)):
+            if S is None or (self.guarded and np.vdot(S, S) > 4.0 * np.vdot(plain, plain)):
                 S, plain = plain, None

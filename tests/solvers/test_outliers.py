@@ -193,6 +193,23 @@ def test_parameters_that_do_not_go_together(parameters, match):
         est.fit(X, Y, task=TASK)
 
 
+@pytest.mark.parametrize("seed", [12, 23, 36, 49])
+def test_parts_do_not_grow_in_opposite_directions(seed):
+    # Their sum, and so the loss and the steps, would not see it.
+    rng = np.random.default_rng(seed)
+    m, d = rng.integers(2, 11), rng.integers(1, 4)
+    task = np.repeat(np.arange(m), rng.integers(2, 18, m))
+    rows = rng.standard_normal((len(task), d)) * 10.0 ** rng.uniform(-1.5, 1.5, d)
+    y = np.einsum("ij,ij->i", rows, rng.standard_normal((m, d))[task])
+    y += y.std() * rng.standard_normal(len(y))
+    for cls, outliers in PAIRS:
+        alpha, beta = 10.0 ** rng.uniform(-2, 0.5, 2)
+        est = cls(alpha, outliers=outliers, outlier_alpha=beta, epsilon=None, tol=1e-8)
+        est.fit(rows, y, task=task)
+        assert est.dual_gap_ <= 1e-8 * est.objective_
+        assert np.abs(est.outlier_coef_).max() < 1e3
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.2, 0.4])
 def test_auto_costs_little_and_saves_much(share):
