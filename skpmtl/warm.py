@@ -30,6 +30,9 @@ _SETTINGS = {
     "max_row_norm": 1.0,
     "max_target": 1.0,
     "max_task_rows": _ROWS,
+    "n_alphas": 2,  # of a path, near its beginning: what compiles is the same
+    "eps": 0.5,
+    "cv": 2,
 }
 _VARIANTS = {"mechanism": "wishart", "algorithm": "proximal"}
 
