@@ -138,8 +138,8 @@ def averages(
 
 @njit
 def class_averages(
-    F, K, Z, offsets, d, T, y, kind, bend, even, held, rho, reach, prior, n_steps, tol, centres,
-    which, unit, W, level, weights=None,
+    F, K, Z, offsets, d, T, y, kind, bend, even, held, rho, reach, prior, n_steps, tol, ample,
+    centres, which, unit, W, level, weights=None,
 ):  # fmt: skip
     """W[k], level[k] = averages of task k's models under its priors, for log-losses.
 
@@ -161,8 +161,10 @@ def class_averages(
 
     Steps are accelerated, anew after they turned uphill, and end when the next one promises less
     than `tol` of f. Every prior starts from the next one's model, which has the same reach and a
-    stronger pull. `held` is 0 without intercepts. W (m, C, d) and level (m, C), the scores l.
-    With `weights` of the rows, whose roots F and Z have in them, losses and means are weighted.
+    stronger pull. From where weights fall and are exp(-`ample`) of the largest, weaker pulls of
+    that reach are left out. `held` is 0 without intercepts. W (m, C, d) and level (m, C), the
+    scores l. With `weights` of the rows, whose roots F and Z have in them, losses and means are
+    weighted.
     """
     S, R, C = rho.shape[1], T.shape[2], W.shape[1]
     widest = 1
@@ -191,9 +193,16 @@ def class_averages(
             rows = 0.0
             for i in range(n):
                 rows += weights[lo + i]
-        top = -np.inf
+        top, falls = -np.inf, False
         for s in range(S - 1, -1, -1):
             shift, part = rho[k, s], reach[k, s]
+            if falls and reach[k, s + 1] == part:
+                weight[s] = -np.inf
+                for c in range(C):
+                    levels[s, c] = 0.0
+                    for j in range(r):
+                        x[s, c, j] = 0.0
+                continue
             # Schur complements of shift I plus something positive semi-definite.
             size, before, other = 0.0, 1.0, 1.0
             for j in range(r):
@@ -308,6 +317,8 @@ def class_averages(
                     x[s, c, j] = B[c, j]
             weight[s] = prior[k, s] - f_value - 0.5 * max(C - 1, 1) * size
             top = max(top, weight[s])
+            falls = s < S - 1 and reach[k, s + 1] == part and weight[s] < weight[s + 1]
+            falls = falls and weight[s] < top - ample
         mass, part = 0.0, 0.0
         for s in range(S):
             weight[s] = np.exp(weight[s] - top)

@@ -17,11 +17,12 @@ from .prior import _BLOCK, _Block, up
 
 # Strengths of the pull to the centre, in units of the one without an evidence: public.
 STRENGTHS = np.array([0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0])
-CLASS_STRENGTHS = np.array([0.1, 0.5, 2.5, 12.5, 62.5])  # the same for log-losses
+CLASS_STRENGTHS = np.array([0.2, 1.0, 5.0, 25.0])  # the same for log-losses
 _SPREAD = 0.7  # of their prior, in powers of ten
 HELD = 1.0  # rows of all classes alike at the mean of a task's rows
 # Class averages step until the next step promises less than this part of one unit of log-loss.
-_STEPS, _TOL = 60, 1e-9
+_STEPS, _TOL = 60, 1e-7
+_AMPLE = 12.0  # priors that are so much less likely, in logarithms, do not count
 _ROUNDING = 1e-13  # Q is known up to this part of the squared targets
 
 
@@ -66,7 +67,7 @@ class Candidates:
         reach = [np.full(len(strengths), float(c)) for c, _ in reaches]
         self.pull = pull + ridge
         self.reach = np.concatenate([np.zeros(alone[0].shape[1]), *reach]) * (pull / self.pull)
-        given = np.concatenate([p * weights for _, p in reaches]) + 0.0 * doubt
+        given = np.concatenate([np.empty(0), *(p * weights for _, p in reaches)]) + 0.0 * doubt
         self.prior = np.log(np.hstack([alone[1] * doubt, given]))
         self.share = own_pull / (own_pull + ridge)
 
@@ -196,8 +197,8 @@ def averaged_class_models(table, fit_intercept, loss, scale, candidates, centres
                 rotate(K, ends, d, F, Z[:count], V, X, product)
                 class_averages(
                     F, K, Z, ends, d, T, y, *settings, rho[mine], candidates.reach[mine],
-                    candidates.prior[mine], _STEPS, _TOL, centres, which[mine], unit[mine], found,
-                    level, weights,
+                    candidates.prior[mine], _STEPS, _TOL, _AMPLE, centres, which[mine],
+                    unit[mine], found, level, weights,
                 )  # fmt: skip
             W[mine], b[mine] = found, level - np.einsum("kj,kcj->kc", block.mean[part], found)
 

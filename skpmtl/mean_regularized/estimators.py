@@ -750,7 +750,7 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, _MeanRegularized):
         summary="Private mean-regularised multi-task logistic regression, binary or multinomial.",
         model="logistic regression",
         candidates="The models are around 0, 0.15, 0.5 and 1 times w~, which\n        of classes "
-        "is long where few rows are separable, with pulls of 0.1 to 62.5 times\n        1.5 / n_k + "
+        "is long where few rows are separable, with pulls of 0.2 to 25 times\n        1.5 / n_k + "
         "0.02 of the smoothness; the evidence is approximate.",
         held=" (in tasks\n        where a class is missing it would be infinite: the average has "
         "one row more, at\n        the mean of the task's own, of which all classes have the same "

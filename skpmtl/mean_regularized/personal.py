@@ -75,6 +75,8 @@ class PersonalModels:
                     self._candidates = Candidates(around, *given, lone)
                 else:
                     around = around + _FEW_ROWS * lone
+                    if not self.centres.any():
+                        given = given[0], (), self._hold
                     self._candidates = Candidates(around, *given, strengths=CLASS_STRENGTHS)
         if self.dense:
             self.coef = self._dense(everybody)
@@ -124,7 +126,7 @@ class PersonalModels:
         centred, problem, found = self.centred, self.problem, self._candidates
         C, squared = problem.n_outputs, problem.loss == "squared"
         held = 0.0 if squared else HELD * bool(problem.fit_intercept)
-        steps, tol = (1000, 1e-8) if squared else (200, 1e-5)
+        steps, tol = (1000, 1e-8) if squared else (300, 1e-6)
         models, reach = [], found.reach[block]
         for s in range(found.pull.shape[1] - 1, -1, -1):
             same = models and np.array_equal(reach[:, s], reach[:, s + 1])

