@@ -270,6 +270,8 @@ def class_averages(
                         t = np.exp(lead[c] - highest) / mass
                         g = slope[c] + held * (t - (0.5 if kind == LOGISTIC else 1.0 / C))
                         slope[c] = g / (bend * (rows + held))
+                    for c in range(C):
+                        g = bend * (rows + held) * slope[c]
                         promise += g * slope[c]
                         turn += g * (lead[c] - slope[c] - b[c])
                 for c in range(C):

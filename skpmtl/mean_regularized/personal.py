@@ -126,7 +126,7 @@ class PersonalModels:
         centred, problem, found = self.centred, self.problem, self._candidates
         C, squared = problem.n_outputs, problem.loss == "squared"
         held = 0.0 if squared else HELD * bool(problem.fit_intercept)
-        steps, tol = (1000, 1e-8) if squared else (300, 1e-6)
+        steps, tol = (1000, 1e-8) if squared else (3000, 1e-6)
         models, reach = [], found.reach[block]
         for s in range(found.pull.shape[1] - 1, -1, -1):
             same = models and np.array_equal(reach[:, s], reach[:, s + 1])

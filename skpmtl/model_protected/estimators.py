@@ -234,7 +234,7 @@ class _ModelProtected(BaseMTL):
             self.outlier_coef_[here] = Q
             self.outlier_ = _norms(self.outlier_coef_)
         elif self._weighs_outliers():
-            table = bound_values(self._read_new_tasks(X, y, task))
+            table = bound_values(self._read_new_tasks(X, y, task, sample_weight))
             with np.errstate(all="ignore"):
                 apart = self._apart(self.billboard_, table)
             old, new = (np.searchsorted(self.tasks_, ids) for ids in (before, table.tasks))

@@ -49,7 +49,7 @@ class _PrivateMTL(BaseMTL):
         pass
 
     def _check_parameters(self):
-        if self._is_private() and self.delta == 0:
+        if self._is_private() and isinstance(self.delta, Real) and self.delta == 0:
             raise ValueError(
                 "delta=0, a pure guarantee, needs a structure that is known: pass it to "
                 'MPMTLLowRank(mechanism="wishart") or MPMTLGroupSparse(mechanism="laplace"), or '

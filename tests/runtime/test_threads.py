@@ -155,7 +155,7 @@ def test_processes_that_compile_at_once_find_their_own_code(tmp_path, monkeypatc
     """Two of them, with other types, neither of which sees what the other writes (numba #10128)."""
     monkeypatch.setattr(numba.config, "CACHE_DIR", "")  # beside the file
     path = tmp_path / "shared_kernel.py"
-    path.write_text("def double(a):\n    return 2 * a.ravel()[0]\n")
+    path.write_text("def double(a):\n    return 2 * a.flat[0]\n")
     monkeypatch.syspath_prepend(tmp_path)
     double = importlib.import_module("shared_kernel").double
     whole, real = np.array([[3]]), np.array([2.5])
@@ -175,7 +175,7 @@ def test_processes_that_compile_at_once_find_their_own_code(tmp_path, monkeypatc
     assert (later(real), later(whole)) == (5.0, 6)
     assert sum(later.stats.cache_hits.values()) == 2  # nothing was lost either
 
-    path.write_text("def double(a):\n    return a.ravel()[0] + a.ravel()[0]  # changed\n")
+    path.write_text("def double(a):\n    return a.flat[0] + a.flat[0]  # changed\n")
     importlib.invalidate_caches()
     changed = njit(importlib.reload(sys.modules["shared_kernel"]).double)
     assert changed(real) == 5.0 and not changed.stats.cache_hits
