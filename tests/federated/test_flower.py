@@ -21,7 +21,10 @@ from skpmtl.federated.client import app
 from skpmtl.federated.server import curate, describe
 from tests.helpers.federated_grid import InProcessGrid, models_of, without_site_1
 
-pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible"),
+    pytest.mark.filterwarnings("ignore:relation= has 2 columns for 9 tasks"),
+]
 
 
 @pytest.mark.parametrize("seed", [3, 11])
