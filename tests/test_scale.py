@@ -89,7 +89,7 @@ def table_on_disk(tmp_path_factory):
         ),
         pytest.param("PrivateMeanRegMTL", {"epsilon": 1.0}, 0, marks=pytest.mark.slow),
         pytest.param("DPMetaInit", {"epsilon": 1.0}, 0, marks=pytest.mark.slow),
-        ("PrivateMeanRegMTL", {"epsilon": 1.0}, 2),
+        pytest.param("PrivateMeanRegMTL", {"epsilon": 1.0}, 2, marks=pytest.mark.slow),
     ],
 )
 def test_memory_map_larger_than_the_memory_allowed(table_on_disk, name, settings, n_parts):

@@ -144,7 +144,9 @@ def scaled(est):
 @pytest.mark.parametrize("est", [
     skpmtl.MPMTLLowRank(0.1, epsilon=None, tol=1e-12),
     skpmtl.MPMTLGroupSparse(0.1, epsilon=None, tol=1e-12),
-    skpmtl.MPMTLLowRankClassifier(0.1, epsilon=None, tol=1e-12),
+    pytest.param(
+        skpmtl.MPMTLLowRankClassifier(0.1, epsilon=None, tol=1e-12), marks=pytest.mark.slow
+    ),
     skpmtl.PrivateMeanRegMTL(0.1, epsilon=None),
     skpmtl.DPAggregation(0.1, epsilon=None),
     skpmtl.DPRelationshipClassifier(0.1, epsilon=None),

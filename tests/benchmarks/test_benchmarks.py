@@ -47,6 +47,7 @@ def test_the_peer_is_a_correct_solver(problem):
     assert np.vdot(G, W) == pytest.approx(norm, rel=1e-8)
 
 
+@pytest.mark.slow
 def test_peers_quick(tmp_path, capsys):
     rows = run.main(["peers", "--quick", "--output", str(tmp_path / "peers.csv")])
     with (tmp_path / "peers.csv").open(newline="") as file:
@@ -152,7 +153,8 @@ def test_kernels_quick(capsys):
         assert row["peer"] != base or float(row["ratio"]) == 1
 
 
-@pytest.mark.parametrize("dual", [pytest.param(True, marks=pytest.mark.slow), False])
+@pytest.mark.slow
+@pytest.mark.parametrize("dual", [True, False])
 def test_the_library_loop_solves_the_same_problem(dual):
     """What `kernels` times against is the same criterion, the same choice and the same model."""
     rows = kernels.table(4, 20, 30)

@@ -222,6 +222,7 @@ def test_one_copy_of_the_rows(tmp_path):
     assert peak < size + file + objects + 0.7 * size
 
 
+@pytest.mark.slow
 def test_a_private_fit_on_what_was_loaded(tmp_path):
     """Sparse text with string user ids goes into an estimator as it is."""
     rng = np.random.default_rng(0)

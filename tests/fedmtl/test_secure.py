@@ -145,6 +145,7 @@ def test_equals_the_plain_computation(mpc, make, settings):
     assert_equal_models(got, expected)
 
 
+@pytest.mark.slow
 def test_order_of_heads_and_added_rows_change_nothing(mpc):
     shared, heads, tasks, sizes, thresholds = arguments = clients(3, counts=(3, 2, 3))
     expected = plainly(*arguments)
@@ -161,6 +162,7 @@ def test_own_model_survives_at_the_highest_threshold(mpc):
     assert_equal_models(got, (shared, heads))
 
 
+@pytest.mark.slow
 def test_messages_do_not_tell_the_number_of_tasks(mpc, tmp_path):
     seen = []
     for name, counts in (("few", (1, 1)), ("many", (3, 2))):

@@ -121,7 +121,8 @@ def plain_class_average(A, y, C, centre, pulls, reaches, prior, intercept):
 
 
 @pytest.mark.parametrize(
-    "C, d, intercept", [(1, 4, True), (1, 9, False), (3, 3, False), (3, 5, True)]
+    "C, d, intercept",
+    [(1, 4, True), (1, 9, False), (3, 3, False), pytest.param(3, 5, True, marks=pytest.mark.slow)],
 )
 def test_average_of_classes_is_that_of_a_general_minimiser(C, d, intercept):
     """Of 1 to 14 rows, some of one class; log-losses."""

@@ -124,8 +124,8 @@ def test_least_squares_of_fewer_rows_than_features(intercept, lam, ridge, cluste
 @pytest.mark.parametrize(
     "kind, intercept",
     [
-        ("binary", True), ("binary", False), ("multi", True),
-        pytest.param("multi", False, marks=pytest.mark.slow),
+        ("binary", True), ("binary", False),
+        *(pytest.param("multi", either, marks=pytest.mark.slow) for either in (True, False)),
     ],
 )  # fmt: skip
 def test_logistic_loss_against_a_long_descent(kind, intercept):
