@@ -16,6 +16,7 @@ import numpy as np
 
 from .._runtime.jit import njit
 from .._runtime.registers import load, same, splat, store, total
+from .linalg import mass_of
 from .losses import LOGISTIC, SQUARED
 
 
@@ -188,11 +189,7 @@ def class_averages(
                 for i in range(n):
                     base[i, c] += a * (f[j, i] if dual else f[i, j])
         _first_levels(y, lo, n, kind, held, start, weights)
-        rows = 0.0 + n
-        if weights is not None:
-            rows = 0.0
-            for i in range(n):
-                rows += weights[lo + i]
+        mass_of_rows = mass_of(lo, n, weights)
         top, falls = -np.inf, False
         for s in range(S - 1, -1, -1):
             shift, part = rho[k, s], reach[k, s]
@@ -269,9 +266,9 @@ def class_averages(
                     for c in range(C):
                         t = np.exp(lead[c] - highest) / mass
                         g = slope[c] + held * (t - (0.5 if kind == LOGISTIC else 1.0 / C))
-                        slope[c] = g / (bend * (rows + held))
+                        slope[c] = g / (bend * (mass_of_rows + held))
                     for c in range(C):
-                        g = bend * (rows + held) * slope[c]
+                        g = bend * (mass_of_rows + held) * slope[c]
                         promise += g * slope[c]
                         turn += g * (lead[c] - slope[c] - b[c])
                 for c in range(C):
@@ -464,10 +461,7 @@ def csr_gram(data, indices, indptr, rows, lo, n, centre, line, K, weights=None):
         for q in range(indptr[r], indptr[r + 1]):
             line[indices[q]] = 0.0
     if centre:
-        means, middle = np.empty(n), 0.0
-        mass = 0.0
-        for i in range(n):
-            mass += 1.0 if weights is None else weights[lo + i]
+        means, middle, mass = np.empty(n), 0.0, mass_of(lo, n, weights)
         for i in range(n):
             t = 0.0
             for o in range(n):

@@ -8,7 +8,7 @@ import numpy as np
 
 from .._runtime.jit import njit
 from .._runtime.registers import load, same, splat, store, total
-from .linalg import gram, pack, packed_product, spd_inverse
+from .linalg import gram, mass_of, pack, packed_product, spd_inverse
 
 
 @njit
@@ -65,10 +65,7 @@ def build_grams(X, y, offsets, scale, centre, G, g, weights=None):
             for j in range(d):
                 z[j] = x[j]
             z[d] = y[lo + p]
-        mass = 0.0
-        if weights is not None:
-            for p in range(n):
-                mass += weights[lo + p]
+        mass = mass_of(lo, n, weights)
         for o in range(0, R if centre else 0, 8):
             a = splat(0.0)
             if weights is None:

@@ -11,6 +11,17 @@ from .._runtime.registers import LANES, load, splat, store
 
 
 @njit
+def mass_of(lo, n, weights):
+    """Sum of the weights of the n rows from `lo` on; n where there are none."""
+    if weights is None:
+        return 0.0 + n
+    mass = 0.0
+    for p in range(lo, lo + n):
+        mass += weights[p]
+    return mass
+
+
+@njit
 def spd_inverse_narrow(A):
     """`spd_inverse` for r up to about 100 and more than eight matrices.
 

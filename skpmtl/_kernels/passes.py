@@ -12,6 +12,7 @@ import numpy as np
 
 from .._runtime.jit import njit
 from .._runtime.registers import load, same, splat, store
+from .linalg import mass_of
 from .losses import other_class
 
 # Numbers of a task up to which its rows stay in the nearest cache until they are used again.
@@ -112,9 +113,7 @@ def squared_residuals(z, y, offsets, scale, centre, r, b, weights=None):
                 for p in range(lo, hi):
                     r[p] -= mean
         else:
-            mass = 0.0
-            for p in range(lo, hi):
-                mass += weights[p]
+            mass = mass_of(lo, hi - lo, weights)
             for _ in range(2 if centre else 0):
                 mean = 0.0
                 for p in range(lo, hi):

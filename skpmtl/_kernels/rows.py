@@ -12,6 +12,7 @@ import numpy as np
 
 from .._runtime.jit import njit
 from .._runtime.registers import load, splat, store, total
+from .linalg import mass_of
 from .losses import LOGISTIC, SQUARED
 
 
@@ -213,12 +214,9 @@ def curvatures(
         width = X.shape[1]
         if data is not None:
             width = place_columns(indices, indptr, rows, lo, hi, place, columns)
-        mass = 0.0
+        mass = mass_of(lo, hi - lo, weights)
         for j in range(width):
             mean[j] = 0.0
-        if weights is not None:
-            for p in range(lo, hi):
-                mass += weights[p]
         if centre and data is not None:
             feature_means(
                 X, data, indices, indptr, rows, lo, hi - lo, place, width, mean, weights, mass

@@ -11,7 +11,7 @@ import numpy as np
 
 from .._runtime.jit import njit
 from .._runtime.registers import load, splat, store, total
-from .linalg import gram, pack, packed_product, spd_inverse
+from .linalg import gram, mass_of, pack, packed_product, spd_inverse
 
 
 @njit
@@ -51,17 +51,6 @@ def _gram(Z, n, A):
     for p in range(n):
         trace += A[0, p, p]
     return trace
-
-
-@njit
-def _mass(lo, n, weights):
-    """Sum of the weights of a task, n where there are none."""
-    if weights is None:
-        return 0.0 + n
-    mass = 0.0
-    for p in range(lo, lo + n):
-        mass += weights[p]
-    return mass
 
 
 @njit
@@ -114,7 +103,7 @@ def short_inverses(X, rows, shared, offsets, starts, scale, centre, rho, K, pull
             continue
         if n != A.shape[1]:
             A = np.empty((1, n, n))
-        mass = _mass(lo, n, weights)
+        mass = mass_of(lo, n, weights)
         _centred(X, rows, shared, lo, n, centre, Z, mean, weights, mass)
         trace = _gram(Z, n, A)
         pulls[k] = max(rho[k], 1e-12 * scale[k] * trace)
@@ -138,7 +127,7 @@ def short_prox(
         lo, n = offsets[k], offsets[k + 1] - offsets[k]
         if n >= d:
             continue
-        mass = _mass(lo, n, weights)
+        mass = mass_of(lo, n, weights)
         _centred(X, rows, shared, lo, n, centre, Z, mean, weights, mass)
         centre_model, part = centres[which[k]], pull[k] / pulls[k]
         for j in range(d):

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._runtime.jit import njit
+from .linalg import mass_of
 from .losses import LOGISTIC, SQUARED
 from .rows import feature_means, gather, place_columns, residuals, scores
 
@@ -108,11 +109,7 @@ def local_steps(
         if data is not None:
             mine = columns[ends[a] // C : ends[a + 1] // C]
             place_columns(indices, indptr, rows, lo, lo + n, place, mine)
-        mass = 0.0 + n
-        if weights is not None:
-            mass = 0.0
-            for i in range(n):
-                mass += weights[lo + i]
+        mass = mass_of(lo, n, weights)
         _scores_of_centre(X, data, indices, indptr, rows, lo, n, centre, share[k], base)
         for j in range(width):
             mean[j] = 0.0
