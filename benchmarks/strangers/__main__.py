@@ -2,12 +2,13 @@
 
     python -m benchmarks.strangers [--draws R] [--shapes TEXT] [--estimators A,B]
         [--epsilons .1,1,none] [--jobs J] [--output FILE.csv] [--picture FILE.png]
-    python -m benchmarks.strangers --read FILE.csv --picture FILE.png
+    python -m benchmarks.strangers --read FILE.csv [--picture FILE.png] [--choice FILE.png]
 
 Shapes are those of `benchmarks.strangers.shapes` whose name contains TEXT, or are named, separated
 by ";". A cell is the mean, the median and the worst of the ratios of R draws (data and noise); 1 is
-as good as alone, less is better. epsilon "none" is the exact fit. A picture shows the medians.
-Everything runs on one thread of each of J processes; all of it takes about an hour of one core.
+as good as alone, less is better. epsilon "none" is the exact fit. A picture shows the medians;
+"choice" those of the five families by what tasks share. Everything runs on one thread
+of each of J processes; all of it takes about an hour of one core.
 """
 
 import argparse
@@ -22,7 +23,7 @@ import skpmtl
 
 from ..run import commit, write_rows
 from .compare import known, ratios
-from .picture import draw
+from .picture import draw, draw_choice
 from .shapes import SHAPES
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0, None)
@@ -100,6 +101,7 @@ def main(arguments=None):
     parser.add_argument("--output", type=Path, default=None)
     parser.add_argument("--read", type=Path, default=None, help="draw this CSV, measure nothing")
     parser.add_argument("--picture", type=Path, default=None)
+    parser.add_argument("--choice", type=Path, default=None)
     options = parser.parse_args(arguments)
     if options.read:
         with options.read.open(newline="") as file:
@@ -113,6 +115,8 @@ def main(arguments=None):
         rows = write_rows(({"commit": at, **cell} for cell in cells), FIELDS, options.output)
     if options.picture:
         draw(rows, options.picture)
+    if options.choice:
+        draw_choice(rows, options.choice)
     return rows
 
 

@@ -8,6 +8,7 @@ import pytest
 import skpmtl
 from benchmarks.strangers import __main__ as strangers
 from benchmarks.strangers import compare
+from benchmarks.strangers.picture import SHARED, by_structure
 from benchmarks.strangers.shapes import SHAPES
 
 # Estimators whose defaults may nowhere be far worse than each task alone.
@@ -70,8 +71,18 @@ def test_it_runs_and_keeps_what_is_raised(tmp_path, monkeypatch, capsys):
         else:
             assert 0 < row["median"] <= row["worst"] and not row["note"]
     read = ["--read", str(tmp_path / "t.csv"), "--picture", str(tmp_path / "u.png")]
-    again = strangers.main(read)
+    again = strangers.main([*read, "--choice", str(tmp_path / "v.png")])
     assert len(again) == len(rows) and (tmp_path / "u.png").exists()
+    assert (tmp_path / "v.png").exists()
+
+
+def test_structures_are_those_of_shapes_and_their_means_geometric():
+    assert all(name in SHAPES for names in SHARED.values() for name in names)
+    rows = [
+        {"shape": shape, "estimator": "DPMetaInit", "epsilon": "1", "median": median}
+        for shape, median in (("group-sparse", "0.5"), ("Zipf, group-sparse", "2"), ("School", ""))
+    ]
+    assert by_structure(rows, "DPMetaInit", 1.0) == {"few features": pytest.approx(1.0)}
 
 
 @pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import docutils.core
 import docutils.nodes
+import docutils.parsers.rst.roles
 import matplotlib
 import pytest
 
@@ -18,7 +19,8 @@ import skpmtl
 import skpmtl.shards
 
 ROOT = Path(__file__).resolve().parents[2]
-SPHINX = {"index.rst", "api.rst", "changes.rst"}  # tables of contents, without examples
+CONTENTS = ("index", "learn", "lookup", "operate", "papers", "contribute")
+SPHINX = {*(f"{name}.rst" for name in CONTENTS), "api.rst", "changes.rst"}  # without examples
 GUIDES = [path for path in sorted((ROOT / "doc").glob("*.rst")) if path.name not in SPHINX]
 TEXTS = [ROOT / "README.rst", *(path for path in GUIDES if path.name != "architecture.rst")]
 PAPERS = ("CHANGELOG.rst", "CODE_OF_CONDUCT.rst", "CONTRIBUTING.rst", "SECURITY.rst")
@@ -65,10 +67,26 @@ def test_examples_in_docstrings(name):
 
 @pytest.mark.parametrize("path", PROSE, ids=lambda path: path.name)
 def test_texts_render(path):
-    """docutils without Sphinx, as package indexes render a README; any warning is an error."""
+    """docutils without Sphinx, as package indexes render a README; any warning is an error.
+
+    Only pages of the documentation may link to each other, and to pages that exist.
+    """
+    docutils.parsers.rst.roles.register_local_role("doc", _link)
+    assert path.parent.name == "doc" or ":doc:" not in path.read_text()
     settings = {"halt_level": 2, "report_level": 5, "file_insertion_enabled": False}
     tree = docutils.core.publish_doctree(path.read_text(), settings_overrides=settings)
     assert tree.next_node(docutils.nodes.title) is not None
+
+
+def _link(name, rawtext, text, lineno, inliner, options=None, content=()):
+    target = re.fullmatch(r"(?:.*<)?([\w/]+)>?", text, re.DOTALL)[1]
+    if target.startswith("auto_examples/"):
+        script = target.removeprefix("auto_examples/") + ".py"
+        exists = target.endswith("/index") or (ROOT / "doc" / "examples" / script).exists()
+    else:
+        exists = (ROOT / "doc" / f"{target}.rst").exists()
+    assert exists, text
+    return [docutils.nodes.literal(rawtext, text)], []
 
 
 def test_readme_names_commands_and_files_that_exist():
@@ -131,7 +149,9 @@ def test_every_public_name_has_a_page():
 
 
 def test_every_guide_is_in_the_table_of_contents():
-    entries = re.findall(r"^   ([\w/]+)$", (ROOT / "doc" / "index.rst").read_text(), re.MULTILINE)
+    pages = [(ROOT / "doc" / f"{name}.rst").read_text() for name in CONTENTS]
+    entries = [name for page in pages for name in re.findall(r"^   ([\w/]+)$", page, re.MULTILINE)]
+    assert len(entries) == len(set(entries))
     assert {path.stem for path in GUIDES} <= set(entries)
     for entry in set(entries) - {"auto_examples/index"}:
         assert (ROOT / "doc" / f"{entry}.rst").exists(), entry
