@@ -16,8 +16,8 @@ from sklearn.base import clone
 import skpmtl
 from skpmtl import load_billboard, save_billboard
 from skpmtl.exchange.wire import pack, unpack
+from skpmtl.local import centred
 from skpmtl.local import prior as local
-from skpmtl.mean_regularized import centred
 from skpmtl.meta import finetune
 from skpmtl.privacy import PrivacyReport, audit, compose
 from skpmtl.privacy.rng import (

@@ -9,12 +9,12 @@ import numpy as np
 from .._runtime.compat import Interval, StrOptions
 from ..exchange.board import Board
 from ..exchange.wire import MOST_STEPS
+from ..local.centred import Problem
+from ..rounds.plan import epsilon_of_rounds
+from ..rounds.scale import BINS
 from ..tables.ids import listed
 from ..tables.relation import Relation
-from .centred import Problem
 from .personal import PersonalModels
-from .plan import epsilon_of_rounds
-from .scale import BINS
 
 
 @dataclass
@@ -37,7 +37,7 @@ class MeanBillboard(Board):
         public numbers and releases. See `skpmtl.local.average.Candidates`.
     shape : tuple
         (n_features,) or (n_classes, n_features).
-    problem : skpmtl.mean_regularized.centred.Problem
+    problem : skpmtl.local.centred.Problem
     personalization, local_steps
         As in the estimator.
     cluster_of : dict or None

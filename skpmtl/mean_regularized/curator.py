@@ -1,32 +1,12 @@
-"""The curator half of mean-regularised rounds: budget, noise, and what is published.
-
-The curator sees one clipped update per participating task and round. It publishes
-
-    u_t = (sum of clipped updates + N(0, s_t^2 I)) / q,    w~_t = w~_(t-1) + eta u_t,
-
-with w~_0 = 0 and q a public constant: the number of tasks, or the sampling rate times it,
-whoever takes part and also when nobody does. With clusters the sums of all clusters make one
-vector, of which one task moves only one part, so that clusters cost nothing (parallel
-composition); w~ of a cluster of m_c of the m tasks then moves by eta u_t m / m_c.
-
-With a relation (`skpmtl.tables.relation`) task k lies around v_k G, and adds b_k u_k' to the sum
-for its clipped update u_k and public rows |b_k| <= 1: replacing the task moves the sum by
-b_k (u - u')', of Frobenius norm |b_k| |u - u'| <= 2 C, and leaving it out by C. As
-sum_k b_k v_k' = I, G moves by eta u_t m.
-"""
-
-import math
+"""The curator half of mean-regularised rounds: what is published beside the centres."""
 
 import numpy as np
 
-from .._kernels.clip import clip_rows
-from ..exchange.protocol import Ask, Draw
-from ..tables.finite import run_away
+from ..exchange.protocol import Ask
+from ..rounds.curator import clipped_sum, gains, kept, release_centre
+from ..rounds.scale import common_length, sum_of_bins
+from ..rounds.shrinkage import shrinkage
 from .plan import doubt
-from .scale import common_length, sum_of_bins
-from .shrinkage import shrinkage
-
-_KEPT = 1 << 22  # numbers of all updates of a fit, up to which they are kept
 
 
 def publish(plan, board, population, to, source, log=None):
@@ -47,7 +27,7 @@ def publish(plan, board, population, to, source, log=None):
 
     Yields
     ------
-    Ask for "length", the histogram of `skpmtl.mean_regularized.scale`, and "intercept", where
+    Ask for "length", the histogram of `skpmtl.rounds.scale`, and "intercept", where
     `plan` has budgets for them, and between them what `release_centre` does.
 
     Returns
@@ -93,130 +73,6 @@ def publish(plan, board, population, to, source, log=None):
     return board
 
 
-def kept(plan, centres):
-    """Whether the updates of all rounds are."""
-    return plan.n_rounds * centres.size <= _KEPT
-
-
-def release_centre(plan, to, centres, length=None, log=None):
-    """The rounds; moves `centres` in place.
-
-    Updates of more than 2^22 numbers in all rounds together are not kept among the releases.
-
-    Parameters
-    ----------
-    plan : MeanPlan
-    to : ndarray (n_tasks,) of int64 or (n_tasks, n_centres)
-        As for `publish`.
-    centres : ndarray (n_centres, size)
-        Zero at the start.
-    length : float, default=None
-        Of the models of most tasks, where the plan follows it; None: updates are in units of their
-        tasks.
-    log : callable, default=None
-
-    Yields
-    ------
-    Draw of the participants, where they are sampled, and Ask for "update": the sum of the clipped
-    updates, (n_centres, size), and "inside": how many were inside the bound, minus one half each.
-
-    Returns
-    -------
-    releases, clip norms
-
-    Raises
-    ------
-    ValueError
-        When rounds without noise diverge.
-    """
-    releases, bounds, lengths = [], [], []
-    private = plan.noise_multiplier is not None
-    limits, own_units = plan.bounds(length), plan.measures and length is None
-    clip_norm = limits[0] if private and limits else math.inf
-    step = plan.server_rate * gains(to)[:, None]
-    keep = kept(plan, centres)
-    for t in range(plan.n_rounds):
-        pick = None
-        if plan.sampling != "all":
-            pick = (yield Draw(plan.draw))["drawn"]
-        update, counter = plan.mechanisms(clip_norm) if private else (None, None)
-        mechanisms = {"update": update}
-        if counter is not None:
-            mechanisms["inside"] = counter
-        released = yield Ask(
-            "update", {"centre": centres, "clip_norm": clip_norm, "own_units": int(own_units)},
-            mechanisms, sum_of_updates(to, clip_norm, centres.shape), plan.denominator, pick,
-            half_adds=True,
-        )  # fmt: skip
-        total = released.pop("update").reshape(centres.shape)
-        bounds.append(clip_norm)
-        if private and counter is None:
-            clip_norm = limits[min(t + 1, plan.n_rounds - 1)]
-        if not private:
-            lengths.append(np.linalg.norm(total))
-        if keep:
-            releases.append(total if len(centres) > 1 else total[0])
-            centres += step * total
-        else:  # a large model has no further copy
-            total *= step
-            centres += total
-        del total
-        if counter is not None:
-            inside = released["inside"]
-            releases.append(inside)
-            clip_norm = plan.next_bound(clip_norm, inside[0] + 0.5)
-        if log is not None:
-            log(t + 1, update.noise_std if private else 0.0)
-    if run_away(lengths, everybody=plan.sampling == "all"):  # clipped updates cannot
-        raise ValueError(
-            "The rounds diverged: their updates grow, or are not finite. Take a smaller "
-            "local_learning_rate or server_learning_rate, and scale X to rows of length about 1."
-        )
-    return releases, bounds
-
-
-def gains(to):
-    """What means over all tasks are multiplied by, (n_centres,): the tasks over those of each."""
-    m = len(to)
-    return m / np.bincount(to) if to.ndim == 1 else np.full(to.shape[1], float(m))
-
-
-def add_to(total, to, D):
-    """Add the rows of D to `total` (n_centres, size): to one of its rows each, or to all."""
-    if to.ndim == 2:
-        total += to.T @ D
-    elif len(total) == 1:
-        total[0] += D.sum(axis=0)
-    else:
-        np.add.at(total, to, D)
-
-
-def sum_of_updates(to, clip_norm, shape):
-    """``combine`` of the updates that tasks elsewhere sent; every one is clipped here, too.
-
-    A task that is silent (NaN) adds 0 to both sums, which is what "zero-out" means; a count of
-    one that answered is at most 1/2 from that, whatever it sent.
-
-    Parameters
-    ----------
-    to : ndarray (n_tasks,) or (n_tasks, n_centres)
-        As for `publish`.
-    clip_norm : float
-    shape : tuple
-        (n_centres, size)
-    """
-
-    def combine(contributions, positions):
-        inside = np.nan_to_num(np.asarray(contributions["inside"], dtype=float), nan=0.0)
-        total = clipped_sum(contributions["update"], to[positions], clip_norm, shape)
-        return {
-            "update": total.reshape(shape),
-            "inside": np.array([np.clip(inside, -0.5, 0.5).sum()]),
-        }
-
-    return combine
-
-
 def sum_of_intercepts(to, clip_norm, shape):
     """``combine`` of the mean intercepts: like `sum_of_updates`, as one flat vector."""
 
@@ -225,14 +81,3 @@ def sum_of_intercepts(to, clip_norm, shape):
         return {"intercept": clipped_sum(b, to[positions], clip_norm, shape)}
 
     return combine
-
-
-def clipped_sum(contributions, to, clip_norm, shape):
-    """Sum of the clipped contributions by centre, flat; one that is not finite is 0."""
-    D, total = np.array(contributions, dtype=float), np.zeros(shape)
-    clip_rows(D, clip_norm, 2, D)
-    if to.ndim == 2:
-        total += to.T @ D
-    else:
-        np.add.at(total, to, D)
-    return total.ravel()

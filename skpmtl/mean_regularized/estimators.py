@@ -13,19 +13,19 @@ from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.half import half_of
 from ..exchange.protocol import Population, Question, run
+from ..local.centred import CentredTasks, Problem, dense_copy
+from ..local.proximal import lengths
 from ..privacy.report import exact_report
+from ..rounds.scale import BINS
+from ..solvers.graph import minimize_on_graph, without
+from ..solvers.mean import cluster_means, fixed_point, minimize_exactly, minimize_related
 from ..tables.relation import laplacian, read_relation
 from ..tables.table import distinct_ids
 from ..tables.targets import public_range
 from .board import MeanBillboard, cluster_rows
-from .centred import CentredTasks, Problem, dense_copy
 from .curator import publish
-from .exact import cluster_means, fixed_point, minimize_exactly, minimize_related
-from .graph import minimize_on_graph, without
 from .personal import PersonalModels
 from .plan import MeanPlan, auto_rounds, columns_for, doubt
-from .proximal import lengths
-from .scale import BINS
 from .tasks import KEEP_MODELS, MeanHalf
 from .wide import SparseModels, WideSparse
 

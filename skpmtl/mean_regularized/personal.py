@@ -15,9 +15,9 @@ from ..local.average import (
     averaged_models,
     curvature,
 )
+from ..local.centred import CentredTasks, Local, dense_copy, share_of_centre
 from ..local.prior import up
-from .centred import CentredTasks, Local, dense_copy, share_of_centre
-from .proximal import is_squared, lengths
+from ..local.proximal import is_squared, lengths
 
 _AUTO_DIVERGENCE = 0.5  # weight of the divergence penalty when lam="auto"
 _FINETUNE_STEPS = 20

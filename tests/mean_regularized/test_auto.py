@@ -17,10 +17,11 @@ from skpmtl.local.average import (
     averaged_class_models,
     averaged_models,
 )
-from skpmtl.mean_regularized.plan import MeanPlan, path, speeds
-from skpmtl.mean_regularized.scale import bins, common_length, histogram, sum_of_bins
-from skpmtl.mean_regularized.shrinkage import shrinkage
+from skpmtl.mean_regularized.plan import MeanPlan
 from skpmtl.privacy import gdp_epsilon, gdp_mu
+from skpmtl.rounds.plan import path, speeds
+from skpmtl.rounds.scale import bins, common_length, histogram, sum_of_bins
+from skpmtl.rounds.shrinkage import shrinkage
 from skpmtl.tables.table import TaskTable
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")

@@ -25,12 +25,12 @@ from skpmtl import (
 from skpmtl._kernels import steps as kernels
 from skpmtl._kernels.losses import NUMBER
 from skpmtl._kernels.newton import hessian_product, loss_gradient
-from skpmtl.mean_regularized import centred, proximal
-from skpmtl.mean_regularized import exact as exact_mean
-from skpmtl.mean_regularized.centred import CentredTasks, Problem
-from skpmtl.mean_regularized.exact import fixed_point
-from skpmtl.mean_regularized.proximal import ProximalModels
-from skpmtl.mean_regularized.tasks import ProximalUpdates
+from skpmtl.local import centred, proximal
+from skpmtl.local.centred import CentredTasks, Problem
+from skpmtl.local.proximal import ProximalModels
+from skpmtl.local.updates import ProximalUpdates
+from skpmtl.solvers import mean as exact_mean
+from skpmtl.solvers.mean import fixed_point
 from skpmtl.tables.table import TaskTable
 from tests.helpers.plain_reference import listed_classes, random_tasks
 

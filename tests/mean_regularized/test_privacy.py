@@ -20,13 +20,15 @@ from skpmtl import (
 from skpmtl._kernels.losses import NUMBER
 from skpmtl.exchange.protocol import run
 from skpmtl.exchange.wire import pack
-from skpmtl.mean_regularized.centred import CentredTasks, Problem
-from skpmtl.mean_regularized.curator import release_centre
-from skpmtl.mean_regularized.plan import BlockGaussian, MeanPlan, epsilon_of_rounds
-from skpmtl.mean_regularized.proximal import ProximalModels
-from skpmtl.mean_regularized.tasks import ProximalUpdates, RunningModels
+from skpmtl.local.centred import CentredTasks, Problem
+from skpmtl.local.proximal import ProximalModels
+from skpmtl.local.updates import ProximalUpdates
+from skpmtl.mean_regularized.plan import MeanPlan
+from skpmtl.mean_regularized.tasks import RunningModels
 from skpmtl.privacy import gdp_delta, gdp_epsilon, gdp_mu
 from skpmtl.privacy.rng import SeededSource
+from skpmtl.rounds.curator import release_centre
+from skpmtl.rounds.plan import BlockGaussian, epsilon_of_rounds
 from skpmtl.tables.table import TaskTable
 from tests.helpers.plain_reference import listed_classes
 
@@ -90,7 +92,7 @@ def test_neighbours_over_replayed_rounds(kind, form, update):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e300])
 def test_contributions_that_are_not_finite_send_nothing(bad):
-    from skpmtl.mean_regularized.tasks import add_clipped_rows
+    from skpmtl.local.updates import add_clipped_rows
 
     D, total = np.ones((2, 3)), np.zeros((1, 3))
     D[0, 1] = bad
@@ -161,7 +163,7 @@ class _Settings:
 
     epsilon, delta, adjacency = 1.0, 1e-3, "zero-out"
     clip_norm, clip_quantile, server_learning_rate = 1.0, None, 1.0
-    sampling, sampling_rate, clusters = "fixed", 0.5, None
+    sampling, sampling_rate, clusters, _classification = "fixed", 0.5, None, False
 
     def _update_name(self):
         return "prox"
@@ -381,7 +383,7 @@ def test_intercepts_of_clusters_cost_nothing_more():
 
 
 def test_updates_of_large_models_are_not_kept(monkeypatch):
-    from skpmtl.mean_regularized import curator
+    from skpmtl.rounds import curator
 
     settings = {"n_rounds": 3, "random_state": 0, "server_learning_rate": 0.5}
     with pytest.warns(UserWarning, match="reproducible"):

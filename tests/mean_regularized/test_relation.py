@@ -14,9 +14,9 @@ from skpmtl import (
     load_billboard,
     save_billboard,
 )
-from skpmtl.mean_regularized.curator import sum_of_updates
 from skpmtl.mean_regularized.plan import MeanPlan
 from skpmtl.privacy import audit
+from skpmtl.rounds.curator import sum_of_updates
 from skpmtl.tables.relation import Relation, read_relation
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit:skpmtl.PrivacyLeakWarning")

@@ -17,7 +17,7 @@ from sklearn.linear_model import Ridge
 from sklearn.preprocessing import StandardScaler
 
 from skpmtl import PrivateMeanRegMTL
-from skpmtl.mean_regularized.centred import CentredTasks, Problem
+from skpmtl.local.centred import CentredTasks, Problem
 from skpmtl.tables.convert import stack_tasks, wide_to_long
 from skpmtl.tables.forms import read_training
 from skpmtl.tables.table import SingleTaskWarning, TaskTable

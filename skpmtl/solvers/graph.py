@@ -23,7 +23,7 @@ import numpy as np
 from scipy import sparse
 
 from .._runtime.threads import single_blas_thread
-from .exact import Arrow, State, conjugate_gradient, newton, unchanged
+from .mean import Arrow, State, conjugate_gradient, newton, unchanged
 
 _DENSE = 1500  # tasks up to which all eigenvalues of Omega are found
 _KERNEL = 1e-10  # times the largest eigenvalue, below which one is zero

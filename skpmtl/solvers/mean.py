@@ -20,12 +20,12 @@ from .._kernels.newton import (
     scale_row_grams,
 )
 from .._runtime.threads import cost_blocks, in_order, run_blocks, single_blas_thread
+from ..local.centred import share_of_centre
 from ..local.grams import RowGrams, grams, row_blocks, task_grams
-from ..solvers.losses import SquaredLoss
+from ..local.proximal import ProximalModels, is_exact
+from ..local.updates import ProximalUpdates
 from ..tables.table import read_only
-from .centred import share_of_centre
-from .proximal import ProximalModels, is_exact
-from .tasks import ProximalUpdates
+from .losses import SquaredLoss
 
 _DIRECT = 600  # features up to which tasks are factorised
 _BLOCK = 1 << 18  # numbers of rows and models that a thread works on at a time

@@ -5,8 +5,8 @@ import numpy as np
 from .._kernels.grams import gram_product
 from .._kernels.short import short_inverses, short_prox
 from .._runtime.threads import in_order, run_blocks
-from ..local.grams import NARROW, task_inverses
 from .centred import share_of_centre
+from .grams import NARROW, task_inverses
 
 
 def is_squared(centred):

@@ -16,10 +16,10 @@ from .._kernels import steps as kernels
 from .._kernels.losses import NUMBER
 from .._kernels.rows import count_columns
 from .._runtime.compat import Interval, StrOptions
+from .._runtime.public import Public
 from .._runtime.threads import cost_blocks, task_blocks
-from ..exchange.board import Public
-from ..local.curvature import kernel_rows, largest_eigenvalues
-from ..local.grams import NARROW, long_tasks
+from .curvature import kernel_rows, largest_eigenvalues
+from .grams import NARROW, long_tasks
 
 _BLOCK = 1 << 20  # numbers of rows and Gram matrices held at once
 _MODELS = 1 << 18  # numbers of models that a thread holds at once while a round runs over the tasks

@@ -1,0 +1,296 @@
+"""Budget of the rounds -> bounds on the updates and mechanisms. Reads public numbers only."""
+
+import math
+
+import numpy as np
+
+from ..privacy.accounting import gdp_epsilon, gdp_mu
+from ..privacy.mechanisms import VectorGaussian, mean_sensitivity
+from ..privacy.rng import add_on_grid
+from ..privacy.sampling import (
+    blocks_mu,
+    fixed_size_epsilon,
+    fixed_size_noise,
+    poisson_epsilon,
+    poisson_noise,
+)
+from ..privacy.tape import replied
+from .scale import histogram
+
+COUNT_SHARE = 0.1  # of mu^2, for the counts that adapt the clipping bound
+SCALE_SHARE = 0.04  # of mu^2, for the histogram of lengths
+_CLIP_RATE = 0.5  # log of the bound moves by this times the distance to the quantile
+_BLOCK = 1 << 16  # noise is drawn and added in pieces
+# Of clip_norm="auto": rounds below these ratios, and the ratio from which there is more than one.
+_ROUNDS, _MOST_ROUNDS, _ONE_ROUND = ((1.5, 0), (4.0, 1), (6.0, 10), (12.0, 30)), 100, 4.0
+_SCALE_TASKS = 7.0  # it is asked for from so many tasks on, in standard deviations of a count
+_TRIAL = 10
+_COLUMN_RATIO = 2.5  # for every column of a relation; one that has less is left out
+
+
+def epsilon_of_rounds(noise_multiplier, n_rounds, sampling, rate, delta, adjacency, before=0.0):
+    """Budget of the first rounds, at this delta.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Of the sums of every round.
+    n_rounds : int
+    sampling : {"all", "poisson", "fixed"}
+    rate, delta : float
+    adjacency : {"replace-one", "zero-out"}
+    before : float, default=0.0
+        mu of what was released before rounds of all tasks.
+
+    Returns
+    -------
+    epsilon : float
+    """
+    if sampling == "all":
+        mu = math.hypot(before, blocks_mu(noise_multiplier, n_rounds, adjacency))
+        return float(gdp_epsilon(mu, delta))
+    find = poisson_epsilon if sampling == "poisson" else fixed_size_epsilon
+    return find(noise_multiplier, n_rounds, rate, delta, adjacency)
+
+
+class BlockGaussian(VectorGaussian):
+    """`VectorGaussian` that adds its noise piece by piece, in place: models may be large."""
+
+    def release(self, value, source):
+        return replied(self.describe, lambda: self._noisy(value, source), value[None])
+
+    def _noisy(self, value, source):
+        flat = value.reshape(-1)
+        scale = self.noise_std / self.step
+        for first in range(0, flat.size, _BLOCK):
+            part = flat[first : first + _BLOCK]
+            if not np.isfinite(part).all():
+                raise ValueError("the statistic is not finite: clip the contributions first.")
+            if source.exact:
+                noise = source.discrete_normal(scale, part.size)
+            else:
+                noise = np.rint(source.normal(part.size) * scale)
+            part[:] = add_on_grid(part * self._shrink, noise, self.step)
+        return flat.reshape(value.shape)
+
+
+def path(ratio, far=False):
+    """Public rule of ``clip_norm="auto"``: how many rounds, and how far they may go.
+
+    Parameters
+    ----------
+    ratio : float
+        See `RoundsPlan`.
+    far : bool, default=False
+        Whether shared models are longer than those of a task: with log-losses, and those that
+        facts with a wide range are multiplied by.
+
+    Returns
+    -------
+    n_rounds : int
+        0 where the centre would be little but noise: nothing is released.
+    way : float
+        Length that clipped updates of all rounds can make together, in lengths of a task's model.
+    """
+    n_rounds = next((T for limit, T in _ROUNDS if ratio < limit), _MOST_ROUNDS)
+    if ratio < _ONE_ROUND:
+        return (10, 2.0) if far and n_rounds else (n_rounds, 1.0)
+    way = min(max(3.0 * math.sqrt(ratio), 2.0), 30.0)
+    return n_rounds, max(way, min(ratio, 100.0))
+
+
+def columns_within(ratio):
+    """How many columns of a relation a budget carries, by a public rule; None: all.
+
+    Parameters
+    ----------
+    ratio : float
+        Of `RoundsPlan`, for a single shared model.
+    """
+    return max(int(ratio / _COLUMN_RATIO), 1) if math.isfinite(ratio) else None
+
+
+def speeds(n_rounds):
+    """Parts of the way of every round: they fall, so that the last rounds add little noise."""
+    v = np.arange(n_rounds, 0, -1, dtype=float)
+    return v / v.sum()
+
+
+class RoundsPlan:
+    """Noise and bounds of the rounds of one fit. Reads public numbers only.
+
+    Parameters
+    ----------
+    n_tasks : int
+    size : int
+        Numbers in all shared models together.
+    budget : tuple of (float, float) or None
+        epsilon and delta of the whole fit; None: rounds without noise.
+    n_rounds : int or None
+        None: by the rule `path`, which needs clip_norm="auto" and a budget.
+    aside : float, default=0.0
+        Part of the budget that other releases take: of mu^2, or of epsilon and delta where tasks
+        are sampled, which has no mu (basic composition).
+    adjacency : {"replace-one", "zero-out"}, default="replace-one"
+    clip_norm : "auto" or float, default="auto"
+    quantile : float or None, default=None
+        Of the norms of the updates, towards which noisy counts move the bound.
+    server_rate : float, default=1.0
+    sampling : {"all", "poisson", "fixed"}, default="all"
+    rate : float, default=1.0
+    groups : ndarray, default=None
+        Public number of tasks of every shared model; None: one for all. With a relation of r
+        columns, r times the part n_tasks / r.
+    far : bool, default=False
+        See `path`.
+
+    Attributes
+    ----------
+    ratio : float
+        m mu / sqrt(d) for replaced tasks, with d numbers of a shared model and m tasks in the
+        smallest cluster: of equal rounds, all of the noise together is 2 / ratio times as long as
+        the way that updates can make. Left-out tasks, which need half the noise, have twice the
+        ratio, and sampled rounds that of rounds of all tasks with as much noise. Infinite without
+        noise.
+    auto : bool
+        Whether `clip_norm` is "auto".
+    measures : bool
+        Whether bounds on the updates follow from the ratio and the tasks' own models.
+    scale : VectorGaussian or None
+        Mechanism of the histogram of lengths (`skpmtl.rounds.scale`); None where it is not asked
+        for. With mu_s^2 of the squared budget, which is `SCALE_SHARE` of mu^2, rounds have
+        mu_r^2 = mu^2 - mu_s^2: all releases are Gaussian, round t of sensitivity 2 C_t / m and
+        standard deviation 2 C_t sqrt(T) / (m mu_r), that is mu_r / sqrt(T), whatever the earlier
+        releases made of C_t. Together exactly mu.
+    mu : float or None
+        Of the whole fit; None where tasks are sampled.
+    way : float
+    noise_multiplier : float or None
+        Std of the noise on the sum of the updates (and counts) over the clip norm; None
+        without privacy.
+    denominator : float
+        The constant q.
+    round_delta : float or None
+        delta at which the rounds are accounted; None without privacy.
+    """
+
+    def __init__(
+        self, n_tasks, size, budget, n_rounds, *, aside=0.0, adjacency="replace-one",
+        clip_norm="auto", quantile=None, server_rate=1.0, sampling="all", rate=1.0, groups=None,
+        far=False,
+    ):  # fmt: skip
+        self.n_tasks, self.size, self.adjacency = n_tasks, size, adjacency
+        self.auto, self.quantile = isinstance(clip_norm, str), quantile
+        self.clip_norm = 1.0 if self.auto else float(clip_norm)
+        self.server_rate, self.sampling, self.rate = server_rate, sampling, float(rate)
+        if sampling == "fixed":  # a whole number of tasks
+            self.rate = max(round(self.rate * n_tasks), 1) / n_tasks
+        self.denominator = self.rate * n_tasks
+        self.epsilon = self.delta = self.round_delta = self.mu = self.scale_mu = None
+        self.noise_multiplier = self.scale = None
+        self.measures = self.auto and budget is not None
+        self.ratio, self.way, self.n_rounds = math.inf, 1.0, n_rounds
+        if budget is None or n_rounds == 0:
+            return
+        self.epsilon, self.delta = budget
+        groups = np.array([n_tasks]) if groups is None else groups
+        self.ratio = self._ratio(groups.min(), size / len(groups))
+        if self.auto:
+            found, self.way = path(self.ratio, far)
+            self.n_rounds = found if n_rounds is None else n_rounds
+        reach = mean_sensitivity(1.0, 1.0, adjacency)
+        if sampling == "all" or not self.n_rounds:
+            self.round_delta, self.mu = self.delta, gdp_mu(self.epsilon, self.delta)
+            if not self.n_rounds:
+                return
+            if self.auto:
+                scale = histogram(adjacency, self.mu * math.sqrt(SCALE_SHARE))
+                if n_tasks >= _SCALE_TASKS * scale.noise_std:
+                    self.scale, self.scale_mu = scale, scale.mu
+            spent = aside + (SCALE_SHARE if self.scale else 0.0)
+            rounds = self.mu * math.sqrt(1.0 - spent)
+            self.noise_multiplier = reach * math.sqrt(self.n_rounds) / rounds
+        else:
+            self.round_delta = (1.0 - aside) * self.delta
+            self.noise_multiplier = self._sampled_noise(
+                (1.0 - aside) * self.epsilon, self.round_delta, self.n_rounds
+            )
+
+    def _sampled_noise(self, epsilon, delta, n_rounds):
+        find = poisson_noise if self.sampling == "poisson" else fixed_size_noise
+        return find(epsilon, delta, n_rounds, self.rate, self.adjacency)
+
+    def _ratio(self, n_tasks, size):
+        """See `ratio`. Sampled rounds of noise z C / q on the mean have the noise of rounds of all
+        tasks at mu = reach sqrt(T) q / (z m); their number T matters little and is `_TRIAL`.
+        """
+        reach = mean_sensitivity(1.0, 1.0, self.adjacency)
+        if self.sampling == "all":
+            mu = gdp_mu(self.epsilon, self.delta)
+        else:
+            z = self._sampled_noise(self.epsilon, self.delta, _TRIAL)
+            mu = reach * math.sqrt(_TRIAL) * self.rate / z
+        return float(2.0 / reach * n_tasks * mu / math.sqrt(size))
+
+    def bounds(self, length=None):
+        """Bounds on the updates of all rounds; those of the start where counts move them.
+
+        Parameters
+        ----------
+        length : float or None
+            Of the models of most tasks; None: tasks send in units of their own.
+        """
+        if not self.auto:
+            return [self.clip_norm] * self.n_rounds
+        return (self.way * (length or 1.0) * speeds(self.n_rounds)).tolist()
+
+    # ---------------------------------------------------------------------- mechanisms
+    def mechanisms(self, clip_norm):
+        """-> mechanism of the mean update, mechanism of the count or None, for one round.
+
+        Updates over the clip norm and centred counts (inside - 1/2) times 2 have norm at most
+        1 each; together they are one Gaussian release of the planned noise multiplier.
+        """
+        reach = mean_sensitivity(1.0, 1.0, self.adjacency)
+        mu = reach / self.noise_multiplier
+        share = 0.0 if self.quantile is None else COUNT_SHARE
+        sensitivity = mean_sensitivity(clip_norm, self.denominator, self.adjacency)
+        update = BlockGaussian(self.size, sensitivity, mu * math.sqrt(1.0 - share))
+        if not share:
+            return update, None
+        half = mean_sensitivity(0.5, self.denominator, self.adjacency)
+        return update, VectorGaussian(1, half, mu * math.sqrt(share))
+
+    def draw(self, source):
+        """Positions of the tasks of one round; the draw is secret randomness like the noise."""
+        m = self.n_tasks
+        if self.sampling == "all" or (self.sampling == "poisson" and self.rate == 1.0):
+            return np.arange(m)
+        if self.sampling == "poisson":
+            return np.flatnonzero(source.uniform(m) < self.rate)
+        return np.sort(source.permutation(m)[: round(self.denominator)])
+
+    def next_bound(self, clip_norm, inside):
+        """The bound of the next round, from the released share of updates inside it."""
+        return clip_norm * math.exp(_CLIP_RATE * (self.quantile - min(max(inside, 0.0), 1.0)))
+
+    def entries(self, bounds):
+        """Descriptions of the releases of rounds with these bounds on the updates."""
+        if self.noise_multiplier is None:
+            return []
+        entries = []
+        if self.scale is not None:
+            entries.append({"name": "lengths, counts", **self.scale.describe("histogram")})
+        for t, clip_norm in enumerate(bounds):
+            update, counter = self.mechanisms(clip_norm)
+            name = f"round {t + 1}"
+            entries.append({"name": name, **update.describe("mean of clipped updates")})
+            if counter is not None:
+                name = f"{name}, count"
+                entries.append({"name": name, **counter.describe("share inside the bound")})
+        if self.mu is None:  # sampling: the rounds are accounted together
+            entries = [
+                {"mu if drawn" if key == "mu" else key: value for key, value in entry.items()}
+                for entry in entries
+            ]
+        return entries
