@@ -33,7 +33,8 @@ test-slow: $(VENV)/with-test
 # An environment for each, because engines pin what they need narrowly.
 FILES_flower = -m "slow or not slow" tests/federated
 FILES_ray = tests/shards
-FILES_torch = -k torch tests/fedmtl
+FILES_torch = -n $(WORKERS) --maxprocesses 2 tests/networks tests/fedmtl/test_estimators.py \
+  tests/fedmtl/test_network.py -k "networks or torch"
 # The newest torch without CUDA that pip finds, else the newest.
 ALSO_torch = $$($(VENV)-torch/bin/python -m pip index versions torch 2>/dev/null \
   | grep -o '[0-9.]*+cpu' | head -n 1 | sed 's/^/torch==/')

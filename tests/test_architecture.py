@@ -24,7 +24,7 @@ FLOORS = (
     ("_diagram", "callbacks"),
     ("base",),
     METHODS,
-    ("metrics", "datasets"),
+    ("metrics", "datasets", "networks"),
     ("baselines", "model_selection", "preprocessing", "pipeline", "inspection"),
     ("search", "federated", "shards"),
     ("__init__",),

@@ -33,7 +33,8 @@ MODULES = sorted(
 PUBLIC = [
     "skpmtl",
     *(f"skpmtl.{name}" for name in ("datasets", "fedmtl", "inspection", "mean_regularized")),
-    *(f"skpmtl.{name}" for name in ("metrics", "model_selection", "preprocessing", "privacy")),
+    *(f"skpmtl.{name}" for name in ("metrics", "model_selection", "networks", "preprocessing")),
+    "skpmtl.privacy",
 ]
 SLOW = {"reproduction_federated.rst"}  # studies, whose numbers benchmarks/results holds
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

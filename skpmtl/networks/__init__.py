@@ -1,0 +1,8 @@
+"""Networks of torch: frozen features, and networks in private rounds and in meta-learning.
+
+torch, of the extra ``skpmtl[torch]``, is imported when one of them is fitted.
+"""
+
+from .features import TorchFeatures
+
+__all__ = ["TorchFeatures"]

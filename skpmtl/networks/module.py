@@ -1,0 +1,308 @@
+"""A torch module as vectors: what of it is released, what stays with a task, and its losses.
+
+torch is imported when a module is used, and not before. What is drawn here from its generator,
+starts of parameters and dropout, comes from seeds of our own; the user's generator stays as it is.
+"""
+
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from threading import RLock
+
+import numpy as np
+
+_DRAWING = RLock()  # torch has one generator for all threads
+_ROWS = 1024  # that are predicted at a time
+
+
+def import_torch(what):
+    """The package torch.
+
+    Raises
+    ------
+    ImportError
+        Without it; it says that `what` needs the extra.
+    """
+    try:
+        import torch
+        import torch.func  # noqa: F401  # not imported by torch itself in all versions
+    except ImportError as error:
+        raise ImportError(
+            f"{what} needs torch: install skpmtl with its extra [torch]."
+        ) from error
+    return torch
+
+
+def device_of(torch, name):
+    """The device of this name; ValueError where it is unknown, or not there."""
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError):
+        # Not inside: texts of the driver follow.
+        device = None
+    if device is None:
+        raise ValueError(f'device={name!r} is not to be had here: take device="cpu".')
+    return device
+
+
+@contextmanager
+def drawing(torch, seed=None, device=None):
+    """Within it torch draws from `seed`, for one thread at a time; then all is as before."""
+    cuda = [device] if device is not None and device.type == "cuda" else []
+    with _DRAWING, torch.random.fork_rng(devices=cuda):
+        if seed is not None:
+            torch.manual_seed(seed)
+        yield
+
+
+@contextmanager
+def plain_numbers(torch):
+    """Within it float32 is float32 on every device: no shorter numbers in convolutions."""
+    with torch.backends.cudnn.flags(
+        enabled=True, benchmark=False, deterministic=True, allow_tf32=False
+    ):
+        yield
+
+
+def build(torch, module, arguments, seed=0):
+    """The module that ``module(**arguments)`` makes, its random numbers drawn from `seed`.
+
+    Raises
+    ------
+    TypeError
+        Where that is no torch module.
+    """
+    if isinstance(module, torch.nn.Module) or not callable(module):
+        raise TypeError(
+            f"module={type(module).__name__} must be a function or class that builds a "
+            "torch.nn.Module, and no module itself: lambda: net."
+        )
+    with drawing(torch, seed):
+        made = module(**arguments)
+    if not isinstance(made, torch.nn.Module):
+        raise TypeError(
+            f"module() returned {type(made).__name__}; it must build a torch.nn.Module."
+        )
+    return made
+
+
+class FlatModule:
+    """A module and its numbers as one vector: shared parameters, then what stays with the task.
+
+    Parameters
+    ----------
+    est : estimator
+        With `module`, `device`, `_arguments()`, and, if it has them, `local` and an integer
+        `random_state`.
+    loss : {"squared", "logistic", "multinomial"}
+    n_features : int
+        Of a row, which the module gets as (batch, n_features) in the type of its parameters.
+    n_classes : int
+        0 for real targets.
+
+    Attributes
+    ----------
+    layout : list of (str, tuple)
+        Names and shapes of the shared parameters, in the order of the vector.
+    n_shared : int
+        Numbers in them: all that is ever released.
+    n_kept : int
+        Numbers that stay with a task: parameters that match `local`, and running statistics of
+        normalisation layers. Other buffers are constants; parameters that need no gradient are too.
+    start : torch tensor (n_shared + n_kept,)
+        Public numbers that everything starts from.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For a module without parameters, of several types, with scores of another shape, and with
+        a batch normalisation whose parameters would be released.
+    """
+
+    def __init__(self, est, loss, n_features, n_classes):
+        self.torch = torch = import_torch(f"{type(est).__name__}(module=)")
+        self.device = device_of(torch, est.device)
+        seed = est.random_state if isinstance(est.random_state, (int, np.integer)) else 0
+        self.module = build(torch, est.module, est._arguments(), int(seed) % 2**63)
+        self.module.to(self.device)
+        self.loss, self.n_features, self.n_classes = loss, n_features, n_classes
+        self.n_outputs = 1
+        self._name(getattr(est, "local", ()))
+        self._check_scores()
+        self.start = self.read()
+        self._constants = [(b, b.clone()) for b in self.module.buffers()]
+
+    def _name(self, local):
+        torch, module = self.torch, self.module
+        trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+        types = {p.dtype for _, p in trained}
+        if not trained:
+            raise ValueError(
+                "The module has no parameters to learn: none of its numbers has requires_grad."
+            )
+        if len(types) > 1 or not next(iter(types)).is_floating_point:
+            raise ValueError(
+                f"The module has parameters of the types {', '.join(sorted(map(str, types)))}; "
+                "they must be of one floating type."
+            )
+        self.dtype = types.pop()
+        local = (local,) if isinstance(local, str) else tuple(local)
+        names = [name for name, _ in trained]
+        for pattern in local:
+            if not any(fnmatchcase(name, pattern) for name in names):
+                raise ValueError(
+                    f"local={pattern!r} matches none of the parameters {', '.join(names[:20])}."
+                )
+        stays = [any(fnmatchcase(name, pattern) for pattern in local) for name in names]
+        if all(stays):
+            raise ValueError(
+                f"local={local!r} keeps all parameters at the tasks: nothing is left to share."
+            )
+        shared = [pair for pair, kept in zip(trained, stays, strict=True) if not kept]
+        own = [pair for pair, kept in zip(trained, stays, strict=True) if kept]
+        released = {name for name, _ in shared}
+        statistics = []
+        for path, layer in module.named_modules():
+            if not isinstance(layer, torch.nn.modules.batchnorm._NormBase):
+                continue
+            mixes = isinstance(layer, torch.nn.modules.batchnorm._BatchNorm)
+            inside = [f"{path}.{name}".lstrip(".") for name, _ in layer.named_parameters()]
+            if mixes and released & set(inside):
+                raise ValueError(
+                    f"The layer {path or type(layer).__name__!r} normalises by the rows of a "
+                    "task, whose statistics stay there, while its parameters would be released. "
+                    f'Keep these at the tasks too, local=("{path}.*",), or take '
+                    "torch.nn.GroupNorm."
+                )
+            for name, values in layer.named_buffers(recurse=False):
+                if values is not None and values.is_floating_point():
+                    statistics.append((f"{path}.{name}".lstrip("."), values))
+        self.mixes_rows = any(
+            isinstance(layer, torch.nn.modules.batchnorm._BatchNorm) for layer in module.modules()
+        )
+        # Layers that vectorised gradients do not take, or only slowly.
+        self.one_by_one = bool(statistics) or any(
+            isinstance(layer, torch.nn.RNNBase) for layer in module.modules()
+        )
+        self.layout = [(name, tuple(p.shape)) for name, p in shared]
+        self._parts = shared + own + statistics
+        self.n_trained = len(shared) + len(own)
+        self.n_sharing = len(shared)
+        self.sizes = [values.numel() for _, values in self._parts]
+        self.n_shared = sum(self.sizes[: len(shared)])
+        self.n_kept = sum(self.sizes) - self.n_shared
+
+    def _check_scores(self):
+        found = None
+        self.module.eval()
+        with self.torch.no_grad(), drawing(self.torch, 0, self.device):
+            rows = self.torch.zeros(2, self.n_features, dtype=self.dtype, device=self.device)
+            found = tuple(self.module(rows).shape)
+        C = self.n_classes
+        fits = {0: [(2,), (2, 1)], 2: [(2,), (2, 1), (2, 2)]}.get(C, [(2, C)])
+        if found not in fits:
+            wanted = "one number" if C == 0 else "one score for every class"
+            raise ValueError(
+                f"The module maps rows (2, {self.n_features}) to {found}; it must give {wanted} a "
+                f"row, {' or '.join(map(str, fits))} here."
+            )
+
+    # -------------------------------------------------------------------------- vectors
+    def read(self):
+        """The numbers that the module has, (n_shared + n_kept,)."""
+        return self.torch.cat([values.detach().reshape(-1) for _, values in self._parts])
+
+    def write(self, vector):
+        """Set the module to a vector; other buffers are as at the start."""
+        with self.torch.no_grad():
+            for values, part in self._values(vector):
+                values.copy_(part)
+            for values, first in self._constants:
+                if not any(values is kept for _, kept in self._parts[self.n_trained :]):
+                    values.copy_(first)
+
+    def _values(self, vector):
+        parts = vector.split(self.sizes)
+        for (_, values), part in zip(self._parts, parts, strict=True):
+            yield values, part.reshape(values.shape)
+
+    def split(self, vectors):
+        """Vectors (..., n_shared + n_kept) -> list of tensors (..., *shape) in their order."""
+        parts = vectors.split(self.sizes, dim=-1)
+        return [
+            part.reshape(*vectors.shape[:-1], *values.shape)
+            for part, (_, values) in zip(parts, self._parts, strict=True)
+        ]
+
+    def joined(self, parts, n_lead=0):
+        """Inverse of `split`, for tensors with `n_lead` leading dimensions."""
+        return self.torch.cat([part.flatten(n_lead) if part.ndim > n_lead else part[..., None]
+                               for part in parts], dim=-1)  # fmt: skip
+
+    def tensor(self, values):
+        """Numbers on the device, in the type of the parameters."""
+        values = np.array(values, dtype=np.float64)
+        return self.torch.from_numpy(values).to(self.device, self.dtype)
+
+    def named(self, vector):
+        """{name: ndarray} of one vector."""
+        with self.torch.no_grad():
+            pairs = zip(self._parts, self.split(self.tensor(vector)), strict=True)
+            return {name: part.cpu().numpy() for (name, _), part in pairs}
+
+    # --------------------------------------------------------------------------- losses
+    def call(self, parts, X):
+        """Scores of rows under tensors as `split` gives them, of shape (batch, n_scores)."""
+        names = [name for name, _ in self._parts]
+        given = dict(zip(names, parts, strict=True))
+        found = self.torch.func.functional_call(self.module, given, (X,))
+        return self.scores(found)
+
+    def scores(self, found):
+        """(batch,) for real targets and the log-odds of two classes, (batch, n_classes)."""
+        if self.n_classes > 2:
+            return found
+        if self.n_classes == 2 and found.ndim == 2 and found.shape[1] == 2:
+            return found[:, 1] - found[:, 0]
+        return found.reshape(-1)
+
+    def losses(self, scores, y):
+        """Loss of every row: half squared error, logistic (y -1 or 1), or multinomial."""
+        F = self.torch.nn.functional
+        if self.loss == "squared":
+            return 0.5 * (scores - y) ** 2
+        if self.loss == "logistic":
+            return F.softplus(-y * scores)
+        return F.cross_entropy(scores, y, reduction="none")
+
+    def divergence(self, scores, before):
+        """Symmetrised Kullback-Leibler divergence of every row, of real targets the square."""
+        torch = self.torch
+        if self.loss == "squared":
+            return (scores - before) ** 2
+        if self.loss == "logistic":
+            return (torch.sigmoid(scores) - torch.sigmoid(before)) * (scores - before)
+        p, q = scores.log_softmax(-1), before.log_softmax(-1)
+        return ((p.exp() - q.exp()) * (p - q)).sum(-1)
+
+    def targets(self, y):
+        """Targets of a table, as `losses` takes them."""
+        if self.loss == "multinomial":
+            return self.torch.from_numpy(y.astype(np.int64)).to(self.device)
+        return self.tensor(np.sign(y) if self.loss == "logistic" else y)
+
+    def rows(self, X):
+        """Features as the module gets them."""
+        wide = np.float64 if self.dtype == self.torch.float64 else np.float32
+        return self.torch.from_numpy(np.array(X, dtype=wide)).to(self.device, self.dtype)
+
+    def predict(self, vector, X):
+        """Scores of rows as float64: (n,), or (n, n_classes) for more than two."""
+        torch, out = self.torch, []
+        self.write(self.tensor(vector))
+        self.module.eval()
+        with torch.no_grad(), plain_numbers(torch), drawing(torch, 0, self.device):
+            for first in range(0, max(len(X), 1), _ROWS):
+                found = self.scores(self.module(self.rows(X[first : first + _ROWS])))
+                out.append(found.double().cpu().numpy())
+        return np.concatenate(out)
