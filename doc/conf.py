@@ -1,6 +1,11 @@
 """Sphinx configuration; ``make doc`` builds into doc/_build without the network."""
 
+import sys
+from pathlib import Path
+
 import skpmtl
+
+sys.path.insert(0, str(Path(__file__).parent))  # gallery_order
 
 project = "skpmtl"
 author = "The skpmtl developers"
@@ -26,6 +31,7 @@ numpydoc_show_class_members = False  # the template of a class lists them
 html_theme = "pydata_sphinx_theme"
 html_title = "skpmtl"
 html_static_path = ["_static"]
+html_css_files = ["book.css"]
 html_show_sourcelink = False
 html_theme_options = {"show_prev_next": False, "navigation_with_keys": False}
 # A page of the gallery brings its own list of sections, the start page needs none.
@@ -38,7 +44,7 @@ sphinx_gallery_conf = {
     "gallery_dirs": "auto_examples",
     "backreferences_dir": "generated/backreferences",
     "doc_module": ("skpmtl",),
-    "within_subsection_order": "FileNameSortKey",
+    "within_subsection_order": "gallery_order.ByDifficulty",
     "download_all_examples": False,
     "show_signature": False,
     "write_computation_times": False,
