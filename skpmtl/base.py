@@ -255,7 +255,7 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
 
     What else a method may declare has defaults here: `_public_attributes`,
     `_models_without_rows`, and for federated fits
-    `_federates`, `_questions`, `_reads_sizes`, `_check_study`, `_secure_sum` and `_transport`.
+    `_federates`, `_questions`, `_reads_sizes`, `_check_study` and `_transport`.
 
     Attributes
     ----------
@@ -376,16 +376,6 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
     def _questions(self, population):
         """What sites answer, whoever asks. -> {statistic: Question}"""
         raise NotImplementedError
-
-    def _secure_sum(self, population):
-        """Bound on a contribution, and numbers in a sum, where sites may add up by themselves.
-
-        Raises
-        ------
-        ValueError
-            Where the curator needs more than sums of contributions with a fixed bound.
-        """
-        raise ValueError(f"{type(self).__name__} needs more than sums of bounded contributions.")
 
     def _transport(self, population):
         """Whom a federated fit has to trust, where that is not the curator; else None."""

@@ -6,6 +6,6 @@ noise is added.
 
 from .board import Board
 from .half import Half
-from .protocol import Ask, Draw, Population, Question, clipped_sum, run
+from .protocol import Ask, Draw, Population, Question, Total, clipped_sum, run
 
-__all__ = ["Ask", "Board", "Draw", "Half", "Population", "Question", "clipped_sum", "run"]
+__all__ = ["Ask", "Board", "Draw", "Half", "Population", "Question", "Total", "clipped_sum", "run"]

@@ -48,13 +48,6 @@ class Half:
         """
         return ask.combine(self.contributions(ask))
 
-    def bounded_sum(self, contributions, bound, size):
-        """Sum of what all tasks contribute, each of length `bound` at most, as a vector (size,).
-
-        For sums over sites that nobody can take apart, where the estimator has `_secure_sum`.
-        """
-        raise NotImplementedError
-
     @property
     def state(self):
         """Arrays by name that last from one question to the next.

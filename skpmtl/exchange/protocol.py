@@ -23,6 +23,7 @@ __all__ = [
     "Draw",
     "Population",
     "Question",
+    "Total",
     "clipped_sum",
     "run",
 ]
@@ -116,6 +117,55 @@ class Ask:
 
 
 @dataclass(frozen=True)
+class Total:
+    """A sum of bounded contributions as one vector, for sites that add up by themselves.
+
+    Parameters
+    ----------
+    size : int
+        Numbers in it.
+    bound : float or str
+        Length of what one task adds to it at most; a name: that public number of the question.
+    add : callable
+        ``add(contributions, public, positions) -> ndarray`` of `size` numbers in all, for the tasks
+        at `positions` of the population. It bounds every contribution, as ``combine`` of an `Ask`.
+    whole : callable, default=None
+        From the vector to the sum that is asked for; None: they are the same.
+    """
+
+    size: int
+    bound: object
+    add: object
+    whole: object = None
+
+    def reach(self, public):
+        """The bound, with the public numbers of a question."""
+        return float(public[self.bound] if isinstance(self.bound, str) else self.bound)
+
+    @classmethod
+    def of(cls, combine, name, size, bound):
+        """Of the sum `name` that a ``combine`` makes for itself."""
+        return cls(size, bound, lambda found, public, positions: combine(found, positions)[name])
+
+    @classmethod
+    def of_moment(cls, combine, d):
+        """Of a symmetric sum (d, d): the triangle, with off-diagonal entries times sqrt(2), has
+        the length of the whole."""
+        rows, columns = np.tril_indices(d)
+        scale = np.where(rows == columns, 1.0, np.sqrt(2.0))
+
+        def add(contributions, public, positions):
+            return combine(contributions, positions)["moment"][rows, columns] * scale
+
+        def whole(vector):
+            S = np.empty((d, d))
+            S[rows, columns] = S[columns, rows] = vector / scale
+            return S
+
+        return cls(len(scale), 1.0, add, whole)
+
+
+@dataclass(frozen=True)
 class Question:
     """What may be asked by one name, settled before the fit: sites answer nothing else.
 
@@ -128,10 +178,14 @@ class Question:
         (`numbers.Real` for any finite number, `numbers.Integral` for a count, `numpy.int64` for a
         vector of them, a kind of billboard), or a list of the shapes that an array of finite
         numbers of float64 may have, or a tuple of that list for a list of such arrays.
+    total : Total, default=None
+        Where one sum is all that is released of the answers, over all tasks and with a norm of
+        Euclid's behind its noise: that sum, for sites whose answers nobody shall see alone.
     """
 
     shapes: dict
     public: dict = field(default_factory=dict)
+    total: Total | None = None
 
     def check(self, public):
         """The public numbers that the study names; a half does not see others.

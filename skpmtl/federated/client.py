@@ -82,11 +82,9 @@ def add(message, context):
     try:
         settings, arrays = secure.read_question(message)
         site = _site(context, settings["study"])
-        secure.check_protocol(context, site.study)
-        public = unpack(settings["public"], arrays)
-        bound = secure.site_bound(*site.est._secure_sum(site.population), site.study.sum_range)
-        number, statistic = settings["number"], settings["statistic"]
-        total = site.total(number, statistic, public, bound, settings["run"])
+        public, statistic = unpack(settings["public"], arrays), settings["statistic"]
+        secure.check_protocol(context, site.study.sum_range(statistic, public))
+        total = site.total(settings["number"], statistic, public, settings["run"])
     except Exception:
         logger.exception("No part in a secure sum")
         # Flower sends the text of an error; this one says nothing, and the site counts as absent.

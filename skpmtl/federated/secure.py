@@ -1,15 +1,16 @@
 """Sums of contributions that the curator sees only as a whole: Flower's SecAgg+.
 
-A site adds up the clipped contributions of its tasks, rounds the sum to 2^22 steps over a public
-range, and masks it; the masks cancel in the sum over the sites. Rounding moves a number by less
-than a step, so sites clip to 2 sqrt(size) steps less than the bound that is accounted for.
+A site adds up the bounded contributions of its tasks, rounds the sum to 2^22 steps over a public
+range, and masks it; the masks cancel in the sum over the sites. The range is the most tasks of a
+site times the bound of the question (`skpmtl.exchange.Total`). Rounding moves a number by less than
+a step, and the whole sum by sqrt(size) of them, in one data set and in its neighbour; sites make
+their sums smaller by a factor (`Study.room`), so that there is room for that.
 
 The protocol protects against a curator that follows it and looks at what it gets: the keys of the
 sites pass through the curator, who could replace them.
 """
 
 import json
-import math
 from types import SimpleNamespace
 
 from ..exchange.wire import from_npy
@@ -27,10 +28,11 @@ from ._flower import (
 )
 from .polling import PollingGrid
 from .site import Refusal
+from .study import LEVELS
 
 __all__ = ["check_protocol", "read_question", "secure_sum", "write_sum"]
 
-LEVELS, MODULUS = 2**22, 2**32  # of numbers, of masked sums; their ratio bounds the sites
+MODULUS = 2**32  # of masked sums; its ratio to the levels of numbers bounds the sites
 _STATE = "secaggplus_state"
 
 
@@ -49,12 +51,13 @@ def write_sum(total):
     return compat.fitres_to_recorddict(FitRes(Status(Code.OK, ""), parameters, 1, {}), False)
 
 
-def check_protocol(context, study):
+def check_protocol(context, sum_range):
     """Refuse settings of the curator under which a sum would show too much, or be too coarse."""
     state = context.state.config_records[_STATE]
     sites, shares, threshold = (state[k] for k in ("sample_num", "share_num", "threshold"))
     found = [state[k] for k in ("clipping_range", "target_range", "mod_range", "max_weight")]
-    if found != [study.sum_range, LEVELS, MODULUS, 1.0] or sites < 3 or shares != sites:
+    known = sum_range > 0 and found == [sum_range, LEVELS, MODULUS, 1.0]
+    if not known or sites < 3 or shares != sites:
         raise Refusal(f"secure sums over {sites} sites with the settings {found}")
     if 2 * threshold <= sites:
         raise Refusal(f"secure sums over {sites} sites that {threshold} of them can open")
@@ -77,7 +80,7 @@ class _Strategy:
         return None, {}
 
 
-def secure_sum(grid, context, nodes, arrays, settings, study):
+def secure_sum(grid, context, nodes, arrays, settings, sum_range, timeout):
     """Sum of what the sites sent, as one vector; None where the protocol was cut off.
 
     Parameters
@@ -90,7 +93,10 @@ def secure_sum(grid, context, nodes, arrays, settings, study):
     arrays : dict of str to ndarray
     settings : dict of str to str or int
         The question.
-    study : Study
+    sum_range : float
+        Bound on the numbers that a site adds.
+    timeout : float
+        Seconds for the answers.
     """
     question = FitIns(
         ndarrays_to_parameters(list(arrays.values())),
@@ -104,13 +110,8 @@ def secure_sum(grid, context, nodes, arrays, settings, study):
         ndarrays_to_parameters([]), False
     )
     workflow = SecAggPlusWorkflow(
-        1.0, len(nodes) // 2 + 1, max_weight=1.0, clipping_range=study.sum_range,
-        quantization_range=LEVELS, modulus_range=MODULUS, timeout=study.timeout,
+        1.0, len(nodes) // 2 + 1, max_weight=1.0, clipping_range=sum_range,
+        quantization_range=LEVELS, modulus_range=MODULUS, timeout=timeout,
     )  # fmt: skip
     workflow(PollingGrid(grid), legacy)
     return None if strategy.mean is None else strategy.mean * strategy.count
-
-
-def site_bound(clip_norm, size, sum_range):
-    """What a site clips to so that a contribution and its rounding stay within `clip_norm`."""
-    return clip_norm - 2.0 * math.sqrt(size) * 2.0 * sum_range / LEVELS

@@ -74,14 +74,14 @@ def describe(board, study):
     if told is not None:
         text = f"Flower; {told}"
     elif study.secure_sum is not None:
-        bound = secure.site_bound(*est._secure_sum(population), study.sum_range)
+        least = min(map(study.room, (q.total for q in study.questions.values())))
         text = (
             "Flower with secure aggregation (SecAgg+): a curator that follows the protocol sees "
             "only sums over the sites that take part in a round, more than half of them (two sums "
             "of one round, should it be repeated with other sites after a crash, show the sites in "
-            f"between); sites clip to {bound:.9g}, which with the rounding of the sums stays "
-            "within the bound, and are trusted to do so: one that does not voids the guarantee of "
-            "all tasks"
+            f"between); sites bound what their tasks add, times {least:.9g} or more, so that the "
+            "rounding of the sums stays within the bound, and are trusted to do so: one that does "
+            "not voids the guarantee of all tasks"
         )
     else:
         text = (
@@ -107,7 +107,7 @@ class Sites:
     def __init__(self, grid, study, journal, context=None):
         self.grid, self.study, self.journal, self.context = grid, study, journal, context
         self.population = study.population()
-        self.questions = study.build()._questions(self.population)
+        self.questions = study.questions
         self.node_of = np.zeros(self.population.n_tasks, dtype=np.uint64)  # 0: nobody
         self.known = set()
 
@@ -227,14 +227,18 @@ class Sites:
         settings = {"study": self.study.digest, "run": self.journal.token, "public": text}
         settings.update(number=self.journal.place, statistic=ask.statistic)
         (name,) = ask.mechanisms
-        _, size = self.study.build()._secure_sum(self.population)
-        total = secure.secure_sum(self.grid, self.context, nodes, arrays, settings, self.study)
-        if total is None or total.size != size:
+        total = self.questions[ask.statistic].total
+        vector = secure.secure_sum(
+            self.grid, self.context, nodes, arrays, settings,
+            self.study.sum_range(ask.statistic, ask.public), self.study.timeout,
+        )  # fmt: skip
+        if vector is None or vector.size != total.size:
             raise RuntimeError(
                 f"Too few sites took part in the secure sum of question {self.journal.place}. "
                 "Start the curator again when they are back: it goes on from its journal."
             )
-        return {name: total.ravel()}
+        vector = vector.ravel()
+        return {name: vector if total.whole is None else total.whole(vector)}
 
     def publish(self, board):
         """Send the billboard to all sites."""

@@ -149,20 +149,17 @@ class Site:
                 raise Refusal(f"question {number} was about other tasks when it was answered")
         return _part(state, "row.")
 
-    def total(self, number, statistic, public, bound, run=""):
-        """Sum over all tasks here of contributions of length `bound` at most, as one vector.
+    def total(self, number, statistic, public, run=""):
+        """Sum over all tasks here of what they contribute, as one vector.
 
         For sums over the sites that nobody can take apart; see `skpmtl.federated.secure`.
         """
         if len(self.positions) > self.study.secure_sum:
             raise Refusal(f"more than the {self.study.secure_sum} tasks of secure_sum")
-        if not bound > 0:
-            raise Refusal(f"bound {bound!r} of an update")
-        _, size = self.est._secure_sum(self.population)
         contributions = self.answer(number, statistic, public, self.positions, run)
-        with np.errstate(all="ignore"):
-            half = self.est._half(self.table, self.population)
-        return half.bounded_sum(contributions, bound, size)
+        total = self.study.questions[statistic].total
+        vector = np.ravel(total.add(contributions, public, self.positions))
+        return vector * self.study.room(total)
 
     def _compute(self, state, number, statistic, public, positions, run):
         if not np.isin(positions, self.positions).all() or not len(positions):

@@ -18,6 +18,8 @@ from ..tables.targets import public_classes
 
 __all__ = ["Study"]
 
+LEVELS = 2**22  # to which numbers of secure sums are rounded
+
 # Parameters of the estimators that a study does not set this way, and what does.
 _ELSEWHERE = {
     "class_weight": "every site weighs its own rows",
@@ -64,7 +66,8 @@ class Study:
         Seconds that the curator waits at the start until all tasks are held by a site.
     secure_sum : int, default=None
         With a number, which is the most tasks that one site has, the curator sees sums over all
-        sites only (SecAgg+): for rounds of all tasks with a fixed bound.
+        sites only (SecAgg+): where nothing but sums of bounded contributions of all tasks is asked
+        for.
     seed : int, default=None
         Reproducible noise, which protects nobody: for tests.
 
@@ -147,24 +150,43 @@ class Study:
             )  # fmt: skip
         est._check_study()
         if self.secure_sum is not None:
-            self._check_secure_sum(est)
+            self._check_secure_sum()
 
-    def _check_secure_sum(self, est):
-        try:
-            est._secure_sum(self.population())
-        except ValueError as error:
-            raise ValueError(f"secure_sum={self.secure_sum!r}: {error}") from error
-        if self.secure_sum < 1 or self.secure_sum * math.sqrt(self.n_features) > 1e4:
+    def _check_secure_sum(self):
+        plain = [name for name, question in self.questions.items() if question.total is None]
+        if plain:
+            raise ValueError(
+                f"secure_sum={self.secure_sum!r} is for sums of bounded contributions of all "
+                f"tasks, and {self.estimator} asks for more with these parameters "
+                f"({listed(plain)}): leave secure_sum out, or sampling, clip_quantile, mechanism "
+                "and algorithm at their defaults where there are such."
+            )
+        size = max(question.total.size for question in self.questions.values())
+        if self.secure_sum < 1 or self.secure_sum * math.sqrt(size) > 1e4:
             raise ValueError(
                 f"secure_sum={self.secure_sum!r} must be the most tasks of one site; times the "
-                "root of the number of features at most 10,000, or rounding would cost too much."
+                f"root of the {size} numbers in a sum at most 10,000, or rounding would cost too "
+                "much."
             )
 
     # ------------------------------------------------------------------- what follows
     @property
-    def sum_range(self):
-        """Bound on the numbers that a site adds to a secure sum."""
-        return float(self.build()._secure_sum(self.population())[0] * self.secure_sum)
+    def questions(self):
+        """What sites answer. -> {statistic: Question}"""
+        return self.build()._questions(self.population())
+
+    def sum_range(self, statistic, public):
+        """Bound on the numbers that a site adds to a secure sum, for a question."""
+        return self.questions[statistic].total.reach(public) * self.secure_sum
+
+    def room(self, total):
+        """Factor of what a site adds to a secure sum, which leaves room for rounding.
+
+        That moves neighbouring sums apart by 2 sqrt(size) steps at most, a step being 2 / 2^22
+        times the most tasks of a site, times the bound of a contribution. The sensitivity is that
+        bound at least.
+        """
+        return 1.0 - 4.0 * math.sqrt(total.size) * self.secure_sum / LEVELS
 
     @property
     def digest(self):

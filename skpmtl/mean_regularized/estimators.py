@@ -12,11 +12,12 @@ from .._parameters import TARGET_RANGE, filled, kept, parameter, target_range
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.half import half_of
-from ..exchange.protocol import Population, Question, run
+from ..exchange.protocol import Population, Question, Total, run
 from ..local.centred import CentredTasks, Problem, dense_copy
 from ..local.proximal import lengths
 from ..privacy.report import exact_report
-from ..rounds.scale import BINS
+from ..rounds.curator import clipped_sum
+from ..rounds.scale import BINS, sum_of_bins
 from ..solvers.graph import minimize_on_graph, without
 from ..solvers.mean import cluster_means, fixed_point, minimize_exactly, minimize_related
 from ..tables.relation import laplacian, read_relation
@@ -149,13 +150,8 @@ class MeanFamily(WideSparse, BaseMTL):
                 "pass ridge=0."
             )
         problem, relation = self._problem(population), self._relation(population)
-        cluster_of = self._cluster_rows(population.tasks)
-        if relation is None:
-            to = cluster_rows(population.tasks, cluster_of)
-            n_centres = to.max() + 1
-        else:
-            to, n_centres = relation.weights(population.tasks), relation.rank
-        centres = np.zeros((n_centres, problem.n_outputs * population.n_features))
+        cluster_of, to = self._cluster_rows(population.tasks), self._to(population, True)
+        centres = np.zeros((self._groups(population), problem.n_outputs * population.n_features))
         plan = self._plan(population, relation)
         board = self._board(population, problem, centres, cluster_of, relation)
         board.server_rate, board.sampling, board.sampling_rate = (
@@ -165,6 +161,14 @@ class MeanFamily(WideSparse, BaseMTL):
         board.adaptive = plan.quantile is not None and plan.noise_multiplier is not None
         log = self._progress("round %d: noise std %.3g", plan.n_rounds)
         return publish(plan, board, population, to, source, log)
+
+    def _to(self, population, quiet=False):
+        """Public: the shared model of every task, or what it multiplies its contribution by; see
+        `skpmtl.mean_regularized.curator.publish`."""
+        relation = self._relation(population, quiet)
+        if relation is not None:
+            return relation.weights(population.tasks)
+        return cluster_rows(population.tasks, self._cluster_rows(population.tasks))
 
     def _plan(self, population, relation=None):
         """Budget of the rounds."""
@@ -245,32 +249,34 @@ class MeanFamily(WideSparse, BaseMTL):
         return 1 if cluster_of is None else len(set(cluster_of.values()))
 
     def _questions(self, population):
-        size = population.n_outputs * population.n_features
-        auto = isinstance(self.clip_norm, str)
+        C, n_groups = population.n_outputs, self._groups(population)
+        size, auto = C * population.n_features, isinstance(self.clip_norm, str)
         follows = auto or self.clip_quantile is not None
         public = {
-            "centre": [(self._groups(population), size)],
+            "centre": [(n_groups, size)],
             "clip_norm": Real if follows else float(self.clip_norm),
             "own_units": Integral,
         }
-        found = {"update": Question({"update": (size,), "inside": ()}, public)}
+
+        def total(name, size):
+            def add(contributions, public, positions):
+                to, bound = self._to(population, True)[positions], public["clip_norm"]
+                return clipped_sum(contributions[name], to, bound, (n_groups, size))
+
+            return Total(n_groups * size, "clip_norm", add)
+
+        whole = self.sampling == "all" and self.clip_quantile is None
+        of_round = total("update", size) if whole else None
+        found = {"update": Question({"update": (size,), "inside": ()}, public, of_round)}
         if auto:
-            found["length"] = Question({"bins": BINS.shape})
+            of_bins = Total.of(sum_of_bins, "bins", len(BINS), 1.0)
+            found["length"] = Question({"bins": BINS.shape}, total=of_bins)
         if self.unseen_task == "mean":
             middle, bound = self._intercept_range(population)
             public = {"board": MeanBillboard, "clip_norm": bound, "middle": middle}
-            found["intercept"] = Question({"intercept": (population.n_outputs,)}, public)
+            of_mean = total("intercept", C)
+            found["intercept"] = Question({"intercept": (C,)}, public, of_mean)
         return found
-
-    def _secure_sum(self, population):
-        auto = isinstance(self.clip_norm, str)
-        if auto or self.clip_quantile or self.sampling != "all" or self.unseen_task != "error":
-            raise ValueError(
-                'secure sums are for rounds with sampling="all", unseen_task="error", a number as '
-                "clip_norm and without clip_quantile."
-            )
-        size = population.n_outputs * population.n_features
-        return self.clip_norm, self._groups(population) * size
 
     def _planned_report(self, population):
         if self._update_name() == "prox" and not self._is_private():

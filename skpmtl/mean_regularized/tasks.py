@@ -184,11 +184,6 @@ class MeanHalf(Half):
             sent[i], inside[i] = total[to[k]], count - 0.5
         return {"update": sent, "inside": inside}
 
-    def bounded_sum(self, contributions, bound, size):
-        updates = contributions["update"]
-        shape = size // updates.shape[1], updates.shape[1]
-        return clipped_sum(updates, self.to, bound, shape)
-
     @property
     def state(self):
         """The running models."""

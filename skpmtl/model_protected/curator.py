@@ -20,6 +20,18 @@ from .board import PriorBillboard
 from .projection import project, second_moment
 
 
+def votes_of(classification):
+    """``combine`` of the votes, less the middle of their range."""
+    low, high = VOTE_RANGE[classification]
+    middle = 0.5 * (low + high)
+
+    def combine(contributions, positions=None):
+        votes = np.clip(np.nan_to_num(contributions["vote"], nan=middle), low, high) - middle
+        return {"vote": np.array([votes.sum()])}
+
+    return combine
+
+
 def release_prior(population, diagonal, *, moment, vote, classification, tilt, log=None):
     """The curator of the method, see `skpmtl.exchange`.
 
@@ -41,14 +53,10 @@ def release_prior(population, diagonal, *, moment, vote, classification, tilt, l
     """
     m, d = population.n_tasks, population.n_features
     low, high = VOTE_RANGE[classification]
-    middle = 0.5 * (low + high)
+    middle, sum_of_votes = 0.5 * (low + high), votes_of(classification)
     M = np.full(d, 1.0 / d) if diagonal else np.eye(d) / d
     board = PriorBillboard(diagonal, M, None, None, m, n_outputs=population.n_outputs)
     average = DriftingAverage()
-
-    def sum_of_votes(contributions, positions=None):
-        votes = np.clip(np.nan_to_num(contributions["vote"], nan=middle), low, high) - middle
-        return {"vote": np.array([votes.sum()])}
 
     def sum_of_moments(contributions, positions=None):
         return {"moment": sum_of_directions(contributions["moment"], diagonal, moment[t])}

@@ -9,8 +9,10 @@ from .._parameters import SHAPES, filled, kept, target_range
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin, merge_rows
 from ..exchange.board import Board
-from ..exchange.protocol import Question
-from ..local.prior import LocalModels
+from ..exchange.protocol import Question, Total, clipped_sum
+from ..local.prior import VOTE_RANGE, LocalModels
+from ..privacy.mechanisms import DiagonalGaussian
+from ..privacy.moments import sum_of_directions
 from ..privacy.report import exact_report
 from ..solvers.decomposed import OUTLIERS, minimize_sum
 from ..solvers.losses import make_loss
@@ -20,7 +22,7 @@ from ..solvers.strength import auto_alpha
 from ..tables.finite import bound_values
 from ..tables.targets import public_range
 from .board import PenaltyBillboard, PriorBillboard, ProjectionBillboard
-from .curator import release_mean, release_prior, release_projections
+from .curator import release_mean, release_prior, release_projections, votes_of
 from .plan import MomentPlan
 from .tasks import PriorHalf, ProjectedModels, ProjectionHalf, WithMeanModel
 
@@ -312,14 +314,34 @@ class _ModelProtected(BaseMTL):
         if self._algorithm() == "empirical-bayes":
             root = {"root": [(d,), (d, d)]}
             scale = {"snr_centre": Real, "snr_spread": Real}
-            vote, moment = Question({"vote": ()}, root), Question(model, root | scale)
-            found = {"vote": vote, "moment": moment}
+            low, high = VOTE_RANGE[self._classification]
+            votes = Total.of(votes_of(self._classification), "vote", 1, 0.5 * (high - low))
+            of_moment = self._total_moment(d)
+            found = {
+                "vote": Question({"vote": ()}, root, votes),
+                "moment": Question(model, root | scale, of_moment),
+            }
         else:
             projections = {"projections": ([(d,) if self._diagonal else (d, d)],)}
             found = {"moment": Question(model, projections | bound)}
         if self.unseen_task == "mean":
-            found["mean"] = Question({"mean": (C * (d + 1),)}, {"board": Board, **bound, **unit})
+            size, public = C * (d + 1), {"board": Board, **bound, **unit}
+            mean = Total.of(clipped_sum("mean", self.clip_norm), "mean", size, self.clip_norm)
+            found["mean"] = Question({"mean": (size,)}, public, mean)
         return found
+
+    def _total_moment(self, d):
+        """Sum of the second moments as a vector; None where noise has another norm than its."""
+        if self.mechanism not in ("auto", "gaussian"):
+            return None
+
+        def combine(contributions, positions=None):
+            unit = DiagonalGaussian(d, 1.0, 1.0) if self._diagonal else None
+            return {"moment": sum_of_directions(contributions["moment"], self._diagonal, unit)}
+
+        if self._diagonal:
+            return Total.of(combine, "moment", d, 1.0)
+        return Total.of_moment(combine, d)
 
     @classmethod
     def _goes_on(cls, board):

@@ -166,7 +166,7 @@ class _Course:
         for slot in slots:
             mechanism = self.plan.vote(slot)
             released = yield from self.ask(
-                slot, "vote", words, mechanism, _sum_of_votes, self.m, board=self.board
+                slot, "vote", words, mechanism, sum_of_votes, self.m, board=self.board
             )
             found.append((released, _variance(mechanism)))
         released, variance = _pooled(found)
@@ -200,10 +200,6 @@ class _Course:
     def moment(self, slot):
         """Second moment of the directions. -> release, variance of its noise"""
         mechanism = self.plan.moment(slot)
-
-        def sum_of_moments(contributions, positions=None):
-            return {"moment": sum_of_directions(contributions["moment"], False, mechanism)}
-
         where = " about own centres" if self.board.about_centre else ""
         words = f"sum of u u', unit directions u of models{where}"
         S = yield from self.ask(
@@ -253,7 +249,7 @@ class _Course:
         mechanism = self.plan.size("size")
         words = "histogram of the lengths of models, bins by factors of 4"
         counts = yield from self.ask(
-            "size", "size", words, mechanism, _histogram, board=self.board
+            "size", "size", words, mechanism, histogram, board=self.board
         )
         self.length = _size(counts, math.sqrt(_variance(mechanism)), self.board.n_tasks)
 
@@ -292,14 +288,10 @@ class _Course:
             return
         low, high = self.plan.target_range
         middle, reach = 0.5 * (low + high), 0.5 * (high - low)
-        mechanism, clipped = self.plan.intercept("mean intercept", reach), clipped_sum("b", reach)
-
-        def sum_of_intercepts(contributions, positions=None):
-            return {"intercept": clipped({"b": contributions["intercept"] - middle})["b"]}
-
         found = yield from self.ask(
-            "mean intercept", "intercept", "mean of clipped intercepts", mechanism,
-            sum_of_intercepts, self.m, centre=slopes,
+            "mean intercept", "intercept", "mean of clipped intercepts",
+            self.plan.intercept("mean intercept", reach), sum_of_intercepts(middle, reach), self.m,
+            centre=slopes,
         )  # fmt: skip
         b = np.clip(middle + found, low, high)
         self.board = replace(self.board, mean=np.append(slopes, b))
@@ -387,7 +379,7 @@ def _size(counts, std, n_tasks):
 
 
 # ------------------------------------------------------- sums of bounded contributions
-def _sum_of_votes(contributions, positions=None):
+def sum_of_votes(contributions, positions=None):
     """Of (p, q), p in the simplex or 0 and abs(q) <= p; a vote that is not finite counts as 0."""
     votes = np.array(contributions["vote"], dtype=float)
     votes[~np.isfinite(votes).all(axis=1)] = 0.0
@@ -398,7 +390,22 @@ def _sum_of_votes(contributions, positions=None):
     return {"vote": np.concatenate([p, np.clip(q, -p, p)], axis=1).sum(axis=0)}
 
 
-def _histogram(contributions, positions=None):
+def sum_of_moments(contributions, positions=None):
+    """Of u u' of unit directions u, (d, d)."""
+    return {"moment": sum_of_directions(contributions["moment"], False, None)}
+
+
+def sum_of_intercepts(middle, reach):
+    """``combine`` of intercepts, as far as they are within `reach` of the middle, less that."""
+    clipped = clipped_sum("b", reach)
+
+    def combine(contributions, positions=None):
+        return {"intercept": clipped({"b": contributions["intercept"] - middle})["b"]}
+
+    return combine
+
+
+def histogram(contributions, positions=None):
     """Tasks whose log2 length is in every bin; one that is not finite is in none."""
     found = np.asarray(contributions["size"], dtype=float)
     found = found[np.isfinite(found)]

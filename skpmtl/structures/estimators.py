@@ -7,12 +7,18 @@ import numpy as np
 from .._parameters import SHAPES, TARGET_RANGE, filled, kept, target_range
 from .._runtime.compat import StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
-from ..exchange.protocol import Question
+from ..exchange.protocol import Question, Total, clipped_sum
 from ..privacy.report import exact_report
 from ..tables.targets import public_range
 from .board import StructureBillboard, possible
-from .curator import release_structures
-from .plan import STRUCTURES, StructurePlan, n_directions
+from .curator import (
+    histogram,
+    release_structures,
+    sum_of_intercepts,
+    sum_of_moments,
+    sum_of_votes,
+)
+from .plan import SIZE_BINS, STRUCTURES, StructurePlan, n_directions
 from .tasks import StructureHalf
 
 _LOGITS = (-5.0, 5.0)  # public range of intercepts of classifiers
@@ -96,18 +102,32 @@ class _PrivateMTL(BaseMTL):
         d, C, names = population.n_features, population.n_outputs, possible(self._structures())
         model = (d,) if C == 1 else (C, d)
         board, centre = {"board": StructureBillboard}, {"centre": [model]}
+        votes = 2 * len(names)
+        of_votes = Total.of(sum_of_votes, "vote", votes, np.sqrt(2.0))
         found = {
-            "vote": Question({"vote": (2 * len(names),)}, board),
-            "moment": Question({"moment": model}, board),
+            "vote": Question({"vote": (votes,)}, board, of_votes),
+            "moment": Question({"moment": model}, board, Total.of_moment(sum_of_moments, d)),
         }
         if "mean" in names:
             rank = n_directions(population)
-            basis = {"basis": [(d, rank)]}
-            found["direction"] = Question({"direction": (C * rank,)}, {**board, **basis})
-            found["size"] = Question({"size": ()}, board)
-            found["update"] = Question({"update": (C * d,)}, {**centre, "clip_norm": Real})
-        if self.unseen_task == "mean":
-            found["intercept"] = Question({"intercept": (C,)}, centre)
+            basis = {**board, "basis": [(d, rank)]}
+            unit = Total.of(clipped_sum("direction", 1.0), "direction", C * rank, 1.0)
+            found["direction"] = Question({"direction": (C * rank,)}, basis, unit)
+            sizes = Total.of(histogram, "size", SIZE_BINS, 1.0)
+            found["size"] = Question({"size": ()}, board, sizes)
+
+            def updates(contributions, public, positions):
+                return clipped_sum("update", public["clip_norm"])(contributions)["update"]
+
+            of_round = Total(C * d, "clip_norm", updates)
+            public = {**centre, "clip_norm": Real}
+            found["update"] = Question({"update": (C * d,)}, public, of_round)
+        if self.unseen_task == "mean" and self.fit_intercept:
+            low, high = self._intercept_range()
+            reach = 0.5 * (high - low)
+            combine = sum_of_intercepts(0.5 * (low + high), reach)
+            of_mean = Total.of(combine, "intercept", C, reach)
+            found["intercept"] = Question({"intercept": (C,)}, centre, of_mean)
         return found
 
     def _personalize_table(self, table):

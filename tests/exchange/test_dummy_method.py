@@ -110,5 +110,5 @@ def test_sites(rows, tmp_path):
         ):
             with pytest.raises(Refusal, match=message):
                 site.answer(1, name, public, site.positions, "run")
-    with pytest.raises(ValueError, match="needs more than sums of bounded contributions"):
+    with pytest.raises(ValueError, match="asks for more with these parameters"):
         Study("dummy", "PrivateRidge", list(range(M)), D, settings, secure_sum=3)

@@ -11,10 +11,12 @@ pytest.importorskip("flwr", reason="needs Flower: pip install skpmtl[flower]")
 from flwr.app import Context, Message, RecordDict
 from flwr.common.secure_aggregation.quantization import dequantize, quantize
 
+from skpmtl.exchange import Total
 from skpmtl.federated import records
 from skpmtl.federated.client import app
-from skpmtl.federated.secure import LEVELS, site_bound
 from skpmtl.federated.server import curate
+from skpmtl.federated.study import LEVELS
+from skpmtl.structures.curator import sum_of_moments
 from tests.helpers.federated_grid import InProcessGrid, models_of, without_site_1
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
@@ -24,24 +26,56 @@ def secure_study(case="rounds", **settings):
     return study_of(case, **{"secure_sum": 3, "timeout": 0.5, **settings})
 
 
-@pytest.mark.parametrize("case", ["rounds", "algorithm 1", "clusters", "classes", "averaging"])
+SUMS = ("rounds", "algorithm 1", "clusters", "classes", "averaging", "lengths", "intercept")
+STRUCTURES = ("structures", "structures, labels", "prior", "labels")
+
+
+@pytest.mark.parametrize("case", SUMS + STRUCTURES)
 def test_secure_sums_agree_to_their_rounding(tmp_path, case):
     study = secure_study(case)
     grid = InProcessGrid(study, tmp_path)
     board = curate(grid, study, tmp_path / "curator", a_context())
     whole = in_process(study).billboard_
-    # The first update: rounding of three sites, and the bound of the sites, over M.
-    size = board.centres.size
-    step = 2 * study.sum_range / 2**22
+    # The first release: rounding of three sites, and the room that they leave for it.
+    first = {"lengths": "length"}.get(case, "vote" if case in STRUCTURES else "update")
+    total, public = study.questions[first].total, {"clip_norm": 1.0}
+    step = 2 * study.sum_range(first, public) / LEVELS
+    least = 1 if first == "vote" and case in ("prior", "labels") or first == "length" else M
     moved = np.abs(board.releases[0] - whole.releases[0]).max()
-    assert 0 < moved <= (3 * step + M * 2 * np.sqrt(size) * step) / M + 1e-6 * study.sum_range
+    smaller = (1.0 - study.room(total)) * M * total.reach(public)
+    assert 0 < moved <= (3 * step + smaller) / least + 1e-6 * total.reach(public)
+    assert len(board.releases) == len(whole.releases)
     assert "secure aggregation" in board.report.notes["transport"]
     assert sorted(models_of(tmp_path, study)) == list(range(M))
     # Site by site nothing but masked integers left.
     sent = [r for r in grid.received if "train" in r.metadata.message_type]
-    assert len(sent) == 4 * 3 * 3 if case in ("clusters", "classes", "averaging") else 4 * 4 * 3
+    assert len(sent) == 4 * 3 * len(board.releases)
     for reply in sent:
         assert all(not record for record in reply.content.array_records.values())
+
+
+def test_triangle_of_a_second_moment_is_as_long_as_the_whole():
+    total = Total.of_moment(sum_of_moments, 5)
+    W = np.random.default_rng(0).normal(size=(4, 5))
+    vector = total.add({"moment": W}, {}, np.arange(4))
+    S = total.whole(vector)
+    assert_allclose(S, sum_of_moments({"moment": W})["moment"], atol=1e-14)
+    assert len(vector) == total.size == 15
+    assert_allclose(np.linalg.norm(vector), np.linalg.norm(S))
+
+
+@pytest.mark.parametrize("case", SUMS + STRUCTURES)
+def test_totals_are_within_their_bounds(case):
+    """What a single task adds, whatever it sends."""
+    study, rng = secure_study(case), np.random.default_rng(0)
+    for question in study.questions.values():
+        public = {"clip_norm": 0.3}
+        for scale in (1e-3, 1.0, 1e9, np.inf):
+            with np.errstate(invalid="ignore"):
+                sent = {k: scale * rng.normal(size=(1, *s)) for k, s in question.shapes.items()}
+            vector = question.total.add(sent, public, np.array([2]))
+            assert np.linalg.norm(vector) <= question.total.reach(public) * (1 + 1e-12)
+            assert np.size(vector) == question.total.size
 
 
 def a_context():
@@ -114,7 +148,7 @@ def test_site_refuses_weaker_secure_sums(tmp_path, change, caplog):
 @pytest.mark.parametrize(
     "case, settings",
     [
-        ("prior", {}), ("meta", {}), ("adaptive", {}), ("sampled", {}), ("intercept", {}),
+        ("projections", {}), ("diagonal", {}), ("meta", {}), ("adaptive", {}), ("sampled", {}),
         ("rounds", {"secure_sum": 0}), ("rounds", {"secure_sum": 10**7}),
     ],
 )  # fmt: skip
@@ -126,7 +160,8 @@ def test_studies_without_secure_sums(case, settings):
 def test_rounding_of_secure_sums_stays_within_the_bound():
     """What a site sends in place of a clipped update is moved by at most twice the bound."""
     rng, size, reach = np.random.default_rng(0), 400, 500.0
-    bound = site_bound(1.0, size, reach)
+    study = secure_study(secure_sum=500, features=size)
+    bound = study.room(study.questions["update"].total)
     assert 0.98 < bound < 0.997
     a, others = rng.normal(size=(2, 50, size))
     a /= np.linalg.norm(a, axis=1, keepdims=True)

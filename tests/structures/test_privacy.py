@@ -10,7 +10,7 @@ from skpmtl import PrivateMTL, PrivateMTLClassifier
 from skpmtl.exchange.protocol import Population, clipped_sum
 from skpmtl.privacy.moments import directions, sum_of_directions
 from skpmtl.privacy.rng import noise_source
-from skpmtl.structures.curator import _Course, _histogram, _sum_of_votes
+from skpmtl.structures.curator import _Course, histogram, sum_of_votes
 from skpmtl.structures.plan import STRUCTURES, StructurePlan
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
@@ -24,7 +24,7 @@ def plan_of(m=200, d=10, structures=STRUCTURES, **options):
 
 
 def vote(p, q):
-    return _sum_of_votes({"vote": np.concatenate([p, q])[None]})["vote"]
+    return sum_of_votes({"vote": np.concatenate([p, q])[None]})["vote"]
 
 
 # ------------------------------------------------------------------------ sensitivities
@@ -49,8 +49,8 @@ def test_votes_are_two_apart_at_most():
 def test_a_vote_that_is_not_finite_counts_as_none():
     honest = np.array([[0.5, 0.5, 0.1, -0.2]])
     broken = np.concatenate([honest, [[np.nan, 1.0, 0.0, 0.0], [1.0, 0.0, np.inf, 0.0]]])
-    alone = _sum_of_votes({"vote": honest})["vote"]
-    np.testing.assert_array_equal(_sum_of_votes({"vote": broken})["vote"], alone)
+    alone = sum_of_votes({"vote": honest})["vote"]
+    np.testing.assert_array_equal(sum_of_votes({"vote": broken})["vote"], alone)
 
 
 @pytest.mark.parametrize("adjacency, factor", [("replace-one", 1.0), ("zero-out", 0.0)])
@@ -71,7 +71,7 @@ def test_sensitivities_are_reached_and_not_passed(adjacency, factor):
         return clipped_sum("update", 0.3)({"update": u[None]})["update"]
 
     def size(x):
-        return _histogram({"size": np.array([x])})["size"]
+        return histogram({"size": np.array([x])})["size"]
 
     pairs = [
         (plan.moment("moment 1"), [(moment(e[0]), moment(e[1]))], 1.0),
