@@ -3,7 +3,7 @@
 # make test-flower   those of the extra "flower", in an environment of its own
 # make test-ray      the same for "ray"           make test-torch  and for "torch"
 # make test-processors   the numerical ones with the instructions of other processors
-# make bench   timings against other solvers      make lint       ruff
+# make bench   timings against other solvers      make lint       ruff, mypy
 # .ci/release  builds a release, and tests it where nothing else is
 # make doc     documentation, in doc/_build/html  make clean      removes what the others made
 #
@@ -59,6 +59,7 @@ doc: $(VENV)/with-doc
 
 lint: $(VENV)/with-lint
 	$(BIN)/ruff check .
+	$(BIN)/mypy
 
 clean:
 	rm -rf .venv .venv-* build dist *.egg-info .pytest_cache .ruff_cache

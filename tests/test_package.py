@@ -9,6 +9,8 @@ import pytest
 
 import skpmtl
 
+from . import stubs
+
 ROOT = Path(__file__).resolve().parents[1]
 if sys.version_info >= (3, 11):
     import tomllib
@@ -99,3 +101,8 @@ def test_supported_versions_of_python_are_listed():
     listed = re.findall(r"Python :: 3\.(\d+)", " ".join(project["classifiers"]))
     assert f">=3.{listed[0]}" == project["requires-python"]
     assert [int(k) for k in listed] == list(range(int(listed[0]), int(listed[-1]) + 1))
+
+
+def test_type_hints_are_those_of_constraints_and_docstrings():
+    assert stubs.PATH.read_text() == stubs.stub(), "run python -m tests.stubs"
+    assert (stubs.PATH.parent / "py.typed").exists()

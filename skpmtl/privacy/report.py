@@ -120,17 +120,17 @@ class PrivacyReport:
                 value = float(value)
             object.__setattr__(self, item.name, value)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.text()
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<PrivacyReport: {self.summary()}>"
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         """The statement as HTML without scripts, for notebooks and pages."""
         return report_html(self, self.paragraphs())
 
-    def summary(self):
+    def summary(self) -> str:
         """The statement in one line: guarantee, budget, unit and adjacency.
 
         Returns
@@ -144,7 +144,7 @@ class PrivacyReport:
             f"(unit: {self.unit}; adjacency: {self.adjacency})"
         )
 
-    def text(self, width=88):
+    def text(self, width: int | None = 88) -> str:
         """The whole statement.
 
         Parameters
@@ -165,7 +165,7 @@ class PrivacyReport:
             for paragraph in self.paragraphs()
         )
 
-    def paragraphs(self):
+    def paragraphs(self) -> list[str]:
         """The whole statement in pieces.
 
         Returns
@@ -242,12 +242,12 @@ class PrivacyReport:
             text += f", public shift {_short(self.shift)}"
         return f"{text}."
 
-    def to_dict(self):
+    def to_dict(self) -> dict[str, object]:
         """Plain dictionary of all fields (tuples as lists)."""
         return {item.name: _listed(getattr(self, item.name)) for item in fields(self)}
 
     @classmethod
-    def from_dict(cls, values):
+    def from_dict(cls, values: dict[str, object]) -> "PrivacyReport":
         """Inverse of `to_dict`; unknown keys are refused."""
         names = {item.name for item in fields(cls)}
         unknown = sorted(set(values) - names)
@@ -255,12 +255,12 @@ class PrivacyReport:
             raise ValueError(f"not fields of a privacy report: {unknown}.")
         return cls(**values)
 
-    def to_json(self, indent=None):
+    def to_json(self, indent: int | None = None) -> str:
         """Strict JSON; numbers survive exactly, infinities as {"float": "inf"}."""
         return json.dumps(_finite(self.to_dict()), indent=indent, allow_nan=False)
 
     @classmethod
-    def from_json(cls, text):
+    def from_json(cls, text: str) -> "PrivacyReport":
         """Inverse of `to_json`."""
         return cls.from_dict(json.loads(text, object_hook=_number))
 

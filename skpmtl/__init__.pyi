@@ -1,0 +1,2802 @@
+"""Type hints of `skpmtl`; written by ``python -m tests.stubs``."""
+
+from collections.abc import Callable, Mapping
+from os import PathLike
+from typing import Any, Literal
+
+from numpy.random import Generator, RandomState
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    MetaEstimatorMixin,
+    RegressorMixin,
+    TransformerMixin,
+)
+from typing_extensions import Self
+
+from .privacy import PrivacyReport
+
+__version__: str
+
+class ClusteredMTL(RegressorMixin, BaseEstimator):
+    n_clusters: int
+    alpha: float
+    ridge: float
+    task_weight: Literal["equal", "samples"]
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    unseen_task: Literal["error", "mean"]
+    max_iter: int
+    tol: float
+    verbose: int
+    dtype: Literal["float64", "float32"] | type[Any]
+    coef_: NDArray[Any]
+    intercept_: NDArray[Any]
+    cluster_matrix_: NDArray[Any]
+    tasks_: NDArray[Any]
+    billboard_: Any
+    privacy_: PrivacyReport
+    n_iter_: int
+    objective_: float
+    dual_gap_: float
+    mean_coef_: NDArray[Any]
+    mean_intercept_: NDArray[Any]
+    n_features_in_: Any
+    feature_names_in_: Any
+    def __init__(
+        self,
+        n_clusters: int = 2,
+        *,
+        alpha: float = 1.0,
+        ridge: float = 0.1,
+        task_weight: Literal["equal", "samples"] = "equal",
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        unseen_task: Literal["error", "mean"] = "error",
+        max_iter: int = 10000,
+        tol: float = 1e-06,
+        verbose: int = 0,
+        dtype: Literal["float64", "float32"] | type[Any] = ...,
+    ) -> None: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any) -> dict[str, Any]: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        board: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class ClusteredMTLClassifier(ClassifierMixin, BaseEstimator):
+    n_clusters: int
+    alpha: float
+    ridge: float
+    task_weight: Literal["equal", "samples"]
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    classes: Literal["auto"] | ArrayLike
+    class_weight: Any
+    unseen_task: Literal["error", "mean"]
+    max_iter: int
+    tol: float
+    verbose: int
+    dtype: Literal["float64", "float32"] | type[Any]
+    coef_: NDArray[Any]
+    intercept_: NDArray[Any]
+    cluster_matrix_: NDArray[Any]
+    tasks_: NDArray[Any]
+    classes_: NDArray[Any]
+    billboard_: Any
+    privacy_: PrivacyReport
+    n_iter_: int
+    objective_: float
+    dual_gap_: float
+    mean_coef_: NDArray[Any]
+    mean_intercept_: NDArray[Any]
+    n_features_in_: Any
+    feature_names_in_: Any
+    def __init__(
+        self,
+        n_clusters: int = 2,
+        *,
+        alpha: float = 1.0,
+        ridge: float = 0.1,
+        task_weight: Literal["equal", "samples"] = "equal",
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        classes: Literal["auto"] | ArrayLike = "auto",
+        class_weight: Any = None,
+        unseen_task: Literal["error", "mean"] = "error",
+        max_iter: int = 10000,
+        tol: float = 1e-06,
+        verbose: int = 0,
+        dtype: Literal["float64", "float32"] | type[Any] = ...,
+    ) -> None: ...
+    def decision_function(self, X: Any, task: Any = None) -> Any: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any) -> dict[str, Any]: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        board: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def predict_proba(self, X: Any, task: Any = None) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class DPAggregation(RegressorMixin, BaseEstimator):
+    lam: float
+    epsilon: float | None
+    delta: float | None
+    adjacency: Literal["replace-one", "zero-out"]
+    guarantee: Literal["record", "task"]
+    group: Literal["direct", "gaussian", "published", "tight"]
+    mechanism: Literal["auto", "gamma", "gaussian"]
+    max_row_norm: float | None
+    max_target: float | None
+    max_task_rows: int | None
+    min_task_rows: int | None
+    clip_norm: float | None
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    unseen_task: Literal["error", "mean"]
+    secure: bool
+    random_state: int | RandomState | Generator | Generator
+    verbose: int
+    coef_: NDArray[Any]
+    intercept_: NDArray[Any]
+    mean_coef_: NDArray[Any]
+    mean_intercept_: float
+    tasks_: NDArray[Any]
+    billboard_: Any
+    privacy_: PrivacyReport
+    n_iter_: int
+    n_features_in_: Any
+    feature_names_in_: Any
+    def __init__(
+        self,
+        lam: float = 1.0,
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        guarantee: Literal["record", "task"] = "task",
+        group: Literal["direct", "gaussian", "published", "tight"] = "published",
+        mechanism: Literal["auto", "gamma", "gaussian"] = "auto",
+        max_row_norm: float | None = None,
+        max_target: float | None = None,
+        max_task_rows: int | None = None,
+        min_task_rows: int | None = None,
+        clip_norm: float | None = None,
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        unseen_task: Literal["error", "mean"] = "mean",
+        secure: bool = False,
+        random_state: int | RandomState | Generator | Generator | None = None,
+        verbose: int = 0,
+    ) -> None: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any) -> dict[str, Any]: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        board: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class DPAggregationClassifier(ClassifierMixin, BaseEstimator):
+    lam: float
+    epsilon: float | None
+    delta: float | None
+    adjacency: Literal["replace-one", "zero-out"]
+    guarantee: Literal["record", "task"]
+    group: Literal["direct", "gaussian", "published", "tight"]
+    mechanism: Literal["auto", "gamma", "gaussian"]
+    max_row_norm: float | None
+    max_task_rows: int | None
+    min_task_rows: int | None
+    clip_norm: float | None
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    classes: Literal["auto"] | ArrayLike
+    class_weight: Literal["balanced"] | Mapping[Any, Any] | None
+    unseen_task: Literal["error", "mean"]
+    secure: bool
+    random_state: int | RandomState | Generator | Generator
+    verbose: int
+    coef_: NDArray[Any]
+    intercept_: NDArray[Any]
+    mean_coef_: NDArray[Any]
+    mean_intercept_: float
+    tasks_: NDArray[Any]
+    classes_: NDArray[Any]
+    billboard_: Any
+    privacy_: PrivacyReport
+    n_iter_: int
+    n_features_in_: Any
+    feature_names_in_: Any
+    def __init__(
+        self,
+        lam: float = 1.0,
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        guarantee: Literal["record", "task"] = "task",
+        group: Literal["direct", "gaussian", "published", "tight"] = "published",
+        mechanism: Literal["auto", "gamma", "gaussian"] = "auto",
+        max_row_norm: float | None = None,
+        max_task_rows: int | None = None,
+        min_task_rows: int | None = None,
+        clip_norm: float | None = None,
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        classes: Literal["auto"] | ArrayLike = "auto",
+        class_weight: Literal["balanced"] | Mapping[Any, Any] | None = None,
+        unseen_task: Literal["error", "mean"] = "mean",
+        secure: bool = False,
+        random_state: int | RandomState | Generator | Generator | None = None,
+        verbose: int = 0,
+    ) -> None: ...
+    def decision_function(self, X: Any, task: Any = None) -> Any: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any) -> dict[str, Any]: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        board: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def predict_proba(self, X: Any, task: Any = None) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class DPMetaInit(RegressorMixin, BaseEstimator):
+    epsilon: float | None
+    delta: float | None
+    adjacency: Literal["replace-one", "zero-out"]
+    privacy: Literal["local", "task-global"] | None
+    clip_norm: float
+    inner_steps: Literal["auto"] | int
+    inner_learning_rate: Literal["auto"] | float
+    batch_size: int | None
+    batches: Literal["disjoint", "full", "poisson"]
+    iterate: Literal["average", "last"]
+    meta_learning_rate: Literal["auto"] | float
+    meta_decay: float
+    tasks_per_round: Literal["all", "auto"] | int
+    visits: int
+    group_size: int
+    max_rows_per_unit: int | None
+    refine: Literal["prox", "sgd"]
+    refine_steps: int
+    refine_learning_rate: Literal["auto"] | float
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    unseen_task: Literal["error", "mean"]
+    target_range: ArrayLike | None
+    secure: bool
+    random_state: int | RandomState | Generator | Generator
+    verbose: int
+    dtype: Literal["float64", "float32"] | type[Any]
+    init_coef_: NDArray[Any]
+    init_intercept_: float
+    coef_: NDArray[Any]
+    intercept_: NDArray[Any]
+    tasks_: NDArray[Any]
+    billboard_: Any
+    privacy_: PrivacyReport
+    n_iter_: int
+    n_features_in_: Any
+    feature_names_in_: Any
+    def __init__(
+        self,
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        privacy: Literal["local", "task-global"] | None = "task-global",
+        clip_norm: float = 0.5,
+        inner_steps: Literal["auto"] | int = "auto",
+        inner_learning_rate: Literal["auto"] | float = "auto",
+        batch_size: int | None = None,
+        batches: Literal["disjoint", "full", "poisson"] = "full",
+        iterate: Literal["average", "last"] = "last",
+        meta_learning_rate: Literal["auto"] | float = "auto",
+        meta_decay: float = 1.0,
+        tasks_per_round: Literal["all", "auto"] | int = "auto",
+        visits: int = 1,
+        group_size: int = 1,
+        max_rows_per_unit: int | None = None,
+        refine: Literal["prox", "sgd"] = "prox",
+        refine_steps: int = 10,
+        refine_learning_rate: Literal["auto"] | float = "auto",
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        unseen_task: Literal["error", "mean"] = "error",
+        target_range: ArrayLike | None = None,
+        secure: bool = False,
+        random_state: int | RandomState | Generator | Generator | None = None,
+        verbose: int = 0,
+        dtype: Literal["float64", "float32"] | type[Any] = ...,
+    ) -> None: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any) -> dict[str, Any]: ...
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        task: Any = None,
+        unit: Any = None,
+        sample_weight: Any = None,
+    ) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        board: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+    def task_privacy(self, task: Any) -> dict[str, Any]: ...
+
+class DPMetaInitClassifier(ClassifierMixin, BaseEstimator):
+    epsilon: float | None
+    delta: float | None
+    adjacency: Literal["replace-one", "zero-out"]
+    privacy: Literal["local", "task-global"] | None
+    clip_norm: float
+    inner_steps: Literal["auto"] | int
+    inner_learning_rate: Literal["auto"] | float
+    batch_size: int | None
+    batches: Literal["disjoint", "full", "poisson"]
+    iterate: Literal["average", "last"]
+    meta_learning_rate: Literal["auto"] | float
+    meta_decay: float
+    tasks_per_round: Literal["all", "auto"] | int
+    visits: int
+    group_size: int
+    max_rows_per_unit: int | None
+    refine: Literal["prox", "sgd"]
+    refine_steps: int
+    refine_learning_rate: Literal["auto"] | float
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    classes: Literal["auto"] | ArrayLike
+    class_weight: Literal["balanced"] | Mapping[Any, Any] | None
+    unseen_task: Literal["error", "mean"]
+    secure: bool
+    random_state: int | RandomState | Generator | Generator
+    verbose: int
+    dtype: Literal["float64", "float32"] | type[Any]
+    init_coef_: Any
+    init_intercept_: float | NDArray[Any]
+    coef_: Any
+    intercept_: Any
+    tasks_: NDArray[Any]
+    classes_: NDArray[Any]
+    billboard_: Any
+    privacy_: PrivacyReport
+    n_iter_: int
+    n_features_in_: Any
+    feature_names_in_: Any
+    def __init__(
+        self,
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        privacy: Literal["local", "task-global"] | None = "task-global",
+        clip_norm: float = 0.5,
+        inner_steps: Literal["auto"] | int = "auto",
+        inner_learning_rate: Literal["auto"] | float = "auto",
+        batch_size: int | None = None,
+        batches: Literal["disjoint", "full", "poisson"] = "full",
+        iterate: Literal["average", "last"] = "last",
+        meta_learning_rate: Literal["auto"] | float = "auto",
+        meta_decay: float = 1.0,
+        tasks_per_round: Literal["all", "auto"] | int = "auto",
+        visits: int = 1,
+        group_size: int = 1,
+        max_rows_per_unit: int | None = None,
+        refine: Literal["prox", "sgd"] = "prox",
+        refine_steps: int = 10,
+        refine_learning_rate: Literal["auto"] | float = "auto",
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        classes: Literal["auto"] | ArrayLike = "auto",
+        class_weight: Literal["balanced"] | Mapping[Any, Any] | None = None,
+        unseen_task: Literal["error", "mean"] = "error",
+        secure: bool = False,
+        random_state: int | RandomState | Generator | Generator | None = None,
+        verbose: int = 0,
+        dtype: Literal["float64", "float32"] | type[Any] = ...,
+    ) -> None: ...
+    def decision_function(self, X: Any, task: Any = None) -> Any: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any) -> dict[str, Any]: ...
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        task: Any = None,
+        unit: Any = None,
+        sample_weight: Any = None,
+    ) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        board: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def predict_proba(self, X: Any, task: Any = None) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+    def task_privacy(self, task: Any) -> dict[str, Any]: ...
+
+class DPRelationship(RegressorMixin, BaseEstimator):
+    lam: float
+    alpha: float
+    epsilon: float | None
+    delta: float | None
+    adjacency: Literal["replace-one", "zero-out"]
+    guarantee: Literal["record", "task"]
+    group: Literal["direct", "gaussian", "published", "tight"]
+    mechanism: Literal["auto", "gamma", "gaussian"]
+    max_row_norm: float | None
+    max_target: float | None
+    max_task_rows: int | None
+    min_task_rows: int | None
+    clip_norm: float | None
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    unseen_task: Literal["error", "mean"]
+    n_rounds: int
+    max_iter: int
+    tol: float
+    secure: bool
+    random_state: int | RandomState | Generator | Generator
+    verbose: int
+    coef_: NDArray[Any]
+    intercept_: NDArray[Any]
+    mean_coef_: NDArray[Any]
+    mean_intercept_: float
+    tasks_: NDArray[Any]
+    billboard_: Any
+    privacy_: PrivacyReport
+    n_iter_: int
+    objective_: float
+    n_features_in_: Any
+    feature_names_in_: Any
+    def __init__(
+        self,
+        lam: float = 1.0,
+        alpha: float = 1.0,
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        guarantee: Literal["record", "task"] = "task",
+        group: Literal["direct", "gaussian", "published", "tight"] = "published",
+        mechanism: Literal["auto", "gamma", "gaussian"] = "auto",
+        max_row_norm: float | None = None,
+        max_target: float | None = None,
+        max_task_rows: int | None = None,
+        min_task_rows: int | None = None,
+        clip_norm: float | None = None,
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        unseen_task: Literal["error", "mean"] = "error",
+        n_rounds: int = 3,
+        max_iter: int = 1000,
+        tol: float = 1e-10,
+        secure: bool = False,
+        random_state: int | RandomState | Generator | Generator | None = None,
+        verbose: int = 0,
+    ) -> None: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any) -> dict[str, Any]: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        board: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class DPRelationshipClassifier(ClassifierMixin, BaseEstimator):
+    lam: float
+    alpha: float
+    epsilon: float | None
+    delta: float | None
+    adjacency: Literal["replace-one", "zero-out"]
+    guarantee: Literal["record", "task"]
+    group: Literal["direct", "gaussian", "published", "tight"]
+    mechanism: Literal["auto", "gamma", "gaussian"]
+    max_row_norm: float | None
+    max_task_rows: int | None
+    min_task_rows: int | None
+    clip_norm: float | None
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    classes: Literal["auto"] | ArrayLike
+    class_weight: Literal["balanced"] | Mapping[Any, Any] | None
+    unseen_task: Literal["error", "mean"]
+    n_rounds: int
+    max_iter: int
+    tol: float
+    secure: bool
+    random_state: int | RandomState | Generator | Generator
+    verbose: int
+    coef_: NDArray[Any]
+    intercept_: NDArray[Any]
+    mean_coef_: NDArray[Any]
+    mean_intercept_: float
+    tasks_: NDArray[Any]
+    classes_: NDArray[Any]
+    billboard_: Any
+    privacy_: PrivacyReport
+    n_iter_: int
+    objective_: float
+    n_features_in_: Any
+    feature_names_in_: Any
+    def __init__(
+        self,
+        lam: float = 1.0,
+        alpha: float = 1.0,
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        guarantee: Literal["record", "task"] = "task",
+        group: Literal["direct", "gaussian", "published", "tight"] = "published",
+        mechanism: Literal["auto", "gamma", "gaussian"] = "auto",
+        max_row_norm: float | None = None,
+        max_task_rows: int | None = None,
+        min_task_rows: int | None = None,
+        clip_norm: float | None = None,
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        classes: Literal["auto"] | ArrayLike = "auto",
+        class_weight: Literal["balanced"] | Mapping[Any, Any] | None = None,
+        unseen_task: Literal["error", "mean"] = "error",
+        n_rounds: int = 3,
+        max_iter: int = 1000,
+        tol: float = 1e-10,
+        secure: bool = False,
+        random_state: int | RandomState | Generator | Generator | None = None,
+        verbose: int = 0,
+    ) -> None: ...
+    def decision_function(self, X: Any, task: Any = None) -> Any: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any) -> dict[str, Any]: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        board: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def predict_proba(self, X: Any, task: Any = None) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class FedMTLClassifier(ClassifierMixin, BaseEstimator):
+    hidden_layer_sizes: ArrayLike | int
+    activation: Literal["identity", "logistic", "relu", "tanh"]
+    threshold: tuple[Any, ...] | list[Any] | float
+    n_rounds: int
+    local_epochs: int
+    batch_size: int
+    solver: Literal["adam", "sgd"]
+    learning_rate: float
+    momentum: float
+    alpha: float
+    aggregation: Literal["exact-match", "fedavg", "fedprox", "heads-by-similarity", "jaccard", "local", "per-task", "pfedme", "shared-only", "similarity", "uniform"]
+    proximal_strength: float
+    secure: Literal["mpc"] | None
+    module: Callable[..., Any] | None
+    client_feature: str | int | list[Any] | None
+    task_feature: str | int | list[Any] | None
+    class_weight: Literal["balanced"] | Mapping[Any, Any] | None
+    random_state: int | RandomState | Generator | Generator
+    verbose: int
+    clients_: NDArray[Any]
+    task_names_: NDArray[Any]
+    classes_: list[Any] | NDArray[Any]
+    similarity_: Any
+    history_: dict[str, Any]
+    n_iter_: int
+    privacy_: PrivacyReport
+    n_features_in_: Any
+    feature_names_in_: Any
+    def __init__(
+        self,
+        hidden_layer_sizes: ArrayLike | int = ...,
+        *,
+        activation: Literal["identity", "logistic", "relu", "tanh"] = "relu",
+        threshold: tuple[Any, ...] | list[Any] | float = ...,
+        n_rounds: int = 20,
+        local_epochs: int = 1,
+        batch_size: int = 32,
+        solver: Literal["adam", "sgd"] = "adam",
+        learning_rate: float = 0.01,
+        momentum: float = 0.9,
+        alpha: float = 0.0001,
+        aggregation: Literal["exact-match", "fedavg", "fedprox", "heads-by-similarity", "jaccard", "local", "per-task", "pfedme", "shared-only", "similarity", "uniform"] = "per-task",
+        proximal_strength: float = 0.1,
+        secure: Literal["mpc"] | None = None,
+        module: Callable[..., Any] | None = None,
+        client_feature: str | int | list[Any] | None = None,
+        task_feature: str | int | list[Any] | None = None,
+        class_weight: Literal["balanced"] | Mapping[Any, Any] | None = None,
+        random_state: int | RandomState | Generator | Generator | None = None,
+        verbose: int = 0,
+    ) -> None: ...
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        client: ArrayLike | None = None,
+        task: Any = None,
+        sample_weight: Any = None,
+    ) -> Self: ...
+    def personalize(
+        self,
+        X: Any,
+        y: Any,
+        client: Any = None,
+        task: Any = None,
+        sample_weight: Any = None,
+    ) -> Self: ...
+    def predict(self, X: Any, client: Any = None, task: Any = None) -> Any: ...
+    def predict_proba(
+        self,
+        X: Any,
+        client: Any = None,
+        task: Any = None,
+    ) -> list[Any] | NDArray[Any]: ...
+    def score(
+        self,
+        X: Any,
+        y: Any,
+        client: Any = None,
+        task: Any = None,
+        sample_weight: Any = None,
+    ) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class FedMTLRegressor(RegressorMixin, BaseEstimator):
+    hidden_layer_sizes: ArrayLike | int
+    activation: Literal["identity", "logistic", "relu", "tanh"]
+    threshold: tuple[Any, ...] | list[Any] | float
+    n_rounds: int
+    local_epochs: int
+    batch_size: int
+    solver: Literal["adam", "sgd"]
+    learning_rate: float
+    momentum: float
+    alpha: float
+    aggregation: Literal["exact-match", "fedavg", "fedprox", "heads-by-similarity", "jaccard", "local", "per-task", "pfedme", "shared-only", "similarity", "uniform"]
+    proximal_strength: float
+    secure: Literal["mpc"] | None
+    module: Callable[..., Any] | None
+    client_feature: str | int | list[Any] | None
+    task_feature: str | int | list[Any] | None
+    random_state: int | RandomState | Generator | Generator
+    verbose: int
+    clients_: Any
+    task_names_: Any
+    similarity_: Any
+    n_iter_: Any
+    privacy_: Any
+    n_features_in_: Any
+    feature_names_in_: Any
+    history_: dict[str, Any]
+    def __init__(
+        self,
+        hidden_layer_sizes: ArrayLike | int = ...,
+        *,
+        activation: Literal["identity", "logistic", "relu", "tanh"] = "relu",
+        threshold: tuple[Any, ...] | list[Any] | float = ...,
+        n_rounds: int = 20,
+        local_epochs: int = 1,
+        batch_size: int = 32,
+        solver: Literal["adam", "sgd"] = "adam",
+        learning_rate: float = 0.01,
+        momentum: float = 0.9,
+        alpha: float = 0.0001,
+        aggregation: Literal["exact-match", "fedavg", "fedprox", "heads-by-similarity", "jaccard", "local", "per-task", "pfedme", "shared-only", "similarity", "uniform"] = "per-task",
+        proximal_strength: float = 0.1,
+        secure: Literal["mpc"] | None = None,
+        module: Callable[..., Any] | None = None,
+        client_feature: str | int | list[Any] | None = None,
+        task_feature: str | int | list[Any] | None = None,
+        random_state: int | RandomState | Generator | Generator | None = None,
+        verbose: int = 0,
+    ) -> None: ...
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        client: ArrayLike | None = None,
+        task: Any = None,
+        sample_weight: Any = None,
+    ) -> Self: ...
+    def personalize(
+        self,
+        X: Any,
+        y: Any,
+        client: Any = None,
+        task: Any = None,
+        sample_weight: Any = None,
+    ) -> Self: ...
+    def predict(self, X: Any, client: Any = None, task: Any = None) -> Any: ...
+    def score(
+        self,
+        X: Any,
+        y: Any,
+        client: Any = None,
+        task: Any = None,
+        sample_weight: Any = None,
+    ) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class LeaveTasksOut:
+    n_splits: int
+    task_feature: str | None
+    random_state: int | None
+    def __init__(
+        self,
+        n_splits: int = 5,
+        *,
+        task_feature: str | None = None,
+        random_state: int | None = None,
+    ) -> None: ...
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int: ...
+    def split(self, X: Any, y: Any = None, groups: ArrayLike | None = None) -> Any: ...
+
+class LocalOnly(RegressorMixin, BaseEstimator):
+    lam: Literal["auto"] | float
+    epsilon: float | None
+    delta: float | None
+    adjacency: Literal["replace-one", "zero-out"]
+    clip_norm: Literal["auto"] | float
+    clip_quantile: float | None
+    n_rounds: Literal["auto"] | int
+    sampling: Literal["all", "fixed", "poisson"]
+    sampling_rate: float
+    local_steps: Literal["auto"] | int
+    local_learning_rate: float
+    server_learning_rate: float
+    personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"]
+    ridge: float
+    task_weight: Literal["equal", "samples"]
+    clusters: Mapping[Any, Any] | None
+    relation: Any
+    relation_rank: int | Literal["all"] | None
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    unseen_task: Literal["error", "mean"]
+    target_range: ArrayLike | None
+    max_iter: int
+    tol: float
+    secure: bool
+    random_state: int | RandomState | Generator | Generator
+    verbose: int
+    dtype: Any
+    coef_: Any
+    intercept_: Any
+    mean_coef_: Any
+    mean_intercept_: Any
+    relation_coef_: Any
+    relation_noise_std_: Any
+    billboard_: Any
+    privacy_: Any
+    tasks_: Any
+    n_iter_: Any
+    n_features_in_: Any
+    feature_names_in_: Any
+    def __init__(
+        self,
+        lam: Literal["auto"] | float = "auto",
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        clip_norm: Literal["auto"] | float = "auto",
+        clip_quantile: float | None = None,
+        n_rounds: Literal["auto"] | int = "auto",
+        sampling: Literal["all", "fixed", "poisson"] = "all",
+        sampling_rate: float = 1.0,
+        local_steps: Literal["auto"] | int = "auto",
+        local_learning_rate: float = 1.0,
+        server_learning_rate: float = 1.0,
+        personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"] = "mean-reg",
+        ridge: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        clusters: Mapping[Any, Any] | None = None,
+        relation: Any = None,
+        relation_rank: int | Literal["all"] | None = None,
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        unseen_task: Literal["error", "mean"] = "error",
+        target_range: ArrayLike | None = None,
+        max_iter: int = 100,
+        tol: float = 1e-10,
+        secure: bool = False,
+        random_state: int | RandomState | Generator | Generator | None = None,
+        verbose: int = 0,
+        dtype: Any = ...,
+    ) -> None: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any) -> dict[str, Any]: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        board: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def relate(self, facts: Any) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class LocalOnlyClassifier(ClassifierMixin, BaseEstimator):
+    lam: Literal["auto"] | float
+    epsilon: float | None
+    delta: float | None
+    adjacency: Literal["replace-one", "zero-out"]
+    clip_norm: Literal["auto"] | float
+    clip_quantile: float | None
+    n_rounds: Literal["auto"] | int
+    sampling: Literal["all", "fixed", "poisson"]
+    sampling_rate: float
+    local_steps: Literal["auto"] | int
+    local_learning_rate: float
+    server_learning_rate: float
+    personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"]
+    ridge: float
+    task_weight: Literal["equal", "samples"]
+    clusters: Mapping[Any, Any] | None
+    relation: Any
+    relation_rank: int | Literal["all"] | None
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    classes: Literal["auto"] | ArrayLike
+    class_weight: Literal["balanced"] | Mapping[Any, Any] | None
+    unseen_task: Literal["error", "mean"]
+    max_iter: int
+    tol: float
+    secure: bool
+    random_state: int | RandomState | Generator | Generator
+    verbose: int
+    dtype: Any
+    coef_: Any
+    intercept_: Any
+    mean_coef_: Any
+    mean_intercept_: Any
+    relation_coef_: Any
+    relation_noise_std_: Any
+    billboard_: Any
+    privacy_: Any
+    tasks_: Any
+    n_iter_: Any
+    n_features_in_: Any
+    feature_names_in_: Any
+    classes_: Any
+    def __init__(
+        self,
+        lam: Literal["auto"] | float = "auto",
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        clip_norm: Literal["auto"] | float = "auto",
+        clip_quantile: float | None = None,
+        n_rounds: Literal["auto"] | int = "auto",
+        sampling: Literal["all", "fixed", "poisson"] = "all",
+        sampling_rate: float = 1.0,
+        local_steps: Literal["auto"] | int = "auto",
+        local_learning_rate: float = 1.0,
+        server_learning_rate: float = 1.0,
+        personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"] = "mean-reg",
+        ridge: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        clusters: Mapping[Any, Any] | None = None,
+        relation: Any = None,
+        relation_rank: int | Literal["all"] | None = None,
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        classes: Literal["auto"] | ArrayLike = "auto",
+        class_weight: Literal["balanced"] | Mapping[Any, Any] | None = None,
+        unseen_task: Literal["error", "mean"] = "error",
+        max_iter: int = 100,
+        tol: float = 1e-10,
+        secure: bool = False,
+        random_state: int | RandomState | Generator | Generator | None = None,
+        verbose: int = 0,
+        dtype: Any = ...,
+    ) -> None: ...
+    def decision_function(self, X: Any, task: Any = None) -> Any: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any) -> dict[str, Any]: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        board: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def predict_proba(self, X: Any, task: Any = None) -> Any: ...
+    def relate(self, facts: Any) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class MPMTLGroupSparse(RegressorMixin, BaseEstimator):
+    alpha: Literal["auto"] | float
+    epsilon: float | None
+    delta: float | None
+    adjacency: Literal["replace-one", "zero-out"]
+    mechanism: Literal["auto", "gaussian", "laplace", "wishart", "wishart-published"]
+    algorithm: Literal["auto", "empirical-bayes", "proximal"]
+    ridge: float
+    task_weight: Literal["equal", "samples"]
+    outliers: Literal["entries", "tasks"] | None
+    outlier_alpha: Literal["auto"] | float
+    n_releases: Literal["auto"] | int
+    clip_norm: float
+    allocation: float | tuple[Any, ...] | list[Any] | Literal["paper-convex"]
+    noise_shift: Literal["auto"] | float
+    acceleration: bool
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    unseen_task: Literal["error", "mean"]
+    target_range: ArrayLike | None
+    max_iter: int
+    tol: float
+    warm_start: bool
+    random_state: int | RandomState | Generator | Generator
+    secure: bool
+    verbose: int
+    dtype: Literal["float64", "float32"] | type[Any]
+    coef_: NDArray[Any]
+    intercept_: NDArray[Any]
+    tasks_: NDArray[Any]
+    billboard_: Any
+    privacy_: PrivacyReport
+    n_iter_: int
+    objective_: float
+    dual_gap_: float
+    alpha_: float
+    outlier_coef_: NDArray[Any]
+    outlier_: NDArray[Any]
+    mean_coef_: NDArray[Any]
+    mean_intercept_: NDArray[Any]
+    n_features_in_: Any
+    feature_names_in_: Any
+    def __init__(
+        self,
+        alpha: Literal["auto"] | float = "auto",
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        mechanism: Literal["auto", "gaussian", "laplace", "wishart", "wishart-published"] = "auto",
+        algorithm: Literal["auto", "empirical-bayes", "proximal"] = "auto",
+        ridge: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        outliers: Literal["entries", "tasks"] | None = None,
+        outlier_alpha: Literal["auto"] | float = "auto",
+        n_releases: Literal["auto"] | int = "auto",
+        clip_norm: float = 1.0,
+        allocation: float | tuple[Any, ...] | list[Any] | Literal["paper-convex"] = 0.0,
+        noise_shift: Literal["auto"] | float = "auto",
+        acceleration: bool = True,
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        unseen_task: Literal["error", "mean"] = "error",
+        target_range: ArrayLike | None = None,
+        max_iter: int = 10000,
+        tol: float = 1e-06,
+        warm_start: bool = False,
+        random_state: int | RandomState | Generator | Generator | None = None,
+        secure: bool = False,
+        verbose: int = 0,
+        dtype: Literal["float64", "float32"] | type[Any] = ...,
+    ) -> None: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any) -> dict[str, Any]: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        board: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class MPMTLGroupSparseCV(RegressorMixin, BaseEstimator):
+    alphas: ArrayLike | None
+    eps: float
+    n_alphas: int
+    cv: Any
+    ridge: float
+    task_weight: Literal["equal", "samples"]
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    unseen_task: Literal["error", "mean"]
+    max_iter: int
+    tol: float
+    n_jobs: int | None
+    verbose: int
+    dtype: Literal["float64", "float32"] | type[Any]
+    alpha_: float
+    alphas_: NDArray[Any]
+    mse_path_: NDArray[Any]
+    coef_: NDArray[Any]
+    intercept_: NDArray[Any]
+    tasks_: NDArray[Any]
+    n_iter_: Any
+    objective_: Any
+    dual_gap_: Any
+    mean_coef_: NDArray[Any]
+    mean_intercept_: NDArray[Any]
+    billboard_: Any
+    privacy_: PrivacyReport
+    n_features_in_: Any
+    feature_names_in_: Any
+    def __init__(
+        self,
+        alphas: ArrayLike | None = None,
+        *,
+        eps: float = 0.001,
+        n_alphas: int = 100,
+        cv: Any = 5,
+        ridge: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        unseen_task: Literal["error", "mean"] = "error",
+        max_iter: int = 10000,
+        tol: float = 1e-06,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        dtype: Literal["float64", "float32"] | type[Any] = ...,
+    ) -> None: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any) -> dict[str, Any]: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        board: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class MPMTLGroupSparseClassifier(ClassifierMixin, BaseEstimator):
+    alpha: Literal["auto"] | float
+    epsilon: float | None
+    delta: float | None
+    adjacency: Literal["replace-one", "zero-out"]
+    mechanism: Literal["auto", "gaussian", "laplace", "wishart", "wishart-published"]
+    algorithm: Literal["auto", "empirical-bayes", "proximal"]
+    ridge: float
+    task_weight: Literal["equal", "samples"]
+    outliers: Literal["entries", "tasks"] | None
+    outlier_alpha: Literal["auto"] | float
+    n_releases: Literal["auto"] | int
+    clip_norm: float
+    allocation: float | tuple[Any, ...] | list[Any] | Literal["paper-convex"]
+    noise_shift: Literal["auto"] | float
+    acceleration: bool
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    classes: Literal["auto"] | ArrayLike
+    class_weight: Literal["balanced"] | Mapping[Any, Any] | None
+    unseen_task: Literal["error", "mean"]
+    max_iter: int
+    tol: float
+    warm_start: bool
+    random_state: int | RandomState | Generator | Generator
+    secure: bool
+    verbose: int
+    dtype: Literal["float64", "float32"] | type[Any]
+    coef_: Any
+    intercept_: Any
+    tasks_: NDArray[Any]
+    classes_: NDArray[Any]
+    billboard_: Any
+    privacy_: PrivacyReport
+    n_iter_: int
+    objective_: float
+    dual_gap_: float
+    alpha_: float
+    outlier_coef_: Any
+    outlier_: NDArray[Any]
+    mean_coef_: NDArray[Any]
+    mean_intercept_: NDArray[Any]
+    n_features_in_: Any
+    feature_names_in_: Any
+    def __init__(
+        self,
+        alpha: Literal["auto"] | float = "auto",
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        mechanism: Literal["auto", "gaussian", "laplace", "wishart", "wishart-published"] = "auto",
+        algorithm: Literal["auto", "empirical-bayes", "proximal"] = "auto",
+        ridge: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        outliers: Literal["entries", "tasks"] | None = None,
+        outlier_alpha: Literal["auto"] | float = "auto",
+        n_releases: Literal["auto"] | int = "auto",
+        clip_norm: float = 1.0,
+        allocation: float | tuple[Any, ...] | list[Any] | Literal["paper-convex"] = 0.0,
+        noise_shift: Literal["auto"] | float = "auto",
+        acceleration: bool = True,
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        classes: Literal["auto"] | ArrayLike = "auto",
+        class_weight: Literal["balanced"] | Mapping[Any, Any] | None = None,
+        unseen_task: Literal["error", "mean"] = "error",
+        max_iter: int = 10000,
+        tol: float = 1e-06,
+        warm_start: bool = False,
+        random_state: int | RandomState | Generator | Generator | None = None,
+        secure: bool = False,
+        verbose: int = 0,
+        dtype: Literal["float64", "float32"] | type[Any] = ...,
+    ) -> None: ...
+    def decision_function(self, X: Any, task: Any = None) -> Any: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any) -> dict[str, Any]: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        board: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def predict_proba(self, X: Any, task: Any = None) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class MPMTLGroupSparseClassifierCV(ClassifierMixin, BaseEstimator):
+    alphas: ArrayLike | None
+    eps: float
+    n_alphas: int
+    cv: Any
+    ridge: float
+    task_weight: Literal["equal", "samples"]
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    classes: Literal["auto"] | ArrayLike
+    class_weight: Literal["balanced"] | Mapping[Any, Any] | None
+    unseen_task: Literal["error", "mean"]
+    max_iter: int
+    tol: float
+    n_jobs: int | None
+    verbose: int
+    dtype: Literal["float64", "float32"] | type[Any]
+    alpha_: float
+    alphas_: NDArray[Any]
+    log_loss_path_: NDArray[Any]
+    coef_: Any
+    intercept_: Any
+    tasks_: NDArray[Any]
+    classes_: NDArray[Any]
+    n_iter_: Any
+    objective_: Any
+    dual_gap_: Any
+    mean_coef_: NDArray[Any]
+    mean_intercept_: NDArray[Any]
+    billboard_: Any
+    privacy_: PrivacyReport
+    n_features_in_: Any
+    feature_names_in_: Any
+    def __init__(
+        self,
+        alphas: ArrayLike | None = None,
+        *,
+        eps: float = 0.001,
+        n_alphas: int = 100,
+        cv: Any = 5,
+        ridge: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        classes: Literal["auto"] | ArrayLike = "auto",
+        class_weight: Literal["balanced"] | Mapping[Any, Any] | None = None,
+        unseen_task: Literal["error", "mean"] = "error",
+        max_iter: int = 10000,
+        tol: float = 1e-06,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        dtype: Literal["float64", "float32"] | type[Any] = ...,
+    ) -> None: ...
+    def decision_function(self, X: Any, task: Any = None) -> Any: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any) -> dict[str, Any]: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        board: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def predict_proba(self, X: Any, task: Any = None) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class MPMTLLowRank(RegressorMixin, BaseEstimator):
+    alpha: Literal["auto"] | float
+    epsilon: float | None
+    delta: float | None
+    adjacency: Literal["replace-one", "zero-out"]
+    mechanism: Literal["auto", "gaussian", "wishart", "wishart-published"]
+    algorithm: Literal["auto", "empirical-bayes", "proximal"]
+    ridge: float
+    task_weight: Literal["equal", "samples"]
+    outliers: Literal["entries", "tasks"] | None
+    outlier_alpha: Literal["auto"] | float
+    n_releases: Literal["auto"] | int
+    clip_norm: float
+    allocation: float | tuple[Any, ...] | list[Any] | Literal["paper-convex"]
+    noise_shift: Literal["auto"] | float
+    acceleration: bool
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    unseen_task: Literal["error", "mean"]
+    target_range: ArrayLike | None
+    max_iter: int
+    tol: float
+    warm_start: bool
+    random_state: int | RandomState | Generator | Generator
+    secure: bool
+    verbose: int
+    dtype: Literal["float64", "float32"] | type[Any]
+    coef_: NDArray[Any]
+    intercept_: NDArray[Any]
+    tasks_: NDArray[Any]
+    billboard_: Any
+    privacy_: PrivacyReport
+    n_iter_: int
+    objective_: float
+    dual_gap_: float
+    alpha_: float
+    outlier_coef_: NDArray[Any]
+    outlier_: NDArray[Any]
+    mean_coef_: NDArray[Any]
+    mean_intercept_: NDArray[Any]
+    n_features_in_: Any
+    feature_names_in_: Any
+    def __init__(
+        self,
+        alpha: Literal["auto"] | float = "auto",
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        mechanism: Literal["auto", "gaussian", "wishart", "wishart-published"] = "auto",
+        algorithm: Literal["auto", "empirical-bayes", "proximal"] = "auto",
+        ridge: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        outliers: Literal["entries", "tasks"] | None = None,
+        outlier_alpha: Literal["auto"] | float = "auto",
+        n_releases: Literal["auto"] | int = "auto",
+        clip_norm: float = 1.0,
+        allocation: float | tuple[Any, ...] | list[Any] | Literal["paper-convex"] = 0.0,
+        noise_shift: Literal["auto"] | float = "auto",
+        acceleration: bool = True,
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        unseen_task: Literal["error", "mean"] = "error",
+        target_range: ArrayLike | None = None,
+        max_iter: int = 10000,
+        tol: float = 1e-06,
+        warm_start: bool = False,
+        random_state: int | RandomState | Generator | Generator | None = None,
+        secure: bool = False,
+        verbose: int = 0,
+        dtype: Literal["float64", "float32"] | type[Any] = ...,
+    ) -> None: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any) -> dict[str, Any]: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        board: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class MPMTLLowRankCV(RegressorMixin, BaseEstimator):
+    alphas: ArrayLike | None
+    eps: float
+    n_alphas: int
+    cv: Any
+    ridge: float
+    task_weight: Literal["equal", "samples"]
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    unseen_task: Literal["error", "mean"]
+    max_iter: int
+    tol: float
+    n_jobs: int | None
+    verbose: int
+    dtype: Literal["float64", "float32"] | type[Any]
+    alpha_: float
+    alphas_: NDArray[Any]
+    mse_path_: NDArray[Any]
+    coef_: NDArray[Any]
+    intercept_: NDArray[Any]
+    tasks_: NDArray[Any]
+    n_iter_: Any
+    objective_: Any
+    dual_gap_: Any
+    mean_coef_: NDArray[Any]
+    mean_intercept_: NDArray[Any]
+    billboard_: Any
+    privacy_: PrivacyReport
+    n_features_in_: Any
+    feature_names_in_: Any
+    def __init__(
+        self,
+        alphas: ArrayLike | None = None,
+        *,
+        eps: float = 0.001,
+        n_alphas: int = 100,
+        cv: Any = 5,
+        ridge: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        unseen_task: Literal["error", "mean"] = "error",
+        max_iter: int = 10000,
+        tol: float = 1e-06,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        dtype: Literal["float64", "float32"] | type[Any] = ...,
+    ) -> None: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any) -> dict[str, Any]: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        board: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class MPMTLLowRankClassifier(ClassifierMixin, BaseEstimator):
+    alpha: Literal["auto"] | float
+    epsilon: float | None
+    delta: float | None
+    adjacency: Literal["replace-one", "zero-out"]
+    mechanism: Literal["auto", "gaussian", "wishart", "wishart-published"]
+    algorithm: Literal["auto", "empirical-bayes", "proximal"]
+    ridge: float
+    task_weight: Literal["equal", "samples"]
+    outliers: Literal["entries", "tasks"] | None
+    outlier_alpha: Literal["auto"] | float
+    n_releases: Literal["auto"] | int
+    clip_norm: float
+    allocation: float | tuple[Any, ...] | list[Any] | Literal["paper-convex"]
+    noise_shift: Literal["auto"] | float
+    acceleration: bool
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    classes: Literal["auto"] | ArrayLike
+    class_weight: Literal["balanced"] | Mapping[Any, Any] | None
+    unseen_task: Literal["error", "mean"]
+    max_iter: int
+    tol: float
+    warm_start: bool
+    random_state: int | RandomState | Generator | Generator
+    secure: bool
+    verbose: int
+    dtype: Literal["float64", "float32"] | type[Any]
+    coef_: Any
+    intercept_: Any
+    tasks_: NDArray[Any]
+    classes_: NDArray[Any]
+    billboard_: Any
+    privacy_: PrivacyReport
+    n_iter_: int
+    objective_: float
+    dual_gap_: float
+    alpha_: float
+    outlier_coef_: Any
+    outlier_: NDArray[Any]
+    mean_coef_: NDArray[Any]
+    mean_intercept_: NDArray[Any]
+    n_features_in_: Any
+    feature_names_in_: Any
+    def __init__(
+        self,
+        alpha: Literal["auto"] | float = "auto",
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        mechanism: Literal["auto", "gaussian", "wishart", "wishart-published"] = "auto",
+        algorithm: Literal["auto", "empirical-bayes", "proximal"] = "auto",
+        ridge: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        outliers: Literal["entries", "tasks"] | None = None,
+        outlier_alpha: Literal["auto"] | float = "auto",
+        n_releases: Literal["auto"] | int = "auto",
+        clip_norm: float = 1.0,
+        allocation: float | tuple[Any, ...] | list[Any] | Literal["paper-convex"] = 0.0,
+        noise_shift: Literal["auto"] | float = "auto",
+        acceleration: bool = True,
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        classes: Literal["auto"] | ArrayLike = "auto",
+        class_weight: Literal["balanced"] | Mapping[Any, Any] | None = None,
+        unseen_task: Literal["error", "mean"] = "error",
+        max_iter: int = 10000,
+        tol: float = 1e-06,
+        warm_start: bool = False,
+        random_state: int | RandomState | Generator | Generator | None = None,
+        secure: bool = False,
+        verbose: int = 0,
+        dtype: Literal["float64", "float32"] | type[Any] = ...,
+    ) -> None: ...
+    def decision_function(self, X: Any, task: Any = None) -> Any: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any) -> dict[str, Any]: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        board: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def predict_proba(self, X: Any, task: Any = None) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class MPMTLLowRankClassifierCV(ClassifierMixin, BaseEstimator):
+    alphas: ArrayLike | None
+    eps: float
+    n_alphas: int
+    cv: Any
+    ridge: float
+    task_weight: Literal["equal", "samples"]
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    classes: Literal["auto"] | ArrayLike
+    class_weight: Literal["balanced"] | Mapping[Any, Any] | None
+    unseen_task: Literal["error", "mean"]
+    max_iter: int
+    tol: float
+    n_jobs: int | None
+    verbose: int
+    dtype: Literal["float64", "float32"] | type[Any]
+    alpha_: float
+    alphas_: NDArray[Any]
+    log_loss_path_: NDArray[Any]
+    coef_: Any
+    intercept_: Any
+    tasks_: NDArray[Any]
+    classes_: NDArray[Any]
+    n_iter_: Any
+    objective_: Any
+    dual_gap_: Any
+    mean_coef_: NDArray[Any]
+    mean_intercept_: NDArray[Any]
+    billboard_: Any
+    privacy_: PrivacyReport
+    n_features_in_: Any
+    feature_names_in_: Any
+    def __init__(
+        self,
+        alphas: ArrayLike | None = None,
+        *,
+        eps: float = 0.001,
+        n_alphas: int = 100,
+        cv: Any = 5,
+        ridge: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        classes: Literal["auto"] | ArrayLike = "auto",
+        class_weight: Literal["balanced"] | Mapping[Any, Any] | None = None,
+        unseen_task: Literal["error", "mean"] = "error",
+        max_iter: int = 10000,
+        tol: float = 1e-06,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        dtype: Literal["float64", "float32"] | type[Any] = ...,
+    ) -> None: ...
+    def decision_function(self, X: Any, task: Any = None) -> Any: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any) -> dict[str, Any]: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        board: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def predict_proba(self, X: Any, task: Any = None) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class PPSGD(RegressorMixin, BaseEstimator):
+    lam: Literal["auto"] | float
+    epsilon: float | None
+    delta: float | None
+    adjacency: Literal["replace-one", "zero-out"]
+    clip_norm: Literal["auto"] | float
+    clip_quantile: float | None
+    n_rounds: Literal["auto"] | int
+    sampling: Literal["all", "fixed", "poisson"]
+    sampling_rate: float
+    local_steps: Literal["auto"] | int
+    local_learning_rate: float
+    server_learning_rate: float
+    personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"]
+    ridge: float
+    task_weight: Literal["equal", "samples"]
+    clusters: Mapping[Any, Any] | None
+    relation: Any
+    relation_rank: int | Literal["all"] | None
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    unseen_task: Literal["error", "mean"]
+    target_range: ArrayLike | None
+    max_iter: int
+    tol: float
+    secure: bool
+    random_state: int | RandomState | Generator | Generator
+    verbose: int
+    dtype: Any
+    coef_: Any
+    intercept_: Any
+    mean_coef_: Any
+    mean_intercept_: Any
+    relation_coef_: Any
+    relation_noise_std_: Any
+    billboard_: Any
+    privacy_: Any
+    tasks_: Any
+    n_iter_: Any
+    n_features_in_: Any
+    feature_names_in_: Any
+    def __init__(
+        self,
+        lam: Literal["auto"] | float = "auto",
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        clip_norm: Literal["auto"] | float = "auto",
+        clip_quantile: float | None = None,
+        n_rounds: Literal["auto"] | int = "auto",
+        sampling: Literal["all", "fixed", "poisson"] = "all",
+        sampling_rate: float = 1.0,
+        local_steps: Literal["auto"] | int = "auto",
+        local_learning_rate: float = 1.0,
+        server_learning_rate: float = 1.0,
+        personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"] = "mean-reg",
+        ridge: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        clusters: Mapping[Any, Any] | None = None,
+        relation: Any = None,
+        relation_rank: int | Literal["all"] | None = None,
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        unseen_task: Literal["error", "mean"] = "error",
+        target_range: ArrayLike | None = None,
+        max_iter: int = 100,
+        tol: float = 1e-10,
+        secure: bool = False,
+        random_state: int | RandomState | Generator | Generator | None = None,
+        verbose: int = 0,
+        dtype: Any = ...,
+    ) -> None: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any) -> dict[str, Any]: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        board: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def relate(self, facts: Any) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class PPSGDClassifier(ClassifierMixin, BaseEstimator):
+    lam: Literal["auto"] | float
+    epsilon: float | None
+    delta: float | None
+    adjacency: Literal["replace-one", "zero-out"]
+    clip_norm: Literal["auto"] | float
+    clip_quantile: float | None
+    n_rounds: Literal["auto"] | int
+    sampling: Literal["all", "fixed", "poisson"]
+    sampling_rate: float
+    local_steps: Literal["auto"] | int
+    local_learning_rate: float
+    server_learning_rate: float
+    personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"]
+    ridge: float
+    task_weight: Literal["equal", "samples"]
+    clusters: Mapping[Any, Any] | None
+    relation: Any
+    relation_rank: int | Literal["all"] | None
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    classes: Literal["auto"] | ArrayLike
+    class_weight: Literal["balanced"] | Mapping[Any, Any] | None
+    unseen_task: Literal["error", "mean"]
+    max_iter: int
+    tol: float
+    secure: bool
+    random_state: int | RandomState | Generator | Generator
+    verbose: int
+    dtype: Any
+    coef_: Any
+    intercept_: Any
+    mean_coef_: Any
+    mean_intercept_: Any
+    relation_coef_: Any
+    relation_noise_std_: Any
+    billboard_: Any
+    privacy_: Any
+    tasks_: Any
+    n_iter_: Any
+    n_features_in_: Any
+    feature_names_in_: Any
+    classes_: Any
+    def __init__(
+        self,
+        lam: Literal["auto"] | float = "auto",
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        clip_norm: Literal["auto"] | float = "auto",
+        clip_quantile: float | None = None,
+        n_rounds: Literal["auto"] | int = "auto",
+        sampling: Literal["all", "fixed", "poisson"] = "all",
+        sampling_rate: float = 1.0,
+        local_steps: Literal["auto"] | int = "auto",
+        local_learning_rate: float = 1.0,
+        server_learning_rate: float = 1.0,
+        personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"] = "mean-reg",
+        ridge: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        clusters: Mapping[Any, Any] | None = None,
+        relation: Any = None,
+        relation_rank: int | Literal["all"] | None = None,
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        classes: Literal["auto"] | ArrayLike = "auto",
+        class_weight: Literal["balanced"] | Mapping[Any, Any] | None = None,
+        unseen_task: Literal["error", "mean"] = "error",
+        max_iter: int = 100,
+        tol: float = 1e-10,
+        secure: bool = False,
+        random_state: int | RandomState | Generator | Generator | None = None,
+        verbose: int = 0,
+        dtype: Any = ...,
+    ) -> None: ...
+    def decision_function(self, X: Any, task: Any = None) -> Any: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any) -> dict[str, Any]: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        board: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def predict_proba(self, X: Any, task: Any = None) -> Any: ...
+    def relate(self, facts: Any) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class PerTask(BaseEstimator):
+    estimator: Any
+    task_feature: str | None
+    tasks: Literal["auto"] | ArrayLike
+    estimators_: dict[str, Any]
+    tasks_: NDArray[Any]
+    classes_: NDArray[Any]
+    n_features_in_: Any
+    feature_names_in_: Any
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        task_feature: str | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+    ) -> None: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+
+class PrivacyLeakWarning(UserWarning): ...
+
+class PrivateFedAvg(RegressorMixin, BaseEstimator):
+    lam: Literal["auto"] | float
+    epsilon: float | None
+    delta: float | None
+    adjacency: Literal["replace-one", "zero-out"]
+    clip_norm: Literal["auto"] | float
+    clip_quantile: float | None
+    n_rounds: Literal["auto"] | int
+    sampling: Literal["all", "fixed", "poisson"]
+    sampling_rate: float
+    local_steps: Literal["auto"] | int
+    local_learning_rate: float
+    server_learning_rate: float
+    personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"]
+    ridge: float
+    task_weight: Literal["equal", "samples"]
+    clusters: Mapping[Any, Any] | None
+    relation: Any
+    relation_rank: int | Literal["all"] | None
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    unseen_task: Literal["error", "mean"]
+    target_range: ArrayLike | None
+    max_iter: int
+    tol: float
+    secure: bool
+    random_state: int | RandomState | Generator | Generator
+    verbose: int
+    dtype: Any
+    coef_: Any
+    intercept_: Any
+    mean_coef_: Any
+    mean_intercept_: Any
+    relation_coef_: Any
+    relation_noise_std_: Any
+    billboard_: Any
+    privacy_: Any
+    tasks_: Any
+    n_iter_: Any
+    n_features_in_: Any
+    feature_names_in_: Any
+    def __init__(
+        self,
+        lam: Literal["auto"] | float = "auto",
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        clip_norm: Literal["auto"] | float = "auto",
+        clip_quantile: float | None = None,
+        n_rounds: Literal["auto"] | int = "auto",
+        sampling: Literal["all", "fixed", "poisson"] = "all",
+        sampling_rate: float = 1.0,
+        local_steps: Literal["auto"] | int = "auto",
+        local_learning_rate: float = 1.0,
+        server_learning_rate: float = 1.0,
+        personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"] = "mean-reg",
+        ridge: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        clusters: Mapping[Any, Any] | None = None,
+        relation: Any = None,
+        relation_rank: int | Literal["all"] | None = None,
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        unseen_task: Literal["error", "mean"] = "error",
+        target_range: ArrayLike | None = None,
+        max_iter: int = 100,
+        tol: float = 1e-10,
+        secure: bool = False,
+        random_state: int | RandomState | Generator | Generator | None = None,
+        verbose: int = 0,
+        dtype: Any = ...,
+    ) -> None: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any) -> dict[str, Any]: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        board: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def relate(self, facts: Any) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class PrivateFedAvgClassifier(ClassifierMixin, BaseEstimator):
+    lam: Literal["auto"] | float
+    epsilon: float | None
+    delta: float | None
+    adjacency: Literal["replace-one", "zero-out"]
+    clip_norm: Literal["auto"] | float
+    clip_quantile: float | None
+    n_rounds: Literal["auto"] | int
+    sampling: Literal["all", "fixed", "poisson"]
+    sampling_rate: float
+    local_steps: Literal["auto"] | int
+    local_learning_rate: float
+    server_learning_rate: float
+    personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"]
+    ridge: float
+    task_weight: Literal["equal", "samples"]
+    clusters: Mapping[Any, Any] | None
+    relation: Any
+    relation_rank: int | Literal["all"] | None
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    classes: Literal["auto"] | ArrayLike
+    class_weight: Literal["balanced"] | Mapping[Any, Any] | None
+    unseen_task: Literal["error", "mean"]
+    max_iter: int
+    tol: float
+    secure: bool
+    random_state: int | RandomState | Generator | Generator
+    verbose: int
+    dtype: Any
+    coef_: Any
+    intercept_: Any
+    mean_coef_: Any
+    mean_intercept_: Any
+    relation_coef_: Any
+    relation_noise_std_: Any
+    billboard_: Any
+    privacy_: Any
+    tasks_: Any
+    n_iter_: Any
+    n_features_in_: Any
+    feature_names_in_: Any
+    classes_: Any
+    def __init__(
+        self,
+        lam: Literal["auto"] | float = "auto",
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        clip_norm: Literal["auto"] | float = "auto",
+        clip_quantile: float | None = None,
+        n_rounds: Literal["auto"] | int = "auto",
+        sampling: Literal["all", "fixed", "poisson"] = "all",
+        sampling_rate: float = 1.0,
+        local_steps: Literal["auto"] | int = "auto",
+        local_learning_rate: float = 1.0,
+        server_learning_rate: float = 1.0,
+        personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"] = "mean-reg",
+        ridge: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        clusters: Mapping[Any, Any] | None = None,
+        relation: Any = None,
+        relation_rank: int | Literal["all"] | None = None,
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        classes: Literal["auto"] | ArrayLike = "auto",
+        class_weight: Literal["balanced"] | Mapping[Any, Any] | None = None,
+        unseen_task: Literal["error", "mean"] = "error",
+        max_iter: int = 100,
+        tol: float = 1e-10,
+        secure: bool = False,
+        random_state: int | RandomState | Generator | Generator | None = None,
+        verbose: int = 0,
+        dtype: Any = ...,
+    ) -> None: ...
+    def decision_function(self, X: Any, task: Any = None) -> Any: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any) -> dict[str, Any]: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        board: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def predict_proba(self, X: Any, task: Any = None) -> Any: ...
+    def relate(self, facts: Any) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class PrivateFedProx(RegressorMixin, BaseEstimator):
+    lam: Literal["auto"] | float
+    epsilon: float | None
+    delta: float | None
+    adjacency: Literal["replace-one", "zero-out"]
+    clip_norm: Literal["auto"] | float
+    clip_quantile: float | None
+    n_rounds: Literal["auto"] | int
+    sampling: Literal["all", "fixed", "poisson"]
+    sampling_rate: float
+    local_steps: Literal["auto"] | int
+    local_learning_rate: float
+    server_learning_rate: float
+    personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"]
+    ridge: float
+    task_weight: Literal["equal", "samples"]
+    clusters: Mapping[Any, Any] | None
+    relation: Any
+    relation_rank: int | Literal["all"] | None
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    unseen_task: Literal["error", "mean"]
+    target_range: ArrayLike | None
+    max_iter: int
+    tol: float
+    secure: bool
+    random_state: int | RandomState | Generator | Generator
+    verbose: int
+    dtype: Any
+    coef_: Any
+    intercept_: Any
+    mean_coef_: Any
+    mean_intercept_: Any
+    relation_coef_: Any
+    relation_noise_std_: Any
+    billboard_: Any
+    privacy_: Any
+    tasks_: Any
+    n_iter_: Any
+    n_features_in_: Any
+    feature_names_in_: Any
+    def __init__(
+        self,
+        lam: Literal["auto"] | float = "auto",
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        clip_norm: Literal["auto"] | float = "auto",
+        clip_quantile: float | None = None,
+        n_rounds: Literal["auto"] | int = "auto",
+        sampling: Literal["all", "fixed", "poisson"] = "all",
+        sampling_rate: float = 1.0,
+        local_steps: Literal["auto"] | int = "auto",
+        local_learning_rate: float = 1.0,
+        server_learning_rate: float = 1.0,
+        personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"] = "mean-reg",
+        ridge: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        clusters: Mapping[Any, Any] | None = None,
+        relation: Any = None,
+        relation_rank: int | Literal["all"] | None = None,
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        unseen_task: Literal["error", "mean"] = "error",
+        target_range: ArrayLike | None = None,
+        max_iter: int = 100,
+        tol: float = 1e-10,
+        secure: bool = False,
+        random_state: int | RandomState | Generator | Generator | None = None,
+        verbose: int = 0,
+        dtype: Any = ...,
+    ) -> None: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any) -> dict[str, Any]: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        board: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def relate(self, facts: Any) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class PrivateFedProxClassifier(ClassifierMixin, BaseEstimator):
+    lam: Literal["auto"] | float
+    epsilon: float | None
+    delta: float | None
+    adjacency: Literal["replace-one", "zero-out"]
+    clip_norm: Literal["auto"] | float
+    clip_quantile: float | None
+    n_rounds: Literal["auto"] | int
+    sampling: Literal["all", "fixed", "poisson"]
+    sampling_rate: float
+    local_steps: Literal["auto"] | int
+    local_learning_rate: float
+    server_learning_rate: float
+    personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"]
+    ridge: float
+    task_weight: Literal["equal", "samples"]
+    clusters: Mapping[Any, Any] | None
+    relation: Any
+    relation_rank: int | Literal["all"] | None
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    classes: Literal["auto"] | ArrayLike
+    class_weight: Literal["balanced"] | Mapping[Any, Any] | None
+    unseen_task: Literal["error", "mean"]
+    max_iter: int
+    tol: float
+    secure: bool
+    random_state: int | RandomState | Generator | Generator
+    verbose: int
+    dtype: Any
+    coef_: Any
+    intercept_: Any
+    mean_coef_: Any
+    mean_intercept_: Any
+    relation_coef_: Any
+    relation_noise_std_: Any
+    billboard_: Any
+    privacy_: Any
+    tasks_: Any
+    n_iter_: Any
+    n_features_in_: Any
+    feature_names_in_: Any
+    classes_: Any
+    def __init__(
+        self,
+        lam: Literal["auto"] | float = "auto",
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        clip_norm: Literal["auto"] | float = "auto",
+        clip_quantile: float | None = None,
+        n_rounds: Literal["auto"] | int = "auto",
+        sampling: Literal["all", "fixed", "poisson"] = "all",
+        sampling_rate: float = 1.0,
+        local_steps: Literal["auto"] | int = "auto",
+        local_learning_rate: float = 1.0,
+        server_learning_rate: float = 1.0,
+        personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"] = "mean-reg",
+        ridge: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        clusters: Mapping[Any, Any] | None = None,
+        relation: Any = None,
+        relation_rank: int | Literal["all"] | None = None,
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        classes: Literal["auto"] | ArrayLike = "auto",
+        class_weight: Literal["balanced"] | Mapping[Any, Any] | None = None,
+        unseen_task: Literal["error", "mean"] = "error",
+        max_iter: int = 100,
+        tol: float = 1e-10,
+        secure: bool = False,
+        random_state: int | RandomState | Generator | Generator | None = None,
+        verbose: int = 0,
+        dtype: Any = ...,
+    ) -> None: ...
+    def decision_function(self, X: Any, task: Any = None) -> Any: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any) -> dict[str, Any]: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        board: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def predict_proba(self, X: Any, task: Any = None) -> Any: ...
+    def relate(self, facts: Any) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class PrivateMTL(RegressorMixin, BaseEstimator):
+    structure: Literal["auto", "low-rank", "mean", "sparse"] | list[Any] | tuple[Any, ...]
+    epsilon: float | None
+    delta: float | None
+    adjacency: Literal["replace-one", "zero-out"]
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    unseen_task: Literal["error", "mean"]
+    target_range: ArrayLike | None
+    random_state: int | RandomState | Generator | Generator
+    secure: bool
+    verbose: int
+    dtype: Literal["float64", "float32"] | type[Any]
+    coef_: NDArray[Any]
+    intercept_: NDArray[Any]
+    tasks_: NDArray[Any]
+    shares_: dict[str, Any]
+    billboard_: Any
+    privacy_: PrivacyReport
+    n_iter_: int
+    mean_coef_: NDArray[Any]
+    mean_intercept_: NDArray[Any]
+    n_features_in_: Any
+    feature_names_in_: Any
+    def __init__(
+        self,
+        structure: Literal["auto", "low-rank", "mean", "sparse"] | list[Any] | tuple[Any, ...] = "auto",
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        unseen_task: Literal["error", "mean"] = "error",
+        target_range: ArrayLike | None = None,
+        random_state: int | RandomState | Generator | Generator | None = None,
+        secure: bool = False,
+        verbose: int = 0,
+        dtype: Literal["float64", "float32"] | type[Any] = ...,
+    ) -> None: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any) -> dict[str, Any]: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        board: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class PrivateMTLClassifier(ClassifierMixin, BaseEstimator):
+    structure: Literal["auto", "low-rank", "mean", "sparse"] | list[Any] | tuple[Any, ...]
+    epsilon: float | None
+    delta: float | None
+    adjacency: Literal["replace-one", "zero-out"]
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    classes: Literal["auto"] | ArrayLike
+    class_weight: Literal["balanced"] | Mapping[Any, Any] | None
+    unseen_task: Literal["error", "mean"]
+    random_state: int | RandomState | Generator | Generator
+    secure: bool
+    verbose: int
+    dtype: Literal["float64", "float32"] | type[Any]
+    coef_: Any
+    intercept_: Any
+    tasks_: NDArray[Any]
+    classes_: NDArray[Any]
+    shares_: dict[str, Any]
+    billboard_: Any
+    privacy_: PrivacyReport
+    n_iter_: int
+    mean_coef_: NDArray[Any]
+    mean_intercept_: NDArray[Any]
+    n_features_in_: Any
+    feature_names_in_: Any
+    def __init__(
+        self,
+        structure: Literal["auto", "low-rank", "mean", "sparse"] | list[Any] | tuple[Any, ...] = "auto",
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        classes: Literal["auto"] | ArrayLike = "auto",
+        class_weight: Literal["balanced"] | Mapping[Any, Any] | None = None,
+        unseen_task: Literal["error", "mean"] = "error",
+        random_state: int | RandomState | Generator | Generator | None = None,
+        secure: bool = False,
+        verbose: int = 0,
+        dtype: Literal["float64", "float32"] | type[Any] = ...,
+    ) -> None: ...
+    def decision_function(self, X: Any, task: Any = None) -> Any: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any) -> dict[str, Any]: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        board: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def predict_proba(self, X: Any, task: Any = None) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class PrivateMeanRegMTL(RegressorMixin, BaseEstimator):
+    lam: Literal["auto"] | float
+    epsilon: float | None
+    delta: float | None
+    adjacency: Literal["replace-one", "zero-out"]
+    clip_norm: Literal["auto"] | float
+    clip_quantile: float | None
+    n_rounds: Literal["auto"] | int
+    update: Literal["algorithm-1", "prox", "stateful"]
+    sampling: Literal["all", "fixed", "poisson"]
+    sampling_rate: float
+    local_steps: Literal["auto"] | int
+    local_learning_rate: float
+    server_learning_rate: float
+    personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"]
+    ridge: float
+    task_weight: Literal["equal", "samples"]
+    clusters: Mapping[Any, Any] | None
+    relation: Any
+    relation_rank: int | Literal["all"] | None
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    unseen_task: Literal["error", "mean"]
+    target_range: ArrayLike | None
+    max_iter: int
+    tol: float
+    secure: bool
+    random_state: int | RandomState | Generator | Generator
+    verbose: int
+    dtype: Literal["float64", "float32"] | type[Any]
+    coef_: NDArray[Any]
+    intercept_: NDArray[Any]
+    mean_coef_: Any
+    mean_intercept_: Any
+    relation_coef_: NDArray[Any]
+    relation_noise_std_: NDArray[Any]
+    tasks_: NDArray[Any]
+    billboard_: Any
+    privacy_: PrivacyReport
+    n_iter_: int
+    objective_: float
+    lam_: float
+    dual_gap_: float
+    n_features_in_: Any
+    feature_names_in_: Any
+    def __init__(
+        self,
+        lam: Literal["auto"] | float = "auto",
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        clip_norm: Literal["auto"] | float = "auto",
+        clip_quantile: float | None = None,
+        n_rounds: Literal["auto"] | int = "auto",
+        update: Literal["algorithm-1", "prox", "stateful"] = "prox",
+        sampling: Literal["all", "fixed", "poisson"] = "all",
+        sampling_rate: float = 1.0,
+        local_steps: Literal["auto"] | int = "auto",
+        local_learning_rate: float = 1.0,
+        server_learning_rate: float = 1.0,
+        personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"] = "mean-reg",
+        ridge: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        clusters: Mapping[Any, Any] | None = None,
+        relation: Any = None,
+        relation_rank: int | Literal["all"] | None = None,
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        unseen_task: Literal["error", "mean"] = "error",
+        target_range: ArrayLike | None = None,
+        max_iter: int = 100,
+        tol: float = 1e-10,
+        secure: bool = False,
+        random_state: int | RandomState | Generator | Generator | None = None,
+        verbose: int = 0,
+        dtype: Literal["float64", "float32"] | type[Any] = ...,
+    ) -> None: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any) -> dict[str, Any]: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        board: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def relate(self, facts: Any) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class PrivateMeanRegMTLClassifier(ClassifierMixin, BaseEstimator):
+    lam: Literal["auto"] | float
+    epsilon: float | None
+    delta: float | None
+    adjacency: Literal["replace-one", "zero-out"]
+    clip_norm: Literal["auto"] | float
+    clip_quantile: float | None
+    n_rounds: Literal["auto"] | int
+    update: Literal["algorithm-1", "prox", "stateful"]
+    sampling: Literal["all", "fixed", "poisson"]
+    sampling_rate: float
+    local_steps: Literal["auto"] | int
+    local_learning_rate: float
+    server_learning_rate: float
+    personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"]
+    ridge: float
+    task_weight: Literal["equal", "samples"]
+    clusters: Mapping[Any, Any] | None
+    relation: Any
+    relation_rank: int | Literal["all"] | None
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    classes: Literal["auto"] | ArrayLike
+    class_weight: Literal["balanced"] | Mapping[Any, Any] | None
+    unseen_task: Literal["error", "mean"]
+    max_iter: int
+    tol: float
+    secure: bool
+    random_state: int | RandomState | Generator | Generator
+    verbose: int
+    dtype: Literal["float64", "float32"] | type[Any]
+    coef_: Any
+    intercept_: Any
+    mean_coef_: Any
+    mean_intercept_: Any
+    relation_coef_: Any
+    relation_noise_std_: NDArray[Any]
+    tasks_: NDArray[Any]
+    classes_: NDArray[Any]
+    billboard_: Any
+    privacy_: PrivacyReport
+    n_iter_: int
+    objective_: float
+    lam_: float
+    dual_gap_: float
+    n_features_in_: Any
+    feature_names_in_: Any
+    def __init__(
+        self,
+        lam: Literal["auto"] | float = "auto",
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        clip_norm: Literal["auto"] | float = "auto",
+        clip_quantile: float | None = None,
+        n_rounds: Literal["auto"] | int = "auto",
+        update: Literal["algorithm-1", "prox", "stateful"] = "prox",
+        sampling: Literal["all", "fixed", "poisson"] = "all",
+        sampling_rate: float = 1.0,
+        local_steps: Literal["auto"] | int = "auto",
+        local_learning_rate: float = 1.0,
+        server_learning_rate: float = 1.0,
+        personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"] = "mean-reg",
+        ridge: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        clusters: Mapping[Any, Any] | None = None,
+        relation: Any = None,
+        relation_rank: int | Literal["all"] | None = None,
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        classes: Literal["auto"] | ArrayLike = "auto",
+        class_weight: Literal["balanced"] | Mapping[Any, Any] | None = None,
+        unseen_task: Literal["error", "mean"] = "error",
+        max_iter: int = 100,
+        tol: float = 1e-10,
+        secure: bool = False,
+        random_state: int | RandomState | Generator | Generator | None = None,
+        verbose: int = 0,
+        dtype: Literal["float64", "float32"] | type[Any] = ...,
+    ) -> None: ...
+    def decision_function(self, X: Any, task: Any = None) -> Any: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any) -> dict[str, Any]: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        board: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def predict_proba(self, X: Any, task: Any = None) -> Any: ...
+    def relate(self, facts: Any) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
+    estimator: Any
+    param_distributions: Mapping[Any, Any] | list[Any]
+    n_trials: float
+    selection: Literal["auto", "compose", "logarithmic", "poisson"]
+    epsilon: float
+    delta: float | None
+    scoring: str | Callable[..., Any] | None
+    score_range: Literal["auto"] | tuple[Any, ...] | list[Any]
+    score_share: Literal["auto"] | float
+    test_size: float
+    random_state: int | RandomState | Generator | Generator
+    best_estimator_: Any
+    best_params_: dict[str, Any]
+    best_score_: float
+    best_index_: int
+    cv_results_: dict[str, Any]
+    n_splits_: int
+    privacy_: PrivacyReport
+    classes_: Any
+    n_features_in_: Any
+    feature_names_in_: Any
+    def __init__(
+        self,
+        estimator: Any,
+        param_distributions: Mapping[Any, Any] | list[Any],
+        *,
+        n_trials: float = 10,
+        selection: Literal["auto", "compose", "logarithmic", "poisson"] = "auto",
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        scoring: str | Callable[..., Any] | None = None,
+        score_range: Literal["auto"] | tuple[Any, ...] | list[Any] = "auto",
+        score_share: Literal["auto"] | float = "auto",
+        test_size: float = 0.25,
+        random_state: int | RandomState | Generator | Generator | None = None,
+    ) -> None: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> NDArray[Any] | dict[str, Any]: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+
+class SingleTaskWarning(UserWarning): ...
+
+class TaskImputer(TransformerMixin, BaseEstimator):
+    task_feature: str | None
+    default: dict[str, Any] | None
+    tasks_: NDArray[Any]
+    statistics_: dict[str, Any]
+    n_features_in_: Any
+    feature_names_in_: Any
+    def __init__(
+        self,
+        *,
+        task_feature: str | None = None,
+        default: dict[str, Any] | None = None,
+    ) -> None: ...
+    def fit(self, X: Any, y: Any = None) -> Self: ...
+    def personalize(self, X: Any, y: Any = None) -> Self: ...
+    def transform(self, X: Any) -> Any: ...
+
+class TaskScaler(TransformerMixin, BaseEstimator):
+    task_feature: str | None
+    with_mean: bool
+    with_std: bool
+    scale: float | ArrayLike
+    tasks_: NDArray[Any]
+    mean_: NDArray[Any]
+    scale_: NDArray[Any]
+    n_features_in_: Any
+    feature_names_in_: Any
+    def __init__(
+        self,
+        *,
+        task_feature: str | None = None,
+        with_mean: bool = True,
+        with_std: bool = True,
+        scale: float | ArrayLike = 1.0,
+    ) -> None: ...
+    def fit(self, X: Any, y: Any = None) -> Self: ...
+    def personalize(self, X: Any, y: Any = None) -> Self: ...
+    def transform(self, X: Any) -> Any: ...
+
+class TaskStratifiedKFold:
+    n_splits: int
+    task_feature: str | None
+    shuffle: bool
+    random_state: int | None
+    def __init__(
+        self,
+        n_splits: int = 5,
+        *,
+        task_feature: str | None = None,
+        shuffle: bool = False,
+        random_state: int | None = None,
+    ) -> None: ...
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int: ...
+    def split(self, X: Any, y: Any = None, groups: ArrayLike | None = None) -> Any: ...
+
+def get_num_threads() -> int: ...
+
+def load_billboard(path: str | str | PathLike[str]) -> Any: ...
+
+def mtl_path(
+    X: Any,
+    y: Any,
+    task: Any = None,
+    *,
+    penalty: Literal["trace", "l21"] = "trace",
+    loss: Literal["squared", "logistic", "multinomial"] = "squared",
+    eps: float = 0.001,
+    n_alphas: int = 100,
+    alphas: ArrayLike | None = None,
+    ridge: Any = 0.0,
+    task_weight: Any = "equal",
+    fit_intercept: Any = True,
+    task_feature: Any = None,
+    sample_weight: Any = None,
+    max_iter: Any = 10000,
+    tol: Any = 1e-06,
+    dtype: Any = ...,
+) -> Any: ...
+
+def personalize(model: Any, X: Any, y: Any, **params: Any) -> Any: ...
+
+def save_billboard(est: Any, path: str | str | PathLike[str]) -> Any: ...
+
+def set_num_threads(n_threads: int | None) -> Any: ...
+
+def stack_tasks(X: Any, y: Any = None, tasks: ArrayLike | None = None) -> tuple[Any, ...]: ...
+
+def wide_to_long(X: Any, Y: ArrayLike, tasks: ArrayLike | None = None) -> tuple[Any, ...]: ...
+
+__all__ = [
+    "ClusteredMTL",
+    "ClusteredMTLClassifier",
+    "FedMTLClassifier",
+    "FedMTLRegressor",
+    "DPAggregation",
+    "DPAggregationClassifier",
+    "DPMetaInit",
+    "DPMetaInitClassifier",
+    "DPRelationship",
+    "DPRelationshipClassifier",
+    "LeaveTasksOut",
+    "LocalOnly",
+    "LocalOnlyClassifier",
+    "MPMTLGroupSparse",
+    "MPMTLGroupSparseCV",
+    "MPMTLGroupSparseClassifier",
+    "MPMTLGroupSparseClassifierCV",
+    "MPMTLLowRank",
+    "MPMTLLowRankCV",
+    "MPMTLLowRankClassifier",
+    "MPMTLLowRankClassifierCV",
+    "PPSGD",
+    "PPSGDClassifier",
+    "PerTask",
+    "PrivacyLeakWarning",
+    "PrivateFedAvg",
+    "PrivateFedAvgClassifier",
+    "PrivateFedProx",
+    "PrivateFedProxClassifier",
+    "PrivateMTL",
+    "PrivateMTLClassifier",
+    "PrivateMeanRegMTL",
+    "PrivateMeanRegMTLClassifier",
+    "PrivateSearch",
+    "SingleTaskWarning",
+    "TaskImputer",
+    "TaskScaler",
+    "TaskStratifiedKFold",
+    "__version__",
+    "get_num_threads",
+    "load_billboard",
+    "mtl_path",
+    "personalize",
+    "save_billboard",
+    "set_num_threads",
+    "stack_tasks",
+    "wide_to_long",
+]
