@@ -3,20 +3,23 @@
 import argparse
 from pathlib import Path
 
+from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
+
+import skpmtl
 
 from ..run import write_rows
 
-__all__ = ["RESULTS", "run_figures", "script"]
+__all__ = ["RESULTS", "computed", "run_figures", "script"]
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 
 
-def script(name, text, quick, repeats, output):
+def script(name, text, quick, repeats, output, jobs=False):
     """Command line of a script: its documentation `text`, --quick, --repeats and --output.
 
     `quick` and `repeats` say what these options stand for, None leaves --repeats out; `output`
-    is a file or folder below results/.
+    is a file or folder below results/. `jobs`: with --jobs, the processes of `computed`.
     """
     parser = argparse.ArgumentParser(
         prog=f"python -m benchmarks.reproduce.{name}", description=text,
@@ -26,13 +29,47 @@ def script(name, text, quick, repeats, output):
     if repeats is not None:
         parser.add_argument("--repeats", type=int, help=f"default: {repeats}")
     parser.add_argument("--output", type=Path, default=RESULTS / output, help="CSV, PNG")
+    if jobs:
+        parser.add_argument("--jobs", type=int, help="processes of one thread each")
+    parser.set_defaults(jobs=1)
     return parser
+
+
+def computed(cells, jobs=1):
+    """Yield the rows of a table in order, computed by `jobs` processes of one thread each.
+
+    `cells` yields rows, which are ready, and pairs of calls (function, arguments) and a function of
+    their results, which gives the rows that follow from them. All calls are independent.
+    """
+    cells = list(cells)
+    pairs = [cell for cell in cells if isinstance(cell, tuple)]
+    work = (call for calls, _ in pairs for call in calls)
+    found = Parallel(n_jobs=jobs, return_as="generator")(
+        delayed(_on_one_thread)(function, *given) for function, *given in work
+    )
+    for cell in cells:
+        if isinstance(cell, tuple):
+            calls, rows = cell
+            yield from rows([next(found) for _ in calls])
+        else:
+            yield cell
+
+
+def _on_one_thread(function, *given):
+    threads = skpmtl.get_num_threads()
+    skpmtl.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            return function(*given)
+    finally:
+        skpmtl.set_num_threads(threads)
 
 
 def run_figures(parser, prefix, figures, fields, arguments=None):
     """Write PREFIX_NAME.csv and .png of the figures that are asked for. -> rows by name
 
-    `figures`: name -> (``measure(quick, repeats) -> rows``, repeats, ``draw(rows) -> Figure``).
+    `figures`: name -> (``measure(quick, repeats)`` -> cells as of `computed`, repeats,
+    ``draw(rows) -> Figure``).
     """
     parser.add_argument("--figure", choices=figures, help="default: all of them")
     options = parser.parse_args(arguments)
@@ -42,6 +79,7 @@ def run_figures(parser, prefix, figures, fields, arguments=None):
             measure, repeats, draw = figures[name]
             repeats = options.repeats or (1 if options.quick else repeats)
             path = options.output / f"{prefix}_{name}.csv"
-            done[name] = write_rows(measure(options.quick, repeats), fields, path)
+            rows = computed(measure(options.quick, repeats), options.jobs)
+            done[name] = write_rows(rows, fields, path)
             draw(done[name]).savefig(path.with_suffix(".png"), dpi=100)
     return done

@@ -1,6 +1,6 @@
 """Questionnaire outcomes (Liang et al., TPAMI 2022): AUC against epsilon on LSOA-like data.
 
-    python -m benchmarks.reproduce.lsoa [--quick] [--repeats R] [--output FILE.csv]
+    python -m benchmarks.reproduce.lsoa [--quick] [--repeats R] [--output FILE.csv] [--jobs J]
 
 The paper studies a health survey that may not be redistributed: 41 binary outcomes of the same
 4,299 persons, 295 mostly binary features, 13.7 % of the answers missing. Here are draws of its
@@ -19,6 +19,7 @@ in `model_protected`.
 """
 
 import warnings
+from functools import partial
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
@@ -37,7 +38,7 @@ from skpmtl.metrics import task_scores
 from skpmtl.privacy import PrivacyLeakWarning
 
 from ..run import write_rows
-from . import script
+from . import computed, script
 from .model_protected_methods import FIELDS, entry
 from .model_protected_plots import COLORS, curve, legend, panels, unique
 
@@ -109,35 +110,48 @@ def areas(est, data):
 
 
 def measure(quick=False, repeats=3):
-    """Rows of the table, as they are finished."""
+    """Cells of the table, as of `computed`."""
+    cases = [(name, None) for name in PLAIN if name != "alone"]
+    cases += [(name, e) for name in PRIVATE for e in ((3.0,) if quick else EPSILONS)]
+    own, _, lengths = areas_of("alone", None, 1.0, quick, repeats)
+    yield entry("LSOA-like", "alone", None, [np.mean(area) for area in own], "AUC")
+    # 1.5 times the median length of a model, as in `model_protected`: not charged.
+    clip_norm = 1.5 * float(np.median(lengths))
+    for name, epsilon in cases:
+        calls = [(areas_of, name, epsilon, clip_norm, quick, repeats)]
+        yield calls, partial(entries, name, epsilon, own)
+
+
+def areas_of(name, epsilon, clip_norm, quick, repeats):
+    """A method on all draws, with the parameters that are best on a further one.
+
+    -> areas by draw and outcome, report or None, lengths of the models alone
+    """
     sets, fold = [draw(seed, quick) for seed in range(repeats)], draw(1000, quick)
     m = fold[1].shape[1]
-    clip_norm = 1.0
-    cases = [(name, None) for name in PLAIN]
-    cases += [(name, e) for name in PRIVATE for e in ((3.0,) if quick else EPSILONS)]
-    for name, epsilon in cases:
-        grid = PLAIN[name] if name in PLAIN else PRIVATE[name][2]
-        if len(grid) > 1:
-            score = [
-                np.mean(areas(build(name, epsilon, m, clip_norm, 0, p), fold))
-                for p in (grid[1:3] if quick else grid)
-            ]
-            grid = [(grid[1:3] if quick else grid)[int(np.argmax(score))]]
-        fitted = [build(name, epsilon, m, clip_norm, seed, grid[0]) for seed in range(repeats)]
-        found = [areas(est, data) for est, data in zip(fitted, sets, strict=True)]
-        report = getattr(fitted[0], "privacy_", None)
-        if name == "alone":
-            own = found
-            # 1.5 times the median length of a model, as in `model_protected`: not charged.
-            models = [est.coef_ for fit in fitted for est in fit.estimators_.values()]
-            clip_norm = 1.5 * float(np.median([np.linalg.norm(coef) for coef in models]))
-        values = {"AUC": [np.mean(area) for area in found]}
-        if name != "alone":
-            change = [after - before for after, before in zip(found, own, strict=True)]
-            values["AUC minus alone"] = [np.mean(step) for step in change]
-            values["share of outcomes worse than alone"] = [np.mean(step < 0) for step in change]
-        for metric, numbers in values.items():
-            yield entry("LSOA-like", name, epsilon, numbers, metric, report)
+    grid = PLAIN[name] if name in PLAIN else PRIVATE[name][2]
+    if len(grid) > 1:
+        grid = grid[1:3] if quick else grid
+        score = [np.mean(areas(build(name, epsilon, m, clip_norm, 0, p), fold)) for p in grid]
+        grid = [grid[int(np.argmax(score))]]
+    fitted = [build(name, epsilon, m, clip_norm, seed, grid[0]) for seed in range(repeats)]
+    found = [areas(est, data) for est, data in zip(fitted, sets, strict=True)]
+    models = [est.coef_ for fit in fitted for est in getattr(fit, "estimators_", {}).values()]
+    lengths = [np.linalg.norm(coef) for coef in models]
+    return found, getattr(fitted[0], "privacy_", None), lengths
+
+
+def entries(name, epsilon, own, results):
+    """Rows of one method; `own`: areas of learning alone on the same draws."""
+    ((found, report, _),) = results
+    change = [after - before for after, before in zip(found, own, strict=True)]
+    values = {
+        "AUC": [np.mean(area) for area in found],
+        "AUC minus alone": [np.mean(step) for step in change],
+        "share of outcomes worse than alone": [np.mean(step < 0) for step in change],
+    }
+    for metric, numbers in values.items():
+        yield entry("LSOA-like", name, epsilon, numbers, metric, report)
 
 
 def picture(rows):
@@ -159,11 +173,12 @@ def picture(rows):
 
 
 def main(arguments=None):
-    parser = script("lsoa", __doc__, "few persons and outcomes, once", "3 draws", "lsoa.csv")
+    parser = script("lsoa", __doc__, "few persons and outcomes, once", "3 draws", "lsoa.csv", True)
     options = parser.parse_args(arguments)
     with threadpool_limits(1):
         repeats = options.repeats or (1 if options.quick else 3)
-        rows = write_rows(measure(options.quick, repeats), FIELDS, options.output)
+        cells = measure(options.quick, repeats)
+        rows = write_rows(computed(cells, options.jobs), FIELDS, options.output)
     picture(rows).savefig(options.output.with_suffix(".png"), dpi=100)
     return rows
 

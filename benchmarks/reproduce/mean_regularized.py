@@ -1,6 +1,7 @@
 """Private mean-regularised learning beside its baselines, with every personalisation.
 
     python -m benchmarks.reproduce.mean_regularized [--quick] [--repeats R] [--output FILE.csv]
+                                                    [--jobs J] [--only TEXT]
                                                     [--leaf FOLDER [--words FILE] [--tags FILE]]
 
 Data: School with 80 % of each school's pupils for training, School with 10 pupils a school, and
@@ -31,6 +32,7 @@ one global model are not helped by local intercepts.
 """
 
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +57,7 @@ from skpmtl.metrics import nmse
 from skpmtl.privacy import PrivacyLeakWarning
 
 from ..run import write_rows
-from . import script
+from . import computed, script
 from .mean_regularized_plots import against_epsilon, personalizations
 
 FIELDS = ("data", "metric", "epsilon", "method", "personalization", "mean", "sd", "repeats")
@@ -211,7 +213,7 @@ def cases(quick):
 
 
 def measure(quick=False, repeats=None, only=None, problems=DATA):
-    """Rows of the table, as they are finished."""
+    """Cells of the table, as of `computed`."""
     for label, (make, metric, default) in problems.items():
         if only and only not in label:
             continue
@@ -220,29 +222,34 @@ def measure(quick=False, repeats=None, only=None, problems=DATA):
         for name, variants, epsilon in cases(quick):
             if sparse.issparse(sets[0][0]) and name in DENSE:
                 continue
-            table = np.array(
-                [
-                    scores(name, variants, epsilon, data, seed, metric == "accuracy")
-                    for seed, data in enumerate(sets)
-                ]
-            )
-            for variant, column in zip(variants, table.T, strict=True):
-                yield {
-                    "data": label,
-                    "metric": metric,
-                    "epsilon": "inf" if epsilon is None else epsilon,
-                    "method": name,
-                    "personalization": variant,
-                    "mean": round(float(np.mean(column)), 4),
-                    "sd": round(float(np.std(column, ddof=1)), 4) if count > 1 else "",
-                    "repeats": count,
-                }
+            calls = [
+                (scores, name, variants, epsilon, data, seed, metric == "accuracy")
+                for seed, data in enumerate(sets)
+            ]
+            about = {
+                "data": label, "metric": metric, "method": name,
+                "epsilon": "inf" if epsilon is None else epsilon,
+            }  # fmt: skip
+            yield calls, partial(entries, about, variants)
+
+
+def entries(about, variants, table):
+    """Rows of one fit, from its scores by draw and personalisation."""
+    count = len(table)
+    for variant, column in zip(variants, np.transpose(table), strict=True):
+        yield {
+            **about,
+            "personalization": variant,
+            "mean": round(float(np.mean(column)), 4),
+            "sd": round(float(np.std(column, ddof=1)), 4) if count > 1 else "",
+            "repeats": count,
+        }
 
 
 def main(arguments=None):
     parser = script(
         "mean_regularized", __doc__, "small data, two personalisations", "10 splits or 5 sets",
-        "mean_regularized.csv",
+        "mean_regularized.csv", jobs=True,
     )  # fmt: skip
     parser.add_argument("--only", default=None, help="part of the name of a data set")
     parser.add_argument("--leaf", type=Path, help="folder with JSON of LEAF, instead of the others")
@@ -256,8 +263,8 @@ def main(arguments=None):
         if path == parser.get_default("output"):
             path = path.with_name("mean_regularized_leaf.csv")
     with threadpool_limits(1):
-        rows = measure(options.quick, options.repeats, options.only, problems)
-        rows = write_rows(rows, FIELDS, path)
+        cells = measure(options.quick, options.repeats, options.only, problems)
+        rows = write_rows(computed(cells, options.jobs), FIELDS, path)
     against_epsilon(rows).savefig(path.with_suffix(".png"), dpi=100)
     personalizations(rows).savefig(path.with_name(f"{path.stem}_personalization.png"), dpi=100)
     return rows

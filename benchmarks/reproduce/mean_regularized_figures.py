@@ -1,7 +1,7 @@
 """Private multi-task learning (Hu, Wu and Smith, TMLR 2023): its further comparisons, run again.
 
     python -m benchmarks.reproduce.mean_regularized_figures [--figure NAME] [--quick] [--repeats R]
-                                                            [--output FOLDER]
+                                                            [--output FOLDER] [--jobs J]
 
 Every figure writes ``mean_regularized_NAME.csv`` and ``.png``; all of them take about seven minutes
 of one core. Data, hyper-parameters, delta = 1 / n_tasks and zero-out adjacency as in
@@ -64,11 +64,14 @@ def metric_of(name):
     return "nMSE" if name.startswith("School") else "accuracy"
 
 
-def measured(name, sets, method, epsilon, parameter="", value="", **parameters):
-    """A row: the method (name, personalisation) on all `sets`."""
-    classification = metric_of(name) == "accuracy"
-    found = [
-        scores(method[0], method[1:], epsilon, data, seed, classification, **parameters)[0]
+def measured(name, sets, method, epsilon, parameter="", value="", about=None, **parameters):
+    """A cell of one row, as of `computed`: the method (name, personalisation) on all `sets`.
+
+    `about`: columns of the row that are other than usual.
+    """
+    score = partial(scores, **parameters)
+    calls = [
+        (score, method[0], method[1:], epsilon, data, seed, metric_of(name) == "accuracy")
         for seed, data in enumerate(sets)
     ]
     m = len(np.unique(sets[0][2]))
@@ -76,17 +79,22 @@ def measured(name, sets, method, epsilon, parameter="", value="", **parameters):
     if epsilon is not None:
         T = auto_rounds(epsilon)
         spent |= account(blocks_mu(1.0, T, "zero-out") / float(gdp_mu(epsilon, 1 / m)), T, 1.0, m)
-    return {
-        "data": name,
-        "metric": metric_of(name),
-        "method": METHODS[method][0],
-        **spent,
-        "parameter": parameter,
-        "value": value,
-        "mean": number(np.mean(found)),
-        "sd": number(np.std(found, ddof=1)) if len(found) > 1 else "",
-        "repeats": len(found),
-    }
+
+    def rows(found):
+        yield {
+            "data": name,
+            "metric": metric_of(name),
+            "method": METHODS[method][0],
+            **spent,
+            "parameter": parameter,
+            "value": value,
+            "mean": number(np.mean(found)),
+            "sd": number(np.std(found, ddof=1)) if len(found) > 1 else "",
+            "repeats": len(found),
+            **(about or {}),
+        }
+
+    return calls, rows
 
 
 # ------------------------------------------------------------------------------ figures
@@ -214,10 +222,10 @@ def statements(quick, repeats):
             for scheme, T, rate, z in schemes(stated, m):
                 epsilon = exact(z, T, rate, 1 / m, "zero-out")
                 sampled = {"sampling": "fixed", "sampling_rate": rate} if rate < 1.0 else {}
-                found = measured(
-                    name, sets, OURS, epsilon, "stated", stated, n_rounds=T, **sampled
+                about = {"method": scheme, **account(z, T, rate, m)}
+                yield measured(
+                    name, sets, OURS, epsilon, "stated", stated, about, n_rounds=T, **sampled
                 )
-                yield {**found, "method": scheme, **account(z, T, rate, m)}
 
 
 FIGURES = {
@@ -231,8 +239,9 @@ FIGURES = {
 
 def main(arguments=None):
     parser = script(
-        "mean_regularized_figures", __doc__, "small data, one repeat", "3 or 4 splits or draws", ""
-    )
+        "mean_regularized_figures", __doc__, "small data, one repeat", "3 or 4 splits or draws", "",
+        jobs=True,
+    )  # fmt: skip
     return run_figures(parser, "mean_regularized", FIGURES, FIELDS, arguments)
 
 

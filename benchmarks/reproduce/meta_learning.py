@@ -1,6 +1,7 @@
 """Few-shot transfer from a private initialisation, beside none, a non-private and a local one.
 
     python -m benchmarks.reproduce.meta_learning [--quick] [--repeats R] [--output FILE.csv]
+                                                 [--jobs J] [--only TEXT]
 
 The comparison of figure 2 of Li, Khodak, Caldas and Talwalkar (2020): tasks that took no part
 in training adapt with 5 or 10 rows each, from an initialisation that is
@@ -29,6 +30,7 @@ import math
 import multiprocessing
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +41,7 @@ from skpmtl.datasets.school import load_school
 from skpmtl.metrics import nmse
 
 from ..run import write_rows
-from . import script
+from . import computed, script
 
 FIELDS = (
     "data", "metric", "shots", "method", "epsilon", "delta", "adjacency", "mean", "sd", "kept",
@@ -183,20 +185,36 @@ def first_rows(rows, count):
 
 
 def measure(quick=False, repeats=None, only=None):
-    """Rows of the table, as they are finished."""
+    """Cells of the table, as of `computed`."""
     count = repeats or (1 if quick else 5)
     for label, (make, settings, bounds) in DATA.items():
         if (only and only not in label) or (quick and label not in QUICK):
             continue
         sets = [make(seed, quick=quick, **settings) for seed in range(count)]
-        found = (
-            (method, parameters, [
-                transfer(parts, method, parameters, bounds, seed)[0]
-                for seed, parts in enumerate(sets)
-            ])
-            for method, parameters in cases(quick)
-        )  # fmt: skip
-        yield from entries(label, settings.get("shots", 10), found)
+        shots = settings.get("shots", 10)
+        yield cell(list(cases(quick)), sets, bounds, {shots: None}, partial(entries, label))
+
+
+def cell(cases, sets, bounds, shots, rows):
+    """Calls of all methods on all sets, and their rows, as of `computed`.
+
+    `shots`: by what the rows are for, the number of rows that a new task adapts with.
+    """
+    calls = [
+        (transfer, parts, method, how, bounds, seed, tuple(shots.values()))
+        for method, how in cases
+        for seed, parts in enumerate(sets)
+    ]
+
+    def finish(found):
+        by_method = [found[i : i + len(sets)] for i in range(0, len(found), len(sets))]
+        for position, count in enumerate(shots):
+            columns = [[scores[position] for scores in own] for own in by_method]
+            yield from rows(
+                count, [(*case, own) for case, own in zip(cases, columns, strict=True)]
+            )
+
+    return calls, finish
 
 
 def entries(label, shots, found):
@@ -302,13 +320,14 @@ def large(quick=False):
 
 def main(arguments=None):
     parser = script(
-        "meta_learning", __doc__, "small data, epsilon 1, one seed", 5, "meta_learning.csv"
-    )
+        "meta_learning", __doc__, "small data, epsilon 1, one seed", 5, "meta_learning.csv",
+        jobs=True,
+    )  # fmt: skip
     parser.add_argument("--only", help="part of the name of a data set, or large")
     options = parser.parse_args(arguments)
 
     def rows():
-        yield from measure(options.quick, options.repeats, options.only)
+        yield from computed(measure(options.quick, options.repeats, options.only), options.jobs)
         if options.only in (None, "large"):
             yield from large(options.quick)
 

@@ -1,7 +1,7 @@
 """Few-shot transfer against epsilon, and against the number of rows of a new task.
 
     python -m benchmarks.reproduce.meta_learning_figures [--figure NAME] [--quick] [--repeats R]
-                                                         [--output FOLDER]
+                                                         [--output FOLDER] [--jobs J]
 
 The comparison of figure 2 of Li, Khodak, Caldas and Talwalkar (2020), on the data and with the
 settings of ``meta_learning.py``, which says what was tuned. Every figure writes
@@ -14,8 +14,10 @@ settings of ``meta_learning.py``, which says what was tuned. Every figure writes
   test rows are the same. For classes also with the non-private initialisation halved.
 """
 
+from functools import partial
+
 from . import run_figures, script
-from .meta_learning import DATA, DEFAULT, FIELDS, TABLE, entries, transfer
+from .meta_learning import DATA, DEFAULT, FIELDS, TABLE, cell, entries
 from .model_protected_plots import legend, panels, unique
 
 PLACES = ("linear d=20 n=50 m=500", "logistic d=20 n=50 m=500", "School 100 -> 39")
@@ -40,11 +42,7 @@ def against_epsilon(quick=False, repeats=20):
         for epsilon in ((1.0,) if quick else EPSILONS)
     ]
     for name, sets, bounds in places(quick, repeats):
-        found = (
-            (method, how, [transfer(p, method, how, bounds, s)[0] for s, p in enumerate(sets)])
-            for method, how in cases
-        )
-        yield from entries(name, 10, found)
+        yield cell(cases, sets, bounds, {10: None}, partial(entries, name))
 
 
 def against_shots(quick=False, repeats=20):
@@ -58,16 +56,7 @@ def against_shots(quick=False, repeats=20):
     half = [("reptile, half as long", {"epsilon": None})]
     for name, sets, bounds in places(quick, repeats, shots=max(shots)):
         own = cases + half if "logistic" in name else cases
-        scores = [
-            [transfer(parts, method, how, bounds, s, shots) for s, parts in enumerate(sets)]
-            for method, how in own
-        ]
-        for position, count in enumerate(shots):
-            found = (
-                (*case, [row[position] for row in table])
-                for case, table in zip(own, scores, strict=True)
-            )
-            yield from entries(name, count, found)
+        yield cell(own, sets, bounds, {count: count for count in shots}, partial(entries, name))
 
 
 # ------------------------------------------------------------------------------ pictures
@@ -134,7 +123,8 @@ FIGURES = {
 
 
 def main(arguments=None):
-    parser = script("meta_learning_figures", __doc__, "few tasks, one budget, one draw", 20, ".")
+    quick = "few tasks, one budget, one draw"
+    parser = script("meta_learning_figures", __doc__, quick, 20, ".", jobs=True)
     return run_figures(parser, "meta_learning", FIGURES, FIELDS, arguments)
 
 
