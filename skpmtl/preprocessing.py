@@ -98,7 +98,8 @@ class TaskScaler(_TaskTransformer):
     task, which no accounting of records covers: scale by public numbers there.
 
     Few rows tell little of a standard deviation, and one that is too small by chance would blow
-    up all other rows of the task. A scale is therefore shrunk towards a public one; see Notes.
+    up all other rows of the task. A scale is therefore shrunk towards a public one, or where none
+    is known made so large that this does not happen; see Notes.
 
     The task column stays where it is. A frame gives a frame, anything else an array;
     ``set_output`` has precedence. To scale without changing the task column by means of
@@ -112,16 +113,18 @@ class TaskScaler(_TaskTransformer):
     with_mean, with_std : bool, default=True
         Whether to subtract the mean, and to divide by the scale. Features that are constant in a
         task are divided by the public scale.
-    scale : float or array-like of shape (n_features,), default=1.0
+    scale : float or array-like of shape (n_features,), default=None
         Public scale of the features, without the task column, in their units: what a standard
-        deviation is expected to be. Tasks of few rows have little else.
+        deviation is expected to be, NaN where nobody knows. Tasks of few rows have little else:
+        without it a feature is 0 in tasks of up to three rows, and where it is constant. None: no
+        scale is known.
 
     Attributes
     ----------
     tasks_ : ndarray of shape (n_tasks,)
         Task ids, sorted.
     mean_, scale_ : ndarray of shape (n_tasks, n_features)
-        Without the task column. A feature is ``(x - mean_) / scale_``.
+        Without the task column. A feature is ``(x - mean_) / scale_``; infinite scales make it 0.
     n_features_in_, feature_names_in_
         Of X as given, so that a task column counts.
 
@@ -134,6 +137,9 @@ class TaskScaler(_TaskTransformer):
     way, and tasks with many rows, or with features far from the public scale, have nearly
     variance 1.
 
+    Without a public scale the task takes s^2 (1 + 1/n) (n - 1) / (n - 3), s^2 the unbiased variance
+    of its rows: then a further row of a normal feature has variance 1. For n <= 3 it is infinite.
+
     Examples
     --------
     >>> import pandas as pd
@@ -144,7 +150,7 @@ class TaskScaler(_TaskTransformer):
     [-0.1, 0.1, -0.98, 0.98]
     """
 
-    def __init__(self, *, task_feature=None, with_mean=True, with_std=True, scale=1.0):
+    def __init__(self, *, task_feature=None, with_mean=True, with_std=True, scale=None):
         self.task_feature = task_feature
         self.with_mean = with_mean
         self.with_std = with_std
@@ -180,7 +186,10 @@ class TaskScaler(_TaskTransformer):
         squares = np.add.reduceat(deviation, offsets[:-1], axis=0)
         # Rounding leaves a constant feature with a deviation just above 0.
         varies = squares > sizes * (10 * np.finfo(float).eps * self.mean_) ** 2
-        self.scale_ = public * _shrunk(squares / public**2, varies, sizes)
+        known = ~np.isnan(public)
+        self.scale_ = _predictive(squares, varies, sizes)
+        shrunk = _shrunk(squares[:, known] / public[known] ** 2, varies[:, known], sizes)
+        self.scale_[:, known] = public[known] * shrunk
         self._form_ = form
         return self
 
@@ -222,16 +231,17 @@ class TaskScaler(_TaskTransformer):
         return _beside_task(X, scaled.T, ids, form.position)
 
     def _public_scale(self, n_features):
+        """-> ndarray of shape (n_features,), NaN where no scale is known."""
         try:
-            public = np.asarray(self.scale, dtype=float)
+            public = np.asarray(np.nan if self.scale is None else self.scale, dtype=float)
         except (TypeError, ValueError):
-            public = np.array(np.nan)
-        if public.shape not in ((), (n_features,)) or not (0 < public).all():
+            public = np.array(0.0)
+        if public.shape not in ((), (n_features,)) or (public <= 0).any() or np.isinf(public).any():
             raise ValueError(
-                f"scale= must be a positive number or {n_features} of them, one for each feature "
-                "without the task column."
+                f"scale= must be None, a positive number or {n_features} of them, one for each "
+                "feature without the task column, NaN where nobody knows it."
             )
-        return public
+        return np.broadcast_to(public, n_features)
 
     def _merge(self, fresh, n_tasks, old, new):
         self.mean_ = merge_rows(n_tasks, old, self.mean_, new, fresh.mean_)
@@ -471,6 +481,13 @@ def _shrunk(squares, varies, sizes):
     spread = np.where(sizes < _FEW, 0.0, far - noise)
     spread = np.maximum(spread, _SPREAD)
     return np.exp(0.5 * spread / (spread + _DOUBT * noise) * logs)
+
+
+def _predictive(squares, varies, sizes):
+    """Scales by which further rows of a task have variance 1, from sums of squares."""
+    spare = np.where(varies & (sizes > 3), sizes - 3, np.nan)
+    scale = np.sqrt(np.where(varies, squares, 1.0) * (1 + 1 / sizes) / spare)
+    return np.where(np.isnan(scale), np.inf, scale)
 
 
 def _beside_task(X, columns, ids, position):

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import digamma, polygamma
 from sklearn.pipeline import make_pipeline
 
-from skpmtl import LocalOnly
+from skpmtl import LocalOnly, PrivateMTL
 from skpmtl.preprocessing import TaskImputer, TaskScaler
 from skpmtl.tables.table import SingleTaskWarning
 from tests.helpers.tiny_ridge import TinyRidge
@@ -75,7 +75,7 @@ def test_a_few_rows_do_no_harm(n):
         y_test = (Z_test * W[test]).sum(axis=1)
         rows, new = Z * unit[task], Z_test * unit[test]
         errors = []
-        for scaler in (None, TaskScaler(task_feature=0)):
+        for scaler in (None, TaskScaler(task_feature=0, scale=1.0)):
             X, X_test = np.column_stack([task, rows]), np.column_stack([test, new])
             if scaler is not None:
                 X, X_test = scaler.fit(X).transform(X), scaler.transform(X_test)
@@ -116,6 +116,33 @@ def test_in_a_pipeline(school_like):
     assert_array_equal(model[-1].feature_names_in_, frame.columns)
 
 
+def test_units_that_nobody_named_do_no_harm():
+    """Columns of any unit, and tasks of one row and more: no worse than the mean of a task."""
+    rng, m, d = np.random.default_rng(0), 400, 4
+    unit, place = np.array([1e-4, 1.0, 5e4, 1e9]), np.array([0.0, 5.0, 9e4, -1e9])
+    task, test = np.repeat(np.arange(m), rng.integers(1, 12, m)), np.repeat(np.arange(m), 20)
+    Z, Z_test = rng.normal(size=(len(task), d)), rng.normal(size=(len(test), d))
+    w = np.array([2.0, -1.0, 1.0, 0.5])
+    y, y_test = Z @ w + 0.5 * rng.normal(size=len(task)), Z_test @ w
+    scaler = TaskScaler(task_feature=0)
+    X = scaler.fit_transform(np.column_stack([task, place + unit * Z]))
+    X_test = scaler.transform(np.column_stack([test, place + unit * Z_test]))
+    assert np.isinf(scaler.scale_[np.bincount(task) < 4]).all()
+    by_size = [(X_test[np.bincount(task)[test] == n, 1:] ** 2).mean() for n in (6, 8, 11)]
+    assert_allclose(by_size, 1.0, atol=0.5)
+    est = PrivateMTL(epsilon=3.0, task_feature=0, tasks=range(m)).fit(X, y)
+    own = np.bincount(task, y) / np.bincount(task)
+    error = np.mean((est.predict(X_test) - y_test) ** 2)
+    assert error < 0.7 * np.mean((own[test] - y_test) ** 2)
+
+
+def test_one_scale_may_be_known_and_another_not():
+    X = np.column_stack([np.repeat([0, 1], 5), np.arange(10.0), np.arange(10.0)])
+    some = TaskScaler(task_feature=0, scale=[2.0, np.nan]).fit(X).scale_
+    assert_allclose(some[:, 0], TaskScaler(task_feature=0, scale=2.0).fit(X).scale_[:, 0])
+    assert_allclose(some[:, 1], np.sqrt(2.5 * 1.2 * 4 / 2))  # s^2 (1 + 1/n) (n - 1) / (n - 3)
+
+
 def test_errors(school_like):
     frame, _ = school_like()
     scaler = TaskScaler(task_feature="school").fit(frame)
@@ -127,8 +154,8 @@ def test_errors(school_like):
         scaler.fit(frame.mask((frame.index == 3)[:, None] & (frame.columns == "school")))
     with pytest.raises(TypeError, match="task_feature=1.5"):
         TaskScaler(task_feature=1.5).fit(frame)
-    for scale in (0.0, [1.0, 2.0], np.nan, "wide"):
-        with pytest.raises(ValueError, match="scale= must be a positive number or 4 of them"):
+    for scale in (0.0, [1.0, 2.0], np.inf, "wide"):
+        with pytest.raises(ValueError, match="scale= must be None, a positive number or 4 of them"):
             TaskScaler(task_feature="school", scale=scale).fit(frame)
     with pytest.warns(SingleTaskWarning):
         TaskScaler().fit(frame.drop(columns="school"))

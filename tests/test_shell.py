@@ -118,8 +118,9 @@ def test_public_facts_about_tasks(folder, capsys):
 def test_what_is_read_from_rows_is_said(folder, capsys):
     run("fit data.csv --task clinic --target pressure --epsilon 4 --drop level --method low-rank "
         "--output out")  # fmt: skip
-    warned = capsys.readouterr().err
+    printed, warned = capsys.readouterr()
     assert "--tasks FILE" in warned
+    assert "No scale is known of ['age', 'weight', 'visits']" in printed
     for name in NAMES[3:]:
         assert f"categories of {name!r} are read from private rows" in warned
     settings = json.loads((folder / "out/public/settings.json").read_text())

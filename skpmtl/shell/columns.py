@@ -1,6 +1,7 @@
 """Columns of a table, and what is public of them."""
 
 import json
+import math
 import warnings
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -35,6 +36,7 @@ def read_table(path, needed):
         raise ValueError(
             f"{path} has no column {listed(missing, 20)}; its columns are "
             f"{listed(table.columns, 20)}."
+            + (" Separate columns by commas." if len(table.columns) == 1 else "")
         )
     return table
 
@@ -111,13 +113,13 @@ class Columns:
             categories=list(self.categories.values()), handle_unknown="ignore", sparse_output=False
         )
         ones = [1.0] * sum(map(len, self.categories.values()))
-        scale = [*ones, *(self.scale.get(name, 1.0) for name in self.numbers)]
+        scale = [*ones, *(self.scale.get(name, math.nan) for name in self.numbers)]
         return make_pipeline(
             TaskImputer(task_feature=self.task, default=self.default or None),
             make_column_transformer(
                 (encoder, names), remainder="passthrough", verbose_feature_names_out=False
             ).set_output(transform="pandas"),
-            TaskScaler(task_feature=self.task, scale=scale or 1.0),
+            TaskScaler(task_feature=self.task, scale=scale or None),
             estimator,
         )
 
@@ -131,7 +133,14 @@ class Columns:
         return cls(**values)
 
     def __str__(self):
-        return f"{len(self.numbers)} numbers and {len(self.categories)} categories"
+        text = f"{len(self.numbers)} numbers and {len(self.categories)} categories"
+        unknown = [name for name in self.numbers if name not in self.scale]
+        if unknown:
+            text += (
+                f"\nNo scale is known of {listed(unknown, 20)}, so that tasks of up to three rows go "
+                "without: give rough standard deviations as scale in the file of --public."
+            )
+        return text
 
 
 def _read_categories(column):
