@@ -137,8 +137,8 @@ class Columns:
         unknown = [name for name in self.numbers if name not in self.scale]
         if unknown:
             text += (
-                f"\nNo scale is known of {listed(unknown, 20)}, so that tasks of up to three rows go "
-                "without: give rough standard deviations as scale in the file of --public."
+                f"\nNo scale is known of {listed(unknown, 20)}, so that tasks of up to three rows "
+                "go without: give rough standard deviations as scale in the file of --public."
             )
         return text
 
