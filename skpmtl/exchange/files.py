@@ -133,7 +133,8 @@ def file_of(est):
         "package": f"skpmtl {__version__}",
         "params": {
             name: _encode_parameter(name, given[name])
-            for name in sorted(set(given) - set(board.parameters()) - set(_NOT_WRITTEN))
+            for name in sorted(set(given) - set(board.parameters()))
+            if name.partition("__")[0] not in (*_NOT_WRITTEN, *cls._stays)
         },
     }
     text = json.dumps(header, allow_nan=False).encode()
@@ -267,9 +268,12 @@ class FromBillboard:
         Kinds of billboards that the class publishes and goes on with; those of a class without
         any are not written. A class of another package than the one that declares them is its
         author's own affair: its billboards are written if it declares them again.
+    _stays : tuple of str
+        Further parameters, with all of theirs, that stay where the rows of the fit are.
     """
 
     _boards = ()
+    _stays = ()
     _known = {}  # name -> class
 
     def __init_subclass__(cls, **keywords):

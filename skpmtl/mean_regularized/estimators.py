@@ -114,6 +114,10 @@ class MeanFamily(WideSparse, BaseMTL):
     def _n_rounds(self, epsilon):
         return auto_rounds(epsilon) if isinstance(self.n_rounds, str) else self.n_rounds
 
+    def _size(self, population):
+        """Numbers in one shared model."""
+        return population.n_outputs * population.n_features
+
     # ------------------------------------------------------------------------- fit
     def _fit_table(self, table):
         population = Population.of(table)
@@ -151,7 +155,7 @@ class MeanFamily(WideSparse, BaseMTL):
             )
         problem, relation = self._problem(population), self._relation(population)
         cluster_of, to = self._cluster_rows(population.tasks), self._to(population, True)
-        centres = np.zeros((self._groups(population), problem.n_outputs * population.n_features))
+        centres = np.zeros((self._groups(population), self._size(population)))
         plan = self._plan(population, relation)
         board = self._board(population, problem, centres, cluster_of, relation)
         board.server_rate, board.sampling, board.sampling_rate = (
@@ -184,7 +188,7 @@ class MeanFamily(WideSparse, BaseMTL):
             found = self._intercept_range(population)
             if self.fit_intercept:
                 intercepts = n_groups * population.n_outputs, *found
-        size = n_groups * population.n_outputs * population.n_features
+        size = n_groups * self._size(population)
         line = None if relation is None else relation.describe()
         return MeanPlan(self, m, size, intercepts, groups, line)
 
@@ -249,8 +253,8 @@ class MeanFamily(WideSparse, BaseMTL):
         return 1 if cluster_of is None else len(set(cluster_of.values()))
 
     def _questions(self, population):
-        C, n_groups = population.n_outputs, self._groups(population)
-        size, auto = C * population.n_features, isinstance(self.clip_norm, str)
+        n_groups, auto = self._groups(population), isinstance(self.clip_norm, str)
+        C, size = population.n_outputs, self._size(population)
         follows = auto or self.clip_quantile is not None
         public = {
             "centre": [(n_groups, size)],

@@ -3,6 +3,13 @@
 torch, of the extra ``skpmtl[torch]``, is imported when one of them is fitted.
 """
 
+from .board import NetworkBillboard
+from .estimators import TorchMeanRegClassifier, TorchMeanRegRegressor
 from .features import TorchFeatures
 
-__all__ = ["TorchFeatures"]
+__all__ = [
+    "NetworkBillboard",
+    "TorchFeatures",
+    "TorchMeanRegClassifier",
+    "TorchMeanRegRegressor",
+]

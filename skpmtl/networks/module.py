@@ -186,8 +186,7 @@ class FlatModule:
         )
         self.layout = [(name, tuple(p.shape)) for name, p in shared]
         self._parts = shared + own + statistics
-        self.n_trained = len(shared) + len(own)
-        self.n_sharing = len(shared)
+        self.n_sharing, self.n_trained = len(shared), len(shared) + len(own)
         self.sizes = [values.numel() for _, values in self._parts]
         self.n_shared = sum(self.sizes[: len(shared)])
         self.n_kept = sum(self.sizes) - self.n_shared
@@ -214,17 +213,23 @@ class FlatModule:
 
     def write(self, vector):
         """Set the module to a vector; other buffers are as at the start."""
+        self.reset()
         with self.torch.no_grad():
-            for values, part in self._values(vector):
+            for (_, values), part in zip(self._parts, self.split(vector), strict=True):
                 values.copy_(part)
-            for values, first in self._constants:
-                if not any(values is kept for _, kept in self._parts[self.n_trained :]):
-                    values.copy_(first)
 
-    def _values(self, vector):
-        parts = vector.split(self.sizes)
-        for (_, values), part in zip(self._parts, parts, strict=True):
-            yield values, part.reshape(values.shape)
+    def train(self, n_rows):
+        """Be in training for batches of so many rows: of one there are no statistics."""
+        self.module.train()
+        for layer in self.module.modules() if n_rows == 1 and self.mixes_rows else ():
+            if isinstance(layer, self.torch.nn.modules.batchnorm._BatchNorm):
+                layer.eval()
+
+    def reset(self):
+        """Set all buffers to those of the start: nothing passes from task to task."""
+        with self.torch.no_grad():
+            for values, first in self._constants:
+                values.copy_(first)
 
     def split(self, vectors):
         """Vectors (..., n_shared + n_kept) -> list of tensors (..., *shape) in their order."""
@@ -236,8 +241,8 @@ class FlatModule:
 
     def joined(self, parts, n_lead=0):
         """Inverse of `split`, for tensors with `n_lead` leading dimensions."""
-        return self.torch.cat([part.flatten(n_lead) if part.ndim > n_lead else part[..., None]
-                               for part in parts], dim=-1)  # fmt: skip
+        flat = [part.reshape(*part.shape[:n_lead], -1) for part in parts]
+        return self.torch.cat(flat, dim=-1)
 
     def tensor(self, values):
         """Numbers on the device, in the type of the parameters."""

@@ -1,0 +1,126 @@
+"""What rounds with networks publish: the shared parameters, and how tasks go on from them."""
+
+from dataclasses import dataclass, field
+from numbers import Integral, Real
+
+import numpy as np
+
+from .._runtime.compat import Interval
+from ..exchange.wire import MOST_STEPS
+from ..mean_regularized.board import MeanBillboard
+
+
+@dataclass
+class NetworkBillboard(MeanBillboard):
+    """As `skpmtl.mean_regularized.MeanBillboard`, around a public start.
+
+    `centres` are what the rounds added to `start`. Files have the numbers, and neither the module
+    nor any code of it.
+
+    Attributes
+    ----------
+    start : ndarray (n_shared + n_kept,)
+        Public numbers of the module before the fit: of shared parameters, then of those that stay
+        with the tasks and of statistics of normalisation layers.
+    layout : list of tuple
+        (name, shape) of the shared parameters in the order of their numbers.
+    width : int
+        Features of a row.
+    personal_steps, learning_rate, momentum, batch_size, local
+        As in the estimator.
+    """
+
+    start: np.ndarray = field(default_factory=lambda: np.empty(0))
+    layout: list = field(default_factory=list)
+    width: int = 1
+    personal_steps: int = 20
+    learning_rate: float = 0.1
+    momentum: float = 0.9
+    batch_size: int | None = None
+    local: tuple = ()
+
+    constraints = {
+        **MeanBillboard.constraints,
+        "width": [Interval(Integral, 1, None, closed="left")],
+        "personal_steps": [Interval(Integral, 1, MOST_STEPS, closed="both")],
+        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "momentum": [Interval(Real, 0, 1, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left"), None],
+    }
+    settings = (
+        "personalization", "personal_steps", "learning_rate", "momentum", "batch_size", "local"
+    )  # fmt: skip
+
+    @property
+    def n_features(self):
+        return self.width
+
+    @property
+    def model_shape(self):
+        return self.start.shape
+
+    def parameters(self):
+        known = {name: getattr(self, name) for name in self.settings}
+        known |= {"clusters": self.cluster_of, "relation": self.relation}
+        return {**known, "lam": self.problem.lam}
+
+    def attributes(self):
+        if not self.has_one_mean:
+            return {}
+        return {"mean_coef_": self.networks(self.centres)[0], "mean_intercept_": 0.0}
+
+    def networks(self, centres):
+        """Numbers of the networks at these centres, (n, n_shared + n_kept)."""
+        out = np.repeat(self.start[None], len(centres), axis=0)
+        out[:, : centres.shape[1]] += centres
+        return out
+
+    def replay(self):
+        """Shared parameters after every round, from the releases: (n_rounds, *centres.shape)."""
+        return super().replay() + self.start[: self.centres.shape[1]]
+
+    def without_rows(self, tasks):
+        """The released network of their centre, and the start where that is unknown."""
+        if self.relation is not None:
+            which, centres = self.around(tasks)
+        else:
+            n = len(self.centres)
+            which = np.zeros(len(tasks), dtype=np.int64)
+            if self.cluster_of is not None:
+                which = np.array([self.cluster_of.get(task, n) for task in tasks.tolist()])
+            centres = np.concatenate([self.centres, np.zeros((1, self.centres.shape[1]))])
+        return self.networks(centres)[which], np.zeros(len(tasks))
+
+    def declared(self):
+        """See `skpmtl.exchange.wire`."""
+        g, size, total = len(self.centres), 0, self.start.size
+        for item in self.layout:
+            name, shape = item
+            whole = all(type(length) is int and length >= 0 for length in shape)
+            if not isinstance(name, str) or not whole:
+                raise ValueError("its layout is none")
+            size += int(np.prod(shape))
+        if not 0 < size <= total or self.shape != (size,):
+            raise ValueError("its layout does not suit its numbers")
+        if not all(isinstance(pattern, str) for pattern in self.local):
+            raise ValueError("local must hold names")
+        for number in [] if self.cluster_of is None else self.cluster_of.values():
+            if type(number) is not int or not 0 <= number < g:
+                raise ValueError(f"clusters must be numbered from 0 to {g - 1}")
+        if self.relation is not None:
+            yield from self.relation.declared()
+            if self.cluster_of is not None or self.relation.rank != g:
+                raise ValueError(f"it has {g} shared models for another relation")
+        elif g < 1 or (g > 1 and self.cluster_of is None):
+            raise ValueError(f"it has {g} shared models without clusters")
+        if not all(isinstance(bound, Real) and bound > 0 for bound in self.clip_norms):
+            raise ValueError("clip_norms must be positive")
+        yield "the start", self.start, [(total,)]
+        yield "the centres", self.centres, [(g, size)]
+        yield from (("a release", S, [(size,), (g, size), (1,)]) for S in self.releases)
+        yield "doubt", self.doubt, [(g,)]
+        if self.shrinkage is not None:
+            yield "shrinkage", self.shrinkage, [(g,)]
+        if self.noise_std is not None:
+            yield "noise_std", self.noise_std, [(g,)]
+        yield "the steps of the rounds", self.step, [(g, 1)]

@@ -1,0 +1,468 @@
+"""Networks in private rounds: what the paper of the mean-regularised rounds trains."""
+
+from copy import deepcopy
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from .._parameters import filled, kept
+from .._runtime.compat import Interval, StrOptions
+from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
+from ..local.centred import Problem
+from ..mean_regularized.board import cluster_rows
+from ..mean_regularized.estimators import MeanFamily
+from ..tables.ids import encode_ids, listed, locate
+from ..tables.table import by_code
+from .board import NetworkBillboard
+from .module import FlatModule
+from .steps import LocalSteps
+from .tasks import NetworkHalf, personal_networks
+
+__all__ = ["TorchMeanRegClassifier", "TorchMeanRegRegressor"]
+
+
+class OfModule:
+    """Mixin of estimators of a torch module: ``module__name=`` are arguments of its factory.
+
+    Their ``__init__`` has ``**arguments`` for these; `coef_` holds the numbers of the networks.
+    """
+
+    fit_intercept = False  # beside the module
+    target_range = None
+    _built = None  # the last module that was built, with what it was built from
+
+    def get_params(self, deep=True):
+        """Parameters by name, with the arguments of the module.
+
+        Parameters
+        ----------
+        deep : bool, default=True
+
+        Returns
+        -------
+        params : dict
+        """
+        return {**super().get_params(deep), **self.arguments}
+
+    def set_params(self, **params):
+        """Set parameters, and arguments of the module.
+
+        Parameters
+        ----------
+        **params
+
+        Returns
+        -------
+        self : object
+        """
+        of_module = {name: params.pop(name) for name in [*params] if name.startswith("module__")}
+        super().set_params(**params)
+        self.arguments = {**self.arguments, **of_module}
+        return self
+
+    def _arguments(self):
+        """Arguments of the factory."""
+        return {name.removeprefix("module__"): value for name, value in self.arguments.items()}
+
+    def _network(self, n_features, n_classes):
+        """The `FlatModule` of the parameters for such rows."""
+        if self.module is None:
+            raise ValueError(
+                "module= is missing, the function that builds the network. Billboards bring no "
+                "code along: pass that of the fit, set_params(module=...)."
+            )
+        made_of = (
+            self.module, self._arguments(), self.device, getattr(self, "local", ()),
+            self.random_state, n_features, n_classes,
+        )  # fmt: skip
+        if self._built is None or not _same(self._built[0], made_of):
+            loss = {0: "squared", 2: "logistic"}.get(n_classes, "multinomial")
+            self._built = made_of, FlatModule(self, loss, n_features, n_classes)
+        return self._built[1]
+
+    def __getstate__(self):
+        state = super().__getstate__()
+        state.pop("_built", None)  # made again where it is needed
+        return state
+
+    # ------------------------------------------------------------------------ networks
+    def _of_billboard(self):
+        """The module of a fit, held against its billboard."""
+        board = self.billboard_
+        network = self._network(board.n_features, board.n_classes)
+        if network.layout != board.layout or len(network.start) != len(board.start):
+            raise ValueError(
+                "The module has other parameters than the one of the fit: "
+                f"{listed([name for name, _ in network.layout], 8)} in place of "
+                f"{listed([name for name, _ in board.layout], 8)}, or of other shapes."
+            )
+        return network
+
+    def to_module(self, task=None):
+        """A copy of the module with the numbers of a task, or with those that were released.
+
+        Parameters
+        ----------
+        task : str or int, default=None
+            Id of the task, to which its network belongs. None: the shared one, which is public.
+
+        Returns
+        -------
+        module : torch.nn.Module
+            On the CPU, as after ``eval()``.
+
+        Raises
+        ------
+        ValueError
+            If the task is not in `tasks_`, or for clusters and relations without a task.
+        """
+        check_is_fitted(self)
+        network = self._of_billboard()
+        if task is None:
+            if not hasattr(self, "mean_coef_"):
+                raise ValueError("There are several shared networks: name a task.")
+            numbers = self.mean_coef_
+        else:
+            numbers = self.coef_[self._position(task)]
+        network.write(network.tensor(numbers))
+        return deepcopy(network.module).cpu().eval()
+
+    def _position(self, task):
+        position = int(locate(encode_ids([task])[1], self.tasks_)[0])
+        if position < 0:
+            known = listed(self.tasks_)
+            raise ValueError(f"Task {task!r} has no model here; tasks_ has {known}.")
+        return position
+
+    def export_task(self, task):
+        """The network of one task, which belongs to that task and to nobody else.
+
+        Parameters
+        ----------
+        task : str or int
+            Id of the task.
+
+        Returns
+        -------
+        model : dict
+            Keys "task", "parameters" (arrays by the names of the module: those that are trained,
+            and statistics of normalisation layers), "classes" and "feature_names" (lists, or None).
+
+        Raises
+        ------
+        ValueError
+            If the task is not in `tasks_`.
+        """
+        model = super().export_task(task)
+        del model["coef"], model["intercept"]
+        numbers = self.coef_[self._position(task)]
+        return {**model, "parameters": self._of_billboard().named(numbers)}
+
+    def _has_mean(self):
+        return True  # what is released is a whole network
+
+    def _row_scores(self, rows):
+        network, board = self._of_billboard(), self.billboard_
+        if rows.codes is None:
+            X = rows.features()
+            return np.stack(
+                [network.predict(self.coef_[k], X) for k in self._wide_columns()], axis=1
+            )
+        several = (self.billboard_.n_classes,) if self.billboard_.n_classes > 2 else ()
+        out = np.empty((len(rows.codes), *several))
+        unseen = None
+        if rows.unseen is not None and len(rows.unseen):
+            unseen = board.without_rows(rows.unseen)[0]
+        for k, part in by_code(rows.codes):
+            numbers = self.coef_[k] if k >= 0 else unseen[-1 - k]
+            out[part] = network.predict(numbers, rows.features(part))
+        return out
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False
+        return tags
+
+
+def _same(first, second):
+    """Whether two modules are made of the same; arguments may be arrays."""
+    try:
+        return all(
+            a is b or (type(a) is type(b) and bool(a == b))
+            for a, b in zip(first, second, strict=True)
+        )
+    except (TypeError, ValueError):
+        return False
+
+
+def check_arguments(cls, arguments):
+    """TypeError for keywords that are neither parameters nor arguments of the module."""
+    for name in arguments:
+        if not name.startswith("module__") or name == "module__":
+            raise TypeError(f"{cls.__name__} got an unexpected keyword argument {name!r}")
+
+
+class _TorchMeanReg(OfModule, MeanFamily):
+    _parameter_constraints = {
+        **{
+            name: rule for name, rule in MeanFamily._parameter_constraints.items()
+            if name not in ("lam", "clip_norm", "n_rounds", "local_steps")
+        },
+        "module": [callable, None],
+        "lam": [Interval(Real, 0, None, closed="neither")],
+        "clip_norm": [Interval(Real, 0, None, closed="neither")],
+        "n_rounds": [Interval(Integral, 1, None, closed="left")],
+        "update": [StrOptions({"prox", "fedavg", "algorithm-1", "stateful"})],
+        "local": [str, list, tuple],
+        "local_steps": [Interval(Integral, 1, None, closed="left")],
+        "personal_steps": [Interval(Integral, 1, None, closed="left")],
+        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "momentum": [Interval(Real, 0, 1, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left"), None],
+        "device": [str],
+    }  # fmt: skip
+    _boards = (NetworkBillboard,)
+    _stays = ("module", "device")
+    _sparse_in_place = False
+
+    @kept
+    def __init__(
+        self,
+        module=None,
+        *,
+        lam=0.1,
+        epsilon=1.0,
+        delta=None,
+        adjacency="replace-one",
+        clip_norm=1.0,
+        clip_quantile=None,
+        n_rounds=10,
+        update="prox",
+        local=(),
+        local_steps=5,
+        learning_rate=0.1,
+        momentum=0.9,
+        batch_size=None,
+        server_learning_rate=1.0,
+        sampling="all",
+        sampling_rate=1.0,
+        personalization="mean-reg",
+        personal_steps=20,
+        clusters=None,
+        relation=None,
+        relation_rank=None,
+        device="cpu",
+        task_feature=None,
+        tasks="auto",
+        unseen_task="error",
+        secure=False,
+        random_state=None,
+        verbose=0,
+        **arguments,
+    ):
+        check_arguments(type(self), arguments)
+
+    def _network_of(self, population):
+        return self._network(population.n_features, population.n_classes)
+
+    def _size(self, population):
+        return self._network_of(population).n_shared
+
+    def _fit_table(self, table):
+        if table.is_sparse:
+            raise ValueError(f"{type(self).__name__} does not take sparse X: pass X.toarray().")
+        return BaseMTL._fit_table(self, table)
+
+    def _half(self, table, population):
+        which = cluster_rows(table.tasks, self._cluster_rows(population.tasks))
+        relation = self._relation(population, quiet=True)
+        return NetworkHalf(self, self._network_of(population), table, which, relation)
+
+    def _board(self, population, problem, centres, cluster_of, relation):
+        network = self._network_of(population)
+        board = super()._board(population, problem, centres, cluster_of, relation)
+        given = {**vars(board), "shape": (network.n_shared,), "sparse": False}
+        return NetworkBillboard(
+            **given,
+            start=network.start.double().cpu().numpy(),
+            layout=network.layout,
+            width=population.n_features,
+            personal_steps=self.personal_steps,
+            learning_rate=float(self.learning_rate),
+            momentum=float(self.momentum),
+            batch_size=self.batch_size,
+            local=(self.local,) if isinstance(self.local, str) else tuple(self.local),
+        )
+
+    def _problem(self, population):
+        return Problem(
+            population.loss, population.n_outputs, False, "equal", float(self.lam), 0.0
+        )
+
+    # What MeanFamily has for linear models, whose intercepts are apart.
+    ridge, task_weight = 0.0, "equal"
+
+    def _public_attributes(self, board, population):
+        return BaseMTL._public_attributes(self, board, population)
+
+    def _questions(self, population):
+        return {"update": super()._questions(population)["update"]}
+
+    def _planned_report(self, population):
+        plan = self._plan(population, self._relation(population, quiet=True))
+        return plan.report(plan.bounds(), self._source())
+
+    def _personalize_table(self, table):
+        network = self._of_billboard()
+        return personal_networks(self.billboard_, network, LocalSteps(network, table))
+
+    def _first_models(self, table):
+        return BaseMTL._first_models(self, table)
+
+    def _models_without_rows(self, fitted, tasks, positions):
+        return BaseMTL._models_without_rows(self, fitted, tasks, positions)
+
+
+_DOC = """{summary}
+
+    The private rounds of `PrivateMeanRegMTL{twin}` with a torch module in the place of a linear
+    model: tasks receive the shared parameters w~, train on their own rows, and send a clipped
+    update of which only the noisy mean is published (joint differential privacy at task level).
+    Afterwards every task turns the last w~ into its own network, at no further cost.
+
+    Noise grows with the number of parameters: start from a module that was trained on public rows,
+    or take `TorchFeatures` and a linear model. From a random start few networks get anywhere at
+    usual budgets.
+
+    Parameters
+    ----------
+    module : callable
+        ``module(**arguments) -> torch.nn.Module``, from rows (batch, n_features), in the type of
+        its parameters, to {scores}. Images are made of rows by ``torch.nn.Unflatten``, and tokens
+        by ``x.long()``. Its parameters as it is built are the start of all tasks: a public input,
+        drawn from `random_state` if that is an int, else from 0, unless they are loaded. Parameters
+        that need no gradient are constants.
+    lam : float, default=0.1
+        Weight of ``lam / 2 ||w - w~||^2``, of "prox" in the rounds and in the personalisation.
+    epsilon : float or None, default=1.0
+        Privacy budget of the whole fit. None or infinity: rounds without noise and clipping.
+    delta : float or None, default=None
+        Probability part of the guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``.
+    {adjacency}
+    clip_norm : float, default=1.0
+        Public bound on the norm of an update: about the distance from the start to a good network,
+        divided by a few rounds.
+    clip_quantile : float or None, default=None
+        The bound moves towards this quantile of the norms of the updates, by noisy counts.
+    n_rounds : int, default=10
+    update : {{"prox", "fedavg", "algorithm-1", "stateful"}}, default="prox"
+        What a task sends. "prox": `local_steps` steps from w~ with the pull of `lam` (FedProx);
+        "fedavg": the same without a pull. "algorithm-1" and "stateful" keep a network with every
+        task, as in `PrivateMeanRegMTL`.
+    local : str or sequence of str, default=()
+        Patterns of names of parameters, such as "head.*", that stay with the task. They start as
+        the module does, are trained in the rounds, and cost no privacy. So stay the statistics of
+        normalisation layers; a batch normalisation whose parameters would be released is an error.
+    local_steps : int, default=5
+        Gradient steps of a task in a round.
+    learning_rate : float, default=0.1
+    momentum : float, default=0.9
+    batch_size : int or None, default=None
+        Rows of a step. None: all of the task.
+    server_learning_rate : float, default=1.0
+        Factor of the noisy mean that w~ moves by.
+    sampling : {{"all", "poisson", "fixed"}}, default="all"
+    sampling_rate : float, default=1.0
+        Who takes part in a round: as in `PrivateMeanRegMTL`.
+    personalization : {{"mean-reg", "finetune", "symmetrized-kl", "ewc", "none"}}, \
+default="mean-reg"
+        From w~ to a task's network, by `personal_steps` steps on its own rows: with the pull of
+        `lam` to w~ ("mean-reg"), without ("finetune"), with one to its predictions
+        ("symmetrized-kl"), or with one weighted by the Fisher information ("ewc"). "none": w~
+        itself, or the network of an update that keeps one.
+    personal_steps : int, default=20
+    clusters, relation, relation_rank
+        As in `PrivateMeanRegMTL`.
+    device : str, default="cpu"
+        Where networks are trained, such as "cuda". Noise is drawn and added as ever.
+    {task_feature}
+    {tasks}{class_list}
+    unseen_task : {{"error", "mean"}}, default="error"
+        What `predict` does with a task that was not fitted: an error, or the shared network, with
+        local parameters and statistics of the start.
+    {secure}
+    {random_state}
+    {verbose}
+    **arguments
+        ``module__name=value``: arguments of `module`, which `set_params` and searches know too.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_tasks, n_numbers)
+        All numbers of the networks of the tasks, in the order of ``billboard_.layout``, then those
+        that stay with the tasks. Together they are no private object: hand each task its own with
+        `export_task` or `to_module`.
+    mean_coef_ : ndarray of shape (n_numbers,)
+        The shared network, without `clusters` and `relation`.
+    intercept_ : ndarray of shape (n_tasks,)
+        Zeros.
+    tasks_ : ndarray of shape (n_tasks,){classes}
+    billboard_ : NetworkBillboard
+        Start, noisy means in the order of publication, and ``history()``: noise and epsilon per
+        round. Files of it have numbers only; who reads one passes the same module again,
+        ``set_params(module=...)``.
+    {privacy_}
+    n_iter_ : int
+        Rounds.
+    {features_in_}
+
+    See Also
+    --------
+    TorchFeatures : Public features for the linear estimators, mostly the better choice.
+    skpmtl.PrivateMeanRegMTL{twin} : The same rounds with linear models.
+
+    Notes
+    -----
+    Updates of parameters alone leave a task. Buffers of the module are constants, but for the
+    statistics of normalisation layers, which stay with the task. The code of the module and its
+    start are public inputs of the guarantee. A task whose steps are not finite sends zeros.
+    What is random in a task, batches and dropout, follows from its id and the last release.
+
+    References
+    ----------
+    .. [1] S. Hu, Z. S. Wu, V. Smith, "Private multi-task learning: formulation and
+       applications to federated learning", TMLR, 2023.
+
+    Examples
+    --------
+    >>> net = torch.nn.Linear(20, {n_scores})  # doctest: +SKIP
+    >>> {name}(lambda: net, epsilon=2.0).fit(X, y, task=task)  # doctest: +SKIP
+    """
+
+
+class TorchMeanRegClassifier(MTLClassifierMixin, _TorchMeanReg):
+    __doc__ = filled(
+        _DOC,
+        summary="Private mean-regularised networks for classes.",
+        twin="Classifier",
+        scores="scores of\n        the classes; of two classes also one score, the log-odds of the "
+        "second",
+        classes="several",
+        n_scores=3,
+        name="TorchMeanRegClassifier",
+    )
+    _multiclass = True
+    _spreads_labels = False  # networks have no intercept apart
+
+
+class TorchMeanRegRegressor(MTLRegressorMixin, _TorchMeanReg):
+    __doc__ = filled(
+        _DOC,
+        summary="Private mean-regularised networks for real targets.",
+        twin="",
+        scores="one number\n        each; the loss is half the squared error, and targets should "
+        "be of order one",
+        n_scores=1,
+        name="TorchMeanRegRegressor",
+    )

@@ -1,0 +1,244 @@
+"""Steps that tasks take with a module, each on its own rows.
+
+Where a module is on a CPU tasks are trained one after the other, which is the fastest there for
+convolutions; elsewhere many at a time (`torch.func.vmap`), because launching a step of one small
+task costs as much as one of hundreds. Both take the same batches and the same steps.
+"""
+
+import zlib
+from typing import NamedTuple
+
+import numpy as np
+
+from .module import drawing, plain_numbers
+
+_BLOCK = 1 << 27  # numbers that tasks trained together may hold
+
+
+class Steps(NamedTuple):
+    """Gradient steps with momentum: v <- momentum v + gradient, w <- w - rate v.
+
+    Attributes
+    ----------
+    count : int
+    rate, momentum : float
+    batch_size : int or None
+        Rows of a step, dealt anew when all were taken; None: all.
+    """
+
+    count: int
+    rate: float
+    momentum: float
+    batch_size: int | None
+
+
+class LocalSteps:
+    """Training of the tasks of a table.
+
+    Parameters
+    ----------
+    network : FlatModule
+    table : TaskTable
+    """
+
+    def __init__(self, network, table):
+        self.network, self.table = network, table
+        self.X, self.y = network.rows(table.X), network.targets(table.y)
+        given = np.ones(table.n_rows) if table.weights is None else table.weights
+        self.weights = network.tensor(given)
+        self.seeds = [zlib.crc32(str(task).encode()) for task in table.tasks.tolist()]
+
+    def walk(self, pick, starts, centres, steps, *, pull=0.0, penalty="quadratic", salt=0):
+        """Steps of the tasks `pick` on their mean loss plus a penalty.
+
+        Parameters
+        ----------
+        pick : ndarray of int64
+        starts : tensor (n, n_shared + n_kept)
+        centres : tensor (n, n_shared)
+        steps : Steps
+        pull : float, default=0.0
+            Weight of the penalty, which is on the shared parameters.
+        penalty : {"quadratic", "predictions", "fisher"}, default="quadratic"
+            pull / 2 times ||w - centre||^2, the mean symmetrised Kullback-Leibler divergence to
+            the predictions at the start (real targets: squared difference), or the first weighted
+            by the diagonal of the Fisher information at the start, scaled to a maximum of 1.
+        salt : int, default=0
+            What beside its id decides on the batches of a task.
+
+        Yields
+        ------
+        places in `pick`, tensor (n, n_shared + n_kept)
+            Where some of the tasks end.
+        """
+        network = self.network
+        together = network.device.type != "cpu" and not network.one_by_one
+        for places in self._blocks(pick, steps, together and penalty != "fisher"):
+            at = network.torch.as_tensor(places, device=network.device)
+            given = pick[places], starts[at], centres[at], steps, pull, penalty, salt
+            with drawing(network.torch, None, network.device), plain_numbers(network.torch):
+                yield places, self._block(*given) if len(places) > 1 else self._one(*given)
+
+    def _blocks(self, pick, steps, together):
+        """Places in `pick` of those that are trained together; of about the same size."""
+        if not together:
+            yield from (np.array([place]) for place in range(len(pick)))
+            return
+        sizes = self.table.sizes[pick]
+        rows = np.minimum(sizes, steps.batch_size or sizes.max(initial=1))
+        order = np.argsort(rows, kind="stable")
+        own = 8 * (self.network.n_shared + self.network.n_kept)
+        first = 0
+        while first < len(order):
+            last = first + 1
+            # Layers hold a few times the numbers of their rows.
+            while last < len(order) and (last + 1 - first) * (
+                own + 32 * self.X.shape[1] * int(rows[order[last]])
+            ) <= _BLOCK:
+                last += 1
+            yield order[first:last]
+            first = last
+
+    def _batches(self, k, steps, salt):
+        """Rows of every step, (count, batch)."""
+        first, n = int(self.table.offsets[k]), int(self.table.sizes[k])
+        size = min(steps.batch_size or n, n)
+        if size == n:
+            batches = np.broadcast_to(np.arange(n), (steps.count, n))
+        else:
+            rng = np.random.default_rng([self.seeds[k], salt])
+            dealt = -(-steps.count * size // n)
+            batches = np.concatenate([rng.permutation(n) for _ in range(dealt)])
+            batches = batches[: steps.count * size].reshape(steps.count, size)
+        return first + batches
+
+    def _features(self, index):
+        """Features of rows of the table."""
+        index = index if self.table.rows is None else self.table.rows[index]
+        at = np.ascontiguousarray(index)
+        return self.X[self.network.torch.as_tensor(at, device=self.network.device)]
+
+    def _objective(self, parts, fixed, X, y, weights, before, pull):
+        """Mean loss of a batch, with the penalty on predictions where there are some `before`."""
+        network = self.network
+        scores = network.call([*parts, *fixed], X)
+        losses = network.losses(scores, y)
+        if before is not None:
+            losses = losses + 0.5 * pull * network.divergence(scores, before)
+        return (weights * losses).sum() / weights.sum().clamp_min(1e-30)
+
+    def _moved(self, parts, velocity, gradient, centre, steps, pull, fisher):
+        """One step, in place."""
+        for j, (p, v, g) in enumerate(zip(parts, velocity, gradient, strict=True)):
+            v.mul_(steps.momentum).add_(g)
+            if pull and j < len(centre):
+                away = p - centre[j]
+                v.add_(away if fisher is None else fisher[j] * away, alpha=pull)
+            p.sub_(v, alpha=steps.rate)
+
+    def _one(self, pick, starts, centres, steps, pull, penalty, salt):
+        network, torch, k = self.network, self.network.torch, int(pick[0])
+        network.reset()
+        parts = [part.clone() for part in network.split(starts[0])]
+        parts, fixed = parts[: network.n_trained], parts[network.n_trained :]
+        centre = self._centre(centres[0])
+        batches = self._batches(k, steps, salt)
+        everything = np.arange(self.table.offsets[k], self.table.offsets[k + 1])
+        first, before, fisher = int(everything[0]), None, None
+        network.module.eval()
+        if penalty == "predictions":
+            with torch.no_grad():
+                before = network.call([*parts, *fixed], self._features(everything))
+        elif penalty == "fisher":
+            fisher = self._fisher(parts, fixed, everything)
+        network.train(batches.shape[1])
+        torch.manual_seed(self.seeds[k] + salt)
+        velocity = [torch.zeros_like(p) for p in parts]
+        quadratic = 0.0 if penalty == "predictions" else pull
+        for rows in batches:
+            at = torch.as_tensor(np.ascontiguousarray(rows), device=network.device)
+            leaves = [p.detach().requires_grad_() for p in parts]
+            value = self._objective(
+                leaves, fixed, self._features(rows), self.y[at], self.weights[at],
+                None if before is None else before[at - first], pull,
+            )  # fmt: skip
+            gradient = torch.autograd.grad(value, leaves, allow_unused=True)
+            with torch.no_grad():
+                gradient = [
+                    torch.zeros_like(p) if g is None else g
+                    for p, g in zip(parts, gradient, strict=True)
+                ]
+                self._moved(parts, velocity, gradient, centre, steps, quadratic, fisher)
+        with torch.no_grad():
+            return network.joined([*parts, *fixed])[None]
+
+    def _block(self, pick, starts, centres, steps, pull, penalty, salt):
+        network, torch = self.network, self.network.torch
+        network.reset()
+        found = [self._batches(int(k), steps, salt) for k in pick]
+        longest = max(rows.shape[1] for rows in found)
+        index = np.zeros((len(pick), steps.count, longest), dtype=np.int64)
+        known = np.zeros(index.shape)
+        for a, rows in enumerate(found):
+            index[a, :, : rows.shape[1]], known[a, :, : rows.shape[1]] = rows, 1.0
+        parts = [part.clone() for part in network.split(starts)]
+        centre = self._centre(centres)
+        known = network.tensor(known)
+        before = None
+        if penalty == "predictions":
+            network.module.eval()
+            with torch.no_grad():
+                each = torch.func.vmap(lambda parts, X: network.call(parts, X))
+                before = self._all_scores(each, parts, pick)
+        network.train(longest)
+        torch.manual_seed(salt)
+        slope = torch.func.vmap(
+            torch.func.grad(lambda p, X, y, w, b: self._objective(p, [], X, y, w, b, pull)),
+            in_dims=(0, 0, 0, 0, None if before is None else 0), randomness="different",
+        )  # fmt: skip
+        velocity = [torch.zeros_like(p) for p in parts]
+        quadratic = 0.0 if penalty == "predictions" else pull
+        begin = torch.as_tensor(self.table.offsets[pick], device=network.device)
+        with torch.no_grad():
+            for t in range(steps.count):
+                rows = index[:, t]
+                at = torch.as_tensor(rows, device=network.device)
+                own = None
+                if before is not None:
+                    place = (at - begin[:, None]).clamp_min(0)
+                    place = place.reshape(*place.shape, *[1] * (before.ndim - 2))
+                    own = before.take_along_dim(place.expand(-1, -1, *before.shape[2:]), dim=1)
+                gradient = slope(
+                    parts, self._features(rows), self.y[at], self.weights[at] * known[:, t], own
+                )
+                self._moved(parts, velocity, gradient, centre, steps, quadratic, None)
+            return network.joined(parts, 1)
+
+    def _all_scores(self, each, parts, pick):
+        """Scores of all rows of the tasks `pick`, which are trained together: (n, longest, ...)."""
+        sizes, begin = self.table.sizes[pick], self.table.offsets[pick]
+        rows = np.minimum(np.arange(sizes.max()), sizes[:, None] - 1) + begin[:, None]
+        return each(parts, self._features(rows))
+
+    def _centre(self, centres):
+        """Tensors of the shared parameters alone."""
+        sizes = self.network.sizes[: self.network.n_sharing]
+        shapes = [shape for _, shape in self.network.layout]
+        parts = zip(centres.split(sizes, dim=-1), shapes, strict=True)
+        return [part.reshape(*centres.shape[:-1], *shape) for part, shape in parts]
+
+    def _fisher(self, parts, fixed, rows):
+        """Diagonal of the Fisher information of the shared parameters, its maximum 1."""
+        network, torch = self.network, self.network.torch
+        at = torch.as_tensor(rows, device=network.device)
+        total = [torch.zeros_like(p) for p in parts[: network.n_sharing]]
+        for i in range(len(rows)):
+            leaves = [p.detach().requires_grad_() for p in parts]
+            one = self._features(rows[i : i + 1]), self.y[at[i : i + 1]]
+            value = self._objective(leaves, fixed, *one, torch.ones_like(self.weights[:1]), None, 0)
+            gradient = torch.autograd.grad(value, leaves[: network.n_sharing], allow_unused=True)
+            for sums, g in zip(total, gradient, strict=True):
+                if g is not None:
+                    sums.add_(g**2 * self.weights[at[i]])
+        top = max(float(sums.max()) for sums in total)
+        return [sums / top if top > 0 else sums for sums in total]

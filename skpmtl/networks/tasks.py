@@ -1,0 +1,186 @@
+"""The task half of the rounds with networks: what tasks send, and what they keep."""
+
+import zlib
+
+import numpy as np
+
+from ..exchange.half import Half
+from .steps import LocalSteps, Steps
+
+KEEP_MODELS = ("algorithm-1", "stateful")  # updates with a network per task
+
+
+class NetworkHalf(Half):
+    """Updates of the shared parameters; all else stays with the tasks.
+
+    =============  ====================  ==============================
+    update         starts from           sends
+    =============  ====================  ==============================
+    "prox"         w~, with the pull     new network - w~
+    "fedavg"       w~, without           new network - w~
+    "algorithm-1"  its network w_k       new w_k - old w_k
+    "stateful"     its network w_k       new w_k - w~
+    =============  ====================  ==============================
+
+    Parameters
+    ----------
+    est : estimator
+    network : FlatModule
+    table : TaskTable
+    which : ndarray (n_tasks,) of int64
+        Centre of each task.
+    relation : Relation, default=None
+        What `which` is instead.
+
+    Attributes
+    ----------
+    running : tensor (n_tasks, n_shared) or None
+        Networks of the tasks, for updates that keep them.
+    kept : tensor (n_tasks, n_kept)
+        Local parameters and statistics, from round to round.
+    """
+
+    def __init__(self, est, network, table, which, relation=None):
+        self.network, self.table, self.to, self._rows = network, table, which, None
+        if relation is not None:
+            self.to, self._rows = relation.weights(table.tasks), relation.rows(table.tasks)
+        self.local = LocalSteps(network, table)
+        self.update, self.pull = est.update, 0.0 if est.update == "fedavg" else est.lam
+        self.steps = Steps(est.local_steps, est.learning_rate, est.momentum, est.batch_size)
+        shared, kept = network.start.split([network.n_shared, network.n_kept])
+        m = table.n_tasks
+        self.running = shared.repeat(m, 1) if self.update in KEEP_MODELS else None
+        self.kept = kept.repeat(m, 1)
+
+    @property
+    def remembers(self):
+        return self.running is not None or self.network.n_kept > 0
+
+    def contributions(self, ask):
+        """Of each task asked: "update" (n, size), clipped, and "inside" (n,), 1/2 or -1/2."""
+        pick = self._asked(ask)
+        sent, inside = np.empty((len(pick), self.network.n_shared)), np.empty(len(pick))
+        for places, D, below in self._clipped(pick, ask.public):
+            sent[places], inside[places] = D.cpu().numpy(), below.cpu().numpy() - 0.5
+        return {"update": sent, "inside": inside}
+
+    def answer(self, ask):
+        torch, pick = self.network.torch, self._asked(ask)
+        shape = ask.public["centre"].shape
+        total = torch.zeros(shape, dtype=torch.float64, device=self.network.device)
+        count = 0
+        for places, D, below in self._clipped(pick, ask.public):
+            count += int(below.sum())
+            to = self.to[pick[places]]
+            if to.ndim == 1:
+                to = to[:, None] == np.arange(shape[0])
+            to = torch.as_tensor(to.astype(float), device=self.network.device)
+            total += to.T @ D
+        inside = np.array([count - 0.5 * len(pick)])
+        return {"update": total.cpu().numpy(), "inside": inside}
+
+    def _asked(self, ask):
+        return np.arange(self.table.n_tasks) if ask.pick is None else ask.pick
+
+    def _clipped(self, pick, public):
+        """Clipped updates of the tasks, some at a time: places, float64 (n, size), inside (n,)."""
+        network, torch = self.network, self.network.torch
+        clip_norm = public["clip_norm"]
+        centres = self._own(public["centre"], pick)
+        kept = self.kept[torch.as_tensor(pick, device=network.device)]
+        begin = centres if self.running is None else self.running[pick]
+        starts = torch.cat([begin, kept], dim=1)
+        salt = zlib.crc32(np.ascontiguousarray(public["centre"]).tobytes())
+        walk = self.local.walk(pick, starts, centres, self.steps, pull=self.pull, salt=salt)
+        for places, ends in walk:
+            ends[~torch.isfinite(ends).all(dim=1)] = torch.nan  # sends, and keeps, nothing
+            new, own = ends.split([network.n_shared, network.n_kept], dim=1)
+            tasks = torch.as_tensor(pick[places], device=network.device)
+            origin = begin if self.update == "algorithm-1" else centres
+            D = new.double() - origin[places].double()
+            norms = torch.linalg.vector_norm(D, dim=1)
+            good = torch.isfinite(norms)
+            D = torch.where(good[:, None], D, 0.0)
+            D *= torch.clamp(clip_norm / norms.nan_to_num(0.0).clamp_min(1e-300), max=1.0)[:, None]
+            self.kept[tasks[good]] = own[good]
+            if self.running is not None:
+                self.running[tasks[good]] = new[good]
+            yield places, D, good & (norms <= clip_norm)
+
+    def _own(self, centres, pick):
+        """Shared parameters around which each of the tasks lies, as a tensor (n, n_shared)."""
+        network = self.network
+        mine = centres[self.to[pick]] if self._rows is None else self._rows[pick] @ centres
+        first = network.start[: network.n_shared].double().cpu().numpy()
+        return network.tensor(first + mine)
+
+    @property
+    def state(self):
+        """Networks and kept numbers of the tasks."""
+        if not self.remembers:
+            return {}
+        found = {"kept": self.kept.double().cpu().numpy()}
+        if self.running is not None:
+            found["running"] = self.running.double().cpu().numpy()
+        return found
+
+    @state.setter
+    def state(self, arrays):
+        for name, values in arrays.items():
+            setattr(self, name, self.network.tensor(values))
+
+    def final_models(self, board, personalize):
+        """Networks of the tasks from what the rounds left with them. -> coef, intercept"""
+        if not self.remembers:
+            return personalize()
+        kept = self.kept
+        if board.personalization == "none" and self.running is not None:
+            both = self.network.torch.cat([self.running, kept], dim=1)
+            return both.double().cpu().numpy(), np.zeros(len(both))
+        return personal_networks(board, self.network, self.local, kept)
+
+
+def personal_networks(board, network, local, kept=None):
+    """Networks of the tasks of a table from the billboard, and from what they kept.
+
+    Parameters
+    ----------
+    board : NetworkBillboard
+    network : FlatModule
+    local : LocalSteps
+        Of the tasks.
+    kept : tensor (n_tasks, n_kept), default=None
+        None: as at the start.
+
+    Returns
+    -------
+    coef : ndarray (n_tasks, n_shared + n_kept)
+    intercept : ndarray (n_tasks,)
+        Zeros.
+    """
+    torch, table = network.torch, local.table
+    which, centres = board.around(table.tasks)
+    first, rest = np.split(board.start, [network.n_shared])
+    centres = network.tensor(first + centres)[torch.as_tensor(which, device=network.device)]
+    if kept is None:
+        kept = network.tensor(rest).repeat(table.n_tasks, 1)
+    starts = torch.cat([centres, kept], dim=1)
+    coef, variant = np.empty(starts.shape), board.personalization
+    if variant == "none":
+        return starts.double().cpu().numpy(), np.zeros(len(coef))
+    pull = 0.0 if variant == "finetune" else board.problem.lam
+    penalty = {"symmetrized-kl": "predictions", "ewc": "fisher"}.get(variant, "quadratic")
+    steps = Steps(
+        board.personal_steps, board.learning_rate, board.momentum, board.batch_size
+    )
+    salt = zlib.crc32(np.ascontiguousarray(board.centres).tobytes())
+    everybody = np.arange(table.n_tasks)
+    walk = local.walk(
+        everybody, starts, centres, steps, pull=pull, penalty=penalty, salt=salt
+    )
+    for places, ends in walk:
+        coef[places] = ends.double().cpu().numpy()
+    # Steps that ran away: the task stays where it began.
+    lost = ~np.isfinite(coef).all(axis=1)
+    coef[lost] = starts.double().cpu().numpy()[lost]
+    return coef, np.zeros(len(coef))

@@ -1,0 +1,139 @@
+"""What every method owes, by the estimators with networks: leaks, report, files, sites, shards."""
+
+import pickle
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+
+from skpmtl import load_billboard, save_billboard
+from skpmtl.networks import TorchMeanRegClassifier, TorchMeanRegRegressor
+from tests import test_contract as contract
+from tests.helpers.cases import CLUSTERS, N_TASKS, RELATION, _case, every, fitted
+from tests.networks import nets
+
+torch = pytest.importorskip("torch", reason="needs the extra skpmtl[torch]")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible"),
+    pytest.mark.filterwarnings("ignore:relation=:UserWarning"),
+]
+
+
+def _cases():
+    few = {"n_rounds": 3, "local_steps": 2, "personal_steps": 3, "module": nets.mlp}
+    cls = TorchMeanRegRegressor
+    yield _case(cls, name="plain", unseen_task="mean", **few)
+    yield _case(cls, name="zero-out", adjacency="zero-out", clusters=CLUSTERS, **few)
+    yield _case(cls, name="batches", batch_size=5, clip_quantile=0.5, **few)
+    yield _case(cls, name="relation", relation=RELATION, **few)
+    yield _case(cls, name="local", local=("2.*",), update="fedavg", **few)
+    for update in ("algorithm-1", "stateful"):
+        yield _case(cls, name=update, update=update, personalization="none", **few)
+    fixed = {"sampling": "fixed", "sampling_rate": 0.5}
+    yield _case(cls, name="fixed", update="stateful", personalization="none", **fixed, **few)
+    few["module"] = nets.normalised
+    yield _case(cls, name="statistics", local="1.*", **few)
+    few["module"] = nets.mlp
+    for variant in ("finetune", "symmetrized-kl", "ewc", "none"):
+        options = {"personalization": variant, "module__outputs": 3, **few}
+        yield _case(TorchMeanRegClassifier, 3, name=f"classes {variant}", **options)
+    options = {"module": nets.dropout, "module__outputs": 2}
+    yield _case(TorchMeanRegClassifier, 2, name="two classes", **{**few, **options})
+
+
+CASES = list(_cases())
+REMEMBER = ("local", "algorithm-1", "stateful", "fixed", "statistics")
+FIRST = [CASES[0], CASES[4], CASES[8], CASES[9]]
+
+
+@every(CASES)
+def test_only_releases_depend_on_rows(case):
+    contract.test_only_releases_depend_on_a_neighbour(case)
+    if case in FIRST:
+        contract.test_only_releases_depend_on_all_rows(case)
+
+
+@pytest.mark.parametrize("rows", contract.ROWS)
+@every([CASES[0], CASES[8]])
+def test_adversarial_neighbours(case, rows):
+    contract.test_adversarial_neighbours(case, rows)
+
+
+@every(CASES)
+def test_report(case):
+    contract.test_report(case)
+    contract.test_report_is_known_before_the_fit(case)
+
+
+@every(FIRST)
+def test_noise_and_forms_of_input(case):
+    contract.test_noise_is_that_of_the_operating_system_unless_asked_for_otherwise(case)
+    for form in ("wide", "mapping", "column"):
+        if case is CASES[0]:
+            contract.test_forms_of_input_give_one_fit(form, case)
+
+
+@every(CASES)
+def test_wire_and_sites(case):
+    contract.test_wire(case)
+    contract.test_sites_agree_with_one_process(case)
+    if case in FIRST:
+        contract.test_an_interrupted_run_repeats_no_release(case)
+
+
+@every([case for case in CASES if case.name in ("plain", "zero-out", "batches", "relation")])
+def test_the_curator_bounds_what_tasks_send(case):
+    contract.test_the_curator_bounds_what_tasks_send(case)
+
+
+@every(FIRST)
+def test_nothing_private_is_in_the_file(case, tmp_path):
+    contract.test_nothing_private_is_in_the_file(case, tmp_path)
+
+
+@every(CASES)
+def test_new_tasks_go_on_from_a_file_and_the_module(case, tmp_path):
+    est, (X, y, task) = fitted(case)
+    save_billboard(est, tmp_path / "board.npz")
+    content = (tmp_path / "board.npz").read_bytes()
+    assert b"nets" not in content and b"module" not in content
+    there = load_billboard(tmp_path / "board.npz")
+    assert type(there) is type(est) and there.privacy_ == est.privacy_
+    with pytest.raises(ValueError, match="module= is missing"):
+        there.personalize(X, y, task=task)
+    of_module = {k: v for k, v in est.get_params().items() if k.startswith("module")}
+    there.set_params(**{**of_module, "module": nets.mlp, "module__width": 7})
+    with pytest.raises(ValueError, match="of the fit|local="):
+        there.personalize(X, y, task=task)
+    del there.arguments["module__width"]
+    there.set_params(**of_module)
+    there.personalize(X, y, task=task)
+    if case.name not in REMEMBER:
+        assert_allclose(there.coef_, est.coef_, rtol=0, atol=1e-6)
+    X, y, task = contract.newcomers(case)
+    before = pickle.loads(pickle.dumps(est))
+    for one in (there, est):
+        one.personalize(X, y, task=task)
+    assert_array_equal(est.coef_[:N_TASKS], before.coef_)
+    assert_allclose(there.coef_[N_TASKS:], est.coef_[N_TASKS:], rtol=0, atol=1e-6)
+    assert_array_equal(*(one.predict(X, task=task) for one in (there, est)))
+    here, other = there.export_task(21), est.export_task(21)
+    assert list(here["parameters"]) == list(other["parameters"])
+    module = there.to_module(21)
+    for name, values in here["parameters"].items():
+        assert_allclose(values, other["parameters"][name], rtol=0, atol=1e-6)
+        assert_array_equal(module.state_dict()[name].numpy(), values)
+
+
+@every([CASES[0], CASES[5]])
+def test_parts_agree_with_one_table(case, tmp_path):
+    from skpmtl.shards import fit_shards
+    from tests.helpers.cases import seeded
+    from tests.helpers.sites import write_parts
+
+    whole, (X, y, task) = fitted(case)
+    parts = write_parts(tmp_path, np.asfortranarray(X), y, task, contract.SPLIT)
+    est = fit_shards(clone(seeded(case)), parts)
+    assert_allclose(est.coef_, whole.coef_, rtol=0, atol=1e-7)
+    assert_allclose(est.predict(X, task=task), whole.predict(X, task=task), rtol=0, atol=1e-5)

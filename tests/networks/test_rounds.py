@@ -1,0 +1,304 @@
+"""Networks in private rounds: against linear models, closed forms and plain loops."""
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.base import clone
+
+from skpmtl import PrivateFedAvg, PrivateFedAvgClassifier
+from skpmtl.exchange import Population
+from skpmtl.networks import TorchMeanRegClassifier, TorchMeanRegRegressor, steps
+from tests.helpers.cases import labels, long_data
+from tests.networks import nets
+
+torch = pytest.importorskip("torch", reason="needs the extra skpmtl[torch]")
+pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+TASKS = range(6)
+GPU = pytest.param(
+    "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+)
+
+
+def same_rows(n_classes, n_rows=20):
+    """Tasks with the same rows, so that one step length suits all."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n_rows, 3)) / 2
+    W = rng.normal(size=3) + rng.normal(size=(6, 3))
+    y = np.concatenate([labels(X @ w + 0.1 * rng.normal(size=n_rows), n_classes) for w in W])
+    return np.tile(X, (6, 1)), y, np.repeat(TASKS, n_rows)
+
+
+def smoothness(est, X, y, task):
+    """That of the linear estimators, of the first task."""
+    table, _ = est._read_training(X, y, task)
+    table, _ = est._encoded(table)
+    centred = est._half(table, Population.of(table)).centred
+    bound = {"squared": 1.0, "logistic": 0.25, "multinomial": 0.5}[centred.problem.loss]
+    return bound * (centred.scale * centred.curvature)[0]
+
+
+@pytest.mark.parametrize("epsilon", [3.0, None])
+@pytest.mark.parametrize(
+    ("n_classes", "outputs"), [(0, 1), (2, 1), (3, 3)], ids=["real", "two classes", "three"]
+)
+def test_a_linear_module_is_private_federated_averaging(n_classes, outputs, epsilon):
+    X, y, task = same_rows(n_classes)
+    given = {"epsilon": epsilon, "clip_norm": 0.7, "n_rounds": 6, "random_state": 3,
+             "tasks": TASKS, "adjacency": "zero-out", "personalization": "none"}  # fmt: skip
+    given |= {"classes": range(n_classes)} if n_classes else {}
+    cls = PrivateFedAvgClassifier if n_classes else PrivateFedAvg
+    plain = cls(fit_intercept=False, local_steps=7, **given)
+    rate = 1.0 / smoothness(plain, X, y, task)
+    plain.fit(X, y, task=task)
+    cls = TorchMeanRegClassifier if n_classes else TorchMeanRegRegressor
+    net = cls(
+        nets.linear, module__outputs=outputs, update="fedavg", local_steps=7, momentum=0.0,
+        learning_rate=float(rate), **given,
+    ).fit(X, y, task=task)  # fmt: skip
+    assert abs(plain.mean_coef_).max() > 0.1
+    assert_allclose(net.mean_coef_, plain.mean_coef_.ravel(), rtol=0, atol=1e-6)
+    assert_allclose(net.coef_, plain.coef_.reshape(6, -1), rtol=0, atol=1e-6)
+    assert net.privacy_.noise_std == plain.privacy_.noise_std
+    assert net.privacy_.epsilon == plain.privacy_.epsilon
+    assert_array_equal(net.predict(X, task=task) > 0, plain.predict(X, task=task) > 0)
+    single = clone(net).set_params(module__dtype="float32").fit(X, y, task=task)
+    assert_allclose(single.mean_coef_, net.mean_coef_, rtol=0, atol=2e-6)
+
+
+def test_two_scores_of_two_classes_are_their_log_odds():
+    X, y, task = same_rows(2)
+    given = {"epsilon": None, "n_rounds": 5, "learning_rate": 1.0, "momentum": 0.0,
+             "random_state": 0, "personalization": "none", "update": "fedavg"}  # fmt: skip
+    one = TorchMeanRegClassifier(nets.linear, **given).fit(X, y, task=task)
+    # Both scores move, in opposite directions: half the rate moves their difference as much.
+    two = TorchMeanRegClassifier(nets.linear, module__outputs=2, **given)
+    two.set_params(learning_rate=0.5).fit(X, y, task=task)
+    assert_allclose(
+        two.decision_function(X, task=task), one.decision_function(X, task=task), atol=1e-9
+    )
+    assert_allclose(two.predict_proba(X, task=task).sum(axis=1), 1.0)
+
+
+# ----------------------------------------------------------------------- personal networks
+def towards(X, y, start, pull, lam):
+    """Minimum of 1 / (2 n) ||y - X w||^2 + lam / 2 (w - start)' pull (w - start)."""
+    n = len(X)
+    return np.linalg.solve(X.T @ X / n + lam * pull, X.T @ y / n + lam * pull @ start)
+
+
+@pytest.mark.parametrize("variant", ["mean-reg", "finetune", "symmetrized-kl", "ewc"])
+def test_personal_networks_are_minima_around_the_released_one(variant):
+    X, y, task = long_data()
+    lam, ids = 0.3, np.array(["a", "b", "c", "d", "e", "f"])
+    est = TorchMeanRegRegressor(
+        nets.linear, lam=lam, epsilon=20.0, n_rounds=2, personalization=variant,
+        personal_steps=200, learning_rate=2.0, momentum=0.0, random_state=0,
+        tasks=ids.tolist(),
+    ).fit(X, y, task=ids[task])  # fmt: skip
+    for k in TASKS:
+        rows, target, start = X[task == k], y[task == k], est.mean_coef_
+        pull = np.eye(3)
+        if variant == "finetune":
+            pull = 0.0 * pull
+        elif variant == "symmetrized-kl":
+            pull = rows.T @ rows / len(rows)
+        elif variant == "ewc":
+            fisher = (rows**2).T @ (target - rows @ start) ** 2
+            pull = np.diag(fisher / fisher.max())
+        expected = towards(rows, target, start, pull, lam)
+        assert_allclose(est.coef_[k], expected, rtol=0, atol=1e-6)
+        assert_allclose(est.export_task(ids[k])["parameters"]["weight"][0], expected, atol=1e-6)
+
+
+# ---------------------------------------------------------------------- many at a time
+def together(monkeypatch):
+    """Train tasks together, as on a GPU."""
+    blocks = steps.LocalSteps._blocks
+    monkeypatch.setattr(
+        steps.LocalSteps, "_blocks", lambda self, pick, given, _: blocks(self, pick, given, True)
+    )
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"batch_size": 5}, {"personalization": "symmetrized-kl"}, {"local": "2.*"},
+    {"update": "stateful", "personalization": "none"},
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("n_classes", [0, 3])
+def test_tasks_trained_together_take_the_same_steps(n_classes, options, monkeypatch):
+    X, y, task = long_data(n_classes, sizes=(3, 9, 14, 1, 20, 9))
+    cls = TorchMeanRegClassifier if n_classes else TorchMeanRegRegressor
+    est = cls(nets.mlp, module__outputs=max(n_classes, 1), epsilon=5.0, n_rounds=3,
+              random_state=1, tasks=TASKS, **options)  # fmt: skip
+    est = est.set_params(classes=range(3)) if n_classes else est
+    one = clone(est).fit(X, y, task=task)
+    together(monkeypatch)
+    many = clone(est).fit(X, y, task=task)
+    assert_allclose(many.mean_coef_, one.mean_coef_, rtol=0, atol=2e-6)
+    assert_allclose(many.coef_, one.coef_, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("device", [GPU])
+def test_a_gpu_agrees_with_the_cpu(device):
+    X, y, task = long_data(3, sizes=(3, 9, 14, 1, 20, 9))
+    est = TorchMeanRegClassifier(nets.mlp, module__outputs=3, epsilon=5.0, n_rounds=3,
+                                 random_state=1, tasks=TASKS, classes=range(3))  # fmt: skip
+    for options in ({}, {"batch_size": 5}, {"personalization": "symmetrized-kl"}):
+        est.set_params(**options)
+        here, there = (clone(est).set_params(device=d) for d in ("cpu", device))
+        for one in (here, there):
+            one.fit(X, y, task=task)
+        assert_allclose(there.coef_, here.coef_, rtol=0, atol=1e-5)
+        assert_allclose(
+            there.decision_function(X, task=task), here.decision_function(X, task=task), atol=1e-4
+        )
+
+
+# ------------------------------------------------------------------------- what stays
+def small(module=nets.mlp, **options):
+    return TorchMeanRegRegressor(module, n_rounds=2, tasks=TASKS, random_state=0, **options)
+
+
+def test_local_parameters_and_statistics_never_leave_their_task():
+    X, y, task = long_data()
+    est = small(nets.normalised, local=("1.*",)).fit(X, y, task=task)
+    released = [name for name, _ in est.billboard_.layout]
+    assert released == ["0.weight", "0.bias", "3.weight", "3.bias"]
+    assert est.billboard_.centres.shape == (1, 12 + 4 + 4 + 1)
+    size = est.billboard_.centres.size
+    assert_array_equal(est.mean_coef_[size:], est.billboard_.start[size:])
+    means = est.coef_[:, size + 8 : size + 12]  # after weight and bias of the layer
+    assert len(np.unique(means, axis=0)) == len(TASKS)
+    parameters = est.export_task(3)["parameters"]
+    assert_allclose(parameters["1.running_mean"], means[3])
+    weightless = small(nets.normalised, module__affine=False).fit(X, y, task=task)
+    assert weightless.coef_.shape[1] == size + 8
+    module = est.to_module(3)
+    mine = task == 3
+    with torch.no_grad():
+        found = module(torch.from_numpy(X[mine]).float()).numpy().ravel()
+    assert_allclose(found, est.predict(X[mine], task=task[mine]), atol=1e-6)
+
+
+class Counting(torch.nn.Module if nets.torch else object):
+    """Remembers in a buffer what it has seen."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 1)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.seen += x.detach().abs().sum()
+        return self.layer(x) + 1e-3 * self.seen
+
+
+def test_a_buffer_carries_nothing_from_task_to_task():
+    X, y, task = long_data()
+    est = small(Counting, epsilon=None, local_steps=1)
+    whole = est.fit(X, y, task=task).coef_
+    some = np.isin(task, [0, 4, 5])
+    est.personalize(X[some], y[some], task=task[some])
+    assert_array_equal(est.coef_, whole)
+    assert "seen" not in est.export_task(0)["parameters"]
+
+
+def test_dropout_and_starts_leave_the_generator_alone():
+    X, y, task = long_data()
+    torch.manual_seed(5)
+    before = torch.random.get_rng_state()
+    first = small(nets.dropout).fit(X, y, task=task)
+    torch.rand(3)
+    second = clone(first).fit(X, y, task=task)
+    assert_array_equal(first.coef_, second.coef_)
+    torch.random.set_rng_state(before)
+    small(nets.dropout).fit(X, y, task=task).predict(X, task=task)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+# --------------------------------------------------------------------------- estimators
+def test_arguments_of_the_module_are_parameters():
+    est = TorchMeanRegClassifier(nets.mlp, module__outputs=3, module__width=6)
+    assert est.get_params()["module__width"] == 6
+    again = clone(est)
+    assert again.get_params() == est.get_params()
+    assert again.set_params(module__width=9, lam=0.5).arguments["module__width"] == 9
+    assert est.arguments["module__width"] == 6 and again.lam == 0.5
+    assert "module__width=6" in repr(est)
+    with pytest.raises(TypeError, match="lambda_"):
+        TorchMeanRegClassifier(nets.mlp, lambda_=0.3)
+    X, y, task = long_data(3)
+    est.set_params(random_state=0, epsilon=None, n_rounds=2).fit(X, y, task=task)
+    assert est.billboard_.layout[0] == ("0.weight", (6, 3))
+    assert "_built" not in est.__getstate__()
+    other = pickle.loads(pickle.dumps(est))
+    assert_array_equal(other.predict_proba(X, task=task), est.predict_proba(X, task=task))
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"module": None}, ValueError, "module= is missing"),
+        ({"module": lambda: "net"}, TypeError, "str"),
+        ({"module": lambda: nets.mlp}, TypeError, "function"),
+        ({"module": torch.nn.Flatten}, ValueError, "no parameters"),
+        ({"module": nets.normalised}, ValueError, "(?s)'1'.*released.*local="),
+        ({"module__outputs": 4}, ValueError, "one number"),
+        ({"local": "9.*"}, ValueError, "matches none of the parameters 0.weight"),
+        ({"local": "*"}, ValueError, "nothing is left to share"),
+        ({"device": "nowhere"}, ValueError, 'device="cpu"'),
+        ({"clip_norm": "auto"}, ValueError, "clip_norm"),
+        ({"momentum": 1.0}, ValueError, "momentum"),
+        ({"sampling_rate": 0.5}, ValueError, "sampling_rate"),
+    ],
+)
+def test_errors_come_early_and_leave_nothing_fitted(settings, error, message):
+    X, y, task = long_data()
+    est = small().fit(X, y, task=task)
+    with pytest.raises(error, match=message):
+        est.set_params(**settings).fit(X, y, task=task)
+    assert [name for name in vars(est) if name.endswith("_")] == []
+
+
+def test_steps_that_are_not_finite_send_nothing():
+    X, y, task = long_data()
+    est = small(learning_rate=1e30, local_steps=3)
+    est.fit(X, y, task=task)
+    assert np.isfinite(est.coef_).all() and np.isfinite(est.predict(X, task=task)).all()
+    with pytest.raises(ValueError, match="sparse"):
+        est.fit(sparse.csr_matrix(X), y, task=task)
+
+
+def test_weights_of_rows_count():
+    X, y, task = long_data()
+    est = small(nets.linear, epsilon=None)
+    keep = np.arange(len(X)) % 3 > 0
+    one = clone(est).fit(X, y, task=task, sample_weight=keep.astype(float))
+    other = clone(est).fit(X[keep], y[keep], task=task[keep])
+    assert_allclose(one.coef_, other.coef_, rtol=0, atol=1e-12)
+
+
+def test_importing_the_package_imports_no_torch():
+    code = (
+        "import sys, skpmtl, skpmtl.networks\n"
+        "sys.exit('imported torch' if 'torch' in sys.modules else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_history_and_replay_are_of_whole_networks():
+    X, y, task = long_data()
+    est = small(unseen_task="mean").fit(X, y, task=task)
+    size = est.billboard_.centres.size
+    assert_allclose(est.billboard_.replay()[-1][0], est.mean_coef_[:size])
+    assert len(est.billboard_.history()) == 2
+    shared = est.to_module()
+    with torch.no_grad():
+        expected = shared(torch.from_numpy(X[:4]).float()).numpy().ravel()
+    assert_allclose(est.predict(X[:4], task=[99] * 4), expected, atol=1e-6)
