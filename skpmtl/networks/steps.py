@@ -1,4 +1,4 @@
-"""Steps that tasks take with a module, each on its own rows.
+"""Pace that tasks take with a module, each on its own rows.
 
 Where a module is on a CPU tasks are trained one after the other, which is the fastest there for
 convolutions; elsewhere many at a time (`torch.func.vmap`), because launching a step of one small
@@ -15,7 +15,7 @@ from .module import drawing, plain_numbers
 _BLOCK = 1 << 27  # numbers that tasks trained together may hold
 
 
-class Steps(NamedTuple):
+class Pace(NamedTuple):
     """Gradient steps with momentum: v <- momentum v + gradient, w <- w - rate v.
 
     Attributes
@@ -49,14 +49,14 @@ class LocalSteps:
         self.seeds = [zlib.crc32(str(task).encode()) for task in table.tasks.tolist()]
 
     def walk(self, pick, starts, centres, steps, *, pull=0.0, penalty="quadratic", salt=0):
-        """Steps of the tasks `pick` on their mean loss plus a penalty.
+        """Pace of the tasks `pick` on their mean loss plus a penalty.
 
         Parameters
         ----------
         pick : ndarray of int64
         starts : tensor (n, n_shared + n_kept)
         centres : tensor (n, n_shared)
-        steps : Steps
+        steps : Pace
         pull : float, default=0.0
             Weight of the penalty, which is on the shared parameters.
         penalty : {"quadratic", "predictions", "fisher"}, default="quadratic"

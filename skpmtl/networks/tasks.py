@@ -5,7 +5,7 @@ import zlib
 import numpy as np
 
 from ..exchange.half import Half
-from .steps import LocalSteps, Steps
+from .steps import LocalSteps, Pace
 
 KEEP_MODELS = ("algorithm-1", "stateful")  # updates with a network per task
 
@@ -46,7 +46,7 @@ class NetworkHalf(Half):
             self.to, self._rows = relation.weights(table.tasks), relation.rows(table.tasks)
         self.local = LocalSteps(network, table)
         self.update, self.pull = est.update, 0.0 if est.update == "fedavg" else est.lam
-        self.steps = Steps(est.local_steps, est.learning_rate, est.momentum, est.batch_size)
+        self.steps = Pace(est.local_steps, est.learning_rate, est.momentum, est.batch_size)
         shared, kept = network.start.split([network.n_shared, network.n_kept])
         m = table.n_tasks
         self.running = shared.repeat(m, 1) if self.update in KEEP_MODELS else None
@@ -170,7 +170,7 @@ def personal_networks(board, network, local, kept=None):
         return starts.double().cpu().numpy(), np.zeros(len(coef))
     pull = 0.0 if variant == "finetune" else board.problem.lam
     penalty = {"symmetrized-kl": "predictions", "ewc": "fisher"}.get(variant, "quadratic")
-    steps = Steps(
+    steps = Pace(
         board.personal_steps, board.learning_rate, board.momentum, board.batch_size
     )
     salt = zlib.crc32(np.ascontiguousarray(board.centres).tobytes())
@@ -180,7 +180,7 @@ def personal_networks(board, network, local, kept=None):
     )
     for places, ends in walk:
         coef[places] = ends.double().cpu().numpy()
-    # Steps that ran away: the task stays where it began.
+    # Pace that ran away: the task stays where it began.
     lost = ~np.isfinite(coef).all(axis=1)
     coef[lost] = starts.double().cpu().numpy()[lost]
     return coef, np.zeros(len(coef))
