@@ -25,6 +25,7 @@ from .callbacks import RoundCallbacks, followed, following
 from .exchange.files import FromBillboard, first_tasks, rows_before_tasks
 from .exchange.half import half_of
 from .exchange.protocol import Population, run
+from .exchange.servers import number_of_servers
 from .privacy.report import PrivacyLeakWarning
 from .privacy.rng import SeededSource, noise_source
 from .tables.finite import all_finite, bound_values, check_values, finite_models
@@ -283,6 +284,7 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
         "epsilon": [Real, None],
         "delta": [Interval(Real, 0, 1, closed="neither"), None],
         "adjacency": [StrOptions({"replace-one", "zero-out"})],
+        "curator": [StrOptions({"trusted", "servers"}), tuple, list],
     }
 
     def _check_parameters(self):
@@ -292,6 +294,16 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
             raise InvalidParameterError(
                 f"epsilon={epsilon!r} must be positive. A fit without privacy is epsilon=None."
             )
+        if self._n_servers > 1 and not self._is_private():
+            raise ValueError(
+                f"curator={self.curator!r} adds up contributions of a private fit: pass a finite "
+                'epsilon, or leave it at "trusted".'
+            )
+
+    @property
+    def _n_servers(self):
+        """Servers in place of a curator; 1 for one that is trusted."""
+        return number_of_servers(getattr(self, "curator", "trusted"))
 
     def _is_private(self):
         """Whether the budget is finite."""
@@ -322,7 +334,8 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
         population, source = Population.of(table), self._source()
         half = self._half(table, population)
         tasks = half_of(half, table, population)
-        self.billboard_ = board = run(self._curator(population, source), tasks, source)
+        curator = self._curator(population, source)
+        self.billboard_ = board = run(curator, tasks, source, n_servers=self._n_servers)
         coef, intercept = half.final_models(board, lambda: self._personalize_table(table))
         public = self._public_attributes(board, population)
         return {"coef_": coef, "intercept_": intercept, **public}

@@ -17,6 +17,7 @@ import numpy as np
 
 from .._kernels.clip import clip_rows
 from ..privacy.tape import replied
+from . import servers
 
 __all__ = [
     "Ask",
@@ -97,6 +98,8 @@ class Ask:
         Positions of the tasks that are asked, sorted; None: all.
     half_adds : bool, default=False
         Whether halves add up by themselves, so that `combine` need not travel to them.
+    bound : float, default=None
+        Public bound on the sums, where they are released without noise.
     """
 
     statistic: str
@@ -106,6 +109,7 @@ class Ask:
     divide: float = 1.0
     pick: np.ndarray | None = None
     half_adds: bool = False
+    bound: float | None = None
 
     def local(self, positions):
         """The same question to the tasks at `positions` of the population, who are numbered
@@ -261,7 +265,7 @@ class NoJournal:
         pass
 
 
-def run(curator, tasks, source, journal=None):
+def run(curator, tasks, source, journal=None, n_servers=1):
     """Run a curator to its end. -> what it returns
 
     Parameters
@@ -274,6 +278,9 @@ def run(curator, tasks, source, journal=None):
         ``recall(source)`` gives the next reply of an earlier run, or None when there is none;
         ``keep(reply, source)`` is called with every new one before the curator sees it. A run that
         was cut off then goes on where it stopped and draws no noise twice.
+    n_servers : int, default=1
+        More than one: in place of a trusted curator, that many servers add shares of the sums and
+        noise; see `skpmtl.exchange.servers`.
     """
     journal = NoJournal() if journal is None else journal
     reply = None
@@ -289,6 +296,8 @@ def run(curator, tasks, source, journal=None):
             continue
         if isinstance(step, Draw):
             reply = {"drawn": drawn(step.draw, source)}
+        elif n_servers > 1:
+            reply = servers.release(step, tasks.answer(step), source, n_servers)
         else:
             reply = release(step, tasks.answer(step), source)
         journal.keep(reply, source)

@@ -81,6 +81,7 @@ class MeanFamily(WideSparse, BaseMTL):
         epsilon=1.0,
         delta=None,
         adjacency="replace-one",
+        curator="trusted",
         clip_norm="auto",
         clip_quantile=None,
         n_rounds="auto",
@@ -131,7 +132,8 @@ class MeanFamily(WideSparse, BaseMTL):
         source = self._source()
         half = self._half(table, population)
         tasks = half_of(half, table, population)
-        board = run(self._curator(population, source), tasks, source)
+        curator = self._curator(population, source)
+        board = run(curator, tasks, source, n_servers=self._n_servers)
         models = half.models(board)
         fitted = self._fitted(board, models, len(board.clip_norms))
         own = half.own_models(board)
@@ -580,6 +582,7 @@ _DOC = """{summary}
     delta : float or None, default=None
         Probability part of the guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``.
     {adjacency}
+    {curator}
     clip_norm : "auto" or float, default="auto"
         Public bound on the norm of an update. "auto" needs no knowledge of units: bounds follow
         from the ratio q = n_tasks mu / sqrt(number of coefficients), which is public, and from the

@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from .._version import __version__
+from ..exchange.servers import stated
 from ..privacy.accounting import check_budget, gdp_mu
 from ..privacy.mechanisms import VectorGaussian, mean_sensitivity
 from ..privacy.report import ALWAYS, PUBLIC_LISTS, TRUSTED_CURATOR, PrivacyReport, exact_report
@@ -87,6 +88,7 @@ class MeanPlan(RoundsPlan):
             adjacency=est.adjacency, clip_norm=est.clip_norm, quantile=est.clip_quantile,
             server_rate=est.server_learning_rate, sampling=est.sampling, rate=est.sampling_rate,
             groups=groups, far=est._classification or relation is not None,
+            n_servers=est._n_servers,
         )  # fmt: skip
         self.doubt = doubt(self.ratio) if self.n_rounds or budget is None else 1.0
         self.intercept = None
@@ -153,7 +155,7 @@ class MeanPlan(RoundsPlan):
                 accountant="nothing to account",
                 assumptions=_ASSUMPTIONS,
             )
-        return PrivacyReport(
+        report = PrivacyReport(
             guarantee="joint DP per task",
             unit="task",
             adjacency=self.adjacency,
@@ -173,6 +175,7 @@ class MeanPlan(RoundsPlan):
             assumptions=_ASSUMPTIONS,
             notes=notes,
         )
+        return stated(report, self.n_servers)
 
     def _accountant(self):
         if self.mu is not None:

@@ -48,7 +48,7 @@ def release_init(plan, decay, log=None):
             pick = np.sort(order[first : first + plan.tasks_per_round])
             ask = Ask(
                 "update", {"init": init, "round": t, "everybody": pick}, {"update": None},
-                partial(sum_of_updates, plan), len(pick), pick, half_adds=True,
+                partial(sum_of_updates, plan), len(pick), pick, half_adds=True, bound=plan.longest,
             )  # fmt: skip
             update = (yield ask)["update"]
             init += plan.meta_rate * decay**t * update

@@ -65,6 +65,7 @@ class _MetaInit(BaseMTL):
         epsilon=1.0,
         delta=None,
         adjacency="replace-one",
+        curator="trusted",
         privacy="task-global",
         clip_norm=0.5,
         inner_steps="auto",
@@ -243,7 +244,7 @@ class _MetaInit(BaseMTL):
         return {"update": Question({"update": shape}, public)}
 
     def _transport(self, population):
-        longest = self._plan(population).longest_updates().max()
+        longest = self._plan(population).longest
         return (
             "every task adds its noise at its site, before anything leaves it: no trusted "
             "curator, as long as sites run no other program than this one; whatever a site sends, "
@@ -331,6 +332,10 @@ _DOC = """{summary}
     adjacency : {{"replace-one", "zero-out"}}, default="replace-one"
         Whether neighbouring inputs differ by one record being replaced by any other one, or by
         its contribution being 0. ``"local"`` always protects against any replacement.
+    curator : "trusted", "servers" or ("servers", P), default="trusted"
+        Who adds up updates, which have their noise: one process that sees that of every task, or P
+        servers (two for "servers") that hold additive shares, of whom one has to be honest so that
+        nobody sees more than sums. That costs nothing.
     privacy : {{"task-global", "local"}} or None, default="task-global"
         What is protected. "task-global": every record of every task. "local": every task as a
         whole, against everybody, at the price of far more noise: its update is clipped to

@@ -89,6 +89,7 @@ class MetaPlan:
         self.group_size, self.max_rows = est.group_size, est.max_rows_per_unit
         self.clip_norm, self.batches = float(est.clip_norm), est.batches
         self.middle, self.scale = est._scale()
+        self.n_servers = est._n_servers
         self._check(est)
         m = population.n_tasks
         self.batch_size = float(est.batch_size or 1)
@@ -113,6 +114,8 @@ class MetaPlan:
             self.weights = self._weights()
 
     def _check(self, est):
+        if self.n_servers > 1 and self.mode is None:
+            raise ValueError('curator="servers" needs updates with a bound: privacy=None has none.')
         if self.batches == "full" and est.batch_size is not None:
             raise ValueError(
                 f'batch_size={est.batch_size!r} has no meaning with batches="full": set '
@@ -219,6 +222,11 @@ class MetaPlan:
             value = getattr(self, name)
             setattr(mine, name, None if value is None else value[positions])
         return mine
+
+    @property
+    def longest(self):
+        """Bound that the mean of weighted updates keeps."""
+        return float(self.longest_updates().max())
 
     def longest_updates(self):
         """Bound that the weighted updates of each task keep, as good as always; (n_tasks,).
@@ -400,6 +408,12 @@ class MetaPlan:
         if self.people:
             most = f"one person has up to {self.group} row(s) in a task and {self.max_rows} in all"
             notes["composition"] = f"{most}; the budgets of these tasks add up"
+        if self.n_servers > 1:
+            notes["servers"] = (
+                f"{self.n_servers} servers hold additive shares of the updates: unless all of them "
+                "pool what they were sent, nobody sees the update of one task, noisy as it is. In "
+                "fit all of them are this process, and so are the tasks"
+            )
         return notes
 
 

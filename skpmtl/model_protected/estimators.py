@@ -61,6 +61,7 @@ class _ModelProtected(BaseMTL):
         epsilon=1.0,
         delta=None,
         adjacency="replace-one",
+        curator="trusted",
         mechanism="auto",
         algorithm="auto",
         ridge=0.0,
@@ -412,6 +413,7 @@ _DOC = """{summary}
         Probability part of the guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``, or
         0 with a pure mechanism.
     {adjacency}
+    {curator}
     mechanism : {{{mechanisms}}}, default="auto"
         "auto" is "gaussian": {noise}, accounted exactly by
         Gaussian differential privacy.{pure} "wishart-published" is the noise of the

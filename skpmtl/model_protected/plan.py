@@ -3,8 +3,9 @@
 import numpy as np
 
 from .._version import __version__
+from ..exchange.servers import check_gaussian, divided_mu, stated
 from ..local.prior import VOTE_RANGE
-from ..privacy.accounting import check_budget, gdp_mu, published_wishart_delta_bound, pure_epsilons
+from ..privacy.accounting import check_budget, published_wishart_delta_bound, pure_epsilons
 from ..privacy.allocation import allocation_weights
 from ..privacy.mechanisms import (
     DiagonalGaussian,
@@ -81,7 +82,9 @@ def mean_mechanism(kind, dimension, clip_norm, n_tasks, adjacency, budget):
     return vector_mechanism(kind, dimension, l2, np.sqrt(dimension) * l2, budget)
 
 
-def shared_budget(kind, epsilon, delta, n_releases, allocation, *, acceleration=False, extra=()):
+def shared_budget(
+    kind, epsilon, delta, n_releases, allocation, *, acceleration=False, extra=(), n_servers=1
+):  # fmt: skip
     """Budgets of the moment releases and of the `extra` ones.
 
     Parameters
@@ -99,7 +102,7 @@ def shared_budget(kind, epsilon, delta, n_releases, allocation, *, acceleration=
     weights = allocation_weights(allocation, n_releases, acceleration=acceleration)
     extra = np.asarray(extra, dtype=float)
     if kind == "gaussian":
-        mu = gdp_mu(epsilon, delta)
+        mu = divided_mu(epsilon, delta, n_servers)
         moment = mu * np.sqrt(1.0 - extra.sum()) * weights / np.linalg.norm(weights)
         return moment, mu * np.sqrt(extra)
     shares = np.concatenate([weights / weights.sum() * (1.0 - extra.sum()), extra])
@@ -148,7 +151,10 @@ class MomentPlan:
         self.epsilon, self.delta = check_budget(
             est.epsilon, est.delta, m, pure=pure and self.kind != "wishart-published"
         )
-        self.mu = None if pure else gdp_mu(self.epsilon, self.delta)
+        self.n_servers = est._n_servers
+        if pure:
+            check_gaussian(self.n_servers, f"mechanism={est.mechanism!r} is not")
+        self.mu = None if pure else divided_mu(self.epsilon, self.delta, self.n_servers)
         mean = [_MEAN_SHARE] if est.unseen_task == "mean" else []
         bound = est.clip_norm if algorithm == "proximal" else 1.0
         votes, share, self.ratio = 0, 0.0, None
@@ -168,7 +174,7 @@ class MomentPlan:
             n_releases = _PROXIMAL_RELEASES if est.n_releases == "auto" else est.n_releases
         budgets, extra = shared_budget(
             self.kind, self.epsilon, self.delta, n_releases, est.allocation,
-            acceleration=est.acceleration, extra=[share] * votes + mean,
+            acceleration=est.acceleration, extra=[share] * votes + mean, n_servers=self.n_servers,
         )  # fmt: skip
         self.moment = moment_mechanisms(
             self.kind, est._diagonal, budgets, clip_norm=bound, adjacency=est.adjacency,
@@ -234,7 +240,7 @@ class MomentPlan:
                 "delta is at least 1 - exp(-sum of epsilon_t) whatever epsilon is claimed"
             )
             notes["delta_lower_bound"] = published_wishart_delta_bound(nominal)
-        return PrivacyReport(
+        report = PrivacyReport(
             guarantee="none" if published else "joint DP per task",
             unit="task",
             adjacency=self.adjacency,
@@ -256,6 +262,7 @@ class MomentPlan:
             assumptions=_ASSUMPTIONS,
             notes=notes,
         )
+        return stated(report, self.n_servers)
 
 _ACCOUNTANTS = {
     "gaussian": "exact Gaussian differential privacy",

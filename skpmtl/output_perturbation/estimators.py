@@ -38,6 +38,7 @@ _COMMON = """epsilon : float or None, default=1.0
     adjacency : {{"replace-one", "zero-out"}}, default="replace-one"
         Whether neighbouring inputs differ by a record (a task) being replaced by any other, or
         by its contribution being 0.
+    {curator}
     guarantee : {{"task", "record"}}, default="task"
         What `epsilon` protects: all rows of one task, or one row, the native guarantee of the
         method.
@@ -205,6 +206,7 @@ class _Aggregation(OutputPerturbation):
         epsilon=1.0,
         delta=None,
         adjacency="replace-one",
+        curator="trusted",
         guarantee="task",
         group="published",
         mechanism="auto",
@@ -349,6 +351,7 @@ class _Relationship(OutputPerturbation):
         epsilon=1.0,
         delta=None,
         adjacency="replace-one",
+        curator="trusted",
         guarantee="task",
         group="published",
         mechanism="auto",

@@ -7,6 +7,7 @@ public bounds and numbers of rows.
 import numpy as np
 
 from .._version import __version__
+from ..exchange.servers import check_gaussian, stated
 from ..privacy.accounting import check_budget, gdp_epsilon, gdp_mu, pure_epsilons, record_budget
 from ..privacy.mechanisms import VectorGamma, VectorGaussian, mean_sensitivity
 from ..privacy.report import ALWAYS, PUBLIC_LISTS, TRUSTED_CURATOR, PrivacyReport
@@ -75,14 +76,18 @@ class PerturbationPlan:
         elif self.group == "gaussian":
             mu = gdp_mu(self.epsilon, self.delta) / self.size
             self.record = float(gdp_epsilon(mu, self.delta)), self.delta
-        even = np.ones(n_releases)
+        even, self.n_servers = np.ones(n_releases), est._n_servers
         if pure:
+            check_gaussian(
+                self.n_servers, f"group={est.group!r} with mechanism={est.mechanism!r} has other"
+            )
             method = "cb" if self.group == "published" else "best"
             self.mu, self.shares = None, self.size * pure_epsilons(*self.record, even, method)
         else:
             lemma = self.group in ("published", "tight")
             mu = self.size * gdp_mu(*self.record) if lemma else gdp_mu(self.epsilon, self.delta)
-            self.mu, self.shares = float(mu), mu / np.sqrt(n_releases) * even
+            self.mu = float(mu / np.sqrt(self.n_servers))
+            self.shares = self.mu / np.sqrt(n_releases) * even
 
     def _set_rows(self, est, population):
         if self.grouped and est.max_task_rows is None:
@@ -185,7 +190,8 @@ class PerturbationPlan:
             )
         if self.mu is not None:
             # The lemma is loose for Gaussian noise; this is what was really spent.
-            notes["epsilon_exact"] = float(gdp_epsilon(self.mu, self.delta))
+            mu = self.mu * np.sqrt(self.n_servers)
+            notes["epsilon_exact"] = float(gdp_epsilon(mu, self.delta))
         rows = ("the number of rows of every task is public",) if self.rows_are_public else ()
         rows += ("whether Newton's method reaches the local models (else: an error) is no secret",)
         if self.unit == "record":
@@ -196,7 +202,8 @@ class PerturbationPlan:
         accounting = "exact Gaussian differential privacy"
         if self.mu is None:
             accounting = "composition of pure releases"
-        return PrivacyReport(
+        trusted = (self.trusted,) if self.n_servers == 1 else ()
+        report = PrivacyReport(
             guarantee=f"{self.unit} DP",
             unit=self.unit,
             adjacency=self.adjacency,
@@ -214,9 +221,10 @@ class PerturbationPlan:
             rng=source.description,
             arithmetic=source.arithmetic,
             public_inputs=public,
-            assumptions=(self.trusted, *rows, *_ASSUMPTIONS),
+            assumptions=(*trusted, *rows, *_ASSUMPTIONS),
             notes=notes,
         )
+        return stated(report, self.n_servers)
 
 
 class AggregationPlan(PerturbationPlan):

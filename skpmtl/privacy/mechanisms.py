@@ -5,6 +5,7 @@ curator releases a sum over tasks plus noise. Adjacency "zero-out": one task con
 instead of w; "replace-one": v instead of w.
 """
 
+import copy
 import math
 
 import numpy as np
@@ -168,6 +169,21 @@ class _Mechanism:
         """One draw of the noise alone, on the grid."""
         return self._noise_steps(source) * self.step
 
+    def noise_of_one(self, source, n_servers):
+        """Noise of one of several servers, in steps; that of all of them has `noise_std`.
+
+        For Gaussian noise, of which sums are Gaussian.
+        """
+        one = copy.copy(self)
+        one.noise_std = self.noise_std / math.sqrt(n_servers)
+        return one._noise_steps(source)
+
+    def steps(self, value):
+        """value (scaled, see `step`), rounded to the grid, in steps."""
+        if len(self.shape) == 2:  # matrix products may be asymmetric in the last bit
+            value = np.tril(value) + np.tril(value, -1).T
+        return np.rint(value * self._shrink / self.step)
+
     def release(self, value, source):
         """value (scaled, see `step`) + noise, on the grid. `source` is from `noise_source`."""
         value = np.asarray(value, dtype=float)
@@ -175,7 +191,7 @@ class _Mechanism:
             raise ValueError(f"expected a statistic of shape {self.shape}, got {value.shape}.")
         if not np.isfinite(value).all():
             raise ValueError("the statistic is not finite: clip the contributions first.")
-        if value.ndim == 2:  # matrix products may be asymmetric in the last bit
+        if value.ndim == 2:  # as in `steps`
             value = np.tril(value) + np.tril(value, -1).T
         return replied(self.describe, lambda: self._noisy(value, source), value[None])
 

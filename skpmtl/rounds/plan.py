@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 
-from ..privacy.accounting import gdp_epsilon, gdp_mu
+from ..exchange.servers import divided_mu
+from ..privacy.accounting import gdp_epsilon
 from ..privacy.mechanisms import VectorGaussian, mean_sensitivity
 from ..privacy.rng import add_on_grid
 from ..privacy.sampling import (
@@ -143,6 +144,8 @@ class RoundsPlan:
         columns, r times the part n_tasks / r.
     far : bool, default=False
         See `path`.
+    n_servers : int, default=1
+        More than one: servers in place of a curator (`skpmtl.exchange.servers`).
 
     Attributes
     ----------
@@ -177,12 +180,18 @@ class RoundsPlan:
     def __init__(
         self, n_tasks, size, budget, n_rounds, *, aside=0.0, adjacency="replace-one",
         clip_norm="auto", quantile=None, server_rate=1.0, sampling="all", rate=1.0, groups=None,
-        far=False,
+        far=False, n_servers=1,
     ):  # fmt: skip
         self.n_tasks, self.size, self.adjacency = n_tasks, size, adjacency
         self.auto, self.quantile = isinstance(clip_norm, str), quantile
         self.clip_norm = 1.0 if self.auto else float(clip_norm)
         self.server_rate, self.sampling, self.rate = server_rate, sampling, float(rate)
+        self.n_servers = n_servers
+        if n_servers > 1 and sampling != "all":
+            raise ValueError(
+                f'sampling={sampling!r} with curator="servers": servers see who takes part. Take '
+                'sampling="all".'
+            )
         if sampling == "fixed":  # a whole number of tasks
             self.rate = max(round(self.rate * n_tasks), 1) / n_tasks
         self.denominator = self.rate * n_tasks
@@ -200,7 +209,8 @@ class RoundsPlan:
             self.n_rounds = found if n_rounds is None else n_rounds
         reach = mean_sensitivity(1.0, 1.0, adjacency)
         if sampling == "all" or not self.n_rounds:
-            self.round_delta, self.mu = self.delta, gdp_mu(self.epsilon, self.delta)
+            self.round_delta = self.delta
+            self.mu = divided_mu(self.epsilon, self.delta, n_servers)
             if not self.n_rounds:
                 return
             if self.auto:
@@ -226,7 +236,7 @@ class RoundsPlan:
         """
         reach = mean_sensitivity(1.0, 1.0, self.adjacency)
         if self.sampling == "all":
-            mu = gdp_mu(self.epsilon, self.delta)
+            mu = divided_mu(self.epsilon, self.delta, self.n_servers)
         else:
             z = self._sampled_noise(self.epsilon, self.delta, _TRIAL)
             mu = reach * math.sqrt(_TRIAL) * self.rate / z

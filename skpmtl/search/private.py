@@ -36,7 +36,8 @@ _MOST_FOR_SCORE = 0.5  # of mu^2
 _UNIT_SCORES = (None, "r2", "accuracy", "balanced_accuracy", "roc_auc", "f1")
 # What the search decides itself, or what has to be equal for all candidates.
 _RESERVED = (
-    "epsilon", "delta", "adjacency", "random_state", "secure", "tasks", "task_feature", "classes",
+    "epsilon", "delta", "adjacency", "curator", "random_state", "secure", "tasks", "task_feature",
+    "classes",
 )  # fmt: skip
 # Warnings about the seed and about delta come from the search itself.
 _SAID_BEFORE = ("The noise of this fit", "delta=")
@@ -304,6 +305,11 @@ class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
                 f"{name}(epsilon=None) is a fit without privacy. PrivateSearch sets the budget of "
                 "its fits itself: leave the estimator's epsilon at its default. For a search "
                 "without privacy use GridSearchCV."
+            )
+        if getattr(self.estimator, "curator", "trusted") != "trusted":
+            raise ValueError(
+                f"curator={self.estimator.curator!r}: the scores of a search go to one curator, "
+                'who is trusted. Leave the estimator\'s curator at "trusted".'
             )
         if self.selection == "compose" and not isinstance(self.n_trials, Integral):
             raise InvalidParameterError(

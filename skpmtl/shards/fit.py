@@ -108,7 +108,8 @@ def fit_shards(est, parts, *, target=None, weight=None, backend="process", journ
             prints = workers.each("fingerprint", journal.key, population, classes)
             names = [f"Part {part!r}" for part in parts]
             journal.same_rows(list(zip(names, prints, strict=True)))
-        board = run(est._curator(population, source), workers, source, journal)
+        curator = est._curator(population, source)
+        board = run(curator, workers, source, journal, est._n_servers)
         models = workers.tell("models", board)
         fitted = _fitted(est, board, population, positions, models)
     except BaseException:

@@ -43,6 +43,7 @@ class _PrivateMTL(BaseMTL):
         epsilon=1.0,
         delta=None,
         adjacency="replace-one",
+        curator="trusted",
         fit_intercept=True,
         task_feature=None,
         tasks="auto",
@@ -156,6 +157,7 @@ _DOC = """{summary}
         Probability part of the guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``. A pure
         guarantee, delta = 0, have `MPMTLLowRank` and `MPMTLGroupSparse`.
     {adjacency}
+    {curator}
     fit_intercept : bool, default=True
         Whether every task has an intercept, which is local and not penalised.
     {task_feature}

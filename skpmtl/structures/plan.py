@@ -3,8 +3,9 @@
 import math
 
 from .._version import __version__
+from ..exchange.servers import divided_mu, stated
 from ..local.prior import VOTE_RANGE
-from ..privacy.accounting import check_budget, gdp_mu
+from ..privacy.accounting import check_budget
 from ..privacy.mechanisms import (
     SymmetricGaussian,
     VectorGaussian,
@@ -106,10 +107,10 @@ class StructurePlan:
         self.names = possible(structures)
         self.private = est._is_private()
         self.epsilon = self.delta = None
-        self.mu = math.inf
+        self.mu, self.n_servers = math.inf, est._n_servers
         if self.private:
             self.epsilon, self.delta = check_budget(est.epsilon, est.delta, m)
-            self.mu = gdp_mu(self.epsilon, self.delta)
+            self.mu = divided_mu(self.epsilon, self.delta, self.n_servers)
         self.mean = est.unseen_task == "mean"
         self.target_range = est._intercept_range() if self.mean else None
         self.ratio = m * self.mu / (self._reach(math.sqrt(2.0), 1.0) * math.sqrt(2.0 * d))
@@ -236,7 +237,7 @@ class StructurePlan:
             notes["released shares of the structures"] = ", ".join(
                 f"{name} {share:.2f}" for name, share in shares.items()
             )
-        return PrivacyReport(
+        report = PrivacyReport(
             guarantee="joint DP per task",
             unit="task",
             adjacency=self.adjacency,
@@ -255,6 +256,7 @@ class StructurePlan:
             assumptions=_ASSUMPTIONS,
             notes=notes,
         )
+        return stated(report, self.n_servers)
 
 _ASSUMPTIONS = (
     TRUSTED_CURATOR,

@@ -281,6 +281,18 @@ def _output_perturbation():
         yield _case(classifier, 2, max_task_rows=N_ROWS, min_task_rows=2, **bounds)
 
 
+def _servers():
+    three = ("servers", 3)
+    yield _case(PrivateMTL, curator=three, epsilon=60.0)
+    yield _case(PrivateMeanRegMTL, curator="servers", n_rounds=3, clip_norm=1.0, clip_quantile=0.5)
+    yield _case(MPMTLGroupSparse, curator="servers", unseen_task="mean", adjacency="zero-out")
+    yield _case(MPMTLLowRank, curator=three, algorithm="proximal", **SECURE)
+    own = {"max_row_norm": 2.0, "max_target": 3.0, "sizes_public": True}
+    yield _case(DPRelationship, curator=three, group="tight", max_task_rows=N_ROWS,
+                mechanism="gaussian", **own)  # fmt: skip
+    yield _case(DPMetaInit, curator="servers", inner_steps=2, sizes_public=True, record=True)
+
+
 def _exact():
     """Without a budget: `personalize` need not give the models of the joint fit again."""
     for cls in (MPMTLLowRank, MPMTLGroupSparse):
@@ -313,6 +325,7 @@ def _exact():
 
 
 CASES = [*_model_protected(), *_structures(), *_rounds(), *_meta(), *_output_perturbation()]
+CASES += [*_servers()]
 CASES += [_case(PrivateRidge), _case(PrivateRidge, unseen_task="mean", adjacency="zero-out")]
 EXACT = [*_exact()]
 FIRST = {type(case.estimator): case for case in reversed(CASES)}  # one of every estimator

@@ -39,7 +39,8 @@ class Sites:
     def run(self, journal=None):
         """-> the billboard of a fit with these sites"""
         source = noise_source(self.est.random_state)
-        return run(self.est._curator(self.population, source), self, source, journal)
+        curator = self.est._curator(self.population, source)
+        return run(curator, self, source, journal, self.est._n_servers)
 
     def answer(self, ask):
         self.asked.append(ask)
