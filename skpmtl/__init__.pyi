@@ -151,6 +151,7 @@ class DPAggregation(RegressorMixin, BaseEstimator):
     epsilon: float | None
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
+    curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     guarantee: Literal["record", "task"]
     group: Literal["direct", "gaussian", "published", "tight"]
     mechanism: Literal["auto", "gamma", "gaussian"]
@@ -183,6 +184,7 @@ class DPAggregation(RegressorMixin, BaseEstimator):
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         guarantee: Literal["record", "task"] = "task",
         group: Literal["direct", "gaussian", "published", "tight"] = "published",
         mechanism: Literal["auto", "gamma", "gaussian"] = "auto",
@@ -222,6 +224,7 @@ class DPAggregationClassifier(ClassifierMixin, BaseEstimator):
     epsilon: float | None
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
+    curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     guarantee: Literal["record", "task"]
     group: Literal["direct", "gaussian", "published", "tight"]
     mechanism: Literal["auto", "gamma", "gaussian"]
@@ -256,6 +259,7 @@ class DPAggregationClassifier(ClassifierMixin, BaseEstimator):
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         guarantee: Literal["record", "task"] = "task",
         group: Literal["direct", "gaussian", "published", "tight"] = "published",
         mechanism: Literal["auto", "gamma", "gaussian"] = "auto",
@@ -297,6 +301,7 @@ class DPMetaInit(RegressorMixin, BaseEstimator):
     epsilon: float | None
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
+    curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     privacy: Literal["local", "task-global"] | None
     clip_norm: float
     inner_steps: Literal["auto"] | int
@@ -338,6 +343,7 @@ class DPMetaInit(RegressorMixin, BaseEstimator):
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         privacy: Literal["local", "task-global"] | None = "task-global",
         clip_norm: float = 0.5,
         inner_steps: Literal["auto"] | int = "auto",
@@ -394,6 +400,7 @@ class DPMetaInitClassifier(ClassifierMixin, BaseEstimator):
     epsilon: float | None
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
+    curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     privacy: Literal["local", "task-global"] | None
     clip_norm: float
     inner_steps: Literal["auto"] | int
@@ -437,6 +444,7 @@ class DPMetaInitClassifier(ClassifierMixin, BaseEstimator):
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         privacy: Literal["local", "task-global"] | None = "task-global",
         clip_norm: float = 0.5,
         inner_steps: Literal["auto"] | int = "auto",
@@ -498,6 +506,7 @@ class DPRelationship(RegressorMixin, BaseEstimator):
     epsilon: float | None
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
+    curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     guarantee: Literal["record", "task"]
     group: Literal["direct", "gaussian", "published", "tight"]
     mechanism: Literal["auto", "gamma", "gaussian"]
@@ -535,6 +544,7 @@ class DPRelationship(RegressorMixin, BaseEstimator):
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         guarantee: Literal["record", "task"] = "task",
         group: Literal["direct", "gaussian", "published", "tight"] = "published",
         mechanism: Literal["auto", "gamma", "gaussian"] = "auto",
@@ -578,6 +588,7 @@ class DPRelationshipClassifier(ClassifierMixin, BaseEstimator):
     epsilon: float | None
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
+    curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     guarantee: Literal["record", "task"]
     group: Literal["direct", "gaussian", "published", "tight"]
     mechanism: Literal["auto", "gamma", "gaussian"]
@@ -617,6 +628,7 @@ class DPRelationshipClassifier(ClassifierMixin, BaseEstimator):
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         guarantee: Literal["record", "task"] = "task",
         group: Literal["direct", "gaussian", "published", "tight"] = "published",
         mechanism: Literal["auto", "gamma", "gaussian"] = "auto",
@@ -837,6 +849,7 @@ class LocalOnly(RegressorMixin, BaseEstimator):
     epsilon: float | None
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
+    curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     clip_norm: Literal["auto"] | float
     clip_quantile: float | None
     n_rounds: Literal["auto"] | int
@@ -881,6 +894,7 @@ class LocalOnly(RegressorMixin, BaseEstimator):
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         clip_norm: Literal["auto"] | float = "auto",
         clip_quantile: float | None = None,
         n_rounds: Literal["auto"] | int = "auto",
@@ -931,6 +945,7 @@ class LocalOnlyClassifier(ClassifierMixin, BaseEstimator):
     epsilon: float | None
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
+    curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     clip_norm: Literal["auto"] | float
     clip_quantile: float | None
     n_rounds: Literal["auto"] | int
@@ -977,6 +992,7 @@ class LocalOnlyClassifier(ClassifierMixin, BaseEstimator):
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         clip_norm: Literal["auto"] | float = "auto",
         clip_quantile: float | None = None,
         n_rounds: Literal["auto"] | int = "auto",
@@ -1030,6 +1046,7 @@ class MPMTLGroupSparse(RegressorMixin, BaseEstimator):
     epsilon: float | None
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
+    curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     mechanism: Literal["auto", "gaussian", "laplace", "wishart", "wishart-published"]
     algorithm: Literal["auto", "empirical-bayes", "proximal"]
     ridge: float
@@ -1075,6 +1092,7 @@ class MPMTLGroupSparse(RegressorMixin, BaseEstimator):
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         mechanism: Literal["auto", "gaussian", "laplace", "wishart", "wishart-published"] = "auto",
         algorithm: Literal["auto", "empirical-bayes", "proximal"] = "auto",
         ridge: float = 0.0,
@@ -1190,6 +1208,7 @@ class MPMTLGroupSparseClassifier(ClassifierMixin, BaseEstimator):
     epsilon: float | None
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
+    curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     mechanism: Literal["auto", "gaussian", "laplace", "wishart", "wishart-published"]
     algorithm: Literal["auto", "empirical-bayes", "proximal"]
     ridge: float
@@ -1237,6 +1256,7 @@ class MPMTLGroupSparseClassifier(ClassifierMixin, BaseEstimator):
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         mechanism: Literal["auto", "gaussian", "laplace", "wishart", "wishart-published"] = "auto",
         algorithm: Literal["auto", "empirical-bayes", "proximal"] = "auto",
         ridge: float = 0.0,
@@ -1362,6 +1382,7 @@ class MPMTLLowRank(RegressorMixin, BaseEstimator):
     epsilon: float | None
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
+    curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     mechanism: Literal["auto", "gaussian", "wishart", "wishart-published"]
     algorithm: Literal["auto", "empirical-bayes", "proximal"]
     ridge: float
@@ -1407,6 +1428,7 @@ class MPMTLLowRank(RegressorMixin, BaseEstimator):
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         mechanism: Literal["auto", "gaussian", "wishart", "wishart-published"] = "auto",
         algorithm: Literal["auto", "empirical-bayes", "proximal"] = "auto",
         ridge: float = 0.0,
@@ -1522,6 +1544,7 @@ class MPMTLLowRankClassifier(ClassifierMixin, BaseEstimator):
     epsilon: float | None
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
+    curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     mechanism: Literal["auto", "gaussian", "wishart", "wishart-published"]
     algorithm: Literal["auto", "empirical-bayes", "proximal"]
     ridge: float
@@ -1569,6 +1592,7 @@ class MPMTLLowRankClassifier(ClassifierMixin, BaseEstimator):
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         mechanism: Literal["auto", "gaussian", "wishart", "wishart-published"] = "auto",
         algorithm: Literal["auto", "empirical-bayes", "proximal"] = "auto",
         ridge: float = 0.0,
@@ -1694,6 +1718,7 @@ class PPSGD(RegressorMixin, BaseEstimator):
     epsilon: float | None
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
+    curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     clip_norm: Literal["auto"] | float
     clip_quantile: float | None
     n_rounds: Literal["auto"] | int
@@ -1738,6 +1763,7 @@ class PPSGD(RegressorMixin, BaseEstimator):
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         clip_norm: Literal["auto"] | float = "auto",
         clip_quantile: float | None = None,
         n_rounds: Literal["auto"] | int = "auto",
@@ -1788,6 +1814,7 @@ class PPSGDClassifier(ClassifierMixin, BaseEstimator):
     epsilon: float | None
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
+    curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     clip_norm: Literal["auto"] | float
     clip_quantile: float | None
     n_rounds: Literal["auto"] | int
@@ -1834,6 +1861,7 @@ class PPSGDClassifier(ClassifierMixin, BaseEstimator):
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         clip_norm: Literal["auto"] | float = "auto",
         clip_quantile: float | None = None,
         n_rounds: Literal["auto"] | int = "auto",
@@ -1910,6 +1938,7 @@ class PrivateFedAvg(RegressorMixin, BaseEstimator):
     epsilon: float | None
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
+    curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     clip_norm: Literal["auto"] | float
     clip_quantile: float | None
     n_rounds: Literal["auto"] | int
@@ -1954,6 +1983,7 @@ class PrivateFedAvg(RegressorMixin, BaseEstimator):
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         clip_norm: Literal["auto"] | float = "auto",
         clip_quantile: float | None = None,
         n_rounds: Literal["auto"] | int = "auto",
@@ -2004,6 +2034,7 @@ class PrivateFedAvgClassifier(ClassifierMixin, BaseEstimator):
     epsilon: float | None
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
+    curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     clip_norm: Literal["auto"] | float
     clip_quantile: float | None
     n_rounds: Literal["auto"] | int
@@ -2050,6 +2081,7 @@ class PrivateFedAvgClassifier(ClassifierMixin, BaseEstimator):
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         clip_norm: Literal["auto"] | float = "auto",
         clip_quantile: float | None = None,
         n_rounds: Literal["auto"] | int = "auto",
@@ -2103,6 +2135,7 @@ class PrivateFedProx(RegressorMixin, BaseEstimator):
     epsilon: float | None
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
+    curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     clip_norm: Literal["auto"] | float
     clip_quantile: float | None
     n_rounds: Literal["auto"] | int
@@ -2147,6 +2180,7 @@ class PrivateFedProx(RegressorMixin, BaseEstimator):
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         clip_norm: Literal["auto"] | float = "auto",
         clip_quantile: float | None = None,
         n_rounds: Literal["auto"] | int = "auto",
@@ -2197,6 +2231,7 @@ class PrivateFedProxClassifier(ClassifierMixin, BaseEstimator):
     epsilon: float | None
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
+    curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     clip_norm: Literal["auto"] | float
     clip_quantile: float | None
     n_rounds: Literal["auto"] | int
@@ -2243,6 +2278,7 @@ class PrivateFedProxClassifier(ClassifierMixin, BaseEstimator):
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         clip_norm: Literal["auto"] | float = "auto",
         clip_quantile: float | None = None,
         n_rounds: Literal["auto"] | int = "auto",
@@ -2296,6 +2332,7 @@ class PrivateMTL(RegressorMixin, BaseEstimator):
     epsilon: float | None
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
+    curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     fit_intercept: bool
     task_feature: str | int | list[Any] | None
     tasks: Literal["auto"] | ArrayLike
@@ -2323,6 +2360,7 @@ class PrivateMTL(RegressorMixin, BaseEstimator):
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         fit_intercept: bool = True,
         task_feature: str | int | list[Any] | None = None,
         tasks: Literal["auto"] | ArrayLike = "auto",
@@ -2356,6 +2394,7 @@ class PrivateMTLClassifier(ClassifierMixin, BaseEstimator):
     epsilon: float | None
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
+    curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     fit_intercept: bool
     task_feature: str | int | list[Any] | None
     tasks: Literal["auto"] | ArrayLike
@@ -2385,6 +2424,7 @@ class PrivateMTLClassifier(ClassifierMixin, BaseEstimator):
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         fit_intercept: bool = True,
         task_feature: str | int | list[Any] | None = None,
         tasks: Literal["auto"] | ArrayLike = "auto",
@@ -2421,6 +2461,7 @@ class PrivateMeanRegMTL(RegressorMixin, BaseEstimator):
     epsilon: float | None
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
+    curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     clip_norm: Literal["auto"] | float
     clip_quantile: float | None
     n_rounds: Literal["auto"] | int
@@ -2469,6 +2510,7 @@ class PrivateMeanRegMTL(RegressorMixin, BaseEstimator):
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         clip_norm: Literal["auto"] | float = "auto",
         clip_quantile: float | None = None,
         n_rounds: Literal["auto"] | int = "auto",
@@ -2520,6 +2562,7 @@ class PrivateMeanRegMTLClassifier(ClassifierMixin, BaseEstimator):
     epsilon: float | None
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
+    curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     clip_norm: Literal["auto"] | float
     clip_quantile: float | None
     n_rounds: Literal["auto"] | int
@@ -2570,6 +2613,7 @@ class PrivateMeanRegMTLClassifier(ClassifierMixin, BaseEstimator):
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         clip_norm: Literal["auto"] | float = "auto",
         clip_quantile: float | None = None,
         n_rounds: Literal["auto"] | int = "auto",

@@ -114,8 +114,6 @@ class MetaPlan:
             self.weights = self._weights()
 
     def _check(self, est):
-        if self.n_servers > 1 and self.mode is None:
-            raise ValueError('curator="servers" needs updates with a bound: privacy=None has none.')
         if self.batches == "full" and est.batch_size is not None:
             raise ValueError(
                 f'batch_size={est.batch_size!r} has no meaning with batches="full": set '

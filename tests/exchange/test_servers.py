@@ -125,6 +125,7 @@ def test_exact_noise():
     assert np.std(noise) == pytest.approx(math.sqrt(0.5), rel=0.08)
 
 
+@pytest.mark.filterwarnings("ignore:tasks=.auto. reads")
 @pytest.mark.parametrize(
     ("est", "message"),
     [
@@ -139,7 +140,7 @@ def test_exact_noise():
                        mechanism="gamma"), "needs Gaussian noise"),
         (PrivateMeanRegMTL(curator="servers", sampling="poisson", sampling_rate=0.5, clip_norm=1.0),
          "servers see who takes part"),
-        (DPMetaInit(curator="servers", privacy=None), "privacy=None"),
+        (DPMetaInit(curator="servers", privacy=None), "of a private fit"),
         (PrivateSearch(PrivateMTL(curator="servers"), {"structure": ["mean", "sparse"]}),
          "scores of a search go to one curator"),
     ],
