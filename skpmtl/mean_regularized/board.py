@@ -33,8 +33,8 @@ class MeanBillboard(Board):
     clip_norms : list of float
         Bound in every round.
     doubt : ndarray (n_clusters,)
-        Prior weight that a task gives to going alone, beside 1 for the centre; a function of
-        public numbers and releases. See `skpmtl.local.average.Candidates`.
+        Prior weight that a task gives to going alone, beside 1 for a centre as long as its own
+        model; a function of public numbers. See `skpmtl.local.average.Candidates`.
     shape : tuple
         (n_features,) or (n_classes, n_features).
     problem : skpmtl.local.centred.Problem
@@ -233,13 +233,12 @@ class MeanBillboard(Board):
             return self.relation.rows(tasks) @ self.mean_intercept
         return np.atleast_2d(self.mean_intercept)
 
-    def squares(self, tasks):
-        """Squared length of every centre; with a relation its mean over `tasks`, once a column."""
-        if self.relation is None:
-            return np.sum(self.centres**2, axis=1)
-        V = self.relation.rows(tasks)
-        mean = float(np.vdot(V.T @ V @ self.centres, self.centres)) / len(V)
-        return np.full(len(self.centres), mean)
+    @property
+    def signal(self):
+        """Part of the squared length of every centre that its known noise leaves, (n_centres,)."""
+        if self.shrinkage is None or self.own_units or self.scale_mu is not None:
+            return np.ones(len(self.centres))  # there is none, or the centre was shrunk
+        return self.shrinkage
 
     def shaped(self, flat):
         """Models (n, size) as (n, *shape)."""

@@ -6,7 +6,6 @@ from ..exchange.protocol import Ask
 from ..rounds.curator import clipped_sum, gains, kept, release_centre
 from ..rounds.scale import common_length, sum_of_bins
 from ..rounds.shrinkage import shrinkage
-from .plan import doubt
 
 
 def publish(plan, board, population, to, source, log=None):
@@ -55,10 +54,6 @@ def publish(plan, board, population, to, source, log=None):
         if plan.measures:
             board.centres *= board.shrinkage[:, None]
             board.noise_std = left * board.shrinkage
-            part = board.squares(population.tasks) / (length or 1.0) ** 2
-            board.doubt[:] = doubt(plan.ratio, part)
-        lost = board.shrinkage == 0.0
-        board.doubt[lost if board.relation is None else lost.all()] = 1.0
     if plan.intercept is not None:
         shape = len(reach), population.n_outputs
         middle, bound = plan.intercept_range

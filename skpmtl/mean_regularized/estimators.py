@@ -14,7 +14,6 @@ from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.half import half_of
 from ..exchange.protocol import Population, Question, Total, run
 from ..local.centred import CentredTasks, Problem, dense_copy
-from ..local.proximal import lengths
 from ..privacy.report import exact_report
 from ..rounds.curator import clipped_sum
 from ..rounds.scale import BINS, sum_of_bins
@@ -392,10 +391,6 @@ class MeanFamily(WideSparse, BaseMTL):
         board.personalization, board.lam = "mean-reg", lam
         board.report = exact_report()
         centred.set_pulls(problem)
-        if problem.lam == "auto":
-            square = float(np.median(lengths(centred))) ** 2
-            part = board.squares(table.tasks) / max(square, 1e-300)
-            board.doubt[:] = doubt(math.inf, part)
         if W is None or problem.lam == "auto":
             models = PersonalModels(table, board, centred)
             fitted = self._fitted(board, models, n_iter)

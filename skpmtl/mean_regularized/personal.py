@@ -22,6 +22,7 @@ from ..local.proximal import is_squared, lengths
 _AUTO_DIVERGENCE = 0.5  # weight of the divergence penalty when lam="auto"
 _FINETUNE_STEPS = 20
 _FEW_ROWS = 3.0  # part of the lone pull by which log-losses are pulled more: rows may be separable
+_SHORT = 0.1, 4.0  # squared lengths of a centre over a task's own that the doubt of it follows
 _LONGEST = 256  # rows of a CSR task whose products are held
 _DENSE_LIMIT = 1 << 20  # coefficients of all tasks are an array up to this many numbers
 
@@ -105,9 +106,19 @@ class PersonalModels:
         return self.centred.own_pull
 
     def _doubt(self):
-        if self.board.relation is not None:
-            return np.full(len(self.which), self.board.doubt[0])
-        return self.board.doubt[self.which]
+        """Prior weights of going alone: the shorter the centre is beside a task's own model, the
+        less tasks have in common. What is known to be noise does not count; without a centre the
+        weight is that of what takes its place, 1."""
+        board = self.board
+        squares = np.einsum("kj,kj->k", self.centres, self.centres)
+        if board.relation is None:
+            squares, doubt = (board.signal * squares)[self.which], board.doubt[self.which]
+        else:
+            squares, doubt = board.signal.mean() * squares, board.doubt[0]
+        with np.errstate(all="ignore"):  # rows that overflow
+            if not board.own_units:  # in which the task's own model has length 1
+                squares /= np.maximum(lengths(self.centred, 200, 1e-7) ** 2, 1e-300)
+            return np.where(squares > 0.0, doubt / np.clip(squares, *_SHORT), 1.0)
 
     def _proximal(self, block, pull, hold=0.0, unit=None):
         steps, tol = (1000, 1e-8) if self.problem.loss == "squared" else (60, 1e-4)

@@ -2,8 +2,6 @@
 
 import math
 
-import numpy as np
-
 from .._version import __version__
 from ..exchange.servers import stated
 from ..privacy.accounting import check_budget, gdp_mu
@@ -23,20 +21,18 @@ def auto_rounds(epsilon):
     return 100
 
 
-def doubt(ratio, part=None):
+def doubt(ratio):
     """Prior weight of a task that it is better off alone, beside 1 for the centre.
+
+    It is that of a centre that is as long as the task's own model; the task knows how long they
+    are (`PersonalModels`).
 
     Parameters
     ----------
     ratio : float
         See `RoundsPlan`; infinite without noise.
-    part : ndarray or float, default=None
-        Squared length of the centre over that of the tasks' models: the less it is, the less they
-        have in common. None: not known.
     """
-    if part is None:
-        return 0.3 + 10.0 / ratio
-    return (0.1 + 3.0 / ratio) / np.clip(part, 0.1, 1.0)
+    return 0.1 + 3.0 / ratio
 
 
 def columns_for(est, population):
@@ -90,7 +86,7 @@ class MeanPlan(RoundsPlan):
             groups=groups, far=est._classification or relation is not None,
             n_servers=est._n_servers,
         )  # fmt: skip
-        self.doubt = doubt(self.ratio) if self.n_rounds or budget is None else 1.0
+        self.doubt = doubt(self.ratio)
         self.intercept = None
         self.intercept_range = (0.0, self.clip_norm) if intercepts is None else intercepts[1:]
         if budget is not None and intercepts:

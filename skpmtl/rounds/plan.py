@@ -75,13 +75,16 @@ class BlockGaussian(VectorGaussian):
         return flat.reshape(value.shape)
 
 
-def path(ratio, far=False):
+def path(ratio, size, far=False):
     """Public rule of ``clip_norm="auto"``: how many rounds, and how far they may go.
 
     Parameters
     ----------
     ratio : float
         See `RoundsPlan`.
+    size : int
+        Numbers in a shared model. The more they are, the fewer of them the rows of a task tell, and
+        the shorter its own model is beside the shared one.
     far : bool, default=False
         Whether shared models are longer than those of a task: with log-losses, and those that
         facts with a wide range are multiplied by.
@@ -97,7 +100,7 @@ def path(ratio, far=False):
     if ratio < _ONE_ROUND:
         return (10, 2.0) if far and n_rounds else (n_rounds, 1.0)
     way = min(max(3.0 * math.sqrt(ratio), 2.0), 30.0)
-    return n_rounds, max(way, min(ratio, 100.0))
+    return n_rounds, max(way, min(ratio, 100.0)) * min(max(math.sqrt(size) / 10.0, 0.5), 1.0)
 
 
 def columns_within(ratio):
@@ -205,7 +208,7 @@ class RoundsPlan:
         groups = np.array([n_tasks]) if groups is None else groups
         self.ratio = self._ratio(groups.min(), size / len(groups))
         if self.auto:
-            found, self.way = path(self.ratio, far)
+            found, self.way = path(self.ratio, size / len(groups), far)
             self.n_rounds = found if n_rounds is None else n_rounds
         reach = mean_sensitivity(1.0, 1.0, adjacency)
         if sampling == "all" or not self.n_rounds:

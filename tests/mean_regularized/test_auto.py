@@ -228,9 +228,9 @@ def test_budget_of_automatic_bounds(adjacency, c):
     assert first["sensitivity"] == pytest.approx(math.sqrt(c))
     board = est.billboard_
     ratio = 2 / c * m * mu / math.sqrt(8)
-    assert len(rounds) == path(ratio)[0] == len(board.clip_norms)
+    assert len(rounds) == path(ratio, 8)[0] == len(board.clip_norms)
     length = common_length(board.releases[0], first["noise_std"], m)
-    assert_allclose(board.clip_norms, path(ratio)[1] * length * speeds(len(rounds)), rtol=1e-12)
+    assert_allclose(board.clip_norms, path(ratio, 8)[1] * length * speeds(len(rounds)), rtol=1e-12)
     assert_allclose([e["sensitivity"] for e in rounds], c / m * np.array(board.clip_norms))
     assert last["sensitivity"] == pytest.approx(c * 20 / m)
     assert board.history()[-1]["epsilon"] == pytest.approx(gdp_epsilon(mu * 0.9**0.5, 1e-4))
