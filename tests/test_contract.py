@@ -363,13 +363,14 @@ def test_forms_of_input_give_one_fit(form, case):
         "mapping": tuple({t: part[task == t] for t in TASKS} for part in long[:2]),
         "column": (np.column_stack([task, X[row]]), y),
     }[form]
-    exact = {"tol": 1e-10} if case.close and hasattr(case.estimator, "alpha") else {}
+    exact = {"tol": 1e-12} if case.close and hasattr(case.estimator, "alpha") else {}
     one, other = fit(seeded(case).set_params(**exact), *long), seeded(case).set_params(**exact)
     fit(other.set_params(task_feature=0) if form == "column" else other, *given)
     close = {"rtol": 1e-6, "atol": 1e-6}
     for ours, theirs in zip(released(other.billboard_), released(one.billboard_), strict=True):
         assert_allclose(ours, theirs, **close)
-    close = {"atol": case.close * np.abs(one.coef_).max()} if case.close else close
+    if case.close:  # forms are solved in different ways: models are as near as the root of tol
+        close = {"atol": (1e-5 if exact else case.close) * np.abs(one.coef_).max()}
     assert_allclose(other.coef_, one.coef_, **close)
     assert_allclose(other.intercept_, one.intercept_, **close)
     predicted = other.predict(given[0])

@@ -70,6 +70,7 @@ class Loss:
 
     alike = False  # whether one curvature is that of all tasks
     is_flat = False  # whether steps may be small far from the solution, also where it is quadratic
+    repeats = 1  # rows of the table for every row of X that a task has
     steepest = 1.0  # largest second derivative of a row's loss in its score
     entropy_slope = 0.0  # of the dual value in the residuals, where they do not add up to zero
 
@@ -575,8 +576,8 @@ class LogisticLoss(Loss):
         return out
 
     def resolvent(self, share, W, floor, lean=False):
-        """Steps with the Hessians at W, see `resolvents.logistic`; None: they are too dear."""
-        return resolvents.logistic(self, share, W, floor, lean)
+        """Steps with the Hessians at W, see `resolvents.curved`; None: they are too dear."""
+        return resolvents.curved(self, share, W, floor, lean)
 
     def slopes(self, W):
         """Derivative q of the logistic function at every row, at most 1/4."""
@@ -621,7 +622,7 @@ class MultinomialLoss(Loss):
     is_narrow = False
 
     def __init__(self, table, scale, fit_intercept, ridge, grid=True):
-        C = self.n_classes = table.n_classes
+        C = self.n_classes = self.repeats = table.n_classes
         sizes = np.repeat(table.sizes, C)
         ends = np.concatenate([[0], np.cumsum(sizes)])
         starts = np.repeat(table.offsets[:-1], C) - ends[:-1]
@@ -655,8 +656,29 @@ class MultinomialLoss(Loss):
             out += 0.5 * self.ridge * D
         return out
 
-    def resolvent(self, *_):
-        return None
+    def resolvent(self, share, W, floor, lean=False):
+        """That of `resolvents.curved` class by class, whose weights keep adding up to zero."""
+        found = resolvents.curved(self, share, W, floor, lean)
+        if found is None:
+            return None
+
+        def step(W, S, V):
+            out = found[1](W, S, V)
+            classes = out.reshape(-1, self.n_classes, self.shape[1])
+            classes -= classes.mean(axis=1, keepdims=True)
+            return out
+
+        return found[0], step
+
+    def slopes(self, W):
+        """2 p (1 - p) for every row and class, at most 1/2: diag(p) - pp' is at most that matrix.
+
+        Off the diagonal what is left has p_c p_o, and on it as much as the others of its row
+        together.
+        """
+        self._residuals(self.scores(W))
+        p = self.y - (self._r if self.weights is None else self._r / self.weights)
+        return 2.0 * p * (1.0 - p)
 
     def dual_scale(self, W, V, value):
         return 1.0

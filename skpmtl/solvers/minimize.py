@@ -369,7 +369,7 @@ class _Splitting:
     about S is of interest, and its value before the first step is one gradient step from W.
 
     Hessians that are not constant are renewed after 8, 16, 32 ... iterations, with slopes raised
-    towards their bound (`resolvents.logistic`): less each time, but more when the objective has
+    towards their bound (`resolvents.curved`): less each time, but more when the objective has
     risen meanwhile. Far from the solution residuals say little, as gradients do not grow there, nor
     where two parts grow in opposite directions (`is_flat`), so an extrapolated point must not raise
     the objective above those of the last steps either, nor be twice as far from zero as the plain

@@ -25,20 +25,20 @@ def narrower(loss, room):
     by_features, by_rows = loss.shape[0] * d * d, int(sizes @ sizes)
     if loss.table.is_sparse or min(by_features, by_rows // 2) > room:
         return None
-    few = sizes.max() <= _SHORT
+    few, shared = sizes.max() <= _SHORT, loss._shared and loss.repeats == 1
     if by_rows < by_features and not loss.quadratic:  # what is made again and again is cheap
-        return "rows" if few or (by_rows <= SMALL and not loss._shared) else None
-    if by_rows < by_features and (by_features > SMALL or loss._shared):
-        return "rows" if few or loss._shared else None
+        return "rows" if few or (by_rows <= SMALL and not shared) else None
+    if by_rows < by_features and (by_features > SMALL or shared):
+        return "rows" if few or shared else None
     # Inverses of larger matrices cost more than the iterations that they save.
-    if loss._shared or by_features > room or (d > _SHORT and by_features > SMALL):
+    if shared or by_features > room or (d > _SHORT and by_features > SMALL):
         return None
     return "features"
 
 
 def room_beside(loss):
     """Numbers that matrices of all tasks may take: as many as their rows, or few."""
-    return max(SMALL, loss.table.n_rows * loss.shape[1])
+    return max(SMALL, loss.table.n_rows // loss.repeats * loss.shape[1])
 
 
 def squared(loss, share):
@@ -129,11 +129,11 @@ def _squared_by_rows(loss, share):
     return rho, step
 
 
-def logistic(loss, share, W, floor, lean):
-    """The resolvent of a LogisticLoss with its Hessians at W; None where `squared` has none.
+def curved(loss, share, W, floor, lean):
+    """The resolvent of a loss of labels with its Hessians at W; None where `squared` has none.
 
-    The slopes of the logistic function are raised to (1 - floor) q + floor / 4: with floor 1
-    the H_k bound every Hessian. `lean`: matrices may take no more room than W.
+    The slopes q of the rows are raised to (1 - floor) q + floor b, b their bound: with floor 1 the
+    H_k bound every Hessian. `lean`: matrices may take no more room than W.
     """
     share = share, 0.0  # below the mean curvature steps go too far where slopes change
     form = narrower(loss, W.size if lean else room_beside(loss))
@@ -141,7 +141,7 @@ def logistic(loss, share, W, floor, lean):
         return None
     q = loss.slopes(W)
     q *= 1.0 - floor
-    q += 0.25 * floor
+    q += loss.steepest * floor
     if loss.weights is not None:
         q *= loss.weights
     roots, ridge = np.sqrt(q), loss.ridge

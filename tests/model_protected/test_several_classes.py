@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import optimize
+from scipy.sparse import csr_matrix
 from scipy.special import logsumexp
 
 from skpmtl import LocalOnlyClassifier, MPMTLGroupSparseClassifier, MPMTLLowRankClassifier
@@ -78,6 +79,24 @@ def test_exact_fits_against_an_independent_solver(cls, intercept):
     assert est.coef_.shape == (m, C, d) and est.intercept_.shape == (m, C)
     assert_allclose(est.coef_.sum(axis=1), 0.0, atol=1e-10)
     assert_allclose(est.mean_coef_, est.coef_.mean(axis=0))
+
+
+@pytest.mark.parametrize("cls", CLASSIFIERS)
+def test_correlated_columns_take_few_steps(cls):
+    """Gradient steps, which sparse rows have, need many times more. Both end at one optimum."""
+    rng = np.random.default_rng(0)
+    task, X = np.repeat(np.arange(6), 30), rng.standard_normal((180, 8))
+    for j in range(1, 8):
+        X[:, j] = 0.95 * X[:, j - 1] + 0.3 * X[:, j]
+    y = (X @ rng.standard_normal((8, 3)) + rng.gumbel(size=(180, 3))).argmax(axis=1)
+    fits = {}
+    for tol in (1e-6, 1e-10):
+        dense, sparse = (cls(0.01, epsilon=None, tol=tol).fit(A, y, task=task)
+                         for A in (X, csr_matrix(X)))  # fmt: skip
+        assert 3 * dense.n_iter_ < sparse.n_iter_
+        size = np.abs(dense.coef_).max()
+        fits[tol] = np.abs(dense.coef_ - sparse.coef_).max() / size
+    assert fits[1e-10] < 1e-7  # how far models may be apart is a matter of tol alone
 
 
 def test_a_large_penalty_leaves_the_intercepts():

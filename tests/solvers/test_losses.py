@@ -6,6 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 from scipy import sparse
+from scipy.special import softmax
 
 import skpmtl.local.grams
 from skpmtl.solvers import losses, resolvents
@@ -380,6 +381,39 @@ def test_matrices_of_the_logistic_loss_are_cheap_to_renew(monkeypatch):
     for n in (100, 130):
         assert found["more rows, long", n] == "features"
         assert found["more rows", n] is None and found["csr", n] is None
+
+
+@pytest.mark.parametrize("intercept, weight, ridge", SETTINGS)
+@pytest.mark.parametrize("d, form", [(4, "features"), (30, "rows")])
+def test_resolvents_of_classes_solve_them_one_by_one(d, form, intercept, weight, ridge):
+    """With the diagonal 2 p (1 - p), which is above the Hessian in the scores."""
+    X, _, task = plain.make_rows([12, 20, 9], d, 3)
+    y = np.random.default_rng(0).permutation(len(task)) % 3
+    table = replace(plain.long_table(X, y.astype(float), task), n_classes=3)
+    loss = make_loss(
+        table, classification=True, task_weight=weight, fit_intercept=intercept, ridge=ridge
+    )
+    assert resolvents.narrower(loss, resolvents.room_beside(loss)) == form
+    W, S, V = np.random.default_rng(4).standard_normal((3, *loss.shape)) / np.sqrt(d)
+    b = loss.intercepts(W).reshape(-1, 3)
+    scale = scale_of(table, weight)
+    for floor in (0.1, 1.0):
+        rho, step = loss.resolvent(0.05, W, floor)
+        out = step(W.copy(), S.copy(), V.copy()).reshape(-1, 3, d)
+        right = (V + rho * (W - S)).reshape(-1, 3, d)
+        for k in range(3):
+            x, models = X[task == k], W.reshape(-1, 3, d)[k]
+            p = softmax(x @ models.T + b[k], axis=1)
+            whole = np.einsum("ic,co->ico", p, np.eye(3)) - p[:, :, None] * p[:, None, :]
+            above = 2 * np.einsum("ic,co->ico", p * (1 - p), np.eye(3))
+            assert np.linalg.eigvalsh(above - whole).min() > -1e-12
+            expected = np.empty((3, d))
+            for c in range(3):
+                q = (1 - floor) * 2 * p[:, c] * (1 - p[:, c]) + 0.5 * floor
+                z = x - (q @ x / q.sum() if intercept else 0.0)
+                H = scale[k] * (z.T * q) @ z + (ridge + rho) * np.eye(d)
+                expected[c] = np.linalg.solve(H, right[k, c])
+            np.testing.assert_allclose(out[k], expected - expected.mean(axis=0), atol=1e-10)
 
 
 def test_logistic_resolvents_of_extreme_rows(monkeypatch):

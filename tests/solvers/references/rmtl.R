@@ -42,3 +42,11 @@ for (penalty in names(Lam1)) {
 slow <- MTL(X, Y$Regression, type = "Regression", Regularization = "CMTL", Lam1 = 1,
             Lam2 = Lam2[["CMTL"]], opts = list(init = 0, tol = 1e-15, maxIter = 3000), k = 3)
 say("3000 steps", "Regression", "CMTL", 1, Lam2[["CMTL"]], number(tail(slow$Obj, 1)))
+# With the gradient in M of the objective that it states.
+code <- gsub("-c * (t(W) %*% W %*% invIM %*% invIM)", "-c * (invIM %*% t(W) %*% W %*% invIM)",
+             deparse(RMTL:::LS_CMTL), fixed = TRUE)
+right <- eval(parse(text = code), envir = asNamespace("RMTL"))
+for (lam in c(1, 0.3)) {
+  fit <- right(X, Y$Regression, lam, Lam2[["CMTL"]], 3, opts)
+  say("gradient put right", "Regression", "CMTL", lam, Lam2[["CMTL"]], number(tail(fit$Obj, 1)))
+}
