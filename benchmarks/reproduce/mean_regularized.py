@@ -25,7 +25,7 @@ numbers only:
   for the logistic loss;
 - everything else is the estimators' default: ``lam="auto"`` (a task's own choice), the
   number of rounds and the server's step by the public rules of epsilon, the noise-aware
-  personalisation.
+  personalisation. "nothing set" is `PrivateMeanRegMTL` with ``clip_norm="auto"`` too.
 
 Tasks have no local intercept here: a column of ones is one of the features, so that methods with
 one global model are not helped by local intercepts.
@@ -70,6 +70,7 @@ METHODS = {
     "algorithm-1": (PrivateMeanRegMTL, PrivateMeanRegMTLClassifier, {"update": "algorithm-1"}),
     "stateful": (PrivateMeanRegMTL, PrivateMeanRegMTLClassifier, {"update": "stateful"}),
     "prox": (PrivateMeanRegMTL, PrivateMeanRegMTLClassifier, {}),
+    "nothing set": (PrivateMeanRegMTL, PrivateMeanRegMTLClassifier, {"clip_norm": "auto"}),
 }
 DENSE = ("ppsgd", "algorithm-1", "stateful")  # keep a dense model per task
 VARIANTS = ("none", "mean-reg", "finetune", "symmetrized-kl", "ewc")
@@ -181,9 +182,9 @@ def scores(name, variants, epsilon, data, seed, classification, **parameters):
     regressor, classifier, extra = METHODS[name]
     tasks = np.unique(task)
     est = (classifier if classification else regressor)(
-        epsilon=epsilon, delta=1.0 / len(tasks), adjacency="zero-out", clip_norm=bound,
-        fit_intercept=False, personalization=variants[0], tasks=tasks, random_state=seed,
-        **extra, **parameters,
+        epsilon=epsilon, delta=1.0 / len(tasks), adjacency="zero-out", fit_intercept=False,
+        personalization=variants[0], tasks=tasks, random_state=seed,
+        **{"clip_norm": bound, **extra, **parameters},
     )  # fmt: skip
     if classification:
         est.set_params(classes=np.unique(y))
@@ -206,7 +207,10 @@ def cases(quick):
     yield "local only", ("mean-reg",), None
     for epsilon in (0.4, None) if quick else EPSILONS:
         for name in METHODS:
-            if name == "prox" and epsilon is None:
+            if name == "nothing set":
+                if epsilon is not None:
+                    yield name, ("mean-reg",), epsilon
+            elif name == "prox" and epsilon is None:
                 yield name, ("mean-reg",), None  # the exact optimum is personalised already
             elif name != "local only":
                 yield name, ("none", "mean-reg") if quick else VARIANTS, epsilon

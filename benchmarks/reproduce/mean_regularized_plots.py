@@ -13,6 +13,7 @@ METHODS = {
     ("algorithm-1", "none"): ("Algorithm 1", "tab:purple"),
     ("stateful", "none"): ("as in the authors' code", "tab:brown"),
     ("prox", "mean-reg"): ("PrivateMeanRegMTL", "tab:blue"),
+    ("nothing set", "mean-reg"): ("PrivateMeanRegMTL, nothing set", "tab:cyan"),
 }
 LABELS = dict(METHODS.values())  # label -> colour
 LINES = {"": "-", 2.0: "-", 0.4: "--"}
