@@ -199,6 +199,9 @@ class _MetaInit(BaseMTL):
         positions = np.searchsorted(population.tasks, table.tasks)
         if self._scale() != (0.0, 1.0):
             table = replace(table, y=(table.y - plan.middle) / plan.scale)
+        return self._tasks(plan, table, positions, population)
+
+    def _tasks(self, plan, table, positions, population):
         return MetaHalf(self, plan, table, positions, self._source())
 
     def _check_owners(self, plan, table):
@@ -254,14 +257,18 @@ class _MetaInit(BaseMTL):
     def _personalize_table(self, table):
         table, board = _dense(table, self), self.billboard_
         if table.weights is None or table.masses is not None:
-            return board.personalize(table)
+            return self._refined(table)
         # Of a fit that counts rows: those of weight 0 were rows to the curator alone.
         coef, intercept = board.without_rows(table.tasks)
         if table.weights.any():
             here = in_rows(table)
             at = np.searchsorted(table.tasks, here.tasks)
-            coef[at], intercept[at] = board.personalize(here)
+            coef[at], intercept[at] = self._refined(here)
         return coef, intercept
+
+    def _refined(self, table):
+        """Models of tasks after fine-tuning. -> coef, intercept"""
+        return self.billboard_.personalize(table)
 
     def task_privacy(self, task):
         """What the fit spent on the records of one task.

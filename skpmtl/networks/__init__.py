@@ -6,10 +6,14 @@ torch, of the extra ``skpmtl[torch]``, is imported when one of them is fitted.
 from .board import NetworkBillboard
 from .estimators import TorchMeanRegClassifier, TorchMeanRegRegressor
 from .features import TorchFeatures
+from .meta import InitBillboard, TorchMetaInitClassifier, TorchMetaInitRegressor
 
 __all__ = [
+    "InitBillboard",
     "NetworkBillboard",
     "TorchFeatures",
     "TorchMeanRegClassifier",
     "TorchMeanRegRegressor",
+    "TorchMetaInitClassifier",
+    "TorchMetaInitRegressor",
 ]

@@ -93,13 +93,7 @@ class NetworkBillboard(MeanBillboard):
 
     def declared(self):
         """See `skpmtl.exchange.wire`."""
-        g, size, total = len(self.centres), 0, self.start.size
-        for item in self.layout:
-            name, shape = item
-            whole = all(type(length) is int and length >= 0 for length in shape)
-            if not isinstance(name, str) or not whole:
-                raise ValueError("its layout is none")
-            size += int(np.prod(shape))
+        g, size, total = len(self.centres), check_layout(self.layout), self.start.size
         if not 0 < size <= total or self.shape != (size,):
             raise ValueError("its layout does not suit its numbers")
         if not all(isinstance(pattern, str) for pattern in self.local):
@@ -124,3 +118,12 @@ class NetworkBillboard(MeanBillboard):
         if self.noise_std is not None:
             yield "noise_std", self.noise_std, [(g,)]
         yield "the steps of the rounds", self.step, [(g, 1)]
+
+
+def check_layout(layout):
+    """Numbers in parameters of these names and shapes; ValueError for what is no such list."""
+    for name, shape in layout:
+        whole = all(type(length) is int and length >= 0 for length in shape)
+        if not isinstance(name, str) or not isinstance(shape, tuple) or not whole:
+            raise ValueError("its layout is none of names and shapes")
+    return sum(int(np.prod(shape)) for _, shape in layout)

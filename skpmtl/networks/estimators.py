@@ -91,7 +91,7 @@ class OfModule:
         """The module of a fit, held against its billboard."""
         board = self.billboard_
         network = self._network(board.n_features, board.n_classes)
-        if network.layout != board.layout or len(network.start) != len(board.start):
+        if network.layout != board.layout or network.start.shape != board.model_shape:
             raise ValueError(
                 "The module has other parameters than the one of the fit: "
                 f"{listed([name for name, _ in network.layout], 8)} in place of "

@@ -127,12 +127,12 @@ class FlatModule:
         self.module.to(self.device)
         self.loss, self.n_features, self.n_classes = loss, n_features, n_classes
         self.n_outputs = 1
-        self._name(getattr(est, "local", ()))
+        self._name(getattr(est, "local", ()), hasattr(est, "local"))
         self._check_scores()
         self.start = self.read()
         self._constants = [(b, b.clone()) for b in self.module.buffers()]
 
-    def _name(self, local):
+    def _name(self, local, may_stay):
         torch, module = self.torch, self.module
         trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         types = {p.dtype for _, p in trained}
@@ -168,11 +168,11 @@ class FlatModule:
             mixes = isinstance(layer, torch.nn.modules.batchnorm._BatchNorm)
             inside = [f"{path}.{name}".lstrip(".") for name, _ in layer.named_parameters()]
             if mixes and released & set(inside):
+                keep = f'Keep these at the tasks too, local=("{path}.*",), or take'
                 raise ValueError(
                     f"The layer {path or type(layer).__name__!r} normalises by the rows of a "
                     "task, whose statistics stay there, while its parameters would be released. "
-                    f'Keep these at the tasks too, local=("{path}.*",), or take '
-                    "torch.nn.GroupNorm."
+                    f"{keep if may_stay else 'Take'} torch.nn.GroupNorm."
                 )
             for name, values in layer.named_buffers(recurse=False):
                 if values is not None and values.is_floating_point():

@@ -1,4 +1,4 @@
-"""Pace that tasks take with a module, each on its own rows.
+"""Steps that tasks take with a module, each on its own rows.
 
 Where a module is on a CPU tasks are trained one after the other, which is the fastest there for
 convolutions; elsewhere many at a time (`torch.func.vmap`), because launching a step of one small
@@ -49,7 +49,7 @@ class LocalSteps:
         self.seeds = [zlib.crc32(str(task).encode()) for task in table.tasks.tolist()]
 
     def walk(self, pick, starts, centres, steps, *, pull=0.0, penalty="quadratic", salt=0):
-        """Pace of the tasks `pick` on their mean loss plus a penalty.
+        """Steps of the tasks `pick` on their mean loss plus a penalty.
 
         Parameters
         ----------

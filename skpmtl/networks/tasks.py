@@ -180,7 +180,7 @@ def personal_networks(board, network, local, kept=None):
     )
     for places, ends in walk:
         coef[places] = ends.double().cpu().numpy()
-    # Pace that ran away: the task stays where it began.
+    # Steps that ran away: the task stays where it began.
     lost = ~np.isfinite(coef).all(axis=1)
     coef[lost] = starts.double().cpu().numpy()[lost]
     return coef, np.zeros(len(coef))

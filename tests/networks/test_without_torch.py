@@ -5,13 +5,16 @@ import sys
 import numpy as np
 import pytest
 
-from skpmtl.networks import TorchFeatures, TorchMeanRegClassifier, TorchMeanRegRegressor
+from skpmtl import networks
 
 
-@pytest.mark.parametrize("cls", [TorchFeatures, TorchMeanRegClassifier, TorchMeanRegRegressor])
-def test_the_extra_is_named(cls, monkeypatch):
-    for name in [name for name in sys.modules if name.split(".")[0] == "torch"]:
-        monkeypatch.delitem(sys.modules, name)
+@pytest.mark.parametrize(
+    "name", ["TorchFeatures", "TorchMeanRegClassifier", "TorchMetaInitRegressor"]
+)
+def test_the_extra_is_named(name, monkeypatch):
+    cls = getattr(networks, name)
+    for module in [name for name in sys.modules if name.split(".")[0] == "torch"]:
+        monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "torch", None)
     X, y, task = np.ones((4, 2)), np.array([0, 1, 0, 1]), [0, 0, 1, 1]
     est = cls(lambda: None)

@@ -1,0 +1,393 @@
+"""Networks in private meta-learning: an initialisation that new tasks fine-tune."""
+
+from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
+
+import numpy as np
+
+from .._parameters import filled, kept
+from .._runtime.compat import Interval, StrOptions
+from ..base import MTLClassifierMixin, MTLRegressorMixin
+from ..exchange.board import Board
+from ..exchange.wire import MOST_STEPS
+from ..meta.curator import release_init
+from ..meta.estimators import _MetaInit
+from ..meta.plan import MetaPlan
+from ..meta.tasks import MetaHalf
+from .board import check_layout
+from .estimators import OfModule, check_arguments
+from .module import drawing, plain_numbers
+from .steps import LocalSteps, Pace
+
+__all__ = ["TorchMetaInitClassifier", "TorchMetaInitRegressor"]
+_GRADIENTS = 1 << 24  # numbers of gradients of records held at once
+
+
+@dataclass
+class InitBillboard(Board):
+    """What was published: the numbers of a network that tasks start from.
+
+    Attributes
+    ----------
+    init : ndarray (n_numbers,)
+    layout : list of tuple
+        (name, shape) of the parameters in the order of their numbers.
+    width : int
+        Features of a row.
+    classes : int
+        0 for real targets.
+    refine_steps, refine_learning_rate
+        As in the estimator.
+    report : PrivacyReport
+    """
+
+    init: np.ndarray
+    layout: list = field(default_factory=list)
+    width: int = 1
+    classes: int = 0
+    refine_steps: int = 10
+    refine_learning_rate: float = 0.1
+    report: object = None
+
+    constraints = {
+        "width": [Interval(Integral, 1, None, closed="left")],
+        "classes": [Interval(Integral, 0, None, closed="left")],
+        "refine_steps": [Interval(Integral, 1, MOST_STEPS, closed="both")],
+        "refine_learning_rate": [Interval(Real, 0, None, closed="neither")],
+    }
+    settings = ("refine_steps", "refine_learning_rate")
+
+    @property
+    def n_features(self):
+        return self.width
+
+    @property
+    def n_classes(self):
+        return self.classes
+
+    @property
+    def model_shape(self):
+        return self.init.shape
+
+    def attributes(self):
+        found = {"init_coef_": self.init.copy(), "init_intercept_": 0.0}
+        return {**found, "mean_coef_": self.init.copy(), "mean_intercept_": 0.0}
+
+    def declared(self):
+        """See `skpmtl.exchange.wire`."""
+        size = check_layout(self.layout)
+        if size < 1:
+            raise ValueError("its layout does not suit its numbers")
+        yield "the initialisation", self.init, [(size,)]
+
+
+class NetworkMetaHalf(MetaHalf):
+    """The task half of meta-learning with a module: inner steps, with the task's own noise.
+
+    Parameters
+    ----------
+    est : estimator
+    plan : MetaPlan
+    table : TaskTable
+    positions : ndarray (n_tasks,) of int64
+    source : noise source
+    network : FlatModule
+    """
+
+    def __init__(self, est, plan, table, positions, source, network):
+        super().__init__(est, plan, table, positions, source)
+        self.network, self.local = network, LocalSteps(network, table)
+        self.start = network.start.double().cpu().numpy()
+        given = np.ones(table.n_rows) if self.weights is None else self.weights
+        self.record_weights = network.tensor(given).double()
+        torch = network.torch
+        self._slopes = torch.func.vmap(
+            torch.func.grad(self._loss), in_dims=(None, 0, 0), randomness="different"
+        )
+
+    def _loss(self, parts, x, y):
+        return self.network.losses(self.network.call(parts, x[None]), y[None])[0]
+
+    def _walk(
+        self, block, init, begun, marks, clip_norm=np.inf, noise=None, noise_step=None,
+        shrink=None, gradients=None,
+    ):  # fmt: skip
+        """As `skpmtl._kernels.records.inner_steps` says it of linear models."""
+        plan, out = self.plan, np.empty((len(block), *init.shape))
+        for a, k in enumerate(block):
+            w, total = init[0].copy(), np.zeros(init.size)
+            for t in range(plan.inner_steps):
+                rows, divisor = self._batch(a, k, t, begun, marks)
+                sums = self.clipped_sum(w, rows, clip_norm, salt=t)
+                if noise is not None:
+                    whole = np.rint(sums * shrink[k] / noise_step[k])
+                    sums = (whole + noise[a, t, 0]) * noise_step[k]
+                    gradients[a, t, 0] = sums
+                w -= self.rate[k] / divisor * sums
+                total += w
+            out[a, 0] = (total / plan.inner_steps if self.average else w) - init[0]
+        return out
+
+    def _exact_sums(self, block, init, begun, reply):
+        plan, released = self.plan, reply["sums"]
+        out = np.empty(released.shape)
+        for a, k in enumerate(block):
+            w = init[0].copy()
+            for t in range(plan.inner_steps):
+                rows, divisor = self._batch(a, k, t, begun, reply["marks"])
+                out[a, t, 0] = self.clipped_sum(w, rows, plan.clip_norm, salt=t)
+                w -= self.rate[k] / divisor * released[a, t, 0]
+        return out
+
+    def _batch(self, a, k, t, begun, marks):
+        """Rows of step t of the task k, and what their sum is divided by."""
+        plan, (first, last) = self.plan, self.table.offsets[k : k + 2]
+        rows, n = np.arange(first, last), last - first
+        if marks:
+            begin = marks["mask_ends"][a] + t * n
+            return rows[marks["mask"][begin : begin + n] > 0], plan.batch_size
+        if plan.n_batches[k] > 1:
+            rows = rows[(begun + t) % plan.n_batches[k] :: plan.n_batches[k]]
+        return rows, len(rows)
+
+    def clipped_sum(self, w, rows, clip_norm, salt=0):
+        """Sum of the gradients of records, each of length `clip_norm` at most, at start + w.
+
+        Parameters
+        ----------
+        w : ndarray (n_shared,)
+        rows : ndarray of int64
+            Of the table.
+        clip_norm : float
+        salt : int, default=0
+            For what is random in the module.
+
+        Returns
+        -------
+        sums : ndarray (n_shared,)
+            Gradients that are not finite count as 0.
+        """
+        network, torch = self.network, self.network.torch
+        total = torch.zeros(network.n_shared, dtype=torch.float64, device=network.device)
+        parts = network.split(network.tensor(self.start + w))
+        most = max(_GRADIENTS // network.n_shared, 1)
+        with drawing(torch, salt, network.device), plain_numbers(torch):
+            network.reset()
+            network.train(1)
+            for first in range(0, len(rows), most):
+                some = rows[first : first + most]
+                at = torch.as_tensor(some, device=network.device)
+                X, y = self.local._features(some), self.local.y[at]
+                if network.one_by_one:
+                    records = zip(X, y, strict=True)
+                    found = torch.stack([self._slope(parts, *one) for one in records])
+                else:
+                    with torch.no_grad():
+                        found = network.joined(self._slopes(parts, X, y), 1)
+                found = found.double()
+                norms = torch.linalg.vector_norm(found, dim=1)
+                good = torch.isfinite(norms)
+                found = torch.where(good[:, None], found, 0.0)
+                scale = (clip_norm / norms.nan_to_num(0.0).clamp_min(1e-300)).clamp(max=1.0)
+                total += (scale * self.record_weights[at]) @ found
+        return total.cpu().numpy()
+
+    def _slope(self, parts, x, y):
+        """Gradient of one record."""
+        torch = self.network.torch
+        leaves = [p.detach().requires_grad_() for p in parts]
+        slopes = torch.autograd.grad(self._loss(leaves, x, y), leaves, allow_unused=True)
+        pairs = zip(slopes, parts, strict=True)
+        return self.network.joined([torch.zeros_like(p) if s is None else s for s, p in pairs])
+
+
+class _TorchMetaInit(OfModule, _MetaInit):
+    _parameter_constraints = {
+        **{
+            name: rule for name, rule in _MetaInit._parameter_constraints.items()
+            if name != "refine"
+        },
+        "module": [callable, None],
+        "inner_steps": [Interval(Integral, 1, None, closed="left")],
+        "inner_learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "meta_learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "refine_learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "privacy": [StrOptions({"task-global", "local"}), None],
+        "device": [str],
+    }  # fmt: skip
+    _boards = (InitBillboard,)
+    _stays = ("module", "device")
+
+    @kept
+    def __init__(
+        self,
+        module=None,
+        *,
+        epsilon=1.0,
+        delta=None,
+        adjacency="replace-one",
+        privacy="task-global",
+        clip_norm=0.5,
+        inner_steps=5,
+        inner_learning_rate=0.5,
+        batch_size=None,
+        batches="full",
+        iterate="last",
+        meta_learning_rate=1.0,
+        meta_decay=1.0,
+        tasks_per_round="auto",
+        visits=1,
+        group_size=1,
+        max_rows_per_unit=None,
+        refine_steps=10,
+        refine_learning_rate=0.5,
+        device="cpu",
+        task_feature=None,
+        tasks="auto",
+        unseen_task="error",
+        secure=False,
+        random_state=None,
+        verbose=0,
+        **arguments,
+    ):
+        check_arguments(type(self), arguments)
+
+    def _network_of(self, population):
+        network = self._network(population.n_features, population.n_classes)
+        if network.mixes_rows or network.n_kept:
+            raise ValueError(
+                "The module has a layer that normalises by several rows, so that a record would "
+                "change the gradients of others: take torch.nn.GroupNorm or LayerNorm."
+            )
+        return network
+
+    def _flat(self, population):
+        """The population of a linear model with as many numbers."""
+        size = self._network_of(population).n_shared
+        return replace(population, n_features=size, n_classes=0)
+
+    def _plan(self, population):
+        return self._once("plan", lambda: MetaPlan(self, self._flat(population)))
+
+    def _curator(self, population, source):
+        plan, network = self._plan(population), self._network_of(population)
+        log = self._progress("round %d: %d tasks", plan.n_rounds)
+        moved = yield from release_init(plan, self.meta_decay, log)
+        return InitBillboard(
+            init=network.start.double().cpu().numpy() + moved[0],
+            layout=network.layout,
+            width=population.n_features,
+            classes=population.n_classes,
+            refine_steps=self.refine_steps,
+            refine_learning_rate=float(self.refine_learning_rate),
+            report=plan.report(self, source),
+        )
+
+    def _tasks(self, plan, table, positions, population):
+        network = self._network_of(population)
+        return NetworkMetaHalf(self, plan, table, positions, self._source(), network)
+
+    def _questions(self, population):
+        return super()._questions(self._flat(population))
+
+    def _refined(self, table):
+        """Networks of tasks after fine-tuning. -> coef, intercept"""
+        network, board = self._of_billboard(), self.billboard_
+        starts = network.tensor(board.init).repeat(table.n_tasks, 1)
+        pace = Pace(board.refine_steps, board.refine_learning_rate, 0.0, None)
+        everybody, coef = np.arange(table.n_tasks), np.empty(starts.shape)
+        for places, ends in LocalSteps(network, table).walk(everybody, starts, starts, pace):
+            coef[places] = ends.double().cpu().numpy()
+        coef[~np.isfinite(coef).all(axis=1)] = board.init  # steps that ran away
+        return coef, np.zeros(len(coef))
+
+
+_DOC = """{summary}
+
+    `DPMetaInit{twin}` with a torch module in the place of a linear model: in every round some
+    tasks receive the initialisation phi, take a few gradient steps on their own rows, and send the
+    change, of which the mean moves phi. With ``privacy="task-global"`` gradients of single records
+    are clipped and noise is added *inside* the task, in every step: neither the meta-learner nor
+    any other task needs to be trusted.
+
+    Parameters
+    ----------
+    module : callable
+        ``module(**arguments) -> torch.nn.Module``, from rows (batch, n_features), in the type of
+        its parameters, to {scores}. Images are made of rows by ``torch.nn.Unflatten``, and tokens
+        by ``x.long()``. Its parameters as it is built are where phi starts: a public input, drawn
+        from `random_state` if that is an int, else from 0, unless they are loaded. Layers that
+        normalise by several rows are an error.
+    epsilon, delta, adjacency, privacy, batch_size, batches, iterate, meta_decay, \\
+tasks_per_round, visits, group_size, max_rows_per_unit, task_feature, tasks, {class_list}secure, \\
+random_state, verbose
+        As in `DPMetaInit{twin}`.
+    clip_norm : float, default=0.5
+        Public bound on the length of the gradient of a record over all parameters; "local": of
+        the update of a task.
+    inner_steps : int, default=5
+        Gradient steps of a task in one visit.
+    inner_learning_rate : float, default=0.5
+        Their length, on the mean loss.
+    meta_learning_rate : float, default=1.0
+        Part of the mean update by which phi moves.
+    refine_steps : int, default=10
+        Gradient steps from phi by which a task makes its own network.
+    refine_learning_rate : float, default=0.5
+    device : str, default="cpu"
+        Where gradients are computed, such as "cuda". Noise is drawn and added as ever.
+    unseen_task : {{"error", "mean"}}, default="error"
+        What `predict` does with a task that was not fitted: an error, or phi.
+    **arguments
+        ``module__name=value``: arguments of `module`, which `set_params` and searches know too.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_tasks, n_numbers)
+        Numbers of the networks of the tasks, in the order of ``billboard_.layout``. Together they
+        are no private object: hand each task its own with `export_task` or `to_module`.
+    init_coef_, mean_coef_ : ndarray of shape (n_numbers,)
+        The initialisation.
+    intercept_ : ndarray of shape (n_tasks,)
+        Zeros.
+    tasks_, billboard_, privacy_, n_iter_, n_features_in_, feature_names_in_{classes}
+        As in `DPMetaInit{twin}`.
+
+    See Also
+    --------
+    skpmtl.DPMetaInit{twin} : The same with linear models.
+    TorchFeatures : Public features for linear models.
+
+    Notes
+    -----
+    Gradients of records are those of ``torch.func.vmap(grad)``; modules with recurrent layers of
+    torch, which it does not take, have theirs computed one by one.
+
+    References
+    ----------
+    .. [1] J. Li, M. Khodak, S. Caldas, A. Talwalkar, "Differentially private meta-learning",
+       ICLR, 2020.
+    """
+
+
+class TorchMetaInitClassifier(MTLClassifierMixin, _TorchMetaInit):
+    __doc__ = filled(
+        _DOC.replace("{class_list}", "classes, "),
+        summary="Private meta-learning of networks for classes.",
+        twin="Classifier",
+        scores="scores of\n        the classes; of two classes also one score, the log-odds of the "
+        "second",
+        classes=None,
+    )
+    _multiclass = True
+    _spreads_labels = False
+
+
+class TorchMetaInitRegressor(MTLRegressorMixin, _TorchMetaInit):
+    __doc__ = filled(
+        _DOC,
+        summary="Private meta-learning of networks for real targets.",
+        twin="",
+        scores="one number\n        each; the loss is half the squared error",
+        classes=None,
+    )
