@@ -35,7 +35,7 @@ class Candidates:
         Pull to the centre in units of which `strengths` are.
     doubt : ndarray (n_tasks,)
         Prior weight of going alone, beside 1 for all priors around the centre together.
-    reaches : tuple of (float, float)
+    reaches : tuple of (float, float or ndarray (n_tasks,))
         What the centre is multiplied by, and the prior weight of that.
     ridge : float, default=0.0
         Pull to zero beside all of them.
@@ -67,8 +67,8 @@ class Candidates:
         reach = [np.full(len(strengths), float(c)) for c, _ in reaches]
         self.pull = pull + ridge
         self.reach = np.concatenate([np.zeros(alone[0].shape[1]), *reach]) * (pull / self.pull)
-        given = np.concatenate([np.empty(0), *(p * weights for _, p in reaches)]) + 0.0 * doubt
-        self.prior = np.log(np.hstack([alone[1] * doubt, given]))
+        given = [np.reshape(p, (-1, 1)) * weights + 0.0 * doubt for _, p in reaches]
+        self.prior = np.log(np.hstack([alone[1] * doubt, *given]))
         self.share = own_pull / (own_pull + ridge)
 
     @classmethod

@@ -6,6 +6,7 @@ Models are flat: (n_outputs, n_features) for dense rows, (n_features, n_outputs)
 where differences to the centre live on the task's own columns; see `skpmtl._kernels.steps`.
 """
 
+import copy
 import math
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
@@ -128,6 +129,14 @@ class CentredTasks:
         else:
             self.pull = self.prox_pull = self.own_pull = np.full(len(sizes), float(problem.lam))
         self.lone_pull = alone if isinstance(problem.lam, str) else self.pull
+
+    def with_targets(self, y):
+        """The same tasks with other targets, of squared loss."""
+        other = copy.copy(self)
+        other.table = replace(self.table, y=y)
+        if hasattr(self, "long"):
+            other.long = long_tasks(other.table)
+        return other
 
     # Not kept: a pickle would hold X twice, and give back arrays that can be written, for which
     # numba compiles every loop again.

@@ -98,7 +98,7 @@ class ProximalModels:
         return out
 
 
-def lengths(centred, n_steps=12, tol=1e-3):
+def lengths(centred, n_steps=12, tol=1e-3, centres=None):
     """Length of every task's proximal model around zero, in the pull of the rounds: its unit.
 
     Parameters
@@ -106,21 +106,23 @@ def lengths(centred, n_steps=12, tol=1e-3):
     centred : CentredTasks
     n_steps, tol
         As in `ProximalUpdates`.
+    centres : ndarray (n_centres, n_outputs * n_features), default=None
+        Around these instead, of the difference; None: zero.
 
     Returns
     -------
     lengths : ndarray (n_tasks,)
     """
-    size = centred.problem.n_outputs * centred.table.n_features
-    zero, found = np.zeros((centred.which.max() + 1, size)), np.empty(len(centred.which))
+    size, found = centred.problem.n_outputs * centred.table.n_features, np.empty(len(centred.which))
+    centres = np.zeros((centred.which.max() + 1, size)) if centres is None else centres
     if is_exact(centred):
-        D = ProximalModels(centred).differences(zero)
+        D = ProximalModels(centred).differences(centres)
         found[:] = np.sqrt(np.einsum("kj,kj->k", D, D))
     else:
         pull, ridge = centred.prox_pull, centred.problem.ridge
 
         def solve(block):
-            return centred.steps(block, zero, pull, hold=ridge, n_steps=n_steps, tol=tol)
+            return centred.steps(block, centres, pull, hold=ridge, n_steps=n_steps, tol=tol)
 
         for local in in_order(solve, centred.blocks(np.arange(len(found)))):
             found[local.pick] = np.sqrt(np.add.reduceat(local.D**2, local.ends[:-1]))

@@ -14,11 +14,18 @@ from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.half import half_of
 from ..exchange.protocol import Population, Question, Total, run
 from ..local.centred import CentredTasks, Problem, dense_copy
+from ..local.proximal import lengths
 from ..privacy.report import exact_report
 from ..rounds.curator import clipped_sum
-from ..rounds.scale import BINS, sum_of_bins
+from ..rounds.scale import BINS, bins, common_length, sum_of_bins
 from ..solvers.graph import minimize_on_graph, without
-from ..solvers.mean import cluster_means, fixed_point, minimize_exactly, minimize_related
+from ..solvers.mean import (
+    cluster_means,
+    fixed_point,
+    held_targets,
+    minimize_exactly,
+    minimize_related,
+)
 from ..tables.relation import laplacian, read_relation
 from ..tables.table import distinct_ids
 from ..tables.targets import public_range
@@ -37,6 +44,7 @@ __all__ = [
 
 _DENSE_LIMIT = 1 << 24  # numbers of sparse rows up to which an exact fit has them dense
 _NEWTON = "iteration %d: objective %.8g, gradient norm %.3g"
+_HELD = 5  # minima one after the other of held targets
 _LOG_ODDS = 3.0  # bound on what intercepts of a task may say of a class: a share of 95 %
 
 
@@ -337,7 +345,7 @@ class MeanFamily(WideSparse, BaseMTL):
             centres=centres,
             releases=[],
             clip_norms=[],
-            doubt=np.full(len(centres), doubt(math.inf)),
+            doubt=np.ones(len(centres)),
             shape=shape if problem.loss != "multinomial" else (problem.n_outputs, *shape),
             problem=problem,
             personalization=self.personalization,
@@ -367,36 +375,25 @@ class MeanFamily(WideSparse, BaseMTL):
         else:
             table = dense_copy(given, _DENSE_LIMIT) or given
         centred = CentredTasks(table, problem, which)
-        lam = float(np.median(centred.own_pull))
+        lam, auto = float(np.median(centred.own_pull)), problem.lam == "auto"
+        own = lengths(centred) if auto else None
         centred.set_pulls(replace(problem, lam=lam))
-        log = self._progress(_NEWTON)
-        size = problem.n_outputs * table.n_features
-        centres = np.zeros((which.max() + 1 if relation is None else relation.rank, size))
-        objective = W = None
-        if relation is not None:
-            V = relation.rows(table.tasks)
-            W, b, objective, n_iter = minimize_related(
-                centred, centres, V, tol=self.tol, max_iter=self.max_iter
-            )
-        elif table.is_sparse:
-            n_iter = fixed_point(centred, centres, tol=self.tol, max_iter=self.max_iter)
+        unit = None
+        if auto and problem.loss == "squared":
+            if common_length(bins(own).sum(axis=0), 0.0, len(own)) is None:
+                unit = own
+            centres, n_iter = self._held_minimum(centred, given, relation, unit)
         else:
-            W, b, objective, n_iter = minimize_exactly(
-                centred, lam, tol=self.tol, max_iter=self.max_iter, log=log
-            )
-            flat = W.transpose(0, 2, 1) if given.is_sparse else W
-            np.add.at(centres, which, flat.reshape(len(W), size))
-            centres /= np.bincount(which)[:, None]
+            centres, n_iter, objective, W, b = self._minimum(centred, given, relation)
         board = self._board(given, problem, centres, cluster_of, relation)
-        board.personalization, board.lam = "mean-reg", lam
+        board.personalization, board.lam, board.own_units = "mean-reg", lam, unit is not None
         board.report = exact_report()
         centred.set_pulls(problem)
-        if W is None or problem.lam == "auto":
+        if auto:
+            board.doubt[:] = doubt(math.inf, centres.size / table.n_tasks)
+        if auto or W is None:
             models = PersonalModels(table, board, centred)
-            fitted = self._fitted(board, models, n_iter)
-            b = models.intercept
-            if objective is not None:
-                fitted["objective_"] = objective
+            fitted, b = self._fitted(board, models, n_iter), models.intercept
         else:
             fitted = {
                 "coef_": W.reshape(table.n_tasks, *board.shape),
@@ -412,6 +409,44 @@ class MeanFamily(WideSparse, BaseMTL):
             fitted["mean_coef_"] = board.mean.copy()
         self._open_intercept(board, table.tasks, b)
         return self._with_mean_intercept(fitted, board)
+
+    def _minimum(self, centred, given, relation):
+        """-> centres, n_iter, objective, W, b: of the objective; None where W is not at hand"""
+        table, which, lam = centred.table, centred.which, centred.problem.lam
+        size = centred.problem.n_outputs * table.n_features
+        centres = np.zeros((which.max() + 1 if relation is None else relation.rank, size))
+        objective = W = b = None
+        if relation is not None:
+            W, b, objective, n_iter = minimize_related(
+                centred, centres, relation.rows(table.tasks), tol=self.tol, max_iter=self.max_iter
+            )
+        elif table.is_sparse:
+            n_iter = fixed_point(centred, centres, tol=self.tol, max_iter=self.max_iter)
+        else:
+            log = self._progress(_NEWTON)
+            W, b, objective, n_iter = minimize_exactly(
+                centred, lam, tol=self.tol, max_iter=self.max_iter, log=log
+            )
+            flat = W.transpose(0, 2, 1) if given.is_sparse else W
+            np.add.at(centres, which, flat.reshape(len(W), size))
+            centres /= np.bincount(which)[:, None]
+        return centres, n_iter, objective, W, b
+
+    def _held_minimum(self, centred, given, relation, unit):
+        """Shared models that no task pulls farther than most do. -> centres, n_iter
+
+        `unit` (n_tasks,): in units of the tasks; None: in those of the target.
+        """
+        table = centred.table
+        if unit is not None:
+            inverse = np.where(unit > 0, 1.0 / np.where(unit > 0, unit, 1.0), 0.0)
+            centred = centred.with_targets(table.y * np.repeat(inverse, table.sizes))
+        around = np.zeros((centred.which.max() + 1, table.n_features))
+        for _ in range(_HELD):
+            held = centred.with_targets(held_targets(centred, around, unit))
+            centres, n_iter, *_ = self._minimum(held, given, relation)
+            around = centres if relation is None else relation.rows(table.tasks) @ centres
+        return centres, n_iter
 
     def _fit_on_graph(self, table, population):
         if self.relation is None or self.clusters is not None:
@@ -570,7 +605,7 @@ _DOC = """{summary}
     lam : float or "auto", default="auto"
         Pull towards the shared model, in the objective below. "auto" is every task's own
         choice, which stays with the task: {auto}
-        With ``epsilon=None`` w~ is the v of the objective with the median of the latter.
+        With ``epsilon=None`` w~ is the v of the objective with the median of the latter{held_back}.
     epsilon : float or None, default=1.0
         Privacy budget of the whole fit. None or infinity: no privacy; the exact optimum with
         ``update="prox"``, rounds without noise and clipping otherwise.
@@ -685,7 +720,8 @@ default="mean-reg"
     n_iter_ : int
         Rounds, or iterations of the exact solver.
     objective_, lam_ : float
-        Value of the objective at its minimum, and the `lam` in it; exact solution only.
+        Value of the objective at its minimum, and the `lam` in it; exact solution only, and the
+        former with a number as `lam`.
     dual_gap_ : float
         With ``relation_rank="all"``: bound on how far `objective_` is from the optimum.
     {features_in_}
@@ -737,7 +773,9 @@ class PrivateMeanRegMTL(MTLRegressorMixin, _MeanRegularized):
         summary="Private mean-regularised multi-task regression.",
         model="linear regression",
         candidates="The models around w~ have pulls from 0.03 to 100 times the one\n"
-        "        above; the evidence is exact.",
+        "        above, and so have further ones around 0; the evidence is exact.",
+        held_back=", in\n        which no task pulls v farther than half of the tasks do; where "
+        "lengths of their models\n        differ, every task has units of its own, as with privacy",
         held="",
         auto="0.05 times the smoothness of its loss in\n        the rounds, 0.05 + 5 / n_k times "
         "in the personalisation.",
@@ -757,6 +795,7 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, _MeanRegularized):
         _DOC,
         summary="Private mean-regularised multi-task logistic regression, binary or multinomial.",
         model="logistic regression",
+        held_back="",
         candidates="The models are around 0, 0.15, 0.5 and 1 times w~, which\n        of classes "
         "is long where few rows are separable, with pulls of 0.2 to 25 times\n        1.5 / n_k + "
         "0.02 of the smoothness; the evidence is approximate.",

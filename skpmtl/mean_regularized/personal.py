@@ -22,7 +22,7 @@ from ..local.proximal import is_squared, lengths
 _AUTO_DIVERGENCE = 0.5  # weight of the divergence penalty when lam="auto"
 _FINETUNE_STEPS = 20
 _FEW_ROWS = 3.0  # part of the lone pull by which log-losses are pulled more: rows may be separable
-_SHORT = 0.1, 4.0  # squared lengths of a centre over a task's own that the doubt of it follows
+_SHORT = 0.02, 4.0  # squared lengths of a centre over a task's own that the doubt of it follows
 _LONGEST = 256  # rows of a CSR task whose products are held
 _DENSE_LIMIT = 1 << 20  # coefficients of all tasks are an array up to this many numbers
 
@@ -71,13 +71,14 @@ class PersonalModels:
             self.share *= share_of_centre(self._pull, self._hold)
             if isinstance(board.problem.lam, str) and board.problem.lam == "auto":
                 around, lone = self.centred.own_pull, self.centred.lone_pull
-                given = self._doubt(), board.reaches, self._hold
+                doubt, reaches = self._doubt(), board.reaches if self.centres.any() else ()
                 if self.problem.loss == "squared":
-                    self._candidates = Candidates(around, *given, lone)
+                    # Alone a task has its own pull, or any: as where nothing was released.
+                    reaches = *reaches, (0.0, doubt)
+                    self._candidates = Candidates(around, doubt, reaches, self._hold, lone)
                 else:
                     around = around + _FEW_ROWS * lone
-                    if not self.centres.any():
-                        given = given[0], (), self._hold
+                    given = doubt, reaches, self._hold
                     self._candidates = Candidates(around, *given, strengths=CLASS_STRENGTHS)
         if self.dense:
             self.coef = self._dense(everybody)

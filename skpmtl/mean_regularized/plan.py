@@ -11,6 +11,7 @@ from ..privacy.sampling import accountant_name
 from ..rounds.plan import COUNT_SHARE, SCALE_SHARE, RoundsPlan, columns_within
 
 _INTERCEPT_SHARE = 0.1  # of mu^2, for the mean intercept of unseen_task="mean"
+_MOST_CROWD = 3.0
 
 
 def auto_rounds(epsilon):
@@ -21,7 +22,7 @@ def auto_rounds(epsilon):
     return 100
 
 
-def doubt(ratio):
+def doubt(ratio, crowd):
     """Prior weight of a task that it is better off alone, beside 1 for the centre.
 
     It is that of a centre that is as long as the task's own model; the task knows how long they
@@ -31,8 +32,12 @@ def doubt(ratio):
     ----------
     ratio : float
         See `RoundsPlan`; infinite without noise.
+    crowd : float
+        Numbers of all shared models over the tasks. By so much, in the mean, a shared model fits
+        the rows that it was learnt from better than others, in logarithms of likelihoods, as in
+        Akaike's criterion: the evidence of tasks of the fit is corrected by it, up to a bound.
     """
-    return 0.1 + 3.0 / ratio
+    return (0.1 + 3.0 / ratio) * math.exp(min(crowd, _MOST_CROWD))
 
 
 def columns_for(est, population):
@@ -86,7 +91,7 @@ class MeanPlan(RoundsPlan):
             groups=groups, far=est._classification or relation is not None,
             n_servers=est._n_servers,
         )  # fmt: skip
-        self.doubt = doubt(self.ratio)
+        self.doubt = doubt(self.ratio, self.size / self.n_tasks)
         self.intercept = None
         self.intercept_range = (0.0, self.clip_norm) if intercepts is None else intercepts[1:]
         if budget is not None and intercepts:

@@ -14,6 +14,7 @@ from .._kernels.clip import clip_rows
 from ..privacy.mechanisms import VectorGaussian
 
 BINS = np.arange(-40, 41)
+_MOST = 2 / 3  # part of the tasks that it must hold: others have units of their own
 _CLEAR = 4.0  # standard errors that a peak of three bins must have
 
 
@@ -69,12 +70,12 @@ def common_length(counts, noise_std, n_tasks):
     -------
     length : float or None
         Of the three neighbouring bins with the largest sum, the mean weighted by their counts;
-        None where this sum is less than half of the tasks or `_CLEAR` standard errors.
+        None where this sum is less than two thirds of the tasks or `_CLEAR` standard errors.
     """
     padded = np.concatenate([[0.0], counts, [0.0]])
     sums = padded[:-2] + padded[1:-1] + padded[2:]
     at = int(np.argmax(sums))
-    if sums[at] < max(_CLEAR * math.sqrt(3.0) * noise_std, 0.5 * n_tasks):
+    if sums[at] < max(_CLEAR * math.sqrt(3.0) * noise_std, _MOST * n_tasks):
         return None
     near = slice(max(at - 1, 0), at + 2)
     weight = np.maximum(counts[near], 0.0)

@@ -19,10 +19,11 @@ from .._kernels.newton import (
     row_gram_rows,
     scale_row_grams,
 )
+from .._kernels.passes import csr_scores, scores
 from .._runtime.threads import cost_blocks, in_order, run_blocks, single_blas_thread
 from ..local.centred import share_of_centre
 from ..local.grams import RowGrams, grams, row_blocks, task_grams
-from ..local.proximal import ProximalModels, is_exact
+from ..local.proximal import ProximalModels, is_exact, lengths
 from ..local.updates import ProximalUpdates
 from ..tables.table import read_only
 from .losses import SquaredLoss
@@ -56,6 +57,41 @@ def minimize_exactly(centred, lam, *, tol, max_iter, log=None):
             return W[:, None], b[:, None], State(centred, lam).value(Wb), 1
         kind = _RowArrow if _is_short(centred) else Arrow
         return newton(State(centred, lam), tol, max_iter, log, kind)
+
+
+def held_targets(centred, centres, unit=None):
+    """Targets of which no task pulls its centre farther than half of the tasks do.
+
+    A proximal model of squared loss is linear in the targets: for c y_k + (1 - c) X_k v it is c
+    times as far from v as for y_k. With c = min(1, C / distance), and C the median of the
+    distances, minima for these targets, one after the other, go to where clipped updates of the
+    tasks cancel: each is that of a quadratic above the Huber function of the distances.
+
+    Parameters
+    ----------
+    centred : CentredTasks
+        Of squared loss.
+    centres : ndarray (n_centres, n_features)
+        Those of `CentredTasks.which`.
+    unit : ndarray (n_tasks,), default=None
+        What targets of a task were divided by; tasks of 0 do not pull.
+
+    Returns
+    -------
+    y : ndarray (n_rows,)
+    """
+    table, which = centred.table, centred.which
+    distance = lengths(centred, centres=centres)
+    c = np.minimum(1.0, np.median(distance) / np.maximum(distance, 1e-300))
+    if unit is not None:
+        c[unit == 0] = 0.0
+    at, shared = np.empty(table.n_rows), table.rows is not None
+    places = table.rows if shared else _NO_INDEX, shared, table.offsets, centres[which], at
+    if table.is_sparse:
+        csr_scores(*table.csr, *places)
+    else:
+        scores(table.X, *places)
+    return at + np.repeat(c, table.sizes) * (table.y - at)
 
 
 def _intercepts(table, coef):

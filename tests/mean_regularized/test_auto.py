@@ -330,3 +330,40 @@ def test_few_rows_are_not_far_below_alone(m, d, epsilon):
         for est in (PrivateMeanRegMTL(epsilon=epsilon, **settings), LocalOnly(**settings))
     ]  # fmt: skip
     assert error[0] < 1.1 * error[1]
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_without_a_budget_no_task_pulls_farther_than_most(wide):
+    """Where the shared model ends, clipped ways to the tasks' models cancel."""
+    rng = np.random.default_rng(3)
+    task, X = np.repeat(np.arange(30), 12), rng.standard_normal((360, 5))
+    models = np.ones(5) + 0.2 * rng.standard_normal((30, 5))
+    models[:6] = [1e4, -300, 20, 20, -20]  # a fifth that is elsewhere
+    y = np.einsum("nj,nj->n", X, models[task]) + 0.1 * rng.standard_normal(360)
+    est = PrivateMeanRegMTL(epsilon=None, max_iter=500)
+    est.fit(sparse.csr_matrix(X) if wide else X, y, task=task)
+    assert not est.billboard_.own_units
+    assert np.abs(est.mean_coef_ - 1.0).max() < 0.2
+    ways = []
+    for k in range(30):
+        A, v = X[task == k] - X[task == k].mean(axis=0), est.mean_coef_
+        r = y[task == k] - y[task == k].mean() - A @ v
+        ways.append(np.linalg.solve(A.T @ A + 12 * est.lam_ * np.eye(5), A.T @ r))
+    norms = np.linalg.norm(ways, axis=1)
+    clipped = np.minimum(1.0, np.median(norms) / norms) @ np.array(ways)
+    assert np.linalg.norm(clipped) < 0.02 * np.median(norms) * 30
+
+
+def test_without_a_budget_tasks_may_have_units_of_their_own():
+    rng = np.random.default_rng(0)
+    task, X = np.repeat(np.arange(40), 8), rng.standard_normal((320, 6))
+    y = X @ np.ones(6) + 0.5 * rng.standard_normal(320)
+    unit = 10.0 ** rng.uniform(-4, 4, 40)
+    one = PrivateMeanRegMTL(epsilon=None).fit(X, y, task=task)
+    own = PrivateMeanRegMTL(epsilon=None).fit(X, unit[task] * y, task=task)
+    assert own.billboard_.own_units and not one.billboard_.own_units
+    error = np.abs(own.coef_ / unit[:, None] - 1.0).mean()
+    alone = LocalOnly(epsilon=None).fit(X, y, task=task)
+    assert error < 0.7 * np.abs(alone.coef_ - 1.0).mean()
+    again = PrivateMeanRegMTL(epsilon=None).fit(X, 1024.0 * unit[task] * y, task=task)
+    assert_allclose(again.coef_, 1024.0 * own.coef_, rtol=1e-9)
