@@ -1,84 +1,115 @@
 """Helpers of a federation: ``python -m skpmtl.federated --help``."""
 
 import argparse
+import logging
+import signal
 import sys
-import tempfile
+import warnings
 from pathlib import Path
 
-import numpy as np
-
-from .site import Site, read_rows
+from .books import Refusal
 from .study import Study
-
-_APP = """\
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
-
-[project]
-name = "skpmtl-federated"
-version = "1.0.0"
-description = "Federated fit of skpmtl"
-license = "BSD-3-Clause"
-dependencies = []  # every machine has its own skpmtl[flower]
-
-[tool.hatch.build.targets.wheel]
-bypass-selection = true
-
-[tool.flwr.app]
-publisher = "skpmtl"
-
-[tool.flwr.app.components]
-serverapp = "skpmtl.federated.server:app"
-clientapp = "skpmtl.federated.client:app"
-
-[tool.flwr.app.config]
-study = {study}
-folder = {folder}
-"""
 
 
 def main(arguments=None):
-    """Command line."""
+    """Command line. -> exit status"""
     parser = argparse.ArgumentParser(prog="python -m skpmtl.federated", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    init = commands.add_parser("init-app", help="write the app that the curator starts")
-    init.add_argument("app", type=Path, help="folder to make")
-    init.add_argument("--study", type=Path, required=True, help="on the curator's machine")
-    init.add_argument("--folder", type=Path, required=True, help="journal and results")
-    check = commands.add_parser("check", help="show a study, and whether rows go with it")
-    check.add_argument("study", type=Path)
-    check.add_argument("--rows", type=Path)
-    check.add_argument("--task", default="task")
-    check.add_argument("--target", default="y")
-    check.add_argument("--weight")
+    kit = commands.add_parser("kit", help="make the folders of a curator and the sites")
+    kit.add_argument("study", type=Path, nargs="+", help="public settings, .toml or .json")
+    kit.add_argument("--sites", nargs="+", required=True, metavar="NAME")
+    kit.add_argument("--address", required=True, help="of the curator's machine: NAME[:PORT]")
+    kit.add_argument("--folder", type=Path, default=Path("kit"), help="to make (default: kit)")
+    kit.add_argument("--task", default="task", help="column of the sites' rows (default: task)")
+    kit.add_argument("--target", default="y", help="column of the sites' rows (default: y)")
+    check = commands.add_parser("check", help="look at a folder of a kit, or at a study")
+    check.add_argument("path", type=Path)
+    check.add_argument("--rows", type=Path, help="in place of those that site.toml names")
+    site = commands.add_parser("site", help="answer, until all studies of a site are finished")
+    site.add_argument("folder", type=Path)
+    site.add_argument("--rows", type=Path, help="in place of those that site.toml names")
+    curator = commands.add_parser("curator", help="run all studies of a curator to their end")
+    curator.add_argument("folder", type=Path)
+    status = commands.add_parser(
+        "status", help="how a run stands; exit status 0: finished, 1: failed, 3: neither"
+    )
+    status.add_argument("folder", type=Path, help="of a curator, or of one of its studies")
     given = parser.parse_args(arguments)
-    study = Study.load(given.study)
-    if given.command == "init-app":
-        given.app.mkdir(parents=True)
-        text = _APP.format(
-            study=_quoted(given.study.resolve()), folder=_quoted(given.folder.resolve())
-        )
-        (given.app / "pyproject.toml").write_text(text)
-        print(f"flwr run {given.app} NAME --stream    # NAME: of the SuperLink in config.toml")
-        return
-    est = study.build()
-    print(f"study    {study.name}: {est}")
-    print(f"tasks    {len(study.tasks)}, features {study.n_features}")
-    print(f"digest   {study.digest}")
-    if given.rows is not None:
-        with tempfile.TemporaryDirectory() as folder:
-            columns = given.task, given.target, given.weight
-            site = Site(study, read_rows(given.rows, study, *columns), folder)
-        sizes = dict(zip(site.table.tasks.tolist(), site.table.sizes.tolist(), strict=True))
-        print(f"rows     of {len(sizes)} tasks: {sizes}")
-        print(f"lengths  of rows: median {np.median(np.linalg.norm(site.table.X, axis=1)):.3g}")
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
+    logging.getLogger("skpmtl").setLevel(logging.INFO)
+    try:
+        return globals()[f"_{given.command}"](given)
+    except (Refusal, ValueError, OSError, ImportError, RuntimeError) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
 
 
-def _quoted(path):
-    """A TOML string."""
-    return '"' + str(path).replace("\\", "\\\\").replace('"', '\\"') + '"'
+def _kit(given):
+    from .kit import make_kit
+
+    make_kit(given.study, given.sites, given.address, given.folder, given.task, given.target)
+    print(f"{given.folder}/curator   stays here: {given.folder}/curator/start")
+    for name in given.sites:
+        print(f"{given.folder}/{name}   goes to that site, where nobody else can read it: ./start")
+    return 0
+
+
+def _check(given):
+    from .check import check_curator, check_site, describe_study
+
+    path = given.path
+    if (path / "curator.toml").exists():
+        faults = check_curator(path)
+    elif path.name == "site.toml" or (path / "site.toml").exists():
+        faults = check_site(path if path.is_file() else path / "site.toml", given.rows)
+    else:
+        describe_study(Study.load(path))
+        return 0
+    print(f"{faults} faults")
+    return int(faults > 0)
+
+
+def _site(given):
+    from .home import Home
+    from .resident import serve, stop_on_signals
+
+    home = Home(given.folder / "site.toml", given.rows)
+    for part in home.parts:  # what is wrong here is said before anything is answered
+        study = Study.load(part.file)
+        site = home.open(part, study)
+        print(f"{study.name}: {len(site.positions)} tasks, digest {study.digest}", flush=True)
+    serve(home, stop_on_signals())
+    return 0
+
+
+def _curator(given):
+    from .keeper import Keeper
+
+    keeper = Keeper(given.folder)
+
+    def stop(*_):
+        keeper.stop = True
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    return keeper.run()
+
+
+def _status(given):
+    from .keeper import read_curator
+    from .runlog import FAILED, standing
+
+    folders = [given.folder]
+    if (given.folder / "curator.toml").exists():
+        files = read_curator(given.folder).studies
+        folders = [given.folder / Study.load(given.folder / file).name for file in files]
+    found = [standing(folder) for folder in folders]
+    for folder, (_, text) in zip(folders, found, strict=True):
+        print(f"{folder.name}: {text}")
+    codes = {code for code, _ in found}
+    return FAILED if FAILED in codes else max(codes)
 
 
 if __name__ == "__main__":
+    warnings.simplefilter("default", UserWarning)
     sys.exit(main())

@@ -1,5 +1,7 @@
 """What is used of Flower, or an error that says how to install it."""
 
+from importlib.metadata import version
+
 try:
     from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
     from flwr.client.mod import secaggplus_mod
@@ -22,8 +24,10 @@ except ImportError as error:
         "pip install skpmtl[flower]"
     ) from error
 
+flower_version = version("flwr")
 __all__ = [
     "Array", "ArrayRecord", "ClientApp", "Code", "ConfigRecord", "FitIns", "FitRes",
     "LegacyContext", "Message", "MessageType", "RecordDict", "SecAggPlusWorkflow", "ServerApp",
-    "Status", "compat", "ndarrays_to_parameters", "parameters_to_ndarrays", "secaggplus_mod",
+    "Status", "compat", "flower_version", "ndarrays_to_parameters", "parameters_to_ndarrays",
+    "secaggplus_mod",
 ]  # fmt: skip

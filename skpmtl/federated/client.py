@@ -1,49 +1,43 @@
-"""The Flower ClientApp of a site.
+"""The Flower ClientApp of a site; ``--node-config 'site="/path/site.toml"'``.
 
-Settings of a SuperNode, all of the site's own choosing (``--node-config``)::
-
-    study="/path/study.toml"  rows="/path/rows.csv"  task="school"  target="score"  folder="/path"
-
-and ``weight="sure"`` where rows have weights.
-
-Flower starts a new process for every message and would send the text of an error to the curator;
-here errors go to the log of the SuperNode, and the curator is told that there is no answer.
+`skpmtl.federated.resident` runs it in a process that stays. A SuperNode of Flower starts a new one
+for every message, and would send the text of an error to the curator; here errors go to the log of
+the site, and the curator is told that there is no answer.
 """
 
 import logging
+from platform import python_version
 
 import numpy as np
 
+from .._version import __version__
 from ..exchange.wire import unpack
 from . import records, secure
-from ._flower import ClientApp, Message, secaggplus_mod
-from .site import Refusal, Site, private_folder, read_rows
-from .study import Study
+from ._flower import ClientApp, Message, flower_version, secaggplus_mod
+from .books import Refusal
+from .home import Home
+from .signing import check_signature
 
 logger = logging.getLogger("skpmtl")
 app = ClientApp()
 
 
-def _site(context, digest):
-    """The site of these settings, if its study is the curator's."""
-    node = context.node_config
-    study = Study.load(node["study"])
-    if digest != study.digest:
-        raise Refusal(
-            "this site was given another study, or has another version of skpmtl: compare the "
-            "output of  python -m skpmtl.federated check STUDY"
-        )
-    columns = node.get("task", "task"), node.get("target", "y"), node.get("weight")
-    rows = read_rows(node["rows"], study, *columns)
-    return Site(study, rows, private_folder(node["folder"]))
+def _site(context, settings, arrays):
+    """The site of the study that a question is about, if it may be asked."""
+    home = Home.of(context.node_config["site"])
+    site, part = home.site(settings["study"])
+    if part.curator:
+        check_signature(part.curator, settings, arrays)
+    return site, home.settings.name
 
 
 def _reply(message, context, act):
     """Answer a message by ``act(site, settings, arrays) -> settings, arrays``."""
     try:
         settings, arrays = records.read(message.content)
-        found, arrays = act(_site(context, settings["study"]), settings, arrays)
-        content = records.write(arrays, status="answered", **found)
+        site, name = _site(context, settings, arrays)
+        found, arrays = act(site, settings, arrays)
+        content = records.write(arrays, status="answered", site=name, **found)
     except Refusal as refusal:
         logger.error("Refused: %s", refusal)
         content = records.write(status="refused", reason=str(refusal))
@@ -56,7 +50,12 @@ def _reply(message, context, act):
 @app.query()
 def enrol(message, context):
     """Which tasks this site has."""
-    return _reply(message, context, lambda site, *_: ({"tasks": site.table.tasks.tolist()}, {}))
+
+    def act(site, settings, arrays):
+        versions = f"skpmtl {__version__}, Flower {flower_version}, Python {python_version()}"
+        return {"tasks": site.table.tasks.tolist(), "versions": versions}, {}
+
+    return _reply(message, context, act)
 
 
 @app.train("answer")
@@ -81,7 +80,7 @@ def add(message, context):
     """The sum of the contributions of its tasks, to be masked before it leaves."""
     try:
         settings, arrays = secure.read_question(message)
-        site = _site(context, settings["study"])
+        site, _ = _site(context, settings, arrays)
         public, statistic = unpack(settings["public"], arrays), settings["statistic"]
         secure.check_protocol(context, site.study.sum_range(statistic, public))
         total = site.total(settings["number"], statistic, public, settings["run"])

@@ -3,9 +3,12 @@
 import logging
 import time
 
+from ._flower import Message
+
 logger = logging.getLogger("skpmtl")
 
-_POLL = 0.1  # seconds
+_POLL, _LATE = 0.1, 0.5  # seconds between two looks: at first, and at most
+_TRIES = 3  # times that a question is sent within its time
 
 
 class PollingGrid:
@@ -14,35 +17,79 @@ class PollingGrid:
     Parameters
     ----------
     grid : flwr.serverapp.Grid
+
+    Attributes
+    ----------
+    silent : set of int
+        Nodes from which replies did not come.
     """
 
     def __init__(self, grid):
-        self.grid = grid
+        self.grid, self.silent = grid, set()
 
-    def exchange(self, messages, timeout):
-        """Replies in the order of the messages; None where there is none in time."""
+    def exchange(self, messages, timeout, again=False):
+        """Replies in the order of the messages; None where there is none in time.
+
+        Parameters
+        ----------
+        messages : iterable of Message
+        timeout : float
+            Seconds.
+        again : bool, default=False
+            Send a message once more after a third of the time, and after two: it may have been
+            lost on the way. Only for messages that get the same answer each time.
+        """
         messages = list(messages)
         replies = [None] * len(messages)
-        if not messages:
-            return replies
-        numbers = self.grid.push_messages(messages)
-        waiting = {number: i for i, number in enumerate(numbers) if number is not None}
-        end = time.monotonic() + timeout
-        while waiting and time.monotonic() < end:
+        start = time.monotonic()
+        waiting, tries = {}, 0
+        while any(reply is None for reply in replies):
+            now = time.monotonic() - start
+            if tries == 0 or again and tries < _TRIES and now >= timeout * tries / _TRIES:
+                left = [i for i, reply in enumerate(replies) if reply is None]
+                if tries:
+                    sent = [_copy(messages[i], timeout - now) for i in left]
+                else:
+                    sent = messages
+                numbers = self.grid.push_messages(sent)
+                waiting.update(
+                    (n, i) for n, i in zip(numbers, left, strict=False) if n is not None
+                )
+                tries += 1
             for reply in self._pull(list(waiting)):
                 place = waiting.pop(reply.metadata.reply_to_message_id, None)
-                if place is not None:
+                if place is not None and replies[place] is None:
                     replies[place] = reply
-            if waiting:
-                time.sleep(_POLL)
+            if now >= timeout or (not waiting and not again):
+                break
+            if any(reply is None for reply in replies):
+                time.sleep(min(max(_POLL, now / 10), _LATE))
+        self.silent.update(
+            message.metadata.dst_node_id
+            for message, reply in zip(messages, replies, strict=True)
+            if reply is None or reply.has_error()
+        )
         return replies
 
     def send_and_receive(self, messages, *, timeout=None):
         """As of a grid of Flower; `timeout` is needed."""
         return [reply for reply in self.exchange(messages, timeout) if reply is not None]
 
+    def push(self, messages):
+        """Send messages without waiting. -> {number: node}"""
+        messages = list(messages)
+        numbers = self.grid.push_messages(messages) if messages else []
+        nodes = [message.metadata.dst_node_id for message in messages]
+        return {n: node for n, node in zip(numbers, nodes, strict=False) if n is not None}
+
+    def pull(self, numbers):
+        """Replies that are there to the messages of these numbers."""
+        return self._pull(list(numbers))
+
     def _pull(self, numbers):
         """Replies that are there; one that cannot be read must not hide the others."""
+        if not numbers:
+            return []
         try:
             return list(self.grid.pull_messages(numbers))
         except (ValueError, TypeError, KeyError) as error:
@@ -50,3 +97,10 @@ class PollingGrid:
                 logger.warning("A reply cannot be read: %s", error)
                 return []
             return [reply for number in numbers for reply in self._pull([number])]
+
+
+def _copy(message, ttl):
+    given = message.metadata
+    return Message(
+        message.content, dst_node_id=given.dst_node_id, message_type=given.message_type, ttl=ttl
+    )

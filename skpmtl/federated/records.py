@@ -1,11 +1,19 @@
-"""Questions and answers as records of Flower messages: one JSON text and named arrays."""
+"""Questions and answers as records of Flower messages: settings, and named arrays.
+
+Small arrays travel with the settings, because each record of its own costs an exchange between
+site and SuperLink; large ones are records of Flower, which it sends in pieces.
+"""
 
 import numpy as np
 
 from ..exchange.wire import from_npy, to_npy
 from ._flower import Array, ArrayRecord, ConfigRecord, RecordDict
 
-__all__ = ["read", "write"]
+__all__ = ["read", "size", "write"]
+
+_SMALL = 1 << 16  # bytes
+_MARK = "array."
+
 
 def write(arrays=None, **settings):
     """Records of a message. -> RecordDict
@@ -15,14 +23,18 @@ def write(arrays=None, **settings):
     arrays : mapping of str to ndarray, default=None
     **settings : str, int or list of these
     """
+    large = {}
+    for name, array in (arrays or {}).items():
+        array = np.asarray(array)
+        data = bytes(to_npy(array))
+        if len(data) <= _SMALL:
+            settings[_MARK + name] = data
+        else:
+            large[name] = Array(array.dtype.name, array.shape, "numpy.ndarray", data)
     content = {"settings": ConfigRecord(settings)}
-    if arrays:
-        content["arrays"] = ArrayRecord({k: _array(np.asarray(v)) for k, v in arrays.items()})
+    if large:
+        content["arrays"] = ArrayRecord(large)
     return RecordDict(content)
-
-
-def _array(value):
-    return Array(value.dtype.name, value.shape, "numpy.ndarray", bytes(to_npy(value)))
 
 
 def read(content, shapes=None):
@@ -39,11 +51,28 @@ def read(content, shapes=None):
     ValueError
         For other names, shapes or types, found before the numbers are read.
     """
-    settings = dict(content.config_records["settings"])
-    records = content.array_records.get("arrays", {})
+    settings, data = _parts(content)
     if shapes is None:
-        return settings, {name: from_npy(item.data, name) for name, item in records.items()}
-    if set(records) != set(shapes):
-        raise ValueError(f"arrays {sorted(records)} instead of {sorted(shapes)}")
-    arrays = {k: from_npy(records[k].data, k, ("<f8",), shape) for k, shape in shapes.items()}
-    return settings, arrays
+        return settings, {name: from_npy(item, name) for name, item in data.items()}
+    if set(data) != set(shapes):
+        raise ValueError(f"arrays {sorted(data)} instead of {sorted(shapes)}")
+    return settings, {k: from_npy(data[k], k, ("<f8",), shape) for k, shape in shapes.items()}
+
+
+def size(content):
+    """Bytes of the arrays in the records of a message."""
+    found = [v for record in content.config_records.values() for v in record.values()]
+    found += [v.data for record in content.array_records.values() for v in record.values()]
+    return sum(len(value) for value in found if isinstance(value, bytes))
+
+
+def _parts(content):
+    settings = dict(content.config_records["settings"])
+    names = [name for name in settings if name.startswith(_MARK)]
+    data = {name[len(_MARK) :]: settings.pop(name) for name in names}
+    for name, item in content.array_records.get("arrays", {}).items():
+        data[name] = item.data
+    for name, item in data.items():
+        if not isinstance(item, bytes):
+            raise ValueError(f"{name} is no array")
+    return settings, data

@@ -26,8 +26,8 @@ from ._flower import (
     ndarrays_to_parameters,
     parameters_to_ndarrays,
 )
-from .polling import PollingGrid
-from .site import Refusal
+from .books import Refusal
+from .signing import signed
 from .study import LEVELS
 
 __all__ = ["check_protocol", "read_question", "secure_sum", "write_sum"]
@@ -69,23 +69,25 @@ class _Strategy:
 
     def __init__(self, nodes, question):
         self.nodes, self.question = nodes, question
-        self.mean, self.count = None, 0
+        self.mean, self.answered = None, []
 
     def configure_fit(self, server_round, parameters, client_manager):
         return [(SimpleNamespace(node_id=node), self.question) for node in self.nodes]
 
     def aggregate_fit(self, server_round, results, failures):
+        self.answered = [client.node_id for client, _ in results]
         (self.mean,) = parameters_to_ndarrays(results[0][1].parameters)
-        self.count = len(results)
         return None, {}
 
 
-def secure_sum(grid, context, nodes, arrays, settings, sum_range, timeout):
-    """Sum of what the sites sent, as one vector; None where the protocol was cut off.
+def secure_sum(grid, context, nodes, arrays, settings, sum_range, timeout, key=None):
+    """Sum of what the sites sent, as one vector, and which nodes those are.
+
+    The sum is None where the protocol was cut off.
 
     Parameters
     ----------
-    grid : flwr.serverapp.Grid
+    grid : PollingGrid
     context : flwr.app.Context
         Of the ServerApp.
     nodes : list of int
@@ -97,11 +99,11 @@ def secure_sum(grid, context, nodes, arrays, settings, sum_range, timeout):
         Bound on the numbers that a site adds.
     timeout : float
         Seconds for the answers.
+    key : Ed25519PrivateKey, default=None
+        Signs the question.
     """
-    question = FitIns(
-        ndarrays_to_parameters(list(arrays.values())),
-        {**settings, "names": json.dumps(list(arrays))},
-    )
+    settings = signed(key, {**settings, "names": json.dumps(list(arrays))}, arrays)
+    question = FitIns(ndarrays_to_parameters(list(arrays.values())), settings)
     strategy = _Strategy(nodes, question)
     manager = SimpleNamespace(num_available=lambda: len(nodes))
     legacy = LegacyContext(context, strategy=strategy, client_manager=manager)
@@ -113,5 +115,7 @@ def secure_sum(grid, context, nodes, arrays, settings, sum_range, timeout):
         1.0, len(nodes) // 2 + 1, max_weight=1.0, clipping_range=sum_range,
         quantization_range=LEVELS, modulus_range=MODULUS, timeout=timeout,
     )  # fmt: skip
-    workflow(PollingGrid(grid), legacy)
-    return None if strategy.mean is None else strategy.mean * strategy.count
+    workflow(grid, legacy)
+    if strategy.mean is None:
+        return None, []
+    return strategy.mean * len(strategy.answered), strategy.answered

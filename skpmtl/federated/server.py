@@ -1,7 +1,8 @@
 """The Flower ServerApp: the curator of a federated fit.
 
-Settings (``flwr run --run-config``): ``study``, a file, and ``folder``, where the curator keeps its
-journal, which is secret, and writes billboard.npz and report.json, which are public.
+Settings (``flwr run --run-config``): ``study``, a file; ``folder``, where the curator keeps its
+journal and the log of the run, which are secret, and writes billboard.npz and report.json, which
+are public; ``key``, a file with the key that signs the questions, or nothing.
 """
 
 import logging
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from .._version import __version__
 from ..exchange.files import save_billboard
 from ..exchange.journal import Journal, write_file
 from ..exchange.protocol import run
@@ -20,6 +22,8 @@ from ..tables.ids import listed
 from . import records, secure
 from ._flower import Message, MessageType, ServerApp
 from .polling import PollingGrid
+from .runlog import RunLog, Spent, line, missing, read_log
+from .signing import read_key, signed
 from .site import private_folder
 from .study import Study
 
@@ -27,17 +31,23 @@ logger = logging.getLogger("skpmtl")
 app = ServerApp()
 
 _POLL = 0.1  # seconds between looks for replies
+_KNOCK = 5.0  # seconds between two tries to reach a node that is silent or not known
+_GRACE = 1.0  # seconds that a question waits for nodes that were just tried
 
 
 @app.main()
 def main(grid, context):
     """Run the study that the run configuration names."""
     config = context.run_config
-    board = curate(grid, Study.load(config["study"]), config["folder"], context)
+    if not logger.handlers:
+        logger.addHandler(logging.StreamHandler())
+    logger.setLevel(logging.INFO)
+    key = read_key(config["key"]) if config.get("key") else None
+    board = curate(grid, Study.load(config["study"]), config["folder"], context, key)
     print(board.report)
 
 
-def curate(grid, study, folder, context=None):
+def curate(grid, study, folder, context=None, key=None):
     """Run a study, or go on with one that was cut off. -> billboard
 
     Parameters
@@ -48,27 +58,37 @@ def curate(grid, study, folder, context=None):
         Of the curator.
     context : flwr.app.Context, default=None
         Of the ServerApp; for secure sums.
+    key : Ed25519PrivateKey, default=None
+        Signs the questions.
     """
     folder = private_folder(Path(folder))
+    log = RunLog(folder)
     with Journal(folder / "journal", {"study": study.text}) as journal:
-        return _curate(grid, study, folder, context, journal)
+        log.write("start", study=study.name, digest=study.digest, skpmtl=__version__)
+        try:
+            board = _curate(grid, study, folder, context, journal, log, key)
+        except BaseException as error:
+            log.write("end", error=f"{type(error).__name__}: {error}"[:500])
+            raise
+        log.write("end", error=None, epsilon=board.report.epsilon)
+    return board
 
 
-def _curate(grid, study, folder, context, journal):
+def _curate(grid, study, folder, context, journal, log, key):
     est = study.build()
     source = est._source()
-    sites = Sites(grid, study, journal, context)
+    sites = Sites(grid, study, journal, context, log, key)
     sites.enrol()
     board = run(est._curator(sites.population, source), sites, source, journal)
-    board.report = describe(board, study)
+    board.report = describe(board, study, read_log(folder))
     save_billboard(study.published(board), folder / "billboard.npz")
     write_file(folder / "report.json", (board.report.to_json(indent=1) + "\n").encode())
     sites.publish(board)
     return board
 
 
-def describe(board, study):
-    """The report of a billboard with what the transport adds to it."""
+def describe(board, study, events=()):
+    """The report of a billboard with what the transport, and the log of the run, add to it."""
     est, population = study.build(), study.population()
     told = est._transport(population)
     if told is not None:
@@ -94,22 +114,43 @@ def describe(board, study):
             "; who takes part in a round, which the accounting takes as secret, can also be seen "
             "by who watches the traffic of the sites"
         )
-    return replace(board.report, notes={**board.report.notes, "transport": text})
+    notes = {**board.report.notes, "transport": text}
+    asked, lost = missing(events)
+    if asked and board.report.sampling.startswith("all tasks"):
+        notes["contributions"] = (
+            f"{lost} of {asked} were missing (late, refused or not finite) and counted as zero"
+        )
+    return replace(board.report, notes=notes)
+
+
+class NoAnswer(RuntimeError):
+    """No site, or too few of them, answered; the curator can be started again."""
 
 
 class Sites:
     """The tasks of a study behind a Flower grid, for `skpmtl.exchange.run`.
 
     Answers that are late, missing, broken or refused count as zero, and the denominator stays;
-    others are bounded once more by ``ask.combine``.
+    others are bounded once more by ``ask.combine``. A node that does not answer at all is not
+    asked, and waited for, again before it shows itself.
     """
 
-    def __init__(self, grid, study, journal, context=None):
-        self.grid, self.study, self.journal, self.context = grid, study, journal, context
+    def __init__(self, grid, study, journal, context, log, key=None):
+        self.grid, self.study, self.journal = PollingGrid(grid), study, journal
+        self.context, self.log, self.key = context, log, key
         self.population = study.population()
         self.questions = study.questions
+        self.spent = Spent(study.build(), self.population.n_tasks)
         self.node_of = np.zeros(self.population.n_tasks, dtype=np.uint64)  # 0: nobody
-        self.known = set()
+        self.names = {}  # of the nodes that are known
+        self.silent = set()  # nodes that are not asked until they show themselves
+        self._bytes = [0, 0]  # sent and received for the present question
+        self._knocks, self._knocked = {}, {}  # number of a message: node, time; node: last time
+
+    @property
+    def holders(self):
+        """Nodes that hold tasks."""
+        return np.unique(self.node_of[self.node_of != 0]).tolist()
 
     # ---------------------------------------------------------------------- enrolment
     def enrol(self):
@@ -122,8 +163,7 @@ class Sites:
         """
         end = time.monotonic() + self.study.enrolment
         while True:
-            for node, names in self._newcomers().items():
-                self._assign(node, names)
+            self._listen(strict=True)
             absent = self.population.tasks[self.node_of == 0]
             if not len(absent):
                 return
@@ -136,20 +176,66 @@ class Sites:
             stacklevel=2,
         )
 
-    def _newcomers(self):
-        """{node: names of its tasks} of the nodes that were not asked before."""
-        new = [node for node in self.grid.get_node_ids() if node not in self.known]
-        content = {node: records.write(study=self.study.digest) for node in new}
-        found = {}
-        for node, reply in self._send(content, MessageType.QUERY).items():
-            try:
-                settings, _ = records.read(reply, {})
-                self.known.add(node)
-                if self._answered(node, settings):
-                    found[node] = list(settings["tasks"])
-            except Exception as error:
-                logger.warning("Node %d did not say what tasks it has: %s", node, error)
-        return found
+    def _listen(self, grace=0.0, strict=False):
+        """Take in the nodes that show themselves: new ones, and those that were silent.
+
+        They are asked which tasks they have, and nobody waits for their answers but for `grace`
+        seconds after they were asked.
+        """
+        online, now = set(self.grid.grid.get_node_ids()), time.monotonic()
+        wait = min(_KNOCK, self.study.timeout)
+        self._lose(set(self.holders) - online)
+        wanted = [
+            node for node in online
+            if (node not in self.names or node in self.silent)
+            and now - self._knocked.get(node, -wait) >= wait
+        ]  # fmt: skip
+        self._knocked.update(dict.fromkeys(wanted, now))
+        content = {node: self._write(study=self.study.digest) for node in wanted}
+        sent = self.grid.push(self._messages(content, MessageType.QUERY))
+        self._knocks = {
+            n: (node, at) for n, (node, at) in self._knocks.items()
+            if now - at < self.study.timeout
+        } | {n: (node, now) for n, node in sent.items()}  # fmt: skip
+        while True:
+            for reply in self.grid.pull(self._knocks):
+                node, _ = self._knocks.pop(reply.metadata.reply_to_message_id, (None, None))
+                if node is not None and not reply.has_error():
+                    self._take_in(node, reply.content, online, strict)
+            young = any(time.monotonic() - at < grace for _, at in self._knocks.values())
+            if not young:
+                return
+            time.sleep(_POLL)
+
+    def _take_in(self, node, content, online, strict):
+        try:
+            settings, _ = records.read(content, {})
+            new = node not in self.names
+            name = self.names[node] = str(settings.get("site", node))[:100]
+            if not self._answered(node, settings):
+                return
+            tasks = list(settings["tasks"])
+        except Exception as error:
+            logger.warning("Node %d did not say what tasks it has: %s", node, error)
+            return
+        try:
+            self._assign(node, tasks, () if strict else set(self.holders) - online)
+        except Exception as error:
+            if strict:
+                raise
+            logger.warning("Node %d was not taken in: %s", node, error)
+            return
+        if new or node in self.silent:
+            logger.info("Site %s takes part, with %d tasks", name, len(tasks))
+            versions = str(settings.get("versions", ""))[:200]
+            self.log.write("site", node=node, site=name, tasks=len(tasks), versions=versions)
+        self.silent.discard(node)
+
+    def _lose(self, nodes):
+        """They are tried at once, and then every few seconds."""
+        for node in set(nodes) - self.silent:
+            self._knocked.pop(node, None)
+        self.silent.update(nodes)
 
     def _assign(self, node, names, lost=()):
         """Give tasks that are free, or held by the nodes `lost`, to a node."""
@@ -157,7 +243,7 @@ class Sites:
         if (positions < 0).any() or len(set(names)) < len(names):
             raise ValueError(f"Node {node} names tasks that the study does not have, or twice.")
         holders = self.node_of[positions]
-        taken = positions[(holders != 0) & ~np.isin(holders, np.array(list(lost), dtype=np.uint64))]
+        taken = positions[~np.isin(holders, np.array([0, node, *lost], dtype=np.uint64))]
         if len(taken):
             raise ValueError(
                 f"Tasks of two sites: {listed(self.population.tasks[taken])}, of node {node} and "
@@ -165,21 +251,31 @@ class Sites:
             )
         self.node_of[positions] = node
 
-    def _replace_lost(self):
-        """A site that was started again has a new number: it takes up the tasks of the lost one."""
-        lost = set(self.node_of.tolist()) - set(self.grid.get_node_ids())
-        for node, names in self._newcomers().items():
-            try:
-                self._assign(node, names, lost)
-            except Exception as error:
-                logger.warning("Node %d was not taken in: %s", node, error)
-
     # ---------------------------------------------------------------------- questions
+    def recalled(self, ask):
+        """A question that the journal has the answer to."""
+        self.spent.add(ask)
+
     def answer(self, ask):
         """Sums over all tasks that are asked; called by `skpmtl.exchange.run`."""
-        self._replace_lost()
-        if self.study.secure_sum is not None:
-            return self._secure_sum(ask)
+        start = time.monotonic()
+        while True:
+            begun = time.monotonic()
+            self._listen(_GRACE)
+            nodes = [node for node in self.holders if node not in self.silent]
+            try:
+                sums, told = (self._secure_sum if self.study.secure_sum else self._sum)(ask, nodes)
+                break
+            except NoAnswer:
+                # As long as sites are silent they may come back, and are asked the same again.
+                if not self.silent or time.monotonic() - start > self.study.enrolment:
+                    raise
+                time.sleep(_POLL)
+        self._tell(ask, nodes, time.monotonic() - begun, told)
+        return sums
+
+    def _sum(self, ask, nodes):
+        """-> {name: sum}, what is to be told of it"""
         m = self.population.n_tasks
         asked = np.arange(m) if ask.pick is None else np.asarray(ask.pick)
         public = dict(ask.public)
@@ -187,88 +283,142 @@ class Sites:
             public.pop("everybody", None)
         text, arrays = pack(public)
         place, content = {}, {}
-        for node in np.unique(self.node_of[asked][self.node_of[asked] != 0]).tolist():
+        for node in nodes:
             place[node] = np.flatnonzero(self.node_of[asked] == node)
-            content[node] = records.write(
+            if not len(place[node]):
+                continue
+            content[node] = self._write(
                 arrays, study=self.study.digest, run=self.journal.token,
                 number=self.journal.place, public=text, statistic=ask.statistic,
                 positions=asked[place[node]].tolist(),
             )  # fmt: skip
         shapes = self.questions[ask.statistic].shapes
         given = {name: np.full((len(asked), *s), np.nan) for name, s in shapes.items()}
-        silent = set(content)
-        for node, reply in self._send(content, f"{MessageType.TRAIN}.answer").items():
+        answered, got = [], 0
+        for node, reply in self._send(content, f"{MessageType.TRAIN}.answer", again=True).items():
             mine = {name: (len(place[node]), *shape) for name, shape in shapes.items()}
             try:
-                settings, found = records.read(reply, mine if "arrays" in reply else {})
+                settings, found = records.read(reply, mine if records.size(reply) else {})
                 if not self._answered(node, settings):
                     continue
                 if settings["number"] != self.journal.place:
                     raise ValueError(f"an answer to question {settings['number']}")
                 for name in shapes:
                     given[name][place[node]] = found[name]
-                silent.discard(node)
+                answered.append(node)
+                got += len(place[node])
             except Exception as error:  # whatever it sent: it counts as nothing
                 logger.warning("Node %d sent no usable answer: %s", node, error)
-        if len(silent) == len(np.unique(self.node_of[self.node_of != 0])):
-            raise RuntimeError(
-                f"No site at all answered question {self.journal.place}, so that nothing but noise "
-                "would be released. Start the curator again when sites are back: it goes on from "
-                "its journal."
+        # Under sampling the sites of those who were drawn may all be away, as nobody may be drawn.
+        if not answered and all(node in content or node in self.silent for node in self.holders):
+            raise NoAnswer(
+                f"No site at all answered question {self.journal.place}, so that nothing but "
+                "noise would be released. Start the curator again when sites are back: it goes "
+                "on from its journal."
             )
-        return ask.combine(given, asked)
+        finite = np.ones(len(asked), dtype=bool)
+        for array in given.values():
+            finite &= np.isfinite(array.reshape(len(asked), -1)).all(axis=1)
+        told = {
+            "asked": list(content), "answered": answered, "tasks": len(asked),
+            "missing": len(asked) - got, "zeroed": int(got - finite.sum()),
+        }  # fmt: skip
+        return ask.combine(given, asked), told
 
-    def _secure_sum(self, ask):
+    def _tell(self, ask, nodes, seconds, told):
+        """One line in the log of the run, and one for who looks on."""
+        self.spent.add(ask)
+        told["asked"], told["answered"] = (
+            sorted(self.names.get(n, str(n)) for n in told[k]) for k in ("asked", "answered")
+        )
+        left = sorted(self.names.get(node, str(node)) for node in self.silent)
+        event = self.log.write(
+            "question", question=self.journal.place, statistic=ask.statistic, **told, silent=left,
+            holders=len(self.holders), seconds=round(seconds, 3), bytes_out=self._bytes[0],
+            bytes_in=self._bytes[1], epsilon=self.spent.epsilon(),
+        )  # fmt: skip
+        self._bytes = [0, 0]
+        logger.log(logging.WARNING if told["zeroed"] else logging.INFO, line(event))
+
+    def _secure_sum(self, ask, nodes):
         """The same where only the sum over the sites can be read; they have clipped it."""
-        nodes = np.unique(self.node_of[self.node_of != 0]).tolist()
         if not 3 <= len(nodes) <= 1000:
-            raise RuntimeError(f"Secure sums need 3 to 1000 sites, not {len(nodes)}.")
+            raise NoAnswer(f"Secure sums need 3 to 1000 sites, not {len(nodes)}.")
         text, arrays = pack(ask.public)
         settings = {"study": self.study.digest, "run": self.journal.token, "public": text}
         settings.update(number=self.journal.place, statistic=ask.statistic)
         (name,) = ask.mechanisms
         total = self.questions[ask.statistic].total
-        vector = secure.secure_sum(
+        self.grid.silent = set()
+        vector, answered = secure.secure_sum(
             self.grid, self.context, nodes, arrays, settings,
-            self.study.sum_range(ask.statistic, ask.public), self.study.timeout,
+            self.study.sum_range(ask.statistic, ask.public), self.study.timeout, self.key,
         )  # fmt: skip
+        self._lose(self.grid.silent)
         if vector is None or vector.size != total.size:
-            raise RuntimeError(
+            raise NoAnswer(
                 f"Too few sites took part in the secure sum of question {self.journal.place}. "
                 "Start the curator again when they are back: it goes on from its journal."
             )
         vector = vector.ravel()
-        return {name: vector if total.whole is None else total.whole(vector)}
+        got, m = int(np.isin(self.node_of, answered).sum()), self.population.n_tasks
+        told = {"asked": nodes, "answered": answered, "tasks": m, "missing": m - got, "zeroed": 0}
+        return {name: vector if total.whole is None else total.whole(vector)}, told
 
     def publish(self, board):
-        """Send the billboard to all sites."""
+        """Send the billboard to all sites; those that are silent have the time of one question."""
         text, arrays = pack(board)
-        nodes = np.unique(self.node_of[self.node_of != 0]).tolist()
-        content = {
-            node: records.write(arrays, study=self.study.digest, public=text) for node in nodes
-        }
-        for node, reply in self._send(content, MessageType.EVALUATE).items():
-            try:
-                self._answered(node, records.read(reply, {})[0])
-            except Exception as error:
-                logger.warning("Node %d did not say whether it has its models: %s", node, error)
+        left, end = set(self.holders), time.monotonic() + self.study.timeout
+        while left:
+            self._listen(_GRACE)
+            nodes = left - self.silent
+            content = {n: self._write(arrays, study=self.study.digest, public=text) for n in nodes}
+            for node, reply in self._send(content, MessageType.EVALUATE, again=True).items():
+                left.discard(node)
+                try:
+                    self._answered(node, records.read(reply, {})[0])
+                except Exception as error:
+                    logger.warning("Node %d did not say whether it has its models: %s", node, error)
+            if time.monotonic() > end:
+                break
+            time.sleep(_POLL)
+        without = sorted(self.names.get(node, str(node)) for node in left)
+        self.log.write("published", without=without)
+        if without:
+            logger.warning(
+                "Without models: %s. Start the curator again when they are back, or give them "
+                "billboard.npz.", listed(without),
+            )  # fmt: skip
 
     def _answered(self, node, settings):
         if settings.get("status") == "answered":
             return True
-        reason = str(settings.get("reason", "see the log of its SuperNode"))[:500]
+        reason = str(settings.get("reason", "see the log of the site"))[:500]
         logger.warning("Node %d has no answer: %s", node, reason)
         return False
 
-    def _send(self, content, kind):
-        """Messages {node: content} and their replies within the time. -> {node: content}"""
-        messages = [
+    # ----------------------------------------------------------------------- messages
+    def _write(self, arrays=None, **settings):
+        return records.write(arrays, **signed(self.key, settings, arrays or {}))
+
+    def _messages(self, content, kind):
+        return [
             Message(records_, dst_node_id=node, message_type=kind, ttl=self.study.timeout)
             for node, records_ in content.items()
         ]
-        found = PollingGrid(self.grid).exchange(messages, self.study.timeout)
+
+    def _send(self, content, kind, again=False):
+        """Messages {node: content} and their replies within the time. -> {node: content}
+
+        Nodes that send none are silent.
+        """
+        found = self.grid.exchange(self._messages(content, kind), self.study.timeout, again)
         replies = dict(zip(content, found, strict=True))
         lost = [node for node, reply in replies.items() if reply is None or reply.has_error()]
         if lost:
             logger.warning("No answer in %g s from nodes %s", self.study.timeout, lost)
-        return {node: reply.content for node, reply in replies.items() if node not in lost}
+            self._lose(lost)
+        got = {node: reply.content for node, reply in replies.items() if node not in lost}
+        self._bytes[0] += sum(map(records.size, content.values()))
+        self._bytes[1] += sum(map(records.size, got.values()))
+        return got

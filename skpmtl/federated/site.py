@@ -1,12 +1,14 @@
 """What a site computes: answers about its own rows, once each, and its own models at the end.
 
 No engine is in here; `skpmtl.federated.client` carries questions and answers. Between questions
-nothing stays in memory: what must last is one file in the site's own folder.
+nothing stays in memory: what must last is one file in the site's own folder, and in its books.
 """
 
 import io
 import json
+import math
 import os
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +19,9 @@ from ..exchange.protocol import Ask
 from ..tables.finite import bound_values
 from ..tables.forms import InputForm, read_training
 from ..tables.ids import listed
+from .books import Books, Damaged, Refusal
 
 __all__ = ["Refusal", "Site", "load_models", "read_rows"]
-
-
-class Refusal(Exception):
-    """A question that this site does not answer; the text says why and is public."""
 
 
 def read_rows(path, study, task="task", target="y", weight=None):
@@ -73,16 +72,23 @@ class Site:
     rows : tuple
         X, y, task ids and weights as of `read_rows`; the last may be missing.
     folder : path-like
-        The site's own; in it one folder for each study.
+        The site's own; in it the ledger, and one folder for each study.
+    cap : float, default=inf
+        Largest sum of the epsilons of all studies that are answered here.
+    curator : str, default=""
+        Public key of who asks, for the ledger.
 
     Raises
     ------
     ValueError
         When rows and study do not go together.
+    Damaged
+        When the books are not as they were left.
     """
 
-    def __init__(self, study, rows, folder):
+    def __init__(self, study, rows, folder, cap=math.inf, curator=""):
         self.study, self.rows, self.est = study, rows, study.build()
+        self.books, self.curator = Books(folder, cap), curator
         self.folder = private_folder(Path(folder) / f"{study.name}-{study.digest[:12]}")
         self.population = study.population()
         table, _ = read_training(self.est, *rows, all_rows=self.est._counts_rows())
@@ -95,6 +101,32 @@ class Site:
         if (self.positions < 0).any():
             unknown = self.table.tasks[self.positions < 0]
             raise ValueError(f"Not among the tasks of the study: {listed(unknown)}.")
+        self.last()
+
+    def last(self):
+        """Number of the last question of the study that was answered here, or -1.
+
+        Raises
+        ------
+        Damaged
+            When the books do not agree with each other.
+        """
+        state = self._state()
+        states = [(self.folder.name, str(state["entry"]))] if state else []
+        mine = [e for e in self.books.read(states) if e["digest"] == self.study.digest]
+        if not mine:
+            return -1
+        if not state:
+            raise Damaged(
+                f"the ledger has answers to this study, but {self.folder.name}/state.npz is gone: "
+                "put it back from a backup"
+            )
+        if json.loads(str(state["entry"])) != mine[-1]:
+            raise Damaged(
+                f"{self.folder.name}/state.npz is not of the last answer in the ledger: put back "
+                "the newer one; with an older one answers would be given a second time"
+            )
+        return int(state["number"])
 
     def _half(self, state):
         """The task half as the last question left it."""
@@ -126,6 +158,7 @@ class Site:
         Refusal
         """
         with locked(self.folder):
+            self.last()
             state = self._state()
             if state and str(state["run"]) != run:
                 raise Refusal(
@@ -190,9 +223,20 @@ class Site:
         kept["rows"] = np.array(fingerprint(self.table, key.tobytes()))
         kept.update({f"memory.{name}": value for name, value in half.state.items()})
         kept.update({f"row.{k}": np.ascontiguousarray(v) for k, v in contributions.items()})
-        buffer = io.BytesIO()
-        np.savez(buffer, **kept)
-        write_file(self.folder / "state.npz", buffer.getbuffer(), 0o600)  # before anything is sent
+        entry = {
+            "study": self.study.name, "digest": self.study.digest, "curator": self.curator,
+            "run": run, "question": number, "statistic": statistic,
+            "tasks": self.population.tasks[positions].tolist(),
+            "epsilon": float(self.est.epsilon), "delta": getattr(self.est, "delta", None),
+        }  # fmt: skip
+
+        def write(line):  # before anything is sent
+            kept["entry"] = np.array(line)
+            buffer = io.BytesIO()
+            np.savez(buffer, **kept)
+            write_file(self.folder / "state.npz", buffer.getbuffer(), 0o600)
+
+        self.books.enter(entry, write)
         return kept
 
     def _check_name(self):
@@ -208,8 +252,17 @@ class Site:
         path = self.folder / "state.npz"
         if not path.exists():
             return {}
-        with np.load(path, allow_pickle=False) as found:
-            return {name: found[name] for name in found.files}
+        try:
+            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as found:
+                state = {name: found[name] for name in found.files}
+            missing = {"number", "positions", "run", "key", "rows", "entry"} - set(state)
+        except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile) as error:
+            raise Damaged(
+                f"{self.folder.name}/state.npz is damaged: put it back from a backup"
+            ) from error
+        if missing:
+            raise Damaged(f"{self.folder.name}/state.npz lacks {listed(sorted(missing))}")
+        return state
 
     # ------------------------------------------------------------------------- the end
     def publish(self, board):

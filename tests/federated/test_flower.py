@@ -13,12 +13,14 @@ from tests.helpers.federated_cases import CASES, PARTS, D, M, in_process, releas
 
 pytest.importorskip("flwr", reason="needs Flower: pip install skpmtl[flower]")
 
-from flwr.app import Array, ArrayRecord, Error, Message, RecordDict
+from flwr.app import Array, ConfigRecord, Error, Message, RecordDict
 
 from skpmtl import load_billboard
 from skpmtl.federated import records
 from skpmtl.federated.client import app
+from skpmtl.federated.runlog import read_log, standing
 from skpmtl.federated.server import curate, describe
+from skpmtl.federated.signing import new_key, read_key
 from tests.helpers.federated_grid import InProcessGrid, models_of, without_site_1
 
 pytestmark = [
@@ -54,13 +56,13 @@ def replace(change):
     def broken(node, message, reply):
         if node != 1001 or "train" not in message.metadata.message_type:
             return reply
-        arrays = {k: Array(v.numpy()) for k, v in reply.content["arrays"].items()}
+        settings, arrays = records.read(reply.content)
+        arrays = {k: Array(v) for k, v in arrays.items()}
         changed = change(arrays)
         if not isinstance(changed, dict):
             return changed if not callable(changed) else changed(message)
-        settings = reply.content["settings"]
-        content = RecordDict({"settings": settings, "arrays": ArrayRecord(changed)})
-        return Message(content, reply_to=message)
+        settings.update({f"array.{k}": v.data for k, v in changed.items()})
+        return Message(RecordDict({"settings": ConfigRecord(settings)}), reply_to=message)
 
     return broken
 
@@ -263,7 +265,7 @@ def test_duplicated_question_gets_the_same_answer(tmp_path):
     def twice(node, message, reply):
         if "train" in message.metadata.message_type:
             again = app(message, grid.contexts[node])
-            answers.append([r.content["arrays"]["update"].numpy() for r in (reply, again)])
+            answers.append([records.read(r.content)[1]["update"] for r in (reply, again)])
         return reply
 
     grid.broken = twice
@@ -370,6 +372,18 @@ def test_who_is_asked_learns_no_other_participants(tmp_path):
     assert len(questions) < 6 * 3
 
 
+def test_large_arrays_are_records_of_their_own():
+    small, large = np.arange(6.0).reshape(2, 3), np.arange(90_000.0).reshape(300, 300)
+    content = records.write({"a": small, "b": large}, number=3)
+    assert list(content.array_records["arrays"]) == ["b"]
+    settings, found = records.read(content, {"a": (2, 3), "b": (300, 300)})
+    assert settings == {"number": 3}
+    assert_array_equal(found["a"], small)
+    assert_array_equal(found["b"], large)
+    with pytest.raises(ValueError, match="is no array"):
+        records.read(records.write({"a": small}, **{"array.c": "text"}))
+
+
 def test_one_curator_at_a_time(tmp_path):
     study, errors = study_of("rounds"), []
     grid = InProcessGrid(study, tmp_path)
@@ -409,5 +423,120 @@ def test_lost_tasks_are_not_taken_together_with_those_of_others(tmp_path, caplog
     curate(grid, study, tmp_path / "curator")
     asked = [m.metadata.dst_node_id for m in grid.sent if "train" in m.metadata.message_type]
     assert 3000 not in asked
-    assert asked.count(1001) == 4
+    assert asked.count(1001) == 3  # not in the question during which it was away
     assert "Node 3000 was not taken in" in caplog.text
+
+
+def events(tmp_path, kind="question"):
+    return [e for e in read_log(tmp_path / "curator") if e["event"] == kind]
+
+
+def test_silent_site_is_not_waited_for_again(tmp_path):
+    """It costs the time of one question, is skipped, and taken back when it shows itself."""
+    study = study_of("rounds", parameters={"clip_norm": 1.0, "n_rounds": 6}, timeout=1.5)
+    trains = []
+
+    class Dropped(InProcessGrid):
+        """The connection of node 1001 is gone during questions 1 to 3; it stays registered, and
+        what it is sent waits for it."""
+
+        kept = []
+
+        def push_messages(self, messages):
+            trains.extend(m for m in messages if "train" in m.metadata.message_type)
+            numbers = super().push_messages(messages)
+            self.kept += [
+                (number, message) for number, message in zip(numbers, messages, strict=True)
+                if message.metadata.dst_node_id in self.offline
+            ]  # fmt: skip
+            return numbers
+
+        def get_node_ids(self):
+            self.offline = {1001} if 1 <= len(events(tmp_path)) <= 3 else set()
+            while self.kept and not self.offline:
+                number, message = self.kept.pop(0)
+                self.replies[number] = self.ask(1001, message)
+            return list(self.contexts)
+
+    board = curate(Dropped(study, tmp_path), study, tmp_path / "curator")
+    found = events(tmp_path)
+    names = ["site-0", "site-1", "site-2"]
+    assert [e["answered"] == names for e in found] == [True, False, False, False, True, True]
+    assert found[1]["asked"] == names
+    assert found[2]["asked"] == ["site-0", "site-2"]
+    assert found[1]["seconds"] > 1.4
+    assert found[2]["seconds"] + found[3]["seconds"] < 2.9
+    asked = [m.metadata.dst_node_id for m in trains]
+    assert asked.count(1001) == 1 + 3 + 2  # three times what may have been lost on the way
+    assert board.report.notes["contributions"].startswith("9 of 54 were missing")
+
+
+def test_lost_question_is_sent_again(tmp_path):
+    study, lost = study_of("rounds", timeout=0.9), []
+
+    def broken(node, message, reply):
+        if node == 1001 and "train" in message.metadata.message_type and len(lost) < 2:
+            lost.append(message)
+            return None
+        return reply
+
+    board = curate(InProcessGrid(study, tmp_path, broken=broken), study, tmp_path / "curator")
+    whole = in_process(study).billboard_
+    for ours, theirs in zip(board.releases, whole.releases, strict=True):
+        assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+    assert board.report.notes["contributions"].startswith("0 of 36")
+
+
+def test_run_waits_until_some_site_is_back(tmp_path):
+    study, back = study_of("rounds", timeout=0.2, enrolment=5.0), []
+
+    def broken(node, message, reply):
+        if "train" in message.metadata.message_type:
+            back.append(node)
+            return reply if len(back) > 12 else None
+        return reply
+
+    board = curate(InProcessGrid(study, tmp_path, broken=broken), study, tmp_path / "curator")
+    for ours, theirs in zip(board.releases, in_process(study).billboard_.releases, strict=True):
+        assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["rounds", "prior", "diagonal", "lengths", "adaptive", "average"])
+def test_epsilon_so_far_ends_at_that_of_the_report(tmp_path, name):
+    study = study_of(name)
+    board = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
+    found = [e["epsilon"] for e in events(tmp_path)]
+    assert (np.diff(found) > 0).all()
+    assert_allclose(found[-1], board.report.epsilon, rtol=1e-6)
+    assert standing(tmp_path / "curator")[0] == 0
+
+
+def test_numbers_that_count_as_zero_are_in_the_log(tmp_path, caplog):
+    study = study_of("rounds")
+    nan = replace(GARBAGE["nan"])
+    board = curate(InProcessGrid(study, tmp_path, broken=nan), study, tmp_path / "curator")
+    assert [e["zeroed"] for e in events(tmp_path)] == [3, 3, 3, 3]
+    assert "3 not finite and counted as zero" in caplog.text
+    assert board.report.notes["contributions"].startswith("12 of 36 were missing")
+    secret = study_of("sampled", name="secret")
+    other = curate(InProcessGrid(secret, tmp_path / "b"), secret, tmp_path / "b" / "curator")
+    assert "contributions" not in other.report.notes  # who takes part is not told
+
+
+def test_only_the_curator_that_the_site_knows_is_answered(tmp_path, caplog):
+    pytest.importorskip("cryptography")
+    study = study_of("rounds")
+    public = new_key(tmp_path / "curator.key")
+    new_key(tmp_path / "other.key")
+    grid = InProcessGrid(study, tmp_path)
+    for path in tmp_path.glob("site*.toml"):
+        path.write_text(f'{path.read_text()}curator = "{public}"\n')
+    for key in (None, read_key(tmp_path / "other.key")):
+        with pytest.warns(UserWarning, match="Held by no site"), pytest.raises(RuntimeError):
+            curate(grid, study, tmp_path / "intruder", key=key)
+    assert "not signed by the curator" in caplog.text
+    assert not list(tmp_path.glob("site*/*/state.npz"))
+    board = curate(grid, study, tmp_path / "curator", key=read_key(tmp_path / "curator.key"))
+    assert_array_equal(board.releases, in_process(study).billboard_.releases)
+    ledger = (tmp_path / "site0" / "ledger.jsonl").read_text().splitlines()
+    assert {json.loads(line)["curator"] for line in ledger} == {public}

@@ -14,7 +14,7 @@ from skpmtl.exchange.protocol import Ask, Question
 from skpmtl.federated.__main__ import main as command
 from skpmtl.federated.site import Refusal, Site, load_models, read_rows
 from skpmtl.federated.study import Study, federated
-from tests.helpers.federated_cases import CASES, PARTS, D, M, N, rows_of, study_of
+from tests.helpers.federated_cases import CASES, PARTS, D, M, rows_of, study_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 
@@ -316,16 +316,9 @@ def test_commands(tmp_path, capsys):
     (tmp_path / "study.json").write_text(
         json.dumps({"name": "x", "estimator": "MPMTLLowRank", "tasks": [0, 1, 2], "features": D})
     )
-    X, y, task = rows_of(study_of("rounds"))
-    np.savez(tmp_path / "rows.npz", X=X[: 2 * N], y=y[: 2 * N], task=task[: 2 * N])
     study = str(tmp_path / "study.json")
-    command(["check", study, "--rows", str(tmp_path / "rows.npz")])
-    shown = capsys.readouterr().out
-    assert Study.load(study).digest in shown
-    assert f"{{0: {N}, 1: {N}}}" in shown
-    command(["init-app", str(tmp_path / "app"), "--study", study, "--folder", str(tmp_path / "c")])
-    assert "flwr run" in capsys.readouterr().out
-    assert "skpmtl.federated.client:app" in (tmp_path / "app" / "pyproject.toml").read_text()
+    assert command(["check", study]) == 0
+    assert Study.load(study).digest in capsys.readouterr().out
 
 
 def test_without_flower_the_extra_is_named(monkeypatch):

@@ -43,11 +43,11 @@ class InProcessGrid(Grid):
         for k, part in enumerate(parts):
             mine = np.isin(task, part)
             np.savez(folder / f"{k}.npz", X=X[mine], y=y[mine], task=task[mine])
-            node = {
-                "study": str(folder / "study.json"),
-                "rows": str(folder / f"{k}.npz"),
-                "folder": str(folder / f"site{k}"),
-            }
+            (folder / f"site{k}.toml").write_text(
+                f'name = "site-{k}"\nsuperlink = "here"\nfolder = "site{k}"\n'
+                f'[[study]]\nfile = "study.json"\nrows = "{k}.npz"\n'
+            )
+            node = {"site": str(folder / f"site{k}.toml")}
             self.contexts[1000 + k] = Context(1, 1000 + k, node, RecordDict(), {})
 
     def set_run(self, run):

@@ -1,0 +1,174 @@
+"""What the operator of a site settles in one file, ``site.toml``: which studies, of whom, on what.
+
+::
+
+    name = "clinic-a"
+    superlink = "curator.example.org:8000"
+    certificate = "ca.pem"       # of the authority that the SuperLink's certificate is from
+    key = "site.key"             # of this site
+    folder = "books"             # ledger, states and models
+    epsilon = 10.0               # cap on the sum over all studies; without it there is none
+
+    [[study]]
+    file = "exam-scores.toml"    # the public settings, as the curator has them
+    curator = "3b6a..."          # public key; without it whoever reaches the SuperLink may ask
+    rows = "rows.csv"
+    task = "school"
+    target = "score"
+    weight = "sure"              # where rows have weights
+
+Paths are relative to the file. All of it is the site's own, and nothing of it leaves the site but
+its name.
+"""
+
+import math
+from dataclasses import MISSING, dataclass, fields, replace
+from importlib import import_module
+from numbers import Real
+from pathlib import Path
+
+from ..tables.ids import listed
+from .books import Refusal
+from .site import Site, private_folder, read_rows
+from .study import Study
+
+__all__ = ["Home", "Part", "Settings"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A study that the site takes part in; see `skpmtl.federated.home`."""
+
+    file: Path
+    rows: Path
+    curator: str = ""
+    task: object = "task"
+    target: object = "y"
+    weight: object = None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A ``site.toml``; see `skpmtl.federated.home`."""
+
+    name: str
+    superlink: str
+    study: tuple
+    certificate: Path | None = None  # without it the connection is in the clear
+    key: Path | None = None
+    folder: Path = Path("books")
+    epsilon: float = math.inf
+
+    @classmethod
+    def load(cls, path):
+        """Read a file.
+
+        Raises
+        ------
+        ValueError
+            For unknown or missing keys, and for values of other types.
+        """
+        path = Path(path).resolve()
+        given = import_module("tomllib").loads(path.read_text())  # Python >= 3.11
+        parts = given.get("study", ())
+        if not isinstance(parts, list) or not parts:
+            raise ValueError(f"{path} names no study: it needs a table [[study]].")
+        given["study"] = tuple(_checked(Part, part, path) for part in parts)
+        return _checked(cls, given, path)
+
+
+def _checked(cls, given, path):
+    known = fields(cls)
+    odd = sorted(set(given) - {item.name for item in known})
+    missing = [f.name for f in known if f.default is MISSING and f.name not in given]
+    if odd or missing:
+        what = f"has the keys {listed(odd)}" if odd else f"lacks {listed(missing)}"
+        raise ValueError(f"{path} {what}; {listed([f.name for f in known], 20)} are known.")
+    for item in known:
+        value = given.get(item.name)
+        if item.type is str and value is not None and not isinstance(value, str):
+            raise ValueError(f"{path}: {item.name}={value!r} must be text.")
+        if "Path" in str(item.type) and item.name in given:
+            given[item.name] = path.parent / value
+        if item.type is float and value is not None:
+            if not isinstance(value, Real) or not value > 0:
+                raise ValueError(f"{path}: {item.name}={value!r} must be positive.")
+    if cls is Settings:
+        given.setdefault("folder", path.parent / "books")
+    return cls(**given)
+
+
+class Home:
+    """The sites of all studies of a ``site.toml``, made when they are asked for.
+
+    They are made again when a file has changed.
+
+    Parameters
+    ----------
+    path : path-like
+        Of the file.
+    rows : path-like, default=None
+        In place of the rows of the only study.
+    """
+
+    _kept = {}
+
+    def __init__(self, path, rows=None):
+        self.path, self.settings = Path(path).resolve(), Settings.load(path)
+        self.folder = private_folder(self.settings.folder)
+        self.parts, self.rows = self.settings.study, rows
+        if rows is not None:
+            if len(self.parts) > 1:
+                raise ValueError("Rows for several studies are named in site.toml.")
+            self.parts = (replace(self.parts[0], rows=Path(rows).resolve()),)
+        self._print, self._sites = _print(self.path), {}
+        self._kept[str(self.path)] = self
+
+    @classmethod
+    def of(cls, path):
+        """The home of a file, kept in memory; read again when the file has changed."""
+        home = cls._kept.get(path)
+        if home is None:
+            return cls(path)
+        if home._print != _print(home.path):
+            home.__init__(home.path, home.rows)
+        return home
+
+    def site(self, digest):
+        """The site of a study, and what the operator says of it. -> Site, Part
+
+        Raises
+        ------
+        Refusal
+            When no study here has the digest.
+        """
+        for part in self.parts:
+            study = Study.load(part.file)
+            if study.digest == digest:
+                return self.open(part, study), part
+        raise Refusal(
+            "this site was given another study, or has another version of skpmtl: compare the "
+            "output of  python -m skpmtl.federated check  at both ends"
+        )
+
+    def open(self, part, study):
+        """The site of one study; made again when the file of rows has changed."""
+        found = _print(part.file), _print(part.rows)
+        if part.file not in self._sites or self._sites[part.file][0] != found:
+            rows = read_rows(part.rows, study, part.task, part.target, part.weight)
+            site = Site(study, rows, self.folder, self.settings.epsilon, part.curator)
+            self._sites[part.file] = found, site
+        return self._sites[part.file][1]
+
+    def finished(self):
+        """Whether all studies here have their models."""
+        return all(
+            part.file in self._sites and (self._sites[part.file][1].folder / "models.json").exists()
+            for part in self.parts
+        )
+
+
+def _print(path):
+    """What changes when a file does."""
+    found = Path(path).stat()
+    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -1,0 +1,330 @@
+"""Keeps the curator's side of studies going: the SuperLink, the keys of the sites, the runs.
+
+What fails is started again and goes on from the database and the journal; what cannot succeed
+ends it, with a true exit status. Flower's own commands do not tell whether a run has failed.
+"""
+
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from ..exchange.journal import lock_file, write_file
+from .page import write_page
+from .runlog import FAILED, FINISHED, WAITING, line, read_log, standing
+from .site import private_folder
+from .study import Study
+
+__all__ = ["Keeper", "read_curator"]
+
+logger = logging.getLogger("skpmtl")
+
+_LOOK = 0.5  # seconds
+_BEGIN = 90.0  # seconds after which a run that has not begun is started again
+_PAUSES = (2.0, 60.0)  # seconds before a failed run is started again: at first, and at most
+_TRIES = 3  # of runs that do not even begin, and of SuperLinks that end at once
+_APP = """\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "skpmtl-federated"
+version = "1.0.0"
+description = "Federated fit of skpmtl"
+license = "BSD-3-Clause"
+dependencies = []  # every machine has its own skpmtl[flower]
+
+[tool.hatch.build.targets.wheel]
+bypass-selection = true
+
+[tool.flwr.app]
+publisher = "skpmtl"
+
+[tool.flwr.app.components]
+serverapp = "skpmtl.federated.server:app"
+clientapp = "skpmtl.federated.client:app"
+
+[tool.flwr.app.config]
+study = {study}
+folder = {folder}
+key = {key}
+"""
+ENVIRONMENT = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+}
+
+
+@dataclass(frozen=True)
+class Curator:
+    """A ``curator.toml``: where the SuperLink listens, and the files of the studies."""
+
+    host: str
+    port: int
+    studies: list
+
+
+def read_curator(folder):
+    """Read ``curator.toml``.
+
+    Raises
+    ------
+    ValueError
+        For unknown or missing keys.
+    """
+    path = Path(folder) / "curator.toml"
+    given = import_module("tomllib").loads(path.read_text())
+    if set(given) != {"host", "port", "studies"} or not given["studies"]:
+        raise ValueError(f"{path} must have host, port and studies, and nothing else.")
+    return Curator(**given)
+
+
+def write_app(app, study, folder, key=""):
+    """The app that ``flwr run`` starts; it has no code, but names files on the curator's machine.
+
+    Parameters
+    ----------
+    app : Path
+        Folder to write.
+    study, folder, key : path-like
+        As `skpmtl.federated.server` takes them.
+    """
+    app.mkdir(exist_ok=True)
+    study, folder, key = (json.dumps(str(path)) for path in (study, folder, key))
+    (app / "pyproject.toml").write_text(_APP.format(study=study, folder=folder, key=key))
+
+
+class _Run:
+    """One study: its folder, and the Flower run that is to finish it."""
+
+    def __init__(self, path, folder):
+        self.path, self.name = path, Study.load(path).name
+        self.folder = private_folder(folder / self.name)
+        self.seen = len(read_log(self.folder))
+        self.started, self.begun, self.pause, self.tries = None, 0, _PAUSES[0], 0
+        self.next = 0.0
+
+
+class Keeper:
+    """Runs all studies of a curator's folder to their end.
+
+    Parameters
+    ----------
+    folder : path-like
+        As `skpmtl.federated.kit.make_kit` writes it.
+    """
+
+    def __init__(self, folder):
+        self.folder = private_folder(Path(folder).resolve())
+        self.settings = read_curator(self.folder)
+        self.flower = private_folder(self.folder / "flower")
+        self.bin = Path(sys.executable).parent
+        self.environment = {
+            **os.environ, **ENVIRONMENT, "FLWR_HOME": str(self.flower),
+            "PATH": f"{self.bin}{os.pathsep}{os.environ.get('PATH', '')}",
+        }  # fmt: skip
+        self.runs = [_Run(self.folder / file, self.folder) for file in self.settings.studies]
+        self.link, self.stop, self._births = None, False, []
+
+    def run(self):
+        """Until all studies have ended. -> exit status: 0 when all are finished, else 1"""
+        try:
+            lock = lock_file(self.folder / "lock", wait=False)
+        except BlockingIOError:
+            raise ValueError(f"{self.folder} is kept by another process already.") from None
+        with lock:
+            try:
+                return self._run()
+            finally:
+                self._end_link()
+
+    def _run(self):
+        self._write_settings()
+        while not self.stop:
+            for run in self.runs:
+                self._show(run)
+            left = [run for run in self.runs if self._stands(run) == WAITING]
+            if not left:
+                break
+            if self.link is None or self.link.poll() is not None:
+                self._start_link()
+            for run in left:
+                self._go_on(run)
+            time.sleep(_LOOK)
+        status = [self._stands(run) for run in self.runs]
+        for run in self.runs:
+            write_page(run.folder)
+            logger.info("%s: %s", run.name, standing(run.folder)[1])
+        return FINISHED if status == [FINISHED] * len(status) else FAILED
+
+    def _stands(self, run):
+        """As `standing`, where what may still succeed is not failed."""
+        status, _ = standing(run.folder)
+        if status == FAILED and run.tries <= _TRIES:
+            ends = [e for e in read_log(run.folder) if e["event"] == "end"]
+            # Sites may come back, and whoever stops the process may start it again.
+            if ends[-1]["error"].startswith(("NoAnswer", "KeyboardInterrupt", "SystemExit")):
+                return WAITING
+        if status == WAITING and run.tries > _TRIES:
+            return FAILED
+        return status
+
+    def _show(self, run):
+        events = read_log(run.folder)
+        for event in events[run.seen :]:
+            logger.info("%s: %s", run.name, line(event))
+        run.seen = len(events)
+
+    # -------------------------------------------------------------------------- runs
+    def _go_on(self, run):
+        """Start a run that does not run."""
+        now = time.monotonic()
+        status, text = standing(run.folder)
+        if text.startswith("running"):
+            return
+        starts = sum(e["event"] == "start" for e in read_log(run.folder))
+        if run.started is not None and starts == run.begun and now - run.started < _BEGIN:
+            return  # it takes some seconds to begin
+        if run.started is not None and starts > run.begun:  # it had begun, and was cut off
+            run.begun, run.started, run.tries = starts, None, 0
+            run.next = now + run.pause
+            run.pause = min(2 * run.pause, _PAUSES[1])
+            logger.warning("%s: %s; it is started again", run.name, text)
+        if now < run.next:
+            return
+        if run.started is not None:
+            logger.warning("%s: the run has not begun", run.name)
+        run.tries += 1
+        if run.tries > _TRIES:
+            logger.error("%s: given up; see %s", run.name, self.flower / "superlink.txt")
+            return
+        run.begun, run.started = starts, now
+        app, key = self.flower / f"app-{run.name}", self.folder / "curator.key"
+        write_app(app, run.path, run.folder, key if key.exists() else "")
+        found = self._call("run", str(app), "here", "--format", "json")
+        if found.returncode:
+            logger.warning("%s: not started: %s", run.name, _last(found.stdout + found.stderr))
+            run.started, run.next = None, now + _PAUSES[0]
+
+    # --------------------------------------------------------------------- SuperLink
+    def _write_settings(self):
+        address = json.dumps(f"127.0.0.1:{self.settings.port}")
+        ca = json.dumps(str(self.folder / "ca.pem"))
+        (self.flower / "config.toml").write_text(
+            f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = {address}\n'
+            f"root-certificates = {ca}\n"
+        )
+
+    def _start_link(self):
+        now = time.monotonic()
+        self._births = [t for t in self._births if now - t < 60] + [now]
+        if len(self._births) > _TRIES + 2:
+            raise RuntimeError(
+                f"The SuperLink ends as soon as it is started; see {self.flower}/superlink.txt."
+            )
+        if self.link is not None:
+            logger.warning("The SuperLink has ended; it is started again")
+            time.sleep(min(len(self._births), 5))
+        self._end_stale()
+        database = self.flower / "state.db"
+        fresh = not database.exists()
+        place = self.folder
+        with open(self.flower / "superlink.txt", "ab") as log:
+            self.link = subprocess.Popen(
+                [
+                    self.bin / "flower-superlink", "--host", "0.0.0.0",
+                    "--port", str(self.settings.port), "--enable-supernode-auth",
+                    "--ssl-ca-certfile", place / "ca.pem", "--ssl-certfile", place / "link.pem",
+                    "--ssl-keyfile", place / "link.key", "--database", database,
+                    "--disable-runtime-dependency-installation",
+                ],
+                env=self.environment, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        write_file(self.flower / "superlink.pid", str(self.link.pid).encode())
+        end = time.monotonic() + 60
+        while self.link.poll() is None and time.monotonic() < end and not self.stop:
+            try:
+                socket.create_connection(("127.0.0.1", self.settings.port), 1).close()
+            except OSError:
+                time.sleep(0.1)
+                continue
+            self._register(fresh)
+            logger.info("The SuperLink listens on port %d", self.settings.port)
+            return
+
+    def _register(self, fresh):
+        """Make the keys of the sites known, once for each database."""
+        path = self.flower / "registered.json"
+        done = json.loads(path.read_text()) if path.exists() and not fresh else {}
+        for key in sorted((self.folder / "sites").glob("*.pub")):
+            text = key.read_text()
+            if done.get(key.stem) == text:
+                continue
+            found = self._call("supernode", "register", str(key), "here", "--name", key.stem)
+            said = found.stdout + found.stderr
+            if found.returncode and "already" not in said:
+                logger.warning("The key of %s is not registered: %s", key.stem, _last(said))
+                continue
+            done[key.stem] = text
+        write_file(path, json.dumps(done).encode())
+
+    def _call(self, *words):
+        return subprocess.run(
+            [self.bin / "flwr", *words], env=self.environment, capture_output=True, text=True,
+            timeout=120, cwd=self.flower,
+        )  # fmt: skip
+
+    def _end_link(self):
+        if self.link is not None and self.link.poll() is None:
+            self.link.terminate()
+            try:
+                self.link.wait(10)
+            except subprocess.TimeoutExpired:
+                pass
+        if self.link is not None:
+            _end_group(self.link.pid)
+            self.link.wait()
+
+    def _end_stale(self):
+        """A SuperLink of this folder whose keeper was killed holds the port."""
+        path = self.flower / "superlink.pid"
+        if self.link is not None:
+            _end_group(self.link.pid)  # its SuperExec
+            return
+        try:
+            pid = int(path.read_text())
+            words = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except (OSError, ValueError):
+            return
+        if os.fsencode(self.flower) in words:
+            _end_group(pid)
+
+
+def _end_group(pid):
+    for number, wait in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 0.0)):
+        try:
+            os.killpg(pid, number)
+        except (ProcessLookupError, PermissionError):
+            return
+        end = time.monotonic() + wait
+        while time.monotonic() < end:
+            try:
+                os.killpg(pid, 0)
+            except ProcessLookupError:
+                return
+            time.sleep(0.1)
+
+
+def _last(text):
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return " ".join(lines[-3:])[:500]

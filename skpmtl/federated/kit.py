@@ -1,0 +1,250 @@
+"""Folders for the curator and the sites of studies, with all that they need to start.
+
+A folder has settings, keys and certificates, ``start``, and the same for systemd and for
+containers. The keys of the sites are made here, by the curator, whom they tell the sites apart
+for, and nothing else hangs on them; what a site answers is decided by its own ``site.toml``. Keys
+are NIST P-384, as Flower takes them, the authority lives for ten years.
+"""
+
+import ipaddress
+import json
+import shutil
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+from .._version import __version__
+from ..exchange.journal import write_file
+from .signing import new_key
+from .study import Study
+
+__all__ = ["make_kit"]
+
+_YEARS = 10
+PORT = 8000
+
+_START = """\
+#!/bin/sh
+# Runs until the {what} finished; started again after a crash or an update it goes on.
+exec "${{PYTHON:-python}}" -m skpmtl.federated {command} "$(dirname "$0")" "$@"
+"""
+_SERVICE = """\
+# Copy to /etc/systemd/system, with the folder and the user as they are on this machine; then
+#   systemctl enable --now {unit}
+[Unit]
+Description=skpmtl, {role}
+After=network-online.target
+Wants=network-online.target
+
+[Service]
+WorkingDirectory=/srv/{folder}
+User=skpmtl
+Environment=PYTHON=/srv/skpmtl/bin/python
+ExecStart=/srv/{folder}/start
+Restart=on-failure
+RestartSec=5
+KillMode=control-group
+NoNewPrivileges=true
+PrivateTmp=true
+ProtectSystem=strict
+ReadWritePaths=/srv/{folder}
+
+[Install]
+WantedBy=multi-user.target
+"""
+_COMPOSE = """\
+# docker compose up --build --detach
+services:
+  {service}:
+    build: .
+    restart: on-failure
+    volumes:
+      - .:/srv/study
+{ports}"""
+_DOCKERFILE = f"""\
+FROM python:3.12-slim
+RUN pip install --no-cache-dir "skpmtl[flower]=={__version__}"
+WORKDIR /srv/study
+CMD ["./start"]
+"""
+_SITE = """\
+# What this site takes part in, and on what; see the guide on federation.
+name = {name}
+superlink = {superlink}
+certificate = "ca.pem"
+key = "site.key"
+folder = "books"        # ledger, states and models: keep it, and back it up
+{cap}
+"""
+_STUDY = """
+[[study]]
+file = {file}
+curator = {curator}
+rows = "rows.csv"
+task = {task}
+target = {target}
+"""
+
+
+def make_kit(studies, sites, address, folder, task="task", target="y", cap=None):
+    """Write the folders.
+
+    Parameters
+    ----------
+    studies : list of path-like
+        Files of studies that the same sites take part in.
+    sites : list of str
+        Their names.
+    address : str
+        Of the curator's machine, as the sites reach it: a name or a number, with or without a port.
+    folder : path-like
+        To be made.
+    task, target : str
+        Columns of the sites' rows.
+    cap : float, default=None
+        What a site spends at most on all studies; None: what these need.
+
+    Raises
+    ------
+    ValueError
+        When the folder is there, or a name cannot be used.
+    """
+    folder = Path(folder)
+    if folder.exists():
+        raise ValueError(f"{folder} is there already: name another folder.")
+    loaded = [Study.load(path) for path in studies]
+    names = [study.name for study in loaded]
+    if len(set(names)) < len(names):
+        raise ValueError(f"Studies of one name: {names}.")
+    for name in sites:
+        if not name.replace("-", "").replace("_", "").isalnum() or name == "curator":
+            raise ValueError(f'The name {name!r} of a site must be of letters, digits, "-", "_".')
+    if len(set(sites)) < len(sites):
+        raise ValueError(f"Sites of one name: {sites}.")
+    host, port = _split(address)
+    epsilon = sum(float(study.build().epsilon) for study in loaded)
+    folder.mkdir(mode=0o700, parents=True)
+    curator = folder / "curator"
+    curator.mkdir(mode=0o700)
+    (curator / "sites").mkdir()
+    public = new_key(curator / "curator.key")
+    _certificates(curator, host)
+    for path, name in zip(studies, names, strict=True):
+        shutil.copyfile(path, curator / f"{name}{Path(path).suffix}")
+    files = [f"{name}{Path(path).suffix}" for path, name in zip(studies, names, strict=True)]
+    (curator / "curator.toml").write_text(
+        f"host = {json.dumps(host)}\nport = {port}\nstudies = {json.dumps(files)}\n"
+    )
+    ports = f'    ports:\n      - "{port}:{port}"\n'
+    _starters(curator, "curator", "the curator", "studies are", ports)
+    for name in sites:
+        place = folder / name
+        place.mkdir(mode=0o700)
+        _site_key(place / "site.key", curator / "sites" / f"{name}.pub")
+        shutil.copyfile(curator / "ca.pem", place / "ca.pem")
+        for file in files:
+            shutil.copyfile(curator / file, place / file)
+        text = _SITE.format(
+            name=json.dumps(name), superlink=json.dumps(f"{_bracketed(host)}:{port}"),
+            cap=f"epsilon = {float(cap or epsilon)!r}    # cap on the sum over all studies",
+        )  # fmt: skip
+        for file in files:
+            text += _STUDY.format(
+                file=json.dumps(file), curator=json.dumps(public), task=json.dumps(task),
+                target=json.dumps(target),
+            )  # fmt: skip
+        (place / "site.toml").write_text(text)
+        _starters(place, "site", f"the site {name}", "studies are", "")
+
+
+def _starters(place, command, role, what, ports):
+    start = place / "start"
+    start.write_text(_START.format(what=what, command=command))
+    start.chmod(0o755)
+    unit = f"skpmtl-{place.name}.service"
+    (place / unit).write_text(_SERVICE.format(unit=unit, role=role, folder=place.name))
+    (place / "compose.yaml").write_text(_COMPOSE.format(service=place.name.lower(), ports=ports))
+    (place / "Dockerfile").write_text(_DOCKERFILE)
+    (place / ".dockerignore").write_text("*\n")  # keys and rows are no part of an image
+
+
+def _split(address):
+    """-> host, port"""
+    host, colon, port = address.rpartition(":")
+    if not colon or address.endswith("]") or address.count(":") > 1 and "]" not in address:
+        return address.strip("[]"), PORT
+    if not port.isdigit() or not 0 < int(port) < 1 << 16:
+        raise ValueError(f"address={address!r} must be a name or number, and may have a port.")
+    return host.strip("[]"), int(port)
+
+
+def _bracketed(host):
+    return f"[{host}]" if ":" in host else host
+
+
+# ------------------------------------------------------------------------------- keys
+def _site_key(path, public):
+    from cryptography.hazmat.primitives import serialization as form
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP384R1())
+    private = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.OpenSSH, form.NoEncryption())
+    write_file(path, private, 0o600)
+    text = key.public_key().public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH)
+    public.write_bytes(text + b"\n")
+
+
+def _certificates(folder, host):
+    """An authority, and a certificate of the SuperLink for a host and for this machine itself."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives import serialization as form
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
+    def name(text):
+        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+    def builder(subject, issuer, key):
+        start = datetime.now(timezone.utc) - timedelta(days=30)  # clocks of sites may be slow
+        return (
+            x509.CertificateBuilder().subject_name(name(subject)).issuer_name(name(issuer))
+            .public_key(key.public_key()).serial_number(x509.random_serial_number())
+            .not_valid_before(start).not_valid_after(start + timedelta(days=365 * _YEARS))
+        )  # fmt: skip
+
+    def save(stem, key, certificate):
+        private = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8,
+                                    form.NoEncryption())  # fmt: skip
+        write_file(folder / f"{stem}.key", private, 0o600)
+        write_file(folder / f"{stem}.pem", certificate.public_bytes(form.Encoding.PEM))
+
+    ca, link = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
+    authority = (
+        builder("skpmtl", "skpmtl", ca)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(
+            x509.KeyUsage(False, False, False, False, False, True, True, False, False), True
+        )
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(ca.public_key()), False)
+        .sign(ca, hashes.SHA256())
+    )
+    save("ca", ca, authority)
+    known = dict.fromkeys([host, "localhost", "127.0.0.1"])
+    certificate = (
+        builder(host[:64], "skpmtl", link)
+        .add_extension(x509.SubjectAlternativeName([_general_name(n) for n in known]), False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca.public_key()), False)
+        .add_extension(x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), False)
+        .sign(ca, hashes.SHA256())
+    )
+    save("link", link, certificate)
+
+
+def _general_name(host):
+    from cryptography import x509
+
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)

@@ -1,0 +1,178 @@
+"""What happened in a run, for its curator: one line of JSON for each event, in ``run.jsonl``.
+
+The log is private to the curator: it has which site answered when, and, where participants are
+sampled, who took part. `standing` reads from it how a run stands, `missing` how much of it did not
+come; `skpmtl.federated.page` shows it.
+"""
+
+import json
+import math
+import os
+from datetime import datetime, timezone
+from pathlib import Path
+
+from ..exchange.journal import lock_file
+from ..privacy.accounting import check_budget, gdp_epsilon, optimal_pure_epsilon
+
+__all__ = ["RunLog", "Spent", "line", "missing", "read_log", "standing"]
+
+FINISHED, FAILED, WAITING = 0, 1, 3  # exit statuses
+
+
+class RunLog:
+    """Appends to the log of a folder.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the curator.
+    """
+
+    def __init__(self, folder):
+        self.path = Path(folder) / "run.jsonl"
+
+    def write(self, event, **fields):
+        """Add a line; numbers that are not finite become null. -> the event"""
+        fields = {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in fields.items()
+        }
+        at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        event = {"at": at, "event": event, **fields}
+        with open(self.path, "a", opener=lambda p, flags: os.open(p, flags, 0o600)) as file:
+            file.write(json.dumps(event, allow_nan=False) + "\n")
+        return event
+
+
+def read_log(folder):
+    """Events of a run; half a line at the end, of a process that was killed, is left out.
+
+    Raises
+    ------
+    ValueError
+        For a line that is no event.
+    """
+    path = Path(folder) / "run.jsonl"
+    if not path.exists():
+        return []
+    *lines, _ = path.read_text().split("\n")
+    events = []
+    for i, line in enumerate(lines):
+        try:
+            event = json.loads(line)
+            event["event"], event["at"]
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(
+                f"{path} is damaged at line {i + 1}: remove the line. Nothing but this log and "
+                "the count of missing contributions hangs on it."
+            ) from error
+        events.append(event)
+    return events
+
+
+def questions(events):
+    """{number: its last event} of the questions; one may have been asked again after a restart."""
+    return {e["question"]: e for e in events if e["event"] == "question"}
+
+
+def missing(events):
+    """How many contributions of tasks were asked for, and how many did not come. -> int, int"""
+    found = questions(events).values()
+    return sum(e["tasks"] for e in found), sum(e["missing"] + e["zeroed"] for e in found)
+
+
+def standing(folder):
+    """How a run stands. -> exit status, text
+
+    0: finished; 1: ended by an error; 3: running, or not running and not finished.
+    """
+    folder = Path(folder)
+    events = read_log(folder)
+    if not events:
+        return WAITING, "not started"
+    asked = questions(events)
+    text = f"{len(asked)} questions answered"
+    if asked:
+        last = asked[max(asked)]
+        text += f", the last one by {len(last['answered'])} of {last['holders']} sites"
+        if last["epsilon"] is not None:
+            text += f", epsilon {last['epsilon']:.4g} so far"
+    end = next((e for e in reversed(events) if e["event"] in ("start", "end")), None)
+    if _running(folder / "journal"):
+        return WAITING, f"running: {text}"
+    if end is None or end["event"] == "start":
+        return WAITING, f"cut off: {text}"
+    if end["error"] is not None:
+        return FAILED, f"failed: {end['error']} ({text})"
+    return FINISHED, f"finished: {text}"
+
+
+def line(event):
+    """An event in one line for people, or nothing."""
+    kind = event["event"]
+    if kind == "start":
+        return "the run has begun"
+    if kind == "site":
+        return f"site {event['site']} takes part with {event['tasks']} tasks"
+    if kind == "question":
+        lost = event["missing"] + event["zeroed"]
+        text = (
+            f"question {event['question']} ({event['statistic']}): {len(event['answered'])} of "
+            f"{event['holders']} sites, {event['tasks'] - lost} of {event['tasks']} tasks, "
+            f"{event['seconds']:.1f} s"
+        )
+        if event["zeroed"]:
+            text += f", {event['zeroed']} not finite and counted as zero"
+        if event["silent"]:
+            text += f", silent: {', '.join(event['silent'])}"
+        if event["epsilon"] is not None:
+            text += f", epsilon {event['epsilon']:.4g} so far"
+        return text
+    if kind == "published":
+        without = f", but not with {', '.join(event['without'])}" if event["without"] else ""
+        return f"the models are with the sites{without}"
+    if kind == "end":
+        return "the run has ended" + ("" if event["error"] is None else f": {event['error']}")
+    return ""
+
+
+def _running(journal):
+    if not (journal / "lock").exists():
+        return False
+    try:
+        lock_file(journal / "lock", wait=False).close()
+    except BlockingIOError:
+        return True
+    return False
+
+
+class Spent:
+    """The epsilon of what was released so far, at the delta of the study.
+
+    Releases are added up as the accounting does it where all tasks are asked; under sampling, and
+    where tasks add the noise themselves, there is no number before the end.
+    """
+
+    def __init__(self, est, n_tasks):
+        self.mus, self.epsilons, self.known = [], [], True
+        self.delta = check_budget(est.epsilon, getattr(est, "delta", None), n_tasks, pure=True)[1]
+        self.default = check_budget(est.epsilon, getattr(est, "delta", None), n_tasks)[1]
+
+    def add(self, ask):
+        self.known &= ask.pick is None
+        for mechanism in ask.mechanisms.values():
+            mu, epsilon = getattr(mechanism, "mu", None), getattr(mechanism, "epsilon", None)
+            self.known &= mu is not None or epsilon is not None
+            if mu is not None:
+                self.mus.append(float(mu))
+            elif epsilon is not None:
+                self.epsilons.append(float(epsilon))
+
+    def epsilon(self):
+        """-> float, or None"""
+        if not self.known:
+            return None
+        mu = math.sqrt(math.fsum(mu**2 for mu in self.mus))
+        if not self.epsilons:
+            return float(gdp_epsilon(mu, self.default)) if mu else 0.0
+        return float(optimal_pure_epsilon(self.epsilons, self.default if mu else self.delta, mu))

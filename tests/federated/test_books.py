@@ -1,0 +1,149 @@
+"""The books of a site: what it has answered is written down, and checked before it answers."""
+
+import json
+import math
+import shutil
+
+import numpy as np
+import pytest
+
+from skpmtl.federated.books import Damaged, Refusal, spending
+from skpmtl.federated.site import Site
+from tests.helpers.federated_cases import PARTS, D, rows_of, study_of
+
+pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+PUBLIC = {"init": np.zeros((1, D + 1)), "round": 0}
+MINE = np.array([1, 4])
+
+
+def site_of(folder, cap=math.inf, **settings):
+    study = study_of("meta", seed=None, **settings)
+    X, y, task = rows_of(study)
+    mine = np.isin(task, PARTS[0])
+    return Site(study, (X[mine], y[mine], task[mine]), folder, cap, "ab12")
+
+
+def ask(site, number):
+    return site.answer(number, "update", PUBLIC | {"round": number}, MINE, "run")["update"]
+
+
+def lines(folder):
+    return [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()]
+
+
+def test_every_answer_is_a_line(tmp_path):
+    for number in (0, 0, 1):
+        ask(site_of(tmp_path), number)
+    found = lines(tmp_path)
+    assert [line["question"] for line in found] == [0, 1]
+    assert found[0]["study"] == "test"
+    assert found[0]["curator"] == "ab12"
+    assert found[0]["tasks"] == [1, 4]
+    assert found[0]["epsilon"] == 5.0
+    assert spending(found) == {site_of(tmp_path).study.digest: 5.0}
+    assert (tmp_path / "ledger.jsonl").stat().st_mode & 0o077 == 0
+
+
+def test_cap_on_all_studies(tmp_path):
+    ask(site_of(tmp_path, 9.0), 0)
+    with pytest.raises(Refusal, match="no room"):
+        ask(site_of(tmp_path, 9.0, name="second"), 0)
+    assert not (site_of(tmp_path, 9.0, name="second").folder / "state.npz").exists()
+    ask(site_of(tmp_path, 9.0), 1)  # the budget of a study is counted once, for all its rounds
+    ask(site_of(tmp_path, 10.0, name="second"), 0)
+    assert len(lines(tmp_path)) == 3
+
+
+def half_a_line(folder):
+    path = folder / "ledger.jsonl"
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def last_line(folder):
+    path = folder / "ledger.jsonl"
+    path.write_text("".join(path.read_text().splitlines(True)[:-1]))
+
+
+def half_more(folder):
+    with open(folder / "ledger.jsonl", "a") as file:
+        file.write('{"before": "')
+
+
+@pytest.mark.parametrize("cut", [half_a_line, last_line, half_more])
+def test_ledger_is_completed_after_a_crash(tmp_path, cut):
+    """The state is written first: a process may be killed before the line is."""
+    first = ask(site_of(tmp_path), 0)
+    expected = lines(tmp_path)
+    cut(tmp_path)
+    np.testing.assert_array_equal(ask(site_of(tmp_path), 0), first)
+    ask(site_of(tmp_path), 1)
+    assert lines(tmp_path)[:-1] == expected
+
+
+def state(folder):
+    (found,) = folder.glob("test-*/state.npz")
+    return found
+
+
+def two_lines(folder):
+    (folder / "ledger.jsonl").write_text("")
+
+
+def no_ledger(folder):
+    (folder / "ledger.jsonl").unlink()
+
+
+def no_state(folder):
+    state(folder).unlink()
+
+
+def no_folder(folder):
+    shutil.rmtree(state(folder).parent)
+
+
+def broken_state(folder):
+    path = state(folder)
+    path.write_bytes(path.read_bytes()[:-50])
+
+
+def other_number(folder):
+    path = folder / "ledger.jsonl"
+    path.write_text(path.read_text().replace('"epsilon": 5.0', '"epsilon": 0.1', 1))
+
+
+def no_text(folder):
+    path = folder / "ledger.jsonl"
+    path.write_bytes(b"\xff\xfe" + path.read_bytes())
+
+
+def line_left_out(folder):
+    path = folder / "ledger.jsonl"
+    path.write_text(path.read_text().splitlines(True)[1])
+
+
+def other_last_number(folder):
+    path = folder / "ledger.jsonl"
+    path.write_text(path.read_text().replace('"question": 1', '"question": 7', 1))
+
+
+FAULTS = [other_last_number, two_lines, no_ledger, no_state, no_folder, broken_state, other_number,
+          no_text, line_left_out]  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_books_that_do_not_agree_answer_nothing(tmp_path, fault):
+    for number in (0, 1):
+        ask(site_of(tmp_path), number)
+    fault(tmp_path)
+    with pytest.raises(Damaged, match="ledger|state"):
+        ask(site_of(tmp_path), 2)
+
+
+def test_state_from_a_backup_is_refused(tmp_path):
+    """Its noise would be drawn a second time."""
+    ask(site_of(tmp_path), 0)
+    old = state(tmp_path).read_bytes()
+    ask(site_of(tmp_path), 1)
+    state(tmp_path).write_bytes(old)
+    with pytest.raises(Damaged, match="not of the last answer"):
+        ask(site_of(tmp_path), 1)
