@@ -3,7 +3,7 @@
 A folder has settings, keys and certificates, ``start``, and the same for systemd and for
 containers. The keys of the sites are made here, by the curator, whom they tell the sites apart
 for, and nothing else hangs on them; what a site answers is decided by its own ``site.toml``. Keys
-are NIST P-384, as Flower takes them, the authority lives for ten years.
+are NIST P-256, whose signatures cost little, the authority lives for ten years.
 """
 
 import ipaddress
@@ -186,7 +186,7 @@ def _site_key(path, public):
     from cryptography.hazmat.primitives import serialization as form
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    key = ec.generate_private_key(ec.SECP384R1())
+    key = ec.generate_private_key(ec.SECP256R1())
     private = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.OpenSSH, form.NoEncryption())
     write_file(path, private, 0o600)
     text = key.public_key().public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH)
@@ -218,7 +218,7 @@ def _certificates(folder, host):
         write_file(folder / f"{stem}.key", private, 0o600)
         write_file(folder / f"{stem}.pem", certificate.public_bytes(form.Encoding.PEM))
 
-    ca, link = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
+    ca, link = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     authority = (
         builder("skpmtl", "skpmtl", ca)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)

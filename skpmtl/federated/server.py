@@ -32,7 +32,7 @@ app = ServerApp()
 
 _POLL = 0.1  # seconds between looks for replies
 _KNOCK = 5.0  # seconds between two tries to reach a node that is silent or not known
-_GRACE = 1.0  # seconds that a question waits for nodes that were just tried
+_GRACE = 1.0  # seconds, at most, that a question waits for nodes that were just tried
 
 
 @app.main()
@@ -261,7 +261,7 @@ class Sites:
         start = time.monotonic()
         while True:
             begun = time.monotonic()
-            self._listen(_GRACE)
+            self._listen(min(_GRACE, self.study.timeout / 10))
             nodes = [node for node in self.holders if node not in self.silent]
             try:
                 sums, told = (self._secure_sum if self.study.secure_sum else self._sum)(ask, nodes)
@@ -370,7 +370,7 @@ class Sites:
         text, arrays = pack(board)
         left, end = set(self.holders), time.monotonic() + self.study.timeout
         while left:
-            self._listen(_GRACE)
+            self._listen(min(_GRACE, self.study.timeout / 10))
             nodes = left - self.silent
             content = {n: self._write(arrays, study=self.study.digest, public=text) for n in nodes}
             for node, reply in self._send(content, MessageType.EVALUATE, again=True).items():

@@ -433,7 +433,7 @@ def events(tmp_path, kind="question"):
 
 def test_silent_site_is_not_waited_for_again(tmp_path):
     """It costs the time of one question, is skipped, and taken back when it shows itself."""
-    study = study_of("rounds", parameters={"clip_norm": 1.0, "n_rounds": 6}, timeout=1.5)
+    study = study_of("rounds", parameters={"clip_norm": 1.0, "n_rounds": 6}, timeout=2.0)
     trains = []
 
     class Dropped(InProcessGrid):
@@ -464,8 +464,8 @@ def test_silent_site_is_not_waited_for_again(tmp_path):
     assert [e["answered"] == names for e in found] == [True, False, False, False, True, True]
     assert found[1]["asked"] == names
     assert found[2]["asked"] == ["site-0", "site-2"]
-    assert found[1]["seconds"] > 1.4
-    assert found[2]["seconds"] + found[3]["seconds"] < 2.9
+    assert found[1]["seconds"] >= 2.0
+    assert max(found[2]["seconds"], found[3]["seconds"]) < 2.0
     asked = [m.metadata.dst_node_id for m in trains]
     assert asked.count(1001) == 1 + 3 + 2  # three times what may have been lost on the way
     assert board.report.notes["contributions"].startswith("9 of 54 were missing")
