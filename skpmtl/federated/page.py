@@ -27,7 +27,7 @@ def write_page(folder):
     name = next((e["study"] for e in events if e["event"] == "start"), folder.name)
     total, lost = missing(events)
     parts = [
-        f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(name)}</title>",
+        f"<!doctype html><html lang=en><title>{escape(name)}</title>",
         f"<style>{_STYLE}</style><h1>{escape(name)}</h1>",
         f"<p>{escape(standing(folder)[1])}. {lost} of {total} contributions were missing and "
         "counted as zero. This page is the curator's own.</p>",
@@ -46,7 +46,7 @@ def write_page(folder):
         f"<tr><td>{escape(e['at'][:19].replace('T', ' '))}<td>{escape(line(e))}" for e in events
     )
     parts.append(f"<h2>Events</h2><table>{cells}</table></html>\n")
-    write_file(folder / "run.html", "".join(parts).encode(), 0o600)
+    write_file(folder / "run.html", "".join(parts).encode("ascii", "xmlcharrefreplace"), 0o600)
 
 
 def _figure(picture, caption):
