@@ -7,6 +7,9 @@ from ..rounds.curator import clipped_sum, gains, kept, release_centre
 from ..rounds.scale import common_length, sum_of_bins
 from ..rounds.shrinkage import shrinkage
 
+# Squared length of facts that mean nothing, over that of as many models of tasks of random signs.
+_CHANCE = 2.0
+
 
 def publish(plan, board, population, to, source, log=None):
     """The curator of a fit, see `skpmtl.exchange`: the rounds, then the mean intercepts.
@@ -49,7 +52,13 @@ def publish(plan, board, population, to, source, log=None):
     if plan.noise_multiplier is not None:
         noise = [plan.mechanisms(bound)[0].noise_std for bound in bounds]
         updates = board.moves() if kept(plan, board.centres) else None
-        board.shrinkage, left = shrinkage(updates, board.centres, np.outer(noise, board.step))
+        related = plan.measures and board.relation is not None and len(reach) > 1
+        chance = 0.0
+        if related:  # tasks can leave a centre aside, but not one row of it
+            chance = _CHANCE * (length or 1.0) ** 2 * np.sum(to**2, axis=0)
+        board.shrinkage, left = shrinkage(
+            updates, board.centres, np.outer(noise, board.step), related, chance
+        )
         board.noise_std = left
         if plan.measures:
             board.centres *= board.shrinkage[:, None]

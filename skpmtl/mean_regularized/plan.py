@@ -88,8 +88,8 @@ class MeanPlan(RoundsPlan):
             n_tasks, size, budget, n_rounds, aside=_INTERCEPT_SHARE if intercepts else 0.0,
             adjacency=est.adjacency, clip_norm=est.clip_norm, quantile=est.clip_quantile,
             server_rate=est.server_learning_rate, sampling=est.sampling, rate=est.sampling_rate,
-            groups=groups, far=est._classification or relation is not None,
-            n_servers=est._n_servers,
+            groups=groups, n_servers=est._n_servers,
+            far=est._classification or (relation is not None and len(groups) > 1),
         )  # fmt: skip
         self.doubt = doubt(self.ratio, self.size / self.n_tasks)
         self.intercept = None

@@ -26,7 +26,7 @@ _BLOCK = 1 << 16  # noise is drawn and added in pieces
 _ROUNDS, _MOST_ROUNDS, _ONE_ROUND = ((1.5, 0), (4.0, 1), (6.0, 10), (12.0, 30)), 100, 4.0
 _SCALE_TASKS = 7.0  # it is asked for from so many tasks on, in standard deviations of a count
 _TRIAL = 10
-_COLUMN_RATIO = 2.5  # for every column of a relation; one that has less is left out
+_COLUMN_RATIO = 6.0  # for every column of a relation; one that has less is left out
 
 
 def epsilon_of_rounds(noise_multiplier, n_rounds, sampling, rate, delta, adjacency, before=0.0):

@@ -211,6 +211,25 @@ def test_shrinkage_of_a_known_process():
     assert shrinkage(None, 1e-3 * a[None], sd[:, None])[0] == 0.0
 
 
+@pytest.mark.parametrize("reach", [0.3, 0.8])
+def test_noise_that_is_left_where_rounds_are_clipped(reach):
+    """Contractions fall with the bounds: noise of early rounds is corrected less than it seems."""
+    rng, T, d = np.random.default_rng(1), 40, 4000
+    sd, best = 0.5 * speeds(T) / speeds(T)[0], 0.3 * rng.normal(size=4000)
+    moves, a, without = np.empty((T, 1, d)), np.zeros(d), np.zeros(d)
+    for t in range(T):
+        b = reach * sd[t] / sd[0]
+        moves[t, 0] = b * (best - a) + sd[t] * rng.normal(size=d)
+        a, without = a + moves[t, 0], without + b * (best - without)
+    true = float(np.sum((a - without) ** 2))
+    factor, left = shrinkage(moves, a[None], sd[:, None], True)
+    assert d * left[0] ** 2 == pytest.approx(true, rel=0.15)
+    assert factor[0] == pytest.approx(1 - true / (a @ a), abs=0.05)
+    assert shrinkage(moves, a[None], sd[:, None])[1][0] < 0.6 * left[0]
+    more = shrinkage(moves, a[None], sd[:, None], True, np.array([20.0]))[0]
+    assert more == pytest.approx(factor - 20.0 / (a @ a))
+
+
 # -------------------------------------------------------------------------------- the plan
 @pytest.mark.parametrize("adjacency, c", [("zero-out", 1.0), ("replace-one", 2.0)])
 def test_budget_of_automatic_bounds(adjacency, c):
