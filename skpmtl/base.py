@@ -712,12 +712,13 @@ class MTLClassifierMixin(Scored, ClassifierMixin):
 
 
 def _of_several_classes():
-    """Names of the classifiers of the package that take more than two classes."""
+    """Names of the classifiers of the package that take more than two classes, without networks."""
     found, waiting = set(), MTLClassifierMixin.__subclasses__()
     while waiting:
         cls = waiting.pop()
         waiting += cls.__subclasses__()
-        own = cls.__module__.partition(".")[0] == __name__.partition(".")[0]
+        package, room = cls.__module__.split(".")[:2]
+        own = package == __name__.partition(".")[0] and room != "networks"
         if own and cls._multiclass and not cls.__name__.startswith("_"):
             found.add(cls.__name__)
     return sorted(found)
