@@ -109,6 +109,8 @@ class FlatModule:
     n_kept : int
         Numbers that stay with a task: parameters that match `local`, and running statistics of
         normalisation layers. Other buffers are constants; parameters that need no gradient are too.
+    trained : list of tensor
+        The parameters that are trained, the shared ones first.
     start : torch tensor (n_shared + n_kept,)
         Public numbers that everything starts from.
 
@@ -186,7 +188,8 @@ class FlatModule:
         )
         self.layout = [(name, tuple(p.shape)) for name, p in shared]
         self._parts = shared + own + statistics
-        self.n_sharing, self.n_trained = len(shared), len(shared) + len(own)
+        self.n_sharing = len(shared)
+        self.trained = [p for _, p in shared + own]
         self.sizes = [values.numel() for _, values in self._parts]
         self.n_shared = sum(self.sizes[: len(shared)])
         self.n_kept = sum(self.sizes) - self.n_shared

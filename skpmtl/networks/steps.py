@@ -118,13 +118,11 @@ class LocalSteps:
         at = np.ascontiguousarray(index)
         return self.X[self.network.torch.as_tensor(at, device=self.network.device)]
 
-    def _objective(self, parts, fixed, X, y, weights, before, pull):
+    def _objective(self, scores, y, weights, before, pull):
         """Mean loss of a batch, with the penalty on predictions where there are some `before`."""
-        network = self.network
-        scores = network.call([*parts, *fixed], X)
-        losses = network.losses(scores, y)
+        losses = self.network.losses(scores, y)
         if before is not None:
-            losses = losses + 0.5 * pull * network.divergence(scores, before)
+            losses = losses + 0.5 * pull * self.network.divergence(scores, before)
         return (weights * losses).sum() / weights.sum().clamp_min(1e-30)
 
     def _moved(self, parts, velocity, gradient, centre, steps, pull, fisher):
@@ -138,39 +136,34 @@ class LocalSteps:
 
     def _one(self, pick, starts, centres, steps, pull, penalty, salt):
         network, torch, k = self.network, self.network.torch, int(pick[0])
-        network.reset()
-        parts = [part.clone() for part in network.split(starts[0])]
-        parts, fixed = parts[: network.n_trained], parts[network.n_trained :]
-        centre = self._centre(centres[0])
-        batches = self._batches(k, steps, salt)
-        everything = np.arange(self.table.offsets[k], self.table.offsets[k + 1])
-        first, before, fisher = int(everything[0]), None, None
+        network.write(starts[0])
+        parts, centre = network.trained, self._centre(centres[0])
+        first, last = (int(end) for end in self.table.offsets[k : k + 2])
+        batches, before, fisher = self._batches(k, steps, salt), None, None
         network.module.eval()
         if penalty == "predictions":
             with torch.no_grad():
-                before = network.call([*parts, *fixed], self._features(everything))
+                before = network.scores(network.module(self._features(np.arange(first, last))))
         elif penalty == "fisher":
-            fisher = self._fisher(parts, fixed, everything)
+            fisher = self._fisher(np.arange(first, last))
         network.train(batches.shape[1])
         torch.manual_seed(self.seeds[k] + salt)
         velocity = [torch.zeros_like(p) for p in parts]
         quadratic = 0.0 if penalty == "predictions" else pull
-        for rows in batches:
-            at = torch.as_tensor(np.ascontiguousarray(rows), device=network.device)
-            leaves = [p.detach().requires_grad_() for p in parts]
-            value = self._objective(
-                leaves, fixed, self._features(rows), self.y[at], self.weights[at],
-                None if before is None else before[at - first], pull,
-            )  # fmt: skip
-            gradient = torch.autograd.grad(value, leaves, allow_unused=True)
+        for t, rows in enumerate(batches):
+            if t == 0 or len(rows) < last - first:
+                at = torch.as_tensor(np.ascontiguousarray(rows), device=network.device)
+                X, y, weights = self._features(rows), self.y[at], self.weights[at]
+                known = None if before is None else before[at - first]
+            value = self._objective(network.scores(network.module(X)), y, weights, known, pull)
+            gradient = torch.autograd.grad(value, parts, allow_unused=True)
             with torch.no_grad():
                 gradient = [
                     torch.zeros_like(p) if g is None else g
                     for p, g in zip(parts, gradient, strict=True)
                 ]
                 self._moved(parts, velocity, gradient, centre, steps, quadratic, fisher)
-        with torch.no_grad():
-            return network.joined([*parts, *fixed])[None]
+        return network.read()[None]
 
     def _block(self, pick, starts, centres, steps, pull, penalty, salt):
         network, torch = self.network, self.network.torch
@@ -193,7 +186,9 @@ class LocalSteps:
         network.train(longest)
         torch.manual_seed(salt)
         slope = torch.func.vmap(
-            torch.func.grad(lambda p, X, y, w, b: self._objective(p, [], X, y, w, b, pull)),
+            torch.func.grad(
+                lambda p, X, y, w, b: self._objective(network.call(p, X), y, w, b, pull)
+            ),
             in_dims=(0, 0, 0, 0, None if before is None else 0), randomness="different",
         )  # fmt: skip
         velocity = [torch.zeros_like(p) for p in parts]
@@ -227,18 +222,17 @@ class LocalSteps:
         parts = zip(centres.split(sizes, dim=-1), shapes, strict=True)
         return [part.reshape(*centres.shape[:-1], *shape) for part, shape in parts]
 
-    def _fisher(self, parts, fixed, rows):
+    def _fisher(self, rows):
         """Diagonal of the Fisher information of the shared parameters, its maximum 1."""
         network, torch = self.network, self.network.torch
-        at = torch.as_tensor(rows, device=network.device)
-        total = [torch.zeros_like(p) for p in parts[: network.n_sharing]]
-        for i in range(len(rows)):
-            leaves = [p.detach().requires_grad_() for p in parts]
-            one = self._features(rows[i : i + 1]), self.y[at[i : i + 1]]
-            value = self._objective(leaves, fixed, *one, torch.ones_like(self.weights[:1]), None, 0)
-            gradient = torch.autograd.grad(value, leaves[: network.n_sharing], allow_unused=True)
+        parts = network.trained[: network.n_sharing]
+        total = [torch.zeros_like(p) for p in parts]
+        for i in rows:
+            scores = network.scores(network.module(self._features(np.array([i]))))
+            loss = network.losses(scores, self.y[i : i + 1]).sum()
+            gradient = torch.autograd.grad(loss, parts, allow_unused=True)
             for sums, g in zip(total, gradient, strict=True):
                 if g is not None:
-                    sums.add_(g**2 * self.weights[at[i]])
+                    sums.add_(g**2 * self.weights[i])
         top = max(float(sums.max()) for sums in total)
         return [sums / top if top > 0 else sums for sums in total]

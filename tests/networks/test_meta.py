@@ -13,7 +13,10 @@ from tests.helpers.cases import N_TASKS, _case, every, fitted, long_data, seeded
 from tests.networks import nets
 
 torch = pytest.importorskip("torch", reason="needs the extra skpmtl[torch]")
-pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible"),
+    pytest.mark.filterwarnings("ignore:The noise of one round"),  # of six tasks
+]
 TASKS = range(6)
 NUMBERS = {"inner_steps": 3, "inner_learning_rate": 0.7, "meta_learning_rate": 0.8}
 

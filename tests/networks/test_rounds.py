@@ -17,7 +17,10 @@ from tests.helpers.cases import labels, long_data
 from tests.networks import nets
 
 torch = pytest.importorskip("torch", reason="needs the extra skpmtl[torch]")
-pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible"),
+    pytest.mark.filterwarnings("ignore:The noise of one round"),  # of six tasks
+]
 TASKS = range(6)
 GPU = pytest.param(
     "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

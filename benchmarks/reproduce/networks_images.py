@@ -1,0 +1,301 @@
+"""Networks in private rounds on images of writers, beside linear models and a public start.
+
+    python -m benchmarks.reproduce.networks_images [--quick] [--repeats R] [--output FILE.csv]
+                                                   [--jobs J] [--leaf FOLDER] [--tune]
+
+The study of section 5 of Hu, Wu and Smith (TMLR 2023) with a CNN: the released network, and four
+ways to make it personal. FEMNIST is not distributed with this package: with ``--leaf`` a folder
+of LEAF's JSON is read, 70 % of the images of every writer for training. Without it writers are
+made of the 8 x 8 digits of scikit-learn: 200 writers with a slant, turn, size and thickness of
+their own and five of the ten digits, 20 images for training and 10 for the test; images of the
+test come from other digits than those of training, and 400 digits belong to nobody: they are
+public.
+
+Public start: the same CNN, trained on the public digits in many styles (no writer is among them);
+its last hidden layer gives the features of the linear models. With ``--leaf`` there is no public
+start, but for files of weights that a user has.
+
+Methods, all of them with adjacency "zero-out" and delta 1 / number of writers:
+
+- "linear, pixels" and "linear, features": `PrivateMeanRegMTLClassifier` with its defaults, on the
+  images and on the output of `TorchFeatures`;
+- "cnn, scratch" and "cnn, public start": `TorchMeanRegClassifier`, whose constants (clip_norm,
+  learning_rate, lam) were chosen by ``--tune`` on writers of other seeds; rows "released" are of
+  w~ itself, the others of its personalisations;
+- "alone": the same network fine-tuned by every writer from its start, nothing released.
+
+The score is the accuracy over all test images. ``noise over way`` is public: the noise of a
+release over the length of the way that all rounds can make.
+"""
+
+import itertools
+import math
+import warnings
+from functools import partial
+
+import numpy as np
+from sklearn.datasets import load_digits
+
+from skpmtl import PrivacyLeakWarning, PrivateMeanRegMTLClassifier
+from skpmtl.datasets import load_leaf
+from skpmtl.networks import TorchFeatures, TorchMeanRegClassifier
+from skpmtl.privacy.accounting import gdp_mu
+
+from ..run import write_rows
+from . import computed, script
+
+FIELDS = ("data", "method", "personalization", "epsilon", "noise over way", "mean", "sd", "repeats")
+EPSILONS = (0.1, 0.4, 2.0, None)
+PERSONAL = ("none", "mean-reg", "finetune", "symmetrized-kl", "ewc")
+# Chosen by --tune on writers of seeds 100 and 101, at epsilon 2.
+CHOSEN = {
+    "scratch": {"clip_norm": 1.0, "learning_rate": 0.1, "lam": 0.1},
+    "public start": {"clip_norm": 0.5, "learning_rate": 0.1, "lam": 0.1},
+}
+_WIDTHS = (8, 16)
+
+
+# ----------------------------------------------------------------------------------- data
+def styled(images, style):
+    """Images 8 x 8, slanted, turned and scaled about their middle, and made thicker or thinner."""
+    turn, slant, size, thick = style
+    shear = np.array([[1.0, slant], [0.0, 1.0]])
+    turned = np.array([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]])
+    grid = np.stack(np.meshgrid(np.arange(8.0), np.arange(8.0), indexing="ij"), axis=-1) - 3.5
+    at = grid.reshape(-1, 2) @ (turned @ shear).T / size + 3.5
+    low = np.clip(np.floor(at).astype(int), 0, 6)
+    part = np.clip(at - low, 0.0, 1.0)
+    inside = ((at > -1) & (at < 8)).all(axis=1)
+    out = 0.0
+    for i, j in itertools.product((0, 1), (0, 1)):
+        weight = np.abs(1 - i - part[:, 0]) * np.abs(1 - j - part[:, 1])
+        out = out + weight * images[:, low[:, 0] + i, low[:, 1] + j]
+    return np.clip((out * inside).reshape(-1, 64) ** thick, 0.0, 1.0)
+
+
+def styles(rng, n):
+    return np.column_stack([
+        rng.normal(0, 0.25, n), rng.normal(0, 0.35, n), rng.uniform(0.75, 1.2, n),
+        rng.uniform(0.5, 1.6, n),
+    ])  # fmt: skip
+
+
+def digits():
+    images, y = load_digits(return_X_y=True)
+    return images.reshape(-1, 8, 8) / 16.0, y
+
+
+def made_writers(seed, quick=False):
+    """-> training and test: X, y, task; side of an image, number of classes"""
+    images, y = digits()
+    rng, m = np.random.default_rng(seed), 30 if quick else 200
+    order = np.random.default_rng(0).permutation(len(y))[400:]
+    pools = order[:900], order[900:]
+    parts = [], []
+    for k, style in enumerate(styles(rng, m)):
+        own = rng.choice(10, 5, replace=False)
+        for part, pool, n in zip(parts, pools, (20, 10), strict=True):
+            pick = rng.choice(pool[np.isin(y[pool], own)], n, replace=False)
+            part.append((styled(images[pick], style), y[pick], np.full(n, k)))
+    return [tuple(map(np.concatenate, zip(*part, strict=True))) for part in parts], 8, 10
+
+
+def leaf_writers(folder, seed, quick=False):
+    """The same of LEAF's FEMNIST; images are cut to their middle 20 x 20."""
+    X, y, task = load_leaf(folder)["data"], *map(load_leaf(folder).get, ("target", "task"))
+    X = (1.0 - np.asarray(X)).reshape(-1, 28, 28)[:, 4:24, 4:24].reshape(len(X), -1)
+    _, y = np.unique(y, return_inverse=True)
+    _, task = np.unique(task, return_inverse=True)
+    rng = np.random.default_rng(seed)
+    train = np.zeros(len(y), dtype=bool)
+    for k in range(30 if quick else task.max() + 1):
+        mine = np.flatnonzero(task == k)
+        train[rng.permutation(mine)[: max(round(0.7 * len(mine)), 1)]] = True
+    known = np.isin(task, task[train])
+    parts = [(X[part], y[part], task[part]) for part in (train, known & ~train)]
+    return parts, 20, int(y.max()) + 1
+
+
+# ------------------------------------------------------------------------------- networks
+def cnn(side=8, classes=10, weights=None):
+    """A convolution, or two, a hidden layer and one of scores; layer 9 gives the features."""
+    import torch
+
+    small = side <= 8
+    net = torch.nn.Sequential(
+        torch.nn.Unflatten(1, (1, side, side)),
+        torch.nn.Conv2d(1, _WIDTHS[0], 3, padding=1, stride=1 if small else 2), torch.nn.ReLU(),
+        torch.nn.MaxPool2d(2),
+        torch.nn.Conv2d(_WIDTHS[0], _WIDTHS[1], 3, padding=1), torch.nn.ReLU(),
+        torch.nn.MaxPool2d(2), torch.nn.Flatten(),
+        torch.nn.Linear(_WIDTHS[1] * (side // (4 if small else 8)) ** 2, 32), torch.nn.ReLU(),
+        torch.nn.Linear(32, classes),
+    )  # fmt: skip
+    if weights is not None:
+        net.load_state_dict(weights)
+    return net
+
+
+_PUBLIC = {}
+
+
+def public_weights(quick=False):
+    """Of the CNN, trained on the digits that belong to nobody, in many styles."""
+    import torch
+
+    if quick not in _PUBLIC:
+        images, y = digits()
+        pick = np.random.default_rng(0).permutation(len(y))[:400]
+        rng = np.random.default_rng(7)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            net = cnn()
+            adam = torch.optim.Adam(net.parameters(), 3e-3)
+            for _ in range(5 if quick else 60):
+                for style in styles(rng, 20):
+                    some = rng.choice(pick, 64)
+                    X = torch.from_numpy(styled(images[some], style)).float()
+                    loss = torch.nn.functional.cross_entropy(net(X), torch.from_numpy(y[some]))
+                    adam.zero_grad()
+                    loss.backward()
+                    adam.step()
+        _PUBLIC[quick] = net.state_dict()
+    return _PUBLIC[quick]
+
+
+# ---------------------------------------------------------------------------------- scores
+def scored(est, train, test):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyLeakWarning)
+        warnings.simplefilter("ignore", UserWarning)
+        return est.fit(train[0], train[1], task=train[2]).score(test[0], test[1], task=test[2])
+
+
+def common(epsilon, train, classes, seed):
+    m = int(train[2].max()) + 1
+    return {"epsilon": epsilon, "delta": 1 / m, "adjacency": "zero-out", "random_state": seed,
+            "tasks": range(m), "classes": range(classes)}  # fmt: skip
+
+
+def network(start, epsilon, train, side, classes, seed, quick, **options):
+    """The estimator of a CNN; `start`: "scratch" or "public start"."""
+    weights = None if start == "scratch" else public_weights(quick)
+    given = {"n_rounds": 2 if quick else 10, **CHOSEN[start], **options}
+    return TorchMeanRegClassifier(
+        cnn, **common(epsilon, train, classes, seed), module__side=side, module__classes=classes,
+        module__weights=weights, **given,
+    )  # fmt: skip
+
+
+def of_network(read, start, epsilon, seed, quick):
+    """Accuracy of a CNN, released and personal, and of going alone from its start."""
+    (train, test), side, classes = read(seed, quick)
+    est = network(start, epsilon, train, side, classes, seed, quick, personalization="none")
+    found = {"released": scored(est, train, test)}
+    board = est.billboard_
+    for variant in PERSONAL[1:]:
+        board.personalization = est.personalization = variant
+        est.personalize(train[0], train[1], task=train[2])
+        found[variant] = est.score(test[0], test[1], task=test[2])
+    return found
+
+
+def alone(read, start, seed, quick):
+    """A network of every writer, from the start: no way is made in the rounds."""
+    (train, test), side, classes = read(seed, quick)
+    est = network(start, None, train, side, classes, seed, quick, n_rounds=1,
+                  server_learning_rate=1e-12, personalization="finetune")  # fmt: skip
+    return {"finetune": scored(est, train, test)}
+
+
+def linear(read, features, epsilon, seed, quick):
+    (train, test), side, classes = read(seed, quick)
+    if features:
+        weights = public_weights(quick)
+        frozen = TorchFeatures(partial(cnn, side, classes, weights), output="9")
+        train, test = ((frozen.fit_transform(X), y, t) for X, y, t in (train, test))
+    scale = np.sqrt(32.0 if features else side * side / 4)  # public: rows of length about 1
+    train, test = ((X / scale, y, t) for X, y, t in (train, test))
+    est = PrivateMeanRegMTLClassifier(**common(epsilon, train, classes, seed))
+    return {"mean-reg": scored(est, train, test)}
+
+
+def measure(read, data, quick, repeats):
+    """Cells of the table, as `computed` takes them."""
+    seeds = range(repeats)
+    (train, _), side, classes = read(0, quick)
+    m = int(train[2].max()) + 1
+    size = sum(p.numel() for p in cnn(side, classes).parameters())
+
+    def cell(method, epsilon, function, *given):
+        noise = ""
+        if epsilon is not None and method.startswith("cnn"):
+            noise = f"{math.sqrt(size / (2 if quick else 10)) / (m * gdp_mu(epsilon, 1 / m)):.3g}"
+
+        def rows(found):
+            for variant in found[0]:
+                scores = [one[variant] for one in found]
+                yield {
+                    "data": data, "method": method, "personalization": variant,
+                    "epsilon": "" if epsilon is None else epsilon, "noise over way": noise,
+                    "mean": f"{np.mean(scores):.4f}", "sd": f"{np.std(scores):.4f}",
+                    "repeats": len(scores),
+                }  # fmt: skip
+
+        return [(function, read, *given, seed, quick) for seed in seeds], rows
+
+    public = data == "made writers"
+    starts = ["scratch"] + ["public start"] * public
+    for start in starts:
+        yield cell(f"alone, {start}", None, alone, start)
+    for epsilon in EPSILONS:
+        yield cell("linear, pixels", epsilon, linear, False, epsilon)
+        if public:
+            yield cell("linear, features", epsilon, linear, True, epsilon)
+        for start in starts:
+            yield cell(f"cnn, {start}", epsilon, of_network, start, epsilon)
+
+
+def tune(read, jobs):
+    """Accuracy of the grid from which `CHOSEN` was taken, on writers of seeds 100 and 101."""
+    grid = list(itertools.product(CHOSEN, (0.25, 0.5, 1.0, 2.0), (0.03, 0.1), (0.01, 0.1, 1.0)))
+
+    def cell(start, clip_norm, rate, lam):
+        def rows(found):
+            yield {"method": start, "clip_norm": clip_norm, "learning_rate": rate, "lam": lam,
+                   "released": np.mean([one["released"] for one in found]).round(4),
+                   "mean-reg": np.mean([one["mean-reg"] for one in found]).round(4)}  # fmt: skip
+
+        options = {"clip_norm": clip_norm, "learning_rate": rate, "lam": lam}
+        return [(_tried, read, start, options, seed) for seed in (100, 101)], rows
+
+    yield from computed((cell(*point) for point in grid), jobs)
+
+
+def _tried(read, start, options, seed):
+    (train, test), side, classes = read(seed, False)
+    est = network(start, 2.0, train, side, classes, seed, False, personalization="none", **options)
+    found = {"released": scored(est, train, test)}
+    est.billboard_.personalization = est.personalization = "mean-reg"
+    est.personalize(train[0], train[1], task=train[2])
+    return {**found, "mean-reg": est.score(test[0], test[1], task=test[2])}
+
+
+def main(arguments=None):
+    parser = script("networks_images", __doc__, "30 writers, 2 rounds", 3,
+                    "networks_images.csv", jobs=True)  # fmt: skip
+    parser.add_argument("--leaf", help="folder of LEAF's FEMNIST")
+    parser.add_argument("--tune", action="store_true", help="the grid of constants")
+    options = parser.parse_args(arguments)
+    read = partial(leaf_writers, options.leaf) if options.leaf else made_writers
+    if options.tune:
+        fields = ("method", "clip_norm", "learning_rate", "lam", "released", "mean-reg")
+        return write_rows(tune(read, options.jobs), fields, options.output)
+    data = "FEMNIST" if options.leaf else "made writers"
+    repeats = options.repeats or (1 if options.quick else 3)
+    rows = computed(measure(read, data, options.quick, repeats), options.jobs)
+    return write_rows(rows, FIELDS, options.output)
+
+
+if __name__ == "__main__":
+    main()
