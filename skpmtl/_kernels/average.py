@@ -174,7 +174,7 @@ def class_averages(
     base, z = np.empty((widest, C)), np.empty((widest, C))
     B, V, U, G = np.zeros((C, R)), np.zeros((C, R)), np.zeros((C, R)), np.zeros((C, R))
     x, levels, weight = np.empty((S, C, R)), np.empty((S, C)), np.empty(S)
-    pivots, q, line = np.empty(R), np.empty(R), np.empty(R)
+    inverse, ratio, q, line = np.empty(R), np.empty(R), np.empty(R), np.empty(R)
     b, lead, slope, start = np.empty(C), np.empty(C), np.empty(C), np.empty(C)
     for k in range(K.shape[0]):
         lo = offsets[k]
@@ -206,7 +206,10 @@ def class_averages(
                 t = (off[j - 1] if j else 0.0) ** 2
                 before = max(bend * diag[j] + shift - bend * bend * t / before, shift)
                 other = max(even * diag[j] + shift - even * even * t / other, shift)
-                pivots[j], line[j] = before, other
+                inverse[j], line[j] = 1.0 / before, other
+            ratio[0] = 0.0
+            for j in range(1, r):
+                ratio[j] = bend * off[j - 1] * inverse[j - 1]
             for j in range(r):
                 size += np.log(line[j] / shift)
             if s == S - 1 or reach[k, s + 1] != part:
@@ -224,11 +227,21 @@ def class_averages(
                     _tridiagonal_times(diag, off, V[c], r, dual, U[c])
                     for j in range(r, (r + 7) // 8 * 8):
                         U[c, j] = 0.0
+                for c in range(0, C - 1, 2):  # two classes read a row together
+                    for i in range(n):
+                        t, u = splat(0.0), splat(0.0)
+                        for o in range(0, r, 8):
+                            t = t + load(Q, i, o) * load(U, c, o)
+                            u = u + load(Q, i, o) * load(U, c + 1, o)
+                        z[i, c] = total(t)
+                        z[i, c + 1] = total(u)
+                for c in range(C - C % 2, C):
                     for i in range(n):
                         t = splat(0.0)
                         for o in range(0, r, 8):
                             t = t + load(Q, i, o) * load(U, c, o)
                         z[i, c] = total(t)
+                for c in range(C):
                     for i in range(n):
                         if weights is None:
                             z[i, c] += lead[c] + part * base[i, c]
@@ -250,6 +263,15 @@ def class_averages(
                             slope[c] += weights[lo + i] * z[i, c]
                         for i in range(n):
                             z[i, c] *= weights[lo + i] ** 0.5
+                for c in range(0, C - 1, 2):
+                    for o in range(0, r, 8):
+                        t, u = splat(0.0), splat(0.0)
+                        for i in range(n):
+                            t = t + same(z, i, c) * load(Q, i, o)
+                            u = u + same(z, i, c + 1) * load(Q, i, o)
+                        store(G, c, o, t)
+                        store(G, c + 1, o, u)
+                for c in range(C - C % 2, C):
                     for o in range(0, r, 8):
                         t = splat(0.0)
                         for i in range(n):
@@ -276,9 +298,11 @@ def class_averages(
                         G[c, j] += shift * V[c, j]
                         q[j] = G[c, j]
                     for j in range(1, r):
-                        q[j] -= bend * off[j - 1] / pivots[j - 1] * q[j - 1]
-                    for j in range(r - 1, -1, -1):
-                        q[j] = (q[j] - (bend * off[j] * q[j + 1] if j < r - 1 else 0.0)) / pivots[j]
+                        q[j] -= ratio[j] * q[j - 1]
+                    for j in range(r):
+                        q[j] *= inverse[j]
+                    for j in range(r - 2, -1, -1):
+                        q[j] -= ratio[j + 1] * q[j + 1]
                     _tridiagonal_times(diag, off, G[c], r, dual, line)
                     for j in range(r):
                         promise += line[j] * q[j]
@@ -354,15 +378,12 @@ def class_averages(
 def _tridiagonal_times(diag, off, x, r, apply, out):
     """out = T x, or x itself."""
     for j in range(r):
-        out[j] = x[j]
+        out[j] = diag[j] * x[j] if apply else x[j]
     if apply:
-        for j in range(r):
-            t = diag[j] * x[j]
-            if j:
-                t += off[j - 1] * x[j - 1]
-            if j < r - 1:
-                t += off[j] * x[j + 1]
-            out[j] = t
+        for j in range(1, r):
+            out[j] += off[j - 1] * x[j - 1]
+        for j in range(r - 1):
+            out[j] += off[j] * x[j + 1]
 
 
 @njit

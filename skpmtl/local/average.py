@@ -21,7 +21,7 @@ CLASS_STRENGTHS = np.array([0.2, 1.0, 5.0, 25.0])  # the same for log-losses
 _SPREAD = 0.7  # of their prior, in powers of ten
 HELD = 1.0  # rows of all classes alike at the mean of a task's rows
 # Class averages step until the next step promises less than this part of one unit of log-loss.
-_STEPS, _TOL = 60, 1e-7
+_STEPS, _TOL = 60, 1e-6
 _AMPLE = 12.0  # priors that are so much less likely, in logarithms, do not count
 _ROUNDING = 1e-13  # Q is known up to this part of the squared targets
 

@@ -118,7 +118,8 @@ class PersonalModels:
             squares, doubt = board.signal.mean() * squares, board.doubt[0]
         with np.errstate(all="ignore"):  # rows that overflow
             if not board.own_units:  # in which the task's own model has length 1
-                squares /= np.maximum(lengths(self.centred, 200, 1e-7) ** 2, 1e-300)
+                exact = {"n_steps": 200, "tol": 1e-7} if self.problem.loss == "squared" else {}
+                squares /= np.maximum(lengths(self.centred, **exact) ** 2, 1e-300)
             return np.where(squares > 0.0, doubt / np.clip(squares, *_SHORT), 1.0)
 
     def _proximal(self, block, pull, hold=0.0, unit=None):
@@ -138,7 +139,7 @@ class PersonalModels:
         centred, problem, found = self.centred, self.problem, self._candidates
         C, squared = problem.n_outputs, problem.loss == "squared"
         held = 0.0 if squared else HELD * bool(problem.fit_intercept)
-        steps, tol = (1000, 1e-8) if squared else (3000, 1e-6)
+        steps, tol = (1000, 1e-8) if squared else (3000, 1e-4)
         models, reach = [], found.reach[block]
         for s in range(found.pull.shape[1] - 1, -1, -1):
             same = models and np.array_equal(reach[:, s], reach[:, s + 1])
