@@ -35,6 +35,14 @@ tasks : "auto" or array-like, default="auto"
     "task_weight": """\
 task_weight : {"equal", "samples"}, default="equal"
         "equal": mean loss per task, every task counts the same. "samples": sum of losses.""",
+    "init": """\
+init : array, mapping, fitted linear model, billboard or None, default=None
+        Public model from which all starts, and to which all falls back, in the place of 0. An array
+        of the shape of one task's coefficients; ``{"coef": ..., "intercept": ..., "classes": ...,
+        "feature_names": ...}``, of which all but the first may be missing; a fitted linear model of
+        scikit-learn; or an estimator or billboard of this package with a shared model. Classes are
+        matched by their labels, and those that the fit lacks are left out. Whoever fitted it on
+        private rows has to account for that. None: 0.""",
     "secure": """\
 secure : bool, default=False
         Draw Gaussian and Laplace noise with the exact discrete samplers of OpenDP (extra

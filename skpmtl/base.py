@@ -8,7 +8,7 @@ import logging
 import math
 import warnings
 from collections.abc import Mapping
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import replace
 from inspect import signature
 from numbers import Integral, Real
@@ -32,6 +32,7 @@ from .tables.finite import all_finite, bound_values, check_values, finite_models
 from .tables.forms import read_rows, read_training
 from .tables.ids import encode_ids, listed, locate
 from .tables.scores import row_scores
+from .tables.start import read_start
 from .tables.table import SingleTaskWarning
 from .tables.targets import class_targets, encode_labels, pair_known, public_classes, real_target
 from .tables.weights import in_rows, with_classes
@@ -365,6 +366,47 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
             if self.unseen_task == "mean" and "mean_coef_" in fitted:
                 coef[:] = fitted["mean_coef_"]
         return coef, intercept
+
+    # ------------------------------------------------------------------- a public start
+    def _encoded(self, table, classes=None, *, new=False):
+        table, classes = super()._encoded(table, classes, new=new)
+        if not new and getattr(self, "init", None) is not None:
+            self._labels_ = classes  # while fit runs
+            self._start(Population.of(table))  # its faults are told before anything is done
+        return table, classes
+
+    def _start(self, population):
+        """The `Start` of the parameter `init`, for these features and classes; None without one."""
+        init = getattr(self, "init", None)
+        if init is None:
+            return None
+        classes = getattr(self, "_labels_", None)
+        if classes is None and self._classification:
+            classes = self._public_classes()
+        names, column = getattr(self, "feature_names_in_", None), self.task_feature
+        if names is not None and column is not None:
+            column = column[0] if isinstance(column, list) else column
+            column = column if isinstance(column, str) else column % len(names)
+            names = [name for i, name in enumerate(names) if column not in (i, name)]
+        return read_start(
+            init, population.n_features, classes=classes, names=names,
+            fit_intercept=self.fit_intercept, middle=self._middle(),
+        )  # fmt: skip
+
+    def _middle(self):
+        """Intercept of a start that has none."""
+        return 0.0
+
+    def __sklearn_clone__(self):
+        # A start is a number that was given, whatever it is made of: its fit is not forgotten.
+        init, bare = getattr(self, "init", None), self
+        if init is not None:
+            bare = copy(self)
+            bare.init = None
+        twin = super(BaseMTL, bare).__sklearn_clone__()
+        if init is not None:
+            twin.init = init
+        return twin
 
     def _source(self):
         """Source of the noise, and of what is drawn without privacy."""

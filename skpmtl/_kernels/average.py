@@ -140,7 +140,7 @@ def averages(
 @njit
 def class_averages(
     F, K, Z, offsets, d, T, y, kind, bend, even, held, rho, reach, prior, n_steps, tol, ample,
-    centres, which, unit, W, level, weights=None,
+    centres, which, unit, W, level, evidence, weights=None, given=None,
 ):  # fmt: skip
     """W[k], level[k] = averages of task k's models under its priors, for log-losses.
 
@@ -164,8 +164,9 @@ def class_averages(
     than `tol` of f. Every prior starts from the next one's model, which has the same reach and a
     stronger pull. From where weights fall and are exp(-`ample`) of the largest, weaker pulls of
     that reach are left out. `held` is 0 without intercepts. W (m, C, d) and level (m, C), the
-    scores l. With `weights` of the rows, whose roots F and Z have in them, losses and means are
-    weighted.
+    scores l. evidence[k] receives the logarithm of the weighted sum of the evidence. With `weights`
+    of the rows, whose roots F and Z have in them, losses and means are weighted. `given` (n_rows,
+    C) are added to the scores of the rows, l is then beside theirs; None: 0.
     """
     S, R, C = rho.shape[1], T.shape[2], W.shape[1]
     widest = 1
@@ -188,7 +189,11 @@ def class_averages(
                 a = unit[k] * centre[c * d + j]
                 for i in range(n):
                     base[i, c] += a * (f[j, i] if dual else f[i, j])
-        _first_levels(y, lo, n, kind, held, start, weights)
+        if given is None:
+            _first_levels(y, lo, n, kind, held, start, weights)
+        else:
+            for c in range(C):
+                start[c] = 0.0
         mass_of_rows = mass_of(lo, n, weights)
         top, falls = -np.inf, False
         for s in range(S - 1, -1, -1):
@@ -248,6 +253,9 @@ def class_averages(
                         else:
                             t_i = (z[i, c] + part * base[i, c]) / weights[lo + i] ** 0.5
                             z[i, c] = t_i + lead[c]
+                    if given is not None:
+                        for i in range(n):
+                            z[i, c] += given[lo + i, c]
                 if done:
                     break
                 step += 1
@@ -347,6 +355,7 @@ def class_averages(
             weight[s] = np.exp(weight[s] - top)
         for s in range(S):
             mass += weight[s]
+        evidence[k] = top + np.log(mass)
         for s in range(S):
             part += weight[s] / mass * reach[k, s]
         for c in range(C):
@@ -517,13 +526,13 @@ def log_dets(diag, off, n, even, rho, out):
 @njit
 def csr_fits(
     data, indices, indptr, rows, offsets, y, pick, kind, held, centres, which, share, rho, columns,
-    D, b, place, out, squares, weights=None,
+    D, b, place, out, squares, weights=None, given=None,
 ):  # fmt: skip
     """out[a, s] = f of `class_averages` for task pick[a] at its model under prior s; CSR rows.
 
     The model is share[a, s] times the centre plus D[s] on the columns of the task, as in
     `skpmtl._kernels.steps`, with the intercepts b[s, a]; for squared loss f is loss + rho / 2
-    ||D||^2.
+    ||D||^2. `given` (n_rows, C) are added to the scores of the rows; None: 0.
     squares[ends / C + j] receives the squared length of column j of a task. Both are sums with
     `weights` of the rows, unless None.
     """
@@ -562,6 +571,9 @@ def csr_fits(
                         level[c] += z[0, c] / mass
                     else:
                         level[c] += count / mass * z[0, c]
+                if given is not None:
+                    for c in range(C):
+                        z[0, c] += given[lo + i, c]
                 if kind == SQUARED:
                     f += count * (0.5 * (z[0, 0] - y[lo + i]) ** 2)
                 else:

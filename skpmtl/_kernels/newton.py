@@ -11,10 +11,13 @@ from .losses import LOGISTIC, MULTINOMIAL, SQUARED, logistic_loss, other_class, 
 
 
 @njit
-def loss_gradient(X, rows, shared, offsets, y, loss, scale, W, P, gradient, weights=None):
+def loss_gradient(
+    X, rows, shared, offsets, y, loss, scale, W, P, gradient, weights=None, given=None
+):
     """-> sum of the losses; gradient of all tasks; P keeps what `hessian_product` needs.
 
-    `weights` of the rows multiply their losses. P[p] holds the class probabilities of row p: of
+    `weights` of the rows multiply their losses, and `given` (n_rows, n_outputs) are added to the
+    scores of log-losses. P[p] holds the class probabilities of row p: of
     the second class for the logistic loss.
     """
     C, d = W.shape[1], W.shape[2] - 1
@@ -33,6 +36,9 @@ def loss_gradient(X, rows, shared, offsets, y, loss, scale, W, P, gradient, weig
                 for j in range(d):
                     s += x[j] * W[k, c, j]
                 z[0, c] = s
+            if given is not None:
+                for c in range(C):
+                    z[0, c] += given[p, c]
             if loss == SQUARED:
                 z[0, 0] -= y[p]
                 total += w * (0.5 * z[0, 0] * z[0, 0])

@@ -63,7 +63,7 @@ class Found(NamedTuple):
 @njit
 def local_steps(
     X, data, indices, indptr, rows, offsets, y, pick, around, settings, penalty, start, descent,
-    found, weights,
+    found, weights, given=None,
 ):  # fmt: skip
     """Gradient steps of the tasks `pick` on loss + penalty, from the centre or from `start`.
 
@@ -73,7 +73,8 @@ def local_steps(
     maximum of 1 (elastic weight consolidation). With `descent` D is the sum of a shared part,
     which starts at the centre and moves by the gradient of the loss, and of a personal part that
     carries the penalty; `descent` receives the movement of the shared one. `start`, flat as D,
-    `descent` and `weights`, of the rows, may be None.
+    `descent` and `weights`, of the rows, may be None, like `given` (n_rows, n_outputs), which
+    log-losses add to the scores.
     """
     centres, which, share, pulls = around.centres, around.which, around.share, around.pull
     loss, n_steps, accelerate = settings.loss, settings.n_steps, settings.accelerate
@@ -129,7 +130,12 @@ def local_steps(
             for i in range(n):
                 for c in range(C):
                     base[i, c] -= total[c]
-            _first_intercepts(y, lo, n, loss, level, weights, mass)
+            if given is None:
+                _first_intercepts(y, lo, n, loss, level, weights, mass)
+        if given is not None:
+            for i in range(n):
+                for c in range(C):
+                    base[i, c] += given[lo + i, c]
         weight = around.scale[k]
         pull = pulls[k]
         tau = around.intercept_pull[k]

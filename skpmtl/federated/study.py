@@ -221,7 +221,7 @@ class Study:
                 raise ValueError(f"{self.estimator} has no parameter {name!r}.")
         given = dict(self.parameters)
         if not isinstance(self.tasks[0], str):  # keys of a mapping of tasks in a file are text
-            for name in _mappings(given):
+            for name in _mappings(given):  # of tasks
                 given[name] = {int(task): value for task, value in given[name].items()}
         return cls, given
 
@@ -236,7 +236,7 @@ class Study:
     def published(self, board):
         """The estimator of a billboard, without tasks."""
         cls, given = self._settings()
-        for name in _mappings(given):  # the billboard has them
+        for name in {*_mappings(given), "init"} & set(given):  # the billboard has them
             del given[name]
         return cls.from_billboard(
             board, classes=self.class_labels, n_features=self.n_features,
@@ -258,4 +258,6 @@ class Study:
 
 
 def _mappings(parameters):
-    return [name for name, value in parameters.items() if isinstance(value, dict)]
+    """Names of the parameters that are mappings of tasks."""
+    mappings = {name for name, value in parameters.items() if isinstance(value, dict)}
+    return mappings - {"init"}

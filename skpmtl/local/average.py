@@ -101,6 +101,9 @@ def averaged_models(table, fit_intercept, scale, candidates, centres, which, uni
 
     Returns
     -------
+    evidence : ndarray (n_tasks,)
+        Logarithm of that of all priors together, times their weights, up to what is common to all
+        priors; -inf for tasks without evidence. See `skpmtl.local.prior.mixed`.
     W : ndarray (n_tasks, d)
     b : ndarray (n_tasks,)
 
@@ -111,7 +114,7 @@ def averaged_models(table, fit_intercept, scale, candidates, centres, which, uni
     min(n, d) each.
     """
     d, sizes, support = table.n_features, table.sizes, table.support
-    W, b = np.empty((table.n_tasks, d)), np.empty(table.n_tasks)
+    W, b, evidence = np.empty((table.n_tasks, d)), np.empty(table.n_tasks), np.empty(table.n_tasks)
     rho = candidates.pull / scale[:, None]
     factor = np.ones(d)
 
@@ -134,17 +137,18 @@ def averaged_models(table, fit_intercept, scale, candidates, centres, which, uni
                 size = trace + own * np.einsum("kj,kj->k", mean, mean)
                 dof = np.where(trace <= 1e-24 * size, 0, own - bool(fit_intercept))
                 floor = _ROUNDING * (sums[:, 0] + own * (1e-3 * level) ** 2) + 1e-300
-                found, S = np.empty((count, d)), candidates.pull.shape[1]
+                found, S, likely = np.empty((count, d)), candidates.pull.shape[1], np.empty(count)
                 averages(
                     F, K, ends, d, T, right, sums, dof.astype(float), floor,
                     np.maximum(rho[mine], 1e-12 * trace[:, None]), candidates.reach[mine],
                     candidates.prior[mine], candidates.share[mine], *around,
-                    np.empty((S + 2, R)), np.empty(S), found, np.empty(count), 1.0,
+                    np.empty((S + 2, R)), np.empty(S), found, likely, 1.0,
                 )  # fmt: skip
             W[mine], b[mine] = found, level - np.einsum("kj,kj->k", mean, found)
+            evidence[mine] = np.where(dof > 0, likely, -np.inf)
 
     run_blocks(run, [(tasks,) for tasks in even_blocks(sizes, up(d, 8), _BLOCK)])
-    return W, b
+    return evidence, W, b
 
 
 def curvature(n_outputs):
@@ -164,6 +168,7 @@ def averaged_class_models(table, fit_intercept, loss, scale, candidates, centres
 
     Returns
     -------
+    evidence : ndarray (n_tasks,)
     W : ndarray (n_tasks, n_outputs, d)
     b : ndarray (n_tasks, n_outputs)
 
@@ -176,6 +181,7 @@ def averaged_class_models(table, fit_intercept, loss, scale, candidates, centres
     d, sizes = table.n_features, table.sizes
     C = centres.shape[1] // d
     W, b = np.empty((table.n_tasks, C, d)), np.empty((table.n_tasks, C))
+    evidence = np.empty(table.n_tasks)
     rho, factor = candidates.pull / scale[:, None], np.ones(d)
     settings = NUMBER[loss], 0.25 if C == 1 else 0.5, curvature(C), HELD * bool(fit_intercept)
 
@@ -184,6 +190,7 @@ def averaged_class_models(table, fit_intercept, loss, scale, candidates, centres
         pick = places if table.rows is None else table.rows[places]
         y = table.y[places]
         weights = None if table.weights is None else table.weights[places]
+        given = None if table.base is None else table.base[places]
         block = _Block(read_only(table.X), pick, factor, ends, fit_intercept, table.support[tasks])
         counts, Z = np.ones(len(y)) if weights is None else weights, None
         for part, ends, F, K in block._parts(counts, np.zeros(len(y))):
@@ -192,15 +199,17 @@ def averaged_class_models(table, fit_intercept, loss, scale, candidates, centres
                 Z = np.zeros((count, up(int(sizes[tasks].max()), 4) + 4, R))
                 V, X, product = np.zeros((R, LANES)), np.zeros((LANES, R)), np.zeros((4, LANES))
             T, found, level = np.zeros((2, count, R)), np.empty((count, C, d)), np.empty((count, C))
+            likely = np.empty(count)
             with np.errstate(all="ignore"):
                 tridiagonal(K, ends, d, *T, np.zeros(R), np.zeros(R))
                 rotate(K, ends, d, F, Z[:count], V, X, product)
                 class_averages(
                     F, K, Z, ends, d, T, y, *settings, rho[mine], candidates.reach[mine],
                     candidates.prior[mine], _STEPS, _TOL, _AMPLE, centres, which[mine],
-                    unit[mine], found, level, weights,
+                    unit[mine], found, level, likely, weights, given,
                 )  # fmt: skip
             W[mine], b[mine] = found, level - np.einsum("kj,kcj->kc", block.mean[part], found)
+            evidence[mine] = likely
 
     run_blocks(run, [(tasks,) for tasks in even_blocks(sizes, up(d, 8), _BLOCK)])
-    return W, b
+    return evidence, W, b

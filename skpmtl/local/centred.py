@@ -229,6 +229,7 @@ class CentredTasks:
         kernels.local_steps(
             *self._rows, self.table.y, pick, around, settings, _PENALTY[penalty],
             None if start is None else start.ravel(), descent, found, self.table.weights,
+            self.table.base,
         )  # fmt: skip
         return Local(pick, *found, descent)
 

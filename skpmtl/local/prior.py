@@ -20,10 +20,11 @@ from .._kernels.local import (
     spectral_modes,
     triangular_products,
 )
-from .._kernels.passes import csr_scores, scores
+from .._kernels.passes import scores
 from .._kernels.spectrum import grams, rotate, tridiagonal
 from .._runtime.registers import LANES
 from .._runtime.threads import even_blocks, run_blocks, single_blas_thread
+from ..tables.start import common_scores
 from ..tables.table import read_only, rows_of
 from .curvature import largest_eigenvalues
 from .softmax import softmax_criteria, softmax_excess, softmax_modes
@@ -390,19 +391,6 @@ def _products(X, rows, root, panels):
     return A
 
 
-def common_scores(table, W):
-    """X W' (N, C) of all rows of a table, in an order of the sum that knows nothing of others."""
-    out, shared = np.empty((len(W), table.n_rows)), table.rows is not None
-    rows = table.rows if shared else np.empty(0, dtype=np.int64)
-    for w, found in zip(W, out, strict=True):
-        places = rows, shared, np.array([0, table.n_rows]), np.ascontiguousarray(w)[None], found
-        if table.is_sparse:
-            csr_scores(*table.csr, *places)
-        else:
-            scores(table.X, *places)
-    return out.T
-
-
 def _working(label, score, counts, shift=0.0):
     """Weights and response of the working least squares at the current scores, less the shift.
 
@@ -628,13 +616,16 @@ def mixed(found):
     Models that overflow do not count; where all do, the first stays.
     """
     evidence, W, b = (np.stack(part) for part in zip(*found, strict=True))
-    good = np.isfinite(evidence) & np.isfinite(b) & np.isfinite(W).all(axis=2)
+    S, m, *shape = W.shape
+    W, b, intercepts = W.reshape(S, m, -1), b.reshape(S, m, -1), b.shape[1:]
+    good = np.isfinite(evidence) & np.isfinite(b).all(axis=2) & np.isfinite(W).all(axis=2)
     good[0] |= ~good.any(axis=0)
     evidence = np.where(good, np.nan_to_num(evidence), -np.inf)
-    W, b = np.where(good[..., None], W, 0.0), np.where(good, b, 0.0)
+    W, b = np.where(good[..., None], W, 0.0), np.where(good[..., None], b, 0.0)
     share = np.exp(evidence - evidence.max(axis=0))
     share /= share.sum(axis=0)
-    return np.einsum("sk,skj->kj", share, W), (share * b).sum(axis=0)
+    W, b = (np.einsum("sk,skj->kj", share, part) for part in (W, b))
+    return W.reshape(m, *shape), b.reshape(intercepts)
 
 
 def lone_weight(n_tasks, sizes):

@@ -28,8 +28,8 @@ _DOC = """{summary}
     lam : float or "auto", default="auto"
         {lam}
     epsilon, delta, adjacency, curator, clip_norm, clip_quantile, n_rounds, sampling, \
-sampling_rate, local_steps, local_learning_rate, server_learning_rate, personalization, ridge, \
-task_weight, clusters, relation, relation_rank, fit_intercept, task_feature, tasks, \
+sampling_rate, local_steps, local_learning_rate, server_learning_rate, personalization, init, \
+ridge, task_weight, clusters, relation, relation_rank, fit_intercept, task_feature, tasks, \
 {class_list}unseen_task, \
 {target_range}max_iter, tol, secure, random_state, verbose, dtype
         As in `{main}`.{note}

@@ -14,6 +14,7 @@ from ..rounds.plan import epsilon_of_rounds
 from ..rounds.scale import BINS
 from ..tables.ids import listed
 from ..tables.relation import Relation
+from ..tables.start import Start
 from .personal import PersonalModels
 
 
@@ -24,7 +25,7 @@ class MeanBillboard(Board):
     Attributes
     ----------
     centres : ndarray (n_clusters, size)
-        Shared models after the last round; see `mean` for their usual shape.
+        Shared models after the last round, less the start; see `mean` for their usual shape.
     releases : list of ndarray
         Noisy centres of the clipped updates in the order of publication; with adaptive clipping
         each is followed by the noisy share of updates inside the bound, minus 1/2; the mean
@@ -73,6 +74,8 @@ class MeanBillboard(Board):
         Whether a task multiplies the centre by the length of its own model (`lengths`).
     lam : float or None
         Pull of an exact fit.
+    start : Start or None
+        Public model to which all is a difference: centres, releases, and models of tasks.
     """
 
     centres: np.ndarray
@@ -100,6 +103,7 @@ class MeanBillboard(Board):
     lam: float | None = None
     relation: Relation | None = None
     noise_std: np.ndarray | None = None
+    start: Start | None = None
 
     constraints = {
         "personalization": [
@@ -131,14 +135,16 @@ class MeanBillboard(Board):
     def parameters(self):
         known = {name: getattr(self.problem, name) for name in ("fit_intercept", "task_weight")}
         known |= {"ridge": self.problem.ridge, "clusters": self.cluster_of}
-        known |= {"relation": self.relation}
+        known |= {"relation": self.relation, "init": self.start}
         return {**super().parameters(), **known}
 
     def attributes(self):
         found = {} if self.step is not None else {"lam_": self.lam}
         if self.relation is not None:
             T = self.relation.transform
-            found["relation_coef_"] = self.shaped(T @ self.centres)
+            found["relation_coef_"] = B = self.shaped(T @ self.centres)
+            if self.start is not None:
+                B[0] += self.start.coef.reshape(self.shape)
             if self.noise_std is not None:
                 found["relation_noise_std_"] = np.sqrt(T**2 @ self.noise_std**2)
         elif self.cluster_of is None:
@@ -161,6 +167,8 @@ class MeanBillboard(Board):
         for number in [] if self.cluster_of is None else self.cluster_of.values():
             if type(number) is not int or not 0 <= number < g:
                 raise ValueError(f"clusters must be numbered from 0 to {g - 1}")
+        if self.start is not None:
+            yield from self.start.declared(C, shape[-1])
         if self.relation is not None:
             yield from self.relation.declared()
             if self.cluster_of is not None or self.relation.rank != g:
@@ -202,9 +210,9 @@ class MeanBillboard(Board):
     def mean(self):
         """The shared model, of shape `shape`; one row per cluster, or column of a relation.
 
-        Zero where tasks have units of their own: the centres then have none.
+        The start, or zero, where tasks have units of their own: the centres then have none.
         """
-        models = self.shaped(np.zeros_like(self.centres) if self.own_units else self.centres)
+        models = self.models(np.zeros_like(self.centres) if self.own_units else self.centres)
         return models[0] if self.has_one_mean else models
 
     def set_intercept(self, shift, middle=0.0):
@@ -245,6 +253,11 @@ class MeanBillboard(Board):
         if self.sparse and len(self.shape) == 2:
             return flat.reshape(len(flat), *self.shape[::-1]).transpose(0, 2, 1)
         return flat.reshape(len(flat), *self.shape)
+
+    def models(self, flat):
+        """Models (n, *shape) at these differences to the start, (n, size)."""
+        models = self.shaped(flat)
+        return models if self.start is None else models + self.start.coef.reshape(self.shape)
 
     def for_rows(self, sparse):
         """This billboard with its models in the layout that CSR or dense rows need."""
@@ -289,7 +302,7 @@ class MeanBillboard(Board):
     def replay(self):
         """Shared models after every round, from the releases. -> (n_rounds, *centres.shape)
 
-        Before they are shrunk, see `shrinkage`.
+        Less the start, and before they are shrunk, see `shrinkage`.
 
         Raises
         ------
@@ -327,9 +340,11 @@ class MeanBillboard(Board):
         return ((1.0, 0.6), (3.0, 0.4)) if len(self.clip_norms) == 1 else ((1.0, 1.0),)
 
     def without_rows(self, tasks):
-        """The centres of the tasks, and 0 where these are noise or have no unit."""
+        """The centres of the tasks, and the start, or 0, where these are noise or have no unit."""
         which, models = self.resting(tasks)
         intercept = np.zeros((len(tasks), self.problem.n_outputs))
+        if self.start is not None:
+            intercept[:] = self.start.intercept
         if self.relation is not None:
             if self.mean_intercept is not None:
                 intercept[:] = self.intercepts(tasks)
@@ -339,10 +354,10 @@ class MeanBillboard(Board):
         return models[which], intercept if len(self.shape) == 2 else intercept[:, 0]
 
     def resting(self, tasks):
-        """-> which of the models each of `tasks` has without rows, these: the centres, and 0"""
+        """-> which of the models each of `tasks` has without rows, these: centres, and the start"""
         if self.relation is not None:
             which, models = self.around(tasks)
-            return which, self.shaped(np.zeros_like(models) if self.own_units else models)
+            return which, self.models(np.zeros_like(models) if self.own_units else models)
         zero = len(self.centres)
         models = np.concatenate([self.centres, np.zeros((1, self.centres.shape[1]))])
         which = np.zeros(len(tasks), dtype=np.int64)
@@ -352,7 +367,7 @@ class MeanBillboard(Board):
             which[:] = zero
         elif self.shrinkage is not None:
             which[np.append(self.shrinkage == 0.0, False)[which]] = zero
-        return which, self.shaped(models)
+        return which, self.models(models)
 
     def within(self, report):
         super().within(report)

@@ -1,6 +1,7 @@
 """Personal models around a private mean (Hu, Wu and Smith, "Private multi-task learning")."""
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Integral, Real
@@ -27,6 +28,7 @@ from ..solvers.mean import (
     minimize_related,
 )
 from ..tables.relation import laplacian, read_relation
+from ..tables.start import differences
 from ..tables.table import distinct_ids
 from ..tables.targets import public_range
 from .board import MeanBillboard, cluster_rows
@@ -69,6 +71,7 @@ class MeanFamily(WideSparse, BaseMTL):
             StrOptions({"mean-reg", "finetune", "symmetrized-kl", "ewc", "none"})
         ],
         "ridge": [Interval(Real, 0, None, closed="left")],
+        "init": "no_validation",  # by `read_start`
         "task_weight": [StrOptions({"equal", "samples"})],
         "clusters": [Mapping, None],
         "relation": "no_validation",  # by `read_relation`
@@ -98,6 +101,7 @@ class MeanFamily(WideSparse, BaseMTL):
         local_learning_rate=1.0,
         server_learning_rate=1.0,
         personalization="mean-reg",
+        init=None,
         ridge=0.0,
         task_weight="equal",
         clusters=None,
@@ -135,7 +139,8 @@ class MeanFamily(WideSparse, BaseMTL):
             cluster_of = self._cluster_rows(table.tasks)
             which = cluster_rows(table.tasks, cluster_of)
             relation = self._relation(population)
-            return self._fit_exact(table, self._problem(population), which, cluster_of, relation)
+            problem, start = self._problem(population), self._start(population)
+            return self._fit_exact(table, problem, which, cluster_of, relation, start)
         source = self._source()
         half = self._half(table, population)
         tasks = half_of(half, table, population)
@@ -166,13 +171,16 @@ class MeanFamily(WideSparse, BaseMTL):
         cluster_of, to = self._cluster_rows(population.tasks), self._to(population, True)
         centres = np.zeros((self._groups(population), self._size(population)))
         plan = self._plan(population, relation)
-        board = self._board(population, problem, centres, cluster_of, relation)
+        start = self._start(population)
+        board = self._board(population, problem, centres, cluster_of, relation, start)
         board.server_rate, board.sampling, board.sampling_rate = (
             plan.server_rate, plan.sampling, plan.rate
         )  # fmt: skip
         board.noise_multiplier, board.round_delta = plan.noise_multiplier, plan.round_delta
         board.adaptive = plan.quantile is not None and plan.noise_multiplier is not None
-        log = self._progress("round %d: noise std %.3g", plan.n_rounds)
+        told = f"round %d: noise std %.3g ({plan.noise_over_way:.3g} of the longest way)"
+        log = self._progress(told, plan.n_rounds)
+        self._warn_of_noise(plan)
         return publish(plan, board, population, to, source, log)
 
     def _to(self, population, quiet=False):
@@ -198,8 +206,8 @@ class MeanFamily(WideSparse, BaseMTL):
             if self.fit_intercept:
                 intercepts = n_groups * population.n_outputs, *found
         size = n_groups * self._size(population)
-        line = None if relation is None else relation.describe()
-        return MeanPlan(self, m, size, intercepts, groups, line)
+        line, start = None if relation is None else relation.describe(), self._start(population)
+        return MeanPlan(self, m, size, intercepts, groups, line, start and start.describe())
 
     def _relation(self, population, quiet=False):
         """The `Relation` of the parameters, over all tasks; None without one."""
@@ -225,15 +233,35 @@ class MeanFamily(WideSparse, BaseMTL):
             most=columns_for(self, population),
         )  # fmt: skip
 
+    def _warn_of_noise(self, plan):
+        """Where rounds were set by hand; the rule of clip_norm="auto" knows when to stop."""
+        if plan.noise_over_way > 1.0 and not plan.auto:
+            warnings.warn(
+                f"The noise of one round is {plan.noise_over_way:.2g} times as long as the way "
+                "that all rounds together can make: the shared model is little but noise, whatever "
+                'clip_norm is. Take more tasks, more epsilon, fewer features, or clip_norm="auto".',
+                UserWarning,
+                stacklevel=7,
+            )
+
+    def _middle(self):
+        """Of the public range of the target."""
+        if getattr(self, "target_range", None) is None:
+            return 0.0
+        return 0.5 * sum(public_range(self.target_range))
+
     def _intercept_range(self, population):
-        """Public number, and the distance from it at which intercepts of tasks are clipped."""
+        """Public number, and the distance from it at which intercepts of tasks are clipped.
+
+        With a start that is the distance from its intercepts.
+        """
         auto = isinstance(self.clip_norm, str)
         if population.n_classes:
             bound = _LOG_ODDS * math.sqrt(population.n_outputs) if auto else self.clip_norm
             return 0.0, float(bound)
         if self.target_range is not None:
             low, high = public_range(self.target_range)
-            return 0.5 * (low + high), 0.5 * (high - low)
+            return 0.0 if self.init is not None else self._middle(), 0.5 * (high - low)
         if auto and self.fit_intercept:
             raise ValueError(
                 'unseen_task="mean" releases the mean of the tasks\' intercepts, and '
@@ -301,7 +329,8 @@ class MeanFamily(WideSparse, BaseMTL):
         """The task half for the tasks of `table`."""
         which = cluster_rows(table.tasks, self._cluster_rows(population.tasks))
         relation = self._relation(population, quiet=True)
-        return MeanHalf(self, table, self._problem(population), which, relation)
+        start = self._start(population)
+        return MeanHalf(self, table, self._problem(population), which, relation, start)
 
     def _open_intercept(self, board, tasks, b):
         """Mean intercepts of the tasks where there are none, or the report promises nothing."""
@@ -339,7 +368,7 @@ class MeanFamily(WideSparse, BaseMTL):
             task: number[str(name)] for task, name in self.clusters.items() if str(name) in number
         }
 
-    def _board(self, population, problem, centres, cluster_of, relation):
+    def _board(self, population, problem, centres, cluster_of, relation, start=None):
         shape = (population.n_features,)
         return MeanBillboard(
             centres=centres,
@@ -353,6 +382,7 @@ class MeanFamily(WideSparse, BaseMTL):
             sparse=population.is_sparse and relation is None,
             cluster_of=cluster_of,
             relation=relation,
+            start=start,
         )
 
     def _fitted(self, board, models, n_iter):
@@ -368,13 +398,13 @@ class MeanFamily(WideSparse, BaseMTL):
             fitted["models_"] = SparseModels(models)
         return fitted
 
-    def _fit_exact(self, table, problem, which, cluster_of, relation):
+    def _fit_exact(self, table, problem, which, cluster_of, relation, start):
         given = table
         if relation is not None:
             table, which = dense_copy(given), np.arange(given.n_tasks)
         else:
             table = dense_copy(given, _DENSE_LIMIT) or given
-        centred = CentredTasks(table, problem, which)
+        centred = CentredTasks(differences(table, start), problem, which)
         lam, auto = float(np.median(centred.own_pull)), problem.lam == "auto"
         own = lengths(centred) if auto else None
         centred.set_pulls(replace(problem, lam=lam))
@@ -386,7 +416,8 @@ class MeanFamily(WideSparse, BaseMTL):
         else:
             centres, n_iter, objective, W, b = self._minimum(centred, given, relation)
         board = self._board(given, problem, centres, cluster_of, relation)
-        board.personalization, board.lam, board.own_units = "mean-reg", lam, unit is not None
+        board.init, board.personalization, board.lam = start, "mean-reg", lam
+        board.own_units = unit is not None
         board.report = exact_report()
         centred.set_pulls(problem)
         if auto:
@@ -395,8 +426,11 @@ class MeanFamily(WideSparse, BaseMTL):
             models = PersonalModels(table, board, centred)
             fitted, b = self._fitted(board, models, n_iter), models.intercept
         else:
+            W = W.reshape(table.n_tasks, *board.shape)
+            if start is not None:
+                W, b = W + start.coef.reshape(board.shape), b + start.intercept
             fitted = {
-                "coef_": W.reshape(table.n_tasks, *board.shape),
+                "coef_": W,
                 "intercept_": b if len(board.shape) == 2 else b[:, 0],
                 "n_iter_": n_iter,
                 "objective_": objective,
@@ -461,20 +495,26 @@ class MeanFamily(WideSparse, BaseMTL):
         if len(table.absent):
             here = np.isin(population.tasks, table.tasks)
             Omega = without(Omega, here, self.ridge / self.lam)[0]
-        problem, dense = self._problem(population), dense_copy(table)
+        problem, start = self._problem(population), self._start(population)
+        dense = differences(dense_copy(table), start)
         W, b, objective, gap, n_iter = minimize_on_graph(
             CentredTasks(dense, problem), Omega, float(self.lam), tol=self.tol,
             max_iter=self.max_iter, log=self._progress(_NEWTON),
         )  # fmt: skip
+        if start is not None:
+            b = b + start.intercept
         mean = W.transpose(0, 2, 1) if table.is_sparse else W
         mean = mean.reshape(len(W), -1).mean(axis=0)[None]
         # Others are no vertices: they lie around the mean, as far as a task does on average.
         pull = float(self.lam * np.asarray(Omega.diagonal()).mean()) or float(self.lam)
-        board = self._board(table, replace(problem, lam=pull), mean, None, None)
+        board = self._board(table, replace(problem, lam=pull), mean, None, None, start)
+        W = W.reshape(len(W), *board.shape)
+        if start is not None:
+            W = W + start.coef.reshape(board.shape)
         board.personalization, board.lam = "mean-reg", float(self.lam)
         board.report = exact_report()
         fitted = {
-            "coef_": W.reshape(table.n_tasks, *board.shape),
+            "coef_": W,
             "intercept_": b if len(board.shape) == 2 else b[:, 0],
             "n_iter_": n_iter,
             "objective_": objective,
@@ -497,8 +537,10 @@ class MeanFamily(WideSparse, BaseMTL):
             here = np.ones(len(tasks), dtype=bool)
             here[positions] = False
             extend = without(self._omega(tasks), here, self.ridge / self.lam)[1]
-            W = fitted["coef_"]
-            coef = (extend @ W.reshape(len(W), -1)).reshape(coef.shape)
+            W, start = fitted["coef_"], fitted["billboard_"].start
+            from_start = 0.0 if start is None else start.coef.reshape(W.shape[1:])
+            W = W - from_start
+            coef = (extend @ W.reshape(len(W), -1)).reshape(coef.shape) + from_start
         return coef, intercept
 
     def __sklearn_tags__(self):
@@ -568,7 +610,7 @@ class MeanFamily(WideSparse, BaseMTL):
         """
         board = self.billboard_
         which, centres = board.around(unseen)
-        models = board.shaped(centres).reshape(len(centres), -1, board.shape[-1])
+        models = board.models(centres).reshape(len(centres), -1, board.shape[-1])
         return which, models, board.intercepts(unseen)
 
     def _row_scores(self, rows):
@@ -654,8 +696,10 @@ default="mean-reg"
         (20) gradient steps from w~ on: the loss ("finetune"), with a pull to the predictions
         of w~ ("symmetrized-kl"), or one weighted by the Fisher information ("ewc"). "none":
         w~ itself, or the running model of an update that keeps one.
+    {init} Rounds, models of tasks and `ridge` are about differences to it.
     ridge : float, default=0.0
-        Weight of ``ridge / 2 * ||W||_F^2``; with ``update="prox"``.
+        Weight of ``ridge / 2 * ||W||_F^2``, with `init` of differences to it; with
+        ``update="prox"``.
     task_weight : {{"equal", "samples"}}, default="equal"
         "equal": mean loss per task. "samples": sum of losses. Updates of all tasks count the
         same in either case.

@@ -1,6 +1,10 @@
 """How a task turns the billboard of the rounds into a model of its own."""
 
+from copy import copy
+from dataclasses import replace
+
 import numpy as np
+from scipy.special import expit
 
 from .._kernels.average import csr_fits, csr_gram, log_dets
 from .._kernels.losses import NUMBER
@@ -16,9 +20,11 @@ from ..local.average import (
     curvature,
 )
 from ..local.centred import CentredTasks, Local, dense_copy, share_of_centre
-from ..local.prior import up
+from ..local.prior import mixed, up
 from ..local.proximal import is_squared, lengths
+from ..tables.start import differences
 
+_NO_START = 2.0  # prior weight of going without a public start, beside about as much for it
 _AUTO_DIVERGENCE = 0.5  # weight of the divergence penalty when lam="auto"
 _FINETUNE_STEPS = 20
 _FEW_ROWS = 3.0  # part of the lone pull by which log-losses are pulled more: rows may be separable
@@ -55,8 +61,8 @@ class PersonalModels:
         self.board, self.problem = board, board.problem
         self.which, self.centres = board.around(table.tasks)
         if centred is None or centred.problem != board.problem:
-            centred = CentredTasks(table, board.problem, self.which)
-        self.centred = centred
+            centred = CentredTasks(differences(table, board.start), board.problem, self.which)
+        self.centred, self._given = centred, table
         self.shape = board.shape
         self.intercept = np.empty((table.n_tasks, board.problem.n_outputs))
         size = table.n_tasks * self.centres.shape[1]
@@ -65,8 +71,9 @@ class PersonalModels:
         # Tasks of their own units multiply the centre by them.
         self._unit = lengths(self.centred) if board.own_units else np.ones(table.n_tasks)
         self._hold, self._pull = float(board.problem.ridge), self._own_pulls()
-        self._candidates, self._stored = None, None
+        self._candidates, self._lone, self._stored = None, None, None
         self.share = self._unit.copy()  # of the centre, around which a model is solved for
+        self.share_of_start = np.ones(table.n_tasks)
         if board.personalization == "mean-reg":
             self.share *= share_of_centre(self._pull, self._hold)
             if isinstance(board.problem.lam, str) and board.problem.lam == "auto":
@@ -80,6 +87,8 @@ class PersonalModels:
                     around = around + _FEW_ROWS * lone
                     given = doubt, reaches, self._hold
                     self._candidates = Candidates(around, *given, strengths=CLASS_STRENGTHS)
+                if board.start is not None:  # which may be a bad one
+                    self._lone = self._without_start(around, lone)
         if self.dense:
             self.coef = self._dense(everybody)
             return
@@ -97,7 +106,18 @@ class PersonalModels:
         else:
             self.intercept[:] = 0.0
         if self._stored is not None:
-            self.centred = None
+            self.centred = self._given = self._lone = None
+
+    def _without_start(self, around, lone):
+        """-> tasks around 0, and the priors by which they go without the start"""
+        doubt = np.full(len(self.which), _NO_START)
+        if self.problem.loss == "squared":
+            found = Candidates(around, doubt, (), self._hold, lone)
+        else:
+            found = Candidates(around, doubt, (), self._hold, strengths=CLASS_STRENGTHS)
+        tasks = copy(self.centred)
+        tasks.table = self._given
+        return tasks, found
 
     def _own_pulls(self):
         """Pulls to the centre of every task, for the variant asked for."""
@@ -130,13 +150,28 @@ class PersonalModels:
 
     def _average(self, block):
         """Models of a block of tasks with CSR rows, averaged over their candidates; sets their
-        shares.
+        shares."""
+        f, share, local = self._averaged(block, self.centred, self._candidates)
+        self.share[block] = share
+        if self.board.start is None:
+            return local
+        b = local.b + self.board.start.intercept
+        other, _, lone = self._averaged(block, *self._lone)
+        part = expit(np.nan_to_num(f - other))
+        self.share_of_start[block] = part
+        self.share[block] *= part
+        each, part = np.repeat(part, np.diff(local.ends)), part[:, None]
+        D = each * local.D + (1.0 - each) * lone.D
+        return replace(local, D=D, b=part * b + (1.0 - part) * lone.b)
+
+    def _averaged(self, block, centred, found):
+        """-> evidence, shares of the centre, `Local` of a block of tasks with CSR rows
 
         Every candidate is found by steps, from the next one on where its centre is the same, and
         weighted by its evidence: as `skpmtl._kernels.average.class_averages` says, for squared loss
         as in `averages`. Of tasks with many rows Hadamard's bound by columns is its determinant.
         """
-        centred, problem, found = self.centred, self.problem, self._candidates
+        problem = self.problem
         C, squared = problem.n_outputs, problem.loss == "squared"
         held = 0.0 if squared else HELD * bool(problem.fit_intercept)
         steps, tol = (1000, 1e-8) if squared else (3000, 1e-4)
@@ -156,7 +191,7 @@ class PersonalModels:
         place, own = np.full(centred.table.n_features, -1), (first.columns, first.ends)
         csr_fits(
             *csr, rows, offsets, centred.table.y, block, NUMBER[problem.loss], held, self.centres,
-            self.which, share, rho, own, D, b, place, f, squares, table.weights,
+            self.which, share, rho, own, D, b, place, f, squares, table.weights, table.base,
         )  # fmt: skip
         even = 1.0 if squared else curvature(C)
         det, line = np.empty(share.shape), np.zeros(centred.table.n_features)
@@ -175,19 +210,27 @@ class PersonalModels:
             f = 0.5 * dof[:, None] * np.log(2.0 * f + 1e-300)
         f = -f - 0.5 * max(C - 1, 1) * det
         weight = found.prior[block] + np.nan_to_num(f, nan=-np.inf)
-        weight = np.exp(weight - weight.max(axis=1, keepdims=True))
-        weight /= weight.sum(axis=1, keepdims=True)
-        self.share[block] = np.einsum("ks,ks->k", weight, share)
+        top = weight.max(axis=1, keepdims=True)
+        weight = np.exp(weight - top)
+        whole = weight.sum(axis=1, keepdims=True)
+        weight /= whole
         each = np.repeat(weight, np.diff(first.ends), axis=0)
-        return Local(
+        local = Local(
             block, first.columns, first.ends, np.einsum("js,sj->j", each, D),
             np.einsum("ks,skc->kc", weight, b), None,
         )  # fmt: skip
+        return (top + np.log(whole))[:, 0], np.einsum("ks,ks->k", weight, share), local
 
     def _local(self, block):
-        board, variant = self.board, self.board.personalization
         if self._candidates is not None:
             return self._average(block)
+        local = self._towards_centre(block)
+        if self.board.start is not None:
+            local.b += self.board.start.intercept
+        return local
+
+    def _towards_centre(self, block):
+        board, variant = self.board, self.board.personalization
         if variant == "mean-reg":
             return self._proximal(block, self._pull, self._hold, self._unit)
         steps = _FINETUNE_STEPS if isinstance(board.local_steps, str) else board.local_steps
@@ -210,6 +253,7 @@ class PersonalModels:
     def _locals(self, pick):
         """`Local` of the tasks `pick`, block by block."""
         several = 1 if self._candidates is None else 2 * self._candidates.pull.shape[1]
+        several *= 1 + (self._lone is not None)
         return in_order(self._local, self.centred.blocks(pick, several))
 
     def _solved(self, local):
@@ -221,28 +265,42 @@ class PersonalModels:
             columns = slice(local.ends[a] // C, local.ends[a + 1] // C)
             yield int(k), local.columns[columns].copy(), local.D[ends].reshape(-1, C).copy()
 
+    def _weighed(self, centred, found):
+        """-> evidence, models (n, n_outputs, d) and intercepts of all tasks, of dense rows"""
+        problem, table = self.problem, centred.table
+        given = centred.scale, found, self.centres, self.which, self._unit
+        if problem.loss == "squared":
+            evidence, W, b = averaged_models(table, problem.fit_intercept, *given)
+            return evidence, W[:, None], b[:, None]
+        return averaged_class_models(table, problem.fit_intercept, problem.loss, *given)
+
     def _dense(self, everybody):
         """Coefficients (n_tasks, *shape) of all tasks."""
         centred, C = self.centred, self.problem.n_outputs
-        if is_squared(centred) and self.board.personalization == "mean-reg":
-            found = self._candidates or Candidates.one(self._pull, self._hold)
-            W, self.intercept[:, 0] = averaged_models(
-                centred.table, self.problem.fit_intercept, centred.scale, found, self.centres,
-                self.which, self._unit,
-            )  # fmt: skip
-            return W
         if self._candidates is not None and not centred.table.is_sparse:
-            W, self.intercept[:] = averaged_class_models(
-                centred.table, self.problem.fit_intercept, self.problem.loss, centred.scale,
-                self._candidates, self.centres, self.which, self._unit,
-            )  # fmt: skip
+            found = self._weighed(centred, self._candidates)
+            W, b = found[1], found[2]
+            if self.board.start is not None:
+                start = self.board.start
+                found = found[0], W + start.coef, b + start.intercept
+                W, b = mixed([found, self._weighed(*self._lone)])
+            self.intercept[:] = b
             return W.reshape(len(W), *self.shape)
+        if is_squared(centred) and self.board.personalization == "mean-reg":
+            W, b = self._weighed(centred, Candidates.one(self._pull, self._hold))[1:]
+            if self.board.start is not None:
+                W, b = W + self.board.start.coef, b + self.board.start.intercept
+            self.intercept[:] = b
+            return W[:, 0]
         centres = self.board.shaped(self.centres)
         coef = np.empty((len(self.which), *self.shape))
         for local in self._locals(everybody):
             pick = local.pick
             coef[pick] = centres[self.which[pick]]
             coef[pick] *= self.share[pick].reshape(-1, *[1] * len(self.shape))
+            if self.board.start is not None:
+                whole = self.board.start.coef.reshape(self.shape)
+                coef[pick] += np.multiply.outer(self.share_of_start[pick], whole)
             if centred.table.is_sparse:
                 for k, columns, values in self._solved(local):
                     coef[k].reshape(C, -1)[:, columns] += values.T
@@ -266,6 +324,8 @@ class PersonalModels:
             return self.coef[k].copy()
         centres = self.board.shaped(self.centres)
         coef = centres[self.which[k]] * self.share[k]
+        if self.board.start is not None:
+            coef += self.share_of_start[k] * self.board.start.coef.reshape(self.shape)
         for _, columns, values in self.differences([k]):
             coef.reshape(self.problem.n_outputs, -1)[:, columns] += values.T
         return coef
@@ -274,6 +334,8 @@ class PersonalModels:
         """Scores (n_rows, n_outputs) of CSR rows under the model of task k."""
         shared = self.centres[self.which[k]].reshape(X.shape[1], -1)
         out = self.share[k] * (X @ shared)
+        if self.board.start is not None:
+            out += self.share_of_start[k] * (X @ self.board.start.coef.T)
         for _, columns, values in self.differences([k]):
             out += X[:, columns] @ values
         return out + self.intercept[k]

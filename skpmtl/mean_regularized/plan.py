@@ -6,7 +6,14 @@ from .._version import __version__
 from ..exchange.servers import stated
 from ..privacy.accounting import check_budget, gdp_mu
 from ..privacy.mechanisms import VectorGaussian, mean_sensitivity
-from ..privacy.report import ALWAYS, PUBLIC_LISTS, TRUSTED_CURATOR, PrivacyReport, exact_report
+from ..privacy.report import (
+    ALWAYS,
+    PUBLIC_LISTS,
+    PUBLIC_START,
+    TRUSTED_CURATOR,
+    PrivacyReport,
+    exact_report,
+)
 from ..privacy.sampling import accountant_name
 from ..rounds.plan import COUNT_SHARE, SCALE_SHARE, RoundsPlan, columns_within
 
@@ -60,13 +67,16 @@ class MeanPlan(RoundsPlan):
         Numbers in the mean intercepts that are released at the end, and a number from which those
         of one task have a bounded distance; None for none. Together with sampled rounds, which
         have no mu, budgets add up (basic composition).
-    relation : str, default=None
-        What the report says of it.
+    relation, start : str, default=None
+        What the report says of them.
     """
 
-    def __init__(self, est, n_tasks, size, intercepts=None, groups=None, relation=None):
+    def __init__(
+        self, est, n_tasks, size, intercepts=None, groups=None, relation=None, start=None
+    ):
         self.update, self.clustered = est._update_name(), est.clusters is not None
-        self.relation, auto = relation, isinstance(est.clip_norm, str)
+        self.relation, self.start = relation, start
+        auto = isinstance(est.clip_norm, str)
         if est.sampling == "all" and est.sampling_rate != 1.0:
             raise ValueError(
                 f'sampling_rate={float(est.sampling_rate)!r} with sampling="all" has no meaning: '
@@ -126,6 +136,10 @@ class MeanPlan(RoundsPlan):
             public["clusters"] = "public mapping of tasks to clusters"
         if self.relation is not None:
             public["relation"] = self.relation
+        if self.start is not None:
+            public["init"] = self.start
+        if self.n_rounds:
+            public["noise over the longest way"] = self.noise_over_way
         if self.auto:
             public |= {"ratio of the rule for the rounds": self.ratio, "way": self.way}
         notes = {}
@@ -154,7 +168,8 @@ class MeanPlan(RoundsPlan):
                 epsilon=0.0,
                 mechanism="none: nothing is released",
                 accountant="nothing to account",
-                assumptions=_ASSUMPTIONS,
+                assumptions=self._assumptions(),
+                public_inputs={} if self.start is None else {"init": self.start},
             )
         report = PrivacyReport(
             guarantee="joint DP per task",
@@ -173,10 +188,13 @@ class MeanPlan(RoundsPlan):
             rng=source.description,
             arithmetic=source.arithmetic,
             public_inputs=public,
-            assumptions=_ASSUMPTIONS,
+            assumptions=self._assumptions(),
             notes=notes,
         )
         return stated(report, self.n_servers)
+
+    def _assumptions(self):
+        return _ASSUMPTIONS if self.start is None else (*_ASSUMPTIONS, PUBLIC_START)
 
     def _accountant(self):
         if self.mu is not None:

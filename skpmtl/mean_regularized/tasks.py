@@ -10,6 +10,7 @@ from ..local.proximal import lengths
 from ..local.updates import ProximalUpdates, add_clipped_columns, add_clipped_rows, in_units
 from ..rounds.curator import clipped_sum
 from ..rounds.scale import bins, sum_of_bins
+from ..tables.start import differences
 
 _PROX_STEPS, _PROX_TOL = 12, 1e-3  # of the accelerated steps of one round
 _PLAIN_STEPS = 20  # gradient steps of one round of the other updates
@@ -110,6 +111,8 @@ class MeanHalf(Half):
         Centre of each task.
     relation : Relation, default=None
         What `which` is instead; rows are then dense.
+    start : Start, default=None
+        To which models are differences.
 
     Attributes
     ----------
@@ -119,12 +122,13 @@ class MeanHalf(Half):
         What the tasks send.
     """
 
-    def __init__(self, est, table, problem, which, relation=None):
+    def __init__(self, est, table, problem, which, relation=None, start=None):
         self.to, self._rows = which, None
         if relation is not None:
             table, which = dense_copy(table), np.arange(table.n_tasks)
             self.to, self._rows = relation.weights(table.tasks), relation.rows(table.tasks)
-        self.table, self.centred = table, CentredTasks(table, problem, which)
+        self.table = table
+        self.centred = CentredTasks(differences(table, start), problem, which)
         self._models, self._unit = (None, None), None
         update, steps = est._update_name(), est.local_steps
         auto = isinstance(steps, str)
@@ -169,7 +173,10 @@ class MeanHalf(Half):
             return {"bins": sent if ask.pick is None else sent[ask.pick]}
         clip_norm = ask.public["clip_norm"]
         if ask.statistic == "intercept":
-            b = self.models(ask.public["board"]).intercept - ask.public["middle"]
+            board = ask.public["board"]
+            b = self.models(board).intercept - ask.public["middle"]
+            if board.start is not None:
+                b -= board.start.intercept
             clip_rows(b, clip_norm, 2, b)
             return {"intercept": b if ask.pick is None else b[ask.pick]}
         centres = self.around(ask.public["centre"])
@@ -204,8 +211,7 @@ class MeanHalf(Half):
         if not self.remembers or board.personalization != "none":
             return None
         unit = self.unit() if board.own_units else np.ones(self.table.n_tasks)
-        models = self.updates.models(self.around(board.centres), unit)
-        return models.reshape(self.table.n_tasks, *board.shape)
+        return board.models(self.updates.models(self.around(board.centres), unit))
 
     def around(self, centres):
         """Centres of `centred.which`, from those that are common to all."""

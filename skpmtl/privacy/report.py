@@ -32,6 +32,9 @@ ALWAYS = (
     "the parameters were not tuned on these data without being charged for it",
     "whether the input was valid at all is not protected",
 )
+PUBLIC_START = (
+    "the model of init= is public: it knows none of the private rows, or what it cost is added"
+)
 _UNIT = re.compile(r"task|record|person|[1-9][0-9]* records")
 
 

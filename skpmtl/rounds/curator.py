@@ -4,10 +4,11 @@ The curator sees one clipped update per participating task and round. It publish
 
     u_t = (sum of clipped updates + N(0, s_t^2 I)) / q,    w~_t = w~_(t-1) + eta u_t,
 
-with w~_0 = 0 and q a public constant: the number of tasks, or the sampling rate times it,
-whoever takes part and also when nobody does. With clusters the sums of all clusters make one
-vector, of which one task moves only one part, so that clusters cost nothing (parallel
-composition); w~ of a cluster of m_c of the m tasks then moves by eta u_t m / m_c.
+with w~_0 = 0 (models are differences to a public start) and q a public constant: the number of
+tasks, or the sampling rate times it, whoever takes part and also when nobody does. With clusters
+the sums of all clusters make one vector, of which one task moves only one part, so that clusters
+cost nothing (parallel composition); w~ of a cluster of m_c of the m tasks then moves by
+eta u_t m / m_c.
 
 With a relation (`skpmtl.tables.relation`) task k lies around v_k G, and adds b_k u_k' to the sum
 for its clipped update u_k and public rows |b_k| <= 1: replacing the task moves the sum by

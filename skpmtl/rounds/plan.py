@@ -206,6 +206,7 @@ class RoundsPlan:
             return
         self.epsilon, self.delta = budget
         groups = np.array([n_tasks]) if groups is None else groups
+        self.groups = groups
         self.ratio = self._ratio(groups.min(), size / len(groups))
         if self.auto:
             found, self.way = path(self.ratio, size / len(groups), far)
@@ -256,6 +257,21 @@ class RoundsPlan:
         if not self.auto:
             return [self.clip_norm] * self.n_rounds
         return (self.way * (length or 1.0) * speeds(self.n_rounds)).tolist()
+
+    @property
+    def noise_over_way(self):
+        """Noise of a round over the longest way that all of them can make; 0 without either.
+
+        sqrt(d sum_t sd_t^2 / T) / sum_t C_t for d numbers and bounds C_t. With T equal rounds of
+        all tasks, one of which may be left out, that is sqrt(d / T) / (m mu). Above about 1 the
+        shared model is noise.
+        """
+        if self.noise_multiplier is None or not self.n_rounds:
+            return 0.0
+        bounds = np.array(self.bounds())
+        noise = self.noise_multiplier / self.denominator * self.n_tasks / self.groups.min()
+        noise *= math.sqrt(self.size / len(self.groups) * np.mean(bounds**2))
+        return float(noise / bounds.sum())
 
     # ---------------------------------------------------------------------- mechanisms
     def mechanisms(self, clip_norm):

@@ -229,14 +229,15 @@ class State:
     def value(self, Wb):
         """Objective; leaves the gradient and what Hessian products need."""
         self.gradient = None
-        gradient, offsets, scale = np.empty_like(Wb), self.centred.table.offsets, self.centred.scale
+        table, scale = self.centred.table, self.centred.scale
+        gradient, offsets = np.empty_like(Wb), table.offsets
         shared = self._shared(Wb[:, :, :-1])
 
         def block(first, last):
             part = slice(first, last)
             value = loss_gradient(
                 *self.rows, offsets[first : last + 1], self._y, self._kind, scale[part],
-                Wb[part], self.P, gradient[part], self.weights,
+                Wb[part], self.P, gradient[part], self.weights, table.base,
             )  # fmt: skip
             penalty, pull = self._penalty(Wb, shared, part)
             gradient[part] += pull
@@ -468,7 +469,8 @@ def newton(state, tol, max_iter, log, kind):
     centred, lam = state.centred, float(state.pulls.max())
     table, C = centred.table, centred.problem.n_outputs
     Wb = np.zeros((table.n_tasks, C, table.n_features + 1))
-    if centred.problem.fit_intercept and centred.problem.loss == "logistic":
+    logistic = centred.problem.loss == "logistic" and table.base is None
+    if centred.problem.fit_intercept and logistic:
         weights = 1.0 if table.weights is None else table.weights
         share = np.add.reduceat(weights * (table.y > 0), table.offsets[:-1])
         Wb[:, 0, -1] = np.log((share + 0.5) / (table.support - share + 0.5))

@@ -47,6 +47,8 @@ class TaskTable:
         where records are protected they are what users gave. None: all count the same.
     masses : ndarray (m,), default=None
         Sums of the weights that users gave; None: the numbers of rows.
+    base : ndarray (N, n_outputs), default=None
+        Scores that log-losses add to those of a model, see `skpmtl.tables.start`; None: 0.
     """
 
     X: object
@@ -59,6 +61,7 @@ class TaskTable:
     absent: np.ndarray = ()
     weights: np.ndarray | None = None
     masses: np.ndarray | None = None
+    base: np.ndarray | None = None
 
     def __post_init__(self):
         # Compiled loops know one kind of each array: numba takes one that cannot be written, from
@@ -71,6 +74,9 @@ class TaskTable:
         if self.weights is not None:
             weights = np.require(self.weights, np.float64, requirements=["C", "W"])
             object.__setattr__(self, "weights", weights)
+        if self.base is not None:
+            base = np.require(self.base, np.float64, requirements=["C", "W"])
+            object.__setattr__(self, "base", base)
         object.__setattr__(self, "offsets", np.require(self.offsets, requirements=["C", "W"]))
         if self.rows is not None:
             object.__setattr__(self, "rows", np.require(self.rows, requirements=["C", "W"]))

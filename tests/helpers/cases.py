@@ -44,6 +44,11 @@ TASKS = range(N_TASKS)
 GRAPH = sparse.csr_matrix(np.roll(np.eye(N_TASKS), 1, axis=1))  # a ring
 GRAPH = GRAPH + GRAPH.T
 CLUSTERS = {task: "ab"[task % 2] for task in range(100)}
+START = {"coef": [0.5, -1.0, 0.25], "intercept": 0.1}
+STARTS = {  # of three classes
+    "coef": np.outer([1.0, 0.0, -1.0], START["coef"]).tolist(),
+    "intercept": [0.1, 0.0, -0.1],
+}
 RELATION = {task: [task % 4, "ab"[task % 2]] for task in range(100)}
 
 
@@ -105,12 +110,13 @@ def _case(cls, n_classes=0, *, form="long", name="", tasks=True, **options):
     settings = {"tasks": TASKS, **options} if tasks else options
     if n_classes:
         settings = {"classes": range(n_classes), **settings}
-    words = [f"{k}={v}" if k not in ("clusters", "relation") else k for k, v in options.items()]
+    words = [f"{k}={v}" if k not in _LONG else k for k, v in options.items()]
     kind = {0: "", 2: "", 3: "3 classes"}[n_classes]
     label = "-".join(filter(None, [cls.__name__, kind, form if form != "long" else "", *words]))
     return Case(name or label, cls(**settings), n_classes, form, **own)
 
 
+_LONG = ("clusters", "init", "relation")
 SECURE = {"secure": True, "needs": "opendp"}
 _OWN = ("sizes_public", "record", "unit", "close", "needs", "marks")
 
@@ -203,6 +209,12 @@ def _rounds():
     yield _case(cls, form="csr", personalization="none", unseen_task="mean", **related, **few)
     yield _case(PPSGD, personalization="none", **related, **few)
     yield _case(PrivateFedAvgClassifier, 3, unseen_task="mean", **related, **few)
+    yield _case(cls, epsilon=1e4, init=START, **known)
+    yield _case(cls, epsilon=20.0, init=START, form="csr", n_rounds=3)
+    yield _case(cls, init=START, unseen_task="mean", **related, **few)
+    yield _case(cls, update="stateful", personalization="none", init=START, **few)
+    yield _case(PrivateMeanRegMTLClassifier, 3, init=STARTS, epsilon=20.0, n_rounds=3)
+    yield _case(PrivateMeanRegMTLClassifier, 3, init=STARTS, form="csr", unseen_task="mean", **few)
     yield _case(cls, epsilon=0.01, **few)  # the mean is lost in the noise
     yield _case(cls, task_weight="samples", local_steps=3, server_learning_rate=0.5, **few)
     yield _case(cls, form="csr", unseen_task="mean", **few)
@@ -228,6 +240,8 @@ def _rounds():
     for n_classes in (2, 3):
         yield _case(PrivateMeanRegMTLClassifier, n_classes, form="csr", unseen_task="mean", **few)
         yield _case(PrivateFedAvgClassifier, n_classes, form="csr", clusters=CLUSTERS, **few)
+    yield _case(LocalOnly, init=START, form="wide", tasks=False)
+    yield _case(PrivateFedAvgClassifier, 2, init=START, clusters=CLUSTERS, **few)
     for update in ("algorithm-1", "stateful"):
         yield _case(PrivateMeanRegMTLClassifier, 3, update=update, **few)
     for cls in (PrivateMeanRegMTL, PrivateFedAvg, PPSGD):
@@ -310,6 +324,7 @@ def _exact():
         PrivateMeanRegMTL, lam=0.3, epsilon=None, ridge=0.1, unseen_task="mean", close=1e-4
     )
     yield _case(PrivateMeanRegMTLClassifier, 2, lam=0.1, epsilon=None, close=1e-4)
+    yield _case(PrivateMeanRegMTL, lam=0.3, init=START, epsilon=None, ridge=0.1, close=1e-4)
     graph = {"relation": GRAPH, "relation_rank": "all", "epsilon": None}
     yield _case(PrivateMeanRegMTL, lam=0.3, name="graph", **graph)
     yield _case(
@@ -317,7 +332,9 @@ def _exact():
         name="graph of 3 classes", **graph,
     )  # fmt: skip
     none = {"fit_intercept": False}  # which has no bound where a task has not all classes
-    yield _case(PrivateMeanRegMTLClassifier, 3, lam=0.1, epsilon=None, close=5e-3, **none)
+    for start in ({}, {"init": STARTS["coef"]}):
+        options = {"lam": 0.1, "epsilon": None, "close": 5e-3, **none, **start}
+        yield _case(PrivateMeanRegMTLClassifier, 3, **options)
     yield _case(PPSGD, n_rounds=3, epsilon=math.inf)
     yield _case(DPMetaInit, epsilon=None, fit_intercept=False)
     yield _case(DPMetaInitClassifier, 3, privacy=None)

@@ -26,6 +26,11 @@ CASES = {
         "PrivateMeanRegMTL",
         {"clip_norm": 1.0, "relation": {str(k): [k % 4] for k in range(M)}, "n_rounds": 3},
     ),
+    "start": (
+        "PrivateMeanRegMTL",
+        {"epsilon": 1e4, "init": {"coef": [1.0, -0.5, 0.25], "intercept": 0.5}, "n_rounds": 3,
+         "unseen_task": "mean", "target_range": [-5.0, 5.0]},
+    ),
     "sampled": (
         "PrivateMeanRegMTL",
         {"clip_norm": 1.0, "sampling": "fixed", "sampling_rate": 0.4, "n_rounds": 6},

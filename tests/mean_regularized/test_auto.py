@@ -73,7 +73,7 @@ def test_average_of_a_task_is_that_of_dense_formulas(intercept, d):
     found = Candidates(own, doubt, ((1.0, 0.6), (3.0, 0.4)), 0.2, lone)
     assert_allclose(found.pull[:, 1 : 1 + len(STRENGTHS)], own[:, None] * STRENGTHS + 0.2)
     assert_allclose(np.exp(found.prior).sum(axis=1), doubt + 1.0)
-    W, b = averaged_models(table, intercept, 1 / sizes, found, centres, which, unit)
+    _, W, b = averaged_models(table, intercept, 1 / sizes, found, centres, which, unit)
     for k in range(6):
         rows = table.task(k)
         w, level = plain_average(
@@ -89,7 +89,7 @@ def test_a_task_whose_rows_do_not_differ_has_its_centre(rows):
     table = TaskTable(rows, np.arange(len(rows)) + 5.0, np.array([0, len(rows)]), np.arange(1))
     found = Candidates(np.ones(1), np.ones(1))
     centre = np.arange(4.0)
-    W, b = averaged_models(
+    _, W, b = averaged_models(
         table, True, np.ones(1), found, centre[None], np.zeros(1, dtype=np.int64), np.ones(1)
     )
     assert_allclose(W[0], centre)
@@ -140,7 +140,7 @@ def test_average_of_classes_is_that_of_a_general_minimiser(C, d, intercept):
     found = Candidates(own, doubt, reaches, 0.01, strengths=strengths)
     assert_allclose(np.exp(found.prior).sum(axis=1), doubt + 1.0)
     loss = "logistic" if C == 1 else "multinomial"
-    W, b = averaged_class_models(table, intercept, loss, 1 / sizes, found, centres, which, unit)
+    _, W, b = averaged_class_models(table, intercept, loss, 1 / sizes, found, centres, which, unit)
     for k in range(m):
         rows, centre = table.task(k)[0], unit[k] * centres[which[k]].reshape(C, d)
         own_y = y[table.offsets[k] : table.offsets[k + 1]]

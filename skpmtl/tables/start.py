@@ -1,0 +1,268 @@
+"""A public model from which all tasks start, in the place of 0.
+
+Models of a task are then the start plus a difference, and everything that a method does is done to
+the difference: targets lose the scores of their rows under the start, log-losses add them to their
+own (`differences`), and what falls back falls back to the start. Releases, bounds and accounting
+are about differences, too, and stay what they were.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import sparse
+
+from .._kernels.passes import csr_scores, scores
+from .._runtime.public import Public
+from .finite import LARGEST
+from .ids import listed
+
+__all__ = ["Start", "common_scores", "differences", "read_start"]
+
+_FORMS = (
+    "init= takes coefficients, as an array of the shape of those of one task, a mapping with the "
+    'keys "coef", "intercept", "classes" and "feature_names" (all but the first may be missing), a '
+    "fitted linear model, or a billboard with a shared model"
+)
+
+
+@dataclass(eq=False)
+class Start(Public):
+    """A public model.
+
+    Attributes
+    ----------
+    coef : ndarray (n_outputs, n_features)
+        One output for real targets and two classes.
+    intercept : ndarray (n_outputs,)
+        Zero without intercepts.
+    """
+
+    coef: np.ndarray
+    intercept: np.ndarray
+
+    def declared(self, n_outputs, n_features):
+        """See `skpmtl.exchange.wire`."""
+        yield "the start", self.coef, [(n_outputs, n_features)]
+        yield "intercepts of the start", self.intercept, [(n_outputs,)]
+
+    def flat(self, by_feature=False):
+        """Coefficients (n_outputs * n_features,), by output or by feature."""
+        return np.ravel(self.coef.T if by_feature else self.coef)
+
+    def describe(self):
+        """What a report says of it."""
+        outputs = "" if len(self.coef) == 1 else f"{len(self.coef)} classes times "
+        also = " and intercepts" if self.intercept.any() else ""
+        return f"public model of {outputs}{self.coef.shape[1]} coefficients{also}"
+
+
+def common_scores(table, W):
+    """X W' (N, C) of all rows of a table, in an order of the sum that knows nothing of others."""
+    out, shared = np.empty((len(W), table.n_rows)), table.rows is not None
+    rows = table.rows if shared else np.empty(0, dtype=np.int64)
+    for w, found in zip(W, out, strict=True):
+        places = rows, shared, np.array([0, table.n_rows]), np.ascontiguousarray(w)[None], found
+        if table.is_sparse:
+            csr_scores(*table.csr, *places)
+        else:
+            scores(table.X, *places)
+    return out.T
+
+
+def differences(table, start):
+    """The table of which models are differences to the start.
+
+    Parameters
+    ----------
+    table : TaskTable
+        With encoded targets.
+    start : Start or None
+        None: the table itself.
+    """
+    if start is None:
+        return table
+    base = common_scores(table, start.coef) + start.intercept
+    base = np.clip(np.nan_to_num(base), -LARGEST, LARGEST)
+    if table.n_classes:
+        return replace(table, base=base)
+    return replace(table, y=table.y - base[:, 0])
+
+
+def read_start(init, n_features, *, classes=None, names=None, fit_intercept=True, middle=0.0):
+    """The parameter `init`. -> Start, or None
+
+    Parameters
+    ----------
+    init : None, array-like, mapping, estimator or billboard
+        See `_FORMS`. Of an estimator with a shared model that is the start.
+    n_features : int
+    classes : ndarray, default=None
+        Sorted labels of the fit; None: real targets.
+    names : list of str, default=None
+        Of the features of the fit.
+    fit_intercept : bool, default=True
+    middle : float, default=0.0
+        Intercept of a start that has none of its own.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For other things, and models that do not suit the fit.
+    """
+    if init is None or isinstance(init, Start):
+        start = init
+        if start is not None:
+            n_outputs = 1 if classes is None or len(classes) == 2 else len(classes)
+            _check_shape(start.coef, n_outputs, n_features)
+        return start
+    found = _parts(init)
+    coef, intercept = _numbers(found["coef"], "coefficients"), found.get("intercept")
+    intercept = None if intercept is None else _numbers(intercept, "intercepts")
+    several = classes is not None and len(classes) > 2
+    known = found.get("classes")
+    if coef.ndim == 1:
+        coef = coef[None]
+    if coef.ndim != 2:
+        raise ValueError(f"{_FORMS}; this has coefficients of the shape {coef.shape}.")
+    b = np.zeros(len(coef)) if intercept is None else intercept.ravel()
+    if len(b) == 1 and len(coef) > 1:
+        b = np.repeat(b, len(coef))
+    if len(b) != len(coef):
+        raise ValueError(
+            f"init= has {len(coef)} rows of coefficients, but {len(b)} intercepts: give one "
+            "intercept for each."
+        )
+    if classes is None and known is not None:
+        raise ValueError(
+            f"init= is a model of the classes {listed(known)}, but targets are numbers here: take "
+            "a regression as the start."
+        )
+    if classes is not None and known is not None:
+        coef, b = _of_classes(coef, b, np.asarray(known), classes)
+    _check_shape(coef, len(classes) if several else 1, n_features)
+    _check_names(found.get("feature_names"), names)
+    if not fit_intercept and b.any():
+        raise ValueError(
+            "init= has an intercept, which a fit with fit_intercept=False has no place for: set "
+            "fit_intercept=True, or pass the coefficients alone."
+        )
+    if intercept is None and fit_intercept:
+        b = np.full(len(coef), float(middle))
+    return Start(np.ascontiguousarray(coef), np.ascontiguousarray(b))
+
+
+def _parts(init):
+    """-> {"coef", "intercept", "classes", "feature_names"}, as far as they are known"""
+    if isinstance(init, Mapping):
+        known = {"coef", "intercept", "classes", "feature_names", "task"}  # those of export_task
+        odd = sorted(set(map(str, init)) - known)
+        if "coef" not in init or odd:
+            raise ValueError(f"{_FORMS}; this mapping has the keys {listed(list(map(str, init)))}.")
+        return init
+    if isinstance(init, type):
+        raise TypeError(f"{_FORMS}; {init.__name__} is a class: pass a fitted model of it.")
+    if hasattr(init, "declared") and hasattr(init, "attributes"):  # a billboard
+        return _shared(init.attributes(), f"This {type(init).__name__}")
+    if hasattr(init, "fit"):
+        name = type(init).__name__
+        if hasattr(init, "steps"):
+            raise ValueError(
+                f"init= is a {name}, whose coefficients are those of transformed features: pass "
+                "its last step, and transform the features of this fit in the same way."
+            )
+        state = {key: getattr(init, key) for key in _ATTRIBUTES if hasattr(init, key)}
+        if hasattr(init, "billboard_") or hasattr(init, "tasks_"):
+            found = _shared(state, f"This {name}")
+            position = getattr(getattr(init, "_form_", None), "position", None)
+            if position is not None and "feature_names_in_" in state:
+                state["feature_names_in_"] = np.delete(state["feature_names_in_"], position)
+        elif "coef_" in state:
+            found = {"coef": state["coef_"], "intercept": state.get("intercept_")}
+        else:
+            raise ValueError(
+                f"init= is a {name} without coef_: it is not fitted, or not linear. Fit it on "
+                "public data first, or pass coefficients."
+            )
+        names = state.get("feature_names_in_")
+        return {
+            **found,
+            "classes": state.get("classes_"),
+            "feature_names": None if names is None else list(names),
+        }
+    if isinstance(init, (str, bytes, set)):
+        raise TypeError(f"{_FORMS}; not {type(init).__name__}.")
+    return {"coef": init}
+
+
+_ATTRIBUTES = (
+    "coef_", "intercept_", "mean_coef_", "mean_intercept_", "classes_", "feature_names_in_",
+)  # fmt: skip
+
+
+def _shared(found, who):
+    if found.get("mean_coef_") is None:
+        raise ValueError(
+            f"{who} has no shared model to start from: take a fit that released one, such as with "
+            'unseen_task="mean", or pass coefficients.'
+        )
+    return {"coef": found["mean_coef_"], "intercept": found.get("mean_intercept_")}
+
+
+def _numbers(values, what):
+    try:
+        values = values.toarray() if sparse.issparse(values) else values
+        found = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{_FORMS}; its {what} are no numbers.") from error
+    if not np.isfinite(found).all() or np.abs(found).max(initial=0.0) > LARGEST:
+        raise ValueError(f"The {what} of init= must be finite and below {LARGEST:g}.")
+    return found
+
+
+def _of_classes(coef, b, known, classes):
+    """Rows of a start for the classes of the fit, in their order.
+
+    Of two classes the difference of their rows: their log-odds are those of the start, given that
+    it is one of the two.
+    """
+    if len(coef) == 1 and len(known) == 2:  # log-odds of the second
+        coef, b = np.concatenate([0.0 * coef, coef]), np.concatenate([0.0 * b, b])
+    if len(coef) != len(known):
+        raise ValueError(
+            f"init= has {len(coef)} rows of coefficients for {len(known)} classes: give one row "
+            "for each, or one for two classes."
+        )
+    place = {label: i for i, label in enumerate(known.tolist())}
+    missing = [label for label in classes.tolist() if label not in place]
+    if missing:
+        raise ValueError(
+            f"init= knows nothing of the class(es) {listed(missing)}, its own are "
+            f"{listed(known.tolist())}: pass an array with a row for every class of the fit, in "
+            "their order, or labels of the same type."
+        )
+    pick = [place[label] for label in classes.tolist()]
+    coef, b = coef[pick], b[pick]
+    return (coef, b) if len(classes) > 2 else (coef[1:] - coef[:1], b[1:] - b[:1])
+
+
+def _check_shape(coef, n_outputs, n_features):
+    if coef.shape == (n_outputs, n_features):
+        return
+    wanted = (n_features,) if n_outputs == 1 else (n_outputs, n_features)
+    shape = coef.shape[1:] if len(coef) == 1 else coef.shape
+    raise ValueError(
+        f"init= has coefficients of the shape {shape}, but a model of this fit has {wanted}"
+        + (", without the task column." if coef.shape[-1] == n_features + 1 else ".")
+    )
+
+
+def _check_names(known, names):
+    if known is None or names is None or list(known) == list(names):
+        return
+    odd = [name for name in known if name not in set(names)]
+    problem = f"features that X lacks, {listed(odd)}" if odd else "its features in another order"
+    raise ValueError(
+        f"init= has {problem}: X has {listed(list(names), 20)}. Fit the start on the same columns "
+        "in the same order, or pass its coefficients as an array."
+    )

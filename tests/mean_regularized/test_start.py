@@ -1,0 +1,258 @@
+"""A public start: what a fit is about are differences to it."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from scipy.optimize import minimize
+from scipy.special import logsumexp
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skpmtl import (
+    LocalOnly,
+    LocalOnlyClassifier,
+    MPMTLLowRank,
+    PrivateFedAvg,
+    PrivateMeanRegMTL,
+    PrivateMeanRegMTLClassifier,
+)
+from skpmtl.privacy.accounting import gdp_mu
+from skpmtl.tables.start import read_start
+
+M, N, D = 30, 12, 4
+TASKS = range(M)
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible"),
+    pytest.mark.filterwarnings('ignore:(tasks|classes)="auto" reads'),
+]
+
+
+def rows(seed=0, spread=0.3):
+    rng = np.random.default_rng(seed)
+    task, w = np.repeat(np.arange(M), N), rng.normal(size=D)
+    X = 0.5 + rng.normal(size=(M * N, D))
+    W = w + spread * rng.normal(size=(M, D))
+    y = 2.0 + np.einsum("ij,ij->i", X, W[task]) + 0.3 * rng.normal(size=M * N)
+    return X, y, task, w
+
+
+FITS = [
+    {"epsilon": 3.0, "lam": 0.3, "ridge": 0.2},
+    {"epsilon": 3.0, "lam": 0.3, "unseen_task": "mean"},
+    {"epsilon": 3.0, "personalization": "finetune", "clip_norm": 1.0, "n_rounds": 4},
+    {"epsilon": 3.0, "personalization": "none", "update": "stateful"},
+    {"epsilon": None, "lam": 0.3, "ridge": 0.2},
+]
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
+@pytest.mark.parametrize("options", FITS, ids=str)
+def test_squared_loss_is_that_of_targets_less_the_scores_of_the_start(options, form):
+    if form is not np.asarray and options.get("update"):
+        pytest.skip("keeps dense models")
+    X, y, task, w = rows()
+    given = {"tasks": TASKS, "random_state": 0, "target_range": (-20, 20), **options}
+    start = {"coef": w + 1.0, "intercept": 3.0}
+    one = PrivateMeanRegMTL(init=start, **given).fit(form(X), y, task=task)
+    given["target_range"] = -20, 20
+    other = PrivateMeanRegMTL(**given).fit(form(X), y - X @ start["coef"] - 3.0, task=task)
+    assert_allclose(one.coef_, other.coef_ + start["coef"], rtol=1e-9, atol=1e-9)
+    assert_allclose(one.intercept_, other.intercept_ + 3.0, rtol=1e-9, atol=1e-9)
+    assert_allclose(one.mean_coef_, other.mean_coef_ + start["coef"], rtol=1e-9, atol=1e-9)
+    if options.get("unseen_task"):
+        assert one.mean_intercept_ == pytest.approx(other.mean_intercept_ + 3.0)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
+def test_classes_are_pulled_to_the_start(n_classes, form):
+    """Against a general minimiser of every task's loss plus its squared distance to the start."""
+    X, y, task, _ = rows()
+    labels = np.digitize(y, np.quantile(y, np.arange(1, n_classes) / n_classes))
+    rng = np.random.default_rng(1)
+    C = 1 if n_classes == 2 else 3
+    coef, b = rng.normal(size=(C, D)), rng.normal(size=C)
+    est = LocalOnlyClassifier(
+        lam=0.2, init={"coef": coef, "intercept": b}, tasks=TASKS, classes=range(n_classes)
+    ).fit(form(X), labels, task=task)
+
+    def objective(v, A, label):
+        W = v.reshape(C, D + 1)
+        s = A @ W[:, :D].T + W[:, D]
+        s = np.column_stack([np.zeros(len(s)), s]) if C == 1 else s
+        loss = (logsumexp(s, axis=1) - s[np.arange(len(s)), label]).mean()
+        return loss + 0.1 * ((W[:, :D] - coef) ** 2).sum()
+
+    for k in (0, 7, 19):
+        A, label = X[task == k], labels[task == k]
+        if len(set(label)) < n_classes:
+            continue
+        best = minimize(
+            objective, np.zeros(C * (D + 1)), (A, label), method="BFGS", options={"gtol": 1e-8}
+        ).x.reshape(C, D + 1)
+        assert_allclose(est.coef_[k], best[:, :D].reshape(est.coef_[k].shape), atol=1e-2)
+        p = est.predict_proba(A, task=np.full(len(A), k))
+        s = A @ best[:, :D].T + best[:, D]
+        s = np.column_stack([np.zeros(len(s)), s]) if C == 1 else s
+        assert_allclose(p, np.exp(s - logsumexp(s, axis=1)[:, None]), atol=1e-2)
+
+
+def test_an_exact_optimum_without_ridge_knows_no_start():
+    X, y, task, w = rows()
+    label = (y > np.median(y)).astype(int) + (y > np.quantile(y, 0.8))
+    given = {"lam": 0.3, "epsilon": None, "fit_intercept": False}
+    starts = [None, np.arange(3.0 * D).reshape(3, D) / D]
+    one, other = (
+        PrivateMeanRegMTLClassifier(init=init, **given).fit(X, label, task=task) for init in starts
+    )
+    assert_allclose(one.objective_, other.objective_, rtol=1e-9)
+    centred = [est.coef_ - est.coef_.mean(axis=1, keepdims=True) for est in (one, other)]
+    assert_allclose(*centred, atol=1e-6)
+
+
+def test_forms_of_one_start():
+    X, y, task, _ = rows()
+    label = np.array(["a", "b", "c"])[np.digitize(y, np.quantile(y, [0.3, 0.7]))]
+    model = LogisticRegression().fit(X, label)
+    some = label != "b"
+    given = {"tasks": TASKS, "random_state": 0, "epsilon": 3.0}
+    start = read_start(model, D, classes=np.array(["a", "c"]))
+    p = model.predict_proba(X)
+    odds = np.log(p[:, 2] / p[:, 0])  # of two of its classes: given that it is one of them
+    assert_allclose(X @ start.coef[0] + start.intercept, odds, rtol=1e-9)
+    parts = {"coef": model.coef_[::-1], "intercept": model.intercept_[::-1], "classes": list("cba")}
+    shared = PrivateMeanRegMTLClassifier(
+        classes=list("abc"), unseen_task="mean", init=model, **given
+    ).fit(X, label, task=task)
+    forms = [model, parts, shared, shared.export_billboard()]
+    found = [read_start(form, D, classes=np.array(list("abc"))) for form in forms]
+    assert_array_equal(found[0].coef, found[1].coef)
+    assert_array_equal(found[0].intercept, found[1].intercept)
+    assert_array_equal(found[2].coef, shared.mean_coef_)
+    assert_array_equal(found[2].intercept, found[3].intercept)
+    two = PrivateMeanRegMTLClassifier(classes=["a", "c"], init=model, **given)
+    two.fit(X[some], label[some], task=task[some])
+    again = clone(two)
+    assert again.init is model
+    again.fit(X[some], label[some], task=task[some])
+    assert_array_equal(again.coef_, two.coef_)
+    one = shared.export_task(0)
+    assert_array_equal(read_start(one, D, classes=np.array(list("abc"))).coef, one["coef"])
+
+
+def test_what_falls_back_falls_back_to_the_start():
+    X, y, task, w = rows()
+    there = task < M - 2
+    start = {"coef": w, "intercept": 2.0}
+    lost = {"epsilon": 0.01, "tasks": TASKS, "random_state": 0, "init": start}
+    for cls in (PrivateMeanRegMTL, LocalOnly):  # nothing is released
+        est = cls(**lost).fit(X[there], y[there], task=task[there])
+        assert est.privacy_.epsilon == 0.0 and est.privacy_.public_inputs["init"]
+        assert_array_equal(est.mean_coef_, w)
+        assert_array_equal(est.coef_[-2:], [w, w])
+        assert_array_equal(est.intercept_[-2:], [2.0, 2.0])
+    noise = {"clip_norm": 1.0, "n_rounds": 5, "unseen_task": "mean", "target_range": (-9, 9)}
+    with pytest.warns(UserWarning, match="longest way|of one round is"):
+        est = PrivateMeanRegMTL(**lost, **noise).fit(X[there], y[there], task=task[there])
+    if est.billboard_.shrinkage[0] == 0.0:
+        alone = est.billboard_.without_rows(np.array([M]))
+        assert_array_equal(alone[0][0], w)
+    new = LocalOnly(**{**lost, "tasks": range(M - 2)}).fit(X[there], y[there], task=task[there])
+    new.personalize(X[~there], y[~there], task=task[~there])
+    whole = LocalOnly(**lost).fit(X, y, task=task)
+    assert_allclose(new.coef_, whole.coef_, rtol=1e-12)
+
+
+def test_the_report_names_the_start_and_the_noise_over_the_way():
+    X, y, task, w = rows()
+    est = PrivateFedAvg(
+        epsilon=2.0, clip_norm=0.5, n_rounds=9, tasks=TASKS, random_state=0, init=w,
+        adjacency="zero-out",
+    ).fit(X, y, task=task)  # fmt: skip
+    inputs = est.privacy_.public_inputs
+    assert inputs["init"] == "public model of 4 coefficients"
+    expected = np.sqrt(D / 9) / (M * gdp_mu(2.0, est.privacy_.delta))
+    assert inputs["noise over the longest way"] == pytest.approx(expected, rel=1e-6)
+    assert "init=" in est.privacy_.assumptions[-1]
+    assert "init" not in PrivateFedAvg(tasks=TASKS).fit(X, y, task=task).privacy_.public_inputs
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, 30.0])
+def test_a_bad_start_costs_little(scale):
+    X, y, task, w = rows(3)
+    rng = np.random.default_rng(0)
+    held = rng.random(len(y)) < 0.3
+    given = {"epsilon": 0.3, "tasks": TASKS, "random_state": 0}
+
+    def error(init):
+        est = PrivateMeanRegMTL(init=init, **given).fit(X[~held], y[~held], task=task[~held])
+        return np.mean((est.predict(X[held], task=task[held]) - y[held]) ** 2)
+
+    assert error(scale * w) <= 1.1 * error(None)
+    assert error(w) < 0.9 * error(None)
+
+
+LABELS = np.array([0, 1, 2])
+SCALED = make_pipeline(StandardScaler(), Ridge())
+BAD = [
+    ({"init": np.ones(D + 1)}, ValueError, r"the shape \(5,\), .* has \(4,\), without the task"),
+    ({"init": np.ones((2, D))}, ValueError, r"the shape \(2, 4\)"),
+    ({"init": np.ones((2, 2, D))}, ValueError, r"init= takes coefficients, .*\(2, 2, 4\)"),
+    ({"init": np.full(D, np.nan)}, ValueError, "must be finite"),
+    ({"init": "zero"}, TypeError, "init= takes coefficients"),
+    ({"init": Ridge}, TypeError, "is a class: pass a fitted model"),
+    ({"init": Ridge()}, ValueError, "Ridge without coef_: it is not fitted"),
+    ({"init": SCALED}, ValueError, "those of transformed features"),
+    ({"init": {"weights": np.ones(D)}}, ValueError, "this mapping has the keys .'weights'"),
+    ({"init": {"coef": ["a"] * D}}, TypeError, "its coefficients are no numbers"),
+    ({"init": {"coef": np.ones(D), "intercept": [1.0, 2.0]}}, ValueError, "one intercept for each"),
+    ({"init": {"coef": np.ones(D), "intercept": 1.0}, "fit_intercept": False}, ValueError,
+     "set fit_intercept=True, or pass"),
+    ({"init": {"coef": np.ones(D), "classes": [0, 1]}}, ValueError, "targets are numbers here"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options, kind, message", BAD)
+def test_bad_starts_are_told(options, kind, message):
+    X, y, task, _ = rows()
+    est = PrivateMeanRegMTL(tasks=TASKS, random_state=0).fit(X, y, task=task)
+    with pytest.raises(kind, match=message):
+        est.set_params(**options).fit(X, y, task=task)
+    assert not hasattr(est, "coef_")
+
+
+@pytest.mark.parametrize(
+    "init, message",
+    [
+        ({"coef": np.ones((2, D)), "classes": [0, 1]}, "knows nothing of the class"),
+        ({"coef": np.ones((3, D)), "classes": [0, 1]}, "3 rows of coefficients for 2 classes"),
+        ({"coef": np.ones((3, D)), "classes": ["0", "1", "2"]}, "labels of the same type"),
+        (np.ones(D), r"has \(3, 4\)"),
+    ],
+)
+def test_bad_starts_of_classes_are_told(init, message):
+    with pytest.raises(ValueError, match=message):
+        read_start(init, D, classes=LABELS)
+
+
+def test_names_and_columns_of_a_start():
+    pd = pytest.importorskip("pandas")
+    X, y, task, w = rows()
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    model = Ridge().fit(frame, y)
+    given = {"tasks": TASKS, "random_state": 0, "task_feature": "task", "init": model}
+    est = PrivateMeanRegMTL(**given).fit(frame.assign(task=task), y)
+    again = PrivateMeanRegMTL(**{**given, "init": est}).fit(frame.assign(task=task), y)
+    assert_array_equal(read_start(est, D).coef[0], est.mean_coef_)
+    assert again.coef_.shape == (M, D)
+    other = frame[list("badc")].assign(task=task)
+    with pytest.raises(ValueError, match="its features in another order"):
+        PrivateMeanRegMTL(**given).fit(other, y)
+    with pytest.raises(ValueError, match="features that X lacks, .'d'"):
+        PrivateMeanRegMTL(**given).fit(frame.rename(columns={"d": "e"}).assign(task=task), y)
+    with pytest.raises(ValueError, match="has no shared model to start from"):
+        low = MPMTLLowRank(tasks=TASKS, random_state=0).fit(X, y, task=task)
+        PrivateMeanRegMTL(tasks=TASKS, init=low).fit(X, y, task=task)
