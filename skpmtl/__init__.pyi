@@ -859,6 +859,7 @@ class LocalOnly(RegressorMixin, BaseEstimator):
     local_learning_rate: float
     server_learning_rate: float
     personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"]
+    init: Any
     ridge: float
     task_weight: Literal["equal", "samples"]
     clusters: Mapping[Any, Any] | None
@@ -904,6 +905,7 @@ class LocalOnly(RegressorMixin, BaseEstimator):
         local_learning_rate: float = 1.0,
         server_learning_rate: float = 1.0,
         personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"] = "mean-reg",
+        init: Any = None,
         ridge: float = 0.0,
         task_weight: Literal["equal", "samples"] = "equal",
         clusters: Mapping[Any, Any] | None = None,
@@ -955,6 +957,7 @@ class LocalOnlyClassifier(ClassifierMixin, BaseEstimator):
     local_learning_rate: float
     server_learning_rate: float
     personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"]
+    init: Any
     ridge: float
     task_weight: Literal["equal", "samples"]
     clusters: Mapping[Any, Any] | None
@@ -1002,6 +1005,7 @@ class LocalOnlyClassifier(ClassifierMixin, BaseEstimator):
         local_learning_rate: float = 1.0,
         server_learning_rate: float = 1.0,
         personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"] = "mean-reg",
+        init: Any = None,
         ridge: float = 0.0,
         task_weight: Literal["equal", "samples"] = "equal",
         clusters: Mapping[Any, Any] | None = None,
@@ -1728,6 +1732,7 @@ class PPSGD(RegressorMixin, BaseEstimator):
     local_learning_rate: float
     server_learning_rate: float
     personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"]
+    init: Any
     ridge: float
     task_weight: Literal["equal", "samples"]
     clusters: Mapping[Any, Any] | None
@@ -1773,6 +1778,7 @@ class PPSGD(RegressorMixin, BaseEstimator):
         local_learning_rate: float = 1.0,
         server_learning_rate: float = 1.0,
         personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"] = "mean-reg",
+        init: Any = None,
         ridge: float = 0.0,
         task_weight: Literal["equal", "samples"] = "equal",
         clusters: Mapping[Any, Any] | None = None,
@@ -1824,6 +1830,7 @@ class PPSGDClassifier(ClassifierMixin, BaseEstimator):
     local_learning_rate: float
     server_learning_rate: float
     personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"]
+    init: Any
     ridge: float
     task_weight: Literal["equal", "samples"]
     clusters: Mapping[Any, Any] | None
@@ -1871,6 +1878,7 @@ class PPSGDClassifier(ClassifierMixin, BaseEstimator):
         local_learning_rate: float = 1.0,
         server_learning_rate: float = 1.0,
         personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"] = "mean-reg",
+        init: Any = None,
         ridge: float = 0.0,
         task_weight: Literal["equal", "samples"] = "equal",
         clusters: Mapping[Any, Any] | None = None,
@@ -1948,6 +1956,7 @@ class PrivateFedAvg(RegressorMixin, BaseEstimator):
     local_learning_rate: float
     server_learning_rate: float
     personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"]
+    init: Any
     ridge: float
     task_weight: Literal["equal", "samples"]
     clusters: Mapping[Any, Any] | None
@@ -1993,6 +2002,7 @@ class PrivateFedAvg(RegressorMixin, BaseEstimator):
         local_learning_rate: float = 1.0,
         server_learning_rate: float = 1.0,
         personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"] = "mean-reg",
+        init: Any = None,
         ridge: float = 0.0,
         task_weight: Literal["equal", "samples"] = "equal",
         clusters: Mapping[Any, Any] | None = None,
@@ -2044,6 +2054,7 @@ class PrivateFedAvgClassifier(ClassifierMixin, BaseEstimator):
     local_learning_rate: float
     server_learning_rate: float
     personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"]
+    init: Any
     ridge: float
     task_weight: Literal["equal", "samples"]
     clusters: Mapping[Any, Any] | None
@@ -2091,6 +2102,7 @@ class PrivateFedAvgClassifier(ClassifierMixin, BaseEstimator):
         local_learning_rate: float = 1.0,
         server_learning_rate: float = 1.0,
         personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"] = "mean-reg",
+        init: Any = None,
         ridge: float = 0.0,
         task_weight: Literal["equal", "samples"] = "equal",
         clusters: Mapping[Any, Any] | None = None,
@@ -2145,6 +2157,7 @@ class PrivateFedProx(RegressorMixin, BaseEstimator):
     local_learning_rate: float
     server_learning_rate: float
     personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"]
+    init: Any
     ridge: float
     task_weight: Literal["equal", "samples"]
     clusters: Mapping[Any, Any] | None
@@ -2190,6 +2203,7 @@ class PrivateFedProx(RegressorMixin, BaseEstimator):
         local_learning_rate: float = 1.0,
         server_learning_rate: float = 1.0,
         personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"] = "mean-reg",
+        init: Any = None,
         ridge: float = 0.0,
         task_weight: Literal["equal", "samples"] = "equal",
         clusters: Mapping[Any, Any] | None = None,
@@ -2241,6 +2255,7 @@ class PrivateFedProxClassifier(ClassifierMixin, BaseEstimator):
     local_learning_rate: float
     server_learning_rate: float
     personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"]
+    init: Any
     ridge: float
     task_weight: Literal["equal", "samples"]
     clusters: Mapping[Any, Any] | None
@@ -2288,6 +2303,7 @@ class PrivateFedProxClassifier(ClassifierMixin, BaseEstimator):
         local_learning_rate: float = 1.0,
         server_learning_rate: float = 1.0,
         personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"] = "mean-reg",
+        init: Any = None,
         ridge: float = 0.0,
         task_weight: Literal["equal", "samples"] = "equal",
         clusters: Mapping[Any, Any] | None = None,
@@ -2472,6 +2488,7 @@ class PrivateMeanRegMTL(RegressorMixin, BaseEstimator):
     local_learning_rate: float
     server_learning_rate: float
     personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"]
+    init: Any
     ridge: float
     task_weight: Literal["equal", "samples"]
     clusters: Mapping[Any, Any] | None
@@ -2521,6 +2538,7 @@ class PrivateMeanRegMTL(RegressorMixin, BaseEstimator):
         local_learning_rate: float = 1.0,
         server_learning_rate: float = 1.0,
         personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"] = "mean-reg",
+        init: Any = None,
         ridge: float = 0.0,
         task_weight: Literal["equal", "samples"] = "equal",
         clusters: Mapping[Any, Any] | None = None,
@@ -2573,6 +2591,7 @@ class PrivateMeanRegMTLClassifier(ClassifierMixin, BaseEstimator):
     local_learning_rate: float
     server_learning_rate: float
     personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"]
+    init: Any
     ridge: float
     task_weight: Literal["equal", "samples"]
     clusters: Mapping[Any, Any] | None
@@ -2624,6 +2643,7 @@ class PrivateMeanRegMTLClassifier(ClassifierMixin, BaseEstimator):
         local_learning_rate: float = 1.0,
         server_learning_rate: float = 1.0,
         personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"] = "mean-reg",
+        init: Any = None,
         ridge: float = 0.0,
         task_weight: Literal["equal", "samples"] = "equal",
         clusters: Mapping[Any, Any] | None = None,

@@ -370,15 +370,17 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
     # ------------------------------------------------------------------- a public start
     def _encoded(self, table, classes=None, *, new=False):
         table, classes = super()._encoded(table, classes, new=new)
-        if not new and getattr(self, "init", None) is not None:
+        if not new and self._starts():
             self._labels_ = classes  # while fit runs
             self._start(Population.of(table))  # its faults are told before anything is done
         return table, classes
 
+    def _starts(self):
+        return getattr(self, "init", None) is not None
+
     def _start(self, population):
         """The `Start` of the parameter `init`, for these features and classes; None without one."""
-        init = getattr(self, "init", None)
-        if init is None:
+        if not self._starts():
             return None
         classes = getattr(self, "_labels_", None)
         if classes is None and self._classification:
@@ -389,7 +391,7 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
             column = column if isinstance(column, str) else column % len(names)
             names = [name for i, name in enumerate(names) if column not in (i, name)]
         return read_start(
-            init, population.n_features, classes=classes, names=names,
+            self.init, population.n_features, classes=classes, names=names,
             fit_intercept=self.fit_intercept, middle=self._middle(),
         )  # fmt: skip
 
@@ -399,14 +401,11 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
 
     def __sklearn_clone__(self):
         # A start is a number that was given, whatever it is made of: its fit is not forgotten.
-        init, bare = getattr(self, "init", None), self
-        if init is not None:
-            bare = copy(self)
-            bare.init = None
-        twin = super(BaseMTL, bare).__sklearn_clone__()
-        if init is not None:
-            twin.init = init
-        return twin
+        if not self._starts():
+            return super().__sklearn_clone__()
+        bare = copy(self)
+        bare.init = None
+        return super(BaseMTL, bare).__sklearn_clone__().set_params(init=self.init)
 
     def _source(self):
         """Source of the noise, and of what is drawn without privacy."""

@@ -74,7 +74,7 @@ class MeanBillboard(Board):
         Whether a task multiplies the centre by the length of its own model (`lengths`).
     lam : float or None
         Pull of an exact fit.
-    start : Start or None
+    init : Start or None
         Public model to which all is a difference: centres, releases, and models of tasks.
     """
 
@@ -103,7 +103,7 @@ class MeanBillboard(Board):
     lam: float | None = None
     relation: Relation | None = None
     noise_std: np.ndarray | None = None
-    start: Start | None = None
+    init: Start | None = None
 
     constraints = {
         "personalization": [
@@ -135,7 +135,7 @@ class MeanBillboard(Board):
     def parameters(self):
         known = {name: getattr(self.problem, name) for name in ("fit_intercept", "task_weight")}
         known |= {"ridge": self.problem.ridge, "clusters": self.cluster_of}
-        known |= {"relation": self.relation, "init": self.start}
+        known |= {"relation": self.relation, "init": self.init}
         return {**super().parameters(), **known}
 
     def attributes(self):
@@ -143,8 +143,8 @@ class MeanBillboard(Board):
         if self.relation is not None:
             T = self.relation.transform
             found["relation_coef_"] = B = self.shaped(T @ self.centres)
-            if self.start is not None:
-                B[0] += self.start.coef.reshape(self.shape)
+            if self.init is not None:
+                B[0] += self.init.coef.reshape(self.shape)
             if self.noise_std is not None:
                 found["relation_noise_std_"] = np.sqrt(T**2 @ self.noise_std**2)
         elif self.cluster_of is None:
@@ -167,8 +167,8 @@ class MeanBillboard(Board):
         for number in [] if self.cluster_of is None else self.cluster_of.values():
             if type(number) is not int or not 0 <= number < g:
                 raise ValueError(f"clusters must be numbered from 0 to {g - 1}")
-        if self.start is not None:
-            yield from self.start.declared(C, shape[-1])
+        if self.init is not None:
+            yield from self.init.declared(C, shape[-1])
         if self.relation is not None:
             yield from self.relation.declared()
             if self.cluster_of is not None or self.relation.rank != g:
@@ -257,7 +257,7 @@ class MeanBillboard(Board):
     def models(self, flat):
         """Models (n, *shape) at these differences to the start, (n, size)."""
         models = self.shaped(flat)
-        return models if self.start is None else models + self.start.coef.reshape(self.shape)
+        return models if self.init is None else models + self.init.coef.reshape(self.shape)
 
     def for_rows(self, sparse):
         """This billboard with its models in the layout that CSR or dense rows need."""
@@ -343,8 +343,8 @@ class MeanBillboard(Board):
         """The centres of the tasks, and the start, or 0, where these are noise or have no unit."""
         which, models = self.resting(tasks)
         intercept = np.zeros((len(tasks), self.problem.n_outputs))
-        if self.start is not None:
-            intercept[:] = self.start.intercept
+        if self.init is not None:
+            intercept[:] = self.init.intercept
         if self.relation is not None:
             if self.mean_intercept is not None:
                 intercept[:] = self.intercepts(tasks)

@@ -72,8 +72,8 @@ def publish(plan, board, population, to, source, log=None):
         )  # fmt: skip
         released = (yield ask)["intercept"]
         board.releases.append(released)
-        if board.start is not None:
-            middle = middle + board.start.intercept
+        if board.init is not None:
+            middle = middle + board.init.intercept
         board.set_intercept(released.reshape(shape) * reach[:, None], middle)
     board.report = plan.report(bounds, source)
     return board

@@ -171,8 +171,8 @@ class MeanFamily(WideSparse, BaseMTL):
         cluster_of, to = self._cluster_rows(population.tasks), self._to(population, True)
         centres = np.zeros((self._groups(population), self._size(population)))
         plan = self._plan(population, relation)
-        start = self._start(population)
-        board = self._board(population, problem, centres, cluster_of, relation, start)
+        board = self._board(population, problem, centres, cluster_of, relation)
+        board.init = self._start(population)
         board.server_rate, board.sampling, board.sampling_rate = (
             plan.server_rate, plan.sampling, plan.rate
         )  # fmt: skip
@@ -261,7 +261,7 @@ class MeanFamily(WideSparse, BaseMTL):
             return 0.0, float(bound)
         if self.target_range is not None:
             low, high = public_range(self.target_range)
-            return 0.0 if self.init is not None else self._middle(), 0.5 * (high - low)
+            return 0.0 if self._starts() else self._middle(), 0.5 * (high - low)
         if auto and self.fit_intercept:
             raise ValueError(
                 'unseen_task="mean" releases the mean of the tasks\' intercepts, and '
@@ -368,7 +368,7 @@ class MeanFamily(WideSparse, BaseMTL):
             task: number[str(name)] for task, name in self.clusters.items() if str(name) in number
         }
 
-    def _board(self, population, problem, centres, cluster_of, relation, start=None):
+    def _board(self, population, problem, centres, cluster_of, relation):
         shape = (population.n_features,)
         return MeanBillboard(
             centres=centres,
@@ -382,7 +382,6 @@ class MeanFamily(WideSparse, BaseMTL):
             sparse=population.is_sparse and relation is None,
             cluster_of=cluster_of,
             relation=relation,
-            start=start,
         )
 
     def _fitted(self, board, models, n_iter):
@@ -507,7 +506,8 @@ class MeanFamily(WideSparse, BaseMTL):
         mean = mean.reshape(len(W), -1).mean(axis=0)[None]
         # Others are no vertices: they lie around the mean, as far as a task does on average.
         pull = float(self.lam * np.asarray(Omega.diagonal()).mean()) or float(self.lam)
-        board = self._board(table, replace(problem, lam=pull), mean, None, None, start)
+        board = self._board(table, replace(problem, lam=pull), mean, None, None)
+        board.init = start
         W = W.reshape(len(W), *board.shape)
         if start is not None:
             W = W + start.coef.reshape(board.shape)
@@ -537,7 +537,7 @@ class MeanFamily(WideSparse, BaseMTL):
             here = np.ones(len(tasks), dtype=bool)
             here[positions] = False
             extend = without(self._omega(tasks), here, self.ridge / self.lam)[1]
-            W, start = fitted["coef_"], fitted["billboard_"].start
+            W, start = fitted["coef_"], fitted["billboard_"].init
             from_start = 0.0 if start is None else start.coef.reshape(W.shape[1:])
             W = W - from_start
             coef = (extend @ W.reshape(len(W), -1)).reshape(coef.shape) + from_start

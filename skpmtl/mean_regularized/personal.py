@@ -61,7 +61,7 @@ class PersonalModels:
         self.board, self.problem = board, board.problem
         self.which, self.centres = board.around(table.tasks)
         if centred is None or centred.problem != board.problem:
-            centred = CentredTasks(differences(table, board.start), board.problem, self.which)
+            centred = CentredTasks(differences(table, board.init), board.problem, self.which)
         self.centred, self._given = centred, table
         self.shape = board.shape
         self.intercept = np.empty((table.n_tasks, board.problem.n_outputs))
@@ -87,7 +87,7 @@ class PersonalModels:
                     around = around + _FEW_ROWS * lone
                     given = doubt, reaches, self._hold
                     self._candidates = Candidates(around, *given, strengths=CLASS_STRENGTHS)
-                if board.start is not None:  # which may be a bad one
+                if board.init is not None:  # which may be a bad one
                     self._lone = self._without_start(around, lone)
         if self.dense:
             self.coef = self._dense(everybody)
@@ -112,7 +112,7 @@ class PersonalModels:
         """-> tasks around 0, and the priors by which they go without the start"""
         doubt = np.full(len(self.which), _NO_START)
         if self.problem.loss == "squared":
-            found = Candidates(around, doubt, (), self._hold, lone)
+            found = Candidates(around, doubt, ((0.0, doubt),), self._hold, lone)
         else:
             found = Candidates(around, doubt, (), self._hold, strengths=CLASS_STRENGTHS)
         tasks = copy(self.centred)
@@ -153,9 +153,9 @@ class PersonalModels:
         shares."""
         f, share, local = self._averaged(block, self.centred, self._candidates)
         self.share[block] = share
-        if self.board.start is None:
+        if self.board.init is None:
             return local
-        b = local.b + self.board.start.intercept
+        b = local.b + self.board.init.intercept
         other, _, lone = self._averaged(block, *self._lone)
         part = expit(np.nan_to_num(f - other))
         self.share_of_start[block] = part
@@ -225,8 +225,8 @@ class PersonalModels:
         if self._candidates is not None:
             return self._average(block)
         local = self._towards_centre(block)
-        if self.board.start is not None:
-            local.b += self.board.start.intercept
+        if self.board.init is not None:
+            local.b += self.board.init.intercept
         return local
 
     def _towards_centre(self, block):
@@ -280,16 +280,16 @@ class PersonalModels:
         if self._candidates is not None and not centred.table.is_sparse:
             found = self._weighed(centred, self._candidates)
             W, b = found[1], found[2]
-            if self.board.start is not None:
-                start = self.board.start
+            if self.board.init is not None:
+                start = self.board.init
                 found = found[0], W + start.coef, b + start.intercept
                 W, b = mixed([found, self._weighed(*self._lone)])
             self.intercept[:] = b
             return W.reshape(len(W), *self.shape)
         if is_squared(centred) and self.board.personalization == "mean-reg":
             W, b = self._weighed(centred, Candidates.one(self._pull, self._hold))[1:]
-            if self.board.start is not None:
-                W, b = W + self.board.start.coef, b + self.board.start.intercept
+            if self.board.init is not None:
+                W, b = W + self.board.init.coef, b + self.board.init.intercept
             self.intercept[:] = b
             return W[:, 0]
         centres = self.board.shaped(self.centres)
@@ -298,8 +298,8 @@ class PersonalModels:
             pick = local.pick
             coef[pick] = centres[self.which[pick]]
             coef[pick] *= self.share[pick].reshape(-1, *[1] * len(self.shape))
-            if self.board.start is not None:
-                whole = self.board.start.coef.reshape(self.shape)
+            if self.board.init is not None:
+                whole = self.board.init.coef.reshape(self.shape)
                 coef[pick] += np.multiply.outer(self.share_of_start[pick], whole)
             if centred.table.is_sparse:
                 for k, columns, values in self._solved(local):
@@ -324,8 +324,8 @@ class PersonalModels:
             return self.coef[k].copy()
         centres = self.board.shaped(self.centres)
         coef = centres[self.which[k]] * self.share[k]
-        if self.board.start is not None:
-            coef += self.share_of_start[k] * self.board.start.coef.reshape(self.shape)
+        if self.board.init is not None:
+            coef += self.share_of_start[k] * self.board.init.coef.reshape(self.shape)
         for _, columns, values in self.differences([k]):
             coef.reshape(self.problem.n_outputs, -1)[:, columns] += values.T
         return coef
@@ -334,8 +334,8 @@ class PersonalModels:
         """Scores (n_rows, n_outputs) of CSR rows under the model of task k."""
         shared = self.centres[self.which[k]].reshape(X.shape[1], -1)
         out = self.share[k] * (X @ shared)
-        if self.board.start is not None:
-            out += self.share_of_start[k] * (X @ self.board.start.coef.T)
+        if self.board.init is not None:
+            out += self.share_of_start[k] * (X @ self.board.init.coef.T)
         for _, columns, values in self.differences([k]):
             out += X[:, columns] @ values
         return out + self.intercept[k]

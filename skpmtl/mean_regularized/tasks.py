@@ -175,8 +175,8 @@ class MeanHalf(Half):
         if ask.statistic == "intercept":
             board = ask.public["board"]
             b = self.models(board).intercept - ask.public["middle"]
-            if board.start is not None:
-                b -= board.start.intercept
+            if board.init is not None:
+                b -= board.init.intercept
             clip_rows(b, clip_norm, 2, b)
             return {"intercept": b if ask.pick is None else b[ask.pick]}
         centres = self.around(ask.public["centre"])

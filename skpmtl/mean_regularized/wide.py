@@ -104,11 +104,11 @@ class RestingModels:
         self.which, self.models = board.resting(tasks)
         shape = len(tasks), *fitted["intercept_"].shape[1:]
         self.intercept = np.zeros(shape)
-        if board.start is not None:
-            self.intercept[:] = board.start.intercept.reshape(shape[1:])
+        if board.init is not None:
+            self.intercept[:] = board.init.intercept.reshape(shape[1:])
         if board.mean_intercept is not None:
             shift = np.atleast_2d(board.mean_intercept)
-            zero = np.zeros((1, shift.shape[1])) if board.start is None else board.start.intercept
+            zero = np.zeros((1, shift.shape[1])) if board.init is None else board.init.intercept
             zero = np.atleast_2d(zero)
             self.intercept[:] = np.concatenate([shift, zero])[self.which].reshape(shape)
 
