@@ -112,7 +112,8 @@ def main(arguments=None):
             if options.suite == "shards":
                 measured = with_commit(shards.measure(options.quick, repeats, options.only))
                 return write_rows(measured, shards.FIELDS, options.output)
-            suites = [suite.measure(options.quick, repeats) for suite in (exact, external, rounds)]
+            suites = [suite.measure(options.quick, repeats) for suite in (exact, rounds)]
+            suites.insert(1, external.measure(options.quick, repeats, options.only))
             return write_rows(with_commit(chain(*suites)), FIELDS, options.output)
     finally:
         skpmtl.set_num_threads(chosen)

@@ -70,6 +70,8 @@ class Loss:
 
     alike = False  # whether one curvature is that of all tasks
     is_flat = False  # whether steps may be small far from the solution, also where it is quadratic
+    has_models = False  # whether there is a `model`, for Newton steps
+    keeps = crawls = False  # whether it serves several strengths; whether one needed models
     repeats = 1  # rows of the table for every row of X that a task has
     steepest = 1.0  # largest second derivative of a row's loss in its score
     entropy_slope = 0.0  # of the dual value in the residuals, where they do not add up to zero
@@ -314,7 +316,6 @@ class SquaredLoss(Loss):
 
     quadratic = True
     _residual_kernel = staticmethod(passes.squared_residuals)
-    keeps = False  # whether steps are kept for penalties of about the same strength
     _kept = None
 
     def dual_terms(self, W, V, value):
@@ -584,6 +585,29 @@ class LogisticLoss(Loss):
         self._residuals(self.scores(W))
         q = self._others(1.0)
         return q * (1.0 - q)
+
+    @property
+    def has_models(self):
+        """Where the squared loss is cheaper: its steps do not pass over the rows."""
+        return resolvents.narrower(self, resolvents.room_beside(self)) == "features"
+
+    def model(self, W, floor):
+        """The squared loss that has the gradient at W and its Hessian, with slopes raised a little.
+
+        Rows weigh q and aim at their score plus residual / q: a step of reweighted least squares.
+        """
+        z = self.scores(W)
+        self._residuals(z)
+        r, q = self._r.copy(), self._others(1.0)
+        q *= 1.0 - q
+        q *= 1.0 - floor
+        q += self.steepest * floor
+        if self.weights is not None:
+            q *= self.weights
+        r /= q
+        r += z
+        table = replace(self.table, y=r, weights=q, masses=None)
+        return _squared(table, self.scale, self.fit_intercept, self.ridge)
 
     def _others(self, theta):
         """What the other class has of every row, with `theta` times the residuals."""

@@ -4,7 +4,8 @@ Two engines take turns. A first-order method with Anderson extrapolation (Dougla
 splitting where matrices of all tasks take no more room than their rows, else proximal
 gradient) finds the rank or the rows in use and finishes well-conditioned problems. What is
 left of the squared loss after `_FIRST` iterations is ill-conditioned, and goes to the Newton
-method of `skpmtl.solvers.factored`. Where models take about as much room as the rows, a sample of
+method of `skpmtl.solvers.factored`; of the logistic loss, on a path of strengths, to that of
+`_by_models`, whose steps do not pass over the rows. Where models take about as much room as the rows, a sample of
 the tasks finds the start, and no history or one step of it is kept.
 """
 
@@ -30,6 +31,8 @@ _WORTHWHILE = 0.7  # share of the features up to which the others are left out
 _RENEWAL, _RENEWALS = 8, 100  # iterations to the first new Hessians and, at most, between two
 _FLOOR = 0.1  # how far slopes are raised towards their bound at first
 _TURN = 500  # iterations of splitting, without Newton phases, before gradient steps
+_MODEL_FLOOR = 1e-3  # how far slopes of models are raised towards their bound
+_FORCING = 0.05  # part of the gap that a model may leave
 _RELAXATION = 1.8  # of Douglas-Rachford steps, below 2
 _NEWTON_WIDTH = 128  # columns of P up to which Newton is worth its n_tasks * width^3
 _ROOM = 1 << 22  # matrices of more numbers are built again rather than kept
@@ -142,6 +145,7 @@ def _by_working_sets(loss, penalty, alpha, W, tol, max_iter, log):
 def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
     first_order = spare = None
     newton = loss.quadratic and alpha > 0 and penalty.has_factors
+    models = loss.keeps and alpha > 0 and loss.has_models  # on a path, where starts are close
     patience, sharpness, done = (_FIRST if newton else max_iter), 1e-3, 0
     between = 8  # first-order steps between Newton phases
     after = _TURN // 5  # gradient steps when splitting without Newton phases takes too long
@@ -152,13 +156,17 @@ def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
         patience, between = (1, 1) if newton and lean else (patience, between)
     elif W is None:
         W = np.zeros(loss.shape)
+    if models and loss.crawls:
+        W, done = _by_models(loss, penalty, alpha, W, tol, max_iter, log)
+        models = False
     phase, W = Solution(W, np.inf, np.inf, 0, False), None  # which gives W away: no room for two
     while True:
         if first_order is None:
             first_order = _first_order(loss, penalty, alpha, lean, phase.W)
             if not newton and isinstance(first_order, _Splitting):
-                patience = _TURN
-        phase = first_order.run(phase, tol, max_iter - done, patience)
+                patience = _FIRST if models else _TURN
+        far = _FIRST if models else _NEWTON
+        phase = first_order.run(phase, tol, max_iter - done, patience, far)
         done += phase.n_iter
         if log is not None:
             log(done, phase.objective, phase.gap)
@@ -166,6 +174,11 @@ def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
         if enough or done >= max_iter or (not newton and patience >= max_iter):
             phase.n_iter = done
             return phase
+        if models:
+            loss.crawls, models = loss.keeps, False
+            phase.W, steps = _by_models(loss, penalty, alpha, phase.W, tol, max_iter - done, log)
+            done, patience = done + steps, _TURN
+            continue
         if not newton:
             # Either engine may crawl where slopes vanish, so they take turns, each longer.
             first_order, spare = spare or _Proximal(loss, penalty, alpha, lean), first_order
@@ -190,6 +203,39 @@ def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
             # Newton judges steps by the objective, which rounding hides at last.
             between *= 2
             done += steps
+
+
+def _by_models(loss, penalty, alpha, W, tol, max_iter, log):
+    """Newton steps: each minimises with the squared loss of `Loss.model` in place of the loss.
+
+    -> W, first-order and Newton steps; no further than models are good for: a step that leaves
+    half of the gap, or promises what is not there, is the last.
+    """
+    done, before = 0, np.inf
+    while True:
+        value, V = loss.evaluate(W)
+        omega = penalty.value(W)
+        at = dual_gap(loss, penalty, alpha, W, V, value, omega, tol)
+        if log is not None and done:
+            log(done, at.objective, at.gap)
+        if at.ends(tol) or done >= max_iter or at.gap > 0.5 * before:
+            return W, done
+        before, model = at.gap, loss.model(W, _MODEL_FLOOR)
+        here = model.evaluate(W)[0] + alpha * omega
+        goal = max(_FORCING * at.gap, 0.3 * tol * at.objective) / here
+        part = _alternate(model, penalty, alpha, W.copy(), goal, max_iter - done, None)
+        done += max(part.n_iter, 1)
+        promise, size = here - part.objective, 1.0
+        part.W -= W
+        while True:
+            trial = W + size * part.W
+            there = loss.evaluate(trial)[0] + alpha * penalty.value(trial)
+            if there <= at.objective - 0.1 * size * promise:
+                break
+            size *= 0.5
+            if size < 0.1:
+                return W, done
+        W = trial
 
 
 def _is_lean(loss):
@@ -262,8 +308,8 @@ def _history(loss, penalty, lean):
 class _Monitor:
     """When to look at the duality gap, and when a phase has lasted long enough."""
 
-    def __init__(self, tol, max_iter, patience, first=0):
-        self.tol, self.max_iter, self.patience = tol, max_iter, patience
+    def __init__(self, tol, max_iter, patience, far, first=0):
+        self.tol, self.max_iter, self.patience, self.far = tol, max_iter, patience, far
         self.next_check, self.gaps = first, []
 
     def due(self, n_iter):
@@ -284,7 +330,7 @@ class _Monitor:
         if len(self.gaps) > 3:
             rate = self._rate(max(4, len(self.gaps) // 2))
             self.ahead = np.log(gap / goal) / rate if rate > 0 else np.inf
-        return n_iter >= self.patience and self.ahead > _NEWTON
+        return n_iter >= self.patience and self.ahead > self.far
 
     def solution(self, W, n_iter, at):
         done = at.closes(self.tol)
@@ -309,14 +355,14 @@ class _Proximal:
         self.lean = lean
         self.lipschitz = max(1.05 * float(loss.curvatures().max()), 1e-100)  # 0: X is zero
 
-    def run(self, start, tol, max_iter, patience):
+    def run(self, start, tol, max_iter, patience, far=_NEWTON):
         loss, penalty, alpha = self.loss, self.penalty, self.alpha
         W, start.W = start.W, None
         value, V = loss.evaluate(W)
         omega = penalty.value(W)
         objective = value + alpha * omega
         history, guess = _history(loss, penalty, self.lean), None
-        monitor = _Monitor(tol, max_iter, patience)
+        monitor = _Monitor(tol, max_iter, patience, far)
         n_iter, exhausted = 0, False
         while True:
             if monitor.due(n_iter) or exhausted:
@@ -381,7 +427,7 @@ class _Splitting:
         self.share, self.rho, self.step = share, rho, step
         self.guarded = not loss.quadratic or loss.is_flat
 
-    def run(self, start, tol, max_iter, patience):
+    def run(self, start, tol, max_iter, patience, far=_NEWTON):
         loss, penalty, alpha = self.loss, self.penalty, self.alpha
         W, start.W = start.W, None
         _, V = loss.evaluate(W)
@@ -390,7 +436,7 @@ class _Splitting:
         S = W + V / self.rho  # a fixed point when W is the solution
         first = 0 if W.any() else 6  # nothing to certify at zero
         history = _history(loss, penalty, self.lean)
-        monitor = _Monitor(tol, max_iter, patience, first)
+        monitor = _Monitor(tol, max_iter, patience, far, first)
         n_iter, plain, residual, smallest, too_far = 0, None, None, np.inf, False
         objective, recent = np.inf, deque([np.inf], MEMORY)
         renewal, floor, lowest = np.inf if loss.quadratic else _RENEWAL, _FLOOR, np.inf

@@ -254,21 +254,21 @@ def test_tables_reach_other_languages_as_they_are(shell, suffix):
         first, last = script.index("model <-"), script.index("spent <-")
         answer = (
             "model <- list(W = sapply(X, function(x) x[1, ]), "
-            "C = sapply(Y, function(v) v[nrow(v), 1]))\n"
+            "C = sapply(Y, function(v) v[nrow(v), 1]), Obj = 1:7)\n"
         )
     else:
         first, last = script.index("if strcmp"), script.index("spent =")
-        answer = "W = cell2mat(cellfun(@(x) x(1, :)', X, \"UniformOutput\", false));\n"
+        answer = "W = cell2mat(cellfun(@(x) x(1, :)', X, \"UniformOutput\", false)); values = 1:7;\n"
     rng = np.random.default_rng(0)
     X, y, task = rng.normal(size=(9, 3)), rng.normal(size=9), np.repeat([0, 1, 2], [2, 3, 4])
     formula = "mean" if suffix == ".R" else "sum"
     problem = Problem("test", "trace", formula, X, y, task, alpha=0.5)
-    coef, intercept, seconds = external._fit(
+    coef, intercept, seconds, steps = external._fit(
         shell, script[:first] + answer + script[last:], suffix, problem, 1e-3
     )
     np.testing.assert_array_equal(coef, X[[0, 2, 5]])
     np.testing.assert_array_equal(intercept, y[[1, 4, 8]] if suffix == ".R" else np.zeros(3))
-    assert seconds >= 0
+    assert seconds >= 0 and steps == 7
 
 
 def test_missing_peers_are_skipped(monkeypatch):

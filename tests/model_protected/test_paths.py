@@ -24,7 +24,7 @@ from skpmtl import (
     save_billboard,
     stack_tasks,
 )
-from skpmtl.solvers.losses import make_loss
+from skpmtl.solvers.losses import LogisticLoss, make_loss
 from skpmtl.solvers.path import alpha_grid, follow
 from skpmtl.solvers.penalties import GroupNorm
 from tests.helpers import plain_reference as plain
@@ -125,6 +125,26 @@ def test_errors_are_those_of_a_grid_search():
     np.testing.assert_allclose(model.coef_, search.best_estimator_.coef_, atol=1e-6)
     assert model.dual_gap_ <= 1e-9 * model.objective_
     assert model.predict(table[:2]).shape == (2,)
+
+
+@pytest.mark.parametrize("penalty", ["trace", "l21"])
+def test_paths_through_squared_models_end_where_single_fits_do(penalty, monkeypatch):
+    """Collinear columns: splitting takes long, and the path goes on with models of the loss."""
+    rng = np.random.default_rng(0)
+    X, task = rng.standard_normal((240, 5)), np.repeat(np.arange(8), 30)
+    X = X[:, :1] + 0.1 * X
+    y = (X @ rng.standard_normal(5) * 3 + rng.logistic(size=240) > 0).astype(int)
+    found, used = [], []
+    for models in (True, False):
+        has = LogisticLoss.has_models if models else False
+        monkeypatch.setattr(LogisticLoss, "has_models", has)
+        inner = LogisticLoss.model
+        monkeypatch.setattr(LogisticLoss, "model", lambda *a: used.append(models) or inner(*a))
+        path = mtl_path(X, y, task, penalty=penalty, loss="logistic", n_alphas=8, tol=1e-9)
+        found.append(path.coefs)
+        monkeypatch.undo()
+    assert True in used and False not in used
+    np.testing.assert_allclose(*found, atol=1e-4 * np.abs(found[1]).max())
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

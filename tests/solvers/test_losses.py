@@ -384,6 +384,21 @@ def test_matrices_of_the_logistic_loss_are_cheap_to_renew(monkeypatch):
 
 
 @pytest.mark.parametrize("intercept, weight, ridge", SETTINGS)
+@pytest.mark.parametrize("name", ["narrow", "by BLAS", "gaps"])
+def test_models_have_gradient_and_hessian_of_the_logistic_loss(name, intercept, weight, ridge):
+    table, _, _ = LOGISTIC[name]
+    loss = LogisticLoss(table, scale_of(table, weight), intercept, ridge)
+    W, D = np.random.default_rng(4).standard_normal((2, *loss.shape)) / np.sqrt(loss.shape[1])
+    model, bounded = loss.model(W, 0.0), loss.model(W, 1.0)
+    h, V = 1e-5, loss.evaluate(W)[1]
+    moved = [loss.evaluate(W + step * D)[1] for step in (-h, h)]
+    for one in (model, bounded):
+        np.testing.assert_allclose(one.evaluate(W)[1], V, atol=1e-12)
+    np.testing.assert_allclose(model.curvature(D), (moved[0] - moved[1]) / (2 * h), atol=1e-8)
+    np.testing.assert_allclose(bounded.curvature(D), loss.curvature_bound(D), atol=1e-12)
+
+
+@pytest.mark.parametrize("intercept, weight, ridge", SETTINGS)
 @pytest.mark.parametrize("d, form", [(4, "features"), (30, "rows")])
 def test_resolvents_of_classes_solve_them_one_by_one(d, form, intercept, weight, ridge):
     """With the diagonal 2 p (1 - p), which is above the Hessian in the scores."""
