@@ -5,9 +5,9 @@ name the folder of its sources in the environment variable ``RMTL`` where R has 
 needs (corpcor, MASS, psych, doParallel, foreach). For MALSAR install Octave, take the toolbox apart
 somewhere and name its folder in the environment variable ``MALSAR``. What is missing is skipped.
 Every fit runs in a fresh interpreter, which says itself how long the fit took, without its start
-and the reading of files. They take 1,500 iterations at most, as in the examples of both manuals, and
-the loosest tolerance of their own with which they get within 1e-6 of the optimum; one that does not
-get there shows how near it came.
+and the reading of files. They take 1,500 iterations at most, as in the examples of both manuals,
+and the loosest tolerance of their own with which they get within 1e-6 of the optimum; one that does
+not get there shows how near it came.
 """
 
 import os
@@ -71,12 +71,13 @@ else
   [W, values] = Least_L21(X, Y, alpha, opts);
 end
 spent = cputime() - start;
-handle = fopen([folder "/out"], "w"); fwrite(handle, [W(:); spent; numel(values)], "double"); fclose(handle);
+out = [W(:); spent; numel(values)];
+handle = fopen([folder "/out"], "w"); fwrite(handle, out, "double"); fclose(handle);
 """
 
 
 def installed():
-    """{name: function (problem, tol) -> coef, intercept, seconds, steps} of the peers found here."""
+    """{name: function (problem, tol) -> coef, intercept, seconds, steps} of the peers here."""
     found = {}
     rscript, sources = shutil.which("Rscript"), os.environ.get("RMTL")
     there = rscript and (

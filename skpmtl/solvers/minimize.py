@@ -5,8 +5,8 @@ splitting where matrices of all tasks take no more room than their rows, else pr
 gradient) finds the rank or the rows in use and finishes well-conditioned problems. What is
 left of the squared loss after `_FIRST` iterations is ill-conditioned, and goes to the Newton
 method of `skpmtl.solvers.factored`; of the logistic loss, on a path of strengths, to that of
-`_by_models`, whose steps do not pass over the rows. Where models take about as much room as the rows, a sample of
-the tasks finds the start, and no history or one step of it is kept.
+`_by_models`, whose steps do not pass over the rows. Where weights take about as much room as the
+rows, a sample of the tasks finds the start, and no history or one step of it is kept.
 """
 
 import warnings
