@@ -34,7 +34,7 @@ class NetworkBillboard(MeanBillboard):
     layout: list = field(default_factory=list)
     width: int = 1
     personal_steps: int = 20
-    learning_rate: float = 0.1
+    learning_rate: float = 0.03
     momentum: float = 0.9
     batch_size: int | None = None
     local: tuple = ()

@@ -235,13 +235,13 @@ class _TorchMeanReg(OfModule, MeanFamily):
         epsilon=1.0,
         delta=None,
         adjacency="replace-one",
-        clip_norm=1.0,
+        clip_norm=0.5,
         clip_quantile=None,
         n_rounds=10,
         update="prox",
         local=(),
         local_steps=5,
-        learning_rate=0.1,
+        learning_rate=0.03,
         momentum=0.9,
         batch_size=None,
         server_learning_rate=1.0,
@@ -350,7 +350,7 @@ _DOC = """{summary}
     delta : float or None, default=None
         Probability part of the guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``.
     {adjacency}
-    clip_norm : float, default=1.0
+    clip_norm : float, default=0.5
         Public bound on the norm of an update: about the distance from the start to a good network,
         divided by a few rounds.
     clip_quantile : float or None, default=None
@@ -366,7 +366,7 @@ _DOC = """{summary}
         normalisation layers; a batch normalisation whose parameters would be released is an error.
     local_steps : int, default=5
         Gradient steps of a task in a round.
-    learning_rate : float, default=0.1
+    learning_rate : float, default=0.03
     momentum : float, default=0.9
     batch_size : int or None, default=None
         Rows of a step. None: all of the task.
@@ -427,7 +427,7 @@ default="mean-reg"
     Updates of parameters alone leave a task. Buffers of the module are constants, but for the
     statistics of normalisation layers, which stay with the task. The code of the module and its
     start are public inputs of the guarantee. A task whose steps are not finite sends zeros.
-    What is random in a task, batches and dropout, follows from its id and the last release.
+    What is random in a task, batches and dropout, follows from its id and the round.
 
     References
     ----------

@@ -57,11 +57,16 @@ def drawing(torch, seed=None, device=None):
 
 @contextmanager
 def plain_numbers(torch):
-    """Within it float32 is float32 on every device: no shorter numbers in convolutions."""
-    with torch.backends.cudnn.flags(
-        enabled=True, benchmark=False, deterministic=True, allow_tf32=False
-    ):
-        yield
+    """Within it float32 is float32 on every device: no shorter numbers in products."""
+    precision = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("highest")
+        with torch.backends.cudnn.flags(
+            enabled=True, benchmark=False, deterministic=True, allow_tf32=False
+        ):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(precision)
 
 
 def build(torch, module, arguments, seed=0):

@@ -1,7 +1,5 @@
 """The task half of the rounds with networks: what tasks send, and what they keep."""
 
-import zlib
-
 import numpy as np
 
 from ..exchange.half import Half
@@ -38,6 +36,8 @@ class NetworkHalf(Half):
         Networks of the tasks, for updates that keep them.
     kept : tensor (n_tasks, n_kept)
         Local parameters and statistics, from round to round.
+    round : int
+        Rounds that were asked, which batches follow from.
     """
 
     def __init__(self, est, network, table, which, relation=None):
@@ -50,10 +50,10 @@ class NetworkHalf(Half):
         shared, kept = network.start.split([network.n_shared, network.n_kept])
         m = table.n_tasks
         self.running = shared.repeat(m, 1) if self.update in KEEP_MODELS else None
-        self.kept = kept.repeat(m, 1)
+        self.kept, self.round = kept.repeat(m, 1), 0
 
     @property
-    def remembers(self):
+    def _keeps(self):
         return self.running is not None or self.network.n_kept > 0
 
     def contributions(self, ask):
@@ -90,8 +90,10 @@ class NetworkHalf(Half):
         kept = self.kept[torch.as_tensor(pick, device=network.device)]
         begin = centres if self.running is None else self.running[pick]
         starts = torch.cat([begin, kept], dim=1)
-        salt = zlib.crc32(np.ascontiguousarray(public["centre"]).tobytes())
-        walk = self.local.walk(pick, starts, centres, self.steps, pull=self.pull, salt=salt)
+        self.round += 1
+        walk = self.local.walk(
+            pick, starts, centres, self.steps, pull=self.pull, salt=self.round
+        )
         for places, ends in walk:
             ends[~torch.isfinite(ends).all(dim=1)] = torch.nan  # sends, and keeps, nothing
             new, own = ends.split([network.n_shared, network.n_kept], dim=1)
@@ -116,10 +118,10 @@ class NetworkHalf(Half):
 
     @property
     def state(self):
-        """Networks and kept numbers of the tasks."""
-        if not self.remembers:
-            return {}
-        found = {"kept": self.kept.double().cpu().numpy()}
+        """Number of the round; networks and kept numbers of the tasks."""
+        found = {"round": np.array(self.round)}
+        if self._keeps:
+            found["kept"] = self.kept.double().cpu().numpy()
         if self.running is not None:
             found["running"] = self.running.double().cpu().numpy()
         return found
@@ -127,11 +129,12 @@ class NetworkHalf(Half):
     @state.setter
     def state(self, arrays):
         for name, values in arrays.items():
-            setattr(self, name, self.network.tensor(values))
+            value = int(values) if name == "round" else self.network.tensor(values)
+            setattr(self, name, value)
 
     def final_models(self, board, personalize):
         """Networks of the tasks from what the rounds left with them. -> coef, intercept"""
-        if not self.remembers:
+        if not self._keeps:
             return personalize()
         kept = self.kept
         if board.personalization == "none" and self.running is not None:
@@ -173,11 +176,8 @@ def personal_networks(board, network, local, kept=None):
     steps = Pace(
         board.personal_steps, board.learning_rate, board.momentum, board.batch_size
     )
-    salt = zlib.crc32(np.ascontiguousarray(board.centres).tobytes())
     everybody = np.arange(table.n_tasks)
-    walk = local.walk(
-        everybody, starts, centres, steps, pull=pull, penalty=penalty, salt=salt
-    )
+    walk = local.walk(everybody, starts, centres, steps, pull=pull, penalty=penalty)
     for places, ends in walk:
         coef[places] = ends.double().cpu().numpy()
     # Steps that ran away: the task stays where it began.

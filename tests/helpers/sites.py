@@ -81,7 +81,7 @@ class Sites:
 
 
 def released(board):
-    return [board.init] if hasattr(board, "init") else board.releases
+    return board.releases if hasattr(board, "releases") else [board.init]
 
 
 def write_part(path, X, y, task):

@@ -145,6 +145,15 @@ def test_tasks_trained_together_take_the_same_steps(n_classes, options, monkeypa
     assert_allclose(many.coef_, one.coef_, rtol=0, atol=1e-5)
 
 
+def test_batches_do_not_follow_the_last_bits_of_a_release():
+    X, y, task = long_data(3)
+    est = TorchMeanRegClassifier(nets.linear, module__outputs=3, epsilon=5.0, n_rounds=4,
+                                 batch_size=5, random_state=1, tasks=TASKS)  # fmt: skip
+    est.set_params(classes=range(3)).fit(X, y, task=task)
+    single = clone(est).set_params(module__dtype="float32").fit(X, y, task=task)
+    assert_allclose(single.coef_, est.coef_, rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("device", [GPU])
 def test_a_gpu_agrees_with_the_cpu(device):
     X, y, task = long_data(3, sizes=(3, 9, 14, 1, 20, 9))
