@@ -28,6 +28,8 @@ class MetaBillboard(Board):
         As in the estimator.
     doubt : float
         Squared error that public numbers let expect of the initialisation, over that of 0.
+    noise : float
+        Expected square of the noise in `init`.
     middle : float
         Of the public range of the target: intercept before anything is known.
     report : PrivacyReport
@@ -42,6 +44,7 @@ class MetaBillboard(Board):
     refine_steps: int
     refine_learning_rate: object
     doubt: float = 0.0
+    noise: float = 0.0
     middle: float = 0.0
     report: object = None
 
@@ -51,6 +54,7 @@ class MetaBillboard(Board):
         "refine_steps": [Interval(Integral, 1, MOST_STEPS, closed="both")],
         "refine_learning_rate": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
         "doubt": [Interval(Real, 0, None, closed="left")],
+        "noise": [Interval(Real, 0, None, closed="left")],
         "middle": [Interval(Real, None, None, closed="neither")],
     }
     settings = ("fit_intercept", "refine", "refine_steps", "refine_learning_rate")
@@ -88,9 +92,16 @@ class MetaBillboard(Board):
             raise ValueError("its coefficients are not those of the initialisation")
 
     @property
+    def noisy(self):
+        """Part of the squared length of the initialisation that is noise; not read by "sgd"."""
+        way = self.init - self.nowhere
+        square = float(np.vdot(way, way))
+        return min(self.noise / square, 1.0) if self.refine == "prox" and square else 0.0
+
+    @property
     def lost(self):
         """Whether the initialisation is noise by a public reckoning: tasks then leave it aside."""
-        return self.doubt >= _LOST
+        return max(self.doubt, self.noisy) >= _LOST
 
     @property
     def nowhere(self):
@@ -111,7 +122,8 @@ class MetaBillboard(Board):
         """Models of the tasks of `table`, from their rows and this billboard alone."""
         init = self.nowhere if self.lost else self.init
         if self.refine == "prox":
-            settings = self.nowhere, self.doubt, self.lost
+            init = init - self.noisy * (init - self.nowhere)
+            settings = self.nowhere, max(self.doubt, self.noisy), self.lost
             W = tuned(table, self.loss, init, self.fit_intercept, *settings)
         else:
             tuner = FineTuner(table, self.loss, init, self.fit_intercept)

@@ -184,6 +184,7 @@ class _MetaInit(BaseMTL):
             refine_steps=self.refine_steps,
             refine_learning_rate=self.refine_learning_rate,
             doubt=plan.doubt,
+            noise=plan.noise_of_init() * plan.scale**2,
             middle=plan.middle,
             report=plan.report(self, source),
         )
@@ -374,8 +375,8 @@ _DOC = """{summary}
     meta_decay : float, default=1.0
         `meta_learning_rate` is multiplied by this after every round.
     tasks_per_round : "auto", "all" or int, default="auto"
-        Tasks that start from the same phi. "auto": a tenth of the tasks without privacy, otherwise
-        so many that a visit to all takes m / 10 rounds, at least 25 and at most 100.
+        Tasks that start from the same phi. "auto": so many that a visit to all takes m / 10 rounds,
+        at least 25 and at most 100; without privacy all of them, in 20 rounds for every visit.
     visits : int, default=1
         How often each task takes part. Visits are composed; no amplification is claimed.
     group_size : int, default=1
@@ -443,12 +444,13 @@ _DOC = """{summary}
     together then go as far as minimises the sum of what is left of the error and of the noise.
     Where that leaves more than 80 % of the error of no initialisation, tasks fine-tune from 0.
 
-    With ``refine="prox"`` a bad initialisation does little harm. For squared loss a task averages
-    over three kinds of Gaussian priors: around phi; around its coefficients with a free intercept,
-    both at all scales kappa; and the ridge of `LocalOnly`. The noise variance is profiled out, and
-    a free intercept has a flat prior three std of the noise wide. For classes there are two kinds,
-    around phi and around the frequencies of the classes in the task, each at its likeliest kappa,
-    weighted by Laplace's approximation.
+    With ``refine="prox"`` a bad initialisation does little harm. Of its squared length the part
+    that is known to be noise is taken away, and makes tasks hold on less to the rest. For squared
+    loss a task averages over three kinds of Gaussian priors: around phi or 0; around their
+    coefficients with a free intercept, both at all scales kappa; and the ridge of `LocalOnly`. The
+    noise variance is profiled out, and a free intercept has a flat prior three std of the noise
+    wide. For classes there are three kinds, around phi, 0 and the frequencies of the classes in the
+    task, each at its likeliest kappa, weighted by Laplace's approximation.
 
     References
     ----------

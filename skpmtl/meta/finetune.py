@@ -2,7 +2,7 @@
 
 "prox" averages over models that a task could have, by prior weight and evidence of its rows:
 
-- around the initialisation, (w, b) ~ N(init, kappa s^2 I): minima of
+- around the initialisation, and around 0, (w, b) ~ N(init, kappa s^2 I): minima of
 
       sum_i loss_i + 1 / (2 kappa) ||(w, b) - init||^2,
 
@@ -37,6 +37,8 @@ from .rules import BOUND
 _CENTRE, _SPREAD = -0.75, 0.5
 _FREE_CENTRE, _FREE_SPREAD = -0.5, 0.7  # the same where the intercept is free
 _ALONE = 0.3  # prior weight of going alone in squared loss, beside 1 for an initialisation
+# The same of models around 0, at all scales; an initialisation there would have this doubt.
+_NOWHERE, _NO_START = {"squared": 0.3, "logistic": 1.0, "multinomial": 1.0}, 1.0
 _WIDTH = 3.0  # of the flat prior of a free intercept, in std of the noise
 _MAX_STEPS, _TOL = 300, 1e-9
 _BLOCK = 1 << 18  # numbers of matrices, or of X, that a thread works on at a time
@@ -230,7 +232,7 @@ def _products(K, T, sizes, size, q, scales):
 
 
 def tuned(table, loss, init, fit_intercept, nowhere, doubt=0.0, lost=False):
-    """Models that a task averages over kinds of priors: around `init`, and alone.
+    """Models that a task averages over kinds of priors: around `init`, around 0, and alone.
 
     Parameters
     ----------
@@ -246,6 +248,9 @@ def tuned(table, loss, init, fit_intercept, nowhere, doubt=0.0, lost=False):
     models : ndarray (n_tasks, n_outputs, size)
     """
     kinds = [FineTuner(table, loss, init, fit_intercept, doubt).prox()]
+    if not lost:
+        found, models = FineTuner(table, loss, nowhere, fit_intercept, _NO_START).prox()
+        kinds.append((found + np.log(_NOWHERE[loss]), models))
     if loss == "squared":
         kinds += _with_free_intercepts(table, init, fit_intercept, doubt, not lost)
     else:
@@ -261,12 +266,15 @@ def tuned(table, loss, init, fit_intercept, nowhere, doubt=0.0, lost=False):
 
 
 def _with_free_intercepts(table, init, fit_intercept, doubt, around):
-    """Kinds of squared loss with a free intercept: alone, and `around` the coefficients."""
+    """Kinds of squared loss with a free intercept: alone, and `around` the coefficients and 0."""
     m, d = table.n_tasks, table.n_features
     root, kappa = even_root(d), lone_scale(table, fit_intercept)
     priors = np.full((2, m, 1 + len(SNR)), -np.inf)
     # With two kinds of intercepts around the initialisation each has half of its weight.
     priors[0, :, 0] = np.log(_ALONE * (1 + bool(fit_intercept and around)))
+    if fit_intercept and around:  # and around 0, where coefficients are all noise
+        widths = log_weights(np.log10(10.0**_FREE_CENTRE + _NO_START), _FREE_SPREAD)
+        priors[0, :, 1:] = np.log(_NOWHERE["squared"]) + widths
     priors[1, :, 1:] = log_weights(np.log10(10.0**_FREE_CENTRE + doubt), _FREE_SPREAD)
     centres = (None, init[0, :d]) if fit_intercept and around else (None,)
     for centre, prior in zip(centres, priors, strict=False):

@@ -24,7 +24,7 @@ from ..privacy.accounting import check_budget, gdp_mu
 from ..privacy.mechanisms import VectorGaussian, mean_sensitivity
 from ..privacy.report import ALWAYS, PUBLIC_LISTS, PrivacyReport
 from ..privacy.sampling import accountant_name, poisson_epsilon, poisson_noise
-from .rules import course, task_weights
+from .rules import LEFT, course, task_weights
 
 # Poisson: up to so many different rates are calibrated one by one, others rounded up to a grid,
 # a coarser one for groups, whose accounting takes half a second each time.
@@ -65,7 +65,7 @@ class MetaPlan:
         What is left of the budget for one record, were it a single release.
     middle, scale : float
         Targets are taken less `middle`, over `scale`: public, 0 and 1 without a `target_range`.
-    tasks_per_round, n_rounds, inner_steps, inner_rate, meta_rate, doubt
+    tasks_per_round, n_rounds, inner_steps, inner_rate, meta_rate, doubt, gained
         See `skpmtl.meta.rules.Course`.
     n_batches : ndarray (n_tasks,) of int64
     rates : ndarray (n_tasks,)
@@ -105,7 +105,7 @@ class MetaPlan:
         self.noise_std = self.noise_step = self.shrink = None
         if self.mode is not None:
             self._spend(est)
-        settled = course(est, self.mode, self.loss, self.size, m, self._step_noise())
+        settled = course(est, self.mode, self.loss, self.size, self.sizes, self._step_noise())
         vars(self).update(settled._asdict())
         self.weights = np.ones(m)
         if self.mode is not None:
@@ -225,6 +225,23 @@ class MetaPlan:
     def longest(self):
         """Bound that the mean of weighted updates keeps."""
         return float(self.longest_updates().max())
+
+    def noise_of_init(self):
+        """Expected square of the noise in an initialisation; 0 without privacy.
+
+        What the noise of all inner steps adds up to, less what later rounds correct of it: after
+        u powers of e of the error are gone, (1 - exp(-2 u)) / (2 u) of it is left. Rows of more
+        than length 1 correct more; see `rules.LEFT`.
+        """
+        if self.mode is None:
+            return 0.0
+        variance = self.noise_std**2
+        if self.mode == "task-global":
+            batch = self.batch_size if self.batches == "poisson" else self.sizes / self.n_batches
+            variance = self.inner_steps * (self.inner_rate * self.noise_std / batch) ** 2
+        total = self.visits * float(self.weights**2 @ variance) / self.tasks_per_round**2
+        left = -LEFT[self.loss] * math.expm1(-2.0 * self.gained) / (2.0 * self.gained)
+        return self.n_outputs * self.size * self.meta_rate**2 * total * left
 
     def longest_updates(self):
         """Bound that the weighted updates of each task keep, as good as always; (n_tasks,).

@@ -12,7 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 BOUND = {"squared": 1.0, "logistic": 0.25, "multinomial": 0.5}  # of the second derivative
-_ROUNDS, _FREE_ROUNDS = (25, 100), 10  # of tasks_per_round="auto", for one visit
+_ROUNDS = 25, 100  # of tasks_per_round="auto", for one visit
+_FREE_ROUNDS, _FREE_STEPS = 20, 5  # of all tasks, without privacy: few steps keep to the few rows
+# Part of the noise that is left in an initialisation, over that for rows of length 1.
+LEFT = {"squared": 0.5, "logistic": 1.0, "multinomial": 1.0}
 _UPDATES = 4.0  # clipped updates from 0 to the initialisation, privacy="local"
 # Part of the curvature that is left at bounds of about half a typical gradient.
 _CLIPPED = {"squared": 0.3, "logistic": 0.6, "multinomial": 0.6}
@@ -25,24 +28,28 @@ class Course(NamedTuple):
 
     Attributes
     ----------
-    tasks_per_round, n_rounds, inner_steps : int
+    tasks_per_round, n_rounds, visits, inner_steps : int
     inner_rate : float or "own"
         Step length; "own" is 1 / smoothness of every task's own loss, where that need not be
         public.
     meta_rate : float
     doubt : float
-        Squared error that is expected of the initialisation, over that of 0; 0 without privacy.
+        Squared error that is expected of the initialisation, over that of 0.
+    gained : float
+        Powers of e by which all rounds together are expected to shrink an error.
     """
 
     tasks_per_round: int
     n_rounds: int
+    visits: int
     inner_steps: int
     inner_rate: float | str
     meta_rate: float
     doubt: float
+    gained: float
 
 
-def course(est, mode, loss, size, n_tasks, noise):
+def course(est, mode, loss, size, rows, noise):
     """Settle what is "auto". -> Course
 
     Parameters
@@ -52,18 +59,20 @@ def course(est, mode, loss, size, n_tasks, noise):
     loss : {"squared", "logistic", "multinomial"}
     size : int
         Numbers in one output of a model, intercept included.
-    n_tasks : int
+    rows : ndarray (n_tasks,)
+        Of every task.
     noise : float
         Over clip_norm: root mean square of the noise, over all tasks, that one inner step would
         have if it were the only one; "local": length of the noise of an update.
     """
-    per_round = est.tasks_per_round
-    if isinstance(per_round, str):
+    per_round, visits, n_tasks = est.tasks_per_round, est.visits, len(rows)
+    if per_round == "auto" and mode is None:  # visits cost nothing
+        per_round, visits = n_tasks, visits * _FREE_ROUNDS
+    elif isinstance(per_round, str):
         rounds = min(max(n_tasks // 10, _ROUNDS[0]), _ROUNDS[1])
-        rounds = _FREE_ROUNDS if mode is None else rounds
         per_round = n_tasks if per_round == "all" else -(-n_tasks // rounds)
     per_round = min(int(per_round), n_tasks)
-    n_rounds = est.visits * -(-n_tasks // per_round)
+    n_rounds = visits * -(-n_tasks // per_round)
     inner_rate, public = est.inner_learning_rate, mode == "task-global"
     bound = BOUND[loss]
     if isinstance(inner_rate, str):
@@ -79,7 +88,7 @@ def course(est, mode, loss, size, n_tasks, noise):
     folds = float(grid[_error(grid, noise).argmin()])
     steps, average = est.inner_steps, est.iterate == "average"
     if isinstance(steps, str):
-        steps = _MAX_INNER_STEPS
+        steps = _FREE_STEPS if mode is None else _MAX_INNER_STEPS
         if public:
             steps = folds / (inner_rate * curvature * n_rounds)
             steps = math.ceil(2.0 * steps - 1.0 if average else steps)
@@ -96,7 +105,9 @@ def course(est, mode, loss, size, n_tasks, noise):
         meta_rate = 1.0 if mode is None else min(1.0, folds / reach)
     gained = min(meta_rate * reach, _MAX_FOLDS)
     doubt = float(_error(gained, noise)) if mode is not None else 0.0
-    return Course(per_round, n_rounds, steps, inner_rate, meta_rate, doubt)
+    if mode != "local":  # as many rows as numbers tell nothing, whatever the budget
+        doubt = max(doubt, float(min(size / rows.sum(), 1.0)))
+    return Course(per_round, n_rounds, visits, steps, inner_rate, meta_rate, doubt, gained)
 
 
 def _error(folds, noise):

@@ -402,16 +402,24 @@ def test_models_of_squared_loss_are_averages_by_evidence(rows, intercept):
         flat_prior = flat if intercept else 0.0
         # (rows, prior mean of their weights, covariance beside theirs, scales, log prior weights)
         assert_allclose(lone[k], 2 * n / (1.05 * np.linalg.norm(centred, 2) ** 2), rtol=0.3)
-        around = normal_weights(finetune._CENTRE, finetune._SPREAD)
+        doubt = np.array([est.billboard_.doubt, finetune._NO_START])
+        centres = np.log10(10.0**finetune._CENTRE + doubt)
+        around = normal_weights(centres[0], finetune._SPREAD)
         kinds = [
             (Z, init, 0.0, SNR * n / np.sum(Z**2), around),
             (A, 0 * est.init_coef_, free, lone[k : k + 1],
              np.log([finetune._ALONE * (1 + intercept)]) + flat_prior),
         ]  # fmt: skip
+        less = np.log(finetune._NOWHERE["squared"])
+        prior = normal_weights(centres[1], finetune._SPREAD) + less
+        kinds.append((Z, 0 * init, 0.0, SNR * n / np.sum(Z**2), prior))
         if intercept:
             scales = SNR * n / np.sum(centred**2)
-            prior = normal_weights(finetune._FREE_CENTRE, finetune._FREE_SPREAD) + flat_prior
-            kinds.append((A, est.init_coef_, free, scales, prior))
+            two = (est.init_coef_, doubt[0], 0.0), (0 * init[:4], doubt[1], less)
+            for mean, one, more in two:
+                centre = np.log10(10.0**finetune._FREE_CENTRE + one)
+                prior = normal_weights(centre, finetune._FREE_SPREAD) + flat_prior + more
+                kinds.append((A, mean, free, scales, prior))
         values, models = [], []
         for B, mean, beside, scales, prior in kinds:
             for kappa, weight in zip(scales, prior, strict=True):
@@ -463,9 +471,12 @@ def test_models_of_classes_are_proximal_points_of_the_likeliest_strength(kind, r
         odds = np.log(np.bincount(label, minlength=max(C, 2)) + 0.5)
         own[k] = odds[1] - odds[0] if kind == "binary" else odds - odds.mean()
     nowhere = np.zeros_like(init)
-    for around in (init, nowhere):
-        alone = {"own": own} if around is nowhere and intercept else {}
-        found, W = finetune.FineTuner(table, LOSSES[kind], around, intercept, **alone).prox()
+    told, nothing = est.billboard_.doubt, finetune._NO_START
+    for around, doubt in ((init, told), (nowhere, 0.0), (nowhere, nothing)):
+        alone = {"own": own} if doubt == 0 and intercept else {}
+        tuner = finetune.FineTuner(table, LOSSES[kind], around, intercept, doubt, **alone)
+        found, W = tuner.prox()
+        centre = np.log10(10.0**finetune._CENTRE + doubt)
         values.append(found)
         models.append(W)
         for k, (A, target) in enumerate(parts_of(kind, X, y, task)):
@@ -479,7 +490,7 @@ def test_models_of_classes_are_proximal_points_of_the_likeliest_strength(kind, r
             assert kappa > 0
             assert_allclose(kappa * gradient, way, rtol=0, atol=1e-6 * np.linalg.norm(way))
             level = np.einsum("ij,ij->", Z, Z * weights(kind, Z, start)[:, None]) / len(Z)
-            grid = [criterion(kind, Z, target, start, snr / level) for snr in SNR]
+            grid = [criterion(kind, Z, target, start, snr / level, centre) for snr in SNR]
             best = np.argmin(grid)
             assert 0 < best < len(SNR) - 1
             three = slice(best - 1, best + 2)
@@ -491,16 +502,17 @@ def test_models_of_classes_are_proximal_points_of_the_likeliest_strength(kind, r
             )
             B = Z * np.sqrt(weights(kind, Z, W[k]))[:, None]
             det = np.linalg.slogdet(np.eye(size) + kappa * B.T @ B)[1] * max(C - 1, 1)
-            prior = (np.log10(kappa * level) - finetune._CENTRE) / finetune._SPREAD
+            prior = (np.log10(kappa * level) - centre) / finetune._SPREAD
             value = -loss.sum() - np.sum(way**2) / (2 * kappa) - det / 2 - prior**2 / 2
             assert_allclose(found[k], value, rtol=1e-6)
     if intercept:  # flat priors, `_WIDTH` wide in std of the noise
         flat = 0.5 * np.log(2 * np.pi / table.sizes) - np.log(finetune._WIDTH)
         values[1] = values[1] + max(C - 1, 1) * flat
-    share = 1.0 / (1.0 + np.exp(values[1] - values[0]))[:, None, None]
-    W = share * models[0] + (1 - share) * models[1]
+    share = np.exp(np.array(values) - np.max(values, axis=0))
+    share /= share.sum(axis=0)
+    W = np.einsum("sk,skcj->kcj", share, np.array(models))
     assert_allclose(est.coef_.reshape(9, C, 4), W[:, :, :4], rtol=0, atol=1e-7)
-    assert np.ptp(share) > 0.01 or rows[1] > 15  # tasks differ in what they trust
+    assert np.ptp(share[0]) > 0.01 or rows[1] > 15  # tasks differ in what they trust
 
 
 def weights(kind, Z, init):
@@ -514,7 +526,7 @@ def weights(kind, Z, init):
     return (1 - (p**2).sum(axis=1)) / 2
 
 
-def criterion(kind, Z, y, init, kappa):
+def criterion(kind, Z, y, init, kappa, centre):
     """-2 log of evidence times prior, from the covariance (n, n) of the responses.
 
     That of the quadratic approximation at `init` with the weights of the rows.
@@ -535,8 +547,7 @@ def criterion(kind, Z, y, init, kappa):
     value = free * np.linalg.slogdet(cover)[1]
     value += np.einsum("ic,ic->", response, np.linalg.solve(cover, response))
     level = np.trace(B.T @ B) / len(Z)
-    return value + ((np.log10(kappa * level) - finetune._CENTRE)
-                    / finetune._SPREAD) ** 2  # fmt: skip
+    return value + ((np.log10(kappa * level) - centre) / finetune._SPREAD) ** 2
 
 
 def table_of(kind, X, y, task):
