@@ -2,6 +2,7 @@
 # make test    the tests                          make test-slow  the statistical ones
 # make test-flower   those of the extra "flower", in an environment of its own
 # make test-ray      the same for "ray"           make test-torch  and for "torch"
+# make test-spu      and for "spu": PYTHON of version 3.10 or 3.11
 # make test-processors   the numerical ones with the instructions of other processors
 # make bench   timings against other solvers      make lint       ruff, mypy
 # .ci/release  builds a release, and tests it where nothing else is
@@ -16,7 +17,7 @@ BIN = $(VENV)/bin
 ARGS ?=
 WORKERS ?= auto
 
-.PHONY: demo test test-slow test-flower test-ray test-torch test-processors bench doc lint clean
+.PHONY: demo test test-slow test-flower test-ray test-torch test-spu test-processors bench doc lint clean
 
 demo: $(VENV)/with-plot
 	$(BIN)/python -m skpmtl $(ARGS)
@@ -33,13 +34,14 @@ test-slow: $(VENV)/with-test
 # An environment for each, because engines pin what they need narrowly.
 FILES_flower = -m "slow or not slow" tests/federated
 FILES_ray = tests/shards
+FILES_spu = -k spu tests/fedmtl
 FILES_torch = -n $(WORKERS) --maxprocesses 2 tests/networks tests/fedmtl/test_estimators.py \
   tests/fedmtl/test_network.py -k "networks or torch"
 # The newest torch without CUDA that pip finds, else the newest.
 ALSO_torch = $$($(VENV)-torch/bin/python -m pip index versions torch 2>/dev/null \
   | grep -o '[0-9.]*+cpu' | head -n 1 | sed 's/^/torch==/')
 
-test-flower test-ray test-torch: test-%:
+test-flower test-ray test-torch test-spu: test-%:
 	$(MAKE) VENV=$(VENV)-$* $(VENV)-$*/made
 	@if $(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check \
 	  --editable ".[$*,test]" $(ALSO_$*); then \

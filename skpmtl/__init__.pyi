@@ -680,9 +680,11 @@ class FedMTLClassifier(ClassifierMixin, BaseEstimator):
     learning_rate: float
     momentum: float
     alpha: float
-    aggregation: Literal["exact-match", "fedavg", "fedprox", "heads-by-similarity", "jaccard", "local", "per-task", "pfedme", "shared-only", "similarity", "uniform"]
+    aggregation: Literal["exact-match", "fedamp", "fedavg", "fedfomo", "fedprox", "heads-by-similarity", "jaccard", "local", "mocha", "per-task", "pfedme", "shared-only", "similarity", "uniform"]
     proximal_strength: float
-    secure: Literal["mpc"] | None
+    attention_scale: float
+    validation_fraction: float
+    secure: Literal["mpc", "spu"] | None
     module: Callable[..., Any] | None
     client_feature: str | int | list[Any] | None
     task_feature: str | int | list[Any] | None
@@ -711,9 +713,11 @@ class FedMTLClassifier(ClassifierMixin, BaseEstimator):
         learning_rate: float = 0.01,
         momentum: float = 0.9,
         alpha: float = 0.0001,
-        aggregation: Literal["exact-match", "fedavg", "fedprox", "heads-by-similarity", "jaccard", "local", "per-task", "pfedme", "shared-only", "similarity", "uniform"] = "per-task",
+        aggregation: Literal["exact-match", "fedamp", "fedavg", "fedfomo", "fedprox", "heads-by-similarity", "jaccard", "local", "mocha", "per-task", "pfedme", "shared-only", "similarity", "uniform"] = "per-task",
         proximal_strength: float = 0.1,
-        secure: Literal["mpc"] | None = None,
+        attention_scale: float = 1.0,
+        validation_fraction: float = 0.2,
+        secure: Literal["mpc", "spu"] | None = None,
         module: Callable[..., Any] | None = None,
         client_feature: str | int | list[Any] | None = None,
         task_feature: str | int | list[Any] | None = None,
@@ -765,9 +769,11 @@ class FedMTLRegressor(RegressorMixin, BaseEstimator):
     learning_rate: float
     momentum: float
     alpha: float
-    aggregation: Literal["exact-match", "fedavg", "fedprox", "heads-by-similarity", "jaccard", "local", "per-task", "pfedme", "shared-only", "similarity", "uniform"]
+    aggregation: Literal["exact-match", "fedamp", "fedavg", "fedfomo", "fedprox", "heads-by-similarity", "jaccard", "local", "mocha", "per-task", "pfedme", "shared-only", "similarity", "uniform"]
     proximal_strength: float
-    secure: Literal["mpc"] | None
+    attention_scale: float
+    validation_fraction: float
+    secure: Literal["mpc", "spu"] | None
     module: Callable[..., Any] | None
     client_feature: str | int | list[Any] | None
     task_feature: str | int | list[Any] | None
@@ -794,9 +800,11 @@ class FedMTLRegressor(RegressorMixin, BaseEstimator):
         learning_rate: float = 0.01,
         momentum: float = 0.9,
         alpha: float = 0.0001,
-        aggregation: Literal["exact-match", "fedavg", "fedprox", "heads-by-similarity", "jaccard", "local", "per-task", "pfedme", "shared-only", "similarity", "uniform"] = "per-task",
+        aggregation: Literal["exact-match", "fedamp", "fedavg", "fedfomo", "fedprox", "heads-by-similarity", "jaccard", "local", "mocha", "per-task", "pfedme", "shared-only", "similarity", "uniform"] = "per-task",
         proximal_strength: float = 0.1,
-        secure: Literal["mpc"] | None = None,
+        attention_scale: float = 1.0,
+        validation_fraction: float = 0.2,
+        secure: Literal["mpc", "spu"] | None = None,
         module: Callable[..., Any] | None = None,
         client_feature: str | int | list[Any] | None = None,
         task_feature: str | int | list[Any] | None = None,

@@ -18,10 +18,10 @@ from ..tables.ids import listed, locate
 from ..tables.table import by_code, known_labels
 from ..tables.targets import pair_known
 from .aggregation import AGGREGATIONS
+from .baselines import BASELINES, WHOLE_MODELS
 from .clients import RARE_LABELS, known_positions, read_rows, read_training
 from .network import ACTIVATIONS, Heads, Network, Optimizer
 from .training import (
-    BASELINES,
     ClientModels,
     Schedule,
     average_start,
@@ -59,7 +59,9 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
         "alpha": [Interval(Real, 0, None, closed="left")],
         "aggregation": [StrOptions({*AGGREGATIONS, *BASELINES})],
         "proximal_strength": [Interval(Real, 0, None, closed="left")],
-        "secure": [StrOptions({"mpc"}), None],
+        "attention_scale": [Interval(Real, 0, None, closed="neither")],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "secure": [StrOptions({"mpc", "spu"}), None],
         "module": [callable, None],
         "class_weight": [StrOptions({"balanced"}), Mapping, None],
         "client_feature": [str, Integral, list, None],
@@ -89,6 +91,8 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
         alpha=1e-4,
         aggregation="per-task",
         proximal_strength=0.1,
+        attention_scale=1.0,
+        validation_fraction=0.2,
         secure=None,
         module=None,
         client_feature=None,
@@ -116,8 +120,8 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
                 )
         if self.secure is not None and self.aggregation != "similarity":
             raise InvalidParameterError(
-                f'secure="mpc" computes the rule of the paper: aggregation={self.aggregation!r} '
-                'must be "similarity".'
+                f"secure={self.secure!r} computes the rule of the paper: "
+                f'aggregation={self.aggregation!r} must be "similarity".'
             )
 
     def _hidden(self):
@@ -143,7 +147,8 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
             float(self.proximal_strength),
         )
         thresholds = np.linspace(start, end, self.n_rounds)
-        return Schedule(self.aggregation, thresholds, optimizer, self.secure)
+        extras = float(self.attention_scale), float(self.validation_fraction)
+        return Schedule(self.aggregation, thresholds, optimizer, self.secure, *extras)
 
     def _rng(self):
         seed = self.random_state
@@ -273,8 +278,9 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
         ------
         ValueError
             For unknown tasks or classes, for clients without labels, after a fit without client
-            ids, and after a fit with ``secure="mpc"``, where no server has the layers of the
-            others in the clear.
+            ids, with aggregation "fedamp", "mocha" and "fedfomo", which mix whole models of clients
+            that train together, and after a fit with `secure`, where no server has the layers of
+            the others in the clear.
         """
         check_is_fitted(self)
         form, models = self._form_, self._models_
@@ -285,8 +291,14 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
             )
         if models.uploads is None:
             raise ValueError(
-                'After a fit with secure="mpc" no server has the layers of the other clients in '
-                "the clear, which a new client would be averaged with: fit again with it."
+                f"After a fit with secure={self.secure!r} no server has the layers of the other "
+                "clients in the clear, which a new client would be averaged with: fit again with "
+                "it."
+            )
+        if self.aggregation in WHOLE_MODELS:
+            raise ValueError(
+                f"aggregation={self.aggregation!r} mixes whole models of clients that train "
+                "together: fit again with the new clients."
             )
         classes = getattr(self, "_task_classes_", None)
         given = X, y, client, task, sample_weight

@@ -51,12 +51,23 @@ class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
         no exchange; "fedavg", federated averaging among the clients with the same set of
         tasks, which "exact-match" is too; "fedprox", the same with local training held near the
         average; "pfedme", personal models that are kept from round to round and pulled towards
-        the average of the group (as pFedMe, with the average as its only server model).
+        the average of the group (as pFedMe, with the average as its only server model);
+        "fedamp", personal models pulled to averages of their own by distance (FedAMP);
+        "mocha", personal models coupled by their covariance (MOCHA, with networks); "fedfomo",
+        mixtures that lower the loss on a client's held-out rows (FedFomo). All of them work among
+        clients with the same set of tasks; `skpmtl.fedmtl.baselines` has the equations.
     proximal_strength : float, default=0.1
-        Factor of half the squared distance to the average, of "fedprox" and "pfedme".
-    secure : {None, "mpc"}, default=None
-        "mpc": the rule "similarity" under multi-party computation with three servers, started
-        on this machine in every round (extra ``skpmtl[mpc]``).
+        Factor of half the squared distance to what the server sends, of "fedprox", "pfedme" and
+        "fedamp" (its lambda / alpha), and lambda of "mocha".
+    attention_scale : float, default=1.0
+        sigma of "fedamp", as a part of the mean squared distance of the models of a group.
+    validation_fraction : float, default=0.2
+        Part of a client's rows by which "fedfomo" judges models, and does not train.
+    secure : {None, "mpc", "spu"}, default=None
+        The rule "similarity" under multi-party computation with three servers on this machine.
+        "mpc": by MPyC, started in every round (extra ``skpmtl[mpc]``). "spu": by SPU, for many
+        parameters; the servers stay up for all rounds. It needs the extra ``skpmtl[spu]`` in an
+        environment of Python 3.10 or 3.11 with numpy below 2.
     module : callable, default=None
         ``module() -> torch.nn.Module``, the shared layers instead of `hidden_layer_sizes` and
         `activation`: from (batch, n_features) to (batch, width), in float32. Needs the extra
@@ -235,7 +246,8 @@ class FedMTLRegressor(RegressorMixin, BaseFedMTL):
     Parameters
     ----------
     hidden_layer_sizes, activation, threshold, n_rounds, local_epochs, batch_size, solver, \
-learning_rate, momentum, alpha, aggregation, proximal_strength, secure, module, client_feature, \
+learning_rate, momentum, alpha, aggregation, proximal_strength, attention_scale, \
+validation_fraction, secure, module, client_feature, \
 task_feature, random_state, verbose
         As in `FedMTLClassifier`.
 

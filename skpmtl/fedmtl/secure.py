@@ -42,7 +42,6 @@ from pathlib import Path
 
 import numpy as np
 
-from .aggregation import _Uploads
 from .mpc_server.job import (
     BYTES,
     HEADER,
@@ -59,6 +58,7 @@ from .mpc_server.job import (
     write_secret,
 )
 from .mpc_server.server import LOST
+from .padded import Padded, directions_of
 
 __all__ = ["Job", "collect_answer", "make_certificates", "secure_aggregate", "split_upload"]
 
@@ -132,48 +132,24 @@ def secure_aggregate(
     With N clients, R = max_heads and D parameters per head, the work is N^2 (R 2^(R-1) + R^2) / 2
     comparisons, N^2 R D + N^2 P multiplications.
     """
-    uploads = _Uploads(shared, heads, task_ids, sizes, thresholds)
-    sizes = np.asarray(sizes, dtype=np.float64)
-    max_heads = int(uploads.counts.max() if max_heads is None else max_heads)
-    if max_size is None:
-        max_size = 2.0 ** math.ceil(math.log2(sizes.max()))
-    # Heads of different length use different columns: their cosine is 0 then.
-    lengths = np.unique(uploads.lengths)
-    columns = {task: k for k, task in enumerate(dict.fromkeys(t for own in task_ids for t in own))}
-    start = dict(zip(lengths, np.cumsum(lengths) - lengths, strict=True))
-    padded = np.zeros((len(uploads.vectors), int(lengths.sum())))
-    windows = [slice(start[length], start[length] + length) for length in uploads.lengths]
-    for row, window in enumerate(windows):
-        padded[row, window] = uploads.vectors[row, : uploads.lengths[row]]
+    padded = Padded(shared, heads, task_ids, sizes, thresholds, max_heads, max_size)
     job = Job(
-        addresses=[f"127.0.0.1:{port}" for port in _free_ports(n_servers)],
-        n_clients=len(sizes),
-        n_shared=uploads.shared.shape[1],
-        n_tasks=len(columns),
-        head_length=padded.shape[1],
-        max_heads=max_heads,
-        max_size=float(max_size),
+        addresses=[f"127.0.0.1:{port}" for port in free_ports(n_servers)],
+        **padded.shapes,
+        max_size=padded.max_size,
         timeout=float(timeout),
         name=f"local-{secrets.token_hex(4)}",
         round=0,
     )
     shares = []
-    for i, (begin, end) in enumerate(zip(uploads.starts, uploads.starts[1:], strict=False)):
-        own = [columns[task] for task in task_ids[i]]
-        upload = uploads.shared[i], padded[begin:end], own, sizes[i], uploads.thresholds[i]
+    for i in range(job.n_clients):
         try:
-            shares.append(split_upload(job, i, *upload))
+            shares.append(split_upload(job, i, *padded.client(i)))
         except ValueError as error:
             raise ValueError(f"Client {i}: {error}") from None
     answers = _answers_of_local_servers(job, shares, folder)
-    new_shared, new_vectors = [], np.zeros_like(uploads.vectors)
-    for i, answer in enumerate(answers):
-        own_shared, own_heads = collect_answer(job, i, answer)
-        new_shared.append(own_shared)
-        rows = range(uploads.starts[i], uploads.starts[i + 1])
-        for row, head in zip(rows, own_heads, strict=False):
-            new_vectors[row, : uploads.lengths[row]] = head[windows[row]]
-    return np.array(new_shared), uploads.by_client(new_vectors), None
+    found = [collect_answer(job, i, answer) for i, answer in enumerate(answers)]
+    return np.array([own for own, _ in found]), padded.restored([own for _, own in found]), None
 
 
 def split_upload(job, client, shared, heads, tasks, size, threshold):
@@ -231,16 +207,12 @@ def split_upload(job, client, shared, heads, tasks, size, threshold):
         raise ValueError("The threshold is not in [0, 1].")
     rows = np.zeros((job.max_heads, job.head_length))
     rows[: len(heads)] = heads
-    # The client makes the unit vectors itself: the servers need no roots, and added rows, like
-    # heads of zeros, have cosine 0 with everything.
-    directions = rows / np.where(rows.any(axis=1), np.abs(rows).max(axis=1), 1.0)[:, None]
-    norm = np.linalg.norm(directions, axis=1, keepdims=True)
     labels = np.zeros((job.max_heads, job.n_tasks))
     labels[np.arange(len(tasks)), tasks] = 1.0
     parts = (
         (shared, VALUE),
         (rows, VALUE),
-        (directions / np.where(norm > 0, norm, 1.0), SCORE),
+        (directions_of(rows), SCORE),
         (labels, 0),
         (size / job.max_size, SIZE),
         (threshold, SCORE),
@@ -399,7 +371,7 @@ def make_certificates(folders, *, days=30):
         write_secret(config / f"party_{rank}.key", secret)
 
 
-def _free_ports(count):
+def free_ports(count):
     with ExitStack() as stack:  # all open at once, hence different
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:

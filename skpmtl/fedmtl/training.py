@@ -3,14 +3,22 @@
 The two halves stay apart: clients see their rows and their own model, the server uploads only.
 """
 
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from .aggregation import AGGREGATIONS, LARGEST, fedmtl_aggregate
+from .baselines import (
+    PERSONAL,
+    attention,
+    coupled,
+    first_order_weights,
+    groups_of,
+    split_rows,
+)
 from .network import BatchLoss, Heads, Optimizer
 
-BASELINES = ("local", "fedavg", "fedprox", "pfedme")
 _EVALUATION_ROWS = 1 << 16  # rows evaluated at a time
 
 
@@ -21,17 +29,23 @@ class Schedule:
     Parameters
     ----------
     aggregation : str
-        One of the rules of `fedmtl_aggregate`, or of `BASELINES`.
+        One of the rules of `fedmtl_aggregate`, or of `skpmtl.fedmtl.baselines`.
     thresholds : ndarray (n_rounds,)
         Threshold of every round.
     optimizer : Optimizer
     secure : str or None
+    attention_scale : float
+        Of "fedamp".
+    validation_fraction : float
+        Of "fedfomo".
     """
 
     aggregation: str
     thresholds: np.ndarray
     optimizer: Optimizer
     secure: str | None = None
+    attention_scale: float = 1.0
+    validation_fraction: float = 0.2
 
 
 @dataclass(frozen=True)
@@ -121,8 +135,8 @@ def run_rounds(network, table, heads, theta, schedule, rng, *, others=None, prog
         Of the last round; the clients of the table come first.
     history : dict of ndarray (n_rounds,)
     """
-    optimizer, personal = schedule.optimizer, schedule.aggregation == "pfedme"
-    if schedule.aggregation not in ("fedprox", "pfedme"):
+    optimizer, personal = schedule.optimizer, schedule.aggregation in PERSONAL
+    if schedule.aggregation != "fedprox" and not personal:
         optimizer = replace(optimizer, pull=0.0)
     centre = theta.copy() if optimizer.pull else None
     score = "accuracy" if heads.classification else "mse"
@@ -130,38 +144,68 @@ def run_rounds(network, table, heads, theta, schedule, rng, *, others=None, prog
     similarity = uploads = None
     alone = others is None and len(theta) == 1  # nobody's layers are averaged with these
     limit = np.finfo(np.float64).max if alone else LARGEST
-    for number, threshold in enumerate(schedule.thresholds):
-        with np.errstate(over="ignore", invalid="ignore"):  # the error below says more
-            loss = network.train(theta, table, heads, optimizer, rng, centre)
-        sound = (np.abs(theta) <= limit).all(axis=1)
-        if not sound.all():
-            client = table.clients[~sound][0].item()
-            raise ValueError(
-                f"The training of client {client!r} diverged in round {number + 1}: its "
-                "parameters are not finite, or above 2^53. Scale the features, and for "
-                f"regression the targets, or lower learning_rate={optimizer.learning_rate:g}."
-            )
-        uploads = theta.copy()
-        averaged, similarity = server_round(
-            network, uploads, heads, table.sizes, float(threshold), schedule, others
-        )
-        if centre is not None:
-            centre[:] = averaged
-        if not personal:
-            theta[:] = averaged
-        history["loss"].append(loss)
-        total, count = training_scores(network, theta, table, heads)
-        history[score].append(total.sum() / count.sum())
-        if progress is not None:
-            progress(number + 1, len(schedule.thresholds), loss, score, history[score][-1])
+    fomo, rows = schedule.aggregation == "fedfomo", table
+    if fomo:
+        rows, held = split_rows(table, schedule.validation_fraction, rng)
+    with ExitStack() as stack:
+        servers = _servers(schedule, stack)
+        for number, threshold in enumerate(schedule.thresholds):
+            before = theta.copy() if fomo else None
+            with np.errstate(over="ignore", invalid="ignore"):  # the error below says more
+                loss = network.train(theta, rows, heads, optimizer, rng, centre)
+            sound = (np.abs(theta) <= limit).all(axis=1)
+            if not sound.all():
+                client = table.clients[~sound][0].item()
+                raise ValueError(
+                    f"The training of client {client!r} diverged in round {number + 1}: its "
+                    "parameters are not finite, or above 2^53. Scale the features, and for "
+                    f"regression the targets, or lower learning_rate={optimizer.learning_rate:g}."
+                )
+            uploads = theta.copy()
+            if fomo:
+                averaged = first_order_weights(network, before, uploads, held, heads)
+                similarity = np.eye(len(theta) + (0 if others is None else len(others.sizes)))
+            else:
+                averaged, similarity = server_round(
+                    network, uploads, heads, table.sizes, float(threshold), schedule, others,
+                    servers,
+                )  # fmt: skip
+            if centre is not None:
+                centre[:] = averaged
+            if not personal:
+                theta[:] = averaged
+            history["loss"].append(loss)
+            total, count = training_scores(network, theta, table, heads)
+            history[score].append(total.sum() / count.sum())
+            if progress is not None:
+                progress(number + 1, len(schedule.thresholds), loss, score, history[score][-1])
     history = {name: np.array(values) for name, values in history.items()}
     return theta, None if schedule.secure else uploads, similarity, history
 
 
-def server_round(network, uploads, heads, sizes, threshold, schedule, others=None):
+def _servers(schedule, stack):
+    """Servers of secret shares that stay up from round to round; None where there are none."""
+    if schedule.secure != "spu":
+        return None
+    from .secure_spu import SpuServers
+
+    return stack.enter_context(SpuServers())
+
+
+def server_round(network, uploads, heads, sizes, threshold, schedule, others=None, servers=None):
     """The server's half of a round: -> parameters back to the clients, similarity."""
+    nobody = np.eye(len(uploads) + (0 if others is None else len(others.sizes)))
     if schedule.aggregation == "local":
-        return uploads, np.eye(len(uploads) + (0 if others is None else len(others.sizes)))
+        return uploads, nobody
+    if schedule.aggregation in ("fedamp", "mocha"):
+        found = uploads.copy()
+        for group in groups_of(heads):
+            own = uploads[group]
+            if schedule.aggregation == "fedamp":
+                found[group] = attention(own, schedule.attention_scale)
+            else:
+                found[group] = coupled(own)
+        return found, nobody
     layers = [_layers(network, uploads, heads)]
     if others is not None:
         layers.append(_layers(network, others.uploads, others.heads))
@@ -170,7 +214,9 @@ def server_round(network, uploads, heads, sizes, threshold, schedule, others=Non
     vectors = [own for part in layers for own in part[1]]
     tasks = [own for part in layers for own in part[2]]
     arguments = shared, vectors, tasks, sizes, threshold
-    if schedule.secure == "mpc":
+    if servers is not None:
+        shared, vectors, similarity = servers.aggregate(*arguments)
+    elif schedule.secure == "mpc":
         from .secure import secure_aggregate
 
         shared, vectors, similarity = secure_aggregate(*arguments)

@@ -232,7 +232,7 @@ def test_servers_hold_and_receive_shares_only(mpc, tmp_path):
     """Servers as on three machines: separate commands and folders; all input is recorded."""
     shared, heads, tasks, sizes, thresholds = clients(5, counts=(2, 1, 2))
     job = Job(
-        addresses=[f"127.0.0.1:{port}" for port in secure._free_ports(3)],
+        addresses=[f"127.0.0.1:{port}" for port in secure.free_ports(3)],
         n_clients=3, n_shared=7, n_tasks=4, head_length=6, max_heads=2, max_size=512.0,
         timeout=TIMEOUT, name="Hospitals/1", round=4,
     )  # fmt: skip
@@ -557,7 +557,7 @@ def test_the_folder_of_a_server_may_be_copied(tmp_path):
 # ---------------------------------------------------------------- servers against strangers
 def server_folders(place, n_clients=2, timeout=TIMEOUT, **settings):
     """-> job and the folders of three servers, with certificates and without uploads."""
-    addresses = [f"127.0.0.1:{port}" for port in secure._free_ports(3)]
+    addresses = [f"127.0.0.1:{port}" for port in secure.free_ports(3)]
     shape = {"n_shared": 4, "n_tasks": 2, "head_length": 3, "max_heads": 1, "max_size": 8.0}
     numbers = {"name": "Study", "round": 7, **shape, **settings}
     job = Job(addresses, n_clients=n_clients, timeout=timeout, **numbers)

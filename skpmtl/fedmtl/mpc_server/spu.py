@@ -1,0 +1,223 @@
+"""One of three servers of the secure aggregation on SPU: a process that sees shares only.
+
+    python -m skpmtl.fedmtl.mpc_server.spu FOLDER
+
+It needs numpy and the extra ``skpmtl[spu]`` and nothing else of skpmtl than this folder of modules.
+FOLDER holds what this server gets: ``link.json`` with its number (``rank``) and the addresses of
+all three, ``.config`` with the certificates of `skpmtl.fedmtl.secure.make_certificates`. It then
+reads names of rounds from its standard input, one a line, and ends with it: ``FOLDER/NAME`` holds
+``shapes.json`` (public) and ``in/<i>.shares``, and gets ``out/<i>.shares`` and, last,
+``run.json``. Servers stay connected, and keep what they compiled, from one round to the next.
+
+The first part, similarities and weights, is computed modulo 2^128 with 40 fractional bits. Shares
+modulo 2^128 are shares modulo 2^64 when their upper halves are left out, so that averages, which
+are nearly all of the work, are products modulo 2^64 with 20 fractional bits, truncated at the end.
+"""
+
+import json
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import spu.api
+import spu.libspu as libspu
+import spu.utils.frontend as frontend
+
+from .computation import largest_matching
+from .replicated import FINE, WIDE, Answer, Shapes, Upload
+
+_SECRET = libspu.Visibility.VIS_SECRET
+_TIMEOUT = 600_000  # milliseconds without a word of another server
+
+
+def weights_of(directions, labels, size, threshold):
+    """Weights of averages, (N, N) of shared layers and (N R, N R) of heads, times 2^(FINE - WIDE).
+
+    Eqs. 4 to 9, as `skpmtl.fedmtl.mpc_server.computation.aggregate` has them.
+    """
+    n, rows, _ = directions.shape
+    flat = directions.reshape(n * rows, -1)
+    real = labels.sum(axis=2)
+    counts = real.sum(axis=1)
+    first, second = np.triu_indices(n, 1)
+    cosines = (flat @ flat.T).reshape(n, rows, n, rows).transpose(0, 2, 1, 3)
+    gains = jnp.maximum(cosines.reshape(n * n, rows, rows)[first * n + second], 0.0)
+    at = np.diag(np.arange(n))
+    at[first, second] = at[second, first] = n + np.arange(len(first))
+    values = jnp.concatenate([counts, largest_matching(gains, jnp.maximum)])
+    H = values[at.ravel()].reshape(n, n)
+    eye = np.eye(n)  # rounding must not drop a client's own model
+    near = (H >= (threshold * counts)[:, None]).astype(H.dtype) * (1.0 - eye) + eye
+    weights = near * H * size[None, :]
+    owner = np.repeat(np.arange(n), rows)
+    labels = labels.reshape(n * rows, -1)
+    same = labels @ labels.T
+    head_weights = weights[owner] * same.reshape(n * rows, n, rows).sum(axis=2)
+    padding = 1.0 - real.reshape(n * rows)  # keeps the sums of added rows away from 0
+    totals = jnp.concatenate([weights.sum(axis=1), head_weights.sum(axis=1) + padding])
+    inverse = 2.0 ** (FINE - WIDE) / totals
+    head_weights = head_weights * inverse[n:, None]
+    return weights * inverse[:n, None], head_weights[:, owner] * same
+
+
+class Engine:
+    """SPU's machine of one ring, with programs that stay compiled."""
+
+    def __init__(self, link, field, bits):
+        config = libspu.RuntimeConfig(
+            protocol=libspu.ProtocolKind.ABY3, field=getattr(libspu.FieldType, field),
+            fxp_fraction_bits=bits,
+        )  # fmt: skip
+        # Goldschmidt's division doubles the bits in every step; 40 of them need five.
+        config.fxp_div_goldschmidt_iters = 5
+        self.machine, self.io = spu.api.Runtime(link, config), spu.api.Io(3, config)
+        self.words, self.name, self.programs = {"FM64": 1, "FM128": 2}[field], field, {}
+
+    def run(self, function, *inputs):
+        """Shares (..., 2, words) of the results of a function of arrays of such shares."""
+        shapes = tuple(x.shape[: -2] for x in inputs)
+        if (function, shapes) not in self.programs:
+            self.programs[function, shapes] = self._compiled(function, shapes)
+        program, metas, results = self.programs[function, shapes]
+        for name, meta, x in zip(program.input_names, metas, inputs, strict=True):
+            self.machine.set_var(name, self._packed(meta, x))
+        self.machine.run(program)
+        found = [
+            self._unpacked(self.machine.get_var(name), shape)
+            for name, shape in zip(program.output_names, results, strict=True)
+        ]
+        for name in (*program.input_names, *program.output_names):
+            self.machine.del_var(name)
+        return found
+
+    def _compiled(self, function, shapes):
+        given = [jax.ShapeDtypeStruct(shape, np.float64) for shape in shapes]
+        names = [f"in{k}" for k in range(len(given))]
+        program, results = frontend.compile(
+            frontend.Kind.JAX, function, given, {}, names, [_SECRET] * len(given),
+            lambda flat: [f"out{k}" for k in range(len(flat))],
+        )  # fmt: skip
+        metas = [self.io.make_shares(np.zeros(shape), _SECRET)[0].meta for shape in shapes]
+        return program, metas, [result.shape for result in jax.tree_util.tree_leaves(results)]
+
+    def _packed(self, meta, x):
+        """A value of SPU from replicated shares."""
+        content = np.ascontiguousarray(x).tobytes()
+        chunk = libspu.ValueChunk()
+        chunk.total_bytes, chunk.content = len(content), content
+        share = libspu.Share()
+        share.meta, share.share_chunks = meta, [chunk.SerializeToString()]
+        return share
+
+    def _unpacked(self, share, shape):
+        parts = []
+        for raw in share.share_chunks:
+            chunk = libspu.ValueChunk()
+            chunk.ParseFromString(raw)
+            parts.append(chunk.content)
+        return np.frombuffer(b"".join(parts), np.uint64).reshape(*shape, 2, self.words)
+
+
+def product(weights, values):
+    return weights @ values
+
+
+class Server:
+    """Rounds of one server.
+
+    Parameters
+    ----------
+    folder : Path
+    """
+
+    def __init__(self, folder):
+        settings = json.loads((folder / "link.json").read_text())
+        self.folder, self.rank = folder, settings["rank"]
+        desc = libspu.link.Desc()
+        desc.recv_timeout_ms = desc.http_timeout_ms = _TIMEOUT
+        for number, address in enumerate(settings["addresses"]):
+            desc.add_party(f"server {number}", address)
+        desc.enable_ssl = True
+        config = folder / ".config"
+        own = [str(config / f"party_{self.rank}.{end}") for end in ("crt", "key")]
+        for options in (desc.server_ssl_opts, desc.client_ssl_opts):
+            options.cert.certificate_path, options.cert.private_key_path = own
+            options.verify.ca_file_path = str(config / "mpyc_ca.crt")
+            options.verify.verify_depth = 1
+        self.link = libspu.link.create_brpc(desc, self.rank)
+        self.wide = Engine(self.link, "FM128", WIDE)
+        self.fine = Engine(self.link.spawn(), "FM64", FINE)
+
+    def aggregate(self, name):
+        """One round."""
+        started, spent = time.perf_counter(), time.process_time()
+        folder = self.folder / name
+        known, shapes = Shapes.load(folder)
+        if len(set(self.link.all_gather(json.dumps([known, *vars(shapes).values()])))) > 1:
+            raise ValueError("the servers were given other shapes, or other rounds")
+        uploads = [
+            Upload(shapes, self.rank, folder / "in" / f"{i}.shares")
+            for i in range(shapes.n_clients)
+        ]
+        numbers, inputs, place = np.array([upload.wide() for upload in uploads]), [], 0
+        for shape in shapes.parts.values():
+            size = int(np.prod(shape))
+            part = numbers[:, place : place + size]
+            inputs.append(part.reshape(shapes.n_clients, *shape, 2, 2))
+            place += size
+        weights = [np.ascontiguousarray(w[..., :1]) for w in self.wide.run(weights_of, *inputs)]
+        (folder / "out").mkdir(mode=0o700)
+        answers = [Answer(folder / "out" / f"{i}.shares") for i in range(shapes.n_clients)]
+        for block in self._averages(shapes, *weights, uploads):  # (N, columns, 2)
+            for one, own in zip(answers, block, strict=True):
+                one.add(own[:, 0], own[:, 1])
+        for one in answers:
+            one.close()
+        run = {
+            "seconds": time.perf_counter() - started,
+            "cpu_seconds": time.process_time() - spent,
+            "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        }
+        (folder / "run.json").write_text(json.dumps(run))
+
+    def _averages(self, shapes, weights, head_weights, uploads):
+        """Yield shares of columns of the answers, (N, columns, 2)."""
+        step = min(shapes.columns_at_once, max(shapes.n_shared, 1))
+        for first in range(0, shapes.n_shared, step):
+            count = min(step, shapes.n_shared - first)
+            values = np.zeros((len(uploads), step, 2, 1), np.uint64)  # one shape, one program
+            for row, upload in zip(values, uploads, strict=True):
+                row[:count, :, 0] = upload.fine(first, count)
+            (found,) = self.fine.run(product, weights, values)
+            yield found[:, :count, :, 0]
+        n, rows, length = shapes.n_clients, shapes.max_heads, shapes.head_length
+        values = np.array([upload.fine(shapes.n_shared, rows * length) for upload in uploads])
+        (found,) = self.fine.run(product, head_weights, values.reshape(n * rows, length, 2, 1))
+        yield found.reshape(n, rows * length, 2)
+
+
+def main(arguments=None):
+    jax.config.update("jax_enable_x64", True)
+    libspu.logging.setup_logging(_quiet())
+    (folder,) = sys.argv[1:] if arguments is None else arguments
+    server = Server(Path(folder))
+    print("connected", flush=True)
+    for line in sys.stdin:
+        server.aggregate(line.strip())
+        print(f"done {line.strip()}", flush=True)
+    os._exit(0)  # the link waits for others at a regular end
+
+
+def _quiet():
+    options = libspu.logging.LogOptions()
+    options.log_level = libspu.logging.LogLevel.ERROR
+    return options
+
+
+if __name__ == "__main__":
+    main()
