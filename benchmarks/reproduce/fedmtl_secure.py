@@ -1,6 +1,7 @@
 """Cost of FedMTL's secure aggregation: growth in clients, heads, shared layers and servers.
 
-    python -m benchmarks.reproduce.fedmtl_secure [--quick] [--only PART] [--output FILE.csv]
+    python -m benchmarks.reproduce.fedmtl_secure [--quick] [--only PART] [--engine mpc|spu]
+        [--output FILE.csv]
 
 The first row is 20 clients with 1 to 4 of 8 tasks, 4 uploaded heads of 50 parameters, 1,000 shared
 parameters, 3 servers; the others change one number. All servers and clients are processes of this
@@ -8,7 +9,14 @@ machine, on loopback with TLS, so that cores are shared. Columns: ``seconds`` of
 (certificates, shares, starting the servers, answers), ``server_seconds`` of the protocol alone,
 ``cpu_seconds`` and ``megabytes`` of all servers together, the largest difference from
 `fedmtl_aggregate` divided by the largest parameter, and the least distance of a similarity
-from its threshold, without which the difference means nothing. Needs the extra ``skpmtl[mpc]``.
+from its threshold, without which the difference means nothing. Needs the extra
+``skpmtl[mpc]``.
+
+``--engine spu`` is for the extra ``skpmtl[spu]`` and writes ``fedmtl_secure_spu.csv``: growth in
+the same numbers and, as the part "paper", the size of the paper (80 clients, 8 tasks, 1.63 million
+shared parameters, 45 s there). Its servers are up and have compiled: ``start_seconds`` is what that
+takes once in a fit. ``megabytes`` are those of shares and answers, which go between clients and
+servers; ``peak_megabytes`` the memory of the largest server.
 """
 
 import json
@@ -40,6 +48,10 @@ FIELDS = (
     "part", *BASE, "seconds", "server_seconds", "cpu_seconds", "megabytes", "difference", "margin",
 )  # fmt: skip
 THRESHOLD = 0.6
+PAPER = BASE | {"n_clients": 80, "n_shared": 1_630_000}
+SPU_GROWTH = {"n_clients": (10, 40, 80), "n_shared": (10_000, 100_000), "max_heads": (2, 6, 8)}
+SPU_FIELDS = (*FIELDS[:7], "start_seconds", "seconds", "server_seconds", "cpu_seconds",
+              "peak_megabytes", "megabytes", "difference", "margin")  # fmt: skip
 
 
 def problem(n_clients, n_tasks, max_heads, head_length, n_shared, seed=0):
@@ -97,10 +109,58 @@ def measure(part, settings):
     }
 
 
+def spu_cases(quick):
+    if quick:
+        yield "base", BASE | {"n_clients": 4, "max_heads": 2, "n_shared": 10}
+        return
+    yield "base", BASE
+    for name, values in SPU_GROWTH.items():
+        for value in values:
+            yield name, BASE | {name: value}
+    yield "paper", PAPER
+
+
+def measure_spu(part, settings):
+    from skpmtl.fedmtl.secure_spu import SpuServers
+
+    arguments = problem(**{k: v for k, v in settings.items() if k != "n_servers"})
+    shared, heads, similarity = fedmtl_aggregate(*arguments)
+    rounds = 1 if part == "paper" else 2
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        with SpuServers(timeout=3600.0, folder=folder) as servers:
+            begun = time.perf_counter() - start
+            for _ in range(rounds):  # the first one compiles
+                start = time.perf_counter()
+                own, own_heads, _ = servers.aggregate(*arguments, max_heads=settings["max_heads"])
+                seconds = time.perf_counter() - start
+        runs = servers.last_runs
+        files = Path(folder).glob(f"*/round-{rounds - 1}/*/*.shares")
+        sent = sum(path.stat().st_size for path in files) / 1e6
+    largest = max(np.abs(shared).max(initial=0.0), max(np.abs(h).max() for h in heads))
+    pairs = [(own, shared), *zip(own_heads, heads, strict=True)]
+    difference = max(np.abs(a - b).max(initial=0.0) for a, b in pairs) / largest
+    return {
+        "part": part, **settings, "start_seconds": round(begun, 1), "seconds": round(seconds, 2),
+        "server_seconds": round(max(run["seconds"] for run in runs), 2),
+        "cpu_seconds": round(sum(run["cpu_seconds"] for run in runs), 2),
+        "peak_megabytes": round(max(run["peak_megabytes"] for run in runs)),
+        "megabytes": round(sent, 1), "difference": f"{difference:.1e}",
+        "margin": f"{np.abs(similarity - THRESHOLD).min():.1e}",
+    }  # fmt: skip
+
+
 def main(arguments=None):
     parser = script("fedmtl_secure", __doc__, "small numbers", None, "fedmtl_secure.csv")
-    parser.add_argument("--only", choices=["base", *GROWTH], help="one part of the table")
+    parser.add_argument("--only", choices=["base", *GROWTH, "paper"], help="one part of the table")
+    parser.add_argument("--engine", choices=["mpc", "spu"], default="mpc")
     options = parser.parse_args(arguments)
+    if options.engine == "spu":
+        output = options.output
+        if output.name == "fedmtl_secure.csv":
+            output = output.with_name("fedmtl_secure_spu.csv")
+        chosen = (case for case in spu_cases(options.quick) if options.only in (None, case[0]))
+        return write_rows((measure_spu(*case) for case in chosen), SPU_FIELDS, output)
     chosen = (case for case in cases(options.quick) if options.only in (None, case[0]))
     return write_rows((measure(*case) for case in chosen), FIELDS, options.output)
 

@@ -24,7 +24,7 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import count
 from pathlib import Path
 
@@ -39,6 +39,7 @@ __all__ = ["SpuServers"]
 
 N_SERVERS = 3
 SERVER = (sys.executable, "-m", "mpc_server.spu")  # in this folder it imports nothing of skpmtl
+_STARTS, _CONNECTED = 3, 120.0  # times that servers are started, seconds for each
 _LARGEST = 2.0**20  # of a parameter
 _SIZE_RATIO = 2**16
 
@@ -73,7 +74,15 @@ class SpuServers:
                 )
         self.timeout, self.rounds, self.stack = timeout, count(), ExitStack()
         try:
-            self._start(folder)
+            self._make_folders(folder)
+            # TLS links of SPU do not always come up, and a port may be taken in the meantime.
+            for left in reversed(range(_STARTS)):
+                try:
+                    self._start()
+                    break
+                except RuntimeError:
+                    if not left:
+                        raise
         except BaseException:
             self.close()
             raise
@@ -88,7 +97,7 @@ class SpuServers:
         """End the servers."""
         self.stack.close()
 
-    def _start(self, folder):
+    def _make_folders(self, folder):
         if folder is None:
             folder = self.stack.enter_context(tempfile.TemporaryDirectory(prefix="skpmtl-spu-"))
         folder = Path(folder).resolve()
@@ -97,46 +106,44 @@ class SpuServers:
             raise ValueError(f"folder={str(folder)!r} must be new or empty.")
         self.folders = [folder / f"server{rank}" for rank in range(N_SERVERS)]
         make_certificates(self.folders)
+
+    def _start(self):
         addresses = [f"127.0.0.1:{port}" for port in free_ports(N_SERVERS)]
         self.servers, self.said = [], queue.Queue()
+        self.running = self.stack.enter_context(ExitStack())
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
         for rank, place in enumerate(self.folders):
             settings = {"rank": rank, "addresses": addresses}
             (place / "link.json").write_text(json.dumps(settings))
-            log = self.stack.enter_context(open(place / "log.txt", "wb"))
+            log = self.running.enter_context(open(place / "log.txt", "wb"))
             # The pipe ends with this process, however that ends, and the server with the pipe.
             server = subprocess.Popen(
                 [*SERVER, str(place)], cwd=Path(__file__).parent, env=environment,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
             )  # fmt: skip
             self.servers.append(server)
-            self.stack.callback(server.stdout.close)
-            self.stack.callback(server.stdin.close)
-            self.stack.callback(server.wait)
-            self.stack.callback(server.kill)
-            threading.Thread(target=self._hear, args=(rank, server), daemon=True).start()
-        self._wait_for("connected")
+            self.running.callback(server.stdin.close)
+            self.running.callback(server.wait)
+            self.running.callback(server.kill)
+            arguments = rank, server.stdout, self.said
+            threading.Thread(target=_hear, args=arguments, daemon=True).start()
+        self._wait_for("connected", min(self.timeout, _CONNECTED))
 
-    def _hear(self, rank, server):
-        for line in server.stdout:
-            self.said.put((rank, line.strip()))
-        self.said.put((rank, None))
-
-    def _wait_for(self, word):
-        end, missing = time.monotonic() + self.timeout, set(range(N_SERVERS))
+    def _wait_for(self, word, seconds):
+        end, missing = time.monotonic() + seconds, set(range(N_SERVERS))
         while missing:
             try:
                 rank, line = self.said.get(timeout=max(end - time.monotonic(), 0.0))
             except queue.Empty:
-                self.close()
+                self.running.close()
                 raise RuntimeError(
-                    f"Servers {sorted(missing)} did not finish within timeout={self.timeout:g} "
-                    "seconds; all were stopped and nothing was aggregated. Give more time."
+                    f"Servers {sorted(missing)} did not finish within {seconds:g} seconds; all "
+                    f"were stopped and nothing was aggregated. Raise timeout={self.timeout:g}."
                 ) from None
             if line is None:
                 lines = (self.folders[rank] / "log.txt").read_text(errors="replace").split("\n")
                 reason = next((line for line in reversed(lines) if line.strip()), "no message")
-                self.close()
+                self.running.close()
                 raise RuntimeError(
                     f"Server {rank} ended ({reason.strip()}); all were stopped and nothing was "
                     "aggregated. Start the aggregation again."
@@ -180,9 +187,10 @@ class SpuServers:
             for place, own in zip(places, split(*_numbers(padded, i)), strict=True):
                 write_secret(place / "in" / f"{i}.shares", own)
         for server in self.servers:
-            server.stdin.write(f"{name}\n")
-            server.stdin.flush()
-        self._wait_for(f"done {name}")
+            with suppress(BrokenPipeError):  # of a server that ended, which is heard below
+                server.stdin.write(f"{name}\n")
+                server.stdin.flush()
+        self._wait_for(f"done {name}", self.timeout)
         self.last_runs = [json.loads((place / "run.json").read_text()) for place in places]
         new_shared, new_heads = np.empty((shapes.n_clients, shapes.n_shared)), []
         for i in range(shapes.n_clients):
@@ -194,6 +202,14 @@ class SpuServers:
             new_shared[i] = own[: shapes.n_shared]
             new_heads.append(own[shapes.n_shared :].reshape(shapes.max_heads, shapes.head_length))
         return new_shared, padded.restored(new_heads), None
+
+
+def _hear(rank, lines, said):
+    """What a server says, line by line, and None when it has ended."""
+    with lines:
+        for line in lines:
+            said.put((rank, line.strip()))
+    said.put((rank, None))
 
 
 def _numbers(padded, i):

@@ -83,7 +83,7 @@ def test_answers_that_do_not_fit_are_refused(tmp_path, uploads):
             answer.add(own[:, 0], own[:, 1])
         answer.close()
     answers = [(tmp_path / f"answer{rank}").read_bytes() for rank in range(3)]
-    np.testing.assert_array_equal(opened(answers), numbers()[1] * 2.0**-FINE)
+    np.testing.assert_array_equal(opened(answers), numbers()[1] * 4.0**-FINE)
     broken = bytearray(answers[1])
     broken[20] ^= 1
     for bad in ([answers[0], bytes(broken), answers[2]], [answers[0], answers[1][8:], answers[2]]):
@@ -133,7 +133,7 @@ def test_a_server_that_ends_early_is_named():
     arguments = problem(4, 4, 2, 5, 10)
     with SpuServers(timeout=200.0) as servers:
         os.kill(servers.servers[1].pid, signal.SIGKILL)
-        with pytest.raises((RuntimeError, BrokenPipeError), match="Server|pipe"):
+        with pytest.raises(RuntimeError, match="nothing was aggregated"):
             servers.aggregate(*arguments)
     assert all(server.poll() is not None for server in servers.servers)
 

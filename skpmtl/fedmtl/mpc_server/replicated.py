@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, fields
 
 import numpy as np
 
-# Fractional bits in the first part of the computation, modulo 2^128, and in averages, modulo 2^64.
+# Fractional bits in the first part of the computation, modulo 2^128, and of what is averaged, and
+# its weights, modulo 2^64.
 WIDE, FINE = 40, 20
 KEY = 32
 
@@ -168,4 +169,4 @@ def opened(answers):
         if len(lengths) > 1 or hashlib.sha256(components[(rank + 1) % 3]).digest() != raw[-32:]:
             raise ValueError("the answers of the servers do not fit together")
     total = sum(np.frombuffer(component, np.uint64) for component in components)
-    return total.view(np.int64) * 2.0**-FINE
+    return total.view(np.int64) * 4.0**-FINE

@@ -11,7 +11,9 @@ reads names of rounds from its standard input, one a line, and ends with it: ``F
 
 The first part, similarities and weights, is computed modulo 2^128 with 40 fractional bits. Shares
 modulo 2^128 are shares modulo 2^64 when their upper halves are left out, so that averages, which
-are nearly all of the work, are products modulo 2^64 with 20 fractional bits, truncated at the end.
+are nearly all of the work, are products modulo 2^64 of numbers with 20 fractional bits. They leave
+as they are, with 40; a random number below 2^20, made of one of each pair of servers, hides their
+last bits from the client, as rounding would: exact products would betray the weights.
 """
 
 import json
@@ -29,7 +31,7 @@ import spu.libspu as libspu
 import spu.utils.frontend as frontend
 
 from .computation import largest_matching
-from .replicated import FINE, WIDE, Answer, Shapes, Upload
+from .replicated import FINE, KEY, WIDE, Answer, Shapes, Upload, stream
 
 _SECRET = libspu.Visibility.VIS_SECRET
 _TIMEOUT = 600_000  # milliseconds without a word of another server
@@ -78,11 +80,14 @@ class Engine:
         self.machine, self.io = spu.api.Runtime(link, config), spu.api.Io(3, config)
         self.words, self.name, self.programs = {"FM64": 1, "FM128": 2}[field], field, {}
 
-    def run(self, function, *inputs):
-        """Shares (..., 2, words) of the results of a function of arrays of such shares."""
+    def run(self, function, *inputs, dtype=np.float64):
+        """Shares (..., 2, words) of the results of a function of arrays of such shares.
+
+        With dtype=np.int64 they are whole numbers, of which products are not truncated.
+        """
         shapes = tuple(x.shape[: -2] for x in inputs)
         if (function, shapes) not in self.programs:
-            self.programs[function, shapes] = self._compiled(function, shapes)
+            self.programs[function, shapes] = self._compiled(function, shapes, dtype)
         program, metas, results = self.programs[function, shapes]
         for name, meta, x in zip(program.input_names, metas, inputs, strict=True):
             self.machine.set_var(name, self._packed(meta, x))
@@ -95,14 +100,15 @@ class Engine:
             self.machine.del_var(name)
         return found
 
-    def _compiled(self, function, shapes):
-        given = [jax.ShapeDtypeStruct(shape, np.float64) for shape in shapes]
+    def _compiled(self, function, shapes, dtype):
+        given = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]
         names = [f"in{k}" for k in range(len(given))]
         program, results = frontend.compile(
             frontend.Kind.JAX, function, given, {}, names, [_SECRET] * len(given),
             lambda flat: [f"out{k}" for k in range(len(flat))],
         )  # fmt: skip
-        metas = [self.io.make_shares(np.zeros(shape), _SECRET)[0].meta for shape in shapes]
+        zeros = (np.zeros(shape, dtype) for shape in shapes)
+        metas = [self.io.make_shares(zero, _SECRET)[0].meta for zero in zeros]
         return program, metas, [result.shape for result in jax.tree_util.tree_leaves(results)]
 
     def _packed(self, meta, x):
@@ -142,6 +148,7 @@ class Server:
         desc.recv_timeout_ms = desc.http_timeout_ms = _TIMEOUT
         for number, address in enumerate(settings["addresses"]):
             desc.add_party(f"server {number}", address)
+        desc.connect_retry_times, desc.connect_retry_interval_ms = 120, 500
         desc.enable_ssl = True
         config = folder / ".config"
         own = [str(config / f"party_{self.rank}.{end}") for end in ("crt", "key")]
@@ -173,7 +180,13 @@ class Server:
         weights = [np.ascontiguousarray(w[..., :1]) for w in self.wide.run(weights_of, *inputs)]
         (folder / "out").mkdir(mode=0o700)
         answers = [Answer(folder / "out" / f"{i}.shares") for i in range(shapes.n_clients)]
+        keys, place = self._keys(), 0
         for block in self._averages(shapes, *weights, uploads):  # (N, columns, 2)
+            size = block[..., 0].size
+            for k, key in enumerate(keys):
+                mask = stream(key, place, size) >> np.uint64(64 - FINE + 2)
+                block[..., k] += mask.reshape(block.shape[:2])
+            place += size
             for one, own in zip(answers, block, strict=True):
                 one.add(own[:, 0], own[:, 1])
         for one in answers:
@@ -185,6 +198,14 @@ class Server:
         }
         (folder / "run.json").write_text(json.dumps(run))
 
+    def _keys(self):
+        """Of the masks of this server's component and the next one's, which both know; new ones
+        in every round."""
+        own = os.urandom(KEY)
+        self.link.send((self.rank + 2) % 3, own.hex())
+        other = self.link.recv((self.rank + 1) % 3)
+        return own, bytes.fromhex(other if isinstance(other, str) else other.decode())
+
     def _averages(self, shapes, weights, head_weights, uploads):
         """Yield shares of columns of the answers, (N, columns, 2)."""
         step = min(shapes.columns_at_once, max(shapes.n_shared, 1))
@@ -193,12 +214,13 @@ class Server:
             values = np.zeros((len(uploads), step, 2, 1), np.uint64)  # one shape, one program
             for row, upload in zip(values, uploads, strict=True):
                 row[:count, :, 0] = upload.fine(first, count)
-            (found,) = self.fine.run(product, weights, values)
-            yield found[:, :count, :, 0]
+            (found,) = self.fine.run(product, weights, values, dtype=np.int64)
+            yield found[:, :count, :, 0].copy()
         n, rows, length = shapes.n_clients, shapes.max_heads, shapes.head_length
         values = np.array([upload.fine(shapes.n_shared, rows * length) for upload in uploads])
-        (found,) = self.fine.run(product, head_weights, values.reshape(n * rows, length, 2, 1))
-        yield found.reshape(n, rows * length, 2)
+        values = values.reshape(n * rows, length, 2, 1)
+        (found,) = self.fine.run(product, head_weights, values, dtype=np.int64)
+        yield found.reshape(n, rows * length, 2).copy()
 
 
 def main(arguments=None):
