@@ -23,17 +23,11 @@ import sys
 import time
 from pathlib import Path
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-import spu.api
-import spu.libspu as libspu
-import spu.utils.frontend as frontend
 
 from .computation import largest_matching
 from .replicated import FINE, KEY, WIDE, Answer, Shapes, Upload, stream
 
-_SECRET = libspu.Visibility.VIS_SECRET
 _TIMEOUT = 600_000  # milliseconds without a word of another server
 
 
@@ -42,6 +36,8 @@ def weights_of(directions, labels, size, threshold):
 
     Eqs. 4 to 9, as `skpmtl.fedmtl.mpc_server.computation.aggregate` has them.
     """
+    import jax.numpy as jnp
+
     n, rows, _ = directions.shape
     flat = directions.reshape(n * rows, -1)
     real = labels.sum(axis=2)
@@ -71,13 +67,16 @@ class Engine:
     """SPU's machine of one ring, with programs that stay compiled."""
 
     def __init__(self, link, field, bits):
+        from spu import api, libspu
+
+        self.libspu, self.secret = libspu, libspu.Visibility.VIS_SECRET
         config = libspu.RuntimeConfig(
             protocol=libspu.ProtocolKind.ABY3, field=getattr(libspu.FieldType, field),
             fxp_fraction_bits=bits,
         )  # fmt: skip
         # Goldschmidt's division doubles the bits in every step; 40 of them need five.
         config.fxp_div_goldschmidt_iters = 5
-        self.machine, self.io = spu.api.Runtime(link, config), spu.api.Io(3, config)
+        self.machine, self.io = api.Runtime(link, config), api.Io(3, config)
         self.words, self.name, self.programs = {"FM64": 1, "FM128": 2}[field], field, {}
 
     def run(self, function, *inputs, dtype=np.float64):
@@ -101,29 +100,32 @@ class Engine:
         return found
 
     def _compiled(self, function, shapes, dtype):
+        import jax
+        from spu.utils import frontend
+
         given = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]
         names = [f"in{k}" for k in range(len(given))]
         program, results = frontend.compile(
-            frontend.Kind.JAX, function, given, {}, names, [_SECRET] * len(given),
+            frontend.Kind.JAX, function, given, {}, names, [self.secret] * len(given),
             lambda flat: [f"out{k}" for k in range(len(flat))],
         )  # fmt: skip
         zeros = (np.zeros(shape, dtype) for shape in shapes)
-        metas = [self.io.make_shares(zero, _SECRET)[0].meta for zero in zeros]
+        metas = [self.io.make_shares(zero, self.secret)[0].meta for zero in zeros]
         return program, metas, [result.shape for result in jax.tree_util.tree_leaves(results)]
 
     def _packed(self, meta, x):
         """A value of SPU from replicated shares."""
         content = np.ascontiguousarray(x).tobytes()
-        chunk = libspu.ValueChunk()
+        chunk = self.libspu.ValueChunk()
         chunk.total_bytes, chunk.content = len(content), content
-        share = libspu.Share()
+        share = self.libspu.Share()
         share.meta, share.share_chunks = meta, [chunk.SerializeToString()]
         return share
 
     def _unpacked(self, share, shape):
         parts = []
         for raw in share.share_chunks:
-            chunk = libspu.ValueChunk()
+            chunk = self.libspu.ValueChunk()
             chunk.ParseFromString(raw)
             parts.append(chunk.content)
         return np.frombuffer(b"".join(parts), np.uint64).reshape(*shape, 2, self.words)
@@ -142,6 +144,8 @@ class Server:
     """
 
     def __init__(self, folder):
+        from spu import libspu
+
         settings = json.loads((folder / "link.json").read_text())
         self.folder, self.rank = folder, settings["rank"]
         desc = libspu.link.Desc()
@@ -224,8 +228,13 @@ class Server:
 
 
 def main(arguments=None):
+    import jax
+    from spu import libspu
+
     jax.config.update("jax_enable_x64", True)
-    libspu.logging.setup_logging(_quiet())
+    quiet = libspu.logging.LogOptions()
+    quiet.log_level = libspu.logging.LogLevel.ERROR
+    libspu.logging.setup_logging(quiet)
     (folder,) = sys.argv[1:] if arguments is None else arguments
     server = Server(Path(folder))
     print("connected", flush=True)
@@ -233,12 +242,6 @@ def main(arguments=None):
         server.aggregate(line.strip())
         print(f"done {line.strip()}", flush=True)
     os._exit(0)  # the link waits for others at a regular end
-
-
-def _quiet():
-    options = libspu.logging.LogOptions()
-    options.log_level = libspu.logging.LogLevel.ERROR
-    return options
 
 
 if __name__ == "__main__":
