@@ -65,10 +65,14 @@ def release_prior(population, diagonal, *, moment, vote, classification, tilt, l
         root = root_of(board.moment) if t else even_root(d)
         total = (yield Ask("vote", {"root": root}, {"vote": vote[t]}, sum_of_votes))["vote"]
         noise = 0.0
+        if vote[t] is None or t < 2:
+            votes = []
+        votes.append(total[0] / m)
         if vote[t] is not None:
             board.releases.append(total)
-            noise = 2 * vote[t].noise_std / m
-        board.snr_centre = float(np.clip(middle + total[0] / m, low, high))
+            # Votes under released priors hardly differ: their mean has less noise.
+            noise = vote[t].noise_std / (m * np.sqrt(len(votes)))
+        board.snr_centre = float(np.clip(middle + np.mean(votes), low, high))
         board.snr_spread = float(np.hypot(VOTE_SPREAD, noise))
         if t == len(moment):
             return board

@@ -1,6 +1,7 @@
 """Behaviour of the model-protected estimators: budgets, shapes, structure, errors."""
 
 import itertools
+import math
 import warnings
 
 import numpy as np
@@ -10,7 +11,7 @@ from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
 from skpmtl.datasets.generators import make_group_sparse_tasks, make_low_rank_tasks
-from skpmtl.local.prior import LocalModels
+from skpmtl.local.prior import VOTE_RANGE, VOTE_SPREAD, LocalModels
 from skpmtl.model_protected.board import ProjectionBillboard
 from skpmtl.model_protected.estimators import (
     MPMTLGroupSparse,
@@ -383,6 +384,20 @@ def test_gradient_steps_are_not_longer_than_the_curvature_allows():
     top = [np.linalg.norm(X[task == k], 2) ** 2 / 30 for k in range(table.n_tasks)]
     assert np.max(half.step[:, 0] * top) <= 1.0
     assert np.median(half.step[:, 0] * top) > 0.9  # and not much shorter
+
+
+@pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
+def test_scale_is_the_mean_of_votes_under_released_priors():
+    m = 300
+    X, y, task = make_low_rank_tasks(n_tasks=m, n_samples=10, n_features=5, random_state=0)
+    settings = {"epsilon": 8.0, "tasks": range(m), "n_releases": 2, "random_state": 0}
+    est = MPMTLLowRank(**settings).fit(X, y, task=task)
+    board, (low, high) = est.billboard_, VOTE_RANGE[False]
+    votes = [r[0] / m for r in board.releases if r.shape == (1,)]
+    assert len(votes) == 3
+    assert board.snr_centre == pytest.approx(0.5 * (low + high) + np.mean(votes[1:]))
+    std = est.privacy_.noise_std[0] / m / math.sqrt(2.0)
+    assert board.snr_spread == pytest.approx(math.hypot(VOTE_SPREAD, std))
 
 
 @pytest.mark.parametrize("snr", [-0.5, 0.0, 0.5, 2.5])
