@@ -6,10 +6,8 @@ import os
 import re
 import resource
 import signal
-import socket
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -28,6 +26,7 @@ from skpmtl.federated import Study, load_models
 from skpmtl.federated.keeper import ENVIRONMENT, write_app
 from skpmtl.federated.runlog import FINISHED, WAITING, standing
 from skpmtl.privacy import PrivacyReport
+from tests.helpers.relay import Relay, free_port, reachable, wait_for
 
 pytestmark = [
     pytest.mark.slow,
@@ -36,88 +35,6 @@ pytestmark = [
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 400  # seconds that a run may take on a busy machine; 50 on a quiet one
-
-
-def wait_for(condition, limit=90):
-    end = time.monotonic() + limit
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
-def reachable(port):
-    try:
-        socket.create_connection(("127.0.0.1", port), 0.2).close()
-    except OSError:
-        return False
-    return True
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-class Relay(threading.Thread):
-    """Passes bytes between the sites and the SuperLink, and keeps a copy."""
-
-    def __init__(self, target):
-        super().__init__(daemon=True)
-        self.target, self.up, self.down, self.pairs = target, [], [], []
-        self.socket = socket.create_server(("127.0.0.1", 0), backlog=256)
-        self.port = self.socket.getsockname()[1]
-
-    def run(self):
-        while True:
-            try:
-                site, _ = self.socket.accept()
-            except OSError:  # closed
-                return
-            try:
-                link = socket.create_connection(("127.0.0.1", self.target))
-            except OSError:
-                site.close()
-                continue
-            copies = bytearray(), bytearray()
-            self.up.append(copies[0])
-            self.down.append(copies[1])
-            pair = threading.Thread(target=self._pass, args=(site, link, *copies), daemon=True)
-            self.pairs.append(pair)
-            pair.start()
-
-    @classmethod
-    def _pass(cls, site, link, up, down):
-        with site, link:
-            back = threading.Thread(target=cls._pump, args=(link, site, down), daemon=True)
-            back.start()
-            cls._pump(site, link, up)
-            back.join()
-
-    @staticmethod
-    def _pump(source, target, copy):
-        try:
-            while data := source.recv(1 << 16):
-                copy += data
-                target.sendall(data)
-        except OSError:
-            pass
-        for end in (source, target):
-            try:
-                end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-
-    def close(self):
-        """After the processes have ended."""
-        try:
-            self.socket.shutdown(socket.SHUT_RDWR)  # wakes accept
-        except OSError:
-            pass
-        self.socket.close()
-        for thread in [self, *self.pairs]:
-            if thread.ident is not None:
-                thread.join(10)
 
 
 class Federation:

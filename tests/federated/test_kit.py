@@ -1,0 +1,344 @@
+"""Kits: what is in them, and federations of them that faults befall while nobody looks on."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+pytest.importorskip("flwr", reason="needs Flower: pip install skpmtl[flower]")
+
+from skpmtl import load_billboard
+from skpmtl.datasets.generators import make_low_rank_tasks
+from skpmtl.federated import Study, load_models
+from skpmtl.federated.__main__ import main as command
+from skpmtl.federated._flower import flower_version
+from skpmtl.federated.home import Home, Settings
+from skpmtl.federated.kit import make_kit
+from skpmtl.federated.page import write_page
+from skpmtl.federated.resident import VERSIONS
+from skpmtl.federated.runlog import RunLog, read_log, standing
+from tests.helpers.relay import Relay, free_port, wait_for
+
+pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT = 500  # seconds that a run may take on a busy machine; some tens on a quiet one
+PARTS = np.array_split(np.arange(9), 3)
+SITES = ["a", "b", "c"]
+ROWS = make_low_rank_tasks(n_tasks=9, n_samples=12, n_features=4, random_state=0)
+
+
+def write_study(folder, name, estimator="PrivateMeanRegMTL", lines="", parameters="n_rounds = 6"):
+    path = folder / f"{name}.toml"
+    path.write_text(
+        f'name = "{name}"\nestimator = "{estimator}"\ntasks = {list(range(9))}\nfeatures = 4\n'
+        f"timeout = 90\nenrolment = 300\nseed = 5\n{lines}\n[parameters]\n{parameters}\n"
+    )
+    return path
+
+
+def kit_of(folder, *studies, address="localhost:9000", **settings):
+    make_kit(studies or [write_study(folder, "exam")], SITES, address, folder / "kit", **settings)
+    X, y, task = ROWS
+    for name, part in zip(SITES, PARTS, strict=True):
+        mine = np.isin(task, part)
+        np.savez(folder / "kit" / name / "rows.npz", X=X[mine], y=y[mine], task=task[mine])
+        path = folder / "kit" / name / "site.toml"
+        path.write_text(path.read_text().replace("rows.csv", "rows.npz"))
+    return folder / "kit"
+
+
+# ------------------------------------------------------------------------------- a kit
+def test_kit_has_what_starts_it(tmp_path, capsys):
+    kit = kit_of(tmp_path, address="curator.example.org")
+    assert sorted(path.name for path in kit.iterdir()) == ["a", "b", "c", "curator"]
+    for place in kit.iterdir():
+        assert place.stat().st_mode & 0o077 == 0
+        assert os.access(place / "start", os.X_OK)
+        unit = (place / f"skpmtl-{place.name}.service").read_text()
+        assert "Restart=on-failure" in unit
+        assert "restart: on-failure" in (place / "compose.yaml").read_text()
+        for key in place.glob("*.key"):
+            assert key.stat().st_mode & 0o077 == 0
+    assert not (kit / "a" / "ca.key").exists()
+    settings = Settings.load(kit / "a" / "site.toml")
+    assert settings.superlink == "curator.example.org:8000"
+    assert settings.epsilon == 1.0
+    assert len(settings.study[0].curator) == 64
+    assert command(["check", str(kit / "curator")]) == 0
+    shown = capsys.readouterr().out
+    assert "curator.example.org, localhost, 127.0.0.1" in shown
+    assert Study.load(tmp_path / "exam.toml").digest in shown
+    with pytest.raises(ValueError, match="there already"):
+        make_kit([tmp_path / "exam.toml"], SITES, "x", kit)
+
+
+@pytest.mark.parametrize(
+    "sites, address, message",
+    [
+        (["../x"], "x", "letters"),
+        (["curator"], "x", "letters"),
+        (["a", "a"], "x", "one name"),
+        (["a"], "x:port", "address"),
+    ],
+)
+def test_kit_refuses(tmp_path, sites, address, message):
+    with pytest.raises(ValueError, match=message):
+        make_kit([write_study(tmp_path, "exam")], sites, address, tmp_path / "kit")
+    assert not (tmp_path / "kit").exists()
+
+
+def test_check_of_a_site_finds_what_is_wrong(tmp_path, capsys):
+    kit = kit_of(tmp_path, address=f"localhost:{free_port()}")
+    (kit / "a" / "site.key").chmod(0o644)
+    path = kit / "a" / "site.toml"
+    path.write_text(path.read_text().replace("epsilon = 1.0", "epsilon = 0.5"))
+    assert command(["check", str(kit / "a")]) == 1
+    shown = capsys.readouterr().out
+    assert "3 faults" in shown
+    for text in ("can be read by others", "allows 0.5", "refused"):
+        assert text in shown
+    path.write_text(path.read_text().replace("superlink", "superlinks"))
+    assert command(["check", str(kit / "a")]) == 1
+    assert "superlinks" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        ('name = "a"', "name = 3", "name=3 must be text"),
+        ("epsilon = 1.0", "epsilon = -1", "must be positive"),
+        ('rows = "rows.npz"', "", "lacks ..rows"),
+        ('target = "y"', 'targets = "y"', "has the keys ..targets"),
+        ("[[study]]", "[studies]", "names no study"),
+    ],
+)
+def test_settings_of_a_site_are_checked(tmp_path, old, new, message):
+    path = kit_of(tmp_path) / "a" / "site.toml"
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(ValueError, match=message):
+        Home(path)
+
+
+def test_flower_is_of_a_version_that_sites_run_with():
+    """Their process uses inner parts of Flower; the extra pins them."""
+    assert flower_version.rsplit(".", 1)[0] in VERSIONS
+    pinned = re.search(r"flwr>=([0-9.]+),<([0-9.]+)", (ROOT / "pyproject.toml").read_text())
+    first, last = (tuple(map(int, text.split("."))) for text in pinned.groups())
+    known = [tuple(map(int, text.split("."))) for text in VERSIONS]
+    assert known[0] == first
+    assert known[-1] == (last[0], last[1] - 1)
+
+
+def test_status_is_true(tmp_path, capsys):
+    log = RunLog(tmp_path)
+    assert command(["status", str(tmp_path)]) == 3
+    log.write("start", study="exam", digest="0")
+    told = {"asked": ["a", "<b>"], "answered": ["a"], "tasks": 9, "missing": 3, "zeroed": 1}
+    for number in (0, 1, 1):
+        log.write(
+            "question", question=number, statistic="update", **told, silent=[], holders=2,
+            seconds=1.5, bytes_out=10, bytes_in=20, epsilon=0.1 + number,
+        )  # fmt: skip
+    assert command(["status", str(tmp_path)]) == 3
+    log.write("end", error="ValueError: no")
+    assert command(["status", str(tmp_path)]) == 1
+    assert "failed: ValueError: no (2 questions answered" in capsys.readouterr().out
+    log.write("end", error=None, epsilon=1.1)
+    assert command(["status", str(tmp_path)]) == 0
+    write_page(tmp_path)
+    page = (tmp_path / "run.html").read_text()
+    assert page.count("<svg") == 4
+    assert "8 of 18 contributions were missing" in page
+    assert "&lt;b&gt;" in page
+    assert "<b>" not in page
+    (tmp_path / "run.jsonl").write_text("no\n")
+    with pytest.raises(ValueError, match="damaged at line 1"):
+        standing(tmp_path)
+
+
+# ------------------------------------------------------------------------------ faults
+class Running:
+    """The processes of a kit, each with a relay of its own between it and the SuperLink."""
+
+    def __init__(self, kit, skew=None):
+        self.kit, self.skew, self.processes, self.relays = kit, skew or {}, {}, {}
+        path = os.environ.get("PYTHONPATH")
+        self.environment = {
+            **os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+            "PYTHON": sys.executable, "PYTHONUNBUFFERED": "1",
+            "PYTHONPATH": f"{ROOT}{os.pathsep}{path}" if path else str(ROOT),
+        }  # fmt: skip
+        port = int(re.search(r"port = (\d+)", (kit / "curator" / "curator.toml").read_text())[1])
+        for name in SITES:
+            relay = self.relays[name] = Relay(port)
+            relay.start()
+            path = kit / name / "site.toml"
+            path.write_text(path.read_text().replace(f":{port}", f":{relay.port}"))
+
+    def __enter__(self):
+        for name in ("curator", *SITES):
+            self.start(name)
+        return self
+
+    def start(self, name):
+        words = [str(self.kit / name / "start")]
+        if name in self.skew:  # a clock that is wrong
+            program = (
+                "import datetime, flwr.supercore.date as date; true = date.now\n"
+                f"date.now = lambda: true() + datetime.timedelta(seconds={self.skew[name]})\n"
+                "from skpmtl.federated.__main__ import main\n"
+                f"raise SystemExit(main(['site', {str(self.kit / name)!r}]))"
+            )
+            words = [sys.executable, "-c", program]
+        with open(self.kit / f"{name}.txt", "ab") as log:
+            self.processes[name] = subprocess.Popen(
+                words, env=self.environment, stdout=log, stderr=log, cwd=self.kit,
+                start_new_session=True,
+            )  # fmt: skip
+
+    def __exit__(self, *_):
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.terminate()
+        for process in self.processes.values():
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                pass
+        for process in self.processes.values():
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            process.wait()
+        for pid, _ in self.of_curator():
+            os.kill(pid, signal.SIGKILL)
+        for relay in self.relays.values():
+            relay.close()
+
+    def of_curator(self):
+        """Process and command line of what the curator's process has started."""
+        mark = f"FLWR_HOME={self.kit / 'curator' / 'flower'}".encode()
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                if mark in (path / "environ").read_bytes().split(b"\0"):
+                    yield int(path.name), (path / "cmdline").read_bytes()
+            except OSError:
+                continue
+
+    def kill(self, name):
+        os.kill(self.processes[name].pid, signal.SIGKILL)
+        self.processes[name].wait()
+
+    def kill_link(self):
+        found = [pid for pid, words in self.of_curator() if b"flower-superlink" in words]
+        assert found
+        for pid in found:
+            os.kill(pid, signal.SIGKILL)
+
+    def questions(self, study="exam"):
+        return [e for e in read_log(self.kit / "curator" / study) if e["event"] == "question"]
+
+    def reach(self, number, study="exam"):
+        """Wait until so many questions are answered."""
+        wait_for(lambda: len(self.questions(study)) >= number, LIMIT)
+
+    def finish(self):
+        """Exit statuses of all processes that are left."""
+        end = time.monotonic() + LIMIT
+        for process in self.processes.values():
+            process.wait(max(end - time.monotonic(), 1))
+        return {name: process.returncode for name, process in self.processes.items()}
+
+
+def same_as_one_process(kit, study, names=SITES, rtol=1e-12):
+    X, y, task = ROWS
+    study = Study.load(kit / "curator" / f"{study}.toml")
+    whole = study.build().set_params(tasks=study.tasks).fit(X, y, task=task)
+    board = load_billboard(kit / "curator" / study.name / "billboard.npz").billboard_
+    if hasattr(board, "init"):
+        assert_allclose(board.init, whole.billboard_.init, rtol=rtol, atol=rtol)
+    else:
+        for ours, theirs in zip(board.releases, whole.billboard_.releases, strict=True):
+            assert_allclose(ours, theirs, rtol=rtol, atol=rtol)
+    for name in names:
+        (place,) = (kit / name / "books").glob(f"{study.name}-*")
+        est = load_models(place)
+        assert_allclose(est.coef_, whole.coef_[est.tasks_], rtol=100 * rtol, atol=rtol)
+
+
+@pytest.mark.slow
+def test_faults_without_a_hand_on_any_site(tmp_path):
+    """Two studies at once; the SuperLink is killed, one site's line drops for 20 s, another's
+    loses packets for 15 s, and the clocks of two are ten minutes off: nothing is lost."""
+    studies = [
+        write_study(tmp_path, "exam"),
+        write_study(tmp_path, "meta", "DPMetaInit", "n_rows = 12",
+                    "epsilon = 8.0\ntasks_per_round = 3\nvisits = 2"),
+    ]  # fmt: skip
+    kit = kit_of(tmp_path, *studies, address=f"localhost:{free_port()}")
+    with Running(kit, skew={"a": 600, "c": -600}) as running:
+        running.reach(1)
+        running.relays["b"].drop()
+        threading.Timer(20, lambda: setattr(running.relays["b"], "mode", "pass")).start()
+        running.reach(2)
+        running.relays["c"].mode = "lose"
+        threading.Timer(15, lambda: setattr(running.relays["c"], "mode", "pass")).start()
+        running.reach(3)
+        running.kill_link()
+        assert running.finish() == dict.fromkeys(["curator", *SITES], 0)
+    same_as_one_process(kit, "exam")
+    same_as_one_process(kit, "meta")
+    assert command(["status", str(kit / "curator")]) == 0
+    for name in SITES:
+        text = (kit / f"{name}.txt").read_text()
+        assert ("The clock here is" in text) == (name != "b")
+        assert len((kit / name / "books" / "ledger.jsonl").read_text().splitlines()) > 6
+    assert (kit / "curator" / "exam" / "run.html").exists()
+    for secret in load_models(next((kit / "a" / "books").glob("exam-*"))).coef_:
+        assert secret.tobytes() not in b"".join(map(bytes, running.relays["a"].up))
+
+
+@pytest.mark.slow
+def test_all_processes_are_killed_and_started_again(tmp_path):
+    """As a machine that is switched off, with sums that nobody can take apart."""
+    study = write_study(tmp_path, "exam", lines="secure_sum = 3",
+                        parameters="n_rounds = 4\nclip_norm = 1.0")  # fmt: skip
+    kit = kit_of(tmp_path, study, address=f"localhost:{free_port()}")
+    with Running(kit) as running:
+        running.reach(1)
+        running.kill("b")
+        running.start("b")
+        running.reach(2)
+        running.kill("curator")
+        running.start("curator")
+        assert running.finish() == dict.fromkeys(["curator", *SITES], 0)
+    same_as_one_process(kit, "exam", rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_site_that_is_gone_is_waited_for_once(tmp_path):
+    kit = kit_of(tmp_path, write_study(tmp_path, "exam", parameters="n_rounds = 8"),
+                 address=f"localhost:{free_port()}")  # fmt: skip
+    for place in ("curator", *SITES):
+        path = kit / place / "exam.toml"
+        path.write_text(path.read_text().replace("timeout = 90", "timeout = 20"))
+    with Running(kit) as running:
+        running.reach(2)
+        running.kill("b")
+        running.reach(6)
+        running.start("b")
+        assert running.finish() == dict.fromkeys(["curator", *SITES], 0)
+        asked = running.questions()
+    away = [e for e in asked if "b" not in e["answered"]]
+    assert 1 <= len(away) <= 6
+    assert sum("b" in e["asked"] for e in away) <= 1  # it is waited for once
+    assert "b" in asked[-1]["answered"] + asked[-2]["answered"]
