@@ -17,6 +17,7 @@ from importlib import import_module
 from pathlib import Path
 
 from ..exchange.journal import lock_file, write_file
+from .front import Front
 from .page import write_page
 from .runlog import FAILED, FINISHED, WAITING, line, read_log, standing
 from .site import private_folder
@@ -135,6 +136,7 @@ class Keeper:
         }  # fmt: skip
         self.runs = [_Run(self.folder / file, self.folder) for file in self.settings.studies]
         self.link, self.stop, self._births = None, False, []
+        self.front, self.inner = None, 0
 
     def run(self):
         """Until all studies have ended. -> exit status: 0 when all are finished, else 1"""
@@ -149,7 +151,7 @@ class Keeper:
                 self._end_link()
 
     def _run(self):
-        self._write_settings()
+        self._open_front()
         while not self.stop:
             for run in self.runs:
                 self._show(run)
@@ -217,12 +219,28 @@ class Keeper:
             run.started, run.next = None, now + _PAUSES[0]
 
     # --------------------------------------------------------------------- SuperLink
+    def _open_front(self):
+        place = self.folder
+        self.front = Front(
+            self.settings.port, 0, place / "link.pem", place / "link.key", place / "ca.pem"
+        )
+        self.front.start()
+        self.front.ready.wait()
+        if self.front.error is not None:
+            raise RuntimeError(
+                f"Port {self.settings.port} cannot be opened ({self.front.error}): end what uses "
+                "it, or name another port in curator.toml and in the sites' site.toml."
+            )
+
     def _write_settings(self):
-        address = json.dumps(f"127.0.0.1:{self.settings.port}")
+        """For Flower's commands; the SuperLink has another port each time."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.inner = self.front.inner = probe.getsockname()[1]
         ca = json.dumps(str(self.folder / "ca.pem"))
         (self.flower / "config.toml").write_text(
-            f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = {address}\n'
-            f"root-certificates = {ca}\n"
+            '[superlink]\ndefault = "here"\n\n[superlink.here]\n'
+            f'address = "127.0.0.1:{self.inner}"\nroot-certificates = {ca}\n'
         )
 
     def _start_link(self):
@@ -235,31 +253,31 @@ class Keeper:
         if self.link is not None:
             logger.warning("The SuperLink has ended; it is started again")
             time.sleep(min(len(self._births), 5))
-        self._end_stale()
+        self._end_link()
+        self._write_settings()
         database = self.flower / "state.db"
         fresh = not database.exists()
         place = self.folder
         with open(self.flower / "superlink.txt", "ab") as log:
             self.link = subprocess.Popen(
                 [
-                    self.bin / "flower-superlink", "--host", "0.0.0.0",
-                    "--port", str(self.settings.port), "--enable-supernode-auth",
+                    self.bin / "flower-superlink", "--host", "127.0.0.1",
+                    "--port", str(self.inner), "--enable-supernode-auth",
                     "--ssl-ca-certfile", place / "ca.pem", "--ssl-certfile", place / "link.pem",
                     "--ssl-keyfile", place / "link.key", "--database", database,
                     "--disable-runtime-dependency-installation",
                 ],
                 env=self.environment, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
-        write_file(self.flower / "superlink.pid", str(self.link.pid).encode())
         end = time.monotonic() + 60
         while self.link.poll() is None and time.monotonic() < end and not self.stop:
             try:
-                socket.create_connection(("127.0.0.1", self.settings.port), 1).close()
+                socket.create_connection(("127.0.0.1", self.inner), 1).close()
             except OSError:
                 time.sleep(0.1)
                 continue
             self._register(fresh)
-            logger.info("The SuperLink listens on port %d", self.settings.port)
+            logger.info("The SuperLink is there, behind port %d", self.settings.port)
             return
 
     def _register(self, fresh):
@@ -285,44 +303,37 @@ class Keeper:
         )  # fmt: skip
 
     def _end_link(self):
+        """The SuperLink and all that it has started, also by a keeper that was killed.
+
+        A run cannot go on with another SuperLink, but would try to for ever, with its journal.
+        """
         if self.link is not None and self.link.poll() is None:
             self.link.terminate()
             try:
                 self.link.wait(10)
             except subprocess.TimeoutExpired:
-                pass
-        if self.link is not None:
-            _end_group(self.link.pid)
-            self.link.wait()
+                self.link.kill()
+                self.link.wait()
+        for number, patience in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
+            for pid in self._started():
+                try:
+                    os.kill(pid, number)
+                except ProcessLookupError:
+                    pass
+            end = time.monotonic() + patience
+            while self._started() and time.monotonic() < end:
+                time.sleep(0.1)
 
-    def _end_stale(self):
-        """A SuperLink of this folder whose keeper was killed holds the port."""
-        path = self.flower / "superlink.pid"
-        if self.link is not None:
-            _end_group(self.link.pid)  # its SuperExec
-            return
-        try:
-            pid = int(path.read_text())
-            words = Path(f"/proc/{pid}/cmdline").read_bytes()
-        except (OSError, ValueError):
-            return
-        if os.fsencode(self.flower) in words:
-            _end_group(pid)
-
-
-def _end_group(pid):
-    for number, wait in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 0.0)):
-        try:
-            os.killpg(pid, number)
-        except (ProcessLookupError, PermissionError):
-            return
-        end = time.monotonic() + wait
-        while time.monotonic() < end:
+    def _started(self):
+        """Processes with the home of this folder's Flower, where the system tells (Linux)."""
+        mark, found = os.fsencode(f"FLWR_HOME={self.flower}"), []
+        for path in Path("/proc").glob("[0-9]*"):
             try:
-                os.killpg(pid, 0)
-            except ProcessLookupError:
-                return
-            time.sleep(0.1)
+                if mark in (path / "environ").read_bytes().split(b"\0"):
+                    found.append(int(path.name))
+            except OSError:  # gone, or of somebody else
+                continue
+        return [pid for pid in found if pid != os.getpid()]
 
 
 def _last(text):

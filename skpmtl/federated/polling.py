@@ -58,9 +58,10 @@ class PollingGrid:
                 tries += 1
             for reply in self._pull(list(waiting)):
                 place = waiting.pop(reply.metadata.reply_to_message_id, None)
-                if place is not None and replies[place] is None:
-                    replies[place] = reply
-            if now >= timeout or (not waiting and not again):
+                if place is None or again and reply.has_error():  # its node is away just now
+                    continue
+                replies[place] = reply if replies[place] is None else replies[place]
+            if now >= timeout or not (waiting or again):
                 break
             if any(reply is None for reply in replies):
                 time.sleep(min(max(_POLL, now / 10), _LATE))

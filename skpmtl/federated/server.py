@@ -184,7 +184,6 @@ class Sites:
         """
         online, now = set(self.grid.grid.get_node_ids()), time.monotonic()
         wait = min(_KNOCK, self.study.timeout)
-        self._lose(set(self.holders) - online)
         wanted = [
             node for node in online
             if (node not in self.names or node in self.silent)

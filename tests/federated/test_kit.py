@@ -3,6 +3,8 @@
 import os
 import re
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -20,6 +22,7 @@ from skpmtl.datasets.generators import make_low_rank_tasks
 from skpmtl.federated import Study, load_models
 from skpmtl.federated.__main__ import main as command
 from skpmtl.federated._flower import flower_version
+from skpmtl.federated.front import Front
 from skpmtl.federated.home import Home, Settings
 from skpmtl.federated.kit import make_kit
 from skpmtl.federated.page import write_page
@@ -162,6 +165,70 @@ def test_status_is_true(tmp_path, capsys):
     (tmp_path / "run.jsonl").write_text("no\n")
     with pytest.raises(ValueError, match="damaged at line 1"):
         standing(tmp_path)
+
+
+FLEET = b"POST /v1/fleet/pull-messages HTTP/1.1\r\nhost: x\r\n"
+
+
+@pytest.mark.parametrize(
+    "request_, passes",
+    [
+        (FLEET + b"content-length: 2\r\n\r\nab", True),
+        (FLEET + b"content-length: 2\r\n\r\nab" + FLEET + b"content-length: 0\r\n\r\n", True),
+        (b"POST /v1/control/start-run HTTP/1.1\r\ncontent-length: 0\r\n\r\n", False),
+        (b"POST /v1/fleet/../control/start-run HTTP/1.1\r\ncontent-length: 0\r\n\r\n", False),
+        (b"POST /v1/fleet/%2e%2e/control/x HTTP/1.1\r\ncontent-length: 0\r\n\r\n", False),
+        (b"GET / HTTP/1.1\r\n\r\n", False),
+        (FLEET + b"\r\n", False),
+        (FLEET + b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n", False),
+        (FLEET + b"content-length: 0\r\ncontent-length: 40\r\n\r\n", False),
+        (FLEET + b"content-length: 0\n\nPOST /v1/control/x HTTP/1.1\r\n\r\n", False),
+        (FLEET + b"content-length : 1\r\n 0\r\n\r\n", False),
+        (b"x" * 100_000, False),
+    ],
+)
+def test_door_of_the_superlink(tmp_path, request_, passes):
+    """Sites get through, commands of Flower do not; the other side sees what passed only."""
+    place = kit_of(tmp_path) / "curator"
+    inner = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    inner.load_cert_chain(place / "link.pem", place / "link.key")
+    port, seen = free_port(), []
+    front = Front(port, 0, place / "link.pem", place / "link.key", place / "ca.pem")
+    front.start()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        front.ready.wait(10)
+        front.inner = server.getsockname()[1]
+
+        def serve():
+            plain = server.accept()[0]
+            if not passes:  # the connection that ends this thread
+                plain.close()
+                return
+            with inner.wrap_socket(plain, server_side=True) as link:
+                while sum(map(len, seen)) < len(request_):
+                    seen.append(link.recv(1 << 16))
+                link.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        outer = ssl.create_default_context(cafile=place / "ca.pem")
+        with (
+            socket.create_connection(("127.0.0.1", port)) as plain,
+            outer.wrap_socket(plain, server_hostname="localhost") as site,
+        ):
+            site.sendall(request_)
+            site.settimeout(10)
+            try:
+                found = site.recv(1 << 12)
+            except (ConnectionError, ssl.SSLError):
+                found = b""
+        if not passes:
+            socket.create_connection(server.getsockname()).close()
+        thread.join(10)
+    assert found.startswith(b"HTTP/1.1 200" if passes else b"HTTP/1.1 403") or not (
+        passes or found
+    )
+    assert b"".join(seen) == (request_ if passes else b"")
 
 
 # ------------------------------------------------------------------------------ faults
