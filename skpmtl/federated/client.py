@@ -49,11 +49,12 @@ def _reply(message, context, act):
 
 @app.query()
 def enrol(message, context):
-    """Which tasks this site has."""
+    """Which tasks this site has, and how far its books go."""
 
     def act(site, settings, arrays):
         versions = f"skpmtl {__version__}, Flower {flower_version}, Python {python_version()}"
-        return {"tasks": site.table.tasks.tolist(), "versions": versions}, {}
+        tasks = site.table.tasks.tolist()
+        return {"tasks": tasks, "versions": versions, "last": site.last()}, {}
 
     return _reply(message, context, act)
 

@@ -22,7 +22,7 @@ from ..tables.ids import listed
 from . import records, secure
 from ._flower import Message, MessageType, ServerApp
 from .polling import PollingGrid
-from .runlog import RunLog, Spent, line, missing, read_log
+from .runlog import RunLog, Spent, last_answers, line, missing, read_log
 from .signing import read_key, signed
 from .site import private_folder
 from .study import Study
@@ -143,6 +143,7 @@ class Sites:
         self.spent = Spent(study.build(), self.population.n_tasks)
         self.node_of = np.zeros(self.population.n_tasks, dtype=np.uint64)  # 0: nobody
         self.names = {}  # of the nodes that are known
+        self.answers = last_answers(read_log(log.path.parent))  # by name of the site
         self.silent = set()  # nodes that are not asked until they show themselves
         self._bytes = [0, 0]  # sent and received for the present question
         self._knocks, self._knocked = {}, {}  # number of a message: node, time; node: last time
@@ -213,9 +214,16 @@ class Sites:
             name = self.names[node] = str(settings.get("site", node))[:100]
             if not self._answered(node, settings):
                 return
-            tasks = list(settings["tasks"])
+            tasks, last = list(settings["tasks"]), int(settings.get("last", -1))
         except Exception as error:
             logger.warning("Node %d did not say what tasks it has: %s", node, error)
+            return
+        if last < self.answers.get(name, -1):
+            logger.warning(
+                "Site %s answered question %d, and its books go up to %d: it is not asked, because "
+                "it would answer a second time. Have them put back.", name, self.answers[name],
+                last,
+            )  # fmt: skip
             return
         try:
             self._assign(node, tasks, () if strict else set(self.holders) - online)
@@ -330,6 +338,7 @@ class Sites:
         told["asked"], told["answered"] = (
             sorted(self.names.get(n, str(n)) for n in told[k]) for k in ("asked", "answered")
         )
+        self.answers.update(dict.fromkeys(told["answered"], self.journal.place))
         left = sorted(self.names.get(node, str(node)) for node in self.silent)
         event = self.log.write(
             "question", question=self.journal.place, statistic=ask.statistic, **told, silent=left,

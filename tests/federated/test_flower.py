@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import logging
+import shutil
 from dataclasses import asdict
 
 import numpy as np
@@ -540,3 +541,26 @@ def test_only_the_curator_that_the_site_knows_is_answered(tmp_path, caplog):
     assert_array_equal(board.releases, in_process(study).billboard_.releases)
     ledger = (tmp_path / "site0" / "ledger.jsonl").read_text().splitlines()
     assert {json.loads(line)["curator"] for line in ledger} == {public}
+
+
+def test_site_without_its_books_is_not_asked_again(tmp_path, caplog):
+    """It would draw new noise for what it has answered; the curator has the answers in its log."""
+    study = study_of("meta", seed=None, enrolment=0.5)
+
+    class Cut(InProcessGrid):
+        def push_messages(self, messages):
+            if len(events(tmp_path)) == 2:
+                raise KeyboardInterrupt
+            return super().push_messages(messages)
+
+    with pytest.raises(KeyboardInterrupt):
+        curate(Cut(study, tmp_path), study, tmp_path / "curator")
+    lost = events(tmp_path)[-1]["answered"][-1]
+    shutil.rmtree(tmp_path / lost.replace("-", ""))
+    grid = InProcessGrid(study, tmp_path)
+    with pytest.warns(UserWarning, match="Held by no site"):
+        curate(grid, study, tmp_path / "curator")
+    assert f"Site {lost} answered question" in caplog.text
+    node = 1000 + int(lost[-1])
+    assert not [m for m in grid.sent
+                if m.metadata.dst_node_id == node and "train" in m.metadata.message_type]
