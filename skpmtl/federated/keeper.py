@@ -174,8 +174,7 @@ class Keeper:
         status, _ = standing(run.folder)
         if status == FAILED and run.tries <= _TRIES:
             ends = [e for e in read_log(run.folder) if e["event"] == "end"]
-            # Sites may come back, and whoever stops the process may start it again.
-            if ends[-1]["error"].startswith(("NoAnswer", "KeyboardInterrupt", "SystemExit")):
+            if ends[-1]["error"].startswith("NoAnswer"):  # sites may come back
                 return WAITING
         if status == WAITING and run.tries > _TRIES:
             return FAILED

@@ -67,7 +67,7 @@ def curate(grid, study, folder, context=None, key=None):
         log.write("start", study=study.name, digest=study.digest, skpmtl=__version__)
         try:
             board = _curate(grid, study, folder, context, journal, log, key)
-        except BaseException as error:
+        except Exception as error:  # whoever ends the process may start it again
             log.write("end", error=f"{type(error).__name__}: {error}"[:500])
             raise
         log.write("end", error=None, epsilon=board.report.epsilon)
