@@ -28,6 +28,7 @@ from skpmtl.federated.kit import make_kit
 from skpmtl.federated.page import write_page
 from skpmtl.federated.resident import VERSIONS
 from skpmtl.federated.runlog import RunLog, read_log, standing
+from tests.helpers.federated_cases import released
 from tests.helpers.relay import Relay, free_port, wait_for
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
@@ -331,11 +332,8 @@ def same_as_one_process(kit, study, names=SITES, rtol=1e-12):
     study = Study.load(kit / "curator" / f"{study}.toml")
     whole = study.build().set_params(tasks=study.tasks).fit(X, y, task=task)
     board = load_billboard(kit / "curator" / study.name / "billboard.npz").billboard_
-    if hasattr(board, "init"):
-        assert_allclose(board.init, whole.billboard_.init, rtol=rtol, atol=rtol)
-    else:
-        for ours, theirs in zip(board.releases, whole.billboard_.releases, strict=True):
-            assert_allclose(ours, theirs, rtol=rtol, atol=rtol)
+    for ours, theirs in zip(released(board), released(whole.billboard_), strict=True):
+        assert_allclose(ours, theirs, rtol=rtol, atol=rtol)
     for name in names:
         (place,) = (kit / name / "books").glob(f"{study.name}-*")
         est = load_models(place)

@@ -96,4 +96,4 @@ def in_process(study):
 
 
 def released(board):
-    return [board.init] if hasattr(board, "init") else board.releases
+    return board.releases if hasattr(board, "releases") else [board.init]
