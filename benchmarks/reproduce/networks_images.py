@@ -20,8 +20,9 @@ Methods, all of them with adjacency "zero-out" and delta 1 / number of writers:
 - "linear, pixels" and "linear, features": `PrivateMeanRegMTLClassifier` with its defaults, on the
   images and on the output of `TorchFeatures`;
 - "cnn, scratch" and "cnn, public start": `TorchMeanRegClassifier`, whose constants (clip_norm,
-  learning_rate, lam) were chosen by ``--tune`` on writers of other seeds; rows "released" are of
-  w~ itself, the others of its personalisations;
+  learning_rate, lam) were chosen by ``--tune`` on writers of other seeds
+  (``results/networks_images_tuning.csv``); rows "released" are of w~ itself, the others of its
+  personalisations;
 - "alone": the same network fine-tuned by every writer from its start, nothing released.
 
 The score is the accuracy over all test images. ``noise over way`` is public: the noise of a
