@@ -323,6 +323,7 @@ class DPMetaInit(RegressorMixin, BaseEstimator):
     tasks: Literal["auto"] | ArrayLike
     unseen_task: Literal["error", "mean"]
     target_range: ArrayLike | None
+    feature_range: Any
     secure: bool
     random_state: int | RandomState | Generator | Generator
     verbose: int
@@ -365,6 +366,7 @@ class DPMetaInit(RegressorMixin, BaseEstimator):
         tasks: Literal["auto"] | ArrayLike = "auto",
         unseen_task: Literal["error", "mean"] = "error",
         target_range: ArrayLike | None = None,
+        feature_range: Any = None,
         secure: bool = False,
         random_state: int | RandomState | Generator | Generator | None = None,
         verbose: int = 0,
@@ -423,6 +425,7 @@ class DPMetaInitClassifier(ClassifierMixin, BaseEstimator):
     classes: Literal["auto"] | ArrayLike
     class_weight: Literal["balanced"] | Mapping[Any, Any] | None
     unseen_task: Literal["error", "mean"]
+    feature_range: Any
     secure: bool
     random_state: int | RandomState | Generator | Generator
     verbose: int
@@ -467,6 +470,7 @@ class DPMetaInitClassifier(ClassifierMixin, BaseEstimator):
         classes: Literal["auto"] | ArrayLike = "auto",
         class_weight: Literal["balanced"] | Mapping[Any, Any] | None = None,
         unseen_task: Literal["error", "mean"] = "error",
+        feature_range: Any = None,
         secure: bool = False,
         random_state: int | RandomState | Generator | Generator | None = None,
         verbose: int = 0,

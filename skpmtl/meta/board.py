@@ -1,6 +1,6 @@
 """What private meta-learning publishes: an initialisation."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 
 import numpy as np
@@ -29,9 +29,12 @@ class MetaBillboard(Board):
     doubt : float
         Squared error that public numbers let expect of the initialisation, over that of 0.
     noise : float
-        Expected square of the noise in `init`.
+        Expected square of the noise in `init`, in the units that it was learnt in.
     middle : float
         Of the public range of the target: intercept before anything is known.
+    frame : ndarray (2, n_features) or None
+        Middles and units of the public ranges of the features, in which tasks fine-tune; the
+        initialisation is in the units of the features.
     report : PrivacyReport
     """
 
@@ -46,6 +49,7 @@ class MetaBillboard(Board):
     doubt: float = 0.0
     noise: float = 0.0
     middle: float = 0.0
+    frame: np.ndarray | None = None
     report: object = None
 
     constraints = {
@@ -87,6 +91,10 @@ class MetaBillboard(Board):
         yield "the initialisation", self.init, [(C, d + self.fit_intercept)]
         yield "its coefficients", self.coef, [(C, d) if several else (d,)]
         yield "its intercept", self.intercept, [(C,) if several else ()]
+        if self.frame is not None:
+            yield "the units of the features", self.frame, [(2, d)]
+            if not self.frame[1].min() > 0:
+                raise ValueError("units of features must be positive")
         (coef,), (intercept,) = split_models(self.init[None], self.fit_intercept)
         if not (np.array_equal(coef, self.coef) and np.array_equal(intercept, self.intercept)):
             raise ValueError("its coefficients are not those of the initialisation")
@@ -94,7 +102,7 @@ class MetaBillboard(Board):
     @property
     def noisy(self):
         """Part of the squared length of the initialisation that is noise; not read by "sgd"."""
-        way = self.init - self.nowhere
+        way = inside(self.init, self.frame) - self.nowhere
         square = float(np.vdot(way, way))
         return min(self.noise / square, 1.0) if self.refine == "prox" and square else 0.0
 
@@ -120,7 +128,8 @@ class MetaBillboard(Board):
 
     def personalize(self, table):
         """Models of the tasks of `table`, from their rows and this billboard alone."""
-        init = self.nowhere if self.lost else self.init
+        init = self.nowhere if self.lost else inside(self.init, self.frame)
+        table = within(table, self.frame)
         if self.refine == "prox":
             init = init - self.noisy * (init - self.nowhere)
             settings = self.nowhere, max(self.doubt, self.noisy), self.lost
@@ -128,7 +137,34 @@ class MetaBillboard(Board):
         else:
             tuner = FineTuner(table, self.loss, init, self.fit_intercept)
             W = tuner.sgd(self.refine_steps, self.refine_learning_rate)
-        return split_models(W, self.fit_intercept)
+        return split_models(outside(W, self.frame), self.fit_intercept)
+
+
+def within(table, frame):
+    """The table with its features in the units of `frame`; None: as it is."""
+    if frame is None:
+        return table
+    X = table.X - frame[0].astype(table.X.dtype)
+    X /= frame[1].astype(table.X.dtype)
+    return replace(table, X=X)
+
+
+def inside(W, frame):
+    """Models (..., size) of features as they are, for those in the units of `frame`."""
+    return W if frame is None else _moved(W, frame[1], frame[0])
+
+
+def outside(W, frame):
+    """The inverse of `inside`."""
+    return W if frame is None else _moved(W, 1.0 / frame[1], -frame[0] / frame[1])
+
+
+def _moved(W, times, shift):
+    d, moved = len(times), W.copy()
+    moved[..., :d] *= times
+    if W.shape[-1] > d:
+        moved[..., d] += W[..., :d] @ shift
+    return moved
 
 
 def split_models(W, fit_intercept):

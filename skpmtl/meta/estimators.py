@@ -14,10 +14,10 @@ from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.protocol import Question
 from ..privacy.report import PrivacyLeakWarning
 from ..tables.ids import encode_ids, listed, locate
-from ..tables.targets import public_range
+from ..tables.targets import public_range, public_ranges
 from ..tables.units import check_units, owners
 from ..tables.weights import in_rows
-from .board import MetaBillboard, split_models
+from .board import MetaBillboard, outside, split_models, within
 from .curator import release_init
 from .plan import MetaPlan
 from .tasks import MetaHalf
@@ -47,6 +47,7 @@ class _MetaInit(BaseMTL):
         "visits": [Interval(Integral, 1, None, closed="left")],
         "group_size": [Interval(Integral, 1, None, closed="left")],
         "max_rows_per_unit": [None, Interval(Integral, 1, None, closed="left")],
+        "feature_range": "no_validation",  # by `public_ranges`
         "refine": [StrOptions({"prox", "sgd"})],
         "refine_steps": [Interval(Integral, 1, None, closed="left")],
         "refine_learning_rate": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
@@ -86,6 +87,7 @@ class _MetaInit(BaseMTL):
         task_feature=None,
         tasks="auto",
         unseen_task="error",
+        feature_range=None,
         secure=False,
         random_state=None,
         verbose=0,
@@ -103,6 +105,16 @@ class _MetaInit(BaseMTL):
     def _scale(self):
         """Public middle and unit in which targets are learnt from."""
         return 0.0, 1.0
+
+    def _frame(self, n_features):
+        """Public middles and units in which features are learnt from, (2, n_features), or None."""
+        if self.feature_range is None:
+            return None
+        low, high = public_ranges(self.feature_range, n_features)
+        middle, width = 0.5 * (low + high), high - low
+        if not self.fit_intercept:  # nothing takes up what is subtracted
+            middle, width = np.zeros(n_features), 2.0 * np.maximum(np.abs(low), np.abs(high))
+        return np.stack([middle, width * np.sqrt(n_features) / _UNITS])
 
     # ------------------------------------------------------------------------- fit
     def fit(self, X, y, task=None, unit=None, sample_weight=None):
@@ -173,6 +185,7 @@ class _MetaInit(BaseMTL):
         init *= plan.scale
         if self.fit_intercept:
             init[:, -1] += plan.middle
+        init = outside(init, plan.frame)
         (coef,), (b,) = split_models(init[None], self.fit_intercept)
         return MetaBillboard(
             coef=coef.copy(),
@@ -186,6 +199,7 @@ class _MetaInit(BaseMTL):
             doubt=plan.doubt,
             noise=plan.noise_of_init() * plan.scale**2,
             middle=plan.middle,
+            frame=plan.frame,
             report=plan.report(self, source),
         )
 
@@ -200,6 +214,7 @@ class _MetaInit(BaseMTL):
         positions = np.searchsorted(population.tasks, table.tasks)
         if self._scale() != (0.0, 1.0):
             table = replace(table, y=(table.y - plan.middle) / plan.scale)
+        table = within(table, plan.frame)
         return self._tasks(plan, table, positions, population)
 
     def _tasks(self, plan, table, positions, population):
@@ -314,7 +329,7 @@ def _dense(table, est):
     return table
 
 
-_UNITS = 5.0  # in a public range of the target: a fifth of it is the scale of a residual
+_UNITS = 5.0  # in a public range: a fifth of it is the scale of a residual, or of a feature
 _RANGE = """
     target_range : (float, float) or None, default=None
         Public lowest and highest value of the target, never taken from private rows. Gradients are
@@ -397,7 +412,13 @@ _DOC = """{summary}
     {task_feature}
     {tasks}{class_list}
     unseen_task : {{"error", "mean"}}, default="error"
-        What `predict` does with a task that was not fitted: an error, or phi.{target_range}
+        What `predict` does with a task that was not fitted: an error, or phi.
+    feature_range : (low, high) or None, default=None
+        Public lowest and highest values of the features, never taken from private rows: two
+        numbers, or two arrays with one for each feature without the task column. All steps are then
+        those for ``(x - middle) / unit``, the unit a fifth of the range times sqrt(n_features), so
+        that rows have length about 1 in whatever units and at whatever offset they come (without
+        intercept nothing is subtracted). None: features are taken as they are.{target_range}
     {secure}
     random_state : int, Generator, RandomState or None, default=None
         Order of the tasks, noise and batches. None: from the operating system's generator. Anything

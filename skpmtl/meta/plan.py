@@ -65,6 +65,8 @@ class MetaPlan:
         What is left of the budget for one record, were it a single release.
     middle, scale : float
         Targets are taken less `middle`, over `scale`: public, 0 and 1 without a `target_range`.
+    frame : ndarray (2, n_features) or None
+        The same of the features.
     tasks_per_round, n_rounds, inner_steps, inner_rate, meta_rate, doubt, gained
         See `skpmtl.meta.rules.Course`.
     n_batches : ndarray (n_tasks,) of int64
@@ -89,6 +91,7 @@ class MetaPlan:
         self.group_size, self.max_rows = est.group_size, est.max_rows_per_unit
         self.clip_norm, self.batches = float(est.clip_norm), est.batches
         self.middle, self.scale = est._scale()
+        self.frame = est._frame(population.n_features)
         self.n_servers = est._n_servers
         self._check(est)
         m = population.n_tasks
@@ -322,6 +325,8 @@ class MetaPlan:
         }
         if getattr(est, "target_range", None) is not None:
             public["target_range"] = tuple(est.target_range)
+        if self.frame is not None:
+            public["feature_range"] = "a public range of every feature"
         if not local:
             public["n_rows, for noise and weights"] = f"{self.sizes.min()} to {self.sizes.max()}"
             public["batch_size"] = est.batch_size

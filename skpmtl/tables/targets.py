@@ -79,6 +79,38 @@ def public_range(target_range):
     return low, high
 
 
+def public_ranges(feature_range, n_features):
+    """Lowest and highest values that features may have, as two arrays (n_features,).
+
+    Parameters
+    ----------
+    feature_range : (low, high)
+        Public knowledge, never taken from private rows: numbers for all features, or arrays with
+        one for each.
+    n_features : int
+
+    Returns
+    -------
+    low, high : ndarray (n_features,)
+
+    Raises
+    ------
+    ValueError
+        Unless all are finite, and the lower ones lower.
+    """
+    try:
+        low, high = (np.broadcast_to(np.asarray(v, dtype=float), n_features) for v in feature_range)
+    except (TypeError, ValueError):
+        low = high = np.array([np.nan])
+    if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
+        raise ValueError(
+            "feature_range= must be (low, high), finite and low < high: two numbers for all "
+            f"features, or two arrays of {n_features} numbers, one for each feature without the "
+            "task column."
+        )
+    return low, high
+
+
 def _plain_labels(labels):
     """Distinct labels as an array of text, numbers or booleans."""
     if labels.dtype.kind in "OT":

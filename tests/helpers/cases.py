@@ -265,6 +265,7 @@ def _meta():
         )  # fmt: skip
     yield _case(DPMetaInit, epsilon=0.01, visits=2, tasks_per_round=2, **record)
     yield _case(DPMetaInit, target_range=(-3, 9), inner_steps=2, **record)
+    yield _case(DPMetaInit, feature_range=(-4, 9), inner_steps=2, **record)
     yield _case(DPMetaInit, group_size=3, inner_steps=2, refine="sgd", **record)
     yield _case(DPMetaInit, max_rows_per_unit=N_TASKS, inner_steps=2, unit=True, **task)
     yield _case(DPMetaInit, privacy="local", batches="poisson", batch_size=4, **task)

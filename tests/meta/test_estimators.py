@@ -17,6 +17,7 @@ from skpmtl._kernels.clip import MARGIN
 from skpmtl._kernels.records import clipped_sum, inner_steps, record_norms
 from skpmtl.local.prior import SNR, lone_scale
 from skpmtl.meta import finetune
+from skpmtl.meta.rules import LEFT
 from skpmtl.tables.table import TaskTable
 from tests.helpers import plain_reptile as plain
 from tests.helpers.plain_reference import random_tasks
@@ -666,6 +667,41 @@ def test_a_public_range_makes_units_and_offsets_of_targets_nothing(intercept, re
 
 @pytest.mark.filterwarnings(SEEDED)
 @pytest.mark.parametrize("refine", ["prox", "sgd"])
+@pytest.mark.parametrize("kind, intercept", [("real", True), ("real", False), ("multi", True)])
+def test_public_ranges_make_units_and_offsets_of_features_nothing(kind, intercept, refine):
+    X, y, task = problem(kind, m=30, rows=(4, 9))
+    d, rng = X.shape[1], np.random.default_rng(0)
+    settings = dict(
+        epsilon=5.0, random_state=0, refine=refine, fit_intercept=intercept, unseen_task="mean",
+    )  # fmt: skip
+    unit = np.full(d, 2.5 * np.sqrt(1.0 / d))  # half of a range whose fifth is 1 / sqrt(d)
+    same = model(kind, tasks=range(30), **settings).fit(X, y, task=task)
+    low, high = -unit, unit
+    own = model(kind, tasks=range(30), feature_range=(low, high), **settings)
+    own = own.fit(X, y, task=task)
+    assert_allclose(own.coef_, same.coef_, rtol=1e-10, atol=1e-13)  # units are 1, middles 0
+    assert own.init_coef_.any() and not own.billboard_.lost
+    predict = "decision_function" if kind != "real" else "predict"
+    for _ in range(3):
+        scale, shift = 10.0 ** rng.uniform(-3, 3, d), 100.0 * rng.standard_normal(d) * intercept
+        ranges = scale * (low + shift), scale * (high + shift)
+        other = model(kind, tasks=range(30), feature_range=ranges, **settings)
+        other = other.fit(scale * (X + shift), y, task=task)
+        for rows in (task, np.full(len(X), 99)):  # fitted tasks, and one that is not
+            found = getattr(other, predict)(scale * (X + shift), task=rows)
+            assert_allclose(found, getattr(own, predict)(X, task=rows), rtol=1e-6, atol=1e-7)
+        assert "feature_range" in other.privacy_.public_inputs
+
+
+@pytest.mark.parametrize("given", [3.0, (1, 0), (0, np.inf), ([0, 0], [1, 1]), ("a", "b")])
+def test_ranges_of_features_must_be_ranges(given):
+    X, y, task = problem("real", m=5, rows=(4, 9))
+    with pytest.raises(ValueError, match="feature_range= must be .low, high., finite"):
+        model("real", feature_range=given, tasks=range(5)).fit(X, y, task=task)
+
+
+@pytest.mark.filterwarnings(SEEDED)
+@pytest.mark.parametrize("refine", ["prox", "sgd"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_lost_initialisation_is_not_used(kind, refine):
     """Public numbers say that noise hides it: models are those of tasks that start from 0."""
@@ -805,3 +841,20 @@ def test_delta_has_a_default_by_the_protected_unit():
     assert est.privacy_.delta == 1.0 / 800**2
     est.set_params(privacy="local").fit(X, y, task=task)
     assert est.privacy_.delta == 1.0 / 400**2
+
+
+@pytest.mark.filterwarnings(SEEDED)
+def test_noise_of_an_initialisation_is_what_it_is_for_short_ways():
+    """One step of every task, of rows that are 0: all of it is noise, and nothing corrects it."""
+    X, task = np.zeros((400, 3)), np.repeat(np.arange(40), 10)
+    squares, told = [], []
+    for seed in range(40):
+        est = DPMetaInit(
+            epsilon=1.0, inner_steps=1, inner_learning_rate=1e-3, meta_learning_rate=0.5,
+            tasks=range(40), random_state=seed,
+        ).fit(X, np.zeros(400), task=task)  # fmt: skip
+        squares.append(np.vdot(est.billboard_.init, est.billboard_.init))
+        told.append(est.billboard_.noise)
+    assert np.ptp(told) == 0  # public
+    # The bound of the estimate, LEFT, is for rows that correct some of it.
+    assert np.mean(squares) == pytest.approx(told[0] / LEFT["squared"], rel=0.35)
