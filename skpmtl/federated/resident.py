@@ -192,7 +192,10 @@ class _Link:
     # -------------------------------------------------------------------- connection
     @contextmanager
     def alive(self, until):
-        """Connect when it is possible, and show that the site is alive until the block ends."""
+        """Connect when it is possible, and show that the site is alive until the block ends.
+
+        The SuperLink is not told of the end: it would not pass on an answer that still waits there.
+        """
         stop = threading.Event()
         pulse = threading.Thread(target=self._beat, args=(stop,), daemon=True)
         self._until = until
@@ -202,13 +205,6 @@ class _Link:
         finally:
             stop.set()
             pulse.join(_TIMEOUT)
-            if self.node is not None:
-                try:
-                    self.client.DeactivateNode(
-                        fleet_pb2.DeactivateNodeRequest(node_id=self.node.node_id)
-                    )
-                except (httpx.HTTPError, RuntimeError):
-                    pass
 
     def _beat(self, stop):
         while not stop.wait(_OFTEN):
