@@ -1067,6 +1067,8 @@ class MPMTLGroupSparse(RegressorMixin, BaseEstimator):
     algorithm: Literal["auto", "empirical-bayes", "proximal"]
     ridge: float
     task_weight: Literal["equal", "samples"]
+    relation: Any
+    relation_rank: int | None
     outliers: Literal["entries", "tasks"] | None
     outlier_alpha: Literal["auto"] | float
     n_releases: Literal["auto"] | int
@@ -1091,6 +1093,8 @@ class MPMTLGroupSparse(RegressorMixin, BaseEstimator):
     tasks_: NDArray[Any]
     billboard_: Any
     privacy_: PrivacyReport
+    relation_coef_: NDArray[Any]
+    relation_noise_std_: NDArray[Any]
     n_iter_: int
     objective_: float
     dual_gap_: float
@@ -1113,6 +1117,8 @@ class MPMTLGroupSparse(RegressorMixin, BaseEstimator):
         algorithm: Literal["auto", "empirical-bayes", "proximal"] = "auto",
         ridge: float = 0.0,
         task_weight: Literal["equal", "samples"] = "equal",
+        relation: Any = None,
+        relation_rank: int | None = None,
         outliers: Literal["entries", "tasks"] | None = None,
         outlier_alpha: Literal["auto"] | float = "auto",
         n_releases: Literal["auto"] | int = "auto",
@@ -1148,6 +1154,7 @@ class MPMTLGroupSparse(RegressorMixin, BaseEstimator):
     ) -> Self: ...
     def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
     def predict(self, X: Any, task: Any = None) -> Any: ...
+    def relate(self, facts: Any) -> Any: ...
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
     def set_callbacks(self, *callbacks: Any) -> Self: ...
 
@@ -1216,6 +1223,7 @@ class MPMTLGroupSparseCV(RegressorMixin, BaseEstimator):
     ) -> Self: ...
     def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
     def predict(self, X: Any, task: Any = None) -> Any: ...
+    def relate(self, facts: Any) -> Any: ...
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
     def set_callbacks(self, *callbacks: Any) -> Self: ...
 
@@ -1229,6 +1237,8 @@ class MPMTLGroupSparseClassifier(ClassifierMixin, BaseEstimator):
     algorithm: Literal["auto", "empirical-bayes", "proximal"]
     ridge: float
     task_weight: Literal["equal", "samples"]
+    relation: Any
+    relation_rank: int | None
     outliers: Literal["entries", "tasks"] | None
     outlier_alpha: Literal["auto"] | float
     n_releases: Literal["auto"] | int
@@ -1255,6 +1265,8 @@ class MPMTLGroupSparseClassifier(ClassifierMixin, BaseEstimator):
     classes_: NDArray[Any]
     billboard_: Any
     privacy_: PrivacyReport
+    relation_coef_: NDArray[Any]
+    relation_noise_std_: NDArray[Any]
     n_iter_: int
     objective_: float
     dual_gap_: float
@@ -1277,6 +1289,8 @@ class MPMTLGroupSparseClassifier(ClassifierMixin, BaseEstimator):
         algorithm: Literal["auto", "empirical-bayes", "proximal"] = "auto",
         ridge: float = 0.0,
         task_weight: Literal["equal", "samples"] = "equal",
+        relation: Any = None,
+        relation_rank: int | None = None,
         outliers: Literal["entries", "tasks"] | None = None,
         outlier_alpha: Literal["auto"] | float = "auto",
         n_releases: Literal["auto"] | int = "auto",
@@ -1315,6 +1329,7 @@ class MPMTLGroupSparseClassifier(ClassifierMixin, BaseEstimator):
     def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
     def predict(self, X: Any, task: Any = None) -> Any: ...
     def predict_proba(self, X: Any, task: Any = None) -> Any: ...
+    def relate(self, facts: Any) -> Any: ...
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
     def set_callbacks(self, *callbacks: Any) -> Self: ...
 
@@ -1390,6 +1405,7 @@ class MPMTLGroupSparseClassifierCV(ClassifierMixin, BaseEstimator):
     def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
     def predict(self, X: Any, task: Any = None) -> Any: ...
     def predict_proba(self, X: Any, task: Any = None) -> Any: ...
+    def relate(self, facts: Any) -> Any: ...
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
     def set_callbacks(self, *callbacks: Any) -> Self: ...
 
@@ -1403,6 +1419,8 @@ class MPMTLLowRank(RegressorMixin, BaseEstimator):
     algorithm: Literal["auto", "empirical-bayes", "proximal"]
     ridge: float
     task_weight: Literal["equal", "samples"]
+    relation: Any
+    relation_rank: int | None
     outliers: Literal["entries", "tasks"] | None
     outlier_alpha: Literal["auto"] | float
     n_releases: Literal["auto"] | int
@@ -1427,6 +1445,8 @@ class MPMTLLowRank(RegressorMixin, BaseEstimator):
     tasks_: NDArray[Any]
     billboard_: Any
     privacy_: PrivacyReport
+    relation_coef_: NDArray[Any]
+    relation_noise_std_: NDArray[Any]
     n_iter_: int
     objective_: float
     dual_gap_: float
@@ -1449,6 +1469,8 @@ class MPMTLLowRank(RegressorMixin, BaseEstimator):
         algorithm: Literal["auto", "empirical-bayes", "proximal"] = "auto",
         ridge: float = 0.0,
         task_weight: Literal["equal", "samples"] = "equal",
+        relation: Any = None,
+        relation_rank: int | None = None,
         outliers: Literal["entries", "tasks"] | None = None,
         outlier_alpha: Literal["auto"] | float = "auto",
         n_releases: Literal["auto"] | int = "auto",
@@ -1484,6 +1506,7 @@ class MPMTLLowRank(RegressorMixin, BaseEstimator):
     ) -> Self: ...
     def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
     def predict(self, X: Any, task: Any = None) -> Any: ...
+    def relate(self, facts: Any) -> Any: ...
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
     def set_callbacks(self, *callbacks: Any) -> Self: ...
 
@@ -1552,6 +1575,7 @@ class MPMTLLowRankCV(RegressorMixin, BaseEstimator):
     ) -> Self: ...
     def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
     def predict(self, X: Any, task: Any = None) -> Any: ...
+    def relate(self, facts: Any) -> Any: ...
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
     def set_callbacks(self, *callbacks: Any) -> Self: ...
 
@@ -1565,6 +1589,8 @@ class MPMTLLowRankClassifier(ClassifierMixin, BaseEstimator):
     algorithm: Literal["auto", "empirical-bayes", "proximal"]
     ridge: float
     task_weight: Literal["equal", "samples"]
+    relation: Any
+    relation_rank: int | None
     outliers: Literal["entries", "tasks"] | None
     outlier_alpha: Literal["auto"] | float
     n_releases: Literal["auto"] | int
@@ -1591,6 +1617,8 @@ class MPMTLLowRankClassifier(ClassifierMixin, BaseEstimator):
     classes_: NDArray[Any]
     billboard_: Any
     privacy_: PrivacyReport
+    relation_coef_: NDArray[Any]
+    relation_noise_std_: NDArray[Any]
     n_iter_: int
     objective_: float
     dual_gap_: float
@@ -1613,6 +1641,8 @@ class MPMTLLowRankClassifier(ClassifierMixin, BaseEstimator):
         algorithm: Literal["auto", "empirical-bayes", "proximal"] = "auto",
         ridge: float = 0.0,
         task_weight: Literal["equal", "samples"] = "equal",
+        relation: Any = None,
+        relation_rank: int | None = None,
         outliers: Literal["entries", "tasks"] | None = None,
         outlier_alpha: Literal["auto"] | float = "auto",
         n_releases: Literal["auto"] | int = "auto",
@@ -1651,6 +1681,7 @@ class MPMTLLowRankClassifier(ClassifierMixin, BaseEstimator):
     def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
     def predict(self, X: Any, task: Any = None) -> Any: ...
     def predict_proba(self, X: Any, task: Any = None) -> Any: ...
+    def relate(self, facts: Any) -> Any: ...
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
     def set_callbacks(self, *callbacks: Any) -> Self: ...
 
@@ -1726,6 +1757,7 @@ class MPMTLLowRankClassifierCV(ClassifierMixin, BaseEstimator):
     def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
     def predict(self, X: Any, task: Any = None) -> Any: ...
     def predict_proba(self, X: Any, task: Any = None) -> Any: ...
+    def relate(self, facts: Any) -> Any: ...
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
     def set_callbacks(self, *callbacks: Any) -> Self: ...
 

@@ -604,6 +604,37 @@ class Scored:
         return r2_score(known.astype(np.float64), predicted, sample_weight=weight)
 
 
+class KnowsFacts:
+    """Mixin of estimators with a `relation`, whose boards have `relation` and ``with_facts``."""
+
+    def relate(self, facts):
+        """Give public facts of tasks that the relation of the fit did not have.
+
+        Such tasks can then be personalised, and predicted where `unseen_task` allows it. Nothing
+        is fitted again, and no budget spent: their rows of the basis follow from the facts.
+
+        Parameters
+        ----------
+        facts : DataFrame or mapping
+            As `relation`, with at least the columns of the fit.
+
+        Returns
+        -------
+        self : object
+
+        Raises
+        ------
+        ValueError
+            Without a relation, where a column is missing, and for a category that no task of the
+            fit has.
+        """
+        check_is_fitted(self)
+        if getattr(self.billboard_, "relation", None) is None:
+            raise ValueError("This fit has no relation=, so that facts about tasks mean nothing.")
+        self.billboard_ = self.billboard_.with_facts(facts)
+        return self
+
+
 class MTLRegressorMixin(Scored, RegressorMixin):
     """Real targets: predict."""
 

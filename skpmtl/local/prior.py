@@ -71,14 +71,17 @@ class LocalModels:
     fit_intercept : bool
         Local intercept, not penalised.
     centre : ndarray (d,) or (C, d), default=None
-        Public centre of the prior; None: 0.
+        Public centre of the prior; None: 0. With one axis more in front, of every task.
     """
 
     def __init__(self, table, *, classification, fit_intercept, centre=None):
         self.centre, self._shift = centre, None
         if centre is not None:
-            shift = common_scores(table, np.atleast_2d(centre))
-            shift = shift if centre.ndim > 1 else shift[:, 0]
+            several = classification and table.n_classes > 2
+            own = centre.ndim == 2 + several
+            models = centre if several or not own else centre[:, None]
+            shift = common_scores(table, np.atleast_2d(models))
+            shift = shift if several else shift[:, 0]
             if classification:
                 self._shift = shift
             else:

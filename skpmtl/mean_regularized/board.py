@@ -223,6 +223,10 @@ class MeanBillboard(Board):
             shift = shift + middle
         self.mean_intercept = shift[0] if self.has_one_mean else shift
 
+    def with_facts(self, given):
+        """A copy that knows facts about further tasks, see `Relation.with_tasks`."""
+        return replace(self, relation=self.relation.with_tasks(given))
+
     def around(self, tasks):
         """-> number of the centre of each of `tasks` among these, the centres (n, size)
 

@@ -5,10 +5,7 @@ import numpy as np
 from ..exchange.protocol import Ask
 from ..rounds.curator import clipped_sum, gains, kept, release_centre
 from ..rounds.scale import common_length, sum_of_bins
-from ..rounds.shrinkage import shrinkage
-
-# Squared length of facts that mean nothing, over that of as many models of tasks of random signs.
-_CHANCE = 2.0
+from ..rounds.shrinkage import CHANCE, shrinkage
 
 
 def publish(plan, board, population, to, source, log=None):
@@ -55,7 +52,7 @@ def publish(plan, board, population, to, source, log=None):
         related = plan.measures and board.relation is not None and len(reach) > 1
         chance = 0.0
         if related:  # tasks can leave a centre aside, but not one row of it
-            chance = _CHANCE * (length or 1.0) ** 2 * np.sum(to**2, axis=0)
+            chance = CHANCE * (length or 1.0) ** 2 * np.sum(to**2, axis=0)
         board.shrinkage, left = shrinkage(
             updates, board.centres, np.outer(noise, board.step), related, chance
         )

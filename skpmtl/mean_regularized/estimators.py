@@ -7,11 +7,10 @@ from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from .._parameters import TARGET_RANGE, filled, kept, parameter, target_range
 from .._runtime.compat import Interval, StrOptions
-from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
+from ..base import BaseMTL, KnowsFacts, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.half import half_of
 from ..exchange.protocol import Population, Question, Total, run
 from ..local.centred import CentredTasks, Problem, dense_copy
@@ -50,7 +49,7 @@ _HELD = 5  # minima one after the other of held targets
 _LOG_ODDS = 3.0  # bound on what intercepts of a task may say of a class: a share of 95 %
 
 
-class MeanFamily(WideSparse, BaseMTL):
+class MeanFamily(WideSparse, KnowsFacts, BaseMTL):
     """Estimators that release a mean in rounds and personalise it afterwards.
 
     Subclasses have the attribute or parameter `update`.
@@ -547,34 +546,6 @@ class MeanFamily(WideSparse, BaseMTL):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = self._update_name() not in KEEP_MODELS
         return tags
-
-    def relate(self, facts):
-        """Give public facts of tasks that the relation of the fit did not have.
-
-        Such tasks can then be predicted, with ``unseen_task="mean"``, and personalised. Nothing
-        is fitted again, and no budget spent: their rows of the basis follow from the facts.
-
-        Parameters
-        ----------
-        facts : DataFrame or mapping
-            As `relation`, with at least the columns of the fit.
-
-        Returns
-        -------
-        self : object
-
-        Raises
-        ------
-        ValueError
-            Without a relation, where a column is missing, and for a category that no task of the
-            fit has.
-        """
-        check_is_fitted(self)
-        board = self.billboard_
-        if board.relation is None:
-            raise ValueError("This fit has no relation=, so that facts about tasks mean nothing.")
-        self.billboard_ = replace(board, relation=board.relation.with_tasks(facts))
-        return self
 
     # -------------------------------------------------------------- personal models
     def _personalize_table(self, table):

@@ -4,15 +4,10 @@ import numpy as np
 
 from .._kernels.clip import clip_rows
 from .._runtime.threads import in_order
-from ..exchange.half import Half
-from ..local.centred import CentredTasks, dense_copy
-from ..local.proximal import lengths
-from ..local.updates import ProximalUpdates, add_clipped_columns, add_clipped_rows, in_units
+from ..local.updates import add_clipped_columns, add_clipped_rows, in_units
 from ..rounds.curator import clipped_sum
-from ..rounds.scale import bins, sum_of_bins
-from ..tables.start import differences
+from ..rounds.tasks import RoundsHalf
 
-_PROX_STEPS, _PROX_TOL = 12, 1e-3  # of the accelerated steps of one round
 _PLAIN_STEPS = 20  # gradient steps of one round of the other updates
 KEEP_MODELS = ("algorithm-1", "stateful", "ppsgd")  # updates with a dense model per task
 
@@ -99,97 +94,48 @@ class RunningModels:
         return self.W
 
 
-class MeanHalf(Half):
-    """The task half of the rounds: updates, and intercepts at the end.
+class MeanHalf(RoundsHalf):
+    """The task half of the rounds, with intercepts at the end.
 
     Parameters
     ----------
     est : estimator
-    table : TaskTable
-    problem : Problem
-    which : ndarray (n_tasks,) of int64
-        Centre of each task.
-    relation : Relation, default=None
-        What `which` is instead; rows are then dense.
-    start : Start, default=None
-        To which models are differences.
-
-    Attributes
-    ----------
-    centred : CentredTasks
-        Serves the rounds and the personalisation.
-    updates : ProximalUpdates or RunningModels
-        What the tasks send.
+    table, problem, which, relation, start
+        As of `RoundsHalf`.
     """
 
     def __init__(self, est, table, problem, which, relation=None, start=None):
-        self.to, self._rows = which, None
-        if relation is not None:
-            table, which = dense_copy(table), np.arange(table.n_tasks)
-            self.to, self._rows = relation.weights(table.tasks), relation.rows(table.tasks)
-        self.table = table
-        self.centred = CentredTasks(differences(table, start), problem, which)
-        self._models, self._unit = (None, None), None
         update, steps = est._update_name(), est.local_steps
-        auto = isinstance(steps, str)
-        if update == "prox":
-            n_steps = _PROX_STEPS if auto else steps
-            self.updates = ProximalUpdates(self.centred, n_steps=n_steps, tol=_PROX_TOL)
-        else:
+        given = {} if isinstance(steps, str) else {"n_steps": steps}
+        super().__init__(table, problem, which, relation, start, **given)
+        self._models = None, None
+        if update != "prox":
             self.updates = RunningModels(
-                self.centred, update, problem.n_outputs * table.n_features,
-                n_steps=_PLAIN_STEPS if auto else steps, rate=est.local_learning_rate,
+                self.centred, update, problem.n_outputs * self.table.n_features,
+                rate=est.local_learning_rate, **{"n_steps": _PLAIN_STEPS, **given},
             )  # fmt: skip
 
     @property
     def remembers(self):
         return self.updates.W is not None
 
-    def unit(self):
-        """Length of the model of every task, from its rows alone."""
-        if self._unit is None:
-            self._unit = lengths(self.centred)
-        return self._unit
-
     def answer(self, ask):
-        if ask.statistic == "length":
-            return sum_of_bins(self.contributions(ask), None)
-        if ask.statistic == "intercept":
-            b, board = self.contributions(ask)["intercept"], ask.public["board"]
-            shape = len(board.centres), b.shape[1]
-            return {"intercept": clipped_sum(b, self.to, ask.public["clip_norm"], shape)}
-        total, clip_norm = np.zeros(ask.public["centre"].shape), ask.public["clip_norm"]
-        pick = np.arange(self.table.n_tasks) if ask.pick is None else ask.pick
-        unit = self.unit() if ask.public["own_units"] else None
-        centres = self.around(ask.public["centre"])
-        count = self.updates.sum_of_updates(pick, centres, clip_norm, total, unit, self.to)
-        return {"update": total, "inside": np.array([count - 0.5 * len(pick)])}
+        if ask.statistic != "intercept":
+            return super().answer(ask)
+        b, board = self.contributions(ask)["intercept"], ask.public["board"]
+        shape = len(board.centres), b.shape[1]
+        return {"intercept": clipped_sum(b, self.to, ask.public["clip_norm"], shape)}
 
     def contributions(self, ask):
-        """What each task contributes: "update" (n, size) and "inside" (n,), 1/2 or -1/2, or
-        "intercept" (n, n_outputs), or "bins" (n, 81)."""
-        if ask.statistic == "length":
-            sent = bins(self.unit())
-            return {"bins": sent if ask.pick is None else sent[ask.pick]}
-        clip_norm = ask.public["clip_norm"]
-        if ask.statistic == "intercept":
-            board = ask.public["board"]
-            b = self.models(board).intercept - ask.public["middle"]
-            if board.init is not None:
-                b -= board.init.intercept
-            clip_rows(b, clip_norm, 2, b)
-            return {"intercept": b if ask.pick is None else b[ask.pick]}
-        centres = self.around(ask.public["centre"])
-        pick = np.arange(self.table.n_tasks) if ask.pick is None else ask.pick
-        sent, inside = np.empty((len(pick), centres.shape[1])), np.empty(len(pick))
-        unit, related = self.unit() if ask.public["own_units"] else None, self._rows is not None
-        to = np.zeros(self.table.n_tasks, dtype=np.int64) if related else self.to
-        for i, k in enumerate(pick):
-            total = np.zeros((1, centres.shape[1]) if related else centres.shape)
-            one = pick[i : i + 1]
-            count = self.updates.sum_of_updates(one, centres, clip_norm, total, unit, to)
-            sent[i], inside[i] = total[to[k]], count - 0.5
-        return {"update": sent, "inside": inside}
+        """As of `RoundsHalf`, or "intercept" (n, n_outputs)."""
+        if ask.statistic != "intercept":
+            return super().contributions(ask)
+        board = ask.public["board"]
+        b = self.models(board).intercept - ask.public["middle"]
+        if board.init is not None:
+            b -= board.init.intercept
+        clip_rows(b, ask.public["clip_norm"], 2, b)
+        return {"intercept": b if ask.pick is None else b[ask.pick]}
 
     @property
     def state(self):
@@ -212,10 +158,6 @@ class MeanHalf(Half):
             return None
         unit = self.unit() if board.own_units else np.ones(self.table.n_tasks)
         return board.models(self.updates.models(self.around(board.centres), unit))
-
-    def around(self, centres):
-        """Centres of `centred.which`, from those that are common to all."""
-        return centres if self._rows is None else self._rows @ centres
 
     def models(self, board):
         """`PersonalModels` under a billboard, made once."""

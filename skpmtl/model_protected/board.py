@@ -18,10 +18,12 @@ from ..local.prior import (
     weak_penalty,
 )
 from ..privacy.moments import even_root, root_of
+from ..rounds.scale import BINS
 from ..solvers.decomposed import OUTLIERS, minimize_sum
 from ..solvers.losses import make_loss
 from ..solvers.minimize import minimize
 from ..solvers.penalties import FittedShape, TraceNorm
+from .centres import Centres
 from .tasks import ProjectedModels
 
 # Advantage of the even prior from which a task leaves the billboard aside: odds of e^4, so that
@@ -50,6 +52,8 @@ class PriorBillboard(OfModels):
     report : PrivacyReport or None
     n_outputs : int
         Models of a task: one for each of more than two classes.
+    centres : Centres or None
+        About which the prior is, task by task; None: about 0.
     """
 
     diagonal: bool
@@ -61,6 +65,7 @@ class PriorBillboard(OfModels):
     mean: np.ndarray | None = None
     report: object = None
     n_outputs: int = 1
+    centres: Centres | None = None
 
     constraints = {
         "snr_spread": [Interval(Real, 0, None, closed="neither"), None],
@@ -73,6 +78,33 @@ class PriorBillboard(OfModels):
     def n_features(self):
         return len(self.moment)
 
+    @property
+    def relation(self):
+        """Of the centres; None without them."""
+        return None if self.centres is None else self.centres.relation
+
+    def with_facts(self, given):
+        """A copy that knows facts about further tasks, see `Relation.with_tasks`."""
+        relation = self.relation.with_tasks(given)
+        return replace(self, centres=replace(self.centres, relation=relation))
+
+    def parameters(self):
+        found = super().parameters()
+        return found if self.centres is None else {**found, "relation": self.relation}
+
+    def attributes(self):
+        found = super().attributes()
+        if self.centres is not None:
+            found |= self.centres.attributes(self.model_shape)
+        return found
+
+    def without_rows(self, tasks):
+        if self.centres is None or self.centres.own_units:
+            return super().without_rows(tasks)
+        found = self.relation.rows(tasks) @ self.centres.coef
+        found = found.reshape(len(tasks), *self.model_shape)
+        return found, np.zeros(found.shape[:-1])
+
     def declared(self):
         """See `skpmtl.exchange.wire`."""
         d = self.n_features
@@ -83,7 +115,12 @@ class PriorBillboard(OfModels):
         diagonal = np.diagonal(self.moment) if self.moment.ndim == 2 else self.moment
         if diagonal.min() < 0 or abs(diagonal.sum() - 1.0) > 1e-6:
             raise ValueError("its moment is not that of a prior of trace 1")
-        yield from (("a release", S, [square, (1,), self._mean_shape]) for S in self.releases)
+        shapes = [square, (1,), self._mean_shape]
+        if self.centres is not None:
+            size = d * self.n_outputs
+            yield from self.centres.declared(size)
+            shapes += [BINS.shape, (size,), (self.relation.rank, size)]
+        yield from (("a release", S, shapes) for S in self.releases)
         if self.mean is not None:
             yield "the mean model", self.mean, [self._mean_shape]
 
@@ -107,16 +144,19 @@ class PriorBillboard(OfModels):
         apart : ndarray (n_tasks,)
             Weight, from 0 to 1, of the even prior and of going alone.
         """
-        local = LocalModels(table, classification=classification, fit_intercept=fit_intercept)
+        settings = {"classification": classification, "fit_intercept": fit_intercept}
+        local = shared = LocalModels(table, **settings)
+        if self.centres is not None:
+            shared = LocalModels(table, centre=self.centres.of(table, fit_intercept), **settings)
         if not classification:
-            return self._averages(local, table, fit_intercept)
-        W, b, loss = self._models(local, root_of(self.moment))
+            return self._averages(local, shared, table, fit_intercept)
+        W, b, loss = self._models(shared, root_of(self.moment))
         even_W, even_b, even_loss = self._models(local, even_root(table.n_features))
         alone = even_loss + _DOUBT < loss
         W[alone], b[alone] = even_W[alone], even_b[alone]
         return W, b, expit(0.5 * (loss - even_loss - _DOUBT))
 
-    def _averages(self, local, table, fit_intercept):
+    def _averages(self, local, shared, table, fit_intercept):
         m, penalty = table.n_tasks, vote_penalty(self.snr_centre, self.snr_spread)
         weak = -0.5 * (weak_penalty(False) + penalty)
         scales = np.tile(weak - logsumexp(weak), (m, 1))
@@ -127,7 +167,7 @@ class PriorBillboard(OfModels):
         released = np.column_stack([never, scales - odds])
         found = [
             local.average(even_root(table.n_features), kappa, even),
-            local.average(root_of(self.moment), kappa, released),
+            shared.average(root_of(self.moment), kappa, released),
         ]
         with np.errstate(invalid="ignore"):
             apart = np.nan_to_num(expit(found[0][0] - found[1][0]), nan=1.0)
@@ -141,9 +181,12 @@ class PriorBillboard(OfModels):
 
         # For the logistic loss the criterion is that of its working response at the scores so far:
         # the second pass has those of the mode.
+        excess = 0.0
         for _ in range(2 if local.classification else 1):
+            if self.centres is not None:  # to compare a prior about a centre with one about 0
+                excess = 0.5 * local.excess()
             criterion, W, b = local.fit(root, choose)
-        return W, b, (criterion + penalty).min(axis=1)
+        return W, b, (criterion + penalty).min(axis=1) + excess
 
 
 @dataclass

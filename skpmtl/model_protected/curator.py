@@ -16,7 +16,11 @@ from ..privacy.moments import (
     shrink_matrix,
     sum_of_directions,
 )
+from ..rounds.curator import gains, release_centre
+from ..rounds.scale import common_length, sum_of_bins
+from ..rounds.shrinkage import CHANCE, shrinkage
 from .board import PriorBillboard
+from .centres import Centres
 from .projection import project, second_moment
 
 
@@ -32,7 +36,50 @@ def votes_of(classification):
     return combine
 
 
-def release_prior(population, diagonal, *, moment, vote, classification, tilt, log=None):
+def release_centres(plan, relation, population, log=None):
+    """The rounds in which centres of tasks follow from their facts.
+
+    Parameters
+    ----------
+    plan : RoundsPlan
+    relation : Relation
+    population : Population
+    log : callable, default=None
+
+    Yields
+    ------
+    As `skpmtl.rounds.curator.release_centre`, and before that Ask for "length".
+
+    Returns
+    -------
+    centres : Centres
+        Rows shrunk by their known noise.
+    releases : list of ndarray
+    bounds : list of float
+        On the updates of the rounds.
+    """
+    to, size = relation.weights(population.tasks), population.n_outputs * population.n_features
+    G, length, releases, std = np.zeros((relation.rank, size)), None, [], None
+    if plan.scale is not None:
+        released = (yield Ask("length", {}, {"bins": plan.scale}, sum_of_bins))["bins"]
+        length = common_length(released, plan.scale.noise_std, population.n_tasks)
+        releases.append(released)
+    found, bounds = yield from release_centre(plan, to, G, length, log)
+    if plan.measures:
+        step = gains(to)
+        noise = np.outer([plan.mechanisms(bound)[0].noise_std for bound in bounds], step)
+        moves = np.stack(found).reshape(-1, *G.shape) * step[:, None] if found else None
+        chance = CHANCE * (length or 1.0) ** 2 * np.sum(to**2, axis=0)
+        factors, left = shrinkage(moves, G, noise, True, chance)
+        G *= factors[:, None]
+        std = left * factors
+    own_units = plan.measures and length is None
+    return Centres(relation, G, own_units, std), releases + found, bounds
+
+
+def release_prior(
+    population, diagonal, *, moment, vote, classification, tilt, centres=None, log=None
+):
     """The curator of the method, see `skpmtl.exchange`.
 
     Parameters
@@ -46,6 +93,8 @@ def release_prior(population, diagonal, *, moment, vote, classification, tilt, l
     classification : bool
     tilt : float
         See `shrink_matrix`.
+    centres : Centres, default=None
+        About which second moments are; None: about 0.
 
     Returns
     -------
@@ -55,7 +104,10 @@ def release_prior(population, diagonal, *, moment, vote, classification, tilt, l
     low, high = VOTE_RANGE[classification]
     middle, sum_of_votes = 0.5 * (low + high), votes_of(classification)
     M = np.full(d, 1.0 / d) if diagonal else np.eye(d) / d
-    board = PriorBillboard(diagonal, M, None, None, m, n_outputs=population.n_outputs)
+    board = PriorBillboard(
+        diagonal, M, None, None, m, n_outputs=population.n_outputs, centres=centres
+    )
+    about = {} if centres is None else centres.asked()
     average = DriftingAverage()
 
     def sum_of_moments(contributions, positions=None):
@@ -63,7 +115,8 @@ def release_prior(population, diagonal, *, moment, vote, classification, tilt, l
 
     for t in range(len(moment) + 1):
         root = root_of(board.moment) if t else even_root(d)
-        total = (yield Ask("vote", {"root": root}, {"vote": vote[t]}, sum_of_votes))["vote"]
+        ask = Ask("vote", {"root": root, **about}, {"vote": vote[t]}, sum_of_votes)
+        total = (yield ask)["vote"]
         noise = 0.0
         if vote[t] is None or t < 2:
             votes = []
@@ -77,6 +130,7 @@ def release_prior(population, diagonal, *, moment, vote, classification, tilt, l
         if t == len(moment):
             return board
         public = {"root": root, "snr_centre": board.snr_centre, "snr_spread": board.snr_spread}
+        public |= about
         S = (yield Ask("moment", public, {"moment": moment[t]}, sum_of_moments))["moment"]
         std = 0.0
         if moment[t] is not None:

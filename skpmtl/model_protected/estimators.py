@@ -7,30 +7,40 @@ import numpy as np
 
 from .._parameters import SHAPES, filled, kept, target_range
 from .._runtime.compat import Interval, StrOptions
-from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin, merge_rows
+from ..base import BaseMTL, KnowsFacts, MTLClassifierMixin, MTLRegressorMixin, merge_rows
 from ..exchange.board import Board
 from ..exchange.protocol import Question, Total, clipped_sum
+from ..local.centred import Problem
 from ..local.prior import VOTE_RANGE, LocalModels
 from ..privacy.mechanisms import DiagonalGaussian
 from ..privacy.moments import sum_of_directions
 from ..privacy.report import exact_report
+from ..rounds.curator import questions_of_rounds
+from ..rounds.plan import columns_within
 from ..solvers.decomposed import OUTLIERS, minimize_sum
 from ..solvers.losses import make_loss
 from ..solvers.minimize import minimize
 from ..solvers.penalties import GroupNorm, TraceNorm
 from ..solvers.strength import auto_alpha
 from ..tables.finite import bound_values
+from ..tables.relation import read_relation
 from ..tables.targets import public_range
 from .board import PenaltyBillboard, PriorBillboard, ProjectionBillboard
-from .curator import release_mean, release_prior, release_projections, votes_of
-from .plan import MomentPlan
-from .tasks import PriorHalf, ProjectedModels, ProjectionHalf, WithMeanModel
+from .curator import (
+    release_centres,
+    release_mean,
+    release_prior,
+    release_projections,
+    votes_of,
+)
+from .plan import MomentPlan, rounds_of
+from .tasks import PriorHalf, ProjectedModels, ProjectionHalf, RelatedHalf, WithMeanModel
 
 _PLAIN_ROUNDS = 3  # rounds of the empirical-Bayes method without noise
 _PUBLIC_ALPHA = 0.1  # what "auto" is in noisy rounds, where it may not depend on rows
 
 
-class _ModelProtected(BaseMTL):
+class _ModelProtected(KnowsFacts, BaseMTL):
     """Both halves of model-protected learning, for second moments and for their diagonals."""
 
     _parameter_constraints = {
@@ -47,6 +57,8 @@ class _ModelProtected(BaseMTL):
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="neither")],
         "warm_start": ["boolean"],
+        "relation": "no_validation",  # by `read_relation`
+        "relation_rank": [Interval(Integral, 1, None, closed="left"), None],
         "outliers": [StrOptions(set(OUTLIERS)), None],
         "outlier_alpha": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
     }
@@ -66,6 +78,8 @@ class _ModelProtected(BaseMTL):
         algorithm="auto",
         ridge=0.0,
         task_weight="equal",
+        relation=None,
+        relation_rank=None,
         outliers=None,
         outlier_alpha="auto",
         n_releases="auto",
@@ -89,6 +103,7 @@ class _ModelProtected(BaseMTL):
 
     def _check_parameters(self):
         super()._check_parameters()
+        self._check_relation()
         if self.outliers is None:
             return
         if self._weighs_outliers() and self.outliers == "tasks":
@@ -250,7 +265,14 @@ class _ModelProtected(BaseMTL):
     # ------------------------------------------------------------------------- the two halves
     def _curator(self, population, source):
         """The curator half of a fit; see `skpmtl.exchange`."""
-        plan = MomentPlan(self, population, self._algorithm()) if self._is_private() else None
+        relation, plan = self._relation(population), None
+        if self._is_private():
+            plan = MomentPlan(self, population, self._algorithm(), relation)
+        rounds, centres, releases, bounds = self._rounds(population, relation), None, [], None
+        if rounds is not None:
+            told = self._progress("round %d: noise std %.3g", rounds.n_rounds)
+            found = yield from release_centres(rounds, relation, population, told)
+            centres, releases, bounds = found
         moment = plan.moment if plan else [None] * _PLAIN_ROUNDS
         log = self._progress("release %d: noise std %.3g", len(moment))
         if self._algorithm() == "empirical-bayes":
@@ -261,8 +283,10 @@ class _ModelProtected(BaseMTL):
                 vote=plan.vote if plan else [None] * (len(moment) + 1),
                 classification=self._classification,
                 tilt=0.5 * min(1.0, plan.ratio) if plan else 0.5,
+                centres=centres,
                 log=log,
             )
+            board.releases[:0] = releases if plan else []
         else:
             board = yield from release_projections(
                 self._empty_projections(population), moment,
@@ -276,19 +300,65 @@ class _ModelProtected(BaseMTL):
             yield from release_mean(
                 board, plan.mean, population.n_tasks, self.clip_norm, *self._target_unit()
             )
-        board.report = plan.report(self, source)
+        board.report = plan.report(self, source, bounds)
         return board
 
     def _half(self, table, population):
         """The task half for the tasks of `table`."""
         settings = self._local_settings()
         if self._algorithm() == "empirical-bayes":
-            half = PriorHalf(LocalModels(table, **settings))
+            relation = self._relation(population, quiet=True)
+            if self._rounds(population, relation) is None:
+                half = PriorHalf(LocalModels(table, **settings))
+            else:
+                problem = Problem(population.loss, population.n_outputs, self.fit_intercept)
+                half = RelatedHalf(table, relation, problem, settings)
         else:
             half = ProjectionHalf(
                 ProjectedModels(self._empty_projections(population), table, **settings)
             )
         return WithMeanModel(half, table, settings)
+
+    def _check_relation(self):
+        if self.relation is None:
+            if self.relation_rank is not None:
+                raise ValueError(
+                    f"relation_rank={self.relation_rank!r} is of relation=, which is missing."
+                )
+            return
+        if self._algorithm() != "empirical-bayes":
+            raise ValueError(
+                'relation= belongs to algorithm="empirical-bayes": leave alpha and outliers at '
+                "their defaults, or take PrivateMeanRegMTL."
+            )
+        if self.mechanism not in ("auto", "gaussian"):
+            raise ValueError(
+                f"mechanism={self.mechanism!r} with relation=: centres are found in rounds of "
+                'Gaussian noise. Pass mechanism="gaussian".'
+            )
+        if self.unseen_task == "mean":
+            raise ValueError(
+                'unseen_task="mean" with relation= is not offered here: personalize a later task '
+                "with a few rows, or take PrivateMeanRegMTL, which predicts it from its facts."
+            )
+
+    def _relation(self, population, quiet=False):
+        """The `Relation` of the parameters, over all tasks; None without one."""
+        if self.relation is None:
+            return None
+        most = None
+        if self._is_private():
+            found = rounds_of(self, population, 1)
+            most = 1 if found is None else columns_within(found.ratio)
+        return read_relation(
+            self.relation, population.tasks,
+            order=None if isinstance(self.tasks, str) else self.tasks, rank=self.relation_rank,
+            quiet=quiet, most=most,
+        )  # fmt: skip
+
+    def _rounds(self, population, relation):
+        """`RoundsPlan` of the centres; None where there are none."""
+        return None if relation is None else rounds_of(self, population, relation.rank)
 
     def _empty_projections(self, population):
         return ProjectionBillboard(
@@ -299,7 +369,9 @@ class _ModelProtected(BaseMTL):
     def _planned_report(self, population):
         if not self._is_private():
             return exact_report()
-        return MomentPlan(self, population, self._algorithm()).report(self, self._source())
+        relation = self._relation(population, quiet=True)
+        plan = MomentPlan(self, population, self._algorithm(), relation)
+        return plan.report(self, self._source())
 
     def _check_study(self):
         if self.mechanism == "wishart-published":
@@ -318,10 +390,14 @@ class _ModelProtected(BaseMTL):
             low, high = VOTE_RANGE[self._classification]
             votes = Total.of(votes_of(self._classification), "vote", 1, 0.5 * (high - low))
             of_moment = self._total_moment(d)
-            found = {
-                "vote": Question({"vote": ()}, root, votes),
-                "moment": Question(model, root | scale, of_moment),
-            }
+            relation = self._relation(population, quiet=True)
+            rounds, found = self._rounds(population, relation), {}
+            if rounds is not None:
+                shape = [(relation.rank, C * d)]
+                found |= questions_of_rounds(relation, population)
+                root |= {"centres": shape, "own_units": Integral}
+            found["vote"] = Question({"vote": ()}, root, votes)
+            found["moment"] = Question(model, root | scale, of_moment)
         else:
             projections = {"projections": ([(d,) if self._diagonal else (d, d)],)}
             found = {"moment": Question(model, projections | bound)}
@@ -430,6 +506,14 @@ _DOC = """{summary}
     ridge : float, default=0.0
         Weight of ``ridge / 2 * ||W||_F^2``. Not used by "empirical-bayes".
     {task_weight}
+    relation : DataFrame, mapping, array, sparse matrix, graph or None, default=None
+        Public facts about the tasks, as of `PrivateMeanRegMTL`. The prior of task k is then about
+        z_k' B, with z_k its facts and a constant, and B (`relation_coef_`) learned in rounds that
+        take half of the squared budget; the second moment is that of what remains. Tasks compare
+        it with going alone. With "empirical-bayes" and Gaussian noise; columns for which the budget
+        is too small are left out, the last ones first.
+    relation_rank : int or None, default=None
+        Columns of the basis of a graph or Omega. None: 10, or one for five tasks.
     outliers : {{None, "tasks", "entries"}}, default=None
         Without privacy: whether every task has a part of its own beside the one that `alpha`
         penalises, W = P + Q (robust multi-task learning [2]_ [3]_). "tasks": Q is zero in most
@@ -482,6 +566,12 @@ _DOC = """{summary}
     billboard_ : object
         The released numbers and what follows from them; the only part that may be published.
     {privacy_}
+    relation_coef_ : ndarray of shape (n_facts, n_features)
+        With `relation`: what one more of every fact adds to the coefficients, the constant first,
+        class by class where there are several; names are ``billboard_.relation.names``. Where
+        ``billboard_.centres.own_units``, in lengths of each task's own model.
+    relation_noise_std_ : ndarray of shape (n_facts,)
+        Standard deviation of the noise in every number of its rows. Missing without noise.
     n_iter_ : int
         Iterations of the exact solver, or number of releases.
     objective_, dual_gap_, alpha_ : float

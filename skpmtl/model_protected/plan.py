@@ -19,9 +19,12 @@ from ..privacy.mechanisms import (
     second_moment_sensitivity,
 )
 from ..privacy.report import ALWAYS, PUBLIC_LISTS, TRUSTED_CURATOR, PrivacyReport
+from ..rounds.plan import RoundsPlan
 from .prior import n_releases_for, vote_share
 
 _PROXIMAL_RELEASES = 5  # releases of Algorithms 2 and 3 when n_releases="auto"
+_RELATION_SHARE = 0.35  # of mu^2, for the rounds in which centres of tasks follow from facts
+_PLAIN_ROUNDS = 30  # of these without noise
 _MEAN_SHARE = 0.3  # of the budget, for the mean model that unseen_task="mean" publishes
 
 
@@ -112,6 +115,20 @@ def shared_budget(
     return budgets[:n_releases], budgets[n_releases:]
 
 
+def rounds_of(est, population, rank):
+    """`RoundsPlan` of the centres that follow from `rank` facts; None where they would be noise."""
+    m, size = population.n_tasks, population.n_outputs * population.n_features
+    groups = np.full(rank, m / rank)
+    if not est._is_private():
+        return RoundsPlan(m, rank * size, None, _PLAIN_ROUNDS, groups=groups)
+    budget = check_budget(est.epsilon, est.delta, m)
+    plan = RoundsPlan(
+        m, rank * size, budget, None, share=_RELATION_SHARE, adjacency=est.adjacency,
+        groups=groups, far=True, n_servers=est._n_servers,
+    )  # fmt: skip
+    return plan if plan.n_rounds else None
+
+
 class MomentPlan:
     """Mechanisms of one private fit. Reads public numbers only: counts and parameters.
 
@@ -131,11 +148,13 @@ class MomentPlan:
         "empirical-bayes": one before every moment, and one for the end; else empty.
     mean : mechanism or None
         For the mean model of unseen_task="mean".
+    rounds : RoundsPlan or None
+        Of the centres of a relation.
     ratio : float or None
         "empirical-bayes": signal over noise of `n_releases_for`, which is public.
     """
 
-    def __init__(self, est, population, algorithm):
+    def __init__(self, est, population, algorithm, relation=None):
         m, d = population.n_tasks, population.n_features
         self.algorithm = algorithm
         self.kind = "gaussian" if est.mechanism == "auto" else est.mechanism
@@ -156,6 +175,10 @@ class MomentPlan:
             check_gaussian(self.n_servers, f"mechanism={est.mechanism!r} is not")
         self.mu = None if pure else divided_mu(self.epsilon, self.delta, self.n_servers)
         mean = [_MEAN_SHARE] if est.unseen_task == "mean" else []
+        self.relation, self.rounds = relation, None
+        if relation is not None:
+            self.rounds = rounds_of(est, population, relation.rank)
+        centres = [] if self.rounds is None else [_RELATION_SHARE]
         bound = est.clip_norm if algorithm == "proximal" else 1.0
         votes, share, self.ratio = 0, 0.0, None
         if algorithm == "empirical-bayes":
@@ -169,12 +192,13 @@ class MomentPlan:
             auto = 1 if pure else auto
             n_releases = auto if est.n_releases == "auto" else est.n_releases
             votes = n_releases + 1
-            share = vote_share(m, n_releases, mu, reach) * (1.0 - sum(mean)) / votes
+            share = vote_share(m, n_releases, mu, reach) * (1.0 - sum(mean + centres)) / votes
         else:
             n_releases = _PROXIMAL_RELEASES if est.n_releases == "auto" else est.n_releases
         budgets, extra = shared_budget(
             self.kind, self.epsilon, self.delta, n_releases, est.allocation,
-            acceleration=est.acceleration, extra=[share] * votes + mean, n_servers=self.n_servers,
+            acceleration=est.acceleration, extra=[share] * votes + mean + centres,
+            n_servers=self.n_servers,
         )  # fmt: skip
         self.moment = moment_mechanisms(
             self.kind, est._diagonal, budgets, clip_norm=bound, adjacency=est.adjacency,
@@ -185,11 +209,11 @@ class MomentPlan:
         if mean:
             self.mean = mean_mechanism(
                 self.kind, population.n_outputs * (d + 1), est.clip_norm, m, est.adjacency,
-                extra[-1],
+                extra[votes],
             )
 
-    def report(self, est, source):
-        """The statement of the guarantee for the releases."""
+    def report(self, est, source, bounds=None):
+        """The statement of the guarantee for the releases, with rounds of these bounds."""
         releases = []
         votes, moments = iter(self.vote), iter(self.moment)
         moment_of = "sum of w * w" if est._diagonal else "sum of w w'"
@@ -209,6 +233,7 @@ class MomentPlan:
                 releases.append((f"moment {t + 1}", f"{moment_of}, {what}", moment))
         if self.mean is not None:
             releases.append(("mean", "mean of clipped models with intercept", self.mean))
+        first = [] if self.rounds is None else self.rounds.entries(bounds or self.rounds.bounds())
         mechanisms = [mechanism for _, _, mechanism in releases]
         published = self.kind == "wishart-published"
         shift = [
@@ -232,6 +257,13 @@ class MomentPlan:
         if self.vote:
             public["vote_range"] = VOTE_RANGE[est._classification]
         notes = {"algorithm": self.algorithm}
+        if self.relation is not None:
+            public["relation"] = self.relation.describe()
+            notes["relation"] = (
+                f"{_RELATION_SHARE:.0%} of the squared budget pays for the rounds that find it"
+                if self.rounds is not None
+                else "left aside: what it adds would be noise at this budget"
+            )
         if published:
             nominal = [mechanism.epsilon for mechanism in self.moment]
             notes["reason"] = (
@@ -247,11 +279,14 @@ class MomentPlan:
             epsilon=self.epsilon,
             delta=self.delta,
             mechanism=self.moment[0].name,
-            sensitivity=[mechanism.sensitivity for mechanism in mechanisms],
-            noise_std=[mechanism.noise_std for mechanism in mechanisms],
+            sensitivity=[entry["sensitivity"] for entry in first]
+            + [mechanism.sensitivity for mechanism in mechanisms],
+            noise_std=[entry["noise_std"] for entry in first]
+            + [mechanism.noise_std for mechanism in mechanisms],
             shift=shift,
             mu=self.mu,
-            releases=[
+            releases=first
+            + [
                 {"name": name, **mechanism.describe(statistic)}
                 for name, statistic, mechanism in releases
             ],

@@ -7,7 +7,9 @@ from .._runtime.threads import single_blas_thread
 from ..exchange.half import Half
 from ..local.prior import SNR, LocalModels, best_scale, vote_penalty, weak_penalty
 from ..privacy.moments import directions, even_root
+from ..rounds.tasks import RoundsHalf
 from ..solvers.losses import LogisticLoss, MultinomialLoss, SquaredLoss
+from .centres import about
 
 
 class PriorHalf(Half):
@@ -56,7 +58,56 @@ class PriorHalf(Half):
     def _models(self, public, criterion, level):
         penalty = vote_penalty(public["snr_centre"], public["snr_spread"])
         W, _ = self.local.solve(public["root"], best_scale(criterion + penalty, level), tol=1e-3)
-        return W
+        return W if self.local.centre is None else W - self.local.centre
+
+
+class RelatedHalf(Half):
+    """The task half of `release_centres`, and then of `release_prior` about the centres.
+
+    Parameters
+    ----------
+    table : TaskTable
+    relation : Relation
+    problem : Problem
+        Of the rounds.
+    settings : dict
+        Of `LocalModels`.
+    """
+
+    def __init__(self, table, relation, problem, settings):
+        self.table, self.relation, self.settings = table, relation, settings
+        which = np.zeros(table.n_tasks, dtype=np.int64)
+        self.rounds, self.prior = RoundsHalf(table, problem, which, relation), None
+        self._about, self._kept = None, {}
+
+    @property
+    def state(self):
+        """That of `PriorHalf`."""
+        return self._kept if self.prior is None else self.prior.state
+
+    @state.setter
+    def state(self, arrays):
+        self._kept = arrays
+
+    def contributions(self, ask):
+        """As of `RoundsHalf`, and of `PriorHalf` for models less their centres."""
+        return self._half(ask).contributions(ask)
+
+    def answer(self, ask):
+        return self._half(ask).answer(ask)
+
+    def _half(self, ask):
+        if ask.statistic in ("length", "update"):
+            return self.rounds
+        coef = ask.public["centres"]
+        if self.prior is None or not np.array_equal(self._about, coef):
+            centre = about(
+                coef, self.relation, ask.public["own_units"], self.table,
+                self.settings["fit_intercept"],
+            )  # fmt: skip
+            self.prior = PriorHalf(LocalModels(self.table, centre=centre, **self.settings))
+            self._about, self.prior.state = coef, self._kept
+        return self.prior
 
 
 class ProjectedModels:

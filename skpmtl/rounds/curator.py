@@ -17,12 +17,14 @@ sum_k b_k v_k' = I, G moves by eta u_t m.
 """
 
 import math
+from numbers import Integral, Real
 
 import numpy as np
 
 from .._kernels.clip import clip_rows
-from ..exchange.protocol import Ask, Draw
+from ..exchange.protocol import Ask, Draw, Question, Total
 from ..tables.finite import run_away
+from .scale import BINS, sum_of_bins
 
 _KEPT = 1 << 22  # numbers of all updates of a fit, up to which they are kept
 
@@ -151,3 +153,22 @@ def clipped_sum(contributions, to, clip_norm, shape):
     else:
         np.add.at(total, to, D)
     return total.ravel()
+
+
+def questions_of_rounds(relation, population):
+    """What may be asked in rounds around a relation with bounds by rule. -> {name: Question}"""
+    size = population.n_outputs * population.n_features
+    shape, weights = (relation.rank, size), relation.weights(population.tasks)
+
+    def add(contributions, public, positions):
+        return clipped_sum(
+            contributions["update"], weights[positions], public["clip_norm"], shape
+        )
+
+    public = {"centre": [shape], "clip_norm": Real, "own_units": Integral}
+    of_bins = Total.of(sum_of_bins, "bins", len(BINS), 1.0)
+    total = Total(relation.rank * size, "clip_norm", add)
+    return {
+        "update": Question({"update": (size,), "inside": ()}, public, total),
+        "length": Question({"bins": BINS.shape}, total=of_bins),
+    }

@@ -132,6 +132,8 @@ class RoundsPlan:
         epsilon and delta of the whole fit; None: rounds without noise.
     n_rounds : int or None
         None: by the rule `path`, which needs clip_norm="auto" and a budget.
+    share : float, default=1.0
+        Part of the squared mu that rounds of all tasks have, with all that belongs to them.
     aside : float, default=0.0
         Part of the budget that other releases take: of mu^2, or of epsilon and delta where tasks
         are sampled, which has no mu (basic composition).
@@ -181,11 +183,11 @@ class RoundsPlan:
     """
 
     def __init__(
-        self, n_tasks, size, budget, n_rounds, *, aside=0.0, adjacency="replace-one",
+        self, n_tasks, size, budget, n_rounds, *, share=1.0, aside=0.0, adjacency="replace-one",
         clip_norm="auto", quantile=None, server_rate=1.0, sampling="all", rate=1.0, groups=None,
         far=False, n_servers=1,
     ):  # fmt: skip
-        self.n_tasks, self.size, self.adjacency = n_tasks, size, adjacency
+        self.n_tasks, self.size, self.adjacency, self.share = n_tasks, size, adjacency, share
         self.auto, self.quantile = isinstance(clip_norm, str), quantile
         self.clip_norm = 1.0 if self.auto else float(clip_norm)
         self.server_rate, self.sampling, self.rate = server_rate, sampling, float(rate)
@@ -214,7 +216,7 @@ class RoundsPlan:
         reach = mean_sensitivity(1.0, 1.0, adjacency)
         if sampling == "all" or not self.n_rounds:
             self.round_delta = self.delta
-            self.mu = divided_mu(self.epsilon, self.delta, n_servers)
+            self.mu = self._mu()
             if not self.n_rounds:
                 return
             if self.auto:
@@ -230,6 +232,9 @@ class RoundsPlan:
                 (1.0 - aside) * self.epsilon, self.round_delta, self.n_rounds
             )
 
+    def _mu(self):
+        return divided_mu(self.epsilon, self.delta, self.n_servers) * math.sqrt(self.share)
+
     def _sampled_noise(self, epsilon, delta, n_rounds):
         find = poisson_noise if self.sampling == "poisson" else fixed_size_noise
         return find(epsilon, delta, n_rounds, self.rate, self.adjacency)
@@ -240,7 +245,7 @@ class RoundsPlan:
         """
         reach = mean_sensitivity(1.0, 1.0, self.adjacency)
         if self.sampling == "all":
-            mu = divided_mu(self.epsilon, self.delta, self.n_servers)
+            mu = self._mu()
         else:
             z = self._sampled_noise(self.epsilon, self.delta, _TRIAL)
             mu = reach * math.sqrt(_TRIAL) * self.rate / z

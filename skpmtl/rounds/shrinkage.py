@@ -3,6 +3,8 @@
 import numpy as np
 
 _CONTRACTION = 0.1, 0.9  # of the distance to the optimum in a round: the least, the most
+# Squared length of facts that mean nothing, over that of as many models of tasks of random signs.
+CHANCE = 2.0
 _TELLING = 5  # rounds from which on releases tell it
 
 

@@ -58,11 +58,16 @@ class Start(Public):
 
 
 def common_scores(table, W):
-    """X W' (N, C) of all rows of a table, in an order of the sum that knows nothing of others."""
-    out, shared = np.empty((len(W), table.n_rows)), table.rows is not None
+    """X W' (N, C) of all rows of a table, in an order of the sum that knows nothing of others.
+
+    W : ndarray (C, d), or (n_tasks, C, d) of every task
+    """
+    own, shared = W.ndim == 3, table.rows is not None
+    ends, models = (table.offsets, W) if own else (np.array([0, table.n_rows]), W[None])
+    out = np.empty((models.shape[1], table.n_rows))
     rows = table.rows if shared else np.empty(0, dtype=np.int64)
-    for w, found in zip(W, out, strict=True):
-        places = rows, shared, np.array([0, table.n_rows]), np.ascontiguousarray(w)[None], found
+    for c, found in enumerate(out):
+        places = rows, shared, ends, np.ascontiguousarray(models[:, c]), found
         if table.is_sparse:
             csr_scores(*table.csr, *places)
         else:

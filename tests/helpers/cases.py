@@ -139,6 +139,12 @@ def _model_protected():
         other = {"delta": 1e-6} if pure == "wishart" else {"mechanism": pure}
         yield _case(cls, **other, **SECURE)
     yield _case(MPMTLGroupSparse, mechanism="wishart", algorithm="proximal", n_releases=2)
+    few_tasks = pytest.mark.filterwarnings("ignore:relation=:UserWarning")
+    related = {"relation": RELATION, "marks": (few_tasks,)}
+    yield _case(MPMTLLowRank, epsilon=1e4, **related)
+    yield _case(MPMTLGroupSparse, epsilon=30.0, form="csr", **related)
+    yield _case(MPMTLLowRankClassifier, 2, epsilon=1e4, adjacency="zero-out", **related)
+    yield _case(MPMTLGroupSparseClassifier, 3, epsilon=1e4, **related)
     pure = {MPMTLLowRankClassifier: "wishart", MPMTLGroupSparseClassifier: "laplace"}
     for cls in pure:
         yield _case(cls, 2, unseen_task="mean")

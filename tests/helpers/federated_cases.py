@@ -13,6 +13,9 @@ CASES = {
     "projections": ("MPMTLLowRank", {"algorithm": "proximal", "epsilon": 30.0}),
     "diagonal": ("MPMTLGroupSparse", {"mechanism": "laplace"}),
     "labels": ("MPMTLLowRankClassifier", {"epsilon": 3.0}),
+    "prior about facts": (
+        "MPMTLLowRank", {"epsilon": 1e4, "relation": {str(k): [k % 4] for k in range(M)}}
+    ),
     "rounds": ("PrivateMeanRegMTL", {"clip_norm": 1.0, "n_rounds": 4}),
     "lengths": ("PrivateMeanRegMTL", {"epsilon": 1e4, "n_rounds": 3}),
     "own units": ("PrivateMeanRegMTL", {"epsilon": 5.0, "n_rounds": 3}),

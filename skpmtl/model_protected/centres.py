@@ -1,0 +1,67 @@
+"""Centres of tasks that follow from public facts, about which models have their prior."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .._runtime.public import Public
+from ..local.centred import CentredTasks, Problem
+from ..local.proximal import lengths
+from ..tables.relation import Relation
+
+
+@dataclass(eq=False)
+class Centres(Public):
+    """What the rounds found of a relation.
+
+    Attributes
+    ----------
+    relation : Relation
+    coef : ndarray (r, n_outputs * d)
+        G: the prior of task k is about v_k G, for its public row v_k.
+    own_units : bool
+        Whether a task multiplies that by the length of its own model.
+    noise_std : ndarray (r,) or None
+        Of the noise that is left in a number of each row; None without noise.
+    """
+
+    relation: Relation
+    coef: np.ndarray
+    own_units: bool = False
+    noise_std: np.ndarray | None = None
+
+    constraints = {"own_units": ["boolean"]}
+
+    def declared(self, size):
+        """Arrays with their shapes, as `skpmtl.exchange.Board.declared`."""
+        if not isinstance(self.relation, Relation):
+            raise ValueError("its centres have no relation")
+        yield from self.relation.declared()
+        yield "the centres", self.coef, [(self.relation.rank, size)]
+        if self.noise_std is not None:
+            yield "noise of the centres", self.noise_std, [(self.relation.rank,)]
+
+    def asked(self):
+        """What a question tells about them."""
+        return {"centres": self.coef, "own_units": int(self.own_units)}
+
+    def of(self, table, fit_intercept):
+        """Centres (m, [n_outputs,] d) of the tasks of a table."""
+        return about(self.coef, self.relation, self.own_units, table, fit_intercept)
+
+    def attributes(self, shape):
+        """Fitted attributes, for models of this shape."""
+        T = self.relation.transform
+        found = {"relation_coef_": (T @ self.coef).reshape(-1, *shape)}
+        if self.noise_std is not None:
+            found["relation_noise_std_"] = np.sqrt(T**2 @ self.noise_std**2)
+        return found
+
+
+def about(coef, relation, own_units, table, fit_intercept):
+    """Centres of the tasks of a table. -> (m, d), or (m, C, d) of C classes"""
+    found, C = relation.rows(table.tasks) @ coef, coef.shape[1] // table.n_features
+    if own_units:
+        loss = {0: "squared", 2: "logistic"}.get(table.n_classes, "multinomial")
+        found *= lengths(CentredTasks(table, Problem(loss, C, fit_intercept)))[:, None]
+    return found if C == 1 else found.reshape(len(found), C, -1)

@@ -1,0 +1,84 @@
+"""The tasks' half of the rounds: lengths of their models, and clipped updates."""
+
+import numpy as np
+
+from ..exchange.half import Half
+from ..local.centred import CentredTasks, dense_copy
+from ..local.proximal import lengths
+from ..local.updates import ProximalUpdates
+from ..tables.start import differences
+from .scale import bins, sum_of_bins
+
+_PROX_STEPS, _PROX_TOL = 12, 1e-3  # of the accelerated steps of one round
+
+
+class RoundsHalf(Half):
+    """What the tasks of a table answer in the rounds.
+
+    Parameters
+    ----------
+    table : TaskTable
+    problem : Problem
+    which : ndarray (n_tasks,) of int64
+        Centre of each task.
+    relation : Relation, default=None
+        What `which` is instead; rows are then dense.
+    start : Start, default=None
+        To which models are differences.
+    n_steps : int, default=12
+        Of an update that is not exact.
+
+    Attributes
+    ----------
+    centred : CentredTasks
+        Serves the rounds and the personalisation.
+    updates : ProximalUpdates, or what answers in the same way
+        What the tasks send.
+    """
+
+    def __init__(self, table, problem, which, relation=None, start=None, n_steps=_PROX_STEPS):
+        self.to, self._rows = which, None
+        if relation is not None:
+            table, which = dense_copy(table), np.arange(table.n_tasks)
+            self.to, self._rows = relation.weights(table.tasks), relation.rows(table.tasks)
+        self.table, self._unit = table, None
+        self.centred = CentredTasks(differences(table, start), problem, which)
+        self.updates = ProximalUpdates(self.centred, n_steps=n_steps, tol=_PROX_TOL)
+
+    def unit(self):
+        """Length of the model of every task, from its rows alone."""
+        if self._unit is None:
+            self._unit = lengths(self.centred)
+        return self._unit
+
+    def answer(self, ask):
+        if ask.statistic == "length":
+            return sum_of_bins(self.contributions(ask), None)
+        total, clip_norm = np.zeros(ask.public["centre"].shape), ask.public["clip_norm"]
+        pick = np.arange(self.table.n_tasks) if ask.pick is None else ask.pick
+        unit = self.unit() if ask.public["own_units"] else None
+        centres = self.around(ask.public["centre"])
+        count = self.updates.sum_of_updates(pick, centres, clip_norm, total, unit, self.to)
+        return {"update": total, "inside": np.array([count - 0.5 * len(pick)])}
+
+    def contributions(self, ask):
+        """What each task contributes: "update" (n, size) and "inside" (n,), 1/2 or -1/2, or
+        "bins" (n, 81)."""
+        if ask.statistic == "length":
+            sent = bins(self.unit())
+            return {"bins": sent if ask.pick is None else sent[ask.pick]}
+        clip_norm, centres = ask.public["clip_norm"], self.around(ask.public["centre"])
+        pick = np.arange(self.table.n_tasks) if ask.pick is None else ask.pick
+        sent, inside = np.empty((len(pick), centres.shape[1])), np.empty(len(pick))
+        unit, related = self.unit() if ask.public["own_units"] else None, self._rows is not None
+        to = np.zeros(self.table.n_tasks, dtype=np.int64) if related else self.to
+        for i, k in enumerate(pick):
+            total = np.zeros((1, centres.shape[1]) if related else centres.shape)
+            one = pick[i : i + 1]
+            count = self.updates.sum_of_updates(one, centres, clip_norm, total, unit, to)
+            sent[i], inside[i] = total[to[k]], count - 0.5
+        return {"update": sent, "inside": inside}
+
+    def around(self, centres):
+        """Centres of `centred.which`, from those that are common to all."""
+        return centres if self._rows is None else self._rows @ centres

@@ -1,0 +1,163 @@
+"""relation= of model-protected learning: priors about centres that follow from public facts."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from skpmtl import (
+    MPMTLGroupSparse,
+    MPMTLLowRank,
+    MPMTLLowRankClassifier,
+    load_billboard,
+    save_billboard,
+)
+from skpmtl.local.prior import LocalModels
+from skpmtl.privacy import gdp_mu
+from skpmtl.tables.table import TaskTable
+
+M, D, N = 120, 6, 8
+pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+
+
+def related(seed=0, m=M, own=0.3):
+    """-> X, y, task, facts (m, 2), coefficients of constant and facts (3, D), models"""
+    rng = np.random.default_rng(seed)
+    Z, B = rng.normal(size=(m, 2)), rng.normal(size=(3, D))
+    W = np.column_stack([np.ones(m), Z]) @ B + own * rng.normal(size=(m, D))
+    task = np.repeat(np.arange(m), N)
+    X = rng.normal(size=(m * N, D))
+    y = np.einsum("ij,ij->i", X, W[task]) + 0.5 * rng.normal(size=m * N)
+    return X, y, task, Z, B, W
+
+
+def facts(Z, tasks=None):
+    return dict(zip(range(len(Z)) if tasks is None else tasks, Z.tolist(), strict=True))
+
+
+def error(est, W):
+    return float(np.sum((est.coef_[: len(W)] - W) ** 2) / np.sum(W**2))
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("classification", [False, True])
+def test_a_centre_for_every_task_is_one_of_each(classification, several):
+    rng, sizes = np.random.default_rng(1), [5, 9, 3]
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    X = rng.normal(size=(ends[-1], 3))
+    C = 3 if classification and several else 0
+    y = rng.integers(0, 3, len(X)).astype(float) if C else np.sign(rng.normal(size=len(X)))
+    shape = (3, C, 3) if C else (3, 3)
+    centres, root, kappa = 0.5 * rng.normal(size=shape), np.diag([1.0, 0.5, 0.2]), np.ones(3)
+    n_classes = C or 2 * classification
+    settings = {"classification": classification, "fit_intercept": True}
+
+    def fitted(first, last, centre):
+        part = slice(ends[first], ends[last])
+        table = TaskTable(
+            X[part], y[part], ends[first : last + 1] - ends[first], np.arange(first, last),
+            n_classes=n_classes,
+        )  # fmt: skip
+        local = LocalModels(table, centre=centre, **settings)
+        return local.solve(root, kappa[first:last], tol=1e-10)
+
+    W, b = fitted(0, 3, centres)
+    for k in range(3):
+        w, intercept = fitted(k, k + 1, centres[k])
+        assert_allclose(W[k], w[0], rtol=1e-7, atol=1e-9)
+        assert_allclose(b[k], intercept[0], rtol=1e-7, atol=1e-8)
+
+
+def test_without_a_budget_facts_are_found():
+    X, y, task, Z, B, W = related()
+    est = MPMTLLowRank(epsilon=None, relation=facts(Z)).fit(X, y, task=task)
+    assert_allclose(est.relation_coef_, B, atol=0.2)
+    alone = MPMTLLowRank(epsilon=None).fit(X, y, task=task)
+    assert error(est, W) < 0.7 * error(alone, W)
+    assert est.privacy_.guarantee == "none" and not hasattr(est, "relation_noise_std_")
+    # The second moment is that of what remains, which is the same in all directions.
+    assert np.linalg.eigvalsh(est.billboard_.moment)[-1] < 0.5
+
+
+@pytest.mark.parametrize("cls", [MPMTLLowRank, MPMTLGroupSparse])
+@pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
+def test_one_joint_budget(cls, adjacency):
+    X, y, task, Z, _, _ = related()
+    options = {"epsilon": 8.0, "delta": 1e-5, "adjacency": adjacency}
+    est = cls(relation=facts(Z), tasks=range(M), **options).fit(X, y, task=task)
+    entries = est.privacy_.releases
+    mu = [e["sensitivity"] / e["noise_std"] for e in entries]
+    assert np.linalg.norm(mu) == pytest.approx(gdp_mu(8.0, 1e-5), rel=1e-4)
+    rounds = [m for e, m in zip(entries, mu, strict=True) if e["name"].startswith(("ro", "le"))]
+    assert np.sum(np.square(rounds)) == pytest.approx(0.35 * np.sum(np.square(mu)), rel=1e-4)
+    assert len(entries) == len(est.billboard_.releases)
+    assert "120 x 3" in est.privacy_.public_inputs["relation"]
+    planned = est._planned_report(_population(est))
+    assert [e["name"] for e in planned.releases] == [e["name"] for e in entries]
+
+
+def _population(est):
+    from skpmtl.exchange.protocol import Population
+
+    return Population(est.tasks_, D)
+
+
+def test_facts_help_under_privacy_and_noise_is_told():
+    X, y, task, Z, B, W = related(2, 400)
+    options = {"epsilon": 10.0, "tasks": range(400), "random_state": 0}
+    est = MPMTLLowRank(relation=facts(Z), **options).fit(X, y, task=task)
+    assert error(est, W) < 0.8 * error(MPMTLLowRank(**options).fit(X, y, task=task), W)
+    assert np.abs(est.relation_coef_ - B).max() < 0.4
+    assert est.relation_noise_std_.shape == (3,) and (est.relation_noise_std_ > 0).all()
+
+
+def test_little_budget_leaves_facts_aside():
+    X, y, task, Z, _, _ = related()
+    est = MPMTLLowRank(0.1, epsilon=0.05, relation=facts(Z), tasks=range(M)).fit(X, y, task=task)
+    assert est.billboard_.centres is None and not hasattr(est, "relation_coef_")
+    assert "left aside" in est.privacy_.notes["relation"]
+    with pytest.raises(ValueError, match="no relation="):
+        est.relate(facts(Z))
+
+
+@pytest.mark.parametrize("cls", [MPMTLLowRank, MPMTLLowRankClassifier])
+def test_later_tasks_and_files(cls, tmp_path):
+    X, y, task, Z, B, W = related(3, M + 2)
+    y = y > 0 if cls is MPMTLLowRankClassifier else y
+    old = task < M
+    options = {"epsilon": 1e4, "relation": facts(Z[:M]), "tasks": range(M)}
+    if cls is MPMTLLowRankClassifier:
+        options["classes"] = [False, True]
+    est = cls(**options).fit(X[old], y[old], task=task[old])
+    save_billboard(est, tmp_path / "board.npz")
+    with pytest.raises(ValueError, match="without facts in relation="):
+        est.personalize(X[~old], y[~old], task=task[~old])
+    later = facts(Z[M:], [M, M + 1])
+    est.relate(later).personalize(X[~old], y[~old], task=task[~old])
+    there = load_billboard(tmp_path / "board.npz").relate(later)
+    there.personalize(X[~old], y[~old], task=task[~old])
+    assert_allclose(there.coef_, est.coef_[M:], rtol=1e-9)
+    assert_allclose(there.relation_coef_, est.relation_coef_)
+    # A listed task without rows has what its facts tell.
+    some = old & (task > 1)
+    est = cls(**options).fit(X[some], y[some], task=task[some])
+    V = np.column_stack([np.ones(2), Z[:2]])
+    if not est.billboard_.centres.own_units:
+        assert_allclose(est.coef_[:2], V @ est.relation_coef_, rtol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"algorithm": "proximal"}, "belongs to algorithm="),
+        ({"mechanism": "wishart"}, "rounds of Gaussian noise"),
+        ({"unseen_task": "mean"}, "not offered here"),
+        ({"relation": None, "relation_rank": 3}, "relation_rank=3 is of relation="),
+        ({"relation": {0: 1.0}}, "without a row in relation="),
+    ],
+)
+def test_what_does_not_go_together(options, message):
+    X, y, task, Z, _, _ = related()
+    est = MPMTLLowRank(**{"epsilon": 8.0, "relation": facts(Z), "tasks": range(M), **options})
+    with pytest.raises(ValueError, match=message):
+        est.fit(X, y, task=task)
+    assert not hasattr(est, "coef_")
