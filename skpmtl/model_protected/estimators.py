@@ -22,7 +22,6 @@ from ..solvers.losses import make_loss
 from ..solvers.minimize import minimize
 from ..solvers.penalties import GroupNorm, TraceNorm
 from ..solvers.strength import auto_alpha
-from ..tables.finite import bound_values
 from ..tables.relation import read_relation
 from ..tables.targets import public_range
 from .board import PenaltyBillboard, PriorBillboard, ProjectionBillboard
@@ -127,12 +126,16 @@ class _ModelProtected(KnowsFacts, BaseMTL):
     def _fit_table(self, table):
         if not self._is_private() and self._algorithm() == "proximal":
             return self._fit_exact(table, self.alpha)
-        fitted = super()._fit_table(table)
+        try:
+            fitted = super()._fit_table(table)
+        finally:
+            weighed = vars(self).pop("_weighed_", None)
         if not self._is_private():
             W, b = fitted["coef_"], fitted["intercept_"]
             fitted["mean_coef_"], fitted["mean_intercept_"] = W.mean(axis=0), _mean(b)
         if self._weighs_outliers():
-            fitted["outlier_"] = self._apart(fitted["billboard_"], table)
+            apart = self._apart(fitted["billboard_"], table) if weighed is None else weighed[1]
+            fitted["outlier_"] = apart
         return fitted
 
     def _weighs_outliers(self):
@@ -245,17 +248,18 @@ class _ModelProtected(KnowsFacts, BaseMTL):
 
     def personalize(self, X, y, task=None, sample_weight=None):
         before, fitted = getattr(self, "tasks_", None), vars(self)
-        super().personalize(X, y, task=task, sample_weight=sample_weight)
+        try:
+            super().personalize(X, y, task=task, sample_weight=sample_weight)
+        finally:
+            weighed = fitted.pop("_weighed_", None)
         if "outlier_coef_" in fitted:
             here, Q = np.searchsorted(self.tasks_, before), self.outlier_coef_
             self.outlier_coef_ = np.full((len(self.tasks_), *Q.shape[1:]), np.nan)
             self.outlier_coef_[here] = Q
             self.outlier_ = _norms(self.outlier_coef_)
         elif self._weighs_outliers():
-            table = bound_values(self._read_new_tasks(X, y, task, sample_weight))
-            with np.errstate(all="ignore"):
-                apart = self._apart(self.billboard_, table)
-            old, new = (np.searchsorted(self.tasks_, ids) for ids in (before, table.tasks))
+            tasks, apart = weighed
+            old, new = (np.searchsorted(self.tasks_, ids) for ids in (before, tasks))
             known = fitted.get("outlier_", np.full(len(before), np.nan))
             self.outlier_ = merge_rows(len(self.tasks_), old, known, new, apart)
         return self
@@ -425,7 +429,11 @@ class _ModelProtected(KnowsFacts, BaseMTL):
         return super()._goes_on(board) and board.diagonal == cls._diagonal
 
     def _personalize_table(self, table):
-        return self.billboard_.personalize(table, **self._local_settings())
+        if not self._weighs_outliers():
+            return self.billboard_.personalize(table, **self._local_settings())
+        *models, apart = self.billboard_.weighed(table, **self._local_settings())
+        self._weighed_ = table.tasks, apart  # until `personalize` has put it with the others
+        return tuple(models)
 
 
 def _several(table):
@@ -509,7 +517,7 @@ _DOC = """{summary}
     relation : DataFrame, mapping, array, sparse matrix, graph or None, default=None
         Public facts about the tasks, as of `PrivateMeanRegMTL`. The prior of task k is then about
         z_k' B, with z_k its facts and a constant, and B (`relation_coef_`) learned in rounds that
-        take half of the squared budget; the second moment is that of what remains. Tasks compare
+        take 35 % of the squared budget; the second moment is that of what remains. Tasks compare
         it with going alone. With "empirical-bayes" and Gaussian noise; columns for which the budget
         is too small are left out, the last ones first.
     relation_rank : int or None, default=None
