@@ -45,6 +45,9 @@ METHODS = {
     "fedavg on equal tasks": {"aggregation": "fedavg"},
     "fedprox": {"aggregation": "fedprox"},
     "pfedme": {"aggregation": "pfedme"},
+    "mocha": {"aggregation": "mocha"},
+    "fedamp": {"aggregation": "fedamp"},
+    "fedfomo": {"aggregation": "fedfomo"},
     "shared-only (X)": {"aggregation": "shared-only"},
     "uniform (G)": {"aggregation": "uniform"},
     "heads-by-similarity (T)": {"aggregation": "heads-by-similarity"},
@@ -142,7 +145,10 @@ def measure(quick=False, repeats=None, only=None):
 
 
 # ------------------------------------------------------------------------------ picture
-TABLE = ("local", "fedavg by position", "fedavg on equal tasks", "fedprox", "pfedme", PAPER)
+TABLE = (
+    "local", "fedavg by position", "fedavg on equal tasks", "fedprox", "pfedme", "mocha", "fedamp",
+    "fedfomo", PAPER,
+)  # fmt: skip
 ABLATION = (
     "shared-only (X)", "uniform (G)", "heads-by-similarity (T)", "jaccard (J)", "exact-match (E)",
     "similarity, .75 fixed (Z)", "similarity, .3-.5",

@@ -100,8 +100,9 @@ def stated(report, n_servers):
     assumptions = [who, *(line for line in report.assumptions if line != TRUSTED_CURATOR)]
     price = (
         f"{n_servers} servers hold additive shares of sums, and every one adds noise that suffices "
-        f"by itself: together {root:.4g} times the noise of a trusted curator. In fit all of them "
-        "are this process, and so are the tasks"
+        f"by itself: together {root:.4g} times the noise of a trusted curator. In this fit all of "
+        "them were one process, which saw the sums: it shows the price, and hides nothing from "
+        "whoever reads that process"
     )
     notes = {**report.notes, "servers": price}
     mu = None if report.mu is None else report.mu * root

@@ -24,6 +24,7 @@ LEVELS = 2**22  # to which numbers of secure sums are rounded
 _ELSEWHERE = {
     "class_weight": "every site weighs its own rows",
     "classes": 'take the list "classes" beside "parameters"',
+    "curator": 'a study has one curator; "secure_sum" hides single sites from it',
     "random_state": 'take "seed", for tests only',
     "task_feature": "every site names its own task column",
     "tasks": 'take the list "tasks" beside "parameters"',

@@ -432,7 +432,7 @@ class MetaPlan:
             notes["servers"] = (
                 f"{self.n_servers} servers hold additive shares of the updates: unless all of them "
                 "pool what they were sent, nobody sees the update of one task, noisy as it is. In "
-                "fit all of them are this process, and so are the tasks"
+                "this fit all of them were one process, which saw the sums"
             )
         return notes
 

@@ -151,6 +151,12 @@ def test_refusals(est, message):
     assert not hasattr(est, "billboard_")
 
 
+def test_a_study_across_sites_has_one_curator():
+    study = pytest.importorskip("skpmtl.federated.study")
+    with pytest.raises(ValueError, match="a study has one curator"):
+        study.Study("s", "PrivateMTL", ["a", "b"], 3, parameters={"curator": "servers"})
+
+
 def test_a_sum_that_would_wrap_around_is_refused():
     mechanism = VectorGaussian(2, 1.0, 1.0)
     for value in (1e12, np.nan, np.inf):
