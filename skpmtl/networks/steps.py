@@ -77,7 +77,8 @@ class LocalSteps:
             at = network.torch.as_tensor(places, device=network.device)
             given = pick[places], starts[at], centres[at], steps, pull, penalty, salt
             with drawing(network.torch, None, network.device), plain_numbers(network.torch):
-                yield places, self._block(*given) if len(places) > 1 else self._one(*given)
+                ends = self._block(*given) if len(places) > 1 else self._one(*given)
+            yield places, ends
 
     def _blocks(self, pick, steps, together):
         """Places in `pick` of those that are trained together; of about the same size."""

@@ -132,6 +132,29 @@ def test_clipped_gradients_are_those_of_a_plain_loop(module):
     assert_allclose(half.clipped_sum(w, rows, 2.0), expected, rtol=0, atol=1e-6)
 
 
+def test_clipped_gradients_are_those_of_opacus():
+    opacus = pytest.importorskip("opacus", reason="compares with Opacus")
+    rng = np.random.default_rng(0)
+    X, task = rng.normal(size=(24, 4)), np.repeat(range(3), 8)
+    y = rng.integers(0, 5, size=24)
+    est = TorchMetaInitClassifier(images, tasks=range(3), classes=range(5), random_state=2)
+    table, _ = est._read_training(X, y, task)
+    table, _ = est._encoded(table)
+    half = est._half(table, Population.of(table))
+    other = opacus.GradSampleModule(images(), loss_reduction="sum")
+    half.network.write(half.network.start)
+    other._module.load_state_dict(half.network.module.state_dict())
+    loss = torch.nn.functional.cross_entropy
+    loss(other(torch.from_numpy(X).float()), torch.from_numpy(y), reduction="sum").backward()
+    each = [p.grad_sample.reshape(24, -1) for p in other.parameters()]
+    each = torch.cat(each, dim=1).double().numpy()
+    lengths = np.linalg.norm(each, axis=1)
+    bound = float(np.median(lengths))
+    expected = np.minimum(1.0, bound / lengths) @ each
+    found = half.clipped_sum(np.zeros(half.network.n_shared), np.arange(24), bound)
+    assert_allclose(found, expected, rtol=0, atol=1e-6)
+
+
 def test_a_file_and_the_module_are_enough_for_new_tasks(tmp_path):
     est, (X, y, task) = fitted(CASES[4])
     save_billboard(est, tmp_path / "init.npz")

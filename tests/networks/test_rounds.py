@@ -196,7 +196,7 @@ def test_local_parameters_and_statistics_never_leave_their_task():
     assert_allclose(found, est.predict(X[mine], task=task[mine]), atol=1e-6)
 
 
-class Counting(torch.nn.Module if nets.torch else object):
+class Counting(torch.nn.Module):
     """Remembers in a buffer what it has seen."""
 
     def __init__(self):
