@@ -29,7 +29,7 @@ class OfModule:
     """
 
     fit_intercept = False  # beside the module
-    target_range = None
+    target_range = feature_range = None
     _built = None  # the last module that was built, with what it was built from
 
     def get_params(self, deep=True):

@@ -1,11 +1,13 @@
 """Where torch is missing, errors name the extra."""
 
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from skpmtl import networks
+from skpmtl.exchange import Population
 
 
 @pytest.mark.parametrize(
@@ -24,3 +26,18 @@ def test_the_extra_is_named(name, monkeypatch):
     with pytest.raises(ImportError, match=r"skpmtl with its extra \[torch\]"):
         est.fit(X, y, **options)
     assert [name for name in vars(est) if name.endswith("_")] == []
+
+
+@pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+@pytest.mark.parametrize("name", ["TorchMeanReg", "TorchMetaInit"])
+@pytest.mark.parametrize("n_classes", [0, 3])
+def test_budgets_need_no_torch(name, n_classes, monkeypatch):
+    """All that plans read of linear estimators is there; only the number of parameters is not."""
+    cls = getattr(networks, name + ("Classifier" if n_classes else "Regressor"))
+    size = SimpleNamespace(n_shared=5)
+    monkeypatch.setattr(cls, "_network_of", lambda self, population: size)
+    est = cls(lambda: None, epsilon=2.0, random_state=0, tasks=range(50))
+    population = Population(np.arange(50), 3, n_classes, np.full(50, 20))
+    report = est._planned_report(population)
+    assert report.epsilon == 2.0 and report.noise_std[0] > 0
+    assert est._questions(population)["update"].shapes["update"] in ((5,), (1, 5))
