@@ -7,6 +7,7 @@ _ORDER = (
     "plot_new_tasks.py",
     "plot_missing_outcomes.py",
     "plot_private_mean.py",
+    "plot_public_start.py",
     "plot_task_facts.py",
     "plot_few_shot.py",
 )

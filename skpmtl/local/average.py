@@ -20,6 +20,7 @@ STRENGTHS = np.array([0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0])
 CLASS_STRENGTHS = np.array([0.2, 1.0, 5.0, 25.0])  # the same for log-losses
 _SPREAD = 0.7  # of their prior, in powers of ten
 HELD = 1.0  # rows of all classes alike at the mean of a task's rows
+_HELD_START = 10.0  # the same beside a public start, whose intercepts mean something
 # Class averages step until the next step promises less than this part of one unit of log-loss.
 _STEPS, _TOL = 60, 1e-6
 _AMPLE = 12.0  # priors that are so much less likely, in logarithms, do not count
@@ -156,6 +157,23 @@ def curvature(n_outputs):
     return 0.25 / n_outputs if n_outputs > 1 else 0.125
 
 
+def rows_held(table, fit_intercept):
+    """How many rows hold the intercepts of every task of classes."""
+    return (HELD if table.base is None else _HELD_START) * bool(fit_intercept)
+
+
+def held_evidence(held, support, n_outputs):
+    """What log evidence has beside that of the weights, where so many rows hold intercepts.
+
+    Their loss where they are content does not count; and by Laplace's approximation the scores
+    that they hold have the precision `held` before, and `held` + `support` after the rows.
+    """
+    if not held:
+        return 0.0
+    free = 0.5 * max(n_outputs - 1, 1) * np.log(held / (held + support))
+    return held * np.log(max(n_outputs, 2)) + free
+
+
 def averaged_class_models(table, fit_intercept, loss, scale, candidates, centres, which, unit):
     """`averaged_models` for log-losses.
 
@@ -183,7 +201,8 @@ def averaged_class_models(table, fit_intercept, loss, scale, candidates, centres
     W, b = np.empty((table.n_tasks, C, d)), np.empty((table.n_tasks, C))
     evidence = np.empty(table.n_tasks)
     rho, factor = candidates.pull / scale[:, None], np.ones(d)
-    settings = NUMBER[loss], 0.25 if C == 1 else 0.5, curvature(C), HELD * bool(fit_intercept)
+    held = rows_held(table, fit_intercept)
+    settings = NUMBER[loss], 0.25 if C == 1 else 0.5, curvature(C), held
 
     def run(tasks):
         places, ends = rows_of(table.offsets, tasks)
@@ -209,7 +228,7 @@ def averaged_class_models(table, fit_intercept, loss, scale, candidates, centres
                     unit[mine], found, level, likely, weights, given,
                 )  # fmt: skip
             W[mine], b[mine] = found, level - np.einsum("kj,kcj->kc", block.mean[part], found)
-            evidence[mine] = likely
+            evidence[mine] = likely + held_evidence(held, table.support[mine], C)
 
     run_blocks(run, [(tasks,) for tasks in even_blocks(sizes, up(d, 8), _BLOCK)])
     return evidence, W, b

@@ -13,11 +13,12 @@ from .._runtime.registers import LANES
 from .._runtime.threads import in_order
 from ..local.average import (
     CLASS_STRENGTHS,
-    HELD,
     Candidates,
     averaged_class_models,
     averaged_models,
     curvature,
+    held_evidence,
+    rows_held,
 )
 from ..local.centred import CentredTasks, Local, dense_copy, share_of_centre
 from ..local.prior import mixed, up
@@ -173,7 +174,7 @@ class PersonalModels:
         """
         problem = self.problem
         C, squared = problem.n_outputs, problem.loss == "squared"
-        held = 0.0 if squared else HELD * bool(problem.fit_intercept)
+        held = 0.0 if squared else rows_held(centred.table, problem.fit_intercept)
         steps, tol = (1000, 1e-8) if squared else (3000, 1e-4)
         models, reach = [], found.reach[block]
         for s in range(found.pull.shape[1] - 1, -1, -1):
@@ -219,7 +220,8 @@ class PersonalModels:
             block, first.columns, first.ends, np.einsum("js,sj->j", each, D),
             np.einsum("ks,skc->kc", weight, b), None,
         )  # fmt: skip
-        return (top + np.log(whole))[:, 0], np.einsum("ks,ks->k", weight, share), local
+        evidence = (top + np.log(whole))[:, 0] + held_evidence(held, table.support[block], C)
+        return evidence, np.einsum("ks,ks->k", weight, share), local
 
     def _local(self, block):
         if self._candidates is not None:

@@ -11,6 +11,7 @@ from scipy.special import logsumexp
 
 from skpmtl import LocalOnly, PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
 from skpmtl.local.average import (
+    CLASS_STRENGTHS,
     HELD,
     STRENGTHS,
     Candidates,
@@ -22,6 +23,7 @@ from skpmtl.privacy import gdp_epsilon, gdp_mu
 from skpmtl.rounds.plan import path, speeds
 from skpmtl.rounds.scale import bins, common_length, histogram, sum_of_bins
 from skpmtl.rounds.shrinkage import shrinkage
+from skpmtl.tables.start import Start, differences
 from skpmtl.tables.table import TaskTable
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
@@ -386,3 +388,25 @@ def test_without_a_budget_tasks_may_have_units_of_their_own():
     assert error < 0.7 * np.abs(alone.coef_ - 1.0).mean()
     again = PrivateMeanRegMTL(epsilon=None).fit(X, 1024.0 * unit[task] * y, task=task)
     assert_allclose(again.coef_, 1024.0 * own.coef_, rtol=1e-9)
+
+
+@pytest.mark.parametrize("C, loss", [(1, "logistic"), (3, "multinomial")])
+@pytest.mark.parametrize("n, d", [(10, 15), (15, 6)])
+def test_scores_that_are_given_are_those_of_a_centre(C, loss, n, d):
+    """Without intercepts a start of all tasks and a centre at its place are one thing."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(2 * n, d)), rng.integers(0, max(C, 2), 2 * n).astype(float)
+    y = 2.0 * y - 1.0 if C == 1 else y
+    table = TaskTable(X, y, np.array([0, n, 2 * n]), np.arange(2), n_classes=max(C, 2))
+    start, which = rng.normal(size=(C, d)), np.zeros(2, dtype=np.int64)
+    moved = differences(table, Start(start, np.zeros(C)))
+    for strength in CLASS_STRENGTHS:
+        given = np.full(2, 1.0 / n), Candidates.one(np.full(2, 0.2 * strength))
+        one = averaged_class_models(
+            table, False, loss, *given, start.reshape(1, -1), which, np.ones(2)
+        )
+        other = averaged_class_models(
+            moved, False, loss, *given, np.zeros((1, C * d)), which, np.ones(2)
+        )
+        assert_allclose(other[1] + start, one[1], rtol=1e-9, atol=1e-12)
+        assert_allclose(other[0], one[0], rtol=1e-9)
