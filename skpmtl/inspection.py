@@ -779,6 +779,9 @@ class TaskRelatednessDisplay(_HeatMapDisplay):
     measure : str, default="relatedness"
         What the numbers are; the label of the colour bar.
 
+    outlier : array-like of shape (n_tasks,), default=None
+        `outlier_` of the tasks, written beside the names of the rows.
+
     Attributes
     ----------
     ax_ : matplotlib Axes
@@ -801,16 +804,33 @@ class TaskRelatednessDisplay(_HeatMapDisplay):
     _look = {"vmin": -1.0, "vmax": 1.0, "cmap": "RdBu_r"}
     _axes = "task", "task"
 
-    def __init__(self, *, relatedness, tasks=None, measure="relatedness"):
+    def __init__(self, *, relatedness, tasks=None, measure="relatedness", outlier=None):
         self.relatedness = relatedness
         self.tasks = tasks
         self.measure = measure
+        self.outlier = outlier
 
     def _content(self):
         return self.relatedness, self.tasks, self.measure
 
+    def plot(self, **kwargs):
+        super().plot(**kwargs)
+        if self.outlier is not None:
+            names = range(len(self.outlier)) if self.tasks is None else self.tasks
+            far = {str(name): value for name, value in zip(names, self.outlier, strict=True)}
+            labels = [label.get_text() for label in self.ax_.get_yticklabels()]
+            self.ax_.set_yticks(
+                self.ax_.get_yticks(),
+                [f"{name} ({far[name]:.2g})" if name in far else name for name in labels],
+            )
+        return self
+
+    plot.__doc__ = _HeatMapDisplay.plot.__doc__
+
     @classmethod
-    def from_coef(cls, coef, *, tasks=None, measure="correlation", ax=None, **kwargs):
+    def from_coef(
+        cls, coef, *, tasks=None, measure="correlation", outlier=None, ax=None, **kwargs
+    ):
         """Compare the rows of a matrix of coefficients and draw the display.
 
         Parameters
@@ -826,6 +846,9 @@ class TaskRelatednessDisplay(_HeatMapDisplay):
             does not subtract a task's mean coefficient. A task whose coefficients are all
             equal (for "cosine": all zero) has relatedness 0 to the others. Two coefficients
             always have correlation 1 or -1, which a warning says.
+
+        outlier : array-like of shape (n_tasks,), default=None
+            As of the class.
 
         ax : matplotlib Axes, default=None
             Axes to draw on; None makes a figure.
@@ -858,7 +881,8 @@ class TaskRelatednessDisplay(_HeatMapDisplay):
         rows = np.where(flat[:, None], 0.0, rows / np.where(flat, 1.0, norms)[:, None])
         relatedness = np.clip(rows @ rows.T, -1.0, 1.0)
         np.fill_diagonal(relatedness, 1.0)
-        return cls(relatedness=relatedness, tasks=tasks, measure=measure).plot(ax=ax, **kwargs)
+        display = cls(relatedness=relatedness, tasks=tasks, measure=measure, outlier=outlier)
+        return display.plot(ax=ax, **kwargs)
 
     @classmethod
     def from_estimator(cls, estimator, *, measure="correlation", ax=None, **kwargs):
@@ -867,7 +891,8 @@ class TaskRelatednessDisplay(_HeatMapDisplay):
         Parameters
         ----------
         estimator : estimator
-            Fitted, with `coef_` and `tasks_`. After a fit that protects what the tasks share,
+            Fitted, with `coef_` and `tasks_`; `outlier_` of a fit with `outliers` is written
+            beside the tasks. After a fit that protects what the tasks share,
             and not their own models, a `PrivacyLeakWarning` says that the picture is made of
             all these models together.
 
@@ -902,8 +927,9 @@ class TaskRelatednessDisplay(_HeatMapDisplay):
                 stacklevel=2,
             )
         return cls.from_coef(
-            estimator.coef_, tasks=estimator.tasks_, measure=measure, ax=ax, **kwargs
-        )
+            estimator.coef_, tasks=estimator.tasks_, measure=measure,
+            outlier=getattr(estimator, "outlier_", None), ax=ax, **kwargs,
+        )  # fmt: skip
 
 def _of_path(path):
     """Norms of the tasks' coefficients and sizes along a path."""

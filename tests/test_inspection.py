@@ -129,6 +129,18 @@ def test_relatedness_is_the_correlation_or_the_cosine_of_the_models():
         assert cosine[i, j] == pytest.approx(product, abs=1e-14)
 
 
+def test_outliers_are_written_beside_the_tasks():
+    coef = np.random.default_rng(0).normal(size=(3, 4))
+    known = {"tasks": list("abc"), "outlier": [0.25, 0.0, 1.0]}
+    display = TaskRelatednessDisplay.from_coef(coef, order=["c", "a"], **known)
+    labels = [label.get_text() for label in display.ax_.get_yticklabels()]
+    assert labels == ["c (1)", "a (0.25)"]
+    assert [label.get_text() for label in display.ax_.get_xticklabels()] == ["c", "a"]
+    del known["tasks"]
+    display = TaskRelatednessDisplay.from_coef(coef, **known)
+    assert display.ax_.get_yticklabels()[2].get_text() == "2 (1)"
+
+
 def test_relatedness_of_several_classes_compares_all_their_coefficients():
     coef = np.random.default_rng(0).normal(size=(3, 2, 4))
     display = TaskRelatednessDisplay.from_coef(coef)
