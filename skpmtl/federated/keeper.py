@@ -28,7 +28,7 @@ __all__ = ["Keeper", "read_curator"]
 logger = logging.getLogger("skpmtl")
 
 _LOOK = 0.5  # seconds
-_BEGIN = 90.0  # seconds after which a run that has not begun is started again
+_BEGIN = 240.0  # seconds after which a run that has not begun is started again
 _PAUSES = (2.0, 60.0)  # seconds before a failed run is started again: at first, and at most
 _TRIES = 3  # of runs that do not even begin, and of SuperLinks that end at once
 _APP = """\
@@ -298,7 +298,7 @@ class Keeper:
     def _call(self, *words):
         return subprocess.run(
             [self.bin / "flwr", *words], env=self.environment, capture_output=True, text=True,
-            timeout=120, cwd=self.flower,
+            timeout=600, cwd=self.flower,
         )  # fmt: skip
 
     def _end_link(self):

@@ -108,7 +108,7 @@ class Federation:
                 cwd=self.folder, start_new_session=True,
             )  # fmt: skip
 
-    def call(self, *words, timeout=60):
+    def call(self, *words, timeout=LIMIT):
         done = subprocess.run(
             [str(word) for word in words], env=self.environment, cwd=self.folder,
             capture_output=True, text=True, timeout=timeout,
