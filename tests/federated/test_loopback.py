@@ -222,8 +222,9 @@ def test_school_over_plain_sockets(tmp_path):
             assert row.tobytes() not in up
     sent = arrays_in(up)
     updates, inside = ([a for a in sent if a.ndim == n] for n in (2, 1))
-    assert len(updates) == 2 * 3
-    assert len(inside) == 2 * 3
+    # On a busy machine a question may have been sent again, and gets the same answer.
+    assert len({update.tobytes() for update in updates}) == 2 * 3
+    assert len(inside) == len(updates)
     assert len(sent) == len(updates) + len(inside)
     bound = max(public.billboard_.clip_norms) * (1 + 1e-15)  # as these sums are rounded
     for update in updates:
