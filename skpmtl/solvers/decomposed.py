@@ -10,9 +10,11 @@ Omega*(theta V) <= alpha and Psi*(theta V) <= beta, and a ridge counts the sum o
 
 import numpy as np
 
+from . import resolvents
 from .minimize import minimize
 from .penalties import EntryNorm, Penalty, TaskNorm
 
+_SMALLEST = 1e-2, 1e-5  # part of the curvature that steps may be; of slopes that change, and others
 OUTLIERS = {"tasks": TaskNorm, "entries": EntryNorm}  # penalties of what a task has alone
 
 
@@ -89,8 +91,13 @@ class Stacked:
 
         With u_1 and u_2 the halves of the step and e_i = W_i - S_i, (H + rho / 2) (u_1 + u_2) =
         V + rho / 2 (e_1 + e_2) and u_1 - u_2 = e_1 - e_2.
+
+        What is weighed between the parts moves by about alpha / rho in a step, whatever the loss
+        is, and has to go as far as the weights are large: rho is alpha over their size, or `share`
+        of the curvature.
         """
-        found = self.loss.resolvent(share, self.sum(W), floor, lean)
+        part = resolvents.Part(np.clip(share, _SMALLEST[self.quadratic], 1.0))
+        found = self.loss.resolvent(part, self.sum(W), floor, lean)
         if found is None:
             return None
         inner, m = found[1], len(W) // 2

@@ -540,6 +540,8 @@ class SharedGramLoss(SquaredLoss):
         if not mean > 0:
             return None
         rho = float(share) if isinstance(share, resolvents.Step) else mean
+        if isinstance(share, resolvents.Part):
+            rho *= float(share)
         rho += self.ridge
         inverse = np.linalg.inv(self.G + (rho + self.ridge) * np.eye(len(self.G)))
         return rho, lambda W, S, V: (self.g + rho * (2.0 * W - S)) @ inverse - W

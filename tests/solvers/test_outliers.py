@@ -171,7 +171,7 @@ def test_parts_follow_the_tasks():
     assert_allclose(est.outlier_[1:], before)
     warm = est.set_params(warm_start=True, tasks="auto").fit(X, Y, task=TASK)
     again = warm.fit(X, Y, task=TASK)
-    assert again.n_iter_ <= 2
+    assert again.n_iter_ <= 5  # short steps of splitting start a little off the weights
 
 
 @pytest.mark.parametrize(
@@ -231,3 +231,14 @@ def test_auto_costs_little_and_saves_much(share):
     plain = np.mean([error(seed) for seed in range(3)])
     robust = np.mean([error(seed, outliers="tasks") for seed in range(3)])
     assert robust < (1.05 if share == 0 else 0.95) * plain
+
+
+@pytest.mark.parametrize("kind", ["tasks", "entries"])
+def test_small_strengths_take_few_steps(kind):
+    """What is weighed between the parts moves by steps of the size of the strengths."""
+    rng = np.random.default_rng(0)
+    task, rows = np.repeat(np.arange(20), 10), rng.standard_normal((200, 12))
+    y = np.einsum("ij,ij->i", rows, rng.standard_normal((20, 12))[task])
+    est = MPMTLLowRank(1e-4, outliers=kind, outlier_alpha=1e-4, epsilon=None, max_iter=600)
+    est.fit(rows, y + rng.standard_normal(200), task=task)  # 4,000 steps left a gap of .1
+    assert est.dual_gap_ <= 1e-6 * est.objective_
