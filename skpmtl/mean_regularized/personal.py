@@ -29,6 +29,7 @@ _NO_START = 2.0  # prior weight of going without a public start, beside about as
 _AUTO_DIVERGENCE = 0.5  # weight of the divergence penalty when lam="auto"
 _FINETUNE_STEPS = 20
 _FEW_ROWS = 3.0  # part of the lone pull by which log-losses are pulled more: rows may be separable
+_CLEAR = 0.5  # of the signal over the noise of a centre, as long as it may be taken to be
 _SHORT = 0.02, 4.0  # squared lengths of a centre over a task's own that the doubt of it follows
 _LONGEST = 256  # rows of a CSR task whose products are held
 _DENSE_LIMIT = 1 << 20  # coefficients of all tasks are an array up to this many numbers
@@ -129,19 +130,23 @@ class PersonalModels:
 
     def _doubt(self):
         """Prior weights of going alone: the shorter the centre is beside a task's own model, the
-        less tasks have in common. What is known to be noise does not count; without a centre the
-        weight is that of what takes its place, 1."""
+        less tasks have in common. Of a centre that was not shrunk by its known noise only what that
+        leaves counts, and no more than a part of signal over noise; without a centre the weight is
+        that of what takes its place, 1."""
         board = self.board
         squares = np.einsum("kj,kj->k", self.centres, self.centres)
         if board.relation is None:
-            squares, doubt = (board.signal * squares)[self.which], board.doubt[self.which]
+            signal, doubt = board.signal[self.which], board.doubt[self.which]
+            squares = squares[self.which]
         else:
-            squares, doubt = board.signal.mean() * squares, board.doubt[0]
+            signal, doubt = np.full(len(squares), board.signal.mean()), board.doubt[0]
         with np.errstate(all="ignore"):  # rows that overflow
             if not board.own_units:  # in which the task's own model has length 1
                 exact = {"n_steps": 200, "tol": 1e-7} if self.problem.loss == "squared" else {}
                 squares /= np.maximum(lengths(self.centred, **exact) ** 2, 1e-300)
-            return np.where(squares > 0.0, doubt / np.clip(squares, *_SHORT), 1.0)
+            least, most = _SHORT
+            most = np.clip(_CLEAR * signal / (1.0 - signal), least, most)
+            return np.where(squares > 0.0, doubt / np.clip(signal**2 * squares, least, most), 1.0)
 
     def _proximal(self, block, pull, hold=0.0, unit=None):
         steps, tol = (1000, 1e-8) if self.problem.loss == "squared" else (60, 1e-4)
