@@ -374,9 +374,10 @@ class Sites:
         return {name: vector if total.whole is None else total.whole(vector)}, told
 
     def publish(self, board):
-        """Send the billboard to all sites; those that are silent have the time of one question."""
+        """Send the billboard to all sites; those that are silent have the time of the enrolment."""
         text, arrays = pack(board)
-        left, end = set(self.holders), time.monotonic() + self.study.timeout
+        end = time.monotonic() + max(self.study.timeout, self.study.enrolment)
+        left = set(self.holders)
         while left:
             self._listen(min(_GRACE, self.study.timeout / 10))
             nodes = left - self.silent
@@ -394,8 +395,8 @@ class Sites:
         self.log.write("published", without=without)
         if without:
             logger.warning(
-                "Without models: %s. Start the curator again when they are back, or give them "
-                "billboard.npz.", listed(without),
+                "Without models: %s. Give them billboard.npz, from which load_billboard(...)"
+                ".personalize makes their models.", listed(without),
             )  # fmt: skip
 
     def _answered(self, node, settings):

@@ -424,7 +424,7 @@ def test_lost_tasks_are_not_taken_together_with_those_of_others(tmp_path, caplog
     curate(grid, study, tmp_path / "curator")
     asked = [m.metadata.dst_node_id for m in grid.sent if "train" in m.metadata.message_type]
     assert 3000 not in asked
-    assert asked.count(1001) == 1 + 3 + 2  # three times while it was away
+    assert asked.count(1001) >= 1 + 2  # before it was away, and after
     assert "Node 3000 was not taken in" in caplog.text
 
 
