@@ -156,7 +156,7 @@ def load_billboard(path):
 
     Parameters
     ----------
-    path : str or path-like
+    path : str, path-like or file opened for reading bytes
 
     Returns
     -------
@@ -176,8 +176,15 @@ def load_billboard(path):
     OSError
         If the file cannot be opened.
     """
+    if hasattr(path, "read"):
+        return _loaded(path, "The billboard")
     path = os.fspath(path)
-    with open(path, "rb") as stream, Complaints(repr(path)):
+    with open(path, "rb") as stream:
+        return _loaded(stream, repr(path))
+
+
+def _loaded(stream, name):
+    with Complaints(name):
         members = _members(stream)
         if "header" not in members:
             raise ValueError("it is not a billboard of skpmtl")
@@ -196,6 +203,16 @@ def load_billboard(path):
         return estimator_of(
             cls, board, classes, header["n_features"], header["feature_names"], params
         )
+
+
+def with_models(est, tasks, coef, intercept):
+    """An estimator of a billboard with models that were kept; ids are passed as ``task=``."""
+    est.tasks_, est.coef_, est.intercept_ = tasks, coef, intercept
+    est._form_ = InputForm("keyword")
+    est.n_features_in_ = coef.shape[-1]
+    if est._board_names_ is not None:
+        est.feature_names_in_ = est._board_names_
+    return est
 
 
 def _members(stream):

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ..exchange.files import load_billboard, save_billboard
+from ..exchange.files import load_billboard, save_billboard, with_models
 from ..exchange.journal import fingerprint, locked, write_file
 from ..exchange.protocol import Ask
 from ..tables.finite import bound_values
-from ..tables.forms import InputForm, read_training
+from ..tables.forms import read_training
 from ..tables.ids import listed
 from .books import Books, Damaged, Refusal
 
@@ -313,14 +313,7 @@ def load_models(folder):
     folder = Path(folder)
     est = load_billboard(folder / "billboard.npz")
     with np.load(folder / "models.npz", allow_pickle=False) as found:
-        est.tasks_, est.coef_, est.intercept_ = (
-            found[name] for name in ("tasks", "coef", "intercept")
-        )
-    est._form_ = InputForm("keyword")
-    est.n_features_in_ = est.coef_.shape[-1]
-    if est._board_names_ is not None:
-        est.feature_names_in_ = est._board_names_
-    return est
+        return with_models(est, *(found[name] for name in ("tasks", "coef", "intercept")))
 
 
 def private_folder(path):

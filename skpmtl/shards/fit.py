@@ -7,18 +7,23 @@ starting values), so that a lost worker is rebuilt by asking it all of them agai
 follows from releases, and its answers of earlier rounds are not used.
 """
 
+import io
 import os
 from dataclasses import replace
 from itertools import chain
 
 import numpy as np
+from sklearn.base import clone
 
 from ..base import merge_rows, warn_of_inferred
+from ..exchange.files import file_of, load_billboard
 from ..exchange.journal import Journal
 from ..exchange.protocol import Population, run
 from ..tables.finite import finite_models
 from ..tables.ids import listed, locate
 from ..tables.table import distinct_ids
+from .models import write_billboard, write_models
+from .parts import address, called
 from .worker import Shard
 
 __all__ = [
@@ -27,7 +32,10 @@ __all__ = [
 _RESTARTS = 3  # of a worker, before the fit is given up
 
 
-def fit_shards(est, parts, *, target=None, weight=None, backend="process", journal=None):
+def fit_shards(
+    est, parts, *, target=None, weight=None, backend="process", journal=None, models=None,
+    options=None,
+):  # fmt: skip
     """Fit a private estimator on a table that is stored in parts.
 
     Parameters
@@ -35,13 +43,16 @@ def fit_shards(est, parts, *, target=None, weight=None, backend="process", journ
     est : estimator
         Of a class whose fit is that of a curator and tasks, as of all private estimators, with a
         finite `epsilon`. Its parameter `tasks` is the public list of all tasks.
-    parts : sequence of path-like
+    parts : sequence of path-like, address or pair, or ray.data.Dataset
         One worker each. A part has all rows of its tasks and is either a folder with the files
         ``X.npy`` (n_samples, n_features), ``y.npy`` and ``task.npy``, and ``weight.npy`` where rows
         have weights (`sample_weight` of ``fit``), or a parquet file with the
-        column `task_feature` of `est` and the column `target` (extra ``skpmtl[parquet]``). X
+        column `task_feature` of `est` and the column `target` (extra ``skpmtl[parquet]``), or a
+        pair of such a file and the numbers of some of its row groups, which alone are read. X
         of type float64, in C order, with rows sorted by task, is read from the disk as it is
-        needed; everything else is copied into the memory of the worker.
+        needed; everything else is copied into the memory of the worker. An address with a
+        scheme, such as ``s3://bucket/part-0``, is opened by fsspec (extra ``skpmtl[remote]``).
+        A dataset of Ray is divided by `task_feature` into as many parts as it has blocks.
     target : str, default=None
         Column of the targets in parquet files.
     weight : str, default=None
@@ -53,6 +64,13 @@ def fit_shards(est, parts, *, target=None, weight=None, backend="process", journ
     journal : path-like, default=None
         Folder for what was released. A fit that was cut off goes on from there when it is called
         again with the same arguments and rows, and spends nothing twice. One fit at a time uses it.
+    models : path-like or address, default=None
+        Folder to which every worker writes the models of its part, beside the billboard. They then
+        do not come here: the estimator is as one of `load_billboard`, and `load_models` reads
+        those of some tasks. None: the estimator has the models of all tasks.
+    options : mapping, default=None
+        Of Ray's actors, such as ``{"num_cpus": 4, "memory": 8 * 2**30}``; see
+        ``ray.actor.ActorClass.options``.
 
     Returns
     -------
@@ -94,11 +112,23 @@ def fit_shards(est, parts, *, target=None, weight=None, backend="process", journ
     workers = None
     try:
         _check(est, backend)
-        if isinstance(parts, (str, os.PathLike)) or not len(parts):
+        dataset = hasattr(parts, "to_arrow_refs")
+        if dataset:
+            if backend != "ray" or not isinstance(est.task_feature, str):
+                raise ValueError(
+                    'A dataset of Ray needs backend="ray", and the name of the task column as '
+                    "task_feature."
+                )
+        elif isinstance(parts, (str, os.PathLike)) or not len(parts):
             raise ValueError(f"parts={parts!r} must be a list of paths, at least one.")
-        parts = [os.fspath(part) for part in parts]
+        else:
+            parts = [address(part) for part in parts]
         # Before the source of the noise: a shared generator has the same state for all of them.
-        workers = (_Actors if backend == "ray" else _Here)(est, parts, target, weight)
+        if backend == "ray":
+            workers = _Actors(est, parts, target, weight, options)
+        else:
+            workers = _Here(est, parts, target, weight)
+        parts = workers.names
         surveys = workers.each("survey")
         population, classes, positions = _population(est, parts, surveys)
         workers.prepare(population, classes)
@@ -106,12 +136,16 @@ def fit_shards(est, parts, *, target=None, weight=None, backend="process", journ
         if journal is not None:
             journal = Journal(journal, _run_of(est, population, classes))
             prints = workers.each("fingerprint", journal.key, population, classes)
-            names = [f"Part {part!r}" for part in parts]
+            names = [f"Part {part}" for part in parts]
             journal.same_rows(list(zip(names, prints, strict=True)))
         curator = est._curator(population, source)
         board = run(curator, workers, source, journal, est._n_servers)
-        models = workers.tell("models", board)
-        fitted = _fitted(est, board, population, positions, models)
+        public = est._public_attributes(board, population)
+        if models is None:
+            found = workers.tell("models", board)
+            fitted = _fitted(est, public, population, positions, found)
+        else:
+            fitted = _left(est, public, population, classes, surveys[0].seen, models, workers)
     except BaseException:
         est._forget()
         raise
@@ -126,6 +160,25 @@ def fit_shards(est, parts, *, target=None, weight=None, backend="process", journ
     for name, value in {**surveys[0].seen, **fitted}.items():
         setattr(est, name, value)
     return est
+
+
+def _left(est, public, population, classes, seen, folder, workers):
+    """The attributes of a fit whose models the workers write; they have those of a billboard."""
+    folder, published = os.fspath(folder), clone(est)
+    known = {} if classes is None else {"classes_": classes}
+    for name, value in {**seen, **public, **known}.items():
+        setattr(published, name, value)
+    written = file_of(published)
+    write_billboard(folder, written)
+    mean = public.get("mean_coef_"), public.get("mean_intercept_")
+    numbers = {name: f"{k:05d}" for k, name in enumerate(workers.names)}
+    workers.tell("keep", (published.billboard_, mean, folder, numbers))
+    absent = np.flatnonzero(population.sizes == 0)
+    if len(absent):
+        rest = finite_models(*est._models_without_rows(public, population.tasks, absent), mean)
+        write_models(folder, "without-rows", population.tasks[absent], *rest)
+    blank = load_billboard(io.BytesIO(written))
+    return {name: value for name, value in vars(blank).items() if name.endswith("_")}
 
 
 def _check(est, backend):
@@ -147,6 +200,7 @@ class _Here:
     """Workers in this process; `each` calls a method of all of them, in the order of the parts."""
 
     def __init__(self, est, parts, *columns):
+        self.names = [called(part) for part in parts]
         self.shards = [Shard(est, part, *columns) for part in parts]
 
     def each(self, method, *arguments):
@@ -183,7 +237,7 @@ class _Actors(_Here):
 
     shard = Shard
 
-    def __init__(self, est, parts, *columns):
+    def __init__(self, est, parts, target, weight=None, options=None):
         try:
             import ray
         except ImportError as error:
@@ -195,9 +249,26 @@ class _Actors(_Here):
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
             ray.init()
         actor = ray.remote(self.shard).options(
-            max_restarts=_RESTARTS, max_task_retries=_RESTARTS, scheduling_strategy="SPREAD"
-        )
-        self.actors = [actor.remote(est, part, *columns) for part in parts]
+            **{
+                "max_restarts": _RESTARTS, "max_task_retries": _RESTARTS,
+                "scheduling_strategy": "SPREAD", **(options or {}),
+            }
+        )  # fmt: skip
+        if hasattr(parts, "to_arrow_refs"):
+            parts = self._blocks(parts, est.task_feature)
+            self.names = [f"{k} of the dataset" for k in range(len(parts))]
+        else:
+            self.names = [called(part) for part in parts]
+        pairs = zip(parts, self.names, strict=True)
+        self.actors = [actor.remote(est, part, target, weight, name) for part, name in pairs]
+
+    def _blocks(self, dataset, task_feature):
+        """Tables with all rows of their tasks, as references."""
+        n_blocks = max(dataset.materialize().num_blocks(), 1)
+        blocks = dataset.repartition(n_blocks, keys=[task_feature]).to_arrow_refs()
+        count = self.ray.remote(lambda table: table.num_rows)
+        sizes = self.ray.get([count.remote(block) for block in blocks])
+        return [block for block, size in zip(blocks, sizes, strict=True) if size]
 
     def each(self, method, *arguments):
         return self._get([getattr(actor, method).remote(*arguments) for actor in self.actors])
@@ -211,12 +282,12 @@ class _Actors(_Here):
             argument = replace(argument, combine=None)
         if not self.remember:
             self.log.clear()
-        # Pickled at once: the curator goes on to change what it shows.
-        self.log.append(self.ray.cloudpickle.dumps((method, argument)))
+        # Pickled at once: the curator goes on to change what it shows. In the store once for all.
+        self.log.append(self.ray.put(self.ray.cloudpickle.dumps((method, argument))))
         replies = self.each("hear", len(self.log) - 1, self.log[-1])
         for k, reply in enumerate(replies):
             if reply is None:
-                (replies[k],) = self._get([self.actors[k].replay.remote(*self.setup, self.log)])
+                (replies[k],) = self._get([self.actors[k].replay.remote(*self.setup, *self.log)])
         return replies
 
     def _get(self, references):
@@ -238,7 +309,7 @@ def _population(est, parts, surveys):
         for what, value in found.layout().items():
             if value != first[what]:
                 raise ValueError(
-                    f"Part {part!r}: {what} is {value}, but {first[what]} in part {parts[0]!r}."
+                    f"Part {part}: {what} is {value}, but {first[what]} in part {parts[0]}."
                 )
     if isinstance(est.tasks, str):
         tasks = np.unique(np.concatenate([found.tasks for found in surveys]))
@@ -250,12 +321,12 @@ def _population(est, parts, surveys):
         place = locate(found.tasks, tasks)
         if (place < 0).any():
             unknown = listed(found.tasks[place < 0])
-            raise ValueError(f"Part {part!r}: tasks that are not listed in tasks=: {unknown}.")
+            raise ValueError(f"Part {part}: tasks that are not listed in tasks=: {unknown}.")
         taken = place[owner[place] >= 0]
         if len(taken):
             raise ValueError(
-                f"Part {part!r}: task {tasks[taken[0]].item()!r} is also in part "
-                f"{parts[owner[taken[0]]]!r}; all rows of a task must be in one part."
+                f"Part {part}: task {tasks[taken[0]].item()!r} is also in part "
+                f"{parts[owner[taken[0]]]}; all rows of a task must be in one part."
             )
         owner[place], sizes[place] = k, found.sizes
         positions.append(place)
@@ -281,9 +352,8 @@ def _run_of(est, population, classes):
     }
 
 
-def _fitted(est, board, population, positions, models):
+def _fitted(est, public, population, positions, models):
     """The attributes that `fit` sets."""
-    public = est._public_attributes(board, population)
     absent = np.flatnonzero(population.sizes == 0)
     if len(absent):
         rest = est._models_without_rows(public, population.tasks, absent)

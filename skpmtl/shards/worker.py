@@ -7,7 +7,6 @@ import pickle
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from sklearn.base import clone
@@ -15,10 +14,11 @@ from sklearn.base import clone
 from ..base import merge_rows
 from ..exchange.journal import fingerprint
 from ..privacy.report import PrivacyLeakWarning
-from ..tables.finite import bound_values
+from ..tables.finite import bound_values, finite_models
 from ..tables.forms import read_training
-from ..tables.ids import listed
 from ..tables.targets import encode_labels
+from .models import write_models
+from .parts import called, read_part
 
 __all__ = ["Shard", "Survey"]
 
@@ -52,8 +52,9 @@ def _kind(ids):
 class Shard:
     """The rows of a part, and the task half of the method for them."""
 
-    def __init__(self, est, part, target, weight=None):
+    def __init__(self, est, part, target, weight=None, name=None):
         self.est, self.part, self.target, self.weight = clone(est), part, target, weight
+        self.name = called(part) if name is None else name
         self.given = self.half = self.reply = None
         self.heard = 0
 
@@ -116,6 +117,12 @@ class Shard:
             for own, other in zip(models, rest, strict=True)
         )
 
+    def keep(self, given):
+        """Write the models of the part; `given` is the board, the mean model, folder and name."""
+        board, mean, folder, names = given
+        models = finite_models(*self.models(board), mean)
+        write_models(folder, names[self.name], self._read()[0].everybody, *models)
+
     # Messages are numbered, as a worker may be lost, and may get one twice.
     def hear(self, place, message):
         """Reply to a message; None when this is a new worker that missed what came before."""
@@ -127,7 +134,7 @@ class Shard:
             self.heard += self.remembers
         return self.reply
 
-    def replay(self, population, classes, messages):
+    def replay(self, population, classes, *messages):
         """Prepare, and hear all messages. -> the last reply"""
         self.prepare(population, classes)
         for place, message in enumerate(messages):
@@ -136,45 +143,14 @@ class Shard:
 
     def _read(self):
         if self.given is None:
-            path = Path(self.part)
-            if path.is_dir():
-                X, y, task = (_load(path / name) for name in ("X.npy", "y.npy", "task.npy"))
-                file = path / "weight.npy"
-                weight = np.array(_load(file)) if file.exists() else None
-            elif path.is_file():
-                (X, y, weight), task = self._read_parquet(path), None
-            else:
-                raise FileNotFoundError("there is no such folder or file")
-            given = X, y, task, weight
+            given = read_part(self.part, self.est.task_feature, self.target, self.weight)
             self.given = read_training(self.est, *given, all_rows=self.est._counts_rows())
         return self.given
-
-    def _read_parquet(self, path):
-        try:
-            import pandas
-            import pyarrow  # noqa: F401
-        except ImportError as error:
-            raise ImportError(
-                "Parquet parts need pandas and pyarrow: pip install skpmtl[parquet]"
-            ) from error
-        if self.est.task_feature is None or self.target is None:
-            raise ValueError("a parquet file needs task_feature= of the estimator, and target=")
-        frame = pandas.read_parquet(path)
-        found = []
-        for name in ("target", "weight"):
-            column = getattr(self, name)
-            if column is not None and column not in frame.columns:
-                raise ValueError(f"{name}={column!r} is not among {listed(frame.columns, 20)}")
-            found.append(None if column is None else frame.pop(column))
-        return frame, *found
 
     @contextmanager
     def _named(self):
         try:
             yield
         except (ValueError, TypeError, OSError) as error:
-            raise ValueError(f"Part {self.part!r}: {error}") from error
+            raise ValueError(f"Part {self.name}: {error}") from error
 
-
-def _load(path):
-    return np.load(path, mmap_mode="r", allow_pickle=False)

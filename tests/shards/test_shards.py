@@ -26,6 +26,7 @@ from skpmtl import (
 )
 from skpmtl.exchange.protocol import run
 from skpmtl.shards import fit as shards
+from skpmtl.shards import load_models
 from skpmtl.shards.fit import Shard, fit_shards
 from tests.helpers.plain_reference import even_tasks
 from tests.helpers.sites import assert_same_fit, write_part, write_parts
@@ -82,7 +83,7 @@ def test_rows_stay_on_the_disk_and_answers_are_sums(tmp_path):
                 replies.extend(found)
             return found
 
-    workers = Watched(est, parts, None)
+    workers = Watched(est, [str(part) for part in parts], None)
     population, classes, _ = shards._population(est, parts, workers.each("survey"))
     workers.prepare(population, classes)
     source = est._source()
@@ -123,6 +124,59 @@ def test_text_ids_labels_and_parquet(tmp_path):
     frame[["a", "school", "c"]].assign(label=label).to_parquet(parts[1])
     with pytest.raises(ValueError, match=r"1.parquet.*number of features is 2, but 4"):
         fit_shards(est, parts, target="label")
+
+
+# ------------------------------------------------------------- where rows and models may be
+@pytest.fixture
+def memory():
+    fsspec = pytest.importorskip("fsspec", reason="needs the extra skpmtl[remote]")
+    files = fsspec.filesystem("memory")
+    yield files
+    files.rm("/", recursive=True)
+
+
+def test_parts_and_models_at_addresses(memory, tmp_path):
+    """Folders behind fsspec give what folders of the disk give; models come for the asking."""
+    est = clone(CASES["labels"]).set_params(tasks=range(M + 1))  # one task has no row
+    X, y, task = rows(est)
+    parts, there = write_parts(tmp_path, X, y, task, SPLIT), []
+    for part in parts:
+        memory.put(str(part), f"/{part.name}", recursive=True)
+        there.append(f"memory://{part.name}")
+    here = fit_shards(clone(est), parts)
+    assert_same_fit(fit_shards(clone(est), there), here, rtol=0, atol=0)
+    for folder in (tmp_path / "kept", "memory://kept"):
+        left = fit_shards(clone(est), parts, models=folder)
+        assert len(left.tasks_) == 0 and left.privacy_ == here.privacy_
+        loaded = load_models(folder)
+        assert_array_equal(loaded.tasks_, here.tasks_)
+        assert_array_equal(loaded.coef_, here.coef_)
+        assert_array_equal(loaded.intercept_, here.intercept_)
+        few = load_models(folder, tasks=[7, 2, M])
+        assert_array_equal(few.coef_, here.coef_[[2, 7, M]])
+        assert_array_equal(
+            few.predict_proba(X[:2], task=[7, 2]), here.predict_proba(X[:2], task=[7, 2])
+        )
+        with pytest.raises(ValueError, match=r"has no models of the tasks \[99\]"):
+            load_models(folder, tasks=[1, 99])
+    with pytest.raises(ValueError, match="Part 'memory://nothing': there is no such folder"):
+        fit_shards(clone(est), ["memory://nothing"])
+
+
+def test_row_groups_of_one_file_are_parts(tmp_path):
+    pandas = pytest.importorskip("pandas", reason="needs pandas")
+    pytest.importorskip("pyarrow", reason="needs pyarrow")
+    X, y, task = rows(MPMTLLowRank())
+    frame = pandas.DataFrame(X, columns=list("abcd")).assign(e=np.arange(len(X)) % 3, task=task)
+    est = MPMTLLowRank(task_feature="task", **SEED)
+    whole = clone(est).fit(frame, y)
+    path = tmp_path / "all.parquet"
+    frame.assign(y=y).sort_values("task", kind="stable").to_parquet(path, row_group_size=3 * N)
+    parts = [(path, [0, 1]), (path, [2]), (path, [3])]
+    assert_same_fit(fit_shards(clone(est), parts, target="y"), whole, rtol=1e-12, atol=1e-13)
+    for wrong, message in (([4], "row groups 0 to 3"), (["a"], "numbers of its row groups")):
+        with pytest.raises(ValueError, match=message):
+            fit_shards(clone(est), [(path, wrong)], target="y")
 
 
 # ------------------------------------------------------------------------------- refusals
@@ -229,7 +283,7 @@ def test_new_worker_asks_for_what_it_missed_and_repeats_nothing(tmp_path):
     est = CASES["stateful"]
     X, y, task = rows(est)
     parts = write_parts(tmp_path, np.asfortranarray(X), y, task, SPLIT)
-    workers = shards._Here(est, parts, None)
+    workers = shards._Here(est, [str(part) for part in parts], None)
     setup = shards._population(est, parts, workers.each("survey"))[:2]
     workers.prepare(*setup)
     messages, replies = [], []
@@ -245,9 +299,9 @@ def test_new_worker_asks_for_what_it_missed_and_repeats_nothing(tmp_path):
     assert len(messages) >= 5
     last = len(messages) - 1
     assert workers.shards[0].hear(last, messages[last]) is replies[last]  # got it twice
-    lost = Shard(est, parts[0], None)
+    lost = Shard(est, str(parts[0]), None)
     assert lost.hear(last, messages[last]) is None
-    for key, value in lost.replay(*setup, messages).items():
+    for key, value in lost.replay(*setup, *messages).items():
         assert_array_equal(value, replies[last][key])
 
 
@@ -304,6 +358,27 @@ def test_ray_gives_the_same_bits_when_a_worker_dies(name, ray, one_thread, tmp_p
     assert len(told) >= 4
     assert_same_fit(lost, here, rtol=0, atol=0)
     assert time.monotonic() - start < 300
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_a_dataset_of_ray_and_models_left_with_the_parts(ray, one_thread, tmp_path):
+    pandas = pytest.importorskip("pandas", reason="needs pandas")
+    data = pytest.importorskip("ray.data", reason="needs ray.data")
+    X, y, task = rows(MPMTLLowRank())
+    frame = pandas.DataFrame(X, columns=list("abcd")).assign(task=task, y=y)
+    est = MPMTLLowRank(task_feature="task", **SEED)
+    whole = clone(est).fit(frame.drop(columns="y"), y)
+    dataset = data.from_pandas([frame[:50], frame[50:]])  # a task is in both blocks
+    given = {"target": "y", "backend": "ray", "options": {"num_cpus": 0.5}}
+    fitted = fit_shards(clone(est), dataset, **given)
+    assert_same_fit(fitted, whole, rtol=1e-9, atol=1e-10)
+    left = fit_shards(clone(est), dataset, models=tmp_path / "kept", **given)
+    assert len(left.tasks_) == 0
+    assert_array_equal(load_models(tmp_path / "kept", [3]).coef_[0], fitted.coef_[3])
+    with pytest.raises(ValueError, match='needs backend="ray"'):
+        fit_shards(clone(est), dataset, target="y")
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
