@@ -32,11 +32,11 @@ from .books import Refusal
 from .site import Site, private_folder, read_rows
 from .study import Study
 
-__all__ = ["Home", "Part", "Settings"]
+__all__ = ["Home", "Participation", "Settings"]
 
 
 @dataclass(frozen=True)
-class Part:
+class Participation:
     """A study that the site takes part in; see `skpmtl.federated.home`."""
 
     file: Path
@@ -73,7 +73,7 @@ class Settings:
         parts = given.get("study", ())
         if not isinstance(parts, list) or not parts:
             raise ValueError(f"{path} names no study: it needs a table [[study]].")
-        given["study"] = tuple(_checked(Part, part, path) for part in parts)
+        given["study"] = tuple(_checked(Participation, part, path) for part in parts)
         return _checked(cls, given, path)
 
 
@@ -135,7 +135,7 @@ class Home:
         return home
 
     def site(self, digest):
-        """The site of a study, and what the operator says of it. -> Site, Part
+        """The site of a study, and what the operator says of it. -> Site, Participation
 
         Raises
         ------

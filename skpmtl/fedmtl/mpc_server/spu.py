@@ -135,7 +135,7 @@ def product(weights, values):
     return weights @ values
 
 
-class Server:
+class SpuServer:
     """Rounds of one server.
 
     Parameters
@@ -236,7 +236,7 @@ def main(arguments=None):
     quiet.log_level = libspu.logging.LogLevel.ERROR
     libspu.logging.setup_logging(quiet)
     (folder,) = sys.argv[1:] if arguments is None else arguments
-    server = Server(Path(folder))
+    server = SpuServer(Path(folder))
     print("connected", flush=True)
     for line in sys.stdin:
         server.aggregate(line.strip())
