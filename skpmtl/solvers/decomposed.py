@@ -96,7 +96,7 @@ class Stacked:
         is, and has to go as far as the weights are large: rho is alpha over their size, or `share`
         of the curvature.
         """
-        part = resolvents.Part(np.clip(share, _SMALLEST[self.quadratic], 1.0))
+        part = resolvents.Fraction(np.clip(share, _SMALLEST[self.quadratic], 1.0))
         found = self.loss.resolvent(part, self.sum(W), floor, lean)
         if found is None:
             return None

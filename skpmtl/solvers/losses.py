@@ -540,7 +540,7 @@ class SharedGramLoss(SquaredLoss):
         if not mean > 0:
             return None
         rho = float(share) if isinstance(share, resolvents.Step) else mean
-        if isinstance(share, resolvents.Part):
+        if isinstance(share, resolvents.Fraction):
             rho *= float(share)
         rho += self.ridge
         inverse = np.linalg.inv(self.G + (rho + self.ridge) * np.eye(len(self.G)))

@@ -74,8 +74,8 @@ class Step(float):
     """In place of a share: the step rho itself, where the penalty tells which."""
 
 
-class Part(float):
-    """In place of a share: rho as this part of the mean curvature."""
+class Fraction(float):
+    """In place of a share: rho as this fraction of the mean curvature."""
 
 
 def _balance(trace, square, size, share, lowest=-1.0):
@@ -93,7 +93,7 @@ def _balance(trace, square, size, share, lowest=-1.0):
     if isinstance(share, Step):
         return float(share)
     mean = trace / size
-    if isinstance(share, Part):
+    if isinstance(share, Fraction):
         return mean * float(share)
     weight = float(np.clip(0.8 * np.log10(20.0 * share), lowest, 1.0))
     return mean * (square / trace / mean) ** weight
