@@ -113,6 +113,7 @@ def test_benchmarks_at_a_glance_are_those_of_the_csv():
         "published algorithm, as printed": ("algorithm-1", "none", True),
         "published algorithm, as in the authors' code": ("stateful", "none", True),
         "``PrivateMeanRegMTL``": ("prox", "mean-reg", True),
+        "``PrivateMeanRegMTL``, nothing set": ("nothing set", "mean-reg", True),
         "``PrivateMeanRegMTL``, not private": ("prox", "mean-reg", False),
     }
     number = r"     - (\d\.\d+)\n"
