@@ -145,6 +145,7 @@ def strict():
     with warnings.catch_warnings(), np.errstate(all="raise"):
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", message="The noise of this fit is reproducible")
+        warnings.filterwarnings("ignore", message="The noise of one round is")
         yield
 
 

@@ -54,7 +54,9 @@ train = rng.random(len(y)) < 1 / 3
 fig, axes = plt.subplots(2, 8, figsize=(6, 1.7))
 for ax, image in zip(axes.flat, [*X_public[:80:10], *X[:8]], strict=True):
     ax.imshow(image.reshape(8, 8), cmap="Greys")
-    ax.axis("off")
+    ax.set(xticks=[], yticks=[])
+for ax in axes[1]:
+    ax.set_xlabel("8 x 8")
 fig.suptitle("Glyphs (above) and private images")
 
 # %%

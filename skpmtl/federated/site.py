@@ -52,7 +52,8 @@ def read_rows(path, study, task="task", target="y", weight=None):
         import pandas as pd
 
         if path.suffix == ".csv":
-            table = pd.read_csv(path, dtype={task: str} if as_text else None)
+            kinds = {task: str} if as_text else None
+            table = pd.read_csv(path, dtype=kinds, float_precision="round_trip")
         else:
             table = pd.read_parquet(path)
         names = study.feature_names or [c for c in table.columns if c not in known]

@@ -137,7 +137,7 @@ def test_parts_of_a_graph_do_not_touch():
     assert whole.dual_gap_ < 1e-10 * whole.objective_
     few = TASK < 2
     two = exact(0.5, pairs[:2][:, :2]).fit(X[few], Y[few], task=TASK[few])
-    assert_allclose(whole.coef_[:2], two.coef_, rtol=1e-8)
+    assert_allclose(whole.coef_[:2], two.coef_, rtol=1e-6)  # a gap of 1e-10 bounds no more
 
 
 def test_order_of_tasks_is_that_of_omega():
