@@ -52,8 +52,7 @@ def read_rows(path, study, task="task", target="y", weight=None):
         import pandas as pd
 
         if path.suffix == ".csv":
-            kinds = {task: str} if as_text else None
-            table = pd.read_csv(path, dtype=kinds, float_precision="round_trip")
+            table = pd.read_csv(path, dtype={task: str} if as_text else None)
         else:
             table = pd.read_parquet(path)
         names = study.feature_names or [c for c in table.columns if c not in known]

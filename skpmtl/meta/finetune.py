@@ -39,6 +39,7 @@ _FREE_CENTRE, _FREE_SPREAD = -0.5, 0.7  # the same where the intercept is free
 _ALONE = 0.3  # prior weight of going alone in squared loss, beside 1 for an initialisation
 # The same of models around 0, at all scales; an initialisation there would have this doubt.
 _NOWHERE, _NO_START = {"squared": 0.3, "logistic": 1.0, "multinomial": 1.0}, 1.0
+_FEW = 10  # rows from which these and going alone have that weight: one row is evidence of nothing
 _WIDTH = 3.0  # of the flat prior of a free intercept, in std of the noise
 _MAX_STEPS, _TOL = 300, 1e-9
 _BLOCK = 1 << 18  # numbers of matrices, or of X, that a thread works on at a time
@@ -250,11 +251,12 @@ def tuned(table, loss, init, fit_intercept, nowhere, doubt=0.0, lost=False):
     kinds = [FineTuner(table, loss, init, fit_intercept, doubt).prox()]
     if not lost:
         found, models = FineTuner(table, loss, nowhere, fit_intercept, _NO_START).prox()
-        kinds.append((found + np.log(_NOWHERE[loss]), models))
+        kinds.append((found + np.log(_NOWHERE[loss]) + _shyness(table), models))
     if loss == "squared":
         kinds += _with_free_intercepts(table, init, fit_intercept, doubt, not lost)
     else:
-        kinds.append(_alone_with_classes(table, loss, nowhere, fit_intercept))
+        found, models = _alone_with_classes(table, loss, nowhere, fit_intercept)
+        kinds.append((found if lost else found + _shyness(table), models))
     found, models = (np.stack(part) for part in zip(*kinds, strict=True))
     # Where rows overflow all kinds may: then the first, which is finite, stays.
     good = np.isfinite(found) & np.isfinite(models).all(axis=(2, 3))
@@ -272,9 +274,11 @@ def _with_free_intercepts(table, init, fit_intercept, doubt, around):
     priors = np.full((2, m, 1 + len(SNR)), -np.inf)
     # With two kinds of intercepts around the initialisation each has half of its weight.
     priors[0, :, 0] = np.log(_ALONE * (1 + bool(fit_intercept and around)))
+    if around:
+        priors[0, :, 0] += _shyness(table)
     if fit_intercept and around:  # and around 0, where coefficients are all noise
         widths = log_weights(np.log10(10.0**_FREE_CENTRE + _NO_START), _FREE_SPREAD)
-        priors[0, :, 1:] = np.log(_NOWHERE["squared"]) + widths
+        priors[0, :, 1:] = np.log(_NOWHERE["squared"]) + widths + _shyness(table)[:, None]
     priors[1, :, 1:] = log_weights(np.log10(10.0**_FREE_CENTRE + doubt), _FREE_SPREAD)
     centres = (None, init[0, :d]) if fit_intercept and around else (None,)
     for centre, prior in zip(centres, priors, strict=False):
@@ -283,6 +287,11 @@ def _with_free_intercepts(table, init, fit_intercept, doubt, around):
         )
         found, W, b = local.average(root, kappa, prior, _WIDTH)
         yield found, np.column_stack([W, b] if fit_intercept else [W])[:, None]
+
+
+def _shyness(table):
+    """Logarithm of what tasks of few rows leave of the weights without a start. (n_tasks,)"""
+    return np.log(np.clip((table.support - 1) / (_FEW - 1), 1e-3, 1.0))
 
 
 def _alone_with_classes(table, loss, nowhere, fit_intercept):

@@ -28,10 +28,7 @@ def read_table(path, needed):
     if not path.is_file():
         raise ValueError(f"{path} is not a file.")
     try:
-        if path.suffix == ".parquet":
-            table = pd.read_parquet(path)
-        else:
-            table = pd.read_csv(path, float_precision="round_trip")  # the number that is written
+        table = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
     except ValueError:  # of which the text may show values
         raise ValueError(f"{path} could not be read as a table with one row per record.") from None
     missing = [name for name in needed if name not in table.columns]

@@ -115,7 +115,7 @@ def test_rows_from_files(tmp_path, ending):
         columns = {"task": 0, "target": 4, "weight": 5}
     found = read_rows(path, study, **columns)
     for ours, theirs in zip(found, (X, y, task, sure), strict=True):
-        assert_array_equal(np.asarray(ours), theirs)
+        assert_allclose(np.asarray(ours), theirs, rtol=4e-16)  # pandas before 3.1: a last bit
     del columns["weight"]
     assert len(read_rows(path, study, **columns)) == 3
 
