@@ -409,9 +409,9 @@ def test_models_of_squared_loss_are_averages_by_evidence(rows, intercept):
         kinds = [
             (Z, init, 0.0, SNR * n / np.sum(Z**2), around),
             (A, 0 * est.init_coef_, free, lone[k : k + 1],
-             np.log([finetune._ALONE * (1 + intercept)]) + flat_prior),
+             np.log([finetune._ALONE * (1 + intercept)]) + flat_prior + few_rows(n)),
         ]  # fmt: skip
-        less = np.log(finetune._NOWHERE["squared"])
+        less = np.log(finetune._NOWHERE["squared"]) + few_rows(n)
         prior = normal_weights(centres[1], finetune._SPREAD) + less
         kinds.append((Z, 0 * init, 0.0, SNR * n / np.sum(Z**2), prior))
         if intercept:
@@ -439,6 +439,11 @@ def test_models_of_squared_loss_are_averages_by_evidence(rows, intercept):
     around, alone = np.transpose(shares)
     assert np.ptp(around) > 0.1 or rows[1] < 5  # tasks differ in what they trust
     assert alone.max() > 0.02
+
+
+def few_rows(n):
+    """Logarithm of what a task of n rows leaves of the weights without the initialisation."""
+    return np.log(max(min((n - 1) / (finetune._FEW - 1), 1.0), 1e-3))
 
 
 def normal_weights(centre, spread):
@@ -509,7 +514,9 @@ def test_models_of_classes_are_proximal_points_of_the_likeliest_strength(kind, r
     if intercept:  # flat priors, `_WIDTH` wide in std of the noise
         flat = 0.5 * np.log(2 * np.pi / table.sizes) - np.log(finetune._WIDTH)
         values[1] = values[1] + max(C - 1, 1) * flat
-    share = np.exp(np.array(values) - np.max(values, axis=0))
+    values = np.array(values)
+    values[1:] += [few_rows(n) for n in table.sizes]
+    share = np.exp(values - np.max(values, axis=0))
     share /= share.sum(axis=0)
     W = np.einsum("sk,skcj->kcj", share, np.array(models))
     assert_allclose(est.coef_.reshape(9, C, 4), W[:, :, :4], rtol=0, atol=1e-7)
