@@ -34,7 +34,7 @@ test-slow: $(VENV)/with-test
 # An environment for each, because engines pin what they need narrowly.
 FILES_flower = -m "slow or not slow" tests/federated
 FILES_ray = tests/shards
-FILES_spu = -k spu tests/fedmtl
+FILES_spu = tests/fedmtl/test_secure_spu.py
 FILES_torch = -n $(WORKERS) --maxprocesses 2 tests/networks tests/fedmtl/test_estimators.py \
   tests/fedmtl/test_network.py -k "networks or torch"
 # The newest torch without CUDA that pip finds, else the newest.

@@ -142,9 +142,10 @@ def _model_protected():
     few_tasks = pytest.mark.filterwarnings("ignore:relation=:UserWarning")
     related = {"relation": RELATION, "marks": (few_tasks,)}
     yield _case(MPMTLLowRank, epsilon=1e4, **related)
+    yield _case(MPMTLGroupSparseClassifier, 3, epsilon=1e4, **related)
+    related["marks"] += (pytest.mark.slow,)  # the same code in other forms
     yield _case(MPMTLGroupSparse, epsilon=30.0, form="csr", **related)
     yield _case(MPMTLLowRankClassifier, 2, epsilon=1e4, adjacency="zero-out", **related)
-    yield _case(MPMTLGroupSparseClassifier, 3, epsilon=1e4, **related)
     pure = {MPMTLLowRankClassifier: "wishart", MPMTLGroupSparseClassifier: "laplace"}
     for cls in pure:
         yield _case(cls, 2, unseen_task="mean")
@@ -217,8 +218,9 @@ def _rounds():
     yield _case(PrivateFedAvgClassifier, 3, unseen_task="mean", **related, **few)
     yield _case(cls, epsilon=1e4, init=START, **known)
     yield _case(cls, epsilon=20.0, init=START, form="csr", n_rounds=3)
-    yield _case(cls, init=START, unseen_task="mean", **related, **few)
-    yield _case(cls, update="stateful", personalization="none", init=START, **few)
+    again = {"marks": (few_tasks, pytest.mark.slow)}
+    yield _case(cls, init=START, unseen_task="mean", **{**related, **again}, **few)
+    yield _case(cls, update="stateful", personalization="none", init=START, **again, **few)
     yield _case(PrivateMeanRegMTLClassifier, 3, init=STARTS, epsilon=20.0, n_rounds=3)
     yield _case(PrivateMeanRegMTLClassifier, 3, init=STARTS, form="csr", unseen_task="mean", **few)
     yield _case(cls, epsilon=0.01, **few)  # the mean is lost in the noise
@@ -246,8 +248,8 @@ def _rounds():
     for n_classes in (2, 3):
         yield _case(PrivateMeanRegMTLClassifier, n_classes, form="csr", unseen_task="mean", **few)
         yield _case(PrivateFedAvgClassifier, n_classes, form="csr", clusters=CLUSTERS, **few)
-    yield _case(LocalOnly, init=START, form="wide", tasks=False)
-    yield _case(PrivateFedAvgClassifier, 2, init=START, clusters=CLUSTERS, **few)
+    yield _case(LocalOnly, init=START, form="wide", tasks=False, **again)
+    yield _case(PrivateFedAvgClassifier, 2, init=START, clusters=CLUSTERS, **again, **few)
     for update in ("algorithm-1", "stateful"):
         yield _case(PrivateMeanRegMTLClassifier, 3, update=update, **few)
     for cls in (PrivateMeanRegMTL, PrivateFedAvg, PPSGD):
