@@ -530,9 +530,7 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
             If the task is not in `tasks_`.
         """
         check_is_fitted(self)
-        position = int(locate(encode_ids([task])[1], self.tasks_)[0])
-        if position < 0:
-            raise ValueError(f"Task {task!r} has no model here; tasks_ has {listed(self.tasks_)}.")
+        position = self._position(task)
         intercept = self.intercept_[position]
         names = getattr(self, "feature_names_in_", None)
         if names is not None and self._form_.position is not None:
@@ -544,6 +542,13 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
             "classes": self.classes_.tolist() if hasattr(self, "classes_") else None,
             "feature_names": None if names is None else names.tolist(),
         }
+
+    def _position(self, task):
+        """Place of a task in `tasks_`; ValueError where it is not there."""
+        position = int(locate(encode_ids([task])[1], self.tasks_)[0])
+        if position < 0:
+            raise ValueError(f"Task {task!r} has no model here; tasks_ has {listed(self.tasks_)}.")
+        return position
 
     def _task_coef(self, position):
         return self.coef_[position].copy()

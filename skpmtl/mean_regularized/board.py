@@ -154,6 +154,28 @@ class MeanBillboard(Board):
                 found["mean_intercept_"] = b if len(self.shape) == 2 else float(b[0])
         return found
 
+    def _declared_centres(self, size, shapes):
+        """Of `declared`: the centres, of `size` numbers each, and releases of these shapes."""
+        g = len(self.centres)
+        for number in [] if self.cluster_of is None else self.cluster_of.values():
+            if type(number) is not int or not 0 <= number < g:
+                raise ValueError(f"clusters must be numbered from 0 to {g - 1}")
+        if self.relation is not None:
+            yield from self.relation.declared()
+            if self.cluster_of is not None or self.relation.rank != g:
+                raise ValueError(f"it has {g} shared models for another relation")
+        elif g < 1 or (g > 1 and self.cluster_of is None):
+            raise ValueError(f"it has {g} shared models without clusters")
+        if not all(isinstance(bound, Real) and bound > 0 for bound in self.clip_norms):
+            raise ValueError("clip_norms must be positive")
+        yield "the centres", self.centres, [(g, size)]
+        yield from (("a release", S, shapes) for S in self.releases)
+        yield "doubt", self.doubt, [(g,)]
+        if self.shrinkage is not None:
+            yield "shrinkage", self.shrinkage, [(g,)]
+        if self.noise_std is not None:
+            yield "noise_std", self.noise_std, [(g,)]
+
     def declared(self):
         """See `skpmtl.exchange.wire`."""
         shape, problem, g = self.shape, self.problem, len(self.centres)
@@ -164,28 +186,11 @@ class MeanBillboard(Board):
         C = shape[0] if several else 1
         if problem.n_outputs != C or (several and C < 3):
             raise ValueError(f"n_outputs is {problem.n_outputs}, not {max(C, 1 + 2 * several)}")
-        for number in [] if self.cluster_of is None else self.cluster_of.values():
-            if type(number) is not int or not 0 <= number < g:
-                raise ValueError(f"clusters must be numbered from 0 to {g - 1}")
         if self.init is not None:
             yield from self.init.declared(C, shape[-1])
-        if self.relation is not None:
-            yield from self.relation.declared()
-            if self.cluster_of is not None or self.relation.rank != g:
-                raise ValueError(f"it has {g} shared models for another relation")
-        elif g < 1 or (g > 1 and self.cluster_of is None):
-            raise ValueError(f"it has {g} shared models without clusters")
-        if not all(isinstance(bound, Real) and bound > 0 for bound in self.clip_norms):
-            raise ValueError("clip_norms must be positive")
         size = math.prod(shape)
-        yield "the centres", self.centres, [(g, size)]
         shapes = [(size,), (g, size), (1,), (g * C,), BINS.shape]
-        yield from (("a release", S, shapes) for S in self.releases)
-        yield "doubt", self.doubt, [(g,)]
-        if self.shrinkage is not None:
-            yield "shrinkage", self.shrinkage, [(g,)]
-        if self.noise_std is not None:
-            yield "noise_std", self.noise_std, [(g,)]
+        yield from self._declared_centres(size, shapes)
         if not self.doubt.min() > 0:
             raise ValueError("doubt must be positive")
         if self.mean_intercept is not None:

@@ -98,25 +98,8 @@ class NetworkBillboard(MeanBillboard):
             raise ValueError("its layout does not suit its numbers")
         if not all(isinstance(pattern, str) for pattern in self.local):
             raise ValueError("local must hold names")
-        for number in [] if self.cluster_of is None else self.cluster_of.values():
-            if type(number) is not int or not 0 <= number < g:
-                raise ValueError(f"clusters must be numbered from 0 to {g - 1}")
-        if self.relation is not None:
-            yield from self.relation.declared()
-            if self.cluster_of is not None or self.relation.rank != g:
-                raise ValueError(f"it has {g} shared models for another relation")
-        elif g < 1 or (g > 1 and self.cluster_of is None):
-            raise ValueError(f"it has {g} shared models without clusters")
-        if not all(isinstance(bound, Real) and bound > 0 for bound in self.clip_norms):
-            raise ValueError("clip_norms must be positive")
         yield "the start", self.start, [(total,)]
-        yield "the centres", self.centres, [(g, size)]
-        yield from (("a release", S, [(size,), (g, size), (1,)]) for S in self.releases)
-        yield "doubt", self.doubt, [(g,)]
-        if self.shrinkage is not None:
-            yield "shrinkage", self.shrinkage, [(g,)]
-        if self.noise_std is not None:
-            yield "noise_std", self.noise_std, [(g,)]
+        yield from self._declared_centres(size, [(size,), (g, size), (1,)])
         yield "the steps of the rounds", self.step, [(g, 1)]
 
 

@@ -12,7 +12,7 @@ from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..local.centred import Problem
 from ..mean_regularized.board import cluster_rows
 from ..mean_regularized.estimators import MeanFamily
-from ..tables.ids import encode_ids, listed, locate
+from ..tables.ids import listed
 from ..tables.table import by_code
 from .board import NetworkBillboard
 from .module import FlatModule
@@ -127,13 +127,6 @@ class OfModule:
             numbers = self.coef_[self._position(task)]
         network.write(network.tensor(numbers))
         return deepcopy(network.module).cpu().eval()
-
-    def _position(self, task):
-        position = int(locate(encode_ids([task])[1], self.tasks_)[0])
-        if position < 0:
-            known = listed(self.tasks_)
-            raise ValueError(f"Task {task!r} has no model here; tasks_ has {known}.")
-        return position
 
     def export_task(self, task):
         """The network of one task, which belongs to that task and to nobody else.

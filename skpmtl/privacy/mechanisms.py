@@ -180,9 +180,11 @@ class _Mechanism:
 
     def steps(self, value):
         """value (scaled, see `step`), rounded to the grid, in steps."""
-        if len(self.shape) == 2:  # matrix products may be asymmetric in the last bit
-            value = np.tril(value) + np.tril(value, -1).T
-        return np.rint(value * self._shrink / self.step)
+        return np.rint(self._symmetric(value) * self._shrink / self.step)
+
+    def _symmetric(self, value):
+        """A matrix by its lower triangle: products may be asymmetric in the last bit."""
+        return np.tril(value) + np.tril(value, -1).T if len(self.shape) == 2 else value
 
     def release(self, value, source):
         """value (scaled, see `step`) + noise, on the grid. `source` is from `noise_source`."""
@@ -191,8 +193,7 @@ class _Mechanism:
             raise ValueError(f"expected a statistic of shape {self.shape}, got {value.shape}.")
         if not np.isfinite(value).all():
             raise ValueError("the statistic is not finite: clip the contributions first.")
-        if value.ndim == 2:  # as in `steps`
-            value = np.tril(value) + np.tril(value, -1).T
+        value = self._symmetric(value)
         return replied(self.describe, lambda: self._noisy(value, source), value[None])
 
     def _noisy(self, value, source):

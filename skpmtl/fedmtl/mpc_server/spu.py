@@ -232,10 +232,11 @@ def main(arguments=None):
     from spu import libspu
 
     jax.config.update("jax_enable_x64", True)
+    (folder,) = sys.argv[1:] if arguments is None else arguments
     quiet = libspu.logging.LogOptions()
+    quiet.system_log_path = str(Path(folder) / "spu.log")  # else in this folder of the package
     quiet.log_level = libspu.logging.LogLevel.ERROR
     libspu.logging.setup_logging(quiet)
-    (folder,) = sys.argv[1:] if arguments is None else arguments
     server = SpuServer(Path(folder))
     print("connected", flush=True)
     for line in sys.stdin:
