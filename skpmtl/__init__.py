@@ -4,6 +4,7 @@ from . import networks as networks  # its boards can be read from files
 from ._runtime.threads import get_num_threads, set_num_threads
 from ._version import __version__
 from .baselines import PerTask
+from .clustered import ClusteredMTL, ClusteredMTLClassifier
 from .exchange.files import load_billboard, save_billboard
 from .fedmtl import FedMTLClassifier, FedMTLRegressor
 from .mean_regularized.baselines import (
@@ -18,7 +19,6 @@ from .mean_regularized.baselines import (
 )
 from .mean_regularized.estimators import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
 from .meta.estimators import DPMetaInit, DPMetaInitClassifier
-from .model_protected.clustered import ClusteredMTL, ClusteredMTLClassifier
 from .model_protected.estimators import (
     MPMTLGroupSparse,
     MPMTLGroupSparseClassifier,

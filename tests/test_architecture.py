@@ -10,7 +10,8 @@ import skpmtl
 
 ROOT = Path(skpmtl.__file__).parent
 METHODS = (
-    "structures", "model_protected", "mean_regularized", "meta", "fedmtl", "output_perturbation"
+    "structures", "model_protected", "clustered", "mean_regularized", "meta", "fedmtl",
+    "output_perturbation",
 )  # fmt: skip
 # A room may import from those on earlier floors, and from itself.
 FLOORS = (

@@ -18,13 +18,14 @@ from ..privacy.report import exact_report
 from ..rounds.curator import questions_of_rounds
 from ..rounds.plan import columns_within
 from ..solvers.decomposed import OUTLIERS, minimize_sum
+from ..solvers.fitted import PenaltyBillboard
 from ..solvers.losses import make_loss
 from ..solvers.minimize import minimize
 from ..solvers.penalties import GroupNorm, TraceNorm
 from ..solvers.strength import auto_alpha
 from ..tables.relation import read_relation
 from ..tables.targets import public_range
-from .board import PenaltyBillboard, PriorBillboard, ProjectionBillboard
+from .board import PriorBillboard, ProjectionBillboard
 from .curator import (
     release_centres,
     release_mean,
