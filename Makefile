@@ -4,6 +4,7 @@
 # make test-ray      the same for "ray"           make test-torch  and for "torch"
 # make test-spu      and for "spu": PYTHON of version 3.10 or 3.11
 # make test-processors   the numerical ones with the instructions of other processors
+# make test-versions     what scikit-learn asks of estimators, with its older releases
 # make bench   timings against other solvers      make lint       ruff, mypy
 # .ci/release  builds a release, and tests it where nothing else is
 # make doc     documentation, in doc/_build/html  make clean      removes what the others made
@@ -17,7 +18,7 @@ BIN = $(VENV)/bin
 ARGS ?=
 WORKERS ?= auto
 
-.PHONY: demo test test-slow test-flower test-ray test-torch test-spu test-processors bench doc lint clean
+.PHONY: demo test test-slow test-flower test-ray test-torch test-spu test-processors test-versions bench doc lint clean
 
 demo: $(VENV)/with-plot
 	$(BIN)/python -m skpmtl $(ARGS)
@@ -51,6 +52,18 @@ test-flower test-ray test-torch test-spu: test-%:
 # The tests whose numbers hang on the order of sums, as processors with other instructions do them.
 test-processors: $(VENV)/with-test
 	$(BIN)/python -m tests.processors $(ARGS)
+
+# The oldest release that is supported and those up to the newest, each in an environment of its
+# own, with the SciPy of its time.
+VERSIONS ?= 1.6 1.7 1.8
+FILES_versions = tests/test_scikit_learn.py tests/test_pipeline.py tests/test_diagram.py \
+  tests/test_weights.py
+test-versions: $(VERSIONS:%=test-version-%)
+test-version-%:
+	$(MAKE) VENV=$(VENV)-sklearn-$* $(VENV)-sklearn-$*/made
+	$(VENV)-sklearn-$*/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --editable ".[test]" "scikit-learn==$*.*" "scipy<1.17"
+	$(VENV)-sklearn-$*/bin/python -m pytest -n $(WORKERS) --maxprocesses 8 $(FILES_versions) $(ARGS)
 
 bench: $(VENV)/with-test
 	$(BIN)/python -m benchmarks.run peers $(ARGS)
