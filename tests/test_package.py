@@ -17,7 +17,7 @@ if sys.version_info >= (3, 11):
 else:
     tomllib = pytest.importorskip("tomli", reason="needs tomllib (Python 3.11)")
 
-MODULES = {"scikit-learn": "sklearn", "dp-accounting": "dp_accounting"}
+MODULES = {"scikit-learn": "sklearn", "dp-accounting": "dp_accounting", "pillow": "PIL"}
 FOR_OTHERS = {"gmpy2"}  # mpyc is slow without it
 
 

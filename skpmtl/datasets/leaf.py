@@ -2,6 +2,7 @@
 
 import json
 import os
+from numbers import Integral
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.utils import Bunch
 
 from ..tables.ids import listed
+from .characters import Alphabet
 
 __all__ = [
     "load_leaf",
@@ -18,12 +20,26 @@ __all__ = [
 _KEYS = ("users", "num_samples", "user_data")
 
 
-def load_leaf(path, *, vectorizer=None, vocabulary=None, labels=None):
-    """Load federated data that LEAF [1]_ wrote (FEMNIST), or that others wrote in its format.
+def load_leaf(
+    path,
+    *,
+    vectorizer=None,
+    vocabulary=None,
+    labels=None,
+    characters=None,
+    images=None,
+    image_size=84,
+):
+    """Load federated data that LEAF [1]_ wrote, or that others wrote in its format.
+
+    FEMNIST needs a path alone. For StackOverflow give the public lists `vocabulary` and `labels`,
+    for Shakespeare ``characters=skpmtl.datasets.CHARACTERS``, for CelebA ``images=`` the folder of
+    the photographs.
 
     Files are read one after the other, so that there is only ever one copy of the rows beside
     the content of one file. Nothing is learned from the rows: features are the numbers in the
-    file, or counts of the words of a vocabulary that is public.
+    file, counts of the words of a vocabulary that is public, positions of characters in a public
+    list, or grey values of images.
 
     Parameters
     ----------
@@ -36,7 +52,7 @@ def load_leaf(path, *, vectorizer=None, vocabulary=None, labels=None):
              "hierarchies": ["group of ann", ...]}
 
         where "hierarchies" may be missing. A row is a list of numbers (nested lists are
-        flattened), or a text: a string, or a list of words.
+        flattened), a text (a string, or a list of words), or the name of an image.
 
     vectorizer : vectorizer of scikit-learn, default=None
         Makes the features of texts; words in a list reach it as one string with blanks between
@@ -55,11 +71,25 @@ def load_leaf(path, *, vectorizer=None, vocabulary=None, labels=None):
         among the tags of a row; rows with none of them are left out. None: targets are the
         numbers or strings of the file.
 
+    characters : str, default=None
+        Public list of characters. Rows are then strings of one length, the target is the
+        character that follows, and both become positions in the list; all other characters have
+        the position ``len(characters)``.
+
+    images : str or path-like, default=None
+        Folder of images, which rows name by their paths in it. They become three planes, red,
+        green and blue, of `image_size` times `image_size` values from 0 to 1, one after the
+        other (``torch.nn.Unflatten(1, (3, image_size, image_size))``). Needs the extra
+        ``skpmtl[images]``.
+
+    image_size : int, default=84
+        Side that images are scaled to, whatever their shape; the default is that of LEAF's models.
+
     Returns
     -------
     leaf : :class:`~sklearn.utils.Bunch`
         data : ndarray or CSR matrix of shape (n_samples, n_features), float64
-            Rows, user after user.
+            Rows, user after user; of images float32, positions of characters uint8.
         target : ndarray of shape (n_samples,)
             Targets.
         task : ndarray of shape (n_samples,), str
@@ -78,11 +108,13 @@ def load_leaf(path, *, vectorizer=None, vocabulary=None, labels=None):
     Raises
     ------
     FileNotFoundError
-        If there is no such file or folder, or no ``*.json`` in it.
+        If there is no such file or folder, no ``*.json`` in it, or no image of a name.
+    ImportError
+        If there are images to read and no Pillow.
     ValueError
         If a file is not JSON or not in this format: missing keys, numbers of rows that disagree,
         users without rows or in two files, rows of different lengths, text without a
-        vocabulary. The file and the user are named.
+        vocabulary, names outside the folder of images. The file and the user are named.
 
     References
     ----------
@@ -105,7 +137,17 @@ def load_leaf(path, *, vectorizer=None, vocabulary=None, labels=None):
     """
     files = _json_files(path)
     text = vectorizer is not None or vocabulary is not None
-    rows = _TextRows(_words(vectorizer, vocabulary)) if text else _NumberRows()
+    if text + (characters is not None) + (images is not None) > 1:
+        raise ValueError("Give one of vocabulary or vectorizer, characters, and images.")
+    alphabet = None if characters is None else Alphabet(characters)
+    if alphabet is not None and labels is not None:
+        raise ValueError("characters= makes targets of the next character: leave labels out.")
+    if text:
+        rows = _TextRows(_words(vectorizer, vocabulary))
+    elif images is not None:
+        rows = _ImageRows(images, image_size)
+    else:
+        rows = _NumberRows() if alphabet is None else _CharacterRows(alphabet)
     rank = None if labels is None else {label: i for i, label in enumerate(labels)}
     users, sizes, targets, hierarchies, left_out = {}, [], [], {}, 0
     for file in files:
@@ -123,7 +165,7 @@ def load_leaf(path, *, vectorizer=None, vocabulary=None, labels=None):
                 left_out += _keep_labelled(user_data[name], rank, _where(file, name))
                 counts[k] = len(user_data[name]["y"])
         for name in names:
-            targets.append(_targets(user_data[name]["y"], _where(file, name)))
+            targets.append(_targets(user_data[name]["y"], _where(file, name), alphabet))
         rows.extend(names, counts, user_data, file)
         sizes += counts
     if not sum(sizes):
@@ -229,7 +271,11 @@ def _keep_labelled(data, rank, where):
     return len(best) - len(data["y"])
 
 
-def _targets(values, where):
+def _targets(values, where, alphabet=None):
+    if alphabet is not None:
+        if not all(isinstance(value, str) and len(value) == 1 for value in values):
+            raise ValueError(f'{where}: characters= needs a "y" of one character each.')
+        return alphabet("".join(values))
     if any(isinstance(value, (list, dict)) for value in values):
         raise ValueError(
             f'{where}: a "y" is a list or an object. For several tags give labels=, the public '
@@ -261,7 +307,7 @@ class _NumberRows:
                 continue
             part = self._numbers(user_data.pop(name)["x"], _where(file, name))
             if self.X is None:
-                self.X = np.empty((0, part.shape[1]))
+                self.X = np.empty((0, part.shape[1]), dtype=part.dtype)
             if self.filled == len(self.X):  # the first of the file
                 _grow(self.X, sum(counts))
             if part.shape[1] != self.X.shape[1]:
@@ -272,10 +318,13 @@ class _NumberRows:
             self.X[self.filled : self.filled + n] = part
             self.filled += n
 
-    @staticmethod
-    def _numbers(rows, where):
+    def _numbers(self, rows, where):
+        """Rows of one user -> array with two dimensions"""
         if rows[0] and _is_text(rows[0]):
-            raise ValueError(f"{where}: x is text; give vocabulary=, a public list of words.")
+            raise ValueError(
+                f"{where}: x is text; give vocabulary=, a public list of words, or characters=; "
+                "for names of images give images=, their folder."
+            )
         try:
             return np.array(rows, dtype=np.float64).reshape(len(rows), -1)
         except (TypeError, ValueError):
@@ -284,6 +333,60 @@ class _NumberRows:
 
     def matrix(self):
         return self.X
+
+
+class _CharacterRows(_NumberRows):
+    """Rows of characters: their positions in an `Alphabet`."""
+
+    def __init__(self, alphabet):
+        super().__init__()
+        self.alphabet = alphabet
+
+    def _numbers(self, rows, where):
+        if not all(isinstance(row, str) and row for row in rows):
+            raise ValueError(f"{where}: characters= needs an x of strings.")
+        if len({len(row) for row in rows}) > 1:
+            raise ValueError(f"{where}: an x is longer than another one.")
+        return self.alphabet("".join(rows)).reshape(len(rows), -1)
+
+
+class _ImageRows(_NumberRows):
+    """Images of a folder, which rows name."""
+
+    def __init__(self, folder, size):
+        super().__init__()
+        try:
+            from PIL import Image
+        except ImportError as error:
+            raise ImportError(
+                "images= needs Pillow: install skpmtl with its extra [images]."
+            ) from error
+        self.open = Image.open
+        self.faults = OSError, ValueError, SyntaxError, Image.DecompressionBombError
+        self.folder, self.size = Path(folder).resolve(), size
+        if not self.folder.is_dir():
+            raise FileNotFoundError(f"images={os.fspath(folder)!r} is no folder.")
+        if isinstance(size, bool) or not isinstance(size, Integral) or size < 1:
+            raise ValueError(f"image_size={size!r} must be an int of at least 1.")
+
+    def _numbers(self, rows, where):
+        out = np.empty((len(rows), 3, self.size, self.size), dtype=np.float32)
+        for i, row in enumerate(rows):
+            row = row[0] if isinstance(row, list) and len(row) == 1 else row
+            if not isinstance(row, str):
+                raise ValueError(f"{where}: images= needs an x of names.")
+            file = (self.folder / row).resolve()
+            if not file.is_relative_to(self.folder):
+                raise ValueError(f"{where}: an image is not in the folder {self.folder}.")
+            if not file.is_file():
+                raise FileNotFoundError(f"{where}: {self.folder} has not all images.")
+            try:
+                with self.open(file) as image:
+                    image = image.convert("RGB").resize((self.size, self.size))
+            except self.faults as error:
+                raise ValueError(f"{where}: {file.name} is not a readable image.") from error
+            np.divide(np.moveaxis(np.asarray(image), 2, 0), 255, out=out[i])
+        return out.reshape(len(rows), -1)
 
 
 class _TextRows:

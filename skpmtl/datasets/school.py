@@ -1,16 +1,13 @@
 """The School data: examination scores in 139 schools."""
 
-import hashlib
 import os
-import shutil
-import tempfile
-import urllib.request
 from pathlib import Path
 
 import numpy as np
 from scipy.io import loadmat
-from sklearn.datasets import get_data_home
 from sklearn.utils import Bunch
+
+from .download import fetched
 
 SCHOOL_ENV = "SKPMTL_SCHOOL"
 SCHOOL_FILE = "school.mat"
@@ -191,37 +188,11 @@ def fetch_school(data_home=None, download_if_missing=True, *, scale=None, as_fra
         If the file is missing and may not be, or cannot be, downloaded, or the download
         does not have the expected checksum.
     """
-    kept = Path(get_data_home(data_home)) / SCHOOL_FILE
-    if not kept.is_file():
-        if not download_if_missing:
-            raise OSError(
-                f"{SCHOOL_FILE} is not in {kept.parent} and download_if_missing is False; "
-                "load_school() has the same numbers without a file."
-            )
-        _download(SCHOOL_URL, kept, SCHOOL_SHA256)
+    otherwise = "load_school() has the same numbers without a file"
+    kept = fetched(
+        SCHOOL_URL, SCHOOL_FILE, SCHOOL_SHA256, data_home, download_if_missing, otherwise
+    )
     return load_school(kept, scale=scale, as_frame=as_frame)
-
-
-def _download(url, target, sha256):
-    """Download `url` to the Path `target`, which appears only once its checksum is right."""
-    handle, part = tempfile.mkstemp(prefix=target.name, suffix=".part", dir=target.parent)
-    try:
-        with os.fdopen(handle, "wb") as out, urllib.request.urlopen(url, timeout=60) as source:
-            shutil.copyfileobj(source, out)
-        got = hashlib.sha256(Path(part).read_bytes()).hexdigest()
-        if got != sha256:
-            raise OSError(
-                f"{url} has SHA-256 {got}, expected {sha256}: the file was changed or cut "
-                f"off. Try again, or take load_school(), which has the same numbers."
-            )
-        os.replace(part, target)
-    except urllib.error.URLError as error:
-        raise OSError(
-            f"{url} could not be downloaded ({error.reason}); load_school() has the same "
-            "numbers without a file."
-        ) from error
-    finally:
-        Path(part).unlink(missing_ok=True)
 
 
 def _read_cells(path):

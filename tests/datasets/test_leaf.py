@@ -15,6 +15,7 @@ from sklearn.feature_extraction.text import (
 )
 
 from skpmtl import PrivateMeanRegMTLClassifier
+from skpmtl.datasets import CHARACTERS
 from skpmtl.datasets.leaf import load_leaf
 from skpmtl.privacy import PrivacyLeakWarning
 
@@ -240,3 +241,72 @@ def test_a_private_fit_on_what_was_loaded(tmp_path):
         est.fit(leaf.data, leaf.target, task=leaf.task)
     assert np.mean(est.predict(leaf.data, task=leaf.task) == leaf.target) > 0.95
     assert re.search("joint DP per task", est.privacy_.guarantee)
+
+
+def test_next_characters_are_positions(tmp_path):
+    """LEAF's Shakespeare: x a string, y the character that follows."""
+    users = {"a": (["to be", "or no"], ["!", "t"]), "b": (["Nay, "], ["\u00e9"])}
+    write(tmp_path / "0.json", users)
+    leaf = load_leaf(tmp_path, characters=CHARACTERS)
+    assert leaf.data.shape == (3, 5) and leaf.data.dtype == leaf.target.dtype == np.uint8
+    letters = [*CHARACTERS, None]
+    spelled = ["".join(letters[code] for code in row) for row in leaf.data]
+    assert spelled == ["to be", "or no", "Nay, "]
+    assert [letters[code] for code in leaf.target] == ["!", "t", None]
+    few = load_leaf(tmp_path, characters="ob ")
+    np.testing.assert_array_equal(few.data[0], [3, 0, 2, 1, 3])
+    for change, message in (
+        ({"a": (["to", "bee"], ["!", "t"])}, "'a': an x is longer than another"),
+        ({"a": (["to", "be"], ["!", "t!"])}, "'a': characters= needs a \"y\" of one character"),
+        ({"a": (["to", ["be"]], ["!", "t"])}, "'a': characters= needs an x of strings"),
+        ({"a": (["to"], ["!"]), "b": (["bee"], ["!"])}, "'b': rows of length 3, .* 2"),
+    ):
+        write(tmp_path / "0.json", change)
+        with pytest.raises(ValueError, match=message):
+            load_leaf(tmp_path, characters=CHARACTERS)
+    for given, message in (("", "1 to 255"), (["a"], "1 to 255"), ("aba", "twice")):
+        with pytest.raises(ValueError, match=message):
+            load_leaf(tmp_path, characters=given)
+    with pytest.raises(ValueError, match="one of vocabulary"):
+        load_leaf(tmp_path, characters="ab", vocabulary=["a"])
+    with pytest.raises(ValueError, match="leave labels out"):
+        load_leaf(tmp_path, characters="ab", labels=["a"])
+
+
+def test_images_are_read_by_their_names(tmp_path):
+    """LEAF's CelebA: x the name of a photograph, y whether somebody smiles."""
+    Image = pytest.importorskip("PIL.Image")
+    folder = tmp_path / "img_align_celeba"
+    folder.mkdir()
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 4, 6, 3), dtype=np.uint8)
+    for name, values in zip(("1.png", "2.png"), pixels, strict=True):
+        Image.fromarray(values).save(folder / name)
+    Image.new("L", (5, 5), 51).save(folder / "3.png")  # grey
+    write(tmp_path / "0.json", {"9": (["1.png", "3.png"], [0, 1]), "4": (["2.png"], [1])})
+    leaf = load_leaf(tmp_path / "0.json", images=folder, image_size=3)
+    assert leaf.data.shape == (3, 27) and leaf.data.dtype == np.float32
+    np.testing.assert_allclose(leaf.data[1], 0.2, atol=1e-6)
+    assert leaf.task.tolist() == ["9", "9", "4"] and leaf.target.tolist() == [0, 1, 1]
+    same = load_leaf(tmp_path / "0.json", images=folder, image_size=1).data
+    middle = pixels.astype(float).mean(axis=(1, 2)) / 255
+    np.testing.assert_allclose(same[[0, 2]], middle, atol=0.15)  # of a smooth filter
+    Image.fromarray(np.repeat(pixels[0, :, :4], 1, axis=0)).save(folder / "1.png")
+    exact = load_leaf(tmp_path / "0.json", images=folder, image_size=4).data[0]
+    np.testing.assert_allclose(exact.reshape(3, 4, 4), np.moveaxis(pixels[0, :, :4], 2, 0) / 255)
+
+    (folder / "3.png").write_text("no image")
+    with pytest.raises(ValueError, match="'9': 3.png is not a readable image"):
+        load_leaf(tmp_path / "0.json", images=folder)
+    (folder / "3.png").unlink()
+    with pytest.raises(FileNotFoundError, match="'9': .* has not all images"):
+        load_leaf(tmp_path / "0.json", images=folder)
+    write(tmp_path / "0.json", {"9": (["../0.json"], [0])})
+    with pytest.raises(ValueError, match="'9': an image is not in the folder"):
+        load_leaf(tmp_path / "0.json", images=folder)
+    write(tmp_path / "0.json", {"9": ([[0.5, 0.1]], [0])})
+    with pytest.raises(ValueError, match="'9': images= needs an x of names"):
+        load_leaf(tmp_path / "0.json", images=folder)
+    with pytest.raises(FileNotFoundError, match="is no folder"):
+        load_leaf(tmp_path / "0.json", images=tmp_path / "gone")
+    with pytest.raises(ValueError, match="image_size=0"):
+        load_leaf(tmp_path / "0.json", images=folder, image_size=0)
