@@ -18,21 +18,24 @@ start, but for files of weights that a user has.
 Methods, all of them with adjacency "zero-out" and delta 1 / number of writers:
 
 - "linear, pixels" and "linear, features": `PrivateMeanRegMTLClassifier` with its defaults, on the
-  images and on the output of `TorchFeatures`;
-- "cnn, scratch" and "cnn, public start": `TorchMeanRegClassifier`, whose constants (clip_norm,
-  learning_rate, lam) were chosen by ``--tune`` on writers of other seeds
-  (``results/networks_images_tuning.csv``); rows "released" are of w~ itself, the others of its
-  personalisations;
+  images and on the output of `TorchFeatures`; "linear, public head": the same features, and the
+  last layer of the public network as ``init=``;
+- "cnn, scratch" and "cnn, public start": `TorchMeanRegClassifier`, on a GPU where there is one. Its
+  constants (clip_norm, learning_rate, lam) are those with the best personal networks ("mean-reg")
+  on writers of two other seeds, at epsilon 2 for all budgets and once more without one; ``--tune``
+  writes that table, ``results/networks_images_tuning.csv``, and the others read it. Rows
+  "released" are of w~ itself, the others of its personalisations;
 - "alone": the same network fine-tuned by every writer from its start, nothing released.
 
 The score is the accuracy over all test images. ``noise over way`` is public: the noise of a
 release over the length of the way that all rounds can make.
 """
 
+import csv
 import itertools
 import math
 import warnings
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -43,15 +46,16 @@ from skpmtl.networks import TorchFeatures, TorchMeanRegClassifier
 from skpmtl.privacy.accounting import gdp_mu
 
 from ..run import write_rows
-from . import computed, script
+from . import RESULTS, computed, script
 
 FIELDS = ("data", "method", "personalization", "epsilon", "noise over way", "mean", "sd", "repeats")
 EPSILONS = (0.1, 0.4, 2.0, None)
 PERSONAL = ("none", "mean-reg", "finetune", "symmetrized-kl", "ewc")
-# Chosen by --tune on writers of seeds 100 and 101, at epsilon 2.
-CHOSEN = {
-    "scratch": {"clip_norm": 2.0, "learning_rate": 0.1, "lam": 0.1},
-    "public start": {"clip_norm": 0.25, "learning_rate": 0.03, "lam": 0.1},
+TUNING = "networks_images_tuning.csv"
+TUNED = ("clip_norm", "learning_rate", "lam")
+GRID = {
+    "scratch": ((1.0, 2.0, 4.0, 8.0), (0.03, 0.1, 0.3), (0.01, 0.1, 1.0)),
+    "public start": ((0.125, 0.25, 0.5, 1.0), (0.01, 0.03, 0.1), (0.01, 0.1, 1.0)),
 }
 _WIDTHS = (8, 16)
 
@@ -103,10 +107,10 @@ def made_writers(seed, quick=False):
 
 def leaf_writers(folder, seed, quick=False):
     """The same of LEAF's FEMNIST; images are cut to their middle 20 x 20."""
-    X, y, task = load_leaf(folder)["data"], *map(load_leaf(folder).get, ("target", "task"))
-    X = (1.0 - np.asarray(X)).reshape(-1, 28, 28)[:, 4:24, 4:24].reshape(len(X), -1)
-    _, y = np.unique(y, return_inverse=True)
-    _, task = np.unique(task, return_inverse=True)
+    leaf = load_leaf(folder)
+    X = (1.0 - leaf.data).reshape(-1, 28, 28)[:, 4:24, 4:24].reshape(len(leaf.data), -1)
+    _, y = np.unique(leaf.target, return_inverse=True)
+    _, task = np.unique(leaf.task, return_inverse=True)
     rng = np.random.default_rng(seed)
     train = np.zeros(len(y), dtype=bool)
     for k in range(30 if quick else task.max() + 1):
@@ -118,6 +122,22 @@ def leaf_writers(folder, seed, quick=False):
 
 
 # ------------------------------------------------------------------------------- networks
+def device():
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@cache
+def chosen(start, private):
+    """The tuned constants of a start."""
+    with (RESULTS / TUNING).open(newline="") as file:
+        rows = [r for r in csv.DictReader(file)
+                if r["method"] == start and bool(r["epsilon"]) == private]  # fmt: skip
+    best = max(rows, key=lambda row: float(row["mean-reg"]))
+    return {name: float(best[name]) for name in TUNED}
+
+
 def cnn(side=8, classes=10, weights=None):
     """A convolution, or two, a hidden layer and one of scores; layer 9 gives the features."""
     import torch
@@ -181,7 +201,9 @@ def common(epsilon, train, classes, seed):
 def network(start, epsilon, train, side, classes, seed, quick, **options):
     """The estimator of a CNN; `start`: "scratch" or "public start"."""
     weights = None if start == "scratch" else public_weights(quick)
-    given = {"n_rounds": 2 if quick else 10, **CHOSEN[start], **options}
+    given = {"n_rounds": 2 if quick else 10, "device": device(), **options}
+    if not {*TUNED} <= {*options}:
+        given = {**chosen(start, epsilon is not None), **given}
     return TorchMeanRegClassifier(
         cnn, **common(epsilon, train, classes, seed), module__side=side, module__classes=classes,
         module__weights=weights, **given,
@@ -209,15 +231,18 @@ def alone(read, start, seed, quick):
     return {"finetune": scored(est, train, test)}
 
 
-def linear(read, features, epsilon, seed, quick):
+def linear(read, kind, epsilon, seed, quick):
     (train, test), side, classes = read(seed, quick)
-    if features:
-        weights = public_weights(quick)
+    size, init = np.sqrt(side * side / 4), None  # public: rows of length about 1
+    if kind != "pixels":
+        weights, size = public_weights(quick), np.sqrt(32.0)
         frozen = TorchFeatures(partial(cnn, side, classes, weights), output="9")
         train, test = ((frozen.fit_transform(X), y, t) for X, y, t in (train, test))
-    scale = np.sqrt(32.0 if features else side * side / 4)  # public: rows of length about 1
-    train, test = ((X / scale, y, t) for X, y, t in (train, test))
-    est = PrivateMeanRegMTLClassifier(**common(epsilon, train, classes, seed))
+    if kind == "public head":
+        coef, intercept = (weights[f"10.{name}"].numpy() for name in ("weight", "bias"))
+        init = {"coef": size * coef, "intercept": intercept, "classes": range(classes)}
+    train, test = ((X / size, y, t) for X, y, t in (train, test))
+    est = PrivateMeanRegMTLClassifier(init=init, **common(epsilon, train, classes, seed))
     return {"mean-reg": scored(est, train, test)}
 
 
@@ -250,32 +275,38 @@ def measure(read, data, quick, repeats):
     for start in starts:
         yield cell(f"alone, {start}", None, alone, start)
     for epsilon in EPSILONS:
-        yield cell("linear, pixels", epsilon, linear, False, epsilon)
-        if public:
-            yield cell("linear, features", epsilon, linear, True, epsilon)
+        for kind in ["pixels"] + ["features", "public head"] * public:
+            yield cell(f"linear, {kind}", epsilon, linear, kind, epsilon)
         for start in starts:
             yield cell(f"cnn, {start}", epsilon, of_network, start, epsilon)
 
 
-def tune(read, jobs):
-    """Accuracy of the grid from which `CHOSEN` was taken, on writers of seeds 100 and 101."""
-    grid = list(itertools.product(CHOSEN, (0.25, 0.5, 1.0, 2.0), (0.03, 0.1), (0.01, 0.1, 1.0)))
+def tune(read, quick, jobs):
+    """Accuracy over the grid of constants, on writers of seeds 100 and 101."""
+    fields = ("released", "mean-reg")
 
-    def cell(start, clip_norm, rate, lam):
+    def cell(start, epsilon, values):
+        options = dict(zip(TUNED, values, strict=True))
+
         def rows(found):
-            yield {"method": start, "clip_norm": clip_norm, "learning_rate": rate, "lam": lam,
-                   "released": np.mean([one["released"] for one in found]).round(4),
-                   "mean-reg": np.mean([one["mean-reg"] for one in found]).round(4)}  # fmt: skip
+            means = {name: f"{np.mean([one[name] for one in found]):.4f}" for name in fields}
+            yield {"method": start, "epsilon": "" if epsilon is None else epsilon,
+                   **options, **means}  # fmt: skip
 
-        options = {"clip_norm": clip_norm, "learning_rate": rate, "lam": lam}
-        return [(_tried, read, start, options, seed) for seed in (100, 101)], rows
+        return [(_tried, read, start, epsilon, options, seed, quick) for seed in (100, 101)], rows
 
-    yield from computed((cell(*point) for point in grid), jobs)
+    cells = []
+    for start, (bounds, *others) in GRID.items():
+        cells += [cell(start, 2.0, values) for values in itertools.product(bounds, *others)]
+        # Rounds that are not private clip nothing.
+        cells += [cell(start, None, values) for values in itertools.product(bounds[:1], *others)]
+    yield from computed(cells[::9] if quick else cells, jobs)
 
 
-def _tried(read, start, options, seed):
-    (train, test), side, classes = read(seed, False)
-    est = network(start, 2.0, train, side, classes, seed, False, personalization="none", **options)
+def _tried(read, start, epsilon, options, seed, quick):
+    (train, test), side, classes = read(seed, quick)
+    est = network(start, epsilon, train, side, classes, seed, quick, personalization="none",
+                  **options)  # fmt: skip
     found = {"released": scored(est, train, test)}
     est.billboard_.personalization = est.personalization = "mean-reg"
     est.personalize(train[0], train[1], task=train[2])
@@ -290,8 +321,8 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     read = partial(leaf_writers, options.leaf) if options.leaf else made_writers
     if options.tune:
-        fields = ("method", "clip_norm", "learning_rate", "lam", "released", "mean-reg")
-        return write_rows(tune(read, options.jobs), fields, options.output)
+        fields = ("method", "epsilon", *TUNED, "released", "mean-reg")
+        return write_rows(tune(read, options.quick, options.jobs), fields, options.output)
     data = "FEMNIST" if options.leaf else "made writers"
     repeats = options.repeats or (1 if options.quick else 3)
     rows = computed(measure(read, data, options.quick, repeats), options.jobs)
