@@ -3,6 +3,7 @@
 import numpy as np
 
 from .._runtime.public import Public
+from ..tables.start import differences
 
 __all__ = ["Board", "OfModels", "Public"]
 
@@ -76,7 +77,11 @@ class OfModels(Board):
         1 for real targets and two classes, else the number of classes.
     mean : ndarray (n_outputs * (n_features + 1),) or None
         Model of tasks without rows (intercepts last).
+    init : Start or None
+        Public model to which those that are found by the board are differences.
     """
+
+    init = None
 
     @property
     def n_classes(self):
@@ -92,6 +97,36 @@ class OfModels(Board):
         coef, b = np.split(self.mean, [-self.n_outputs])
         b = b if self.n_outputs > 1 else float(b[0])
         return {"mean_coef_": coef.reshape(self.model_shape), "mean_intercept_": b}
+
+    def without_rows(self, tasks):
+        """The mean model where one was released, else the start, or zero."""
+        found, shape = self.attributes(), (len(tasks), *self.model_shape)
+        coef, intercept = self.from_start(np.zeros(shape), np.zeros(shape[:-1]))
+        coef[:] = found.get("mean_coef_", coef)
+        intercept[:] = found.get("mean_intercept_", intercept)
+        return coef, intercept
+
+    def from_start(self, W, b):
+        """Models (n, *model_shape) and their intercepts, of which these are the differences."""
+        if self.init is None:
+            return W, b
+        shape = self.model_shape
+        return W + self.init.coef.reshape(shape), b + self.init.intercept.reshape(shape[:-1])
+
+    def less_start(self, W, b):
+        """The inverse of `from_start`."""
+        if self.init is None:
+            return W, b
+        shape = self.model_shape
+        return W - self.init.coef.reshape(shape), b - self.init.intercept.reshape(shape[:-1])
+
+    def _declared_start(self):
+        if self.init is not None:
+            yield from self.init.declared(self.n_outputs, self.n_features)
+
+    def _differences(self, table):
+        """The table of which models are differences to the start."""
+        return differences(table, self.init)
 
     @property
     def _mean_shape(self):

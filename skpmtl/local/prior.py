@@ -76,22 +76,24 @@ class LocalModels:
 
     def __init__(self, table, *, classification, fit_intercept, centre=None):
         self.centre, self._shift = centre, None
+        several = classification and table.n_classes > 2
+        if table.base is not None:
+            self._shift = table.base if several else table.base[:, 0]
         if centre is not None:
-            several = classification and table.n_classes > 2
             own = centre.ndim == 2 + several
             models = centre if several or not own else centre[:, None]
             shift = common_scores(table, np.atleast_2d(models))
             shift = shift if several else shift[:, 0]
             if classification:
-                self._shift = shift
+                self._shift = shift if self._shift is None else self._shift + shift
             else:
                 table = replace(table, y=table.y - shift)
         self.table, self._support = table, table.support
         self.classification = classification
         self.fit_intercept = fit_intercept
-        self._several = (table.n_classes,) if classification and table.n_classes > 2 else ()
+        self._several = (table.n_classes,) if several else ()
         self._scores = np.zeros((table.n_rows if classification else 0, *self._several))
-        if self._several and centre is not None:
+        if self._several and self._shift is not None:
             # Even probabilities: far from them the first steps are too long.
             self._scores -= self._shift
         # Where they take little beside the models: 2 results of len(SNR) numbers. How many rows

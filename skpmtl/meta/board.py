@@ -8,6 +8,7 @@ import numpy as np
 from .._runtime.compat import Interval, StrOptions
 from ..exchange.board import Board
 from ..exchange.wire import MOST_STEPS
+from ..tables.start import Start
 from .finetune import FineTuner, tuned
 
 _LOST = 0.8  # expected error, over that of 0, from which tasks leave an initialisation aside
@@ -27,7 +28,8 @@ class MetaBillboard(Board):
     fit_intercept, refine, refine_steps, refine_learning_rate
         As in the estimator.
     doubt : float
-        Squared error that public numbers let expect of the initialisation, over that of 0.
+        Squared error that public numbers let expect of the initialisation, over that of 0, or of
+        the start.
     noise : float
         Expected square of the noise in `init`, in the units that it was learnt in.
     middle : float
@@ -35,6 +37,8 @@ class MetaBillboard(Board):
     frame : ndarray (2, n_features) or None
         Middles and units of the public ranges of the features, in which tasks fine-tune; the
         initialisation is in the units of the features.
+    start : Start or None
+        Public model from which the rounds began; None: 0.
     report : PrivacyReport
     """
 
@@ -50,6 +54,7 @@ class MetaBillboard(Board):
     noise: float = 0.0
     middle: float = 0.0
     frame: np.ndarray | None = None
+    start: Start | None = None
     report: object = None
 
     constraints = {
@@ -75,6 +80,9 @@ class MetaBillboard(Board):
     def model_shape(self):
         return self.coef.shape
 
+    def parameters(self):
+        return {**super().parameters(), "init": self.start}
+
     def attributes(self):
         return {
             "init_coef_": self.coef.copy(),
@@ -91,6 +99,8 @@ class MetaBillboard(Board):
         yield "the initialisation", self.init, [(C, d + self.fit_intercept)]
         yield "its coefficients", self.coef, [(C, d) if several else (d,)]
         yield "its intercept", self.intercept, [(C,) if several else ()]
+        if self.start is not None:
+            yield from self.start.declared(C, d)
         if self.frame is not None:
             yield "the units of the features", self.frame, [(2, d)]
             if not self.frame[1].min() > 0:
@@ -102,7 +112,7 @@ class MetaBillboard(Board):
     @property
     def noisy(self):
         """Part of the squared length of the initialisation that is noise; not read by "sgd"."""
-        way = inside(self.init, self.frame) - self.nowhere
+        way = inside(self.init, self.frame) - self.places[0]
         square = float(np.vdot(way, way))
         return min(self.noise / square, 1.0) if self.refine == "prox" and square else 0.0
 
@@ -112,27 +122,32 @@ class MetaBillboard(Board):
         return max(self.doubt, self.noisy) >= _LOST
 
     @property
-    def nowhere(self):
-        """Where tasks start that know nothing: 0 with the middle of the public range, as `init`."""
-        start = np.zeros_like(self.init)
+    def places(self):
+        """Models that were known before any release, in the units in which tasks fine-tune: the
+        start, and 0 with the middle of the public range."""
+        zero = np.zeros_like(self.init)
         if self.fit_intercept:
-            start[:, -1] = self.middle
-        return start
+            zero[:, -1] = self.middle
+        if self.start is None:
+            return [zero]
+        return [inside(self.start.joined(self.fit_intercept), self.frame), zero]
 
     def without_rows(self, tasks):
         models = super().without_rows(tasks)
         if self.lost:
-            starts = split_models(self.nowhere[None], self.fit_intercept)
+            starts = outside(self.places[0], self.frame)
+            starts = split_models(starts[None], self.fit_intercept)
             models = tuple(0.0 * b + a for a, b in zip(starts, models, strict=True))
         return models
 
     def personalize(self, table):
         """Models of the tasks of `table`, from their rows and this billboard alone."""
-        init = self.nowhere if self.lost else inside(self.init, self.frame)
+        places = self.places
+        init = places[0] if self.lost else inside(self.init, self.frame)
         table = within(table, self.frame)
         if self.refine == "prox":
-            init = init - self.noisy * (init - self.nowhere)
-            settings = self.nowhere, max(self.doubt, self.noisy), self.lost
+            init = init - self.noisy * (init - places[0])
+            settings = places, max(self.doubt, self.noisy), self.lost
             W = tuned(table, self.loss, init, self.fit_intercept, *settings)
         else:
             tuner = FineTuner(table, self.loss, init, self.fit_intercept)

@@ -33,14 +33,14 @@ def release_init(plan, decay, log=None):
     Returns
     -------
     init : ndarray (n_outputs, size)
-        The initialisation, 0 at the start.
+        The initialisation, at first `plan.begin`.
 
     Raises
     ------
     ValueError
         When rounds without noise diverge.
     """
-    init = np.zeros((plan.n_outputs, plan.size))
+    init = plan.begin.copy()
     t, lengths = 0, []
     for _ in range(plan.visits):
         order = (yield Draw(lambda source: source.permutation(len(plan.sizes))))["drawn"]

@@ -48,6 +48,7 @@ class _MetaInit(BaseMTL):
         "group_size": [Interval(Integral, 1, None, closed="left")],
         "max_rows_per_unit": [None, Interval(Integral, 1, None, closed="left")],
         "feature_range": "no_validation",  # by `public_ranges`
+        "init": "no_validation",  # by `read_start`
         "refine": [StrOptions({"prox", "sgd"})],
         "refine_steps": [Interval(Integral, 1, None, closed="left")],
         "refine_learning_rate": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
@@ -80,6 +81,7 @@ class _MetaInit(BaseMTL):
         visits=1,
         group_size=1,
         max_rows_per_unit=None,
+        init=None,
         refine="prox",
         refine_steps=10,
         refine_learning_rate="auto",
@@ -105,6 +107,9 @@ class _MetaInit(BaseMTL):
     def _scale(self):
         """Public middle and unit in which targets are learnt from."""
         return 0.0, 1.0
+
+    def _middle(self):
+        return self._scale()[0]
 
     def _frame(self, n_features):
         """Public middles and units in which features are learnt from, (2, n_features), or None."""
@@ -200,6 +205,7 @@ class _MetaInit(BaseMTL):
             noise=plan.noise_of_init() * plan.scale**2,
             middle=plan.middle,
             frame=plan.frame,
+            start=plan.start,
             report=plan.report(self, source),
         )
 
@@ -399,6 +405,7 @@ _DOC = """{summary}
     max_rows_per_unit : int or None, default=None
         With `unit` in `fit`: public bound on the rows of one person. The guarantee is then for
         persons, whose rows may be in several tasks, up to `group_size` in one.
+    {init} Rounds begin there, and what is released is the way from there.
     refine : {{"prox", "sgd"}}, default="prox"
         Fine-tuning. "prox": minima of the sum of the task's losses plus ``1 / (2 kappa)
         ||(w, b) - phi||^2``, and the model of the task alone, averaged by public prior weights and
@@ -456,8 +463,8 @@ _DOC = """{summary}
 
     with B the number of records in the batch. z_k is calibrated for each task to (epsilon, delta),
     because batches are different parts of it; the number of its rows is public.
-    Then phi <- phi + meta_learning_rate meta_decay^t mean_k (phi_k - phi), phi_0 = 0. Where tasks
-    have different noise, the mean has public weights: less for tasks with fewer rows.
+    Then phi <- phi + meta_learning_rate meta_decay^t mean_k (phi_k - phi), phi_0 = 0 or `init`.
+    Where tasks have different noise, the mean has public weights: less for tasks with fewer rows.
 
     "auto" numbers of steps and meta learning rates follow from public numbers: the budget, the
     sizes n_k, the width d and the number m of tasks. Rows are taken to be of length 1, spread
@@ -467,11 +474,11 @@ _DOC = """{summary}
 
     With ``refine="prox"`` a bad initialisation does little harm. Of its squared length the part
     that is known to be noise is taken away, and makes tasks hold on less to the rest. For squared
-    loss a task averages over three kinds of Gaussian priors: around phi or 0; around their
+    loss a task averages over three kinds of Gaussian priors: around phi, `init` or 0; around their
     coefficients with a free intercept, both at all scales kappa; and the ridge of `LocalOnly`. The
     noise variance is profiled out, and a free intercept has a flat prior three std of the noise
-    wide. For classes there are three kinds, around phi, 0 and the frequencies of the classes in the
-    task, each at its likeliest kappa, weighted by Laplace's approximation.
+    wide. For classes there are three kinds, around phi, `init` or 0 and the frequencies of the classes
+    in the task, each at its likeliest kappa, weighted by Laplace's approximation.
 
     References
     ----------

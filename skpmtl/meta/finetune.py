@@ -2,7 +2,8 @@
 
 "prox" averages over models that a task could have, by prior weight and evidence of its rows:
 
-- around the initialisation, and around 0, (w, b) ~ N(init, kappa s^2 I): minima of
+- around the initialisation, around 0, and around a public start where there is one,
+  (w, b) ~ N(init, kappa s^2 I): minima of
 
       sum_i loss_i + 1 / (2 kappa) ||(w, b) - init||^2,
 
@@ -232,31 +233,32 @@ def _products(K, T, sizes, size, q, scales):
     return np.log(dets).sum(axis=1), quad
 
 
-def tuned(table, loss, init, fit_intercept, nowhere, doubt=0.0, lost=False):
-    """Models that a task averages over kinds of priors: around `init`, around 0, and alone.
+def tuned(table, loss, init, fit_intercept, places, doubt=0.0, lost=False):
+    """Models that a task averages over kinds of priors: around `init`, `places`, and alone.
 
     Parameters
     ----------
     table, loss, init, fit_intercept, doubt
         As of `FineTuner`.
-    nowhere : ndarray of the shape of init
-        What a task knows that goes alone.
+    places : list of ndarray of the shape of init
+        Models that are known without any release, of which the last is 0.
     lost : bool, default=False
-        Whether the initialisation counts for nothing; `init` is then `nowhere`.
+        Whether the initialisation counts for nothing; `init` is then the first of `places`.
 
     Returns
     -------
     models : ndarray (n_tasks, n_outputs, size)
     """
-    kinds = [FineTuner(table, loss, init, fit_intercept, doubt).prox()]
-    if not lost:
-        found, models = FineTuner(table, loss, nowhere, fit_intercept, _NO_START).prox()
-        kinds.append((found + np.log(_NOWHERE[loss]) + _shyness(table), models))
+    kinds, shy = [FineTuner(table, loss, init, fit_intercept, doubt).prox()], _shyness(table)
+    for place in places[lost:]:
+        found, models = FineTuner(table, loss, place, fit_intercept, _NO_START).prox()
+        kinds.append((found + np.log(_NOWHERE[loss]) + shy, models))
+    shy = 0.0 * shy if lost and len(places) == 1 else shy
     if loss == "squared":
-        kinds += _with_free_intercepts(table, init, fit_intercept, doubt, not lost)
+        kinds += _with_free_intercepts(table, init, fit_intercept, doubt, shy, not lost)
     else:
-        found, models = _alone_with_classes(table, loss, nowhere, fit_intercept)
-        kinds.append((found if lost else found + _shyness(table), models))
+        found, models = _alone_with_classes(table, loss, places[-1], fit_intercept)
+        kinds.append((found + shy, models))
     found, models = (np.stack(part) for part in zip(*kinds, strict=True))
     # Where rows overflow all kinds may: then the first, which is finite, stays.
     good = np.isfinite(found) & np.isfinite(models).all(axis=(2, 3))
@@ -267,18 +269,16 @@ def tuned(table, loss, init, fit_intercept, nowhere, doubt=0.0, lost=False):
     return np.einsum("sk,skcj->kcj", share, models)
 
 
-def _with_free_intercepts(table, init, fit_intercept, doubt, around):
+def _with_free_intercepts(table, init, fit_intercept, doubt, shy, around):
     """Kinds of squared loss with a free intercept: alone, and `around` the coefficients and 0."""
     m, d = table.n_tasks, table.n_features
     root, kappa = even_root(d), lone_scale(table, fit_intercept)
     priors = np.full((2, m, 1 + len(SNR)), -np.inf)
     # With two kinds of intercepts around the initialisation each has half of its weight.
-    priors[0, :, 0] = np.log(_ALONE * (1 + bool(fit_intercept and around)))
-    if around:
-        priors[0, :, 0] += _shyness(table)
+    priors[0, :, 0] = np.log(_ALONE * (1 + bool(fit_intercept and around))) + shy
     if fit_intercept and around:  # and around 0, where coefficients are all noise
         widths = log_weights(np.log10(10.0**_FREE_CENTRE + _NO_START), _FREE_SPREAD)
-        priors[0, :, 1:] = np.log(_NOWHERE["squared"]) + widths + _shyness(table)[:, None]
+        priors[0, :, 1:] = np.log(_NOWHERE["squared"]) + widths + shy[:, None]
     priors[1, :, 1:] = log_weights(np.log10(10.0**_FREE_CENTRE + doubt), _FREE_SPREAD)
     centres = (None, init[0, :d]) if fit_intercept and around else (None,)
     for centre, prior in zip(centres, priors, strict=False):

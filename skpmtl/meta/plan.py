@@ -22,8 +22,9 @@ import numpy as np
 from .._version import __version__
 from ..privacy.accounting import check_budget, gdp_mu
 from ..privacy.mechanisms import VectorGaussian, mean_sensitivity
-from ..privacy.report import ALWAYS, PUBLIC_LISTS, PrivacyReport
+from ..privacy.report import ALWAYS, PUBLIC_LISTS, PUBLIC_START, PrivacyReport
 from ..privacy.sampling import accountant_name, poisson_epsilon, poisson_noise
+from .board import inside
 from .rules import LEFT, course, task_weights
 
 # Poisson: up to so many different rates are calibrated one by one, others rounded up to a grid,
@@ -67,6 +68,10 @@ class MetaPlan:
         Targets are taken less `middle`, over `scale`: public, 0 and 1 without a `target_range`.
     frame : ndarray (2, n_features) or None
         The same of the features.
+    start : Start or None
+        Public model from which the rounds begin.
+    begin : ndarray (n_outputs, size)
+        The same in the units of the rounds; 0 without it.
     tasks_per_round, n_rounds, inner_steps, inner_rate, meta_rate, doubt, gained
         See `skpmtl.meta.rules.Course`.
     n_batches : ndarray (n_tasks,) of int64
@@ -92,6 +97,8 @@ class MetaPlan:
         self.clip_norm, self.batches = float(est.clip_norm), est.batches
         self.middle, self.scale = est._scale()
         self.frame = est._frame(population.n_features)
+        self.start = est._start(population)
+        self.begin = self._begin(est.fit_intercept)
         self.n_servers = est._n_servers
         self._check(est)
         m = population.n_tasks
@@ -115,6 +122,14 @@ class MetaPlan:
             self._calibrate()
         if self.mode == "task-global":
             self.weights = self._weights()
+
+    def _begin(self, fit_intercept):
+        if self.start is None:
+            return np.zeros((self.n_outputs, self.size))
+        begin = inside(self.start.joined(fit_intercept), self.frame)
+        if fit_intercept:
+            begin[:, -1] -= self.middle
+        return begin / self.scale
 
     def _check(self, est):
         if self.batches == "full" and est.batch_size is not None:
@@ -327,6 +342,8 @@ class MetaPlan:
             public["target_range"] = tuple(est.target_range)
         if self.frame is not None:
             public["feature_range"] = "a public range of every feature"
+        if self.start is not None:
+            public["init"] = self.start.describe()
         if not local:
             public["n_rows, for noise and weights"] = f"{self.sizes.min()} to {self.sizes.max()}"
             public["batch_size"] = est.batch_size
@@ -355,7 +372,7 @@ class MetaPlan:
             rng=source.description,
             arithmetic=source.arithmetic,
             public_inputs=public,
-            assumptions=_LOCAL if local else _RECORD,
+            assumptions=(_LOCAL if local else _RECORD) + (PUBLIC_START,) * (self.start is not None),
             notes=self._notes(),
         )
 

@@ -19,6 +19,7 @@ from ..local.prior import (
 )
 from ..privacy.moments import even_root, root_of
 from ..rounds.scale import BINS
+from ..tables.start import Start
 from .centres import Centres
 from .tasks import ProjectedModels
 
@@ -49,6 +50,8 @@ class PriorBillboard(OfModels):
         Models of a task: one for each of more than two classes.
     centres : Centres or None
         About which the prior is, task by task; None: about 0.
+    init : Start or None
+        To which models of the prior, centres and releases are differences.
     """
 
     diagonal: bool
@@ -61,13 +64,14 @@ class PriorBillboard(OfModels):
     report: object = None
     n_outputs: int = 1
     centres: Centres | None = None
+    init: Start | None = None
 
     constraints = {
         "snr_spread": [Interval(Real, 0, None, closed="neither"), None],
         "n_tasks": [Interval(Integral, 1, None, closed="left")],
         "n_outputs": [Interval(Integral, 1, None, closed="left")],
     }
-    settings = ()
+    settings = ("init",)
 
     @property
     def n_features(self):
@@ -98,12 +102,13 @@ class PriorBillboard(OfModels):
             return super().without_rows(tasks)
         found = self.relation.rows(tasks) @ self.centres.coef
         found = found.reshape(len(tasks), *self.model_shape)
-        return found, np.zeros(found.shape[:-1])
+        return self.from_start(found, np.zeros(found.shape[:-1]))
 
     def declared(self):
         """See `skpmtl.exchange.wire`."""
         d = self.n_features
         square = (d,) if self.diagonal else (d, d)
+        yield from self._declared_start()
         if (self.snr_centre is None) != (self.snr_spread is None):
             raise ValueError("snr_centre needs a snr_spread")
         yield "its moment", self.moment, [square]
@@ -130,7 +135,8 @@ class PriorBillboard(OfModels):
         A task compares the released prior with an even one, M = I / d, so that a billboard that is
         all noise does no harm. For squared loss it averages over both at all scales, and over the
         ridge of a task alone, by prior weight and evidence. For the logistic loss it takes the
-        likeliest scale, and the even prior where that is clearly better.
+        likeliest scale, and the even prior where that is clearly better. With a start, which may
+        be a bad one, even priors are about the start and about 0.
 
         Returns
         -------
@@ -140,18 +146,28 @@ class PriorBillboard(OfModels):
             Weight, from 0 to 1, of the even prior and of going alone.
         """
         settings = {"classification": classification, "fit_intercept": fit_intercept}
+        bare, table = table, self._differences(table)
         local = shared = LocalModels(table, **settings)
         if self.centres is not None:
             shared = LocalModels(table, centre=self.centres.of(table, fit_intercept), **settings)
+        bare = None if self.init is None else LocalModels(bare, **settings)
         if not classification:
-            return self._averages(local, shared, table, fit_intercept)
+            return self._averages(local, shared, bare, table, fit_intercept)
+        even = even_root(table.n_features)
         W, b, loss = self._models(shared, root_of(self.moment))
-        even_W, even_b, even_loss = self._models(local, even_root(table.n_features))
+        W, b = self.from_start(W, b)
+        even_W, even_b, even_loss = self._models(local, even)
+        even_W, even_b = self.from_start(even_W, even_b)
+        if bare is not None:
+            W_0, b_0, loss_0 = self._models(bare, even)
+            better = loss_0 < even_loss
+            even_W[better], even_b[better] = W_0[better], b_0[better]
+            even_loss = np.minimum(even_loss, loss_0)
         alone = even_loss + _DOUBT < loss
         W[alone], b[alone] = even_W[alone], even_b[alone]
         return W, b, expit(0.5 * (loss - even_loss - _DOUBT))
 
-    def _averages(self, local, shared, table, fit_intercept):
+    def _averages(self, local, shared, bare, table, fit_intercept):
         m, penalty = table.n_tasks, vote_penalty(self.snr_centre, self.snr_spread)
         weak = -0.5 * (weak_penalty(False) + penalty)
         scales = np.tile(weak - logsumexp(weak), (m, 1))
@@ -160,12 +176,17 @@ class PriorBillboard(OfModels):
         weight, never = lone_weight(self.n_tasks, table.support), np.full(m, -np.inf)
         even = np.column_stack([np.log(weight), scales - odds - 0.5 * _DOUBT])
         released = np.column_stack([never, scales - odds])
+        root = even_root(table.n_features)
         found = [
-            local.average(even_root(table.n_features), kappa, even),
+            local.average(root, kappa, even),
             shared.average(root_of(self.moment), kappa, released),
         ]
+        found = [(evidence, *self.from_start(*models)) for evidence, *models in found]
+        if bare is not None:
+            found.append(bare.average(root, kappa, even))
         with np.errstate(invalid="ignore"):
-            apart = np.nan_to_num(expit(found[0][0] - found[1][0]), nan=1.0)
+            alone = np.logaddexp.reduce([part[0] for part in found[::2]])
+            apart = np.nan_to_num(expit(alone - found[1][0]), nan=1.0)
         return *mixed(found), apart
 
     def _models(self, local, root):
@@ -178,7 +199,8 @@ class PriorBillboard(OfModels):
         # the second pass has those of the mode.
         excess = 0.0
         for _ in range(2 if local.classification else 1):
-            if self.centres is not None:  # to compare a prior about a centre with one about 0
+            # To compare priors about a centre, or a start, with one about 0.
+            if self.centres is not None or self.init is not None:
                 excess = 0.5 * local.excess()
             criterion, W, b = local.fit(root, choose)
         return W, b, (criterion + penalty).min(axis=1) + excess
@@ -203,6 +225,8 @@ class ProjectionBillboard(OfModels):
     report : PrivacyReport or None
     n_outputs : int
         Models of a task: one for each of more than two classes.
+    init : Start or None
+        To which models, and what is released, are differences.
     """
 
     diagonal: bool
@@ -215,6 +239,7 @@ class ProjectionBillboard(OfModels):
     mean: np.ndarray | None = None
     report: object = None
     n_outputs: int = 1
+    init: Start | None = None
 
     constraints = {
         "task_weight": [StrOptions({"equal", "samples"})],
@@ -222,7 +247,7 @@ class ProjectionBillboard(OfModels):
         "n_tasks": [Interval(Integral, 1, None, closed="left")],
         "n_outputs": [Interval(Integral, 1, None, closed="left")],
     }
-    settings = ("acceleration", "task_weight", "ridge")
+    settings = ("acceleration", "task_weight", "ridge", "init")
 
     @property
     def n_features(self):
@@ -232,6 +257,7 @@ class ProjectionBillboard(OfModels):
         """See `skpmtl.exchange.wire`."""
         d = self.n_features
         square = (d,) if self.diagonal else (d, d)
+        yield from self._declared_start()
         for M in self.projections:
             yield "a projection", M, [square]
             values = np.linalg.eigvalsh(M) if M.ndim == 2 else M
@@ -244,8 +270,9 @@ class ProjectionBillboard(OfModels):
     def personalize(self, table, *, classification, fit_intercept):
         """Models of the tasks of `table`: their half of the algorithm over the projections."""
         half = ProjectedModels(
-            self, table, classification=classification, fit_intercept=fit_intercept
-        )
+            self, self._differences(table), classification=classification,
+            fit_intercept=fit_intercept,
+        )  # fmt: skip
         for projection in self.projections:
             half.update(projection)
-        return half.models()
+        return self.from_start(*half.models())

@@ -177,7 +177,8 @@ def release_mean(board, mechanism, n_tasks, clip_norm, middle, unit):
     """One release more, for unseen_task="mean": the mean of the models of `board`, clipped.
 
     Fills ``board.mean``. The tasks personalise first, so that this is the last question. They send
-    models of (y - middle) / unit, so that what is clipped has no unit.
+    models of (y - middle) / unit, so that what is clipped has no unit, and with a start what they
+    add to it.
     """
     public = {"board": board, "clip_norm": clip_norm, "middle": middle, "unit": unit}
     ask = Ask("mean", public, {"mean": mechanism}, clipped_sum("mean", clip_norm), n_tasks)
@@ -185,3 +186,5 @@ def release_mean(board, mechanism, n_tasks, clip_norm, middle, unit):
     board.releases.append(released)
     board.mean = released * unit
     board.mean[-board.n_outputs :] += middle
+    if board.init is not None:
+        board.mean += np.append(board.init.flat(), board.init.intercept)

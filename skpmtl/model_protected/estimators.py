@@ -9,7 +9,7 @@ from .._parameters import SHAPES, filled, kept, target_range
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, KnowsFacts, MTLClassifierMixin, MTLRegressorMixin, merge_rows
 from ..exchange.board import Board
-from ..exchange.protocol import Question, Total, clipped_sum
+from ..exchange.protocol import Population, Question, Total, clipped_sum
 from ..local.centred import Problem
 from ..local.prior import VOTE_RANGE, LocalModels
 from ..privacy.mechanisms import DiagonalGaussian
@@ -24,6 +24,7 @@ from ..solvers.minimize import minimize
 from ..solvers.penalties import GroupNorm, TraceNorm
 from ..solvers.strength import auto_alpha
 from ..tables.relation import read_relation
+from ..tables.start import differences
 from ..tables.targets import public_range
 from .board import PriorBillboard, ProjectionBillboard
 from .curator import (
@@ -57,6 +58,7 @@ class _ModelProtected(KnowsFacts, BaseMTL):
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="neither")],
         "warm_start": ["boolean"],
+        "init": "no_validation",  # by `read_start`
         "relation": "no_validation",  # by `read_relation`
         "relation_rank": [Interval(Integral, 1, None, closed="left"), None],
         "outliers": [StrOptions(set(OUTLIERS)), None],
@@ -76,6 +78,7 @@ class _ModelProtected(KnowsFacts, BaseMTL):
         curator="trusted",
         mechanism="auto",
         algorithm="auto",
+        init=None,
         ridge=0.0,
         task_weight="equal",
         relation=None,
@@ -162,6 +165,14 @@ class _ModelProtected(KnowsFacts, BaseMTL):
         """Public place and unit of the target in the mean model."""
         return 0.0, 1.0
 
+    def _middle(self):
+        return self._target_unit()[0]
+
+    def _mean_unit(self):
+        """The same of what tasks send of it: with a start that is the distance from it."""
+        middle, unit = self._target_unit()
+        return 0.0 if self._starts() else middle, unit
+
     def _public_alpha(self):
         return _PUBLIC_ALPHA if isinstance(self.alpha, str) else self.alpha
 
@@ -179,7 +190,8 @@ class _ModelProtected(KnowsFacts, BaseMTL):
                 "alpha=0 with ridge=0 is an unpenalised fit, which shares nothing between tasks: "
                 "pass a positive alpha or ridge, or fit PerTask(LinearRegression())."
             )
-        loss = self._loss(table)
+        init = self._start(Population.of(table))
+        loss = self._loss(differences(table, init))
         alpha = auto_alpha(loss, self._penalty()) if alpha == "auto" else alpha
         options = {
             "tol": self.tol,
@@ -189,14 +201,15 @@ class _ModelProtected(KnowsFacts, BaseMTL):
         shape = table.n_tasks, *_several(table), table.n_features
         own, found = {}, {}
         if self.outliers is None:
-            start = self._start(loss, "coef_")
+            start = self._earlier(loss, "coef_", init)
             solution = minimize(loss, self._penalty(), alpha, W=start, **options)
             W = P = solution.W.reshape(shape)
         else:
             penalty = OUTLIERS[self.outliers](shape[1] if len(shape) == 3 else 1)
             beta = self.outlier_alpha
             beta = auto_alpha(loss, penalty) if beta == "auto" else beta
-            whole, before = self._start(loss, "coef_"), self._start(loss, "outlier_coef_")
+            whole = self._earlier(loss, "coef_", init)
+            before = self._earlier(loss, "outlier_coef_")
             start = None if whole is None or before is None else (whole - before, before)
             solution, parts = minimize_sum(
                 loss, (self._penalty(), alpha), (penalty, beta), start=start, **options
@@ -207,9 +220,12 @@ class _ModelProtected(KnowsFacts, BaseMTL):
             found = {"outlier_coef_": Q, "outlier_": _norms(Q), "outlier_alpha_": beta}
         b = loss.intercepts(W.reshape(loss.shape)).reshape(shape[:-1])
         board = PenaltyBillboard.of(
-            P, self._diagonal, alpha=alpha, ridge=self.ridge, task_weight=self.task_weight, **own
-        )
+            P, self._diagonal, alpha=alpha, ridge=self.ridge, task_weight=self.task_weight,
+            init=init, **own,
+        )  # fmt: skip
         board.report = exact_report()
+        W, b = board.from_start(W, b)
+        P, _ = board.from_start(P, b)
         return {
             "coef_": W,
             "intercept_": b,
@@ -224,11 +240,13 @@ class _ModelProtected(KnowsFacts, BaseMTL):
             **found,
         }
 
-    def _start(self, loss, name):
+    def _earlier(self, loss, name, init=None):
         """Weights of the earlier fit for a warm start; None without one of this shape."""
         start = getattr(self, name, None) if self.warm_start else None
         if start is None or start.size != math.prod(loss.shape):
             return None
+        if init is not None:
+            start = start - init.coef.reshape(start.shape[1:])
         return start.reshape(loss.shape)
 
     def _with_absent(self, fitted, table):
@@ -271,8 +289,10 @@ class _ModelProtected(KnowsFacts, BaseMTL):
     def _curator(self, population, source):
         """The curator half of a fit; see `skpmtl.exchange`."""
         relation, plan = self._relation(population), None
+        start = self._start(population)
         if self._is_private():
-            plan = MomentPlan(self, population, self._algorithm(), relation)
+            told = start and start.describe()
+            plan = MomentPlan(self, population, self._algorithm(), relation, told)
         rounds, centres, releases, bounds = self._rounds(population, relation), None, [], None
         if rounds is not None:
             told = self._progress("round %d: noise std %.3g", rounds.n_rounds)
@@ -292,9 +312,10 @@ class _ModelProtected(KnowsFacts, BaseMTL):
                 log=log,
             )
             board.releases[:0] = releases if plan else []
+            board.init = start
         else:
             board = yield from release_projections(
-                self._empty_projections(population), moment,
+                self._empty_projections(population, start), moment,
                 alpha=self._public_alpha(), clip_norm=self.clip_norm,
                 noise_shift=self.noise_shift, log=log,
             )  # fmt: skip
@@ -303,24 +324,25 @@ class _ModelProtected(KnowsFacts, BaseMTL):
             return board
         if plan.mean is not None:
             yield from release_mean(
-                board, plan.mean, population.n_tasks, self.clip_norm, *self._target_unit()
+                board, plan.mean, population.n_tasks, self.clip_norm, *self._mean_unit()
             )
         board.report = plan.report(self, source, bounds)
         return board
 
     def _half(self, table, population):
         """The task half for the tasks of `table`."""
-        settings = self._local_settings()
+        settings, start = self._local_settings(), self._start(population)
+        some = differences(table, start)
         if self._algorithm() == "empirical-bayes":
             relation = self._relation(population, quiet=True)
             if self._rounds(population, relation) is None:
-                half = PriorHalf(LocalModels(table, **settings))
+                half = PriorHalf(LocalModels(some, **settings))
             else:
                 problem = Problem(population.loss, population.n_outputs, self.fit_intercept)
-                half = RelatedHalf(table, relation, problem, settings)
+                half = RelatedHalf(some, relation, problem, settings)
         else:
             half = ProjectionHalf(
-                ProjectedModels(self._empty_projections(population), table, **settings)
+                ProjectedModels(self._empty_projections(population), some, **settings)
             )
         return WithMeanModel(half, table, settings)
 
@@ -365,17 +387,18 @@ class _ModelProtected(KnowsFacts, BaseMTL):
         """`RoundsPlan` of the centres; None where there are none."""
         return None if relation is None else rounds_of(self, population, relation.rank)
 
-    def _empty_projections(self, population):
+    def _empty_projections(self, population, start=None):
         return ProjectionBillboard(
             self._diagonal, self.acceleration, self.task_weight, self.ridge, population.n_tasks,
-            n_outputs=population.n_outputs,
+            n_outputs=population.n_outputs, init=start,
         )  # fmt: skip
 
     def _planned_report(self, population):
         if not self._is_private():
             return exact_report()
-        relation = self._relation(population, quiet=True)
-        plan = MomentPlan(self, population, self._algorithm(), relation)
+        relation, start = self._relation(population, quiet=True), self._start(population)
+        told = start and start.describe()
+        plan = MomentPlan(self, population, self._algorithm(), relation, told)
         return plan.report(self, self._source())
 
     def _check_study(self):
@@ -386,7 +409,7 @@ class _ModelProtected(KnowsFacts, BaseMTL):
 
     def _questions(self, population):
         d, bound = population.n_features, {"clip_norm": float(self.clip_norm)}
-        unit = dict(zip(("middle", "unit"), self._target_unit(), strict=True))
+        unit = dict(zip(("middle", "unit"), self._mean_unit(), strict=True))
         C = population.n_outputs
         model = {"moment": (d,) if C == 1 else (C, d)}
         if self._algorithm() == "empirical-bayes":
@@ -512,6 +535,8 @@ _DOC = """{summary}
         ``benchmarks/strangers`` errs no more than with a budget, to a percent. "proximal"
         without privacy minimises the objective below; with privacy it is Algorithm {algorithm}
         of [1]_ with sound noise.
+    {init} Priors, second moments, penalties and `ridge` are about differences to it. With
+        "empirical-bayes" a task also compares it with 0.
     ridge : float, default=0.0
         Weight of ``ridge / 2 * ||W||_F^2``. Not used by "empirical-bayes".
     {task_weight}

@@ -229,7 +229,7 @@ class _Validated:
 
     # What the estimator of one strength has as parameters.
     epsilon, algorithm, outliers, warm_start = None, "proximal", None, False
-    relation, relation_rank = None, None
+    relation, relation_rank, init = None, None, None
     _boards = ()  # a model of one strength has files: that of `alpha_`
     _federates = False
     _parameter_constraints = {

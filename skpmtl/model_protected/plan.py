@@ -18,7 +18,13 @@ from ..privacy.mechanisms import (
     mean_sensitivity,
     second_moment_sensitivity,
 )
-from ..privacy.report import ALWAYS, PUBLIC_LISTS, TRUSTED_CURATOR, PrivacyReport
+from ..privacy.report import (
+    ALWAYS,
+    PUBLIC_LISTS,
+    PUBLIC_START,
+    TRUSTED_CURATOR,
+    PrivacyReport,
+)
 from ..rounds.plan import RoundsPlan
 from .prior import n_releases_for, vote_share
 
@@ -137,6 +143,9 @@ class MomentPlan:
     est : estimator
     population : Population
     algorithm : {"empirical-bayes", "proximal"}
+    relation : Relation, default=None
+    start : str, default=None
+        What the report says of a public start.
 
     Attributes
     ----------
@@ -154,7 +163,8 @@ class MomentPlan:
         "empirical-bayes": signal over noise of `n_releases_for`, which is public.
     """
 
-    def __init__(self, est, population, algorithm, relation=None):
+    def __init__(self, est, population, algorithm, relation=None, start=None):
+        self.start = start
         m, d = population.n_tasks, population.n_features
         self.algorithm = algorithm
         self.kind = "gaussian" if est.mechanism == "auto" else est.mechanism
@@ -256,6 +266,8 @@ class MomentPlan:
             public["target_range"] = tuple(map(float, est.target_range))
         if self.vote:
             public["vote_range"] = VOTE_RANGE[est._classification]
+        if self.start is not None:
+            public["init"] = self.start
         notes = {"algorithm": self.algorithm}
         if self.relation is not None:
             public["relation"] = self.relation.describe()
@@ -294,7 +306,7 @@ class MomentPlan:
             rng=source.description,
             arithmetic=source.arithmetic,
             public_inputs=public,
-            assumptions=_ASSUMPTIONS,
+            assumptions=_ASSUMPTIONS if self.start is None else (*_ASSUMPTIONS, PUBLIC_START),
             notes=notes,
         )
         return stated(report, self.n_servers)

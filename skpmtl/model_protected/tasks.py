@@ -231,6 +231,7 @@ class WithMeanModel(Half):
     def _with_intercepts(self, ask):
         public = ask.public
         self._personal = W, b = public["board"].personalize(self.table, **self.settings)
+        W, b = public["board"].less_start(W, b)
         parts = W.reshape(len(W), -1), b.reshape(len(b), -1) - public["middle"]
         return np.column_stack(parts) / public["unit"]
 

@@ -205,7 +205,7 @@ class _TorchMetaInit(OfModule, _MetaInit):
     _parameter_constraints = {
         **{
             name: rule for name, rule in _MetaInit._parameter_constraints.items()
-            if name != "refine"
+            if name not in ("refine", "init")
         },
         "module": [callable, None],
         "inner_steps": [Interval(Integral, 1, None, closed="left")],

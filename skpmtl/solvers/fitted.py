@@ -8,6 +8,7 @@ import numpy as np
 from .._runtime.compat import Interval, StrOptions
 from ..exchange.board import OfModels
 from ..local.prior import LocalModels
+from ..tables.start import Start
 from .decomposed import OUTLIERS, minimize_sum
 from .losses import make_loss
 from .minimize import minimize
@@ -44,6 +45,8 @@ class PenaltyBillboard(OfModels):
     outliers : {None, "tasks", "entries"}
     outlier_alpha : float
         Strength of the penalty of q_k; not used without outliers.
+    init : Start or None
+        To which W is the difference.
     """
 
     diagonal: bool
@@ -57,6 +60,7 @@ class PenaltyBillboard(OfModels):
     n_outputs: int = 1
     outliers: str | None = None
     outlier_alpha: float = 1.0
+    init: Start | None = None
     mean = None
 
     constraints = {
@@ -68,7 +72,7 @@ class PenaltyBillboard(OfModels):
         "n_tasks": [Interval(Integral, 1, None, closed="left")],
         "n_outputs": [Interval(Integral, 1, None, closed="left")],
     }
-    settings = ("alpha", "ridge", "task_weight", "outliers", "outlier_alpha")
+    settings = ("alpha", "ridge", "task_weight", "outliers", "outlier_alpha", "init")
 
     @property
     def n_features(self):
@@ -83,6 +87,7 @@ class PenaltyBillboard(OfModels):
             raise ValueError("an exact fit has no releases")
         if self.outliers and self.alpha == 0:
             raise ValueError("outliers need an alpha")
+        yield from self._declared_start()
         yield "its moment", self.shape, [(d,) if self.diagonal else (d, d)]
         if (np.diagonal(self.shape) if self.shape.ndim == 2 else self.shape).min() < 0:
             raise ValueError("its shape is not positive")
@@ -101,6 +106,7 @@ class PenaltyBillboard(OfModels):
 
     def personalize(self, table, *, classification, fit_intercept):
         """Models of the tasks of `table`, from their rows and this billboard alone."""
+        table = self._differences(table)
         B, shape = self._basis(table.n_features), (table.n_tasks, *self.model_shape)
         W = np.zeros(shape)
         if self.outliers:
@@ -130,7 +136,8 @@ class PenaltyBillboard(OfModels):
             task_weight=self.task_weight,
             fit_intercept=fit_intercept,
         )
-        return W.reshape(shape), loss.intercepts(W.reshape(loss.shape)).reshape(shape[:-1])
+        b = loss.intercepts(W.reshape(loss.shape)).reshape(shape[:-1])
+        return self.from_start(W.reshape(shape), b)
 
     def _of_two_parts(self, table, classification, fit_intercept):
         loss = make_loss(

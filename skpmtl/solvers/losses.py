@@ -84,6 +84,7 @@ class Loss:
         self.shape = (table.n_tasks, table.n_features)
         self.offsets = table.offsets
         self.y, self.weights = table.y, table.weights
+        self._base = None  # scores of rows under a public start, in the order of `y`
         self._shared = table.rows is not None
         self._rows = table.rows if self._shared else _NONE
         self.blocks = task_blocks(table.offsets, table.n_features, _BLOCK)
@@ -155,8 +156,30 @@ class Loss:
         """Residuals and intercepts at the scores z. -> value of the loss"""
         return sum(run_blocks(lambda *block: self._at_scores(z, *block)[0], self.blocks))
 
+    def _whole(self, z, first, last):
+        """The scores z with those of the start, of the tasks from `first` to `last`."""
+        if self._base is None:
+            return z
+        rows = slice(self.offsets[first], self.offsets[last])
+        np.add(z[rows], self._base[rows], out=self._z[rows])
+        return self._z
+
+    def _from(self, base):
+        """Take scores of rows under a start."""
+        if base is not None:
+            self._base, self._z = np.ascontiguousarray(base), np.empty(len(base))
+
+    def _entropy(self, entropy, theta):
+        """Dual value of the entropies of rows, and of theta times the residuals at the start."""
+        if self.weights is not None:
+            entropy *= self.weights
+        if self._base is not None:
+            entropy -= theta * self._r * self._base
+        return float(self.scale @ np.add.reduceat(entropy, self.offsets[:-1]))
+
     def _at_scores(self, z, first, last):
         part = slice(first, last)
+        z = self._whole(z, first, last)
         value = self._residual_kernel(
             z, self.y, self.offsets[first : last + 1], self.scale[part], self.fit_intercept,
             self._r, self._b[part], self.weights,
@@ -209,6 +232,8 @@ class Loss:
         own = {"X": table.X[rows]} if table.rows is None else {"rows": table.rows[rows]}
         if table.weights is not None:
             own |= {"weights": table.weights[rows], "masses": None}
+        if table.base is not None:
+            own["base"] = table.base[rows]
         inner = replace(table, y=table.y[rows], offsets=ends, tasks=table.tasks[tasks], **own)
         return type(self)(inner, self.scale[tasks], self.fit_intercept, self.ridge)
 
@@ -221,6 +246,8 @@ class Loss:
         """Root of scale_k times the sum of squares of X_k, y_k and C y_k. -> (3, m)"""
         if self._sizes is None:
             X, y = self.table.X, self.y
+            if self._base is not None:
+                y = np.abs(y) + np.abs(self._base)
             if self.table.is_sparse:
                 squares = np.asarray(X.multiply(X).sum(axis=1)).ravel()
             else:
@@ -254,7 +281,10 @@ class Loss:
         r, left = np.sqrt(self.scale * r), np.abs(left) * self.fit_intercept
         big = np.linalg.norm(y + X * np.sqrt(np.einsum("kj,kj->k", W, W)))
         error = c * (3.0 * abs(value) + 2.0 * np.linalg.norm(r) * big) + 0.5 * (c * big) ** 2
-        error += self.entropy_slope * float(self.scale @ left)
+        slope = self.entropy_slope
+        if self._base is not None:  # what the residuals at the start have of it
+            slope += np.abs(self._base).max(initial=0.0)
+        error += slope * float(self.scale @ left)
         return error, np.linalg.norm(X * (c * r + np.sqrt(self.scale / self.table.support) * left))
 
     def _residual_sizes(self):
@@ -569,6 +599,10 @@ class LogisticLoss(Loss):
     entropy_slope = 32.0
     _residual_kernel = staticmethod(passes.logistic_residuals)
 
+    def __init__(self, table, *args, **options):
+        super().__init__(table, *args, **options)
+        self._from(None if table.base is None else table.base[:, 0])
+
     def curvature_bound(self, D):
         # The logistic function's slope q is at most 1/4, and an intercept at its optimum
         # leaves min over c of sum q (z - c)^2 <= 1/4 sum (z - mean)^2.
@@ -608,7 +642,7 @@ class LogisticLoss(Loss):
             q *= self.weights
         r /= q
         r += z
-        table = replace(self.table, y=r, weights=q, masses=None)
+        table = replace(self.table, y=r, weights=q, masses=None, base=None)
         return _squared(table, self.scale, self.fit_intercept, self.ridge)
 
     def _others(self, theta):
@@ -630,9 +664,7 @@ class LogisticLoss(Loss):
         np.clip(u, 0.0, 1.0, out=u)
         entropy = entr(u)
         entropy += entr(np.subtract(1.0, u, out=u), out=u)
-        if self.weights is not None:
-            entropy *= self.weights
-        return float(self.scale @ np.add.reduceat(entropy, self.offsets[:-1]))
+        return self._entropy(entropy, theta)
 
 
 class MultinomialLoss(Loss):
@@ -659,9 +691,10 @@ class MultinomialLoss(Loss):
         weights = None if table.weights is None else table.weights[places]
         whole = replace(
             table, y=y, offsets=ends, tasks=np.repeat(table.tasks, C), rows=rows, weights=weights,
-            masses=None,
+            masses=None, base=None,
         )  # fmt: skip
         super().__init__(whole, np.repeat(scale, C), fit_intercept, ridge, grid=False)
+        self._from(None if table.base is None else table.base[places, which])
         d = table.n_features
         for name, limit in (("blocks", _BLOCK), ("near_blocks", _BLOCK // 4)):
             cut = task_blocks(table.offsets, C * d, limit)  # all classes of a task together
@@ -669,8 +702,8 @@ class MultinomialLoss(Loss):
 
     def _at_scores(self, z, first, last):
         value = passes.multinomial_residuals(
-            z, self.y, self.offsets[first : last + 1], self.n_classes, self.scale[first:last],
-            self.fit_intercept, self._r, self._b[first:last], self.weights,
+            self._whole(z, first, last), self.y, self.offsets[first : last + 1], self.n_classes,
+            self.scale[first:last], self.fit_intercept, self._r, self._b[first:last], self.weights,
         )  # fmt: skip
         return value, self._r
 
@@ -716,7 +749,4 @@ class MultinomialLoss(Loss):
             q /= self.weights
         q += self.y
         np.clip(q, 0.0, 1.0, out=q)
-        entropy = entr(q, out=q)
-        if self.weights is not None:
-            entropy *= self.weights
-        return float(self.scale @ np.add.reduceat(entropy, self.offsets[:-1]))
+        return self._entropy(entr(q, out=q), theta)

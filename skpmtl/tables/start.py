@@ -50,6 +50,10 @@ class Start(Public):
         """Coefficients (n_outputs * n_features,), by output or by feature."""
         return np.ravel(self.coef.T if by_feature else self.coef)
 
+    def joined(self, fit_intercept):
+        """Coefficients and intercepts in one array (n_outputs, n_features + fit_intercept)."""
+        return np.column_stack([self.coef, self.intercept]) if fit_intercept else self.coef
+
     def describe(self):
         """What a report says of it."""
         outputs = "" if len(self.coef) == 1 else f"{len(self.coef)} classes times "

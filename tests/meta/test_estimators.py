@@ -568,7 +568,7 @@ def table_of(kind, X, y, task):
 def tuned(kind, X, y, task, init):
     """Models of the tasks that are given an initialisation."""
     table = table_of(kind, X, y, task)
-    return finetune.tuned(table, LOSSES[kind], init, True, np.zeros_like(init))
+    return finetune.tuned(table, LOSSES[kind], init, True, [np.zeros_like(init)])
 
 
 @pytest.mark.parametrize("d", [3, 30])
