@@ -315,6 +315,7 @@ class DPMetaInit(RegressorMixin, BaseEstimator):
     visits: int
     group_size: int
     max_rows_per_unit: int | None
+    init: Any
     refine: Literal["prox", "sgd"]
     refine_steps: int
     refine_learning_rate: Literal["auto"] | float
@@ -358,6 +359,7 @@ class DPMetaInit(RegressorMixin, BaseEstimator):
         visits: int = 1,
         group_size: int = 1,
         max_rows_per_unit: int | None = None,
+        init: Any = None,
         refine: Literal["prox", "sgd"] = "prox",
         refine_steps: int = 10,
         refine_learning_rate: Literal["auto"] | float = "auto",
@@ -416,6 +418,7 @@ class DPMetaInitClassifier(ClassifierMixin, BaseEstimator):
     visits: int
     group_size: int
     max_rows_per_unit: int | None
+    init: Any
     refine: Literal["prox", "sgd"]
     refine_steps: int
     refine_learning_rate: Literal["auto"] | float
@@ -461,6 +464,7 @@ class DPMetaInitClassifier(ClassifierMixin, BaseEstimator):
         visits: int = 1,
         group_size: int = 1,
         max_rows_per_unit: int | None = None,
+        init: Any = None,
         refine: Literal["prox", "sgd"] = "prox",
         refine_steps: int = 10,
         refine_learning_rate: Literal["auto"] | float = "auto",
@@ -1065,6 +1069,7 @@ class MPMTLGroupSparse(RegressorMixin, BaseEstimator):
     curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     mechanism: Literal["auto", "gaussian", "laplace", "wishart", "wishart-published"]
     algorithm: Literal["auto", "empirical-bayes", "proximal"]
+    init: Any
     ridge: float
     task_weight: Literal["equal", "samples"]
     relation: Any
@@ -1115,6 +1120,7 @@ class MPMTLGroupSparse(RegressorMixin, BaseEstimator):
         curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         mechanism: Literal["auto", "gaussian", "laplace", "wishart", "wishart-published"] = "auto",
         algorithm: Literal["auto", "empirical-bayes", "proximal"] = "auto",
+        init: Any = None,
         ridge: float = 0.0,
         task_weight: Literal["equal", "samples"] = "equal",
         relation: Any = None,
@@ -1235,6 +1241,7 @@ class MPMTLGroupSparseClassifier(ClassifierMixin, BaseEstimator):
     curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     mechanism: Literal["auto", "gaussian", "laplace", "wishart", "wishart-published"]
     algorithm: Literal["auto", "empirical-bayes", "proximal"]
+    init: Any
     ridge: float
     task_weight: Literal["equal", "samples"]
     relation: Any
@@ -1287,6 +1294,7 @@ class MPMTLGroupSparseClassifier(ClassifierMixin, BaseEstimator):
         curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         mechanism: Literal["auto", "gaussian", "laplace", "wishart", "wishart-published"] = "auto",
         algorithm: Literal["auto", "empirical-bayes", "proximal"] = "auto",
+        init: Any = None,
         ridge: float = 0.0,
         task_weight: Literal["equal", "samples"] = "equal",
         relation: Any = None,
@@ -1417,6 +1425,7 @@ class MPMTLLowRank(RegressorMixin, BaseEstimator):
     curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     mechanism: Literal["auto", "gaussian", "wishart", "wishart-published"]
     algorithm: Literal["auto", "empirical-bayes", "proximal"]
+    init: Any
     ridge: float
     task_weight: Literal["equal", "samples"]
     relation: Any
@@ -1467,6 +1476,7 @@ class MPMTLLowRank(RegressorMixin, BaseEstimator):
         curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         mechanism: Literal["auto", "gaussian", "wishart", "wishart-published"] = "auto",
         algorithm: Literal["auto", "empirical-bayes", "proximal"] = "auto",
+        init: Any = None,
         ridge: float = 0.0,
         task_weight: Literal["equal", "samples"] = "equal",
         relation: Any = None,
@@ -1587,6 +1597,7 @@ class MPMTLLowRankClassifier(ClassifierMixin, BaseEstimator):
     curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     mechanism: Literal["auto", "gaussian", "wishart", "wishart-published"]
     algorithm: Literal["auto", "empirical-bayes", "proximal"]
+    init: Any
     ridge: float
     task_weight: Literal["equal", "samples"]
     relation: Any
@@ -1639,6 +1650,7 @@ class MPMTLLowRankClassifier(ClassifierMixin, BaseEstimator):
         curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         mechanism: Literal["auto", "gaussian", "wishart", "wishart-published"] = "auto",
         algorithm: Literal["auto", "empirical-bayes", "proximal"] = "auto",
+        init: Any = None,
         ridge: float = 0.0,
         task_weight: Literal["equal", "samples"] = "equal",
         relation: Any = None,

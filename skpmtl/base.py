@@ -358,10 +358,12 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
         """Models of the listed tasks at these positions, which have no rows. -> coef, intercept
 
         Those of tasks that were not fitted where ``unseen_task="mean"``; else what the billboard
-        tells a task that knows nothing else, with the mean intercept where there is one.
+        tells a task that knows nothing else, with the mean intercept where only the fit knows it.
         """
-        coef, intercept = fitted["billboard_"].without_rows(tasks[positions])
-        if "mean_intercept_" in fitted:
+        board = fitted["billboard_"]
+        coef, intercept = board.without_rows(tasks[positions])
+        mean = self.unseen_task == "mean" or "mean_intercept_" not in board.attributes()
+        if mean and "mean_intercept_" in fitted:
             intercept[:] = fitted["mean_intercept_"]
             if self.unseen_task == "mean" and "mean_coef_" in fitted:
                 coef[:] = fitted["mean_coef_"]

@@ -146,6 +146,11 @@ def _model_protected():
     related["marks"] += (pytest.mark.slow,)  # the same code in other forms
     yield _case(MPMTLGroupSparse, epsilon=30.0, form="csr", **related)
     yield _case(MPMTLLowRankClassifier, 2, epsilon=1e4, adjacency="zero-out", **related)
+    yield _case(MPMTLLowRank, init=START, form="csr", unseen_task="mean", target_range=(-9.0, 9.0))
+    yield _case(MPMTLLowRankClassifier, 3, init=STARTS, unseen_task="mean")
+    yield _case(MPMTLGroupSparseClassifier, 2, init=START, algorithm="proximal", form="csr")
+    again = {"init": START, "epsilon": 1e4, **related}
+    yield _case(MPMTLGroupSparseClassifier, 2, unseen_task="error", **again)
     pure = {MPMTLLowRankClassifier: "wishart", MPMTLGroupSparseClassifier: "laplace"}
     for cls in pure:
         yield _case(cls, 2, unseen_task="mean")
@@ -274,6 +279,11 @@ def _meta():
     yield _case(DPMetaInit, epsilon=0.01, visits=2, tasks_per_round=2, **record)
     yield _case(DPMetaInit, target_range=(-3, 9), inner_steps=2, **record)
     yield _case(DPMetaInit, feature_range=(-4, 9), inner_steps=2, **record)
+    yield _case(
+        DPMetaInit, init=START, target_range=(-3, 9), feature_range=(-4, 9), inner_steps=2, **record
+    )
+    yield _case(DPMetaInitClassifier, 3, init=STARTS, privacy="local", **task)
+    yield _case(DPMetaInitClassifier, 2, init=START, unseen_task="mean", inner_steps=2, **record)
     yield _case(DPMetaInit, group_size=3, inner_steps=2, refine="sgd", **record)
     yield _case(DPMetaInit, max_rows_per_unit=N_TASKS, inner_steps=2, unit=True, **task)
     yield _case(DPMetaInit, privacy="local", batches="poisson", batch_size=4, **task)

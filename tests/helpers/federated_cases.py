@@ -16,6 +16,10 @@ CASES = {
     "prior about facts": (
         "MPMTLLowRank", {"epsilon": 1e4, "relation": {str(k): [k % 4] for k in range(M)}}
     ),
+    "prior about a start": (
+        "MPMTLLowRank",
+        {"unseen_task": "mean", "init": {"coef": [1.0, -0.5, 0.25], "intercept": 0.5}},
+    ),
     "rounds": ("PrivateMeanRegMTL", {"clip_norm": 1.0, "n_rounds": 4}),
     "lengths": ("PrivateMeanRegMTL", {"epsilon": 1e4, "n_rounds": 3}),
     "own units": ("PrivateMeanRegMTL", {"epsilon": 5.0, "n_rounds": 3}),
@@ -63,6 +67,10 @@ CASES = {
     ),
     "average, labels": ("DPAggregationClassifier", {"group": "direct", "max_row_norm": 2.0}),
     "meta": ("DPMetaInit", {"epsilon": 5.0, "visits": 2, "tasks_per_round": 4}),
+    "meta, start": (
+        "DPMetaInitClassifier",
+        {"epsilon": 5.0, "init": {"coef": [1.0, -0.5, 0.25], "classes": [0, 1]}},
+    ),
     "meta, local": ("DPMetaInit", {"epsilon": 50.0, "privacy": "local", "tasks_per_round": 5}),
     "meta, labels": ("DPMetaInitClassifier", {"epsilon": 5.0}),
 }  # fmt: skip
