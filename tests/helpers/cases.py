@@ -4,7 +4,7 @@ import importlib.util
 import math
 import pickle
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -204,9 +204,11 @@ def _rounds():
         yield _case(cls, update=update, clip_quantile=0.5, adjacency="zero-out", **few)
     for personalization in ("finetune", "symmetrized-kl", "ewc", "none"):
         yield _case(cls, personalization=personalization, unseen_task="mean", **few)
-        yield _case(PrivateMeanRegMTLClassifier, 3, personalization=personalization, **few)
+        slow = {} if personalization == "ewc" else {"marks": (pytest.mark.slow,)}
+        yield _case(PrivateMeanRegMTLClassifier, 3, personalization=personalization, **few, **slow)
     for rate in (0.35, 0.5):
         fixed = {"sampling": "fixed", "sampling_rate": rate}
+        fixed |= {} if rate == 0.5 else {"marks": (pytest.mark.slow,)}
         yield _case(cls, unseen_task="mean", clip_quantile=0.3, **fixed, **few)
         yield _case(cls, update="stateful", personalization="none", **fixed, **few)
     poisson = {"sampling": "poisson", "sampling_rate": 0.5, "needs": "dp_accounting"}
@@ -360,8 +362,29 @@ def _exact():
     yield _case(DPRelationship, lam=0.1, alpha=0.01, epsilon=None, fit_intercept=False)
 
 
+# Estimators that share plan, board and half with another one, which has all its options among the
+# quick cases: so many of theirs are quick, the others the same code once more.
+_SIBLINGS = {
+    MPMTLGroupSparse: 6,
+    MPMTLGroupSparseClassifier: 5,
+    PrivateFedProxClassifier: 2,
+    PPSGDClassifier: 2,
+    LocalOnlyClassifier: 2,
+    DPRelationship: 4,
+    DPRelationshipClassifier: 2,
+}
+
+
+def _first_of_siblings(cases):
+    left = dict(_SIBLINGS)
+    for case in cases:
+        kind = type(case.estimator)
+        left[kind] = left.get(kind, math.inf) - (pytest.mark.slow not in case.marks)
+        yield case if left[kind] >= 0 else replace(case, marks=(*case.marks, pytest.mark.slow))
+
+
 CASES = [*_model_protected(), *_structures(), *_rounds(), *_meta(), *_output_perturbation()]
-CASES += [*_servers()]
+CASES = [*_first_of_siblings(CASES), *_servers()]
 CASES += [_case(PrivateRidge), _case(PrivateRidge, unseen_task="mean", adjacency="zero-out")]
 EXACT = [*_exact()]
 # One of every estimator, with warnings only where there is no other.
