@@ -209,7 +209,7 @@ def with_models(est, tasks, coef, intercept):
     """An estimator of a billboard with models that were kept; ids are passed as ``task=``."""
     est.tasks_, est.coef_, est.intercept_ = tasks, coef, intercept
     est._form_ = InputForm("keyword")
-    est.n_features_in_ = coef.shape[-1]
+    est.n_features_in_ = est.billboard_.n_features
     if est._board_names_ is not None:
         est.feature_names_in_ = est._board_names_
     return est

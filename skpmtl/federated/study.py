@@ -56,7 +56,9 @@ class Study:
     features : int or list of str
         Their number, or their names.
     parameters : dict
-        Of the estimator.
+        Of the estimator. Estimators of networks take "module" as "package.file:function", which
+        curator and sites import from their own copies of the code, and "module__name" for the
+        arguments of the function.
     classes : list, default=None
         Labels, for classifiers.
     n_rows : int, default=None
@@ -218,9 +220,13 @@ class Study:
         for name in self.parameters:
             if name in _ELSEWHERE and name in known:
                 raise ValueError(f"The parameter {name} is not set here: {_ELSEWHERE[name]}.")
-            if name not in known:
+            if name not in known and not ("module" in known and name.startswith("module__")):
                 raise ValueError(f"{self.estimator} has no parameter {name!r}.")
         given = dict(self.parameters)
+        if "module" in known:
+            given["module"] = _imported(given.get("module"))
+            if isinstance(given.get("local"), list):  # as files have it
+                given["local"] = tuple(given["local"])
         if not isinstance(self.tasks[0], str):  # keys of a mapping of tasks in a file are text
             for name in _mappings(given):  # of tasks
                 given[name] = {int(task): value for task, value in given[name].items()}
@@ -256,6 +262,20 @@ class Study:
     def positions(self, names):
         """Positions in the population of tasks given by name; those of unknown ones are -1."""
         return locate(encode_ids(list(names))[1], self.population().tasks)
+
+
+def _imported(name):
+    """The function "package.file:function" that builds the network."""
+    file, colon, function = name.partition(":") if isinstance(name, str) else ("", "", "")
+    if not colon:
+        raise ValueError(
+            f'module={name!r} must name a function as "package.file:function", in code that '
+            "the curator and every site have."
+        )
+    try:
+        return getattr(import_module(file), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"module={name!r} is not found here: {error}") from error
 
 
 def _mappings(parameters):

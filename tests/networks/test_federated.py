@@ -1,0 +1,100 @@
+"""Networks at sites: what they answer by study files, against a fit in one process."""
+
+import json
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skpmtl.exchange.protocol import run
+from skpmtl.federated.site import Site, load_models
+from skpmtl.federated.study import Study
+from skpmtl.privacy.rng import noise_source
+from tests.helpers.federated_cases import PARTS, D, M, in_process, released, rows_of
+from tests.networks import nets
+
+pytest.importorskip("torch", reason="needs the extra skpmtl[torch]")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible"),
+    pytest.mark.filterwarnings("ignore:The noise of one round"),
+]
+NET = {"module": "tests.networks.nets:mlp", "module__outputs": 3}
+CASES = {
+    "rounds": ("TorchMeanRegClassifier", {**NET, "n_rounds": 3}),
+    "kept": ("TorchMeanRegClassifier", {**NET, "n_rounds": 3, "local": ["2.*"], "batch_size": 5}),
+    "meta": ("TorchMetaInitClassifier", {**NET, "inner_steps": 2, "tasks_per_round": 4}),
+}
+
+
+def study_of(case, **settings):
+    estimator, parameters = CASES[case]
+    given = {
+        "name": "test", "estimator": estimator, "tasks": list(range(M)), "features": D,
+        "parameters": parameters, "classes": [0, 1, 2], "seed": 3,
+        "n_rows": 8 if "Meta" in estimator else None,
+    }  # fmt: skip
+    return Study(**{**given, **settings})
+
+
+class Curated:
+    """All sites of a study, asked one after the other; every question goes through their files."""
+
+    def __init__(self, study, folder):
+        X, y, task = rows_of(study)
+        self.sites, self.number = [], 0
+        for k, part in enumerate(PARTS):
+            mine = np.isin(task, part)
+            self.sites.append(Site(study, (X[mine], y[mine], task[mine]), folder / str(k)))
+
+    def answer(self, ask):
+        self.number += 1
+        pick = np.arange(M) if ask.pick is None else ask.pick
+        sent, places = [], []
+        for site in self.sites:
+            mine = np.intersect1d(pick, site.positions)
+            if len(mine):
+                sent.append(site.answer(self.number, ask.statistic, ask.public, mine))
+                places.append(np.searchsorted(pick, mine))
+        order = np.argsort(np.concatenate(places))
+        parts = {name: np.concatenate([one[name] for one in sent])[order] for name in sent[0]}
+        return ask.combine(parts, np.sort(np.concatenate(places)))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_sites_equal_the_fit_in_one_process(case, tmp_path):
+    study = study_of(case)
+    (tmp_path / "study.json").write_text(study.text)
+    whole, curated = in_process(study), Curated(study, tmp_path)
+    est, source = study.build(), noise_source(study.seed)
+    board = run(est._curator(study.population(), source), curated, source)
+    for ours, theirs in zip(released(board), released(whole.billboard_), strict=True):
+        assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+    for site, part in zip(curated.sites, PARTS, strict=True):
+        site.publish(board)
+        there = load_models(site.folder)
+        assert sorted(there.tasks_.tolist()) == sorted(part)
+        expected = whole.coef_[np.searchsorted(whole.tasks_, there.tasks_)]
+        assert_allclose(there.coef_, expected, rtol=0, atol=1e-6)
+        there.set_params(module=nets.mlp, module__outputs=3)
+        X, _, task = rows_of(study)
+        mine = np.isin(task, part)
+        same = [one.predict(X[mine], task=task[mine]) for one in (there, whole)]
+        assert_array_equal(*same)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"module": None}, "must name a function"),
+        ({"module": "tests.networks.nets"}, "must name a function"),
+        ({"module": "tests.networks.none:mlp"}, "is not found here"),
+        ({"module": "tests.networks.nets:none"}, "is not found here"),
+        ({"width": 3}, "no parameter 'width'"),
+    ],
+)
+def test_modules_are_named_in_studies(change, message):
+    parameters = {**CASES["rounds"][1], **change}
+    with pytest.raises(ValueError, match=message):
+        study_of("rounds", parameters=parameters)
+    same = study_of("rounds")
+    assert json.loads(same.text)["parameters"]["module"] == NET["module"]
