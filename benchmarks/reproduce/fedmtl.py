@@ -1,4 +1,4 @@
-"""FedMTL's rule, its ablations, the per-task rule and baselines on four drawn scenarios.
+"""FedMTL's rule, its ablations, the per-task rule and baselines on six drawn scenarios.
 
     python -m benchmarks.reproduce.fedmtl [--quick] [--repeats R] [--only PART] [--output FILE.csv]
 
@@ -16,7 +16,10 @@ The rows "similarity" are the paper's rule: Z .75-.95 its thresholds, .75 fixed 
 .3-.5 lower ones, since its scores divide by the number of tasks and .75 admits hardly anybody
 but clients with equal sets of tasks. Letters are the names of the paper's ablations. "fedavg by
 position" averages the first heads of all clients, the second heads, and so on, whatever their tasks
-are, as the paper's FedAvg does.
+are, as the paper's FedAvg does. The pull of "fedprox", "pfedme", "mocha" and "fedamp" (of .01 to
+1), the scale of "fedamp" (of .03 to 3) and the rows that "fedfomo" holds out (of .1 to .4) are
+those of the best mean accuracy, to .002, on test rows of the draws 1000 and 1001 of the first three
+scenarios.
 """
 
 import numpy as np
@@ -37,7 +40,11 @@ SCENARIOS = {
     "two random tasks, two domains": {"n_domains": 2},
     "fixed pairs, two domains": {"tasks_per_client": "pairs", "n_domains": 2},
     "one to eight tasks, one domain": {"tasks_per_client": "any"},
-}
+    "two random tasks, correlated domains": {"n_domains": 2, "correlation": 0.8},
+    "fixed pairs, correlated domains": {
+        "tasks_per_client": "pairs", "n_domains": 2, "correlation": 0.8,
+    },
+}  # fmt: skip
 PAPER = "similarity, .75-.95"
 METHODS = {
     "local": {"aggregation": "local"},
@@ -46,7 +53,7 @@ METHODS = {
     "fedprox": {"aggregation": "fedprox"},
     "pfedme": {"aggregation": "pfedme"},
     "mocha": {"aggregation": "mocha"},
-    "fedamp": {"aggregation": "fedamp"},
+    "fedamp": {"aggregation": "fedamp", "attention_scale": 0.3},
     "fedfomo": {"aggregation": "fedfomo"},
     "shared-only (X)": {"aggregation": "shared-only"},
     "uniform (G)": {"aggregation": "uniform"},
@@ -74,7 +81,7 @@ PROTOTYPE = dict(
             {"local": 0.745, "uniform (G)": 0.873, "jaccard (J)": 0.873,
              "similarity, .75-.95": 0.814, "similarity, .3-.5": 0.871, "per-task": 0.874},
         ),
-        strict=True,
+        strict=False,
     )
 )  # fmt: skip
 TRAINING = {
@@ -140,7 +147,7 @@ def measure(quick=False, repeats=None, only=None):
                 "change": round(float(np.mean(change)), 4),
                 "change_sd": round(float(np.std(change, ddof=1)), 4) if count > 1 else "",
                 "repeats": count,
-                "prototype": PROTOTYPE[scenario].get(method, ""),
+                "prototype": PROTOTYPE.get(scenario, {}).get(method, ""),
             }
 
 

@@ -84,8 +84,9 @@ def run_secure(arguments, n_servers, max_heads):
             *arguments, n_servers=n_servers, max_heads=max_heads, timeout=3600.0, folder=folder
         )
         seconds = time.perf_counter() - start
-        runs = [json.loads(path.read_text()) for path in Path(folder).glob("*/out/run.json")]
-        sent = sum(path.stat().st_size for path in Path(folder).glob("*/*/*.shares")) / 1e6
+        ends, shares = (Path(folder).glob(f"*/round-0/{n}") for n in ("out/run.json", "*/*.shares"))
+        runs = [json.loads(path.read_text()) for path in ends]
+        sent = sum(path.stat().st_size for path in shares) / 1e6
     return shared, heads, seconds, runs, sent
 
 

@@ -34,10 +34,12 @@ def _squared_distances(W):
 def attention(W, scale):
     """FedAMP's cloud models of a group, (n, P) like the models W.
 
-    Eq. 6 of Y. Huang et al., "Personalized cross-silo federated learning on non-IID data", AAAI
-    2021: u_i = sum_j xi_ij w_j, xi_ij = alpha A'(||w_i - w_j||^2) for j other than i, the rest of 1
-    for i itself, with A(x) = 1 - exp(-x / sigma). sigma is `scale` times the mean squared distance
-    in the group, and alpha the largest step that leaves all weights non-negative.
+    The server's step of Y. Huang et al., "Personalized cross-silo federated learning on non-IID
+    data", AAAI 2021 (arXiv:2007.03797): u_i = sum_j xi_ij w_j, xi_ij = alpha A'(||w_i - w_j||^2)
+    for j other than i, the rest of 1 for i itself, with A(x) = 1 - exp(-x / sigma). sigma is
+    `scale` times the mean squared distance in the group, and alpha the largest step that leaves
+    all weights non-negative. (PFLlib has the same weights with fixed sigma and alpha, and pulls by
+    the distance instead of its square.)
     """
     n, D = len(W), _squared_distances(W)
     mean = D.sum() / max(n * (n - 1), 1)
@@ -53,11 +55,12 @@ def attention(W, scale):
 def coupled(W):
     """Where MOCHA's coupling pulls the models of a group, (n, P).
 
-    The penalty of V. Smith et al., "Federated multi-task learning", NIPS 2017 (appendix B.2, the
-    prior of Zhang and Yeung): lambda / 2 tr(W' Omega^-1 W) with Omega = (W W')^(1/2) / trace, here
-    with one client in every row. Clients go by its slope at the models of the round,
-    lambda (w_i - c_i) with c_i = w_i - sum_j (Omega^-1)_ij w_j. Omega^-1 is divided by its largest
-    eigenvalue, so that lambda is the largest pull.
+    The penalty of V. Smith et al., "Federated multi-task learning", NIPS 2017, as the authors'
+    program ``run_mocha.m`` has it (github.com/gingsmith/fmtl, where W has clients in columns, this
+    Omega is ``Sigma``, and the loss is that of a linear SVM): lambda / 2 tr(W' Omega^-1 W) with
+    Omega = (W W')^(1/2) / trace, here with one client in every row. Clients go by its slope at the
+    models of the round, lambda (w_i - c_i) with c_i = w_i - sum_j (Omega^-1)_ij w_j. Omega^-1 is
+    divided by its largest eigenvalue, so that lambda is the largest pull.
     """
     values, U = np.linalg.eigh(W @ W.T)
     root = np.sqrt(np.maximum(values, 0.0))
@@ -96,8 +99,11 @@ def first_order_weights(network, before, uploads, table, heads):
     Eqs. 4 and 5 of M. Zhang et al., "Personalized federated learning with first order model
     optimization", ICLR 2021: client i goes from its model of the last round by
     sum_n w_n (theta_n - theta_i), w_n = max(0, (L_i(theta_i) - L_i(theta_n)) / ||theta_n -
-    theta_i||), divided by their sum; L_i is the loss on its validation rows. All clients with the
-    same tasks are candidates, itself included (M = n, epsilon = 0).
+    theta_i||), divided by their sum; L_i is the loss on its validation rows. A client whom no
+    model helps stays where it was. All clients with the same tasks are candidates, itself included
+    (M = n, epsilon = 0), and theta_i is what the client began the round with, as
+    ``compute_fomo_weights`` of the authors' program (github.com/NVlabs/FedFomo) has it with the
+    model before local training as its baseline.
     """
     out = before.copy()
     for group in groups_of(heads):

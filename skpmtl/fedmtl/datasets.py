@@ -17,6 +17,7 @@ def make_fedmtl_clients(
     n_classes=5,
     tasks_per_client=2,
     n_domains=1,
+    correlation=0.0,
     n_hidden=6,
     noise=0.057,
     shift=0.57,
@@ -28,8 +29,9 @@ def make_fedmtl_clients(
     Hidden features are ``h = max(A' (x - m), 0)`` with the mean m of the client's domain, A common
     to all. The label of task k is the class of the largest of the scores ``B_k' h + noise * sd *
     Gumbel``, where sd is the spread of the scores at the client. Domains have tasks of the same
-    names, but independent B_k and their own m, so that they contradict each other. Features are
-    normal with unit variance around m, which is 0 with one domain. A and B_k are normal.
+    names, but B_k and m of their own, so that they contradict each other, the less the larger the
+    `correlation` of their B_k is. Features are normal with unit variance around m, which is 0 with
+    one domain. A and B_k are normal.
 
     These are the scenarios of the package's FedMTL study. The numbers among the defaults were
     chosen so that the paper's method has the accuracies of the study that the package started
@@ -43,6 +45,8 @@ def make_fedmtl_clients(
     two random tasks, two domains           ``n_domains=2``
     fixed pairs, two domains                ``tasks_per_client="pairs", n_domains=2``
     one to all tasks, one domain            ``tasks_per_client="any"``
+    two random tasks, correlated domains    ``n_domains=2, correlation=0.8``
+    fixed pairs, correlated domains         the same, ``tasks_per_client="pairs"``
     ======================================  ==============================================
 
     Parameters
@@ -56,6 +60,8 @@ def make_fedmtl_clients(
         number from 1 to `n_tasks`.
     n_domains : int, default=1
         Domains, which the clients take in turn: client i belongs to i mod `n_domains`.
+    correlation : float in [0, 1], default=0.0
+        Of the entries of B_k in any two domains.
     n_hidden : int, default=6
         Hidden features.
     noise : float, default=0.057
@@ -93,9 +99,17 @@ def make_fedmtl_clients(
             )
     elif not 1 <= tasks_per_client <= n_tasks:
         raise ValueError(f"tasks_per_client={tasks_per_client} is not in 1 to n_tasks={n_tasks}.")
+    if not 0.0 <= correlation <= 1.0:
+        raise ValueError(f"correlation={correlation!r} is not in [0, 1].")
     rng = check_random_state(random_state)
     hidden = rng.normal(size=(n_features, n_hidden))
     scores = rng.normal(size=(n_domains, n_tasks, n_hidden, n_classes))
+    if correlation:
+        wanted = np.full((n_domains, n_domains), float(correlation))
+        np.fill_diagonal(wanted, 1.0)
+        values, U = np.linalg.eigh(wanted)
+        root = (U * np.sqrt(np.maximum(values, 0.0))) @ U.T
+        scores = np.tensordot(root, scores, axes=1)
     scores -= scores.mean(axis=3, keepdims=True)
     means = rng.normal(size=(n_domains, n_features))
     means *= shift * np.sqrt(n_features) / np.linalg.norm(means, axis=1, keepdims=True)

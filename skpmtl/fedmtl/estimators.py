@@ -65,9 +65,9 @@ class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
         Part of a client's rows by which "fedfomo" judges models, and does not train.
     secure : {None, "mpc", "spu"}, default=None
         The rule "similarity" under multi-party computation with three servers on this machine.
-        "mpc": by MPyC, started in every round (extra ``skpmtl[mpc]``). "spu": by SPU, for many
-        parameters; the servers stay up for all rounds. It needs the extra ``skpmtl[spu]`` in an
-        environment of Python 3.10 or 3.11 with numpy below 2.
+        They stay up for all rounds of the fit. "mpc": by MPyC (extra ``skpmtl[mpc]``). "spu": by
+        SPU, for many parameters (extra ``skpmtl[spu]``, in an environment of Python 3.10 or 3.11
+        with numpy below 2).
     module : callable, default=None
         ``module() -> torch.nn.Module``, the shared layers instead of `hidden_layer_sizes` and
         `activation`: from (batch, n_features) to (batch, width), in float32. Needs the extra

@@ -21,27 +21,20 @@ Servers on several machines
 Everybody agrees on a `Job`. Every server has a folder with ``job.json`` (`Job.save`) and its
 certificate (`make_certificates`, or openssl) and runs ``python -m skpmtl.fedmtl.mpc_server
 FOLDER``, see there. Client i calls `split_upload`, delivers share r to server r as
-``in/<i>.shares``, fetches ``out/<i>.shares`` from every server and calls `collect_answer`.
+``in/<i>.shares``, fetches ``out/<i>.shares`` from every server and calls `collect_answer`. Started
+with ``--attached`` a server goes on from round to round, with a folder for each.
 
 Every share tells its job, round, client, server and split; the servers compare them before they
 begin, and a client compares those of its answer.
 """
 
-import importlib.util
 import math
-import os
 import secrets
-import socket
-import subprocess
-import sys
-import tempfile
-import time
-from contextlib import ExitStack
-from datetime import datetime, timedelta, timezone
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 
+from .certificates import make_certificates
 from .mpc_server.job import (
     BYTES,
     HEADER,
@@ -57,13 +50,13 @@ from .mpc_server.job import (
     without_header,
     write_secret,
 )
-from .mpc_server.server import LOST
 from .padded import Padded, directions_of
+from .processes import LocalServers, free_ports
 
-__all__ = ["Job", "collect_answer", "make_certificates", "secure_aggregate", "split_upload"]
+__all__ = [
+    "Job", "MpcServers", "collect_answer", "make_certificates", "secure_aggregate", "split_upload",
+]  # fmt: skip
 
-# The process of a server imports nothing of skpmtl when it starts in this folder.
-SERVER, SERVER_FOLDER = (sys.executable, "-m", "mpc_server"), Path(__file__).parent
 _LARGEST = 2.0**20  # of a parameter
 _SIZE_RATIO = 2**16  # of max_size to a size: reciprocals keep 1e-5
 
@@ -132,24 +125,71 @@ def secure_aggregate(
     With N clients, R = max_heads and D parameters per head, the work is N^2 (R 2^(R-1) + R^2) / 2
     comparisons, N^2 R D + N^2 P multiplications.
     """
-    padded = Padded(shared, heads, task_ids, sizes, thresholds, max_heads, max_size)
-    job = Job(
-        addresses=[f"127.0.0.1:{port}" for port in free_ports(n_servers)],
-        **padded.shapes,
-        max_size=padded.max_size,
-        timeout=float(timeout),
-        name=f"local-{secrets.token_hex(4)}",
-        round=0,
-    )
-    shares = []
-    for i in range(job.n_clients):
-        try:
-            shares.append(split_upload(job, i, *padded.client(i)))
-        except ValueError as error:
-            raise ValueError(f"Client {i}: {error}") from None
-    answers = _answers_of_local_servers(job, shares, folder)
-    found = [collect_answer(job, i, answer) for i, answer in enumerate(answers)]
-    return np.array([own for own, _ in found]), padded.restored([own for _, own in found]), None
+    given = shared, heads, task_ids, sizes, thresholds
+    with MpcServers(n_servers=n_servers, timeout=timeout, folder=folder) as servers:
+        return servers.aggregate(*given, max_heads=max_heads, max_size=max_size)
+
+
+class MpcServers(LocalServers):
+    """Servers on this machine for rounds of the same shapes; a context manager.
+
+    The first round starts them. Parameters are those of `secure_aggregate`; `timeout` is that of
+    one round.
+    """
+
+    arguments = "-m", "mpc_server", "--attached"
+    modules = "mpyc", "gmpy2", "cryptography"
+    remedy = "install the extra with  pip install skpmtl[mpc]"
+
+    def __init__(self, *, n_servers=3, timeout=600.0, folder=None):
+        super().__init__(n_servers, timeout, folder)
+        self.job = None
+
+    def aggregate(
+        self, shared, heads, task_ids, sizes, thresholds, *, max_heads=None, max_size=None
+    ):
+        """One round; arguments and result as of `secure_aggregate`."""
+        padded = Padded(shared, heads, task_ids, sizes, thresholds, max_heads, max_size)
+        started = self.job is not None
+        job = Job(
+            addresses=(
+                self.job.addresses
+                if started
+                else [f"127.0.0.1:{port}" for port in free_ports(len(self.folders))]
+            ),
+            **padded.shapes,
+            max_size=padded.max_size,
+            timeout=float(self.timeout),
+            name=self.job.name if started else f"local-{secrets.token_hex(4)}",
+            round=self.job.round + 1 if started else 0,
+        )
+        if started and replace(self.job, round=job.round) != job:
+            raise ValueError("All rounds of the same servers must have the same shapes.")
+        shares = []
+        for i in range(job.n_clients):
+            try:
+                shares.append(split_upload(job, i, *padded.client(i)))
+            except ValueError as error:
+                raise ValueError(f"Client {i}: {error}") from None
+        if not started:
+            self.make_folders()
+            for rank, folder in enumerate(self.folders):
+                job.save(folder, rank)
+            self.start()
+        self.job = job
+        places = [folder / f"round-{job.round}" for folder in self.folders]
+        for rank, place in enumerate(places):
+            for new in (place, place / "in"):
+                new.mkdir(mode=0o700)
+            for i, own in enumerate(shares):
+                write_secret(place / "in" / f"{i}.shares", own[rank])
+        self.ask(job.round, f"{job}")
+        found = []
+        for i in range(job.n_clients):
+            answers = [(place / "out" / f"{i}.shares").read_bytes() for place in places]
+            found.append(collect_answer(job, i, answers))
+        shared = np.array([own for own, _ in found])
+        return shared, padded.restored([own for _, own in found]), None
 
 
 def split_upload(job, client, shared, heads, tasks, size, threshold):
@@ -297,152 +337,3 @@ def collect_answer(job, client, answers):
             "split_upload. Do not use it."
         )
     return values[: job.n_shared], values[job.n_shared :].reshape(job.max_heads, job.head_length)
-
-
-def make_certificates(folders, *, days=30):
-    """An authority, and a key and a certificate in every server's folder.
-
-    The authority's key is forgotten at the end. Whoever runs this knows the servers' keys for a
-    moment: between owners that do not trust him, let every server make its own key (doc/fedmtl.rst
-    has the commands).
-
-    Parameters
-    ----------
-    folders : sequence of paths
-        Folder of every server, in order of their numbers; made for its owner alone if it is new.
-        Files are written to its ``.config``. The certificate of server j has the common name
-        "MPyC party j", which the other servers demand of it.
-    days : int, default=30
-        Validity.
-
-    Raises
-    ------
-    FileExistsError
-        There is a key already; it is never written over.
-    """
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    now, pem = datetime.now(timezone.utc), serialization.Encoding.PEM
-
-    def certificate(name, key, issuer, issuer_key, *extensions):
-        subject = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, name)])
-        authority = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, issuer)])
-        builder = (
-            x509.CertificateBuilder(issuer_name=authority, subject_name=subject)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(hours=1))
-            .not_valid_after(now + timedelta(days=days))
-        )
-        for extension in extensions:
-            builder = builder.add_extension(extension, critical=True)
-        key_id = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-        from_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
-        builder = builder.add_extension(key_id, False).add_extension(from_id, False)
-        return builder.sign(issuer_key, hashes.SHA256()).public_bytes(pem)
-
-    def usage(**true):
-        names = ("digital_signature", "content_commitment", "key_encipherment", "crl_sign",
-                 "data_encipherment", "key_agreement", "key_cert_sign", "encipher_only",
-                 "decipher_only")  # fmt: skip
-        return x509.KeyUsage(**{name: true.get(name, False) for name in names})
-
-    authority_key = ec.generate_private_key(ec.SECP256R1())
-    authority = certificate(
-        "authority", authority_key, "authority", authority_key,
-        x509.BasicConstraints(ca=True, path_length=0), usage(key_cert_sign=True),
-    )  # fmt: skip
-    for rank, folder in enumerate(folders):
-        config = Path(folder) / ".config"
-        Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
-        config.mkdir(mode=0o700, exist_ok=True)
-        key = ec.generate_private_key(ec.SECP256R1())
-        own = certificate(
-            f"MPyC party {rank}", key, "authority", authority_key,
-            x509.BasicConstraints(ca=False, path_length=None), usage(digital_signature=True),
-        )  # fmt: skip
-        (config / "mpyc_ca.crt").write_bytes(authority)
-        (config / f"party_{rank}.crt").write_bytes(own)
-        secret = key.private_bytes(
-            pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        write_secret(config / f"party_{rank}.key", secret)
-
-
-def free_ports(count):
-    with ExitStack() as stack:  # all open at once, hence different
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-
-
-def _answers_of_local_servers(job, shares, folder):
-    """-> for every client the list of its answer's shares; `shares` by client and server."""
-    for module in ("mpyc", "gmpy2", "cryptography"):
-        if importlib.util.find_spec(module) is None:
-            raise ImportError(
-                f"Secure aggregation needs {module}: install the extra with  "
-                "pip install skpmtl[mpc]"
-            )
-    with ExitStack() as stack:
-        if folder is None:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="skpmtl-mpc-"))
-        folder = Path(folder).resolve()
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise ValueError(f"folder={str(folder)!r} must be new or empty.")
-        folders = [folder / f"server{rank}" for rank in range(job.n_servers)]
-        make_certificates(folders)
-        for rank, place in enumerate(folders):
-            job.save(place, rank)
-            (place / "in").mkdir(mode=0o700)
-            for i, own in enumerate(shares):
-                write_secret(place / "in" / f"{i}.shares", own[rank])
-        _run_servers(job, folders)
-        return [
-            [(place / "out" / f"{i}.shares").read_bytes() for place in folders]
-            for i in range(job.n_clients)
-        ]
-
-
-def _run_servers(job, folders):
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    end = time.monotonic() + job.timeout
-    with ExitStack() as stack:
-        servers = []
-        for place in folders:
-            log = stack.enter_context(open(place / "log.txt", "wb"))
-            # The pipe ends with this process, however that ends.
-            server = subprocess.Popen(
-                [*SERVER, str(place), "--attached"], cwd=SERVER_FOLDER,
-                stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment,
-            )  # fmt: skip
-            stack.callback(server.stdin.close)
-            stack.callback(server.wait)
-            stack.callback(server.kill)
-            servers.append(server)
-        while any(server.poll() is None for server in servers):
-            if any(server.returncode for server in servers):
-                break
-            if time.monotonic() > end:
-                late = next(r for r, server in enumerate(servers) if server.poll() is None)
-                raise RuntimeError(
-                    f"{job}: server {late} did not finish within timeout={job.timeout:g} "
-                    "seconds; all servers were stopped and nothing was aggregated. Give more "
-                    "time, or lower max_heads or the number of clients."
-                )
-            time.sleep(0.05)
-        failed = {r: server.poll() for r, server in enumerate(servers) if server.poll()}
-    if failed:
-        # Servers that only lost a connection end with LOST.
-        rank = min(failed, key=lambda r: failed[r] == LOST)
-        lines = (folders[rank] / "log.txt").read_text(errors="replace").split("\n")
-        reason = next((line for line in reversed(lines) if line.strip()), "no message")
-        raise RuntimeError(
-            f"{job}: server {rank} ended with status {failed[rank]} ({reason.strip()}); the "
-            "others were stopped and nothing was aggregated. Start the aggregation again; pass "
-            f"folder= to keep server{rank}/log.txt."
-        )

@@ -185,11 +185,13 @@ def run_rounds(network, table, heads, theta, schedule, rng, *, others=None, prog
 
 def _servers(schedule, stack):
     """Servers of secret shares that stay up from round to round; None where there are none."""
-    if schedule.secure != "spu":
+    if schedule.secure is None:
         return None
-    from .secure_spu import SpuServers
-
-    return stack.enter_context(SpuServers())
+    if schedule.secure == "mpc":
+        from .secure import MpcServers as Servers
+    else:
+        from .secure_spu import SpuServers as Servers
+    return stack.enter_context(Servers())
 
 
 def server_round(network, uploads, heads, sizes, threshold, schedule, others=None, servers=None):
@@ -216,10 +218,6 @@ def server_round(network, uploads, heads, sizes, threshold, schedule, others=Non
     arguments = shared, vectors, tasks, sizes, threshold
     if servers is not None:
         shared, vectors, similarity = servers.aggregate(*arguments)
-    elif schedule.secure == "mpc":
-        from .secure import secure_aggregate
-
-        shared, vectors, similarity = secure_aggregate(*arguments)
     else:
         # The groups of FedAvg, FedProx and pFedMe are the clients with equal sets of tasks.
         rule = schedule.aggregation if schedule.aggregation in AGGREGATIONS else "exact-match"

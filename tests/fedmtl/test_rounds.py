@@ -6,6 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.spatial import cKDTree
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
@@ -381,3 +382,18 @@ def test_a_diverged_client_does_not_reach_the_others():
     with pytest.raises(ValueError, match="training of client 1 diverged in round 1: .*2.53"):
         est.fit(X, y, client=client)
     assert not hasattr(est, "clients_")
+
+
+def test_correlated_domains_agree_the_more():
+    def agreement(correlation):  # of a client's labels with those of the nearest rows of the other
+        X, y, client = make_fedmtl_clients(
+            2, 2000, 3, n_tasks=1, n_classes=3, tasks_per_client=1, n_domains=2, shift=0.0,
+            noise=0.0, n_hidden=4, correlation=correlation, random_state=3,
+        )  # fmt: skip
+        near = cKDTree(X[client == 0]).query(X[client == 1])[1]
+        return np.mean(y[client == 0][near] == y[client == 1])
+
+    found = [agreement(correlation) for correlation in (0.0, 0.5, 0.95, 1.0)]
+    assert found == sorted(found) and found[0] < 0.5 and found[-1] > 0.9
+    with pytest.raises(ValueError, match="correlation=1.5"):
+        make_fedmtl_clients(correlation=1.5)

@@ -1,6 +1,7 @@
 """FedMTL on secret shares: result, what the servers see, and servers that fail."""
 
 import csv
+import importlib.util
 import itertools
 import json
 import os
@@ -22,9 +23,20 @@ import pytest
 from scipy import stats
 
 from benchmarks.reproduce import fedmtl_secure
-from skpmtl.fedmtl import secure
-from skpmtl.fedmtl.mpc_server.job import BYTES, HEADER, PRIME, SCORE, SIZE, VALUE, Job, Uploads
+from skpmtl.fedmtl import processes
+from skpmtl.fedmtl.mpc_server.job import (
+    BYTES,
+    HEADER,
+    PRIME,
+    SCORE,
+    SIZE,
+    VALUE,
+    Job,
+    Uploads,
+    write_secret,
+)
 from skpmtl.fedmtl.secure import (
+    MpcServers,
     collect_answer,
     make_certificates,
     secure_aggregate,
@@ -32,6 +44,7 @@ from skpmtl.fedmtl.secure import (
     with_header,
 )
 
+SERVER = sys.executable, "-m", "mpc_server"
 TIMEOUT = 120.0  # of a run; a busy machine needs a part of it
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,7 +53,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def mpc():
     """Skips without the extra. Nothing is imported: MPyC reads sys.argv when it is."""
     for module in ("mpyc", "gmpy2", "cryptography"):
-        if secure.importlib.util.find_spec(module) is None:
+        if importlib.util.find_spec(module) is None:
             pytest.skip(f"{module} is missing: needs the extra skpmtl[mpc]")
 
 
@@ -49,7 +62,7 @@ def no_process(monkeypatch):
     def started(*arguments, **settings):
         raise AssertionError("a server was started")
 
-    monkeypatch.setattr(secure.subprocess, "Popen", started)
+    monkeypatch.setattr(processes.subprocess, "Popen", started)
 
 
 def clients(seed, counts=(2, 3, 1, 2, 3), n_tasks=4, n_shared=7, length=6):
@@ -145,6 +158,26 @@ def test_equals_the_plain_computation(mpc, make, settings):
     assert_equal_models(got, expected)
 
 
+def test_servers_stay_up_between_rounds(mpc, tmp_path):
+    with MpcServers(timeout=TIMEOUT, folder=tmp_path) as servers:
+        started = []
+        for seed, counts in ((0, (2, 1)), (1, (1, 2))):
+            *arguments, thresholds = clients(seed, counts=counts, n_tasks=2)
+            expected = plainly(*arguments, thresholds)
+            assert expected[2] > 1e-5
+            got = servers.aggregate(*arguments, thresholds, max_heads=2, max_size=512)
+            assert_equal_models(got[:2], expected[:2])
+            started.append([server.pid for server in servers.servers])
+        assert started[0] == started[1]
+        with pytest.raises(ValueError, match="same shapes"):
+            servers.aggregate(*arguments, thresholds, max_heads=3, max_size=512)
+    assert all(server.returncode is not None for server in servers.servers)
+    spent = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("*/*/out/run.json"))]
+    # Bytes are those of a round, and shapes alone set them (a number may be a byte shorter).
+    np.testing.assert_allclose([run["bytes_sent"] for run in spent[1::2]],
+                               [run["bytes_sent"] for run in spent[::2]], rtol=1e-2)  # fmt: skip
+
+
 @pytest.mark.slow
 def test_order_of_heads_and_added_rows_change_nothing(mpc):
     shared, heads, tasks, sizes, thresholds = arguments = clients(3, counts=(3, 2, 3))
@@ -176,8 +209,9 @@ def test_messages_do_not_tell_the_number_of_tasks(mpc, tmp_path):
             [[mapping[k] for k in range(len(own))] for own in tasks] + [mapping],
             [*sizes, 9], 0.5, max_heads=3, folder=folder, timeout=TIMEOUT,
         )  # fmt: skip
-        files = sorted(folder.glob("server?/*/*.shares"))
-        runs = [json.loads(path.read_text()) for path in sorted(folder.glob("*/out/run.json"))]
+        files = sorted(folder.glob("server?/round-0/*/*.shares"))
+        ends = sorted(folder.glob("*/round-0/out/run.json"))
+        runs = [json.loads(path.read_text()) for path in ends]
         seen.append(
             (
                 [(path.relative_to(folder), path.stat().st_size) for path in files],
@@ -232,7 +266,7 @@ def test_servers_hold_and_receive_shares_only(mpc, tmp_path):
     """Servers as on three machines: separate commands and folders; all input is recorded."""
     shared, heads, tasks, sizes, thresholds = clients(5, counts=(2, 1, 2))
     job = Job(
-        addresses=[f"127.0.0.1:{port}" for port in secure.free_ports(3)],
+        addresses=[f"127.0.0.1:{port}" for port in processes.free_ports(3)],
         n_clients=3, n_shared=7, n_tasks=4, head_length=6, max_heads=2, max_size=512.0,
         timeout=TIMEOUT, name="Hospitals/1", round=4,
     )  # fmt: skip
@@ -251,7 +285,7 @@ def test_servers_hold_and_receive_shares_only(mpc, tmp_path):
     assert min(map(len, secrets)) >= 7
     command = [sys.executable, "-c", RECORDER]
     servers = [
-        subprocess.Popen([*command, str(folder)], stderr=subprocess.PIPE, cwd=secure.SERVER_FOLDER)
+        subprocess.Popen([*command, str(folder)], stderr=subprocess.PIPE, cwd=processes.PLACE)
         for folder in folders
     ]
     for server in servers:
@@ -423,17 +457,17 @@ def test_a_used_folder_is_refused(mpc, no_process, tmp_path):
 
 
 @pytest.fixture
-def processes(monkeypatch, tmp_path):
+def started(monkeypatch, tmp_path):
     """The server processes, as they are started; temporary files go below tmp_path."""
-    started, popen = [], subprocess.Popen
+    found, popen = [], subprocess.Popen
 
     def recorded(*arguments, **settings):
-        started.append(popen(*arguments, **settings))
-        return started[-1]
+        found.append(popen(*arguments, **settings))
+        return found[-1]
 
-    monkeypatch.setattr(secure.subprocess, "Popen", recorded)
+    monkeypatch.setattr(processes.subprocess, "Popen", recorded)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    return started
+    return found
 
 
 def assert_nothing_left(processes, folder):
@@ -449,13 +483,13 @@ def long_run():
     return clients(6, counts=[4] * 16, n_tasks=6)
 
 
-def test_a_killed_server_ends_the_run(mpc, processes, tmp_path):
+def test_a_killed_server_ends_the_run(mpc, started, tmp_path):
     def kill():
         log = "skpmtl-mpc-*/server*/log.txt"
         while sum("connected" in path.read_text() for path in tmp_path.glob(log)) < 3:
             time.sleep(0.05)
         time.sleep(0.2)
-        processes[1].kill()
+        started[1].kill()
 
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
@@ -463,15 +497,15 @@ def test_a_killed_server_ends_the_run(mpc, processes, tmp_path):
     with pytest.raises(RuntimeError, match=message):
         secure_aggregate(*long_run(), timeout=TIMEOUT)
     killer.join(timeout=10)
-    assert_nothing_left(processes, tmp_path)
+    assert_nothing_left(started, tmp_path)
 
 
-def test_a_slow_server_ends_the_run(mpc, processes, tmp_path):
-    started = time.monotonic()
+def test_a_slow_server_ends_the_run(mpc, started, tmp_path):
+    begin = time.monotonic()
     with pytest.raises(RuntimeError, match=r"did not finish within timeout=0.5 seconds"):
         secure_aggregate(*long_run(), timeout=0.5)
-    assert time.monotonic() - started < TIMEOUT
-    assert_nothing_left(processes, tmp_path)
+    assert time.monotonic() - begin < TIMEOUT
+    assert_nothing_left(started, tmp_path)
 
 
 CALLER = """
@@ -508,7 +542,7 @@ def test_servers_end_with_the_caller(mpc, tmp_path):
         while alive(process):
             assert time.monotonic() < end
             time.sleep(0.05)
-    assert list(folder.glob("server*/out/*")) == []
+    assert list(folder.glob("server*/round-0/out/*")) == []
 
 
 def test_servers_alone_notice_that_another_one_died(mpc, tmp_path):
@@ -522,7 +556,8 @@ def test_servers_alone_notice_that_another_one_died(mpc, tmp_path):
         place = folder / f"server{rank}"
         job = Job.load(place)[1]
         Job(**{**vars(job), "timeout": TIMEOUT}).save(place, rank)
-        command, at, pipe = [*secure.SERVER, str(place)], secure.SERVER_FOLDER, subprocess.PIPE
+        shutil.move(place / "round-0" / "in", place)
+        command, at, pipe = [*SERVER, str(place)], processes.PLACE, subprocess.PIPE
         server = subprocess.Popen(command, cwd=at, stdout=pipe, stderr=pipe, text=True)
         servers.append(server)
     try:
@@ -531,7 +566,7 @@ def test_servers_alone_notice_that_another_one_died(mpc, tmp_path):
         servers[2].kill()
         for server in servers[:2]:
             errors = server.communicate(timeout=TIMEOUT)[1]
-            assert server.returncode == secure.LOST, errors
+            assert server.returncode == processes.LOST, errors
             # The other one of the two may be lost by then as well.
             last = errors.strip().split("\n")[-1]
             assert re.fullmatch(
@@ -546,9 +581,9 @@ def test_servers_alone_notice_that_another_one_died(mpc, tmp_path):
 
 def test_the_folder_of_a_server_may_be_copied(tmp_path):
     """It runs where nothing else of skpmtl is."""
-    shutil.copytree(secure.SERVER_FOLDER / "mpc_server", tmp_path / "mpc_server")
+    shutil.copytree(processes.PLACE / "mpc_server", tmp_path / "mpc_server")
     code = "import sys, mpc_server.server; print(*(n for n in sys.modules if n[:6] == 'skpmtl'))"
-    for command in ([sys.executable, "-c", code], [*secure.SERVER, "--help"]):
+    for command in ([sys.executable, "-c", code], [*SERVER, "--help"]):
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout == "\n" or "Exit status: 0, or `LOST`" in done.stdout
@@ -557,7 +592,7 @@ def test_the_folder_of_a_server_may_be_copied(tmp_path):
 # ---------------------------------------------------------------- servers against strangers
 def server_folders(place, n_clients=2, timeout=TIMEOUT, **settings):
     """-> job and the folders of three servers, with certificates and without uploads."""
-    addresses = [f"127.0.0.1:{port}" for port in secure.free_ports(3)]
+    addresses = [f"127.0.0.1:{port}" for port in processes.free_ports(3)]
     shape = {"n_shared": 4, "n_tasks": 2, "head_length": 3, "max_heads": 1, "max_size": 8.0}
     numbers = {"name": "Study", "round": 7, **shape, **settings}
     job = Job(addresses, n_clients=n_clients, timeout=timeout, **numbers)
@@ -573,7 +608,7 @@ def deliver(folders, client, shares):
     for folder, share in zip(folders, shares, strict=True):
         path = folder / "in" / f"{client}.shares"
         path.unlink(missing_ok=True)
-        secure.write_secret(path, share)
+        write_secret(path, share)
 
 
 def upload_of(job, client, value=1.0):
@@ -587,7 +622,7 @@ def start():
     started = []
 
     def server(folder, code=None):
-        command, at, pipe = [*secure.SERVER, str(folder)], secure.SERVER_FOLDER, subprocess.PIPE
+        command, at, pipe = [*SERVER, str(folder)], processes.PLACE, subprocess.PIPE
         if code is not None:
             begin = "import sys\nfrom mpc_server import link, server\n"
             command = [sys.executable, "-c", f"{begin}{code}\nserver.main([sys.argv[1]])"]
@@ -878,7 +913,7 @@ def test_a_damaged_message_ends_the_run_at_once(mpc, start, tmp_path):
     started = time.monotonic()
     lines = last_lines([start(folders[0]), start(folders[1], code), start(folders[2])])
     assert time.monotonic() - started < TIMEOUT / 2
-    assert all(status in (1, secure.LOST) for status, _, _ in lines), lines
+    assert all(status in (1, processes.LOST) for status, _, _ in lines), lines
     assert all(line.startswith("Job Study, round 7: ") for _, line, _ in lines), lines
     assert not list(tmp_path.glob("*/out/*"))
 
@@ -907,7 +942,7 @@ def test_only_the_owner_reads_shares(mpc, start, tmp_path):
     old = os.umask(0o022)
     try:
         secure_aggregate(*clients(0, counts=(1, 1)), folder=folder, timeout=TIMEOUT)
-        secret = [path for path in folder.glob("server?/*/*") if path.suffix in (".shares", ".key")]
+        secret = [path for path in folder.rglob("*") if path.suffix in (".shares", ".key")]
         assert len(secret) == 3 * (2 + 2 + 1)
         assert {path.stat().st_mode & 0o777 for path in secret} == {0o600}
         held = [folder, *(path for path in folder.rglob("*") if path.is_dir())]

@@ -11,7 +11,18 @@ from scipy import stats
 from benchmarks.reproduce.fedmtl_secure import problem
 from skpmtl import FedMTLClassifier
 from skpmtl.fedmtl import fedmtl_aggregate, make_fedmtl_clients
-from skpmtl.fedmtl.mpc_server.replicated import FINE, Answer, Shapes, Upload, opened, split, stream
+from skpmtl.fedmtl.mpc_server.replicated import (
+    FINE,
+    Answer,
+    Shapes,
+    Upload,
+    Veil,
+    opened,
+    product,
+    product_of_shares,
+    split,
+    stream,
+)
 from skpmtl.fedmtl.secure_spu import SpuServers
 
 spu = pytest.mark.skipif(
@@ -75,20 +86,63 @@ def test_streams_go_on_at_any_place():
         np.testing.assert_array_equal(stream(key, first, 30), whole[first : first + 30])
 
 
+@pytest.mark.parametrize("inner", [1, 127, 128, 300])
+def test_products_are_exact_modulo_2_64(inner):
+    rng = np.random.default_rng(inner)
+    u, v = (rng.integers(0, 2**64, s, np.uint64) for s in ((3, inner), (inner, 5)))
+    u[0], v[:, 0] = np.uint64(2**64 - 1), np.uint64(2**64 - 1)  # the largest sums there can be
+    expected = [[sum(int(a) * int(b) for a, b in zip(r, c, strict=True)) for c in v.T] for r in u]
+    assert (product(u, v).astype(object) == np.array(expected) % 2**64).all()
+
+
+def shares_of(x, rng):
+    """-> shares (..., 2) of three servers"""
+    parts = rng.integers(0, 2**64, (2, *x.shape), np.uint64)
+    parts = [*parts, x - parts[0] - parts[1]]
+    return [np.stack([parts[r], parts[(r + 1) % 3]], axis=-1) for r in range(3)]
+
+
+def test_terms_of_the_servers_are_the_product_and_each_alone_is_uniform():
+    pytest.importorskip("cryptography")
+    rng = np.random.default_rng(0)
+    W, X = rng.integers(0, 2**20, (4, 6), np.uint64), rng.integers(-(2**30), 2**30, (6, 5000))
+    pairs = zip(shares_of(W, rng), shares_of(X.view(np.uint64), rng), strict=True)
+    keys = [bytes([r]) * 32 for r in range(3)]
+    terms, seen = [product_of_shares(w, x) for w, x in pairs], []
+    np.testing.assert_array_equal(sum(terms).view(np.int64), W.view(np.int64) @ X)
+    for r, own in enumerate(terms):
+        veil = Veil(keys[r], keys[(r + 1) % 3])
+        seen.append(np.hstack([veil.over(own[:, :1201]), veil.over(own[:, 1201:])]))
+    # What is left of the veils is the mask, below 2^20, which nobody could take away.
+    left = (sum(seen) - sum(terms)).view(np.int64)
+    assert 0 <= left.min() and left.max() < 2**FINE and len(np.unique(left)) > 1000
+    for a, b in ((0, 0), (0, 1), (1, 2)):  # nor do any two of them tell anything
+        both = seen[a] if a == b else seen[a] + seen[b]
+        counts = np.bincount(np.ascontiguousarray(both).view(np.uint8).ravel(), minlength=256)
+        assert stats.chisquare(counts).pvalue > 1e-6
+
+
 def test_answers_that_do_not_fit_are_refused(tmp_path, uploads):
-    for rank, upload in enumerate(uploads):
-        answer = Answer(tmp_path / f"answer{rank}")
+    def answer(rank, run):
+        path = tmp_path / f"answer{rank}"
+        path.unlink(missing_ok=True)
+        one = Answer(path, run)
         for first in (0, 200):
-            own = upload.fine(first, min(200, SHAPES.n_fine - first))
-            answer.add(own[:, 0], own[:, 1])
-        answer.close()
-    answers = [(tmp_path / f"answer{rank}").read_bytes() for rank in range(3)]
+            own = uploads[rank].fine(first, min(200, SHAPES.n_fine - first))[:, 0]
+            one.add(np.ascontiguousarray(own))
+        one.close()
+        return path.read_bytes()
+
+    run = bytes(32)
+    answers = [answer(rank, run) for rank in range(3)]
     np.testing.assert_array_equal(opened(answers), numbers()[1] * 4.0**-FINE)
     broken = bytearray(answers[1])
-    broken[20] ^= 1
-    for bad in ([answers[0], bytes(broken), answers[2]], [answers[0], answers[1][8:], answers[2]]):
+    broken[50] ^= 1
+    with pytest.raises(ValueError, match="damaged"):
+        opened([answers[0], bytes(broken), answers[2]])
+    for bad in (answers[1][8:], answer(1, bytes(31) + b"1")):
         with pytest.raises(ValueError, match="do not fit"):
-            opened(bad)
+            opened([answers[0], bad, answers[2]])
 
 
 def test_a_file_of_another_length_is_refused(tmp_path, uploads):

@@ -2,7 +2,8 @@
 
 A number x is x_0 + x_1 + x_2 modulo 2^64 or 2^128, and server r holds x_r and x_(r+1): replicated
 shares, as ABY3 has them. x_0 and x_1 are a stream of numbers from a key, so that only x_2 is sent.
-A file of server r is one line of JSON, the keys it has, and x_2 where it has that.
+A file of server r is the keys it has, and x_2 where it has that. The product of x and y is the sum
+of what the servers compute alone, x_r (y_r + y_(r+1)) + x_(r+1) y_r.
 """
 
 import hashlib
@@ -15,7 +16,8 @@ import numpy as np
 # Fractional bits in the first part of the computation, modulo 2^128, and of what is averaged, and
 # its weights, modulo 2^64.
 WIDE, FINE = 40, 20
-KEY = 32
+KEY = RUN = DIGEST = 32
+_LIMB, _INNER = 22, 128  # bits, and terms of a sum: 3 * 128 products stay below 2^53
 
 
 @dataclass(frozen=True)
@@ -54,17 +56,16 @@ class Shapes:
 
     @property
     def columns_at_once(self):
-        """Columns that are averaged at a time: 40 MB of shares."""
-        return max(1, 2_500_000 // self.n_clients)
+        """Columns that are averaged at a time: 4 MB of shares."""
+        return max(1, 250_000 // self.n_clients)
 
-    def save(self, folder, name):
-        (folder / "shapes.json").write_text(json.dumps({"name": name, **asdict(self)}))
+    def save(self, folder):
+        (folder / "shapes.json").write_text(json.dumps(asdict(self)))
 
     @classmethod
     def load(cls, folder):
-        """-> name, Shapes"""
         found = json.loads((folder / "shapes.json").read_text())
-        return found["name"], cls(**{f.name: int(found[f.name]) for f in fields(cls)})
+        return cls(**{f.name: int(found[f.name]) for f in fields(cls)})
 
 
 def stream(key, first, count):
@@ -135,24 +136,75 @@ class Upload:
         return self.numbers(2 * self.n_wide + first, count)
 
 
+def product(left, right):
+    """left @ right modulo 2^64, exactly, as products of floating-point numbers of 22 bits."""
+    total = np.zeros((len(left), right.shape[1]), np.uint64)
+    for first in range(0, len(right), _INNER):
+        u, v = left[:, first : first + _INNER], right[first : first + _INNER]
+        n = len(v)
+        u, v = np.hstack(_limbs(u)), np.vstack(_limbs(v)[::-1])
+        for k in (1, 2, 3):  # the products that begin at limb k - 1, side by side
+            part = (u[:, : k * n] @ v[(3 - k) * n :]).astype(np.int64)
+            total += part.view(np.uint64) << np.uint64((k - 1) * _LIMB)
+    return total
+
+
+def _limbs(x):
+    mask = np.uint64(2**_LIMB - 1)
+    parts = x & mask, (x >> np.uint64(_LIMB)) & mask, x >> np.uint64(2 * _LIMB)
+    return [part.view(np.int64).astype(np.float64) for part in parts]
+
+
+def product_of_shares(weights, values):
+    """This server's term of a product; shares (n, k, 2) and (k, c, 2)."""
+    own, other = values[..., 0], values[..., 1]
+    return product(np.hstack([weights[..., 0], weights[..., 1]]), np.vstack([own + other, own]))
+
+
+class Veil:
+    """Hides this server's terms from those who get all three, their sum excepted.
+
+    Two servers have each key, and take and give its stream, so that the three veils of a number
+    add up to 0. A random number below 2^18 of each server hides the last bits of the sum, as
+    rounding would: exact products would betray the weights.
+
+    Parameters
+    ----------
+    own, other : bytes
+        The key of this server and that of the next one.
+    """
+
+    def __init__(self, own, other):
+        self.keys, self.place = (own, other, os.urandom(KEY)), 0
+
+    def over(self, terms):
+        """-> uint64, of the same shape"""
+        size = terms.size
+        taken, given, mask = (stream(key, self.place, size) for key in self.keys)
+        self.place += size
+        hidden = taken - given + (mask >> np.uint64(64 - FINE + 2))
+        return terms + hidden.reshape(terms.shape)
+
+
 class Answer:
-    """What a server sends one client: its component, and a digest of what the next one's has to be.
+    """What a server sends one client: the number of the run, its terms, and a digest of both.
 
     Written piece by piece.
     """
 
-    def __init__(self, path):
+    def __init__(self, path, run):
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
         self.file = open(os.open(path, flags, 0o600), "wb")
-        self.other = hashlib.sha256()
+        self.digest = hashlib.sha256()
+        self.add(run)
 
-    def add(self, component, other):
-        self.file.write(np.ascontiguousarray(component))
-        self.other.update(np.ascontiguousarray(other))
+    def add(self, part):
+        self.file.write(part)
+        self.digest.update(part)
 
     def close(self):
         with self.file:
-            self.file.write(self.other.digest())
+            self.file.write(self.digest.digest())
 
 
 def opened(answers):
@@ -161,12 +213,14 @@ def opened(answers):
     Raises
     ------
     ValueError
-        When the answers do not fit together.
+        When an answer is damaged, or is not of the same run.
     """
-    components = [raw[:-32] for raw in answers]
-    lengths = {len(component) for component in components}
-    for rank, raw in enumerate(answers):
-        if len(lengths) > 1 or hashlib.sha256(components[(rank + 1) % 3]).digest() != raw[-32:]:
-            raise ValueError("the answers of the servers do not fit together")
-    total = sum(np.frombuffer(component, np.uint64) for component in components)
+    if len({(len(raw), raw[:RUN]) for raw in answers}) > 1:
+        raise ValueError("the answers of the servers do not fit together")
+    total = 0
+    for raw in answers:
+        body = memoryview(raw)[:-DIGEST]
+        if hashlib.sha256(body).digest() != raw[-DIGEST:]:
+            raise ValueError("the answer of a server is damaged")
+        total = total + np.frombuffer(body[RUN:], np.uint64)
     return total.view(np.int64) * 4.0**-FINE

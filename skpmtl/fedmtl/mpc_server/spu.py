@@ -4,18 +4,18 @@
 
 It needs numpy and the extra ``skpmtl[spu]`` and nothing else of skpmtl than this folder of modules.
 FOLDER holds what this server gets: ``link.json`` with its number (``rank``) and the addresses of
-all three, ``.config`` with the certificates of `skpmtl.fedmtl.secure.make_certificates`. It then
-reads names of rounds from its standard input, one a line, and ends with it: ``FOLDER/NAME`` holds
-``shapes.json`` (public) and ``in/<i>.shares``, and gets ``out/<i>.shares`` and, last,
-``run.json``. Servers stay connected, and keep what they compiled, from one round to the next.
+all three, ``.config`` with the certificates of `skpmtl.fedmtl.secure.make_certificates`. It writes
+``connected`` when it is, and then reads numbers of rounds from its standard input, one a line, and
+ends with it: ``FOLDER/round-<number>`` holds ``shapes.json`` (public) and ``in/<i>.shares``, and
+gets ``out/<i>.shares`` and, last, ``out/run.json``. Servers stay connected, and keep what they
+compiled, from one round to the next.
 
-The first part, similarities and weights, is computed modulo 2^128 with 40 fractional bits. Shares
-modulo 2^128 are shares modulo 2^64 when their upper halves are left out, so that averages, which
-are nearly all of the work, are products modulo 2^64 of numbers with 20 fractional bits. They leave
-as they are, with 40; a random number below 2^20, made of one of each pair of servers, hides their
-last bits from the client, as rounding would: exact products would betray the weights.
+Similarities and weights are what SPU computes, modulo 2^128 with 40 fractional bits. Shares modulo
+2^128 are shares modulo 2^64 when their upper halves are left out, so that averages, which are
+nearly all of the work, are sums of products of shares that each server has: they need no message.
 """
 
+import hashlib
 import json
 import os
 import resource
@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from .computation import largest_matching
-from .replicated import FINE, KEY, WIDE, Answer, Shapes, Upload, stream
+from .replicated import FINE, KEY, WIDE, Answer, Shapes, Upload, Veil, product_of_shares
 
 _TIMEOUT = 600_000  # milliseconds without a word of another server
 
@@ -64,29 +64,25 @@ def weights_of(directions, labels, size, threshold):
 
 
 class Engine:
-    """SPU's machine of one ring, with programs that stay compiled."""
+    """SPU's machine modulo 2^128, with programs that stay compiled."""
 
-    def __init__(self, link, field, bits):
+    def __init__(self, link):
         from spu import api, libspu
 
         self.libspu, self.secret = libspu, libspu.Visibility.VIS_SECRET
         config = libspu.RuntimeConfig(
-            protocol=libspu.ProtocolKind.ABY3, field=getattr(libspu.FieldType, field),
-            fxp_fraction_bits=bits,
+            protocol=libspu.ProtocolKind.ABY3, field=libspu.FieldType.FM128,
+            fxp_fraction_bits=WIDE,
         )  # fmt: skip
         # Goldschmidt's division doubles the bits in every step; 40 of them need five.
         config.fxp_div_goldschmidt_iters = 5
-        self.machine, self.io = api.Runtime(link, config), api.Io(3, config)
-        self.words, self.name, self.programs = {"FM64": 1, "FM128": 2}[field], field, {}
+        self.machine, self.io, self.programs = api.Runtime(link, config), api.Io(3, config), {}
 
-    def run(self, function, *inputs, dtype=np.float64):
-        """Shares (..., 2, words) of the results of a function of arrays of such shares.
-
-        With dtype=np.int64 they are whole numbers, of which products are not truncated.
-        """
-        shapes = tuple(x.shape[: -2] for x in inputs)
+    def run(self, function, *inputs):
+        """Shares (..., 2, 2) of the results of a function of arrays of such shares."""
+        shapes = tuple(x.shape[:-2] for x in inputs)
         if (function, shapes) not in self.programs:
-            self.programs[function, shapes] = self._compiled(function, shapes, dtype)
+            self.programs[function, shapes] = self._compiled(function, shapes)
         program, metas, results = self.programs[function, shapes]
         for name, meta, x in zip(program.input_names, metas, inputs, strict=True):
             self.machine.set_var(name, self._packed(meta, x))
@@ -99,18 +95,17 @@ class Engine:
             self.machine.del_var(name)
         return found
 
-    def _compiled(self, function, shapes, dtype):
+    def _compiled(self, function, shapes):
         import jax
         from spu.utils import frontend
 
-        given = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]
+        given = [jax.ShapeDtypeStruct(shape, np.float64) for shape in shapes]
         names = [f"in{k}" for k in range(len(given))]
         program, results = frontend.compile(
             frontend.Kind.JAX, function, given, {}, names, [self.secret] * len(given),
             lambda flat: [f"out{k}" for k in range(len(flat))],
         )  # fmt: skip
-        zeros = (np.zeros(shape, dtype) for shape in shapes)
-        metas = [self.io.make_shares(zero, self.secret)[0].meta for zero in zeros]
+        metas = [self.io.make_shares(np.zeros(s), self.secret)[0].meta for s in shapes]
         return program, metas, [result.shape for result in jax.tree_util.tree_leaves(results)]
 
     def _packed(self, meta, x):
@@ -128,11 +123,7 @@ class Engine:
             chunk = self.libspu.ValueChunk()
             chunk.ParseFromString(raw)
             parts.append(chunk.content)
-        return np.frombuffer(b"".join(parts), np.uint64).reshape(*shape, 2, self.words)
-
-
-def product(weights, values):
-    return weights @ values
+        return np.frombuffer(b"".join(parts), np.uint64).reshape(*shape, 2, 2)
 
 
 class SpuServer:
@@ -161,15 +152,14 @@ class SpuServer:
             options.verify.ca_file_path = str(config / "mpyc_ca.crt")
             options.verify.verify_depth = 1
         self.link = libspu.link.create_brpc(desc, self.rank)
-        self.wide = Engine(self.link, "FM128", WIDE)
-        self.fine = Engine(self.link.spawn(), "FM64", FINE)
+        self.engine = Engine(self.link)
 
-    def aggregate(self, name):
+    def aggregate(self, number):
         """One round."""
         started, spent = time.perf_counter(), time.process_time()
-        folder = self.folder / name
-        known, shapes = Shapes.load(folder)
-        if len(set(self.link.all_gather(json.dumps([known, *vars(shapes).values()])))) > 1:
+        folder = self.folder / f"round-{number}"
+        shapes = Shapes.load(folder)
+        if len(set(self.link.all_gather(json.dumps([number, *vars(shapes).values()])))) > 1:
             raise ValueError("the servers were given other shapes, or other rounds")
         uploads = [
             Upload(shapes, self.rank, folder / "in" / f"{i}.shares")
@@ -181,50 +171,50 @@ class SpuServer:
             part = numbers[:, place : place + size]
             inputs.append(part.reshape(shapes.n_clients, *shape, 2, 2))
             place += size
-        weights = [np.ascontiguousarray(w[..., :1]) for w in self.wide.run(weights_of, *inputs)]
+        # Without the upper halves, shares modulo 2^64.
+        weights = [found[..., 0] for found in self.engine.run(weights_of, *inputs)]
+        compared = time.perf_counter() - started
         (folder / "out").mkdir(mode=0o700)
-        answers = [Answer(folder / "out" / f"{i}.shares") for i in range(shapes.n_clients)]
-        keys, place = self._keys(), 0
-        for block in self._averages(shapes, *weights, uploads):  # (N, columns, 2)
-            size = block[..., 0].size
-            for k, key in enumerate(keys):
-                mask = stream(key, place, size) >> np.uint64(64 - FINE + 2)
-                block[..., k] += mask.reshape(block.shape[:2])
-            place += size
-            for one, own in zip(answers, block, strict=True):
-                one.add(own[:, 0], own[:, 1])
+        veil, run = self._veil()
+        answers = [Answer(folder / "out" / f"{i}.shares", run) for i in range(shapes.n_clients)]
+        for block in _averages(shapes, *weights, uploads):
+            for one, own in zip(answers, veil.over(block), strict=True):
+                one.add(own)
         for one in answers:
             one.close()
         run = {
             "seconds": time.perf_counter() - started,
+            "seconds_of_weights": compared,
             "cpu_seconds": time.process_time() - spent,
             "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         }
-        (folder / "run.json").write_text(json.dumps(run))
+        (folder / "out" / "run.part").write_text(json.dumps(run))
+        (folder / "out" / "run.part").rename(folder / "out" / "run.json")
 
-    def _keys(self):
-        """Of the masks of this server's component and the next one's, which both know; new ones
-        in every round."""
+    def _veil(self):
+        """-> new keys, of this server and the next one, and the number of the run"""
         own = os.urandom(KEY)
         self.link.send((self.rank + 2) % 3, own.hex())
-        other = self.link.recv((self.rank + 1) % 3)
-        return own, bytes.fromhex(other if isinstance(other, str) else other.decode())
+        other = bytes.fromhex(_text(self.link.recv((self.rank + 1) % 3)))
+        said = self.link.all_gather(os.urandom(KEY).hex())
+        return Veil(own, other), hashlib.sha256("".join(map(_text, said)).encode()).digest()
 
-    def _averages(self, shapes, weights, head_weights, uploads):
-        """Yield shares of columns of the answers, (N, columns, 2)."""
-        step = min(shapes.columns_at_once, max(shapes.n_shared, 1))
-        for first in range(0, shapes.n_shared, step):
-            count = min(step, shapes.n_shared - first)
-            values = np.zeros((len(uploads), step, 2, 1), np.uint64)  # one shape, one program
-            for row, upload in zip(values, uploads, strict=True):
-                row[:count, :, 0] = upload.fine(first, count)
-            (found,) = self.fine.run(product, weights, values, dtype=np.int64)
-            yield found[:, :count, :, 0].copy()
-        n, rows, length = shapes.n_clients, shapes.max_heads, shapes.head_length
-        values = np.array([upload.fine(shapes.n_shared, rows * length) for upload in uploads])
-        values = values.reshape(n * rows, length, 2, 1)
-        (found,) = self.fine.run(product, head_weights, values, dtype=np.int64)
-        yield found.reshape(n, rows * length, 2).copy()
+
+def _text(said):
+    return said if isinstance(said, str) else said.decode()
+
+
+def _averages(shapes, weights, head_weights, uploads):
+    """Yield this server's terms of columns of the answers, (N, columns)."""
+    step = shapes.columns_at_once
+    for first in range(0, shapes.n_shared, step):
+        count = min(step, shapes.n_shared - first)
+        values = np.array([upload.fine(first, count) for upload in uploads])
+        yield product_of_shares(weights, values)
+    n, rows, length = shapes.n_clients, shapes.max_heads, shapes.head_length
+    values = np.array([upload.fine(shapes.n_shared, rows * length) for upload in uploads])
+    found = product_of_shares(head_weights, values.reshape(n * rows, length, 2))
+    yield found.reshape(n, rows * length)
 
 
 def main(arguments=None):
@@ -238,10 +228,9 @@ def main(arguments=None):
     quiet.log_level = libspu.logging.LogLevel.ERROR
     libspu.logging.setup_logging(quiet)
     server = SpuServer(Path(folder))
-    print("connected", flush=True)
+    (server.folder / "connected").touch()
     for line in sys.stdin:
-        server.aggregate(line.strip())
-        print(f"done {line.strip()}", flush=True)
+        server.aggregate(int(line))
     os._exit(0)  # the link waits for others at a regular end
 
 
