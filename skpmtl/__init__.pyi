@@ -316,6 +316,8 @@ class DPMetaInit(RegressorMixin, BaseEstimator):
     group_size: int
     max_rows_per_unit: int | None
     init: Any
+    relation: Any
+    relation_rank: int | None
     refine: Literal["prox", "sgd"]
     refine_steps: int
     refine_learning_rate: Literal["auto"] | float
@@ -331,6 +333,9 @@ class DPMetaInit(RegressorMixin, BaseEstimator):
     dtype: Literal["float64", "float32"] | type[Any]
     init_coef_: NDArray[Any]
     init_intercept_: float
+    relation_coef_: NDArray[Any]
+    relation_intercept_: NDArray[Any]
+    relation_noise_std_: Any
     coef_: NDArray[Any]
     intercept_: NDArray[Any]
     tasks_: NDArray[Any]
@@ -360,6 +365,8 @@ class DPMetaInit(RegressorMixin, BaseEstimator):
         group_size: int = 1,
         max_rows_per_unit: int | None = None,
         init: Any = None,
+        relation: Any = None,
+        relation_rank: int | None = None,
         refine: Literal["prox", "sgd"] = "prox",
         refine_steps: int = 10,
         refine_learning_rate: Literal["auto"] | float = "auto",
@@ -396,6 +403,7 @@ class DPMetaInit(RegressorMixin, BaseEstimator):
     ) -> Self: ...
     def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
     def predict(self, X: Any, task: Any = None) -> Any: ...
+    def relate(self, facts: Any) -> Any: ...
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
     def set_callbacks(self, *callbacks: Any) -> Self: ...
     def task_privacy(self, task: Any) -> dict[str, Any]: ...
@@ -419,6 +427,8 @@ class DPMetaInitClassifier(ClassifierMixin, BaseEstimator):
     group_size: int
     max_rows_per_unit: int | None
     init: Any
+    relation: Any
+    relation_rank: int | None
     refine: Literal["prox", "sgd"]
     refine_steps: int
     refine_learning_rate: Literal["auto"] | float
@@ -435,6 +445,9 @@ class DPMetaInitClassifier(ClassifierMixin, BaseEstimator):
     dtype: Literal["float64", "float32"] | type[Any]
     init_coef_: Any
     init_intercept_: float | NDArray[Any]
+    relation_coef_: Any
+    relation_intercept_: Any
+    relation_noise_std_: Any
     coef_: Any
     intercept_: Any
     tasks_: NDArray[Any]
@@ -465,6 +478,8 @@ class DPMetaInitClassifier(ClassifierMixin, BaseEstimator):
         group_size: int = 1,
         max_rows_per_unit: int | None = None,
         init: Any = None,
+        relation: Any = None,
+        relation_rank: int | None = None,
         refine: Literal["prox", "sgd"] = "prox",
         refine_steps: int = 10,
         refine_learning_rate: Literal["auto"] | float = "auto",
@@ -504,6 +519,7 @@ class DPMetaInitClassifier(ClassifierMixin, BaseEstimator):
     def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
     def predict(self, X: Any, task: Any = None) -> Any: ...
     def predict_proba(self, X: Any, task: Any = None) -> Any: ...
+    def relate(self, facts: Any) -> Any: ...
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
     def set_callbacks(self, *callbacks: Any) -> Self: ...
     def task_privacy(self, task: Any) -> dict[str, Any]: ...

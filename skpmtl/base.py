@@ -641,6 +641,34 @@ class KnowsFacts:
         self.billboard_ = self.billboard_.with_facts(facts)
         return self
 
+    def _has_mean(self):
+        return not self.billboard_.has_one_mean or super()._has_mean()
+
+    def _mean_models(self, unseen):
+        """-> which of the models every unseen task has, these (n, n_outputs, d), and intercepts
+
+        Raises
+        ------
+        ValueError
+            For tasks of which the public facts are not known.
+        """
+        coef, b = self.billboard_.without_rows(unseen)
+        n = len(unseen)
+        return np.arange(n), coef.reshape(n, -1, coef.shape[-1]), b.reshape(n, -1)
+
+    def _row_scores(self, rows):
+        scores = super()._row_scores(rows)
+        if self.billboard_.has_one_mean or rows.unseen is None or not len(rows.unseen):
+            return scores
+        number, models, shift = self._mean_models(rows.unseen)
+        new = np.flatnonzero(rows.codes < 0)
+        which = number[-1 - rows.codes[new]]
+        for g in np.unique(which):
+            part = new[which == g]
+            found = rows.features(part) @ models[g].T + shift[g]
+            scores[part] = found if scores.ndim == 2 else found[:, 0]
+        return scores
+
 
 class MTLRegressorMixin(Scored, RegressorMixin):
     """Real targets: predict."""

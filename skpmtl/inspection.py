@@ -637,7 +637,7 @@ class RelationDisplay:
     coef : array-like of shape (n_facts, n_features)
         `relation_coef_` of an estimator, or some of its rows.
 
-    noise_std : array-like of shape (n_facts,), default=None
+    noise_std : array-like of shape (n_facts,) or (n_facts, n_features), default=None
         Standard deviation of the noise in each row; None draws no bars.
 
     facts : sequence of str, default=None
@@ -699,10 +699,11 @@ class RelationDisplay:
         facts = [str(j) for j in range(r)] if self.facts is None else list(self.facts)
         features = [str(j) for j in range(d)] if self.features is None else list(self.features)
         std = None if self.noise_std is None else np.asarray(self.noise_std, dtype=np.float64)
-        if len(facts) != r or len(features) != d or (std is not None and std.shape != (r,)):
+        shapes = (r,), (r, d)
+        if len(facts) != r or len(features) != d or (std is not None and std.shape not in shapes):
             raise ValueError(
                 f"coef has {r} facts and {d} features: give as many names, and one noise_std for "
-                "every fact."
+                "every fact, or for every number."
             )
         if ax is None:
             size = 2.0 + 2.0 * r, 1.2 + 0.25 * d
@@ -713,7 +714,7 @@ class RelationDisplay:
         self.errorbars_ = []
         for j, axis in enumerate(self.axes_):
             look = {"fmt": "o", "markersize": 4, "capsize": 2, **kwargs}
-            bars = None if std is None else np.full(d, 2.0 * std[j])
+            bars = None if std is None else np.broadcast_to(2.0 * std[j], d)
             axis.axvline(0.0, color="0.7", linewidth=1, zorder=0)
             self.errorbars_.append(axis.errorbar(coef[j], np.arange(d), xerr=bars, **look))
             axis.set_title(facts[j])
@@ -747,8 +748,7 @@ class RelationDisplay:
         if not hasattr(estimator, "relation_coef_"):
             raise TypeError(
                 f"{type(estimator).__name__} was not fitted with facts about its tasks: pass "
-                "relation= to PrivateMeanRegMTL or a federated baseline (of a Pipeline take its "
-                "last step)."
+                "relation= (of a Pipeline take its last step)."
             )
         names = getattr(estimator, "feature_names_in_", None)
         if names is not None and estimator._form_.position is not None:

@@ -104,7 +104,7 @@ def inner_steps(
     rate, batch_size, n_batches, mask, mask_ends, noise, noise_step, shrink, average, update,
     gradients, weights=None,
 ):  # fmt: skip
-    """Noisy gradient steps of the tasks `pick` from one start; -> what each would send.
+    """Noisy gradient steps of the tasks `pick` from a start; -> what each would send.
 
     Step t of task k: w <- w - rate[k] / B (S + noise), S the sum of the clipped gradients of a
     batch. The batch is all n_k rows with B = n_k; or, with n_batches[k] > 1, the rows lo + b,
@@ -115,7 +115,8 @@ def inner_steps(
     ----------
     pick : (q,) of int64
         Positions of tasks.
-    start : (n_outputs, size)
+    start : (1, n_outputs, size) or (q, n_outputs, size)
+        One for all, or one for each of `pick`.
     begun : int
         Steps that a task has taken in earlier visits.
     rate : (n_tasks,)
@@ -133,7 +134,7 @@ def inner_steps(
     weights : (n_rows,), default=None
         As of `clipped_sum`. B stays the number of rows, whatever they weigh.
     """
-    C, size = start.shape
+    C, size = start.shape[1:]
     W = np.empty((C, size))
     G = np.empty((C, size))
     total = np.empty((C, size))
@@ -144,9 +145,10 @@ def inner_steps(
         k = pick[a]
         lo, hi = offsets[k], offsets[k + 1]
         n = hi - lo
+        phi = start[a if start.shape[0] > 1 else 0]
         for c in range(C):
             for j in range(size):
-                W[c, j] = start[c, j]
+                W[c, j] = phi[c, j]
                 total[c, j] = 0.0
         for t in range(n_steps):
             first, stride, marks = lo, 1, everybody
@@ -179,4 +181,4 @@ def inner_steps(
         for c in range(C):
             for j in range(size):
                 result = total[c, j] / n_steps if average else W[c, j]
-                update[a, c, j] = result - start[c, j]
+                update[a, c, j] = result - phi[c, j]

@@ -36,6 +36,11 @@ class Board(Public):
         """Shape of the coefficients of one task."""
         return (self.n_features,)
 
+    @property
+    def has_one_mean(self):
+        """Whether all tasks without rows have the same model."""
+        return getattr(self, "relation", None) is None
+
     def declared(self):
         """Yield (name, array, allowed shapes) of all arrays; raise ValueError where public numbers
         do not go together. Compiled loops trust these shapes, and do not look again."""

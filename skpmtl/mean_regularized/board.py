@@ -223,7 +223,7 @@ class MeanBillboard(Board):
     def set_intercept(self, shift, middle=0.0):
         """Take mean intercepts, (n_centres, n_outputs), of which `middle` was subtracted."""
         if self.relation is not None:  # the constant is a column of the facts: middle is v_k row
-            shift = shift + middle * np.linalg.inv(self.relation.transform)[:, :1]
+            shift = shift + middle * self.relation.of_constant[:, None]
         else:
             shift = shift + middle
         self.mean_intercept = shift[0] if self.has_one_mean else shift

@@ -584,19 +584,6 @@ class MeanFamily(WideSparse, KnowsFacts, BaseMTL):
         models = board.models(centres).reshape(len(centres), -1, board.shape[-1])
         return which, models, board.intercepts(unseen)
 
-    def _row_scores(self, rows):
-        scores = super()._row_scores(rows)
-        if self.billboard_.has_one_mean or rows.unseen is None or not len(rows.unseen):
-            return scores
-        cluster, models, shift = self._mean_models(rows.unseen)
-        new = np.flatnonzero(rows.codes < 0)
-        which = cluster[-1 - rows.codes[new]]
-        for g in np.unique(which):
-            part = new[which == g]
-            found = rows.features(part) @ models[g].T + shift[g]
-            scores[part] = found if scores.ndim == 2 else found[:, 0]
-        return scores
-
 
 @parameter(
     "update", "prox", after="n_rounds",

@@ -8,6 +8,7 @@ import numpy as np
 from .._runtime.compat import Interval, StrOptions
 from ..exchange.board import Board
 from ..exchange.wire import MOST_STEPS
+from ..tables.relation import Relation
 from ..tables.start import Start
 from .finetune import FineTuner, tuned
 
@@ -23,7 +24,8 @@ class MetaBillboard(Board):
     coef : ndarray (n_features,) or (n_classes, n_features)
     intercept : float or ndarray (n_classes,)
     init : ndarray (n_outputs, n_features + fit_intercept)
-        Both together, the intercept last.
+        Both together, the intercept last. With a relation all three have one more axis in front:
+        G, of which v_k G is the initialisation of task k.
     loss : {"squared", "logistic", "multinomial"}
     fit_intercept, refine, refine_steps, refine_learning_rate
         As in the estimator.
@@ -39,6 +41,10 @@ class MetaBillboard(Board):
         initialisation is in the units of the features.
     start : Start or None
         Public model from which the rounds began; None: 0.
+    relation : Relation or None
+    row_noise : ndarray (r,) or None
+        With a relation: expected square of the noise in each row of G, in the place of `noise`.
+        Rows were shrunk by it.
     report : PrivacyReport
     """
 
@@ -56,6 +62,8 @@ class MetaBillboard(Board):
     frame: np.ndarray | None = None
     start: Start | None = None
     report: object = None
+    relation: Relation | None = None
+    row_noise: np.ndarray | None = None
 
     constraints = {
         "loss": [StrOptions({"squared", "logistic", "multinomial"})],
@@ -74,16 +82,30 @@ class MetaBillboard(Board):
 
     @property
     def n_classes(self):
-        return {"squared": 0, "logistic": 2}.get(self.loss, len(self.init))
+        return {"squared": 0, "logistic": 2}.get(self.loss, self.init.shape[-2])
 
     @property
     def model_shape(self):
-        return self.coef.shape
+        return self.coef.shape if self.relation is None else self.coef.shape[1:]
 
     def parameters(self):
-        return {**super().parameters(), "init": self.start}
+        return {**super().parameters(), "init": self.start, "relation": self.relation}
+
+    def with_facts(self, given):
+        """A copy that knows facts about further tasks, see `Relation.with_tasks`."""
+        return replace(self, relation=self.relation.with_tasks(given))
 
     def attributes(self):
+        if self.relation is not None:
+            T = self.relation.transform
+            found = np.tensordot(T, self.coef, axes=1), np.tensordot(T, self.intercept, axes=1)
+            found = dict(zip(("relation_coef_", "relation_intercept_"), found, strict=True))
+            if self.row_noise.any():
+                std = np.sqrt(T**2 @ self.row_noise / self.init[0].size)
+                if self.frame is not None:
+                    std = std[:, None] / self.frame[1]
+                found["relation_noise_std_"] = std
+            return found
         return {
             "init_coef_": self.coef.copy(),
             "init_intercept_": self.intercept,
@@ -93,25 +115,39 @@ class MetaBillboard(Board):
 
     def declared(self):
         """See `skpmtl.exchange.wire`."""
-        d, C, several = self.n_features, len(self.init), self.loss == "multinomial"
+        d, C, several = self.n_features, self.init.shape[-2], self.loss == "multinomial"
+        r = ()
+        if self.relation is not None:
+            yield from self.relation.declared()
+            r = (self.relation.rank,)
+            if self.row_noise is None:
+                raise ValueError("its relation has no row_noise")
+            yield "the noise of the relation", self.row_noise, [r]
+            if self.row_noise.min() < 0:
+                raise ValueError("noise must not be negative")
         if C < 3 if several else C != 1:
             raise ValueError(f"{C} models do not suit the {self.loss} loss")
-        yield "the initialisation", self.init, [(C, d + self.fit_intercept)]
-        yield "its coefficients", self.coef, [(C, d) if several else (d,)]
-        yield "its intercept", self.intercept, [(C,) if several else ()]
+        yield "the initialisation", self.init, [(*r, C, d + self.fit_intercept)]
+        yield "its coefficients", self.coef, [(*r, C, d) if several else (*r, d)]
+        yield "its intercept", self.intercept, [(*r, C) if several else r]
         if self.start is not None:
             yield from self.start.declared(C, d)
         if self.frame is not None:
             yield "the units of the features", self.frame, [(2, d)]
             if not self.frame[1].min() > 0:
                 raise ValueError("units of features must be positive")
-        (coef,), (intercept,) = split_models(self.init[None], self.fit_intercept)
+        rows = self.init if r else self.init[None]
+        coef, intercept = split_models(rows, self.fit_intercept)
+        if not r:
+            (coef,), (intercept,) = coef, intercept
         if not (np.array_equal(coef, self.coef) and np.array_equal(intercept, self.intercept)):
             raise ValueError("its coefficients are not those of the initialisation")
 
     @property
     def noisy(self):
         """Part of the squared length of the initialisation that is noise; not read by "sgd"."""
+        if self.relation is not None:
+            return 0.0  # what tasks know of theirs says `_starts`
         way = inside(self.init, self.frame) - self.places[0]
         square = float(np.vdot(way, way))
         return min(self.noise / square, 1.0) if self.refine == "prox" and square else 0.0
@@ -125,14 +161,30 @@ class MetaBillboard(Board):
     def places(self):
         """Models that were known before any release, in the units in which tasks fine-tune: the
         start, and 0 with the middle of the public range."""
-        zero = np.zeros_like(self.init)
+        zero = np.zeros(self.init.shape[-2:])
         if self.fit_intercept:
             zero[:, -1] = self.middle
         if self.start is None:
             return [zero]
         return [inside(self.start.joined(self.fit_intercept), self.frame), zero]
 
+    def _starts(self, tasks):
+        """Yield initialisations (n, n_outputs, size) of tasks in the units of their features, and
+        the doubt in each, (n,): those of their facts, and those of the constant alone, which is
+        the mean of all tasks."""
+        V, G, r = self.relation.rows(tasks), inside(self.init, self.frame), self.relation.rank
+        for columns in (r, 1) if r > 1 else (1,):
+            some, G, noise = V[:, :columns], G[:columns], self.row_noise[:columns]
+            starts = np.tensordot(some, G, axes=1)
+            way = starts - self.places[0]
+            square = np.maximum(np.einsum("kcj,kcj->k", way, way), 1e-300)
+            noisy = np.minimum(some**2 @ noise / square, 1.0)
+            yield starts, np.maximum(self.doubt * columns / r, noisy)
+
     def without_rows(self, tasks):
+        if self.relation is not None and not self.lost:
+            found = np.tensordot(self.relation.rows(tasks), self.init, axes=1)
+            return split_models(found, self.fit_intercept)
         models = super().without_rows(tasks)
         if self.lost:
             starts = outside(self.places[0], self.frame)
@@ -142,12 +194,18 @@ class MetaBillboard(Board):
 
     def personalize(self, table):
         """Models of the tasks of `table`, from their rows and this billboard alone."""
-        places = self.places
-        init = places[0] if self.lost else inside(self.init, self.frame)
+        places, doubt, plain = self.places, max(self.doubt, self.noisy), []
+        if self.lost:
+            init = places[0]
+        elif self.relation is not None:
+            (init, doubt), *plain = self._starts(table.tasks)
+        else:
+            init = inside(self.init, self.frame)
         table = within(table, self.frame)
         if self.refine == "prox":
-            init = init - self.noisy * (init - places[0])
-            settings = places, max(self.doubt, self.noisy), self.lost
+            if self.relation is None:
+                init = init - self.noisy * (init - places[0])
+            settings = places, doubt, self.lost, *plain
             W = tuned(table, self.loss, init, self.fit_intercept, *settings)
         else:
             tuner = FineTuner(table, self.loss, init, self.fit_intercept)

@@ -28,12 +28,13 @@ def release_init(plan, decay, log=None):
     Yields
     ------
     Draw of the order of the tasks, once in each visit, and Ask for "update": the weighted sum of
-    the updates of the next tasks in that order, (n_outputs, size).
+    the updates of the next tasks in that order, (n_outputs, size); with a relation each multiplied
+    by its row, (r, n_outputs, size).
 
     Returns
     -------
     init : ndarray (n_outputs, size)
-        The initialisation, at first `plan.begin`.
+        The initialisation, at first `plan.begin`. With a relation G, (r, n_outputs, size).
 
     Raises
     ------
@@ -51,6 +52,8 @@ def release_init(plan, decay, log=None):
                 partial(sum_of_updates, plan), len(pick), pick, half_adds=True, bound=plan.longest,
             )  # fmt: skip
             update = (yield ask)["update"]
+            if plan.gain is not None:
+                update = np.tensordot(plan.gain, update, axes=1)
             init += plan.meta_rate * decay**t * update
             if plan.mode is None:  # clipped updates cannot run away
                 lengths.append(np.linalg.norm(update))
@@ -80,4 +83,6 @@ def sum_of_updates(plan, contributions, positions):
         some = flat[bounds == bound]
         clip_rows(some, bound, 2, some)
         flat[bounds == bound] = some
+    if plan.to is not None:
+        return {"update": np.tensordot(plan.to[positions], sent, axes=(0, 0))}
     return {"update": sent.sum(axis=0)}

@@ -10,10 +10,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._parameters import filled, kept, target_range
 from .._runtime.compat import Interval, StrOptions
-from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
+from ..base import BaseMTL, KnowsFacts, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.protocol import Question
 from ..privacy.report import PrivacyLeakWarning
 from ..tables.ids import encode_ids, listed, locate
+from ..tables.relation import read_relation
 from ..tables.targets import public_range, public_ranges
 from ..tables.units import check_units, owners
 from ..tables.weights import in_rows
@@ -28,7 +29,7 @@ __all__ = [
 ]
 
 
-class _MetaInit(BaseMTL):
+class _MetaInit(KnowsFacts, BaseMTL):
     _parameter_constraints = {
         **BaseMTL._parameter_constraints,
         "privacy": [StrOptions({"task-global", "local"}), None],
@@ -49,6 +50,8 @@ class _MetaInit(BaseMTL):
         "max_rows_per_unit": [None, Interval(Integral, 1, None, closed="left")],
         "feature_range": "no_validation",  # by `public_ranges`
         "init": "no_validation",  # by `read_start`
+        "relation": "no_validation",  # by `read_relation`
+        "relation_rank": [Interval(Integral, 1, None, closed="left"), None],
         "refine": [StrOptions({"prox", "sgd"})],
         "refine_steps": [Interval(Integral, 1, None, closed="left")],
         "refine_learning_rate": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
@@ -82,6 +85,8 @@ class _MetaInit(BaseMTL):
         group_size=1,
         max_rows_per_unit=None,
         init=None,
+        relation=None,
+        relation_rank=None,
         refine="prox",
         refine_steps=10,
         refine_learning_rate="auto",
@@ -103,6 +108,12 @@ class _MetaInit(BaseMTL):
     def _counts_rows(self):
         protected = self._is_private() or self._unit is not None  # whose rows are counted
         return self.privacy == "task-global" and protected
+
+    def _check_parameters(self):
+        super()._check_parameters()
+        rank = getattr(self, "relation_rank", None)
+        if rank is not None and self.relation is None:
+            raise ValueError(f"relation_rank={rank!r} is of relation=, which is missing.")
 
     def _scale(self):
         """Public middle and unit in which targets are learnt from."""
@@ -173,8 +184,16 @@ class _MetaInit(BaseMTL):
             self._made[name] = make()
         return self._made[name]
 
-    def _plan(self, population):
-        return self._once("plan", lambda: MetaPlan(self, population))
+    def _plan(self, population, quiet=True):
+        return self._once("plan", lambda: MetaPlan(self, population, quiet))
+
+    def _relation(self, population, most=None, quiet=True):
+        """The `Relation` of the parameters, over all tasks, of at most so many columns."""
+        return read_relation(
+            self.relation, population.tasks,
+            order=None if isinstance(self.tasks, str) else self.tasks, rank=self.relation_rank,
+            quiet=quiet, most=most,
+        )  # fmt: skip
 
     def _source(self):
         return self._once("source", super()._source)
@@ -185,16 +204,31 @@ class _MetaInit(BaseMTL):
     def _curator(self, population, source):
         """The meta-learner; see `skpmtl.exchange`."""
         plan = self._plan(population)
+        if plan.relation is not None:
+            self._relation(population, plan.relation.rank, quiet=False)  # for its warnings
         log = self._progress("round %d: %d tasks", plan.n_rounds)
         init = yield from release_init(plan, self.meta_decay, log)
+        noise, row_noise, middle = plan.noise_of_init(), None, plan.middle
+        if plan.relation is not None:
+            noise, row_noise = 0.0, noise
+            way = init - plan.begin
+            kept = 1.0 - row_noise / np.maximum(np.sum(way**2, axis=(1, 2)), 1e-300)
+            kept = np.maximum(kept, 0.0)
+            init = plan.begin + kept[:, None, None] * way
+            row_noise = (kept * plan.scale) ** 2 * row_noise
+            middle = middle * plan.relation.of_constant[:, None]
         init *= plan.scale
         if self.fit_intercept:
-            init[:, -1] += plan.middle
+            init[..., -1] += middle
         init = outside(init, plan.frame)
-        (coef,), (b,) = split_models(init[None], self.fit_intercept)
+        if plan.relation is not None:
+            coef, b = split_models(init, self.fit_intercept)
+        else:
+            (coef,), (b,) = split_models(init[None], self.fit_intercept)
+            b = b.copy() if plan.n_outputs > 1 else float(b)
         return MetaBillboard(
             coef=coef.copy(),
-            intercept=b.copy() if plan.n_outputs > 1 else float(b),
+            intercept=b,
             init=init,
             loss=plan.loss,
             fit_intercept=self.fit_intercept,
@@ -202,11 +236,13 @@ class _MetaInit(BaseMTL):
             refine_steps=self.refine_steps,
             refine_learning_rate=self.refine_learning_rate,
             doubt=plan.doubt,
-            noise=plan.noise_of_init() * plan.scale**2,
+            noise=noise * plan.scale**2,
             middle=plan.middle,
             frame=plan.frame,
             start=plan.start,
             report=plan.report(self, source),
+            relation=plan.relation,
+            row_noise=row_noise,
         )
 
     def _half(self, table, population):
@@ -263,7 +299,7 @@ class _MetaInit(BaseMTL):
 
     def _questions(self, population):
         shape = population.n_outputs, population.n_features + self.fit_intercept
-        public = {"init": [shape], "round": Integral}
+        public = {"init": [self._plan(population).begin.shape], "round": Integral}
         if self.random_state is not None:  # who else takes part, for reproducible noise only
             public["everybody"] = np.int64
         return {"update": Question({"update": shape}, public)}
@@ -406,6 +442,14 @@ _DOC = """{summary}
         With `unit` in `fit`: public bound on the rows of one person. The guarantee is then for
         persons, whose rows may be in several tasks, up to `group_size` in one.
     {init} Rounds begin there, and what is released is the way from there.
+    relation : DataFrame, mapping, array, sparse matrix, graph or None, default=None
+        Public facts about the tasks, as of `PrivateMeanRegMTL`. Task k starts from
+        phi_k = z_k' B, with z_k its facts and a constant, and B (`relation_coef_`) learned in the
+        rounds. Updates have their noise when they are multiplied by public rows of the facts, so
+        that no guarantee changes; but r columns have r times the noise of one initialisation.
+        Columns for which the budget is too small are left out, the last ones first.
+    relation_rank : int or None, default=None
+        Columns of the basis of a graph or Omega. None: 10, or one for five tasks.
     refine : {{"prox", "sgd"}}, default="prox"
         Fine-tuning. "prox": minima of the sum of the task's losses plus ``1 / (2 kappa)
         ||(w, b) - phi||^2``, and the model of the task alone, averaged by public prior weights and
@@ -419,7 +463,8 @@ _DOC = """{summary}
     {task_feature}
     {tasks}{class_list}
     unseen_task : {{"error", "mean"}}, default="error"
-        What `predict` does with a task that was not fitted: an error, or phi.
+        What `predict` does with a task that was not fitted: an error, or phi; with `relation` that
+        of its facts.
     feature_range : (low, high) or None, default=None
         Public lowest and highest values of the features, never taken from private rows: two
         numbers, or two arrays with one for each feature without the task column. All steps are then
@@ -437,7 +482,14 @@ _DOC = """{summary}
     ----------
     init_coef_ : ndarray of shape (n_features,){shapes}
     init_intercept_ : float{intercepts}
-        The initialisation phi; also as `mean_coef_` and `mean_intercept_`.
+        The initialisation phi; also as `mean_coef_` and `mean_intercept_`. Without `relation`.
+    relation_coef_ : ndarray of shape (n_facts, n_features){shapes_of_facts}
+    relation_intercept_ : ndarray of shape (n_facts,){intercepts_of_facts}
+        With `relation`: what one more of every fact adds to phi, the constant first; names are
+        ``billboard_.relation.names``.
+    relation_noise_std_ : ndarray of shape (n_facts,), or (n_facts, n_features)
+        About the standard deviation of the noise in every number of its rows; by features where
+        these have a `feature_range`. Missing without noise.
     coef_ : ndarray of shape (n_tasks, n_features){task_shapes}
         Fine-tuned models, private to their tasks: hand each its own with `export_task`.
     intercept_ : ndarray of shape (n_tasks,){task_intercepts}
@@ -508,6 +560,8 @@ class DPMetaInit(MTLRegressorMixin, _MetaInit):
         rate="0.5 (1 without intercept)",
         shapes="",
         intercepts="",
+        shapes_of_facts="",
+        intercepts_of_facts="",
         task_shapes="",
         task_intercepts="",
         listed="",
@@ -537,6 +591,8 @@ class DPMetaInitClassifier(MTLClassifierMixin, _MetaInit):
         summary="A record-private initialisation that tasks fine-tune, binary or multinomial.",
         rate="2 (4 without intercept), or 1 (2) for more than two classes,",
         shapes=" or (n_classes, n_features)",
+        shapes_of_facts=" or (n_facts, n_classes, n_features)",
+        intercepts_of_facts=" or (n_facts, n_classes)",
         intercepts=" or ndarray of shape (n_classes,)",
         task_shapes=" or (n_tasks, n_classes, n_features)",
         task_intercepts=" or (n_tasks, n_classes)",

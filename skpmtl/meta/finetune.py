@@ -57,9 +57,9 @@ class FineTuner:
         Dense rows.
     loss : {"squared", "logistic", "multinomial"}
     init : ndarray (n_outputs, n_features + fit_intercept)
-        The intercept comes last.
+        The intercept comes last. Or (n_tasks, ...), one for every task.
     fit_intercept : bool
-    doubt : float, default=0.0
+    doubt : float or ndarray (n_tasks,), default=0.0
         Public estimate of the squared error of a score of the initialisation in units of the
         noise: the more, the less tasks hold on to it.
     own : ndarray (n_tasks, n_outputs), default=None
@@ -69,25 +69,29 @@ class FineTuner:
     def __init__(self, table, loss, init, fit_intercept, doubt=0.0, own=None):
         self.table, self.loss, self.init = table, loss, np.ascontiguousarray(init)
         self.own = own
-        self.centre = np.log10(10.0**_CENTRE + doubt)
+        self.shape = self.init.shape[-2:]
+        self.centre = np.broadcast_to(np.log10(10.0**_CENTRE + doubt), table.n_tasks)
         self.fit_intercept = fit_intercept
 
     def prox(self):
         """-> log evidence (n_tasks,), models (n_tasks, n_outputs, size)."""
-        out, found = np.empty((self.table.n_tasks, *self.init.shape)), np.empty(self.table.n_tasks)
+        out, found = np.empty((self.table.n_tasks, *self.shape)), np.empty(self.table.n_tasks)
 
         def block(tasks):
             # A task whose rows overflow stays at the initialisation, in silence.
             with np.errstate(all="ignore"):
                 found[tasks], changes = self._changes(tasks)
                 changes[~np.isfinite(changes).all(axis=(1, 2))] = 0.0
-                out[tasks] = self.init + changes
+                out[tasks] = self._starts(tasks) + changes
                 if self.own is not None:
                     out[tasks, :, -1] += self.own[tasks]
 
-        blocks = even_blocks(self.table.sizes, self.init.shape[1], _BLOCK)
+        blocks = even_blocks(self.table.sizes, self.shape[1], _BLOCK)
         run_blocks(block, [(tasks,) for tasks in blocks])
         return found, out
+
+    def _starts(self, tasks):
+        return self.init[None] if self.init.ndim == 2 else self.init[tasks]
 
     def _changes(self, tasks):
         """Log evidence of some tasks, and what their models add to the initialisation.
@@ -96,14 +100,15 @@ class FineTuner:
         then done in the smaller space of each task, of its rows or of its coefficients: a Gram
         matrix, made tridiagonal once, after which every scale kappa that is tried costs little.
         """
-        table, loss, (C, size) = self.table, NUMBER[self.loss], self.init.shape
+        table, loss, (C, size) = self.table, NUMBER[self.loss], self.shape
         sizes = table.sizes[tasks]
         m = len(tasks)
         pick, ends = rows_of(table.offsets, tasks)
         y, counts = table.y[pick], None if table.weights is None else table.weights[pick]
         support = table.support[tasks]
         pick = pick if table.rows is None else table.rows[pick]
-        base = self._scores(pick, np.array([0, ends[-1]]), self.init[None])
+        starts = self._starts(tasks)
+        base = self._scores(pick, ends if len(starts) > 1 else ends[[0, -1]], starts)
         if self.own is not None:
             base += np.repeat(self.own[tasks].T, sizes, axis=1)
         if loss == SQUARED:
@@ -123,7 +128,7 @@ class FineTuner:
             averages(
                 F, K, ends, size, T, right, np.column_stack([squares, none, none]),
                 np.where(level > 0, support, 0.0), 1e-9 * squares + 1e-300, rho, np.zeros_like(rho),
-                np.tile(log_weights(self.centre, _SPREAD), (m, 1)), none, np.zeros((1, size)),
+                log_weights(self.centre[tasks], _SPREAD), none, np.zeros((1, size)),
                 np.zeros(m, dtype=np.int64), np.ones(m),
                 np.empty((len(SNR) + 2, F.shape[2])), np.empty(len(SNR)), out[:, 0], found, 1.0,
             )  # fmt: skip
@@ -131,7 +136,7 @@ class FineTuner:
         scales = np.zeros((m, SCALES))
         scales[:, : len(SNR)] = SNR / np.where(level > 0, level, np.inf)[:, None]
         logdet, quad = _products(K, T, sizes, size, q, scales)
-        criterion = self._criterion(sizes, support, squares, scales, logdet, quad)
+        criterion = self._criterion(tasks, squares, scales, logdet, quad)
         kappa = np.where(level > 0, best_scale(criterion[:, : len(SNR)], level), 0.0)
         descend(F, whole, ends, y, base, root, loss, kappa, _MAX_STEPS, _TOL, out, counts)
         # Laplace's approximation at the models, times the public prior of kappa.
@@ -145,7 +150,7 @@ class FineTuner:
         energy += 0.5 * (out * out).sum(axis=(1, 2)) / np.maximum(kappa, 1e-300)
         energy += 0.5 * max(C - 1, 1) * logdet[:, 0]
         at = np.log10(np.maximum(kappa * level, SNR[0]))
-        return -energy - 0.5 * ((at - self.centre) / _SPREAD) ** 2, out
+        return -energy - 0.5 * ((at - self.centre[tasks]) / _SPREAD) ** 2, out
 
     def _scores(self, pick, ends, models):
         """Scores (n_outputs, N) of rows under models, one for the rows between two of `ends`."""
@@ -159,7 +164,7 @@ class FineTuner:
 
     def _grams(self, pick, ends, root, D):
         """Weighted rows F, F' F = Q T Q' as reflections, right sides, T, and F' F itself."""
-        (C, size), sizes = self.init.shape, np.diff(ends)
+        (C, size), sizes = self.shape, np.diff(ends)
         m, n = len(sizes), int(sizes.max())
         r = min(n, size)
         R = up(r + 1, LANES)
@@ -171,16 +176,17 @@ class FineTuner:
         tridiagonal(K, ends, size, *T, *np.zeros((2, R)))
         return F, K, q, T, whole
 
-    def _criterion(self, sizes, support, squares, scales, logdet, quad):
+    def _criterion(self, tasks, squares, scales, logdet, quad):
         """-2 log of evidence times public prior at all scales, up to a constant of each task."""
-        n, squares = support[:, None], squares[:, None]
-        few = sizes[:, None] <= self.init.shape[1]
+        n, squares = self.table.support[tasks][:, None], squares[:, None]
+        few = self.table.sizes[tasks][:, None] <= self.shape[1]
         energy = np.where(few, quad, squares - scales * quad)
         if self.loss == "squared":  # the variance of the noise is profiled out
             energy = n * np.log(np.maximum(energy, 1e-9 * squares + 1e-300) / n)
         else:  # one of several outputs counts for nothing: scores of classes have a common shift
-            logdet = logdet * max(len(self.init) - 1, 1)
-        energy[:, : len(SNR)] += ((np.log10(SNR) - self.centre) / _SPREAD) ** 2
+            logdet = logdet * max(self.shape[0] - 1, 1)
+        away = np.log10(SNR) - self.centre[tasks][:, None]
+        energy[:, : len(SNR)] += (away / _SPREAD) ** 2
         return energy + logdet
 
     def sgd(self, n_steps, rate):
@@ -189,7 +195,7 @@ class FineTuner:
         rate : float or "auto", 1 / smoothness of the task's own loss.
         """
         m = self.table.n_tasks
-        out = np.empty((m, *self.init.shape))
+        out = np.empty((m, *self.shape))
         if isinstance(rate, str):
             rate = own_rates(self.table, self.loss, self.fit_intercept)
         run_inner(
@@ -202,8 +208,8 @@ class FineTuner:
 
 def log_weights(centre, spread):
     """Logarithms of the prior weights of the scales of `SNR`: normal in their logarithm."""
-    found = -0.5 * ((np.log10(SNR) - centre) / spread) ** 2
-    return found - logsumexp(found)
+    found = -0.5 * ((np.log10(SNR) - np.asarray(centre)[..., None]) / spread) ** 2
+    return found - logsumexp(found, axis=-1, keepdims=True)
 
 
 def derivatives(base, y, loss):
@@ -233,29 +239,35 @@ def _products(K, T, sizes, size, q, scales):
     return np.log(dets).sum(axis=1), quad
 
 
-def tuned(table, loss, init, fit_intercept, places, doubt=0.0, lost=False):
+def tuned(table, loss, init, fit_intercept, places, doubt=0.0, lost=False, plain=None):
     """Models that a task averages over kinds of priors: around `init`, `places`, and alone.
 
     Parameters
     ----------
     table, loss, init, fit_intercept, doubt
         As of `FineTuner`.
-    places : list of ndarray of the shape of init
+    places : list of ndarray (n_outputs, n_features + fit_intercept)
         Models that are known without any release, of which the last is 0.
     lost : bool, default=False
         Whether the initialisation counts for nothing; `init` is then the first of `places`.
+    plain : (ndarray, ndarray), default=None
+        A second initialisation with its doubt, as likely as the first.
 
     Returns
     -------
     models : ndarray (n_tasks, n_outputs, size)
     """
-    kinds, shy = [FineTuner(table, loss, init, fit_intercept, doubt).prox()], _shyness(table)
+    starts = [(init, doubt)] if plain is None else [(init, doubt), plain]
+    kinds, shy = [], _shyness(table)
+    for start, own in starts:
+        found, models = FineTuner(table, loss, start, fit_intercept, own).prox()
+        kinds.append((found - np.log(len(starts)), models))
     for place in places[lost:]:
         found, models = FineTuner(table, loss, place, fit_intercept, _NO_START).prox()
         kinds.append((found + np.log(_NOWHERE[loss]) + shy, models))
     shy = 0.0 * shy if lost and len(places) == 1 else shy
     if loss == "squared":
-        kinds += _with_free_intercepts(table, init, fit_intercept, doubt, shy, not lost)
+        kinds += _with_free_intercepts(table, starts, fit_intercept, shy, not lost)
     else:
         found, models = _alone_with_classes(table, loss, places[-1], fit_intercept)
         kinds.append((found + shy, models))
@@ -269,18 +281,21 @@ def tuned(table, loss, init, fit_intercept, places, doubt=0.0, lost=False):
     return np.einsum("sk,skcj->kcj", share, models)
 
 
-def _with_free_intercepts(table, init, fit_intercept, doubt, shy, around):
+def _with_free_intercepts(table, starts, fit_intercept, shy, around):
     """Kinds of squared loss with a free intercept: alone, and `around` the coefficients and 0."""
     m, d = table.n_tasks, table.n_features
     root, kappa = even_root(d), lone_scale(table, fit_intercept)
-    priors = np.full((2, m, 1 + len(SNR)), -np.inf)
+    priors = np.full((1 + len(starts), m, 1 + len(SNR)), -np.inf)
     # With two kinds of intercepts around the initialisation each has half of its weight.
     priors[0, :, 0] = np.log(_ALONE * (1 + bool(fit_intercept and around))) + shy
     if fit_intercept and around:  # and around 0, where coefficients are all noise
         widths = log_weights(np.log10(10.0**_FREE_CENTRE + _NO_START), _FREE_SPREAD)
         priors[0, :, 1:] = np.log(_NOWHERE["squared"]) + widths + shy[:, None]
-    priors[1, :, 1:] = log_weights(np.log10(10.0**_FREE_CENTRE + doubt), _FREE_SPREAD)
-    centres = (None, init[0, :d]) if fit_intercept and around else (None,)
+    centres = [None]
+    for prior, (init, doubt) in zip(priors[1:], starts, strict=True):
+        prior[:, 1:] = log_weights(np.log10(10.0**_FREE_CENTRE + doubt), _FREE_SPREAD)
+        prior -= np.log(len(starts))
+        centres += [init[..., 0, :d]] if fit_intercept and around else []
     for centre, prior in zip(centres, priors, strict=False):
         local = LocalModels(
             table, classification=False, fit_intercept=fit_intercept, centre=centre
@@ -328,7 +343,7 @@ def run_inner(
     noise_step=None, shrink=None, average=False, gradients=_NO_NOISE, weights=None,
 ):  # fmt: skip
     """`inner_steps` of the rows of a table, plain gradient descent by default."""
-    m = table.n_tasks
+    m, start = table.n_tasks, start[None] if start.ndim == 2 else start
     if norms is None:
         norms = np.ones(len(table.X))  # read for clipping only
     n_batches = np.ones(m, dtype=np.int64) if n_batches is None else n_batches
@@ -337,9 +352,10 @@ def run_inner(
 
     def block(first, last):
         part = slice(first, last)
+        mine = start[part] if len(start) > 1 else start
         inner_steps(
             table.X, *_rows(table), table.offsets, table.y, norms, NUMBER[loss], fit_intercept,
-            pick[part], start, float(clip_norm), n_steps, begun, rate, float(batch_size),
+            pick[part], mine, float(clip_norm), n_steps, begun, rate, float(batch_size),
             n_batches, mask, _NO_INDEX if mask_ends is None else mask_ends[first : last + 1],
             _NO_NOISE if noise is None else noise[part], noise_step, shrink, average,
             update[part], gradients[part], weights,

@@ -31,9 +31,11 @@ from .rules import LEFT, course, task_weights
 # a coarser one for groups, whose accounting takes half a second each time.
 _EXACT_RATES, _RATE_GRID, _GROUP_GRID = 16, 1.1, 1.25
 _FAR = 64.0 * math.log(2.0)  # tails of noise that a curator allows for have 2^-64
+_MOST_COLUMNS = 64  # of a relation
+_COLUMN_DOUBT = 0.5  # expected error of an initialisation, over that of 0, that columns may lead to
 _PER_TASK = (
     "sizes", "n_batches", "rates", "noise_multiplier", "noise_std", "noise_step", "shrink",
-    "weights",
+    "weights", "to", "rows",
 )  # fmt: skip
 
 
@@ -70,7 +72,7 @@ class MetaPlan:
         The same of the features.
     start : Start or None
         Public model from which the rounds begin.
-    begin : ndarray (n_outputs, size)
+    begin : ndarray (n_outputs, size), or (r, n_outputs, size) with a relation
         The same in the units of the rounds; 0 without it.
     tasks_per_round, n_rounds, inner_steps, inner_rate, meta_rate, doubt, gained
         See `skpmtl.meta.rules.Course`.
@@ -83,9 +85,15 @@ class MetaPlan:
         Std, public grid, and scaling before rounding to it (`VectorGaussian`).
     weights : ndarray (n_tasks,)
         Of the tasks' updates, of mean 1.
+    relation : Relation or None
+        With one, task k starts from v_k G and its update is multiplied by b_k.
+    to, rows : ndarray (n_tasks, r) or None
+        The b_k and v_k of all tasks.
+    gain : ndarray (r, r) or None
+        (sum_k weights_k b_k v_k' / n_tasks)^-1, which sums of updates of G are multiplied by.
     """
 
-    def __init__(self, est, population):
+    def __init__(self, est, population, quiet=True):
         # Tasks without rows never answer: that they are planned like one row has no effect.
         self.sizes, self.loss = np.maximum(population.sizes, 1), population.loss
         self.n_outputs = population.n_outputs
@@ -115,13 +123,40 @@ class MetaPlan:
         self.noise_std = self.noise_step = self.shrink = None
         if self.mode is not None:
             self._spend(est)
-        settled = course(est, self.mode, self.loss, self.size, self.sizes, self._step_noise())
-        vars(self).update(settled._asdict())
+        self._settle(est, 1)
+        self.relation = self.to = self.rows = self.gain = None
+        if getattr(est, "relation", None) is not None:
+            most = self._columns(est)
+            self.relation = est._relation(population, most, quiet)
+            self._settle(est, self.relation.rank)
+            self.to = self.relation.weights(population.tasks)
+            self.rows = self.relation.rows(population.tasks)
+            self.begin = np.multiply.outer(self.relation.of_constant, self.begin)
         self.weights = np.ones(m)
         if self.mode is not None:
             self._calibrate()
         if self.mode == "task-global":
             self.weights = self._weights()
+        if self.to is not None:
+            self.gain = np.linalg.inv(self.to.T @ (self.weights[:, None] * self.rows) / m)
+
+    def _settle(self, est, rank):
+        """Numbers and lengths of the steps for shared models that follow from `rank` facts."""
+        noise = self._step_noise()
+        found = course(est, self.mode, self.loss, self.size, self.sizes, noise, rank)
+        vars(self).update(found._asdict())
+
+    def _columns(self, est):
+        """How many columns of a relation the budget carries, by a public rule; None: all."""
+        if self.mode is None:
+            return None
+        most = 1
+        while most < _MOST_COLUMNS:
+            self._settle(est, most + 1)
+            if self.least > _COLUMN_DOUBT:
+                break
+            most += 1
+        return most
 
     def _begin(self, fit_intercept):
         if self.start is None:
@@ -245,21 +280,27 @@ class MetaPlan:
         return float(self.longest_updates().max())
 
     def noise_of_init(self):
-        """Expected square of the noise in an initialisation; 0 without privacy.
+        """Expected square of the noise in an initialisation; 0 without privacy. With a relation
+        in each row of G, (r,).
 
         What the noise of all inner steps adds up to, less what later rounds correct of it: after
         u powers of e of the error are gone, (1 - exp(-2 u)) / (2 u) of it is left. Rows of more
         than length 1 correct more; see `rules.LEFT`.
         """
         if self.mode is None:
-            return 0.0
+            return 0.0 if self.to is None else np.zeros(self.to.shape[1])
         variance = self.noise_std**2
         if self.mode == "task-global":
             batch = self.batch_size if self.batches == "poisson" else self.sizes / self.n_batches
             variance = self.inner_steps * (self.inner_rate * self.noise_std / batch) ** 2
-        total = self.visits * float(self.weights**2 @ variance) / self.tasks_per_round**2
+        total = self.visits * self.weights**2 * variance / self.tasks_per_round**2
+        total = float(total.sum()) if self.to is None else (self.to @ self.gain.T).T ** 2 @ total
         left = -LEFT[self.loss] * math.expm1(-2.0 * self.gained) / (2.0 * self.gained)
         return self.n_outputs * self.size * self.meta_rate**2 * total * left
+
+    def starts(self, init, block):
+        """Initialisations of some of the tasks: one for all, or (n, n_outputs, size) of them."""
+        return init if self.rows is None else np.tensordot(self.rows[block], init, axes=1)
 
     def longest_updates(self):
         """Bound that the weighted updates of each task keep, as good as always; (n_tasks,).
@@ -350,6 +391,8 @@ class MetaPlan:
             public["group_size"] = self.group
         if self.people:
             public["max_rows_per_unit"] = self.max_rows
+        if self.relation is not None:
+            public["relation"] = self.relation.describe()
         releases = self._releases(local)
         return PrivacyReport(
             guarantee="local DP per task" if local else "record-level DP (task-global)",
@@ -432,6 +475,11 @@ class MetaPlan:
 
     def _notes(self):
         notes = {}
+        if self.relation is not None:
+            notes["relation"] = (
+                "updates have their noise when they are multiplied by public rows of the relation: "
+                "no sensitivity depends on it"
+            )
         if self.mode == "local":
             notes["adjacency"] = (
                 "calibrated to the distance of any two updates, twice the clip norm, whatever "

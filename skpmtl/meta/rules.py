@@ -37,6 +37,8 @@ class Course(NamedTuple):
         Squared error that is expected of the initialisation, over that of 0.
     gained : float
         Powers of e by which all rounds together are expected to shrink an error.
+    least : float
+        What `doubt` would be with "auto" steps.
     """
 
     tasks_per_round: int
@@ -47,9 +49,10 @@ class Course(NamedTuple):
     meta_rate: float
     doubt: float
     gained: float
+    least: float
 
 
-def course(est, mode, loss, size, rows, noise):
+def course(est, mode, loss, size, rows, noise, rank=1):
     """Settle what is "auto". -> Course
 
     Parameters
@@ -64,6 +67,9 @@ def course(est, mode, loss, size, rows, noise):
     noise : float
         Over clip_norm: root mean square of the noise, over all tasks, that one inner step would
         have if it were the only one; "local": length of the noise of an update.
+    rank : int, default=1
+        Columns of a relation: on average a column has the rows, and the noise, of one in so many
+        tasks.
     """
     per_round, visits, n_tasks = est.tasks_per_round, est.visits, len(rows)
     if per_round == "auto" and mode is None:  # visits cost nothing
@@ -83,9 +89,11 @@ def course(est, mode, loss, size, rows, noise):
     curvature *= _CLIPPED[loss] if public else 1.0
     if public:
         noise *= 0.5 * math.sqrt(1 + est.fit_intercept) * bound / curvature
-    noise /= math.sqrt(2.0 * n_tasks)
+    noise /= math.sqrt(2.0 * n_tasks / rank)
     grid = np.geomspace(0.01, _MAX_FOLDS, 100)
-    folds = float(grid[_error(grid, noise).argmin()])
+    # Rows of a relation are shrunk by their noise: rounds go on as if it were less.
+    at = _error(grid, noise / rank**0.25).argmin()
+    folds, least = float(grid[at]), float(_error(grid[at], noise))
     steps, average = est.inner_steps, est.iterate == "average"
     if isinstance(steps, str):
         steps = _FREE_STEPS if mode is None else _MAX_INNER_STEPS
@@ -106,8 +114,8 @@ def course(est, mode, loss, size, rows, noise):
     gained = min(meta_rate * reach, _MAX_FOLDS)
     doubt = float(_error(gained, noise)) if mode is not None else 0.0
     if mode != "local":  # as many rows as numbers tell nothing, whatever the budget
-        doubt = max(doubt, float(min(size / rows.sum(), 1.0)))
-    return Course(per_round, n_rounds, visits, steps, inner_rate, meta_rate, doubt, gained)
+        doubt = max(doubt, float(min(rank * size / rows.sum(), 1.0)))
+    return Course(per_round, n_rounds, visits, steps, inner_rate, meta_rate, doubt, gained, least)
 
 
 def _error(folds, noise):

@@ -48,10 +48,12 @@ class MetaHalf(Half):
 
     def answer(self, ask):
         """Weighted sum of what the tasks of the round send, in shape of the initialisation."""
-        init = ask.public["init"]
-        total = np.zeros(init.shape)
+        plan, total = self.plan, np.zeros(ask.public["init"].shape)
         for block, updates in self._sent(ask):
-            total += np.tensordot(self.plan.weights[block], updates, axes=1)
+            weights = plan.weights[block]
+            if plan.to is not None:
+                weights = (weights[:, None] * plan.to[block]).T
+            total += np.tensordot(weights, updates, axes=1)
         return {"update": total}
 
     def contributions(self, ask):
@@ -59,7 +61,7 @@ class MetaHalf(Half):
         init = ask.public["init"]
         self.visits[ask.pick] += 1
         parts = [self.plan.weights[block, None, None] * sent for block, sent in self._sent(ask)]
-        return {"update": np.concatenate([np.empty((0, *init.shape)), *parts])}
+        return {"update": np.concatenate([np.empty((0, *init.shape[-2:])), *parts])}
 
     def check(self, ask):
         # Here the tasks spend the budget, and no curator can make them spend more.
@@ -80,15 +82,17 @@ class MetaHalf(Half):
         source, begun = self.source.stream(number), self.plan.steps_before(number)
         if self.positions is None or not isinstance(source, SeededSource):
             for block in self._blocks(ask.pick):
-                yield block, self._updates(block, init, begun, source)
+                yield block, self._updates(block, self.plan.starts(init, block), begun, source)
             return
         # Reproducible noise is one stream for all tasks of a round, of which these take their part.
-        numbers = (self.plan.inner_steps if self.plan.mode == "task-global" else 1) * init.size
+        numbers = self.plan.n_outputs * self.plan.size
+        numbers *= self.plan.inner_steps if self.plan.mode == "task-global" else 1
         places = np.searchsorted(ask.public["everybody"], self.positions[ask.pick])
         gaps = np.diff(places, prepend=-1) - 1
         for k, gap in zip(ask.pick, gaps, strict=True):
             source.normal(gap * numbers)
-            yield np.array([k]), self._updates(np.array([k]), init, begun, source)
+            one = np.array([k])
+            yield one, self._updates(one, self.plan.starts(init, one), begun, source)
 
     def _blocks(self, pick):
         """`pick` in pieces whose noise and marks stay small."""
@@ -102,14 +106,14 @@ class MetaHalf(Half):
             yield pick[first:last]
 
     def _updates(self, block, init, begun, source):
-        """What the tasks of a block send, (n, n_outputs, size)."""
-        plan = self.plan
+        """What the tasks of a block send, (n, n_outputs, size); `init` as of `MetaPlan.starts`."""
+        plan, shape = self.plan, init.shape[-2:]
 
         def draw():
             marks = self._marks(block, source)
             if plan.mode == "task-global":
                 # The kernel writes the released sum of a step where it has read its noise.
-                sums = self._noise_steps(block, (plan.inner_steps, *init.shape), source)
+                sums = self._noise_steps(block, (plan.inner_steps, *shape), source)
                 sent = self._walk(
                     block, init, begun, marks, clip_norm=plan.clip_norm, noise=sums,
                     noise_step=plan.noise_step, shrink=plan.shrink, gradients=sums,
@@ -125,7 +129,7 @@ class MetaHalf(Half):
         def values(reply):
             if plan.mode == "local":
                 return self._clipped(self._walk(block, init, begun, reply["marks"]))
-            return self._exact_sums(block, init, begun, reply).reshape(-1, init.size)
+            return self._exact_sums(block, init, begun, reply).reshape(-1, shape[0] * shape[1])
 
         if plan.mode is None:
             return draw()["update"]
@@ -133,7 +137,7 @@ class MetaHalf(Half):
 
     def _walk(self, block, init, begun, marks, **noise):
         """Inner steps of the tasks of a block. -> how far they lead"""
-        plan, out = self.plan, np.empty((len(block), *init.shape))
+        plan, out = self.plan, np.empty((len(block), *init.shape[-2:]))
         run_inner(
             self.table, plan.loss, self.fit_intercept, block, init, out,
             n_steps=plan.inner_steps, begun=begun, rate=self.rate, norms=self.norms,
@@ -155,9 +159,9 @@ class MetaHalf(Half):
         the noisy sum, so that all of its sums are functions of its rows and of the releases.
         """
         plan, sums = self.plan, reply["sums"]
-        out, sent = np.empty(sums.shape), np.empty((1, *init.shape))
+        out, sent = np.empty(sums.shape), np.empty((1, *init.shape[-2:]))
         for a, k in enumerate(block):
-            n, W = plan.sizes[k], init.copy()
+            n, W = plan.sizes[k], (init if init.ndim == 2 else init[a]).copy()
             batch = np.arange(n) % plan.n_batches[k]
             for t in range(plan.inner_steps):
                 marked = batch == (begun + t) % plan.n_batches[k]

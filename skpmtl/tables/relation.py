@@ -86,6 +86,11 @@ class Relation(Public):
         """Number r of columns."""
         return len(self.names)
 
+    @property
+    def of_constant(self):
+        """c (r,) with v'c = 1 for the rows v of all tasks, which is what all have in common."""
+        return np.linalg.inv(self.transform)[:, 0]
+
     def rows(self, tasks):
         """Rows v (n, r) of the basis for task ids, an array.
 

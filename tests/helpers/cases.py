@@ -293,6 +293,12 @@ def _meta():
     yield _case(DPMetaInit, inner_steps=2, **SECURE, **record)
     yield _case(DPMetaInit, privacy="local", **SECURE, **task)
     yield _case(DPMetaInitClassifier, 2, inner_steps=2, **SECURE, **record)
+    few_tasks = pytest.mark.filterwarnings("ignore:relation=:UserWarning")
+    related = {"relation": RELATION, "marks": (few_tasks,), "inner_steps": 2}
+    yield _case(DPMetaInit, epsilon=1e4, **related, **record)
+    related["marks"] += (pytest.mark.slow,)  # the same code in other forms
+    yield _case(DPMetaInitClassifier, 3, epsilon=1e4, unseen_task="mean", **related, **record)
+    yield _case(DPMetaInit, epsilon=1e4, privacy="local", **related, **task)
     slow = (pytest.mark.slow,)  # to compile
     yield _case(DPMetaInit, dtype="float32", inner_steps=2, marks=slow, **record)
 

@@ -72,6 +72,9 @@ CASES = {
         {"epsilon": 5.0, "init": {"coef": [1.0, -0.5, 0.25], "classes": [0, 1]}},
     ),
     "meta, local": ("DPMetaInit", {"epsilon": 50.0, "privacy": "local", "tasks_per_round": 5}),
+    "meta, facts": (
+        "DPMetaInit", {"epsilon": 1e4, "relation": {str(k): [k % 4] for k in range(M)}}
+    ),
     "meta, labels": ("DPMetaInitClassifier", {"epsilon": 5.0}),
 }  # fmt: skip
 

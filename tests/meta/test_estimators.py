@@ -157,7 +157,7 @@ def test_kernels_uncompiled_agree(kind):
         update, seen = np.empty((2, C, 6)), np.empty((2, 3, C, 6))
         function(
             X, np.empty(0, dtype=np.int64), False, offsets, y, norms, KINDS[kind], True,
-            np.array([1, 0]), np.zeros((C, 6)), 0.5, 3, 0, np.full(2, 0.2), 1.0,
+            np.array([1, 0]), np.zeros((1, C, 6)), 0.5, 3, 0, np.full(2, 0.2), 1.0,
             np.array([1, 2]), np.empty(0, dtype=np.uint8), np.zeros(3, dtype=np.int64), noise,
             np.full(2, 1e-5), np.ones(2), True, update, seen,
         )  # fmt: skip

@@ -218,7 +218,12 @@ def test_unnoised_gradients_of_a_task_are_found():
 
 # ---------------------------------------------------------------- the statistical audit
 META = [case for case in CASES if "DPMetaInit" in case.name and not case.n_classes]
-QUICK_TO_DRAW = [case for case in META if not case.needs and not case.estimator.secure]
+# With little noise the order of the tasks, which is drawn too, moves sums by more.
+QUICK_TO_DRAW = [
+    case
+    for case in META
+    if not case.needs and not case.estimator.secure and case.estimator.epsilon < 100
+]
 
 
 @pytest.mark.parametrize("case", [case.param for case in QUICK_TO_DRAW if not case.unit])

@@ -1,0 +1,199 @@
+"""relation= of private meta-learning: initialisations that follow from public facts."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from skpmtl import DPMetaInit, DPMetaInitClassifier, LocalOnly, load_billboard, save_billboard
+from skpmtl.exchange import Population
+from skpmtl.inspection import RelationDisplay
+from skpmtl.meta.plan import MetaPlan
+from skpmtl.privacy import audit
+
+pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit:skpmtl.PrivacyLeakWarning")
+M, N, D = 40, 10, 3
+
+
+def related(seed=0, m=M, n=N, d=D, own=0.2, noise=0.3):
+    """-> X (rows of length about 1), y, task, facts (m, 2), models (m, d)"""
+    rng = np.random.default_rng(seed)
+    Z = np.column_stack([rng.normal(size=m), np.arange(m) % 3 == 0]).astype(float)
+    B = rng.normal(size=(3, d))
+    W = np.column_stack([np.ones(m), Z]) @ B + own * rng.normal(size=(m, d))
+    task = np.repeat(np.arange(m), n)
+    X = rng.normal(size=(m * n, d)) / np.sqrt(d)
+    y = np.sqrt(d) * np.einsum("ij,ij->i", X, W[task]) + noise * rng.normal(size=m * n)
+    return X, y, task, Z, np.sqrt(d) * W
+
+
+def facts(Z, tasks=None):
+    return dict(zip(range(len(Z)) if tasks is None else tasks, Z.tolist(), strict=True))
+
+
+def private(epsilon=1.0, m=M, **options):
+    cls = options.pop("cls", DPMetaInit)
+    if cls._classification:
+        options["classes"] = [False, True]
+    return cls(**{"epsilon": epsilon, "tasks": range(m), "random_state": 0, **options})
+
+
+def test_without_privacy_rounds_are_those_of_the_formula():
+    """Every task starts at z_k' B, and B moves by the mean of what tasks add, task by task."""
+    X, y, task, Z, _ = related()
+    rate, steps, rounds, meta = 0.4, 3, 4, 0.7
+    options = {"inner_steps": steps, "inner_learning_rate": rate, "meta_learning_rate": meta}
+    est = private(None, relation=facts(Z), tasks_per_round="all", visits=rounds, **options)
+    est.fit(X, y, task=task)
+    F, A = np.column_stack([np.ones(M), Z]), np.column_stack([X, np.ones(len(X))])
+    relation = est.billboard_.relation
+    b, B = relation.weights(np.arange(M)), np.zeros((3, D + 1))
+    # The move of B that makes the moves of all tasks, weighted by b, those of their starts.
+    whole = np.linalg.inv(sum(np.outer(b[k], F[k]) for k in range(M)))
+    for _ in range(rounds):
+        moved = np.zeros((3, D + 1))
+        for k in range(M):
+            Ak, yk, w = A[task == k], y[task == k], F[k] @ B
+            for _ in range(steps):
+                w = w - rate / N * Ak.T @ (Ak @ w - yk)
+            moved += np.outer(b[k], w - F[k] @ B)
+        B += meta * whole @ moved
+    assert_allclose(est.relation_coef_, B[:, :D], rtol=1e-7, atol=1e-9)
+    assert_allclose(est.relation_intercept_, B[:, D], rtol=1e-7, atol=1e-9)
+    assert not hasattr(est, "relation_noise_std_") and not hasattr(est, "init_coef_")
+
+
+START = {"init": np.ones(D), "target_range": (-9.0, 5.0)}
+
+
+@pytest.mark.parametrize("options", [{}, {"privacy": "local"}, {"target_range": (-9.0, 5.0)}, START])
+def test_a_constant_is_one_initialisation(options):
+    X, y, task, _, _ = related(1)
+    one = private(20.0, **options).fit(X, y, task=task)
+    two = private(20.0, relation=np.zeros((M, 0)), **options).fit(X, y, task=task)
+    kept = 1.0 - one.billboard_.noisy  # with facts it is published as tasks take it
+    start = options.get("init", 0.0)
+    taken = start + kept * (one.init_coef_ - start)
+    assert_allclose(two.relation_coef_[0], taken, rtol=1e-7, atol=1e-9)
+    assert_allclose(two.coef_, one.coef_, rtol=1e-5, atol=1e-7)
+    assert_allclose(two.intercept_, one.intercept_, rtol=1e-5, atol=1e-7)
+    assert two.privacy_.noise_std == one.privacy_.noise_std
+
+
+def test_no_guarantee_depends_on_the_facts():
+    """Tasks add their noise before anything is multiplied: sums of clipped gradients keep their
+    sensitivity wherever a task starts, and of one of leverage 1, too."""
+    X, y, task, Z, _ = related(2)
+    heavy = np.column_stack([Z[:, 0], np.arange(M) == 7])
+    near, far = y.copy(), y.copy()
+    row = np.flatnonzero(task == 7)[0]
+    near[row], far[row] = 50.0, -50.0
+    est = private(1e4, relation=heavy, inner_steps=2, visits=2, tasks_per_round="all")
+    with pytest.warns(UserWarning, match="follow from their own updates"):
+        est.fit(X, near, task=task)
+    result = audit(est, (X, near, task), (X, far, task), replay=True)
+    assert result.passed, result
+    plan = MetaPlan(est, Population(np.arange(M), D, 0, np.full(M, N)))
+    plain = private(1e4, inner_steps=2, visits=2)
+    plain = MetaPlan(plain, Population(np.arange(M), D, 0, plan.sizes))
+    assert plan.relation.leverage > 0.9
+    assert_allclose(plan.noise_std, plain.noise_std)
+    report = plan.report(est, est._source())
+    assert report.public_inputs["relation"].startswith("public, 40 x 3, largest leverage 1")
+    assert report.sensitivity[0] == 2 * est.clip_norm
+
+
+def test_audit_catches_a_clip_that_is_stated_too_small(monkeypatch):
+    X, y, task, Z, _ = related(2)
+    near, far = y.copy(), y.copy()
+    row = np.flatnonzero(task == 7)[0]
+    near[row], far[row] = 50.0, -50.0
+    stated = MetaPlan._reached
+    monkeypatch.setattr(MetaPlan, "_reached", lambda self: stated(self) / 1.05)
+    est = private(20.0, relation=facts(Z), inner_steps=2)
+    result = audit(est, (X, near, task), (X, far, task), replay=True)
+    assert not result.passed and "Sensitivity" in str(result)
+
+
+def test_noise_of_the_rows_is_the_stated_one():
+    """Of one round from 0 nothing is corrected later, which `rules.LEFT` allows for."""
+    X, y, task, Z, _ = related(3, n=2)
+    options = {"inner_steps": 1, "tasks_per_round": "all", "meta_learning_rate": 1.0}
+    rows, plan = [], None
+    for seed in range(150):
+        est = private(60.0, relation=facts(Z), random_state=seed, **options).fit(X, y, task=task)
+        plan = est._plan_[0]
+        noise = plan.noise_of_init()
+        kept = np.sqrt(est.billboard_.row_noise / noise)
+        rows.append(est.billboard_.init / np.maximum(kept, 1e-12)[:, None, None])
+    assert kept.min() > 0
+    left = -0.5 * np.expm1(-2.0 * plan.gained) / (2.0 * plan.gained)
+    found = np.var(rows, axis=0).sum(axis=(1, 2))
+    assert_allclose(found, noise / left, rtol=0.25)
+
+
+@pytest.mark.parametrize("cls", [DPMetaInit, DPMetaInitClassifier])
+def test_later_tasks_and_files(cls, tmp_path):
+    X, y, task, Z, _ = related(4, M + 2)
+    y = y > 0 if cls is DPMetaInitClassifier else y
+    old = task < M
+    options = {"cls": cls, "unseen_task": "mean", "feature_range": (-2.0, 2.5)}
+    if cls is DPMetaInit:
+        options["target_range"] = (-6.0, 8.0)
+    est = private(1e4, relation=facts(Z[:M]), **options).fit(X[old], y[old], task=task[old])
+    score = est.predict if cls is DPMetaInit else est.decision_function
+    with pytest.raises(ValueError, match="without facts in relation=.*relate"):
+        score(X[~old], task=task[~old])
+    save_billboard(est, tmp_path / "board.npz")
+    later = facts(Z[M:], [M, M + 1])
+    est.relate(later)
+    F = np.column_stack([np.ones(M + 2), Z])[task[~old]]
+    expected = np.einsum("ij,ij->i", X[~old], F @ est.relation_coef_) + F @ est.relation_intercept_
+    assert_allclose(score(X[~old], task=task[~old]), expected)
+    est.personalize(X[~old], y[~old], task=task[~old])
+    there = load_billboard(tmp_path / "board.npz").relate(later)
+    there.personalize(X[~old], y[~old], task=task[~old])
+    assert_allclose(there.coef_, est.coef_[M:], rtol=1e-9)
+    assert_allclose(there.relation_coef_, est.relation_coef_)
+    assert est.relation_noise_std_.shape == (3, D)
+    RelationDisplay.from_estimator(est)
+
+
+@pytest.mark.parametrize("cls", [DPMetaInit, DPMetaInitClassifier])
+@pytest.mark.parametrize("refine", ["prox", "sgd"])
+def test_a_task_alone_is_fine_tuned_as_among_others(cls, refine):
+    X, y, task, Z, _ = related(5)
+    y = y > 0 if cls is DPMetaInitClassifier else y
+    est = private(100.0, cls=cls, relation=facts(Z), refine=refine).fit(X, y, task=task)
+    W = est.coef_.copy()
+    for k in (0, 7):
+        mine = task == k
+        est.personalize(X[mine], y[mine], task=task[mine])
+        assert_allclose(est.coef_[k], W[k], rtol=1e-6, atol=1e-8)
+
+
+def test_facts_help_and_meaningless_ones_do_little_harm():
+    m = 200
+    X, y, task, Z, W = related(6, m, 10, 6, own=0.3, noise=1.0)
+    noise = np.random.default_rng(7).normal(size=(m, 3))
+    error = {}
+    for name, est in {
+        "alone": LocalOnly(tasks=range(m)),
+        "one": private(40.0, m),
+        "facts": private(40.0, m, relation=facts(Z)),
+        "nothing": private(40.0, m, relation=noise),
+    }.items():
+        error[name] = np.sum((est.fit(X, y, task=task).coef_ - W) ** 2)
+    assert error["facts"] < 0.5 * min(error["one"], error["alone"])
+    assert error["nothing"] < 1.1 * error["one"]
+
+
+def test_what_the_budget_does_not_carry_is_left_out():
+    X, y, task, Z, _ = related(8)
+    Z = np.column_stack([Z, np.random.default_rng(9).normal(size=(M, 4))])
+    ranks = [
+        private(epsilon, relation=Z).fit(X, y, task=task).billboard_.relation.rank
+        for epsilon in (1.0, 30.0, 300.0)
+    ]
+    assert ranks[0] == 1 < ranks[1] <= ranks[2] == 7
+    with pytest.raises(ValueError, match="relation_rank=3 is of relation="):
+        private(relation_rank=3).fit(X, y, task=task)
