@@ -11,9 +11,9 @@ their own and five of the ten digits, 20 images for training and 10 for the test
 test come from other digits than those of training, and 400 digits belong to nobody: they are
 public.
 
-Public start: the same CNN, trained on the public digits in many styles (no writer is among them);
-its last hidden layer gives the features of the linear models. With ``--leaf`` there is no public
-start, but for files of weights that a user has.
+Public start: the same CNN, trained on the public digits in many styles (no writer is among them),
+with ``--leaf`` on digits and letters in the fonts that matplotlib brings; its last hidden layer
+gives the features of the linear models.
 
 Methods, all of them with adjacency "zero-out" and delta 1 / number of writers:
 
@@ -22,10 +22,12 @@ Methods, all of them with adjacency "zero-out" and delta 1 / number of writers:
   last layer of the public network as ``init=``;
 - "cnn, scratch" and "cnn, public start": `TorchMeanRegClassifier`, on a GPU where there is one. Its
   constants (clip_norm, learning_rate, lam) are those with the best personal networks ("mean-reg")
-  on writers of two other seeds, at epsilon 2 for all budgets and once more without one; ``--tune``
-  writes that table, ``results/networks_images_tuning.csv``, and the others read it. Rows
-  "released" are of w~ itself, the others of its personalisations;
-- "alone": the same network fine-tuned by every writer from its start, nothing released.
+  on made writers of two other seeds, at epsilon 2 for all budgets and once more without one;
+  ``--tune`` writes that table, ``results/networks_images_tuning.csv``, and the others read it, so
+  that nothing is tuned on LEAF's writers. Rows "released" are of w~ itself, the others of its
+  personalisations;
+- "alone": the same network fine-tuned by every writer from its start, nothing released; "public
+  network": its start as it is.
 
 The score is the accuracy over all test images. ``noise over way`` is public: the noise of a
 release over the length of the way that all rounds can make.
@@ -36,6 +38,7 @@ import itertools
 import math
 import warnings
 from functools import cache, partial
+from pathlib import Path
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -51,13 +54,13 @@ from . import RESULTS, computed, script
 FIELDS = ("data", "method", "personalization", "epsilon", "noise over way", "mean", "sd", "repeats")
 EPSILONS = (0.1, 0.4, 2.0, None)
 PERSONAL = ("none", "mean-reg", "finetune", "symmetrized-kl", "ewc")
+LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # as LEAF numbers them
 TUNING = "networks_images_tuning.csv"
 TUNED = ("clip_norm", "learning_rate", "lam")
 GRID = {
     "scratch": ((1.0, 2.0, 4.0, 8.0), (0.03, 0.1, 0.3), (0.01, 0.1)),
     "public start": ((0.125, 0.25, 0.5, 1.0), (0.01, 0.03, 0.1), (0.01, 0.1)),
 }
-_WIDTHS = (8, 16)
 
 
 # ----------------------------------------------------------------------------------- data
@@ -108,8 +111,7 @@ def made_writers(seed, quick=False):
 def leaf_writers(folder, seed, quick=False):
     """The same of LEAF's FEMNIST; images are cut to their middle 20 x 20."""
     leaf = load_leaf(folder)
-    X = (1.0 - leaf.data).reshape(-1, 28, 28)[:, 4:24, 4:24].reshape(len(leaf.data), -1)
-    _, y = np.unique(leaf.target, return_inverse=True)
+    X, y = middle(1.0 - leaf.data.reshape(-1, 28, 28)), leaf.target
     _, task = np.unique(leaf.task, return_inverse=True)
     rng = np.random.default_rng(seed)
     train = np.zeros(len(y), dtype=bool)
@@ -118,7 +120,46 @@ def leaf_writers(folder, seed, quick=False):
         train[rng.permutation(mine)[: max(round(0.7 * len(mine)), 1)]] = True
     known = np.isin(task, task[train])
     parts = [(X[part], y[part], task[part]) for part in (train, known & ~train)]
-    return parts, 20, int(y.max()) + 1
+    return parts, 20, len(LETTERS)
+
+
+def middle(images):
+    return images[:, 4:24, 4:24].reshape(len(images), -1)
+
+
+@cache
+def glyphs(n, seed=0):
+    """Images as of `leaf_writers`, of random letters in random fonts and hands; and labels.
+
+    How large and thick they are was set by eye, beside images of FEMNIST.
+    """
+    import matplotlib
+    from PIL import Image, ImageDraw, ImageFilter, ImageFont
+
+    folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+    kinds = "DejaVuSans[-.M]*", "DejaVuSerif[-.]*", "STIXGeneral[.BI]*", "cm[rst][0-9it]*.ttf"
+    fonts = [ImageFont.truetype(str(path), 56) for kind in kinds
+             for path in sorted(folder.glob(kind)) if "Bol" not in path.name]  # fmt: skip
+    rng, drawn = np.random.default_rng(seed), {}
+    out, y = np.empty((n, 28, 28)), rng.integers(0, len(LETTERS), n)
+    for image, label, (turn, slant, size, _) in zip(out, y, styles(rng, n), strict=True):
+        which = label, rng.integers(len(fonts))
+        if which not in drawn:
+            page = Image.new("L", (112, 112))
+            ImageDraw.Draw(page).text((56, 56), LETTERS[label], 255, fonts[which[1]], anchor="mm")
+            left, top, right, bottom = page.getbbox()
+            shift = 1, 0, (left + right) / 2 - 56, 0, 1, (top + bottom) / 2 - 56
+            drawn[which] = page.transform(page.size, Image.Transform.AFFINE, shift)
+        turned = np.array([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]])
+        A = turned @ np.array([[1.0, slant], [0.0, rng.uniform(0.8, 1.2)]]) / size
+        a, b = A @ [-56, -56] + 56 + rng.normal(0, 3, 2)
+        given = *A[0], a, *A[1], b
+        page = drawn[which].transform(
+            (112, 112), Image.Transform.AFFINE, given, Image.Resampling.BILINEAR
+        )
+        page = page.filter(ImageFilter.MaxFilter(int(rng.choice([1, 3, 5]))))
+        image[:] = np.asarray(page.resize((28, 28), Image.Resampling.BOX)) / 255
+    return middle(out), y
 
 
 # ------------------------------------------------------------------------------- networks
@@ -139,49 +180,56 @@ def chosen(start, private):
 
 
 def cnn(side=8, classes=10, weights=None):
-    """A convolution, or two, a hidden layer and one of scores; layer 9 gives the features."""
+    """Two convolutions, a hidden layer and one of scores; layer 9 gives the features."""
     import torch
 
     small = side <= 8
+    first, second, hidden = (8, 16, 32) if small else (16, 32, 128)
     net = torch.nn.Sequential(
         torch.nn.Unflatten(1, (1, side, side)),
-        torch.nn.Conv2d(1, _WIDTHS[0], 3, padding=1, stride=1 if small else 2), torch.nn.ReLU(),
+        torch.nn.Conv2d(1, first, 3, padding=1, stride=1 if small else 2), torch.nn.ReLU(),
         torch.nn.MaxPool2d(2),
-        torch.nn.Conv2d(_WIDTHS[0], _WIDTHS[1], 3, padding=1), torch.nn.ReLU(),
+        torch.nn.Conv2d(first, second, 3, padding=1), torch.nn.ReLU(),
         torch.nn.MaxPool2d(2), torch.nn.Flatten(),
-        torch.nn.Linear(_WIDTHS[1] * (side // (4 if small else 8)) ** 2, 32), torch.nn.ReLU(),
-        torch.nn.Linear(32, classes),
+        torch.nn.Linear(second * (side // (4 if small else 8)) ** 2, hidden), torch.nn.ReLU(),
+        torch.nn.Linear(hidden, classes),
     )  # fmt: skip
     if weights is not None:
         net.load_state_dict(weights)
     return net
 
 
-_PUBLIC = {}
-
-
-def public_weights(quick=False):
-    """Of the CNN, trained on the digits that belong to nobody, in many styles."""
+@cache
+def public_start(side, classes, quick=False):
+    """Weights of the CNN, trained on what belongs to nobody, and how long its features are."""
     import torch
 
-    if quick not in _PUBLIC:
+    rng = np.random.default_rng(7)
+    if side <= 8:
         images, y = digits()
         pick = np.random.default_rng(0).permutation(len(y))[:400]
-        rng = np.random.default_rng(7)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            net = cnn()
-            adam = torch.optim.Adam(net.parameters(), 3e-3)
-            for _ in range(5 if quick else 60):
-                for style in styles(rng, 20):
-                    some = rng.choice(pick, 64)
-                    X = torch.from_numpy(styled(images[some], style)).float()
-                    loss = torch.nn.functional.cross_entropy(net(X), torch.from_numpy(y[some]))
-                    adam.zero_grad()
-                    loss.backward()
-                    adam.step()
-        _PUBLIC[quick] = net.state_dict()
-    return _PUBLIC[quick]
+        some = rng.choice(pick, (100 if quick else 1200, 64))
+        batches = [(styled(images[one], style), y[one])
+                   for one, style in zip(some, styles(rng, len(some)), strict=True)]  # fmt: skip
+    else:
+        X, y = glyphs(2_000 if quick else 40_000)
+        some = rng.choice(len(y), (100 if quick else 4000, 128))
+        batches = [(X[one], y[one]) for one in some]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        net = cnn(side, classes)
+        adam = torch.optim.Adam(net.parameters(), 3e-3)
+        slower = torch.optim.lr_scheduler.CosineAnnealingLR(adam, len(batches))
+        for X, labels in batches:
+            scores = net(torch.from_numpy(X).float())
+            loss = torch.nn.functional.cross_entropy(scores, torch.from_numpy(labels))
+            adam.zero_grad()
+            loss.backward()
+            adam.step()
+            slower.step()
+        with torch.no_grad():
+            length = net[:10](torch.from_numpy(X).float()).norm(dim=1).mean()
+    return net.state_dict(), float(length)
 
 
 # ---------------------------------------------------------------------------------- scores
@@ -200,7 +248,7 @@ def common(epsilon, train, classes, seed):
 
 def network(start, epsilon, train, side, classes, seed, quick, **options):
     """The estimator of a CNN; `start`: "scratch" or "public start"."""
-    weights = None if start == "scratch" else public_weights(quick)
+    weights = None if start == "scratch" else public_start(side, classes, quick)[0]
     given = {"n_rounds": 2 if quick else 10, "device": device(), **options}
     if not {*TUNED} <= {*options}:
         given = {**chosen(start, epsilon is not None), **given}
@@ -223,6 +271,16 @@ def of_network(read, start, epsilon, seed, quick):
     return found
 
 
+def as_it_is(read, seed, quick):
+    """The public network, which saw no writer."""
+    import torch
+
+    (_, (X, y, _)), side, classes = read(seed, quick)
+    with torch.no_grad():
+        scores = cnn(side, classes, public_start(side, classes, quick)[0])(torch.tensor(X).float())
+    return {"none": float(np.mean(scores.argmax(1).numpy() == y))}
+
+
 def alone(read, start, seed, quick):
     """A network of every writer, from the start: no way is made in the rounds."""
     (train, test), side, classes = read(seed, quick)
@@ -235,7 +293,7 @@ def linear(read, kind, epsilon, seed, quick):
     (train, test), side, classes = read(seed, quick)
     size, init = np.sqrt(side * side / 4), None  # public: rows of length about 1
     if kind != "pixels":
-        weights, size = public_weights(quick), np.sqrt(32.0)
+        weights, size = public_start(side, classes, quick)
         frozen = TorchFeatures(partial(cnn, side, classes, weights), output="9")
         train, test = ((frozen.fit_transform(X), y, t) for X, y, t in (train, test))
     if kind == "public head":
@@ -270,14 +328,13 @@ def measure(read, data, quick, repeats):
 
         return [(function, read, *given, seed, quick) for seed in seeds], rows
 
-    public = data == "made writers"
-    starts = ["scratch"] + ["public start"] * public
-    for start in starts:
+    yield cell("public network", None, as_it_is)
+    for start in GRID:
         yield cell(f"alone, {start}", None, alone, start)
     for epsilon in EPSILONS:
-        for kind in ["pixels"] + ["features", "public head"] * public:
+        for kind in ("pixels", "features", "public head"):
             yield cell(f"linear, {kind}", epsilon, linear, kind, epsilon)
-        for start in starts:
+        for start in GRID:
             yield cell(f"cnn, {start}", epsilon, of_network, start, epsilon)
 
 

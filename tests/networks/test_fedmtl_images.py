@@ -49,10 +49,11 @@ def test_convolutions_are_shared_in_the_clear():
     assert min(scores.values()) > 0.7, scores
 
 
-def test_secret_shares_give_the_same_convolutions():
+@pytest.mark.parametrize("shared", [tiny, pytest.param(lenet, marks=pytest.mark.slow)])
+def test_secret_shares_give_the_same_convolutions(shared):
     pytest.importorskip("mpyc", reason="needs the extra skpmtl[mpc]")
     X, Y, client = clients(3, 30)
-    given = {"module": tiny, "n_rounds": 1, "aggregation": "similarity", "random_state": 0}
+    given = {"module": shared, "n_rounds": 1, "aggregation": "similarity", "random_state": 0}
     plain = FedMTLClassifier(threshold=0.3, **given).fit(X, Y, client=client)
     off = ~np.eye(3, dtype=bool)
     assert abs(plain.similarity_[off] - 0.3).min() > 1e-5

@@ -1,0 +1,80 @@
+"""The studies of networks: who is in which part of the data, and their quick modes."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from benchmarks.reproduce import networks_images, networks_text
+from skpmtl.datasets import CHARACTERS
+
+
+def test_no_character_of_training_is_in_a_row_of_the_test():
+    """Characters that are their own places in the text of all speakers."""
+    length, sizes = networks_text.LENGTH, np.arange(100, 1600, 100)
+    begin = np.cumsum(sizes + length) - sizes - length
+    X = np.concatenate([np.arange(n) + first for n, first in zip(sizes, begin, strict=True)])
+    X = X[:, None] + np.arange(length)
+    ends = np.cumsum(sizes)
+    speakers = {
+        f"s{k}": np.arange(end - n, end)
+        for k, (n, end) in enumerate(zip(sizes, ends, strict=True))
+    }
+
+    def read():
+        return X, X[:, -1] + 1, speakers
+
+    names = []
+    for tune in (False, True):
+        learn, adapt, test = networks_text.drawn(read, 3, tune)
+        said = [{*part[0].ravel().astype(int), *part[1]} for part in (learn, adapt, test)]
+        assert not (said[0] & said[1] or said[0] & said[2] or said[1] & said[2])
+        assert set(adapt[2]) == set(test[2])
+        for part in (learn, adapt, test):
+            assert max(np.unique(part[2], return_counts=True)[1]) <= networks_text.ROWS
+            for rows, target, name in zip(*part, strict=True):
+                assert begin[int(name[1:])] <= rows[0] and target == rows[-1] + 1
+        names += [*set(learn[2]), *set(test[2])] if tune else [*set(test[2])]
+    assert sorted(names) == sorted(speakers)
+
+
+def test_generated_plays_are_read_like_others():
+    X, y, speakers = networks_text.rows_of("plays", None, True)
+    assert len(speakers) == 15 and X.shape[1] == networks_text.LENGTH
+    assert X.max() < len(CHARACTERS) and min(map(len, speakers.values())) >= networks_text.LEAST
+
+
+def test_constants_are_the_best_of_the_tuning(tmp_path, monkeypatch):
+    monkeypatch.setattr(networks_images, "RESULTS", tmp_path)
+    rows = [
+        {"method": start, "epsilon": epsilon, "clip_norm": clip, "learning_rate": 0.1, "lam": 0.1,
+         "released": 0.9 - clip / 10, "mean-reg": score}
+        for start, epsilon, clip, score in (
+            ("scratch", 2.0, 1.0, 0.3), ("scratch", 2.0, 2.0, 0.4), ("scratch", "", 4.0, 0.9),
+            ("public start", 2.0, 8.0, 0.8),
+        )
+    ]  # fmt: skip
+    with (tmp_path / networks_images.TUNING).open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    networks_images.chosen.cache_clear()
+    try:
+        assert networks_images.chosen("scratch", True)["clip_norm"] == 2.0
+        assert networks_images.chosen("scratch", False)["clip_norm"] == 4.0
+    finally:
+        networks_images.chosen.cache_clear()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("study", [networks_images, networks_text], ids=["images", "text"])
+def test_quick_modes(study, tmp_path, monkeypatch):
+    pytest.importorskip("torch", reason="needs the extra skpmtl[torch]")
+    study.main(["--quick", "--tune", "--output", str(tmp_path / study.TUNING)])
+    monkeypatch.setattr(study, "RESULTS", tmp_path)
+    study.chosen.cache_clear()
+    rows = study.main(["--quick", "--output", str(tmp_path / "table.csv")])
+    study.chosen.cache_clear()
+    with (tmp_path / "table.csv").open(newline="") as file:
+        assert len([*csv.DictReader(file)]) == len(rows) > 5
+    assert all(0 <= float(row["mean"]) <= 1 for row in rows)
