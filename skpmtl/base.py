@@ -267,11 +267,15 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
         Whether sites can answer; `_questions` says what.
     _reads_sizes : bool
         Whether the plan needs the number of rows of every task.
+    _beside : tuple of str
+        Attributes that some fits have beside models, with one number for each task; see
+        `_told_beside`.
     """
 
     _classification = False
     _federates = False
     _reads_sizes = False
+    _beside = ()
     _parameter_constraints = {
         "fit_intercept": ["boolean"],
         "task_feature": [str, Integral, list, None],
@@ -343,6 +347,10 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
 
     def _personalize_table(self, table):
         return self.billboard_.personalize(table)
+
+    def _told_beside(self, table):
+        """What the tasks of a table keep beside their models, by name of the attribute. -> dict"""
+        return {}
 
     def _with_absent(self, fitted, table):
         tasks = table.everybody

@@ -205,8 +205,13 @@ def _loaded(stream, name):
         )
 
 
-def with_models(est, tasks, coef, intercept):
-    """An estimator of a billboard with models that were kept; ids are passed as ``task=``."""
+def with_models(est, tasks, coef, intercept, **beside):
+    """An estimator of a billboard with models that were kept, and what tasks keep beside them.
+
+    Ids are passed as ``task=``.
+    """
+    for name in set(est._beside) & set(beside):
+        setattr(est, name, beside[name])
     est.tasks_, est.coef_, est.intercept_ = tasks, coef, intercept
     est._form_ = InputForm("keyword")
     est.n_features_in_ = est.billboard_.n_features

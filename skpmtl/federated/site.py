@@ -284,7 +284,8 @@ class Site:
         save_billboard(est, self.folder / "billboard.npz")
         (self.folder / "report.txt").write_text(f"{board.report}\n")
         buffer = io.BytesIO()
-        np.savez(buffer, tasks=est.tasks_, coef=est.coef_, intercept=est.intercept_)
+        told = {name: getattr(est, name) for name in est._beside if hasattr(est, name)}
+        np.savez(buffer, tasks=est.tasks_, coef=est.coef_, intercept=est.intercept_, **told)
         write_file(self.folder / "models.npz", buffer.getbuffer())
         models = [est.export_task(name) for name in est.tasks_.tolist()]
         text = json.dumps(models, default=lambda array: array.tolist(), indent=1)
@@ -313,7 +314,7 @@ def load_models(folder):
     folder = Path(folder)
     est = load_billboard(folder / "billboard.npz")
     with np.load(folder / "models.npz", allow_pickle=False) as found:
-        return with_models(est, *(found[name] for name in ("tasks", "coef", "intercept")))
+        return with_models(est, **{name: found[name] for name in found.files})
 
 
 def private_folder(path):

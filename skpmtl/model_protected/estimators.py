@@ -65,6 +65,7 @@ class _ModelProtected(KnowsFacts, BaseMTL):
         "outlier_alpha": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
     }
     _boards = (PriorBillboard, ProjectionBillboard, PenaltyBillboard)
+    _beside = ("outlier_",)
     _federates = True
 
     @kept
@@ -145,6 +146,11 @@ class _ModelProtected(KnowsFacts, BaseMTL):
     def _weighs_outliers(self):
         """Whether `outlier_` is the weight of what is not of the released prior."""
         return self.outliers is not None and self._algorithm() == "empirical-bayes"
+
+    def _told_beside(self, table):
+        if not self._weighs_outliers():
+            return {}
+        return {"outlier_": self._apart(self.billboard_, table)}
 
     def _apart(self, board, table):
         return board.weighed(table, **self._local_settings())[2]
@@ -616,8 +622,8 @@ _DOC = """{summary}
     outlier_ : ndarray of shape (n_tasks,)
         With `outliers`: length of that part; how far a task is off. `outlier_alpha_` is its
         strength. With privacy: the weight, from 0 to 1, that the task gives to all that is not the
-        released prior. It is as private as the rows of `coef_`: a task may see its own. `fit` and
-        `personalize` know it; tasks of `fit_shards` and of sites have it by `personalize`.
+        released prior. It is as private as the rows of `coef_`: a task may see its own. Parts and
+        sites keep it beside their models.
     mean_coef_, mean_intercept_ : ndarray of shape (n_features,), float{means}
         Mean model; with privacy only when it was released.
     {features_in_}

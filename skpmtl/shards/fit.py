@@ -144,6 +144,8 @@ def fit_shards(
         if models is None:
             found = workers.tell("models", board)
             fitted = _fitted(est, public, population, positions, found)
+            if est._beside:
+                fitted |= _beside(population, positions, workers.tell("beside", board))
         else:
             fitted = _left(est, public, population, classes, surveys[0].seen, models, workers)
     except BaseException:
@@ -172,11 +174,12 @@ def _left(est, public, population, classes, seen, folder, workers):
     write_billboard(folder, written)
     mean = public.get("mean_coef_"), public.get("mean_intercept_")
     numbers = {name: f"{k:05d}" for k, name in enumerate(workers.names)}
-    workers.tell("keep", (published.billboard_, mean, folder, numbers))
+    beside = workers.tell("keep", (published.billboard_, mean, folder, numbers))[0]
     absent = np.flatnonzero(population.sizes == 0)
     if len(absent):
         rest = finite_models(*est._models_without_rows(public, population.tasks, absent), mean)
-        write_models(folder, "without-rows", population.tasks[absent], *rest)
+        told = dict.fromkeys(beside, np.zeros(len(absent)))
+        write_models(folder, "without-rows", population.tasks[absent], *rest, **told)
     blank = load_billboard(io.BytesIO(written))
     return {name: value for name, value in vars(blank).items() if name.endswith("_")}
 
@@ -350,6 +353,15 @@ def _run_of(est, population, classes):
         "n_features": population.n_features,
         "classes": None if classes is None else classes.tolist(),
     }
+
+
+def _beside(population, positions, told):
+    """What the tasks of all parts keep beside their models; 0 without rows. -> attributes"""
+    found = {}
+    for place, part in zip(positions, told, strict=True):
+        for name, values in part.items():
+            found.setdefault(name, np.zeros(population.n_tasks))[place] = values
+    return found
 
 
 def _fitted(est, public, population, positions, models):

@@ -23,10 +23,10 @@ def write_billboard(folder, data):
     _write(files, f"{root}/billboard.npz", data)
 
 
-def write_models(folder, name, tasks, coef, intercept):
-    """Write models as ``models-NAME.npz``."""
+def write_models(folder, name, tasks, coef, intercept, **beside):
+    """Write models as ``models-NAME.npz``, with what tasks keep `beside` them."""
     buffer = io.BytesIO()
-    np.savez(buffer, tasks=tasks, coef=coef, intercept=intercept)
+    np.savez(buffer, tasks=tasks, coef=coef, intercept=intercept, **beside)
     files, root = opened(folder)
     _write(files, f"{root}/models-{name}.npz", buffer.getbuffer())
 
@@ -73,18 +73,19 @@ def load_models(folder, tasks=None):
                 if wanted is not None:
                     mine = np.flatnonzero(locate(ids, wanted) >= 0)
                 if len(mine):
-                    some.append((ids[mine], arrays["coef"][mine], arrays["intercept"][mine]))
-    merged = [np.concatenate(values) for values in zip(*some, strict=True)]
+                    some.append({key: arrays[key][mine] for key in arrays.files})
+    names = some[0] if some else ()
+    merged = {key: np.concatenate([part[key] for part in some]) for key in names}
     if wanted is not None:
-        known = merged[0] if merged else wanted[:0]
+        known = merged["tasks"] if merged else wanted[:0]
         missing = wanted[~np.isin(wanted, known)]
         if len(missing):
             raise ValueError(f"{str(folder)!r} has no models of the tasks {listed(missing)}.")
     elif not merged:
         raise ValueError(f"{str(folder)!r} has no models: it is not what fit_shards wrote.")
-    order = np.argsort(merged[0])
+    order = np.argsort(merged["tasks"])
     with files.open(f"{root}/billboard.npz") if files else open(
         Path(root, "billboard.npz"), "rb"
     ) as stream:
         est = load_billboard(stream)
-    return with_models(est, *(values[order] for values in merged))
+    return with_models(est, **{key: values[order] for key, values in merged.items()})

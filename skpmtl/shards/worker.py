@@ -117,11 +117,25 @@ class Shard:
             for own, other in zip(models, rest, strict=True)
         )
 
+    def beside(self, board):
+        """-> {attribute: one number for each task of the part}, 0 for those without rows"""
+        self.est.billboard_ = board
+        with np.errstate(all="ignore"):
+            told = self.est._told_beside(self.table)
+        tasks, found = self._read()[0].everybody, {}
+        for name, values in told.items():
+            found[name] = np.zeros(len(tasks))
+            found[name][np.searchsorted(tasks, self.table.tasks)] = values
+        return found
+
     def keep(self, given):
-        """Write the models of the part; `given` is the board, the mean model, folder and name."""
+        """Write the models of the part; `given` is the board, the mean model, folder and name.
+        -> names of what the tasks keep beside them
+        """
         board, mean, folder, names = given
-        models = finite_models(*self.models(board), mean)
-        write_models(folder, names[self.name], self._read()[0].everybody, *models)
+        models, told = finite_models(*self.models(board), mean), self.beside(board)
+        write_models(folder, names[self.name], self._read()[0].everybody, *models, **told)
+        return list(told)
 
     # Messages are numbered, as a worker may be lost, and may get one twice.
     def hear(self, place, message):

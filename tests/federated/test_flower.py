@@ -17,7 +17,7 @@ pytest.importorskip("flwr", reason="needs Flower: pip install skpmtl[flower]")
 from flwr.app import Array, ConfigRecord, Error, Message, RecordDict
 
 from skpmtl import load_billboard
-from skpmtl.federated import records
+from skpmtl.federated import load_models, records
 from skpmtl.federated.client import app
 from skpmtl.federated.runlog import read_log, standing
 from skpmtl.federated.server import curate, describe
@@ -44,6 +44,10 @@ def test_equals_the_fit_in_one_process(tmp_path, name, seed):
         expected = whole.export_task(task)
         assert_allclose(model["coef"], expected["coef"], rtol=1e-10, atol=1e-12)
         assert_allclose(model["intercept"], expected["intercept"], rtol=1e-10, atol=1e-12)
+    for name in set(whole._beside) & set(vars(whole)):
+        sites = [load_models(path.parent) for path in tmp_path.glob("site*/**/models.npz")]
+        found = {t: v for est in sites for t, v in zip(est.tasks_, getattr(est, name), strict=True)}
+        assert_allclose([found[t] for t in whole.tasks_], getattr(whole, name), atol=1e-9)
     public = load_billboard(tmp_path / "curator" / "billboard.npz")
     assert public.privacy_.epsilon == whole.privacy_.epsilon
     transport = public.privacy_.notes["transport"]

@@ -9,6 +9,7 @@ CASES = {
     "structures": ("PrivateMTL", {"epsilon": 60.0}),
     "structures, labels": ("PrivateMTLClassifier", {"epsilon": 9.0, "structure": "sparse"}),
     "prior": ("MPMTLLowRank", {"n_releases": 2}),
+    "outliers": ("MPMTLLowRank", {"n_releases": 2, "outliers": "tasks"}),
     "mean model": ("MPMTLLowRank", {"unseen_task": "mean"}),
     "projections": ("MPMTLLowRank", {"algorithm": "proximal", "epsilon": 30.0}),
     "diagonal": ("MPMTLGroupSparse", {"mechanism": "laplace"}),

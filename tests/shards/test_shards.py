@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.linear_model import Ridge
 
@@ -161,6 +161,18 @@ def test_parts_and_models_at_addresses(memory, tmp_path):
             load_models(folder, tasks=[1, 99])
     with pytest.raises(ValueError, match="Part 'memory://nothing': there is no such folder"):
         fit_shards(clone(est), ["memory://nothing"])
+
+
+def test_what_tasks_keep_beside_their_models(tmp_path):
+    est = MPMTLLowRank(tasks=range(M + 1), outliers="tasks", random_state=3)  # one without rows
+    X, y, task = rows(est)
+    whole = clone(est).fit(X, y, task=task)
+    parts = write_parts(tmp_path, X, y, task, SPLIT)
+    assert_allclose(fit_shards(clone(est), parts).outlier_, whole.outlier_, atol=1e-9)
+    fit_shards(clone(est), parts, models=tmp_path / "kept")
+    few = load_models(tmp_path / "kept", tasks=[7, 2, M])
+    assert_allclose(few.outlier_, whole.outlier_[[2, 7, M]], atol=1e-9)
+    assert whole.outlier_[M] == 0.0 < whole.outlier_.max()
 
 
 def test_row_groups_of_one_file_are_parts(tmp_path):
