@@ -98,11 +98,15 @@ class PriorBillboard(OfModels):
         return found
 
     def without_rows(self, tasks):
-        if self.centres is None or self.centres.own_units:
+        if self.centres is None:
             return super().without_rows(tasks)
-        found = self.relation.rows(tasks) @ self.centres.coef
-        found = found.reshape(len(tasks), *self.model_shape)
-        return self.from_start(found, np.zeros(found.shape[:-1]))
+        V, centres, shape = self.relation.rows(tasks), self.centres, self.model_shape
+        W, b = np.zeros((len(tasks), *shape)), np.zeros((len(tasks), *shape[:-1]))
+        if not centres.own_units:
+            W = (V @ centres.coef).reshape(W.shape)
+        if centres.intercept is not None:
+            b = (V @ centres.intercept).reshape(b.shape)
+        return self.from_start(W, b)
 
     def declared(self):
         """See `skpmtl.exchange.wire`."""
@@ -118,8 +122,9 @@ class PriorBillboard(OfModels):
         shapes = [square, (1,), self._mean_shape]
         if self.centres is not None:
             size = d * self.n_outputs
-            yield from self.centres.declared(size)
-            shapes += [BINS.shape, (size,), (self.relation.rank, size)]
+            yield from self.centres.declared(size, self.n_outputs)
+            r = self.relation.rank
+            shapes += [BINS.shape, (size,), (r, size), (r * self.n_outputs,)]
         yield from (("a release", S, shapes) for S in self.releases)
         if self.mean is not None:
             yield "the mean model", self.mean, [self._mean_shape]

@@ -23,16 +23,19 @@ class Centres(Public):
         Whether a task multiplies that by the length of its own model.
     noise_std : ndarray (r,) or None
         Of the noise that is left in a number of each row; None without noise.
+    intercept : ndarray (r, n_outputs) or None
+        The intercept of a task without rows is v_k times it; None where it was not released.
     """
 
     relation: Relation
     coef: np.ndarray
     own_units: bool = False
     noise_std: np.ndarray | None = None
+    intercept: np.ndarray | None = None
 
     constraints = {"own_units": ["boolean"]}
 
-    def declared(self, size):
+    def declared(self, size, n_outputs):
         """Arrays with their shapes, as `skpmtl.exchange.Board.declared`."""
         if not isinstance(self.relation, Relation):
             raise ValueError("its centres have no relation")
@@ -40,6 +43,8 @@ class Centres(Public):
         yield "the centres", self.coef, [(self.relation.rank, size)]
         if self.noise_std is not None:
             yield "noise of the centres", self.noise_std, [(self.relation.rank,)]
+        if self.intercept is not None:
+            yield "intercepts of the centres", self.intercept, [(self.relation.rank, n_outputs)]
 
     def asked(self):
         """What a question tells about them."""
@@ -55,6 +60,8 @@ class Centres(Public):
         found = {"relation_coef_": (T @ self.coef).reshape(-1, *shape)}
         if self.noise_std is not None:
             found["relation_noise_std_"] = np.sqrt(T**2 @ self.noise_std**2)
+        if self.intercept is not None:
+            found["relation_intercept_"] = (T @ self.intercept).reshape(-1, *shape[:-1])
         return found
 
 

@@ -16,6 +16,7 @@ from ..privacy.moments import (
     shrink_matrix,
     sum_of_directions,
 )
+from ..rounds.curator import clipped_sum as sum_of_rows
 from ..rounds.curator import gains, release_centre
 from ..rounds.scale import common_length, sum_of_bins
 from ..rounds.shrinkage import CHANCE, shrinkage
@@ -171,6 +172,34 @@ def release_projections(board, mechanisms, *, alpha, clip_norm, noise_shift, log
         if log is not None:
             log(t + 1, mechanism.noise_std)
     return board
+
+
+def release_intercepts(board, mechanism, to, clip_norm, middle, unit):
+    """One release more, for unseen_task="mean" with a relation: intercepts that follow from facts.
+
+    Fills ``board.centres.intercept``; coefficients follow from facts already. As in `release_mean`
+    tasks send what their models of (y - middle) / unit have, less the start, and as in the rounds
+    that is multiplied by their rows `to`, of length 1.
+    """
+    m, r = to.shape
+    shape = r, board.n_outputs
+    public = {"board": board, "clip_norm": clip_norm, "middle": middle, "unit": unit}
+    combine = sum_of_intercepts(to, clip_norm, shape)
+    ask = Ask("intercept", public, {"intercept": mechanism}, combine, m, half_adds=True)
+    released = (yield ask)["intercept"]
+    board.releases.append(released)
+    rows = m * unit * released.reshape(shape)
+    board.centres.intercept = rows + middle * board.relation.of_constant[:, None]
+
+
+def sum_of_intercepts(to, clip_norm, shape):
+    """``combine`` of the intercepts."""
+
+    def combine(contributions, positions):
+        rows = to[positions]
+        return {"intercept": sum_of_rows(contributions["intercept"], rows, clip_norm, shape)}
+
+    return combine
 
 
 def release_mean(board, mechanism, n_tasks, clip_norm, middle, unit):

@@ -15,6 +15,7 @@ from ..local.prior import VOTE_RANGE, LocalModels
 from ..privacy.mechanisms import DiagonalGaussian
 from ..privacy.moments import sum_of_directions
 from ..privacy.report import exact_report
+from ..rounds.curator import clipped_sum as sum_of_rows
 from ..rounds.curator import questions_of_rounds
 from ..rounds.plan import columns_within
 from ..solvers.decomposed import OUTLIERS, minimize_sum
@@ -29,6 +30,7 @@ from ..tables.targets import public_range
 from .board import PriorBillboard, ProjectionBillboard
 from .curator import (
     release_centres,
+    release_intercepts,
     release_mean,
     release_prior,
     release_projections,
@@ -135,9 +137,15 @@ class _ModelProtected(KnowsFacts, BaseMTL):
             fitted = super()._fit_table(table)
         finally:
             weighed = vars(self).pop("_weighed_", None)
-        if not self._is_private():
+        board = fitted["billboard_"]
+        if not self._is_private() and board.has_one_mean:
             W, b = fitted["coef_"], fitted["intercept_"]
             fitted["mean_coef_"], fitted["mean_intercept_"] = W.mean(axis=0), _mean(b)
+        elif not self._is_private():
+            _, b = board.less_start(fitted["coef_"], fitted["intercept_"])
+            V = board.relation.rows(table.tasks)
+            board.centres.intercept = np.linalg.lstsq(V, b.reshape(len(V), -1), rcond=None)[0]
+            fitted |= board.attributes()
         if self._weighs_outliers():
             apart = self._apart(fitted["billboard_"], table) if weighed is None else weighed[1]
             fitted["outlier_"] = apart
@@ -154,6 +162,12 @@ class _ModelProtected(KnowsFacts, BaseMTL):
 
     def _apart(self, board, table):
         return board.weighed(table, **self._local_settings())[2]
+
+    def _has_mean(self):
+        board = self.billboard_
+        if board.has_one_mean:
+            return super()._has_mean()
+        return board.centres.intercept is not None or not self.fit_intercept
 
     def _n_iter(self, board):
         """Number of releases, or of rounds without noise."""
@@ -328,7 +342,12 @@ class _ModelProtected(KnowsFacts, BaseMTL):
         if plan is None:
             board.report = exact_report()
             return board
-        if plan.mean is not None:
+        if plan.mean is not None and rounds is not None:
+            to = relation.weights(population.tasks)
+            yield from release_intercepts(
+                board, plan.mean, to, self.clip_norm, *self._mean_unit()
+            )
+        elif plan.mean is not None:
             yield from release_mean(
                 board, plan.mean, population.n_tasks, self.clip_norm, *self._mean_unit()
             )
@@ -337,7 +356,7 @@ class _ModelProtected(KnowsFacts, BaseMTL):
 
     def _half(self, table, population):
         """The task half for the tasks of `table`."""
-        settings, start = self._local_settings(), self._start(population)
+        settings, start, to = self._local_settings(), self._start(population), None
         some = differences(table, start)
         if self._algorithm() == "empirical-bayes":
             relation = self._relation(population, quiet=True)
@@ -346,11 +365,12 @@ class _ModelProtected(KnowsFacts, BaseMTL):
             else:
                 problem = Problem(population.loss, population.n_outputs, self.fit_intercept)
                 half = RelatedHalf(some, relation, problem, settings)
+                to = relation.weights(table.tasks)
         else:
             half = ProjectionHalf(
                 ProjectedModels(self._empty_projections(population), some, **settings)
             )
-        return WithMeanModel(half, table, settings)
+        return WithMeanModel(half, table, settings, to)
 
     def _check_relation(self):
         if self.relation is None:
@@ -368,11 +388,6 @@ class _ModelProtected(KnowsFacts, BaseMTL):
             raise ValueError(
                 f"mechanism={self.mechanism!r} with relation=: centres are found in rounds of "
                 'Gaussian noise. Pass mechanism="gaussian".'
-            )
-        if self.unseen_task == "mean":
-            raise ValueError(
-                'unseen_task="mean" with relation= is not offered here: personalize a later task '
-                "with a few rows, or take PrivateMeanRegMTL, which predicts it from its facts."
             )
 
     def _relation(self, population, quiet=False):
@@ -435,8 +450,18 @@ class _ModelProtected(KnowsFacts, BaseMTL):
         else:
             projections = {"projections": ([(d,) if self._diagonal else (d, d)],)}
             found = {"moment": Question(model, projections | bound)}
-        if self.unseen_task == "mean":
-            size, public = C * (d + 1), {"board": Board, **bound, **unit}
+        public = {"board": Board, **bound, **unit}
+        if self.unseen_task == "mean" and "update" in found:
+            to, shape = relation.weights(population.tasks), (relation.rank, C)
+
+            def add(contributions, public, positions):
+                sent = contributions["intercept"]
+                return sum_of_rows(sent, to[positions], public["clip_norm"], shape)
+
+            total = Total(shape[0] * C, "clip_norm", add)
+            found["intercept"] = Question({"intercept": (C,)}, public, total)
+        elif self.unseen_task == "mean":
+            size = C * (d + 1)
             mean = Total.of(clipped_sum("mean", self.clip_norm), "mean", size, self.clip_norm)
             found["mean"] = Question({"mean": (size,)}, public, mean)
         return found
@@ -583,7 +608,8 @@ _DOC = """{summary}
     {tasks}{class_list}
     unseen_task : {{"error", "mean"}}, default="error"
         What `predict` does with a task that was not fitted: an error, or the mean model.
-        With privacy the mean is one more release and takes 30 % of the budget.{target_range}
+        With privacy the mean is one more release and takes 30 % of the budget; with `relation` the
+        model of the task's facts, whose intercepts take 10 % of the squared budget.{target_range}
     max_iter : int, default=10000
         Bound on the iterations of the exact solver.
     tol : float, default=1e-6
@@ -610,6 +636,8 @@ _DOC = """{summary}
         With `relation`: what one more of every fact adds to the coefficients, the constant first,
         class by class where there are several; names are ``billboard_.relation.names``. Where
         ``billboard_.centres.own_units``, in lengths of each task's own model.
+    relation_intercept_ : ndarray of shape (n_facts,)
+        The same of the intercepts, where ``unseen_task="mean"`` released them.
     relation_noise_std_ : ndarray of shape (n_facts,)
         Standard deviation of the noise in every number of its rows. Missing without noise.
     n_iter_ : int

@@ -31,6 +31,7 @@ from .prior import n_releases_for, vote_share
 _PROXIMAL_RELEASES = 5  # releases of Algorithms 2 and 3 when n_releases="auto"
 _RELATION_SHARE = 0.35  # of mu^2, for the rounds in which centres of tasks follow from facts
 _PLAIN_ROUNDS = 30  # of these without noise
+_INTERCEPT_SHARE = 0.1  # of mu^2, for intercepts that follow from facts
 _MEAN_SHARE = 0.3  # of the budget, for the mean model that unseen_task="mean" publishes
 
 
@@ -156,7 +157,7 @@ class MomentPlan:
     vote : list of mechanisms
         "empirical-bayes": one before every moment, and one for the end; else empty.
     mean : mechanism or None
-        For the mean model of unseen_task="mean".
+        For the mean model of unseen_task="mean", or intercepts where models follow from facts.
     rounds : RoundsPlan or None
         Of the centres of a relation.
     ratio : float or None
@@ -184,10 +185,14 @@ class MomentPlan:
         if pure:
             check_gaussian(self.n_servers, f"mechanism={est.mechanism!r} is not")
         self.mu = None if pure else divided_mu(self.epsilon, self.delta, self.n_servers)
-        mean = [_MEAN_SHARE] if est.unseen_task == "mean" else []
         self.relation, self.rounds = relation, None
         if relation is not None:
             self.rounds = rounds_of(est, population, relation.rank)
+        mean = []
+        if est.unseen_task == "mean" and self.rounds is None:
+            mean = [_MEAN_SHARE]
+        elif est.unseen_task == "mean" and est.fit_intercept:
+            mean = [_INTERCEPT_SHARE]
         centres = [] if self.rounds is None else [_RELATION_SHARE]
         bound = est.clip_norm if algorithm == "proximal" else 1.0
         votes, share, self.ratio = 0, 0.0, None
@@ -217,8 +222,9 @@ class MomentPlan:
         self.vote = [vector_mechanism(self.kind, 1, reach, reach, b) for b in extra[:votes]]
         self.mean = None
         if mean:
+            numbers = d + 1 if self.rounds is None else relation.rank
             self.mean = mean_mechanism(
-                self.kind, population.n_outputs * (d + 1), est.clip_norm, m, est.adjacency,
+                self.kind, population.n_outputs * numbers, est.clip_norm, m, est.adjacency,
                 extra[votes],
             )
 
@@ -242,7 +248,8 @@ class MomentPlan:
                 moment = next(moments)
                 releases.append((f"moment {t + 1}", f"{moment_of}, {what}", moment))
         if self.mean is not None:
-            releases.append(("mean", "mean of clipped models with intercept", self.mean))
+            what = "models with intercept" if self.rounds is None else "intercepts"
+            releases.append(("mean", f"mean of clipped {what}", self.mean))
         first = [] if self.rounds is None else self.rounds.entries(bounds or self.rounds.bounds())
         mechanisms = [mechanism for _, _, mechanism in releases]
         published = self.kind == "wishart-published"

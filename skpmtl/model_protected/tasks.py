@@ -7,6 +7,7 @@ from .._runtime.threads import single_blas_thread
 from ..exchange.half import Half
 from ..local.prior import SNR, LocalModels, best_scale, vote_penalty, weak_penalty
 from ..privacy.moments import directions, even_root
+from ..rounds.curator import clipped_sum as sum_of_rows
 from ..rounds.tasks import RoundsHalf
 from ..solvers.losses import LogisticLoss, MultinomialLoss, SquaredLoss
 from .centres import about
@@ -189,7 +190,7 @@ class ProjectionHalf(Half):
 
 
 class WithMeanModel(Half):
-    """A task half that also answers for the mean model of unseen_task="mean".
+    """A task half that also answers for the mean model, or intercepts, of unseen_task="mean".
 
     Parameters
     ----------
@@ -198,10 +199,12 @@ class WithMeanModel(Half):
     table : TaskTable
     settings : dict
         Of `personalize` of the boards.
+    to : ndarray (n_tasks, r), default=None
+        What intercepts are multiplied by, with a relation.
     """
 
-    def __init__(self, half, table, settings):
-        self.half, self.table, self.settings = half, table, settings
+    def __init__(self, half, table, settings, to=None):
+        self.half, self.table, self.settings, self.to = half, table, settings, to
         self._personal = None
 
     @property
@@ -217,23 +220,27 @@ class WithMeanModel(Half):
         return found if ask.pick is None else {k: v[ask.pick] for k, v in found.items()}
 
     def _contributions(self, ask):
-        if ask.statistic != "mean":
+        if ask.statistic not in ("mean", "intercept"):
             return self.half.contributions(ask)
         models = self._with_intercepts(ask)
         clip_rows(models, ask.public["clip_norm"], 2, models)
-        return {"mean": models}
+        return {ask.statistic: models}
 
     def answer(self, ask):
-        if ask.statistic != "mean":
-            return self.half.answer(ask)
-        return ask.combine({"mean": self._with_intercepts(ask)})
+        if ask.statistic == "mean":
+            return ask.combine({"mean": self._with_intercepts(ask)})
+        if ask.statistic == "intercept":
+            b = self._with_intercepts(ask)
+            shape = self.to.shape[1], b.shape[1]
+            return {"intercept": sum_of_rows(b, self.to, ask.public["clip_norm"], shape)}
+        return self.half.answer(ask)
 
     def _with_intercepts(self, ask):
         public = ask.public
         self._personal = W, b = public["board"].personalize(self.table, **self.settings)
         W, b = public["board"].less_start(W, b)
-        parts = W.reshape(len(W), -1), b.reshape(len(b), -1) - public["middle"]
-        return np.column_stack(parts) / public["unit"]
+        W, b = W.reshape(len(W), -1), b.reshape(len(b), -1) - public["middle"]
+        return (b if ask.statistic == "intercept" else np.column_stack([W, b])) / public["unit"]
 
     def final_models(self, board, personalize):
         # The question for their mean needed them, too: they are not made twice.

@@ -141,7 +141,7 @@ def _model_protected():
     yield _case(MPMTLGroupSparse, mechanism="wishart", algorithm="proximal", n_releases=2)
     few_tasks = pytest.mark.filterwarnings("ignore:relation=:UserWarning")
     related = {"relation": RELATION, "marks": (few_tasks,)}
-    yield _case(MPMTLLowRank, epsilon=1e4, **related)
+    yield _case(MPMTLLowRank, epsilon=1e4, unseen_task="mean", **related)
     yield _case(MPMTLGroupSparseClassifier, 3, epsilon=1e4, **related)
     related["marks"] += (pytest.mark.slow,)  # the same code in other forms
     yield _case(MPMTLGroupSparse, epsilon=30.0, form="csr", **related)

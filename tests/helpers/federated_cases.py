@@ -15,7 +15,8 @@ CASES = {
     "diagonal": ("MPMTLGroupSparse", {"mechanism": "laplace"}),
     "labels": ("MPMTLLowRankClassifier", {"epsilon": 3.0}),
     "prior about facts": (
-        "MPMTLLowRank", {"epsilon": 1e4, "relation": {str(k): [k % 4] for k in range(M)}}
+        "MPMTLLowRank",
+        {"epsilon": 1e4, "relation": {str(k): [k % 4] for k in range(M)}, "unseen_task": "mean"},
     ),
     "prior about a start": (
         "MPMTLLowRank",

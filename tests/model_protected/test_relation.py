@@ -145,12 +145,40 @@ def test_later_tasks_and_files(cls, tmp_path):
         assert_allclose(est.coef_[:2], V @ est.relation_coef_, rtol=1e-7)
 
 
+@pytest.mark.parametrize("cls", [MPMTLLowRank, MPMTLLowRankClassifier])
+@pytest.mark.parametrize("epsilon", [1e4, None])
+def test_tasks_without_rows_are_predicted_from_their_facts(cls, epsilon):
+    """Coefficients and intercepts: those of tasks are 1 + 2 z."""
+    X, y, task, Z, _, _ = related(5, M + 2)
+    y = y + 1.0 + 2.0 * Z[task, 0]
+    old, options = task < M, {"epsilon": epsilon, "unseen_task": "mean", "tasks": range(M)}
+    if cls is MPMTLLowRank:
+        options |= {"target_range": (-20.0, 30.0)}
+    else:
+        y, options["classes"] = y > 0, [False, True]
+    est = cls(relation=facts(Z[:M]), **options).fit(X[old], y[old], task=task[old])
+    score = est.predict if cls is MPMTLLowRank else est.decision_function
+    with pytest.raises(ValueError, match="without facts in relation="):
+        score(X[~old], task=task[~old])
+    est.relate(facts(Z[M:], [M, M + 1]))
+    F = np.column_stack([np.ones(2), Z[M:]])[task[~old] - M]
+    known = F @ est.relation_intercept_
+    if not est.billboard_.centres.own_units:
+        known = known + np.sum(X[~old] * (F @ est.relation_coef_), axis=1)
+        assert np.corrcoef(known, y[~old])[0, 1] > 0.7
+    assert_allclose(score(X[~old], task=task[~old]), known)
+    if cls is MPMTLLowRank:
+        assert_allclose(est.relation_intercept_, [1.0, 2.0, 0.0], atol=0.4)
+    if epsilon:
+        mu = [e["sensitivity"] / e["noise_std"] for e in est.privacy_.releases]
+        assert mu[-1] ** 2 == pytest.approx(0.1 * np.sum(np.square(mu)), rel=1e-3)
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
         ({"algorithm": "proximal"}, "belongs to algorithm="),
         ({"mechanism": "wishart"}, "rounds of Gaussian noise"),
-        ({"unseen_task": "mean"}, "not offered here"),
         ({"relation": None, "relation_rank": 3}, "relation_rank=3 is of relation="),
         ({"relation": {0: 1.0}}, "without a row in relation="),
     ],
