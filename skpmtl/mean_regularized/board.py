@@ -171,6 +171,8 @@ class MeanBillboard(Board):
         yield "the centres", self.centres, [(g, size)]
         yield from (("a release", S, shapes) for S in self.releases)
         yield "doubt", self.doubt, [(g,)]
+        if not self.doubt.min() > 0:
+            raise ValueError("doubt must be positive")
         if self.shrinkage is not None:
             yield "shrinkage", self.shrinkage, [(g,)]
         if self.noise_std is not None:
@@ -191,8 +193,6 @@ class MeanBillboard(Board):
         size = math.prod(shape)
         shapes = [(size,), (g, size), (1,), (g * C,), BINS.shape]
         yield from self._declared_centres(size, shapes)
-        if not self.doubt.min() > 0:
-            raise ValueError("doubt must be positive")
         if self.mean_intercept is not None:
             alone = self.has_one_mean
             yield "mean_intercept", self.mean_intercept, [(C,) if alone else (g, C)]

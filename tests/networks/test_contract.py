@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
 from skpmtl import load_billboard, save_billboard
+from skpmtl.exchange.wire import pack, unpack
 from skpmtl.networks import TorchMeanRegClassifier, TorchMeanRegRegressor
 from tests import test_contract as contract
 from tests.helpers.cases import CLUSTERS, N_TASKS, RELATION, _case, every, fitted
@@ -125,6 +126,15 @@ def test_new_tasks_go_on_from_a_file_and_the_module(case, tmp_path):
     for name, values in here["parameters"].items():
         assert_allclose(values, other["parameters"][name], rtol=0, atol=1e-6)
         assert_array_equal(module.state_dict()[name].numpy(), values)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0])
+def test_a_crafted_doubt_is_refused(value):
+    text, arrays = pack(fitted(CASES[0])[0].billboard_)
+    unpack(text, arrays)
+    arrays["board.doubt"] = np.full_like(arrays["board.doubt"], value)
+    with pytest.raises(ValueError, match="doubt must be positive"):
+        unpack(text, arrays)
 
 
 @every([CASES[0], CASES[5]])
