@@ -8,6 +8,8 @@ from .._kernels.clip import clip_rows
 from ..exchange.protocol import Ask, Draw
 from ..tables.finite import run_away
 
+_HELD = 3.0  # times the median length of updates without a budget
+
 
 def release_init(plan, decay, log=None):
     """The curator of all rounds, see `skpmtl.exchange`.
@@ -73,16 +75,22 @@ def release_init(plan, decay, log=None):
 def sum_of_updates(plan, contributions, positions):
     """``combine`` of the updates, noisy as they are, each within `MetaPlan.longest_updates`.
 
-    What is not finite counts as 0. For privacy none of it is needed: noise is in already. It
-    bounds what a site that sends anything else can do to the initialisation.
+    With `MetaPlan.holds` within `_HELD` times the length of their median, where all are finite.
+    Otherwise what is not finite counts as 0. For privacy none of it is needed: noise is in already.
+    It bounds what a site that sends anything else can do to the initialisation.
     """
     sent = np.array(contributions["update"], dtype=float)
     flat = sent.reshape(len(sent), plan.n_outputs * plan.size)
-    bounds = plan.longest_updates()[positions]
-    for bound in np.unique(bounds):
-        some = flat[bounds == bound]
-        clip_rows(some, bound, 2, some)
-        flat[bounds == bound] = some
+    if plan.holds:
+        bound = _HELD * np.median(np.linalg.norm(flat, axis=1))
+        if bound > 0.0 and np.isfinite(flat).all():
+            clip_rows(flat, bound, 2, flat)
+    else:
+        bounds = plan.longest_updates()[positions]
+        for bound in np.unique(bounds):
+            some = flat[bounds == bound]
+            clip_rows(some, bound, 2, some)
+            flat[bounds == bound] = some
     if plan.to is not None:
         return {"update": np.tensordot(plan.to[positions], sent, axes=(0, 0))}
     return {"update": sent.sum(axis=0)}

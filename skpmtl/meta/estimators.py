@@ -390,7 +390,7 @@ _DOC = """{summary}
     ----------
     epsilon : float or None, default=1.0
         Privacy budget of every record (``"local"``: of every task) for the whole fit. None or
-        infinity: no clipping and no noise.
+        infinity: no clipping of gradients and no noise.
     delta : float or None, default=None
         Probability part of the guarantee, in (0, 1). None: ``min(1e-5, 1 / n**2)`` with n the
         number of all records, or of tasks for ``privacy="local"``.
@@ -416,7 +416,8 @@ _DOC = """{summary}
     inner_learning_rate : "auto" or float, default="auto"
         Length of a step on the mean loss. "auto": {rate} for "task-global", which is 1 /
         smoothness of the loss for rows of length 1 (divide by the squared length for others);
-        otherwise 1 / smoothness of each task's own loss.
+        otherwise 1 / smoothness of each task's own loss; without privacy no update
+        then counts for more than three times the median length of those of its round.
     batch_size : int or None, default=None
         Records in a mini-batch; None for ``batches="full"``.
     batches : {{"full", "poisson", "disjoint"}}, default="full"

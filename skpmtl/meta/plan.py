@@ -275,6 +275,15 @@ class MetaPlan:
         return mine
 
     @property
+    def holds(self):
+        """Whether no update counts for more than most do: where nothing else bounds it.
+
+        A budget bounds gradients. Without one, and with steps in the units of each task, a few
+        tasks whose targets have a unit a thousand times smaller would be all that is learned from.
+        """
+        return self.mode is None and isinstance(self.inner_rate, str)
+
+    @property
     def longest(self):
         """Bound that the mean of weighted updates keeps."""
         return float(self.longest_updates().max())
