@@ -530,8 +530,10 @@ _DOC = """{summary}
     loss a task averages over three kinds of Gaussian priors: around phi, `init` or 0; around their
     coefficients with a free intercept, both at all scales kappa; and the ridge of `LocalOnly`. The
     noise variance is profiled out, and a free intercept has a flat prior three std of the noise
-    wide. For classes there are three kinds, around phi, `init` or 0, and the frequencies of the
-    classes in the task, each at its likeliest kappa, weighted by Laplace's approximation.
+    wide. Where scores under phi vary about as much as the targets, all that does without phi has
+    down to a tenth of its weight, and in tasks of few rows less. For classes there are three kinds,
+    around phi, `init` or 0, and the frequencies of the classes in the task, each at its likeliest
+    kappa, weighted by Laplace's approximation.
 
     References
     ----------

@@ -30,6 +30,7 @@ from .._runtime.threads import cost_blocks, even_blocks, run_blocks
 from ..local.curvature import largest_eigenvalues
 from ..local.prior import SCALES, SNR, LocalModels, best_scale, lone_scale, up
 from ..privacy.moments import even_root
+from ..tables.start import common_scores
 from ..tables.table import read_only, rows_of
 from .rules import BOUND
 
@@ -41,6 +42,7 @@ _ALONE = 0.3  # prior weight of going alone in squared loss, beside 1 for an ini
 # The same of models around 0, at all scales; an initialisation there would have this doubt.
 _NOWHERE, _NO_START = {"squared": 0.3, "logistic": 1.0, "multinomial": 1.0}, 1.0
 _FEW = 10  # rows from which these and going alone have that weight: one row is evidence of nothing
+_MUCH = 0.1  # least that is left of them, and the part of the variance above which it is less
 _WIDTH = 3.0  # of the flat prior of a free intercept, in std of the noise
 _MAX_STEPS, _TOL = 300, 1e-9
 _BLOCK = 1 << 18  # numbers of matrices, or of X, that a thread works on at a time
@@ -262,6 +264,8 @@ def tuned(table, loss, init, fit_intercept, places, doubt=0.0, lost=False, plain
     for start, own in starts:
         found, models = FineTuner(table, loss, start, fit_intercept, own).prox()
         kinds.append((found - np.log(len(starts)), models))
+    if loss == "squared":
+        shy = shy + _loyalty(table, init, fit_intercept)
     for place in places[lost:]:
         found, models = FineTuner(table, loss, place, fit_intercept, _NO_START).prox()
         kinds.append((found + np.log(_NOWHERE[loss]) + shy, models))
@@ -307,6 +311,27 @@ def _with_free_intercepts(table, starts, fit_intercept, shy, around):
 def _shyness(table):
     """Logarithm of what tasks of few rows leave of the weights without a start. (n_tasks,)"""
     return np.log(np.clip((table.support - 1) / (_FEW - 1), 1e-3, 1.0))
+
+
+def _loyalty(table, init, fit_intercept):
+    """Logarithm of what is left of the weights without an initialisation that says much. (n_tasks,)
+
+    Scores that have about the variance of the targets are those of tasks that have much in common:
+    few of them are unlike the others, and have evidence of it in their rows.
+    """
+    weights = np.ones(table.n_rows) if table.weights is None else table.weights
+    starts, support = table.offsets[:-1], np.maximum(table.support, 1e-300)
+
+    def spread(v):
+        if fit_intercept:
+            v = v - np.repeat(np.add.reduceat(weights * v, starts) / support, table.sizes)
+        return np.add.reduceat(weights * v * v, starts)
+
+    with np.errstate(all="ignore"):  # rows that overflow
+        scores = common_scores(table, np.ascontiguousarray(init[..., : table.n_features]))
+        ours, whole = spread(scores[:, 0]), spread(table.y)
+        part = np.minimum(ours, whole) / np.maximum(ours, whole)
+        return np.nan_to_num(-np.log(np.clip(part / _MUCH, 1.0, 1.0 / _MUCH)))
 
 
 def _alone_with_classes(table, loss, nowhere, fit_intercept):
