@@ -572,7 +572,8 @@ def test_kernels_run_uncompiled_with_weights(centre):
         )  # fmt: skip
         found += [value, np.add.reduceat(r * X[at, 1], thrice[:-1])]
         G, g = np.empty((2, 3, 3)), np.empty((2, 3))
-        square = run(grams.build_grams)(X, y, offsets, scale, centre, G, g, w)
+        scratch = np.zeros((n, 8)), np.empty((4, 8))
+        square = run(grams.build_grams)(X, y, offsets, scale, centre, G, g, *scratch, w)
         out = np.empty(2)
         Z, lines = np.zeros((7, 8)), np.zeros((3, 8))
         run(rows.curvatures)(

@@ -60,67 +60,72 @@ def averages(
     its centre is multiplied by, and prior[k, s] the logarithm of its weight; dof[k] is n', and Q
     is floor[k] at least. evidence[k] receives the logarithm of the weighted sum of the evidence,
     which counts to the power `trust`. A task without evidence, whose dof is 0 or less, gets
-    share[k] times its centre. Scratch for S priors: x (S + 2, R) and weight (S,).
+    share[k] times its centre. Without `centres`, which are then 0, right (m, 1, R) has no second
+    row. Scratch for S priors: x (S + 2, R) and weight (S,).
     """
     S = weight.shape[0]
     z, pivots = x[S], x[S + 1]
     for k in range(K.shape[0]):
-        n, w, centre = offsets[k + 1] - offsets[k], W[k], centres[which[k]]
-        if dof[k] <= 0:
-            for j in range(d):
-                w[j] = share[k] * unit[k] * centre[j]
-            evidence[k] = 0.0
-            continue
-        r, y, g, A = min(n, d), right[k, 0], right[k, 1], K[k]
-        diag, off = T[0, k], T[1, k]
-        for j in range(r - 1, 0, -1):
-            s, t = 0.0, 0.0
-            for i in range(j):
-                s += A[j, i] * y[i]
-            for i in range(j):
-                t += A[j, i] * g[i]
-            for i in range(j):
-                y[i] -= s * A[j, i]
-                g[i] -= t * A[j, i]
+        n, w = offsets[k + 1] - offsets[k], W[k]
+        r, A, diag, off = min(n, d), K[k], T[0, k], T[1, k]
+        for c in range(right.shape[1]):
+            y = right[k, c]
+            for j in range(r - 1, 0, -1):
+                t = 0.0
+                for i in range(j):
+                    t += A[j, i] * y[i]
+                for i in range(j):
+                    y[i] -= t * A[j, i]
         top = -np.inf
         for s in range(S):
-            shift, c, q = rho[k, s], reach[k, s], x[s]
-            before, energy, size, part = 1.0, 0.0, 0.0, 0.0
+            shift, c, q, y = rho[k, s], reach[k, s], x[s], right[k, 0]
             for j in range(r):
-                ratio = off[j - 1] / before if j else 0.0
+                z[j] = y[j]
+            if centres is not None:
+                y = right[k, 1]
+                for j in range(r):
+                    z[j] -= c * y[j]
+            before, link, part = 1.0, 0.0, 0.0
+            for j in range(r):
+                ratio = link / before
                 # A Schur complement of shift I plus something positive semi-definite.
-                pivot = max(diag[j] + shift - (ratio * off[j - 1] if j else 0.0), shift)
-                part = y[j] - c * g[j] - ratio * part
-                z[j], pivots[j], before = part, pivot, pivot
+                before = max(diag[j] + shift - ratio * link, shift)
+                part = z[j] - ratio * part
+                z[j], pivots[j], link = part, before, off[j]
+            energy, size = 0.0, 0.0
             for j in range(r):
                 size += np.log(pivots[j] / shift)
-            for j in range(r):
                 energy += z[j] * z[j] / pivots[j]
             part = 0.0
             for j in range(r - 1, -1, -1):
-                part = (z[j] - (off[j] * part if j < r - 1 else 0.0)) / pivots[j]
+                part = (z[j] - off[j] * part) / pivots[j]
                 q[j] = part
             if n <= d:
                 energy *= shift
+            elif centres is None:
+                energy = sums[k, 0] - energy
             else:
                 energy = sums[k, 0] - c * (2.0 * sums[k, 1] - c * sums[k, 2]) - energy
             energy = max(energy, floor[k])
             weight[s] = prior[k, s] - trust * 0.5 * (dof[k] * np.log(energy) + size)
             top = max(top, weight[s])
-        total, part = 0.0, 0.0
+        whole, part = 0.0, 0.0
         for s in range(S):
             weight[s] = np.exp(weight[s] - top)
         for s in range(S):
-            total += weight[s]
-        for s in range(S):
+            whole += weight[s]
             part += weight[s] * reach[k, s]
-        part *= unit[k] / total
-        evidence[k] = top + np.log(total)
+        evidence[k] = top + np.log(whole)
+        part /= whole
         for j in range(r):
             z[j] = 0.0
         for s in range(S):
             for j in range(r):
-                z[j] += weight[s] / total * x[s, j]
+                z[j] += weight[s] / whole * x[s, j]
+        if dof[k] <= 0:
+            evidence[k], part = 0.0, share[k]
+            for j in range(r):
+                z[j] = 0.0
         for j in range(1, r):
             t = 0.0
             for i in range(j):
@@ -134,7 +139,11 @@ def averages(
                     t += F[k, j, i] * z[i]
             else:
                 t = z[j]
-            w[j] = part * centre[j] + t
+            w[j] = t
+        if centres is not None:
+            a = centres[which[k]]
+            for j in range(d):
+                w[j] += part * unit[k] * a[j]
 
 
 @njit

@@ -22,18 +22,16 @@ def mass_of(lo, n, weights):
 
 
 @njit
-def spd_inverse_narrow(A):
+def spd_inverse_narrow(A, L, lines):
     """`spd_inverse` for r up to about 100 and more than eight matrices.
 
     Gauss-Jordan sweeps of two pivots on the lower triangles of eight matrices, with the same entry
     of all of them side by side: loops inside one small matrix are too short for vector
-    instructions. An odd r is filled up with a row of the identity.
+    instructions. An odd r is filled up with a row of the identity. Scratch for R = r + r % 2: L
+    (R, R, 8) and lines (4, R, 8).
     """
-    m, r = A.shape[0], A.shape[1]
-    R = r + r % 2
-    L = np.zeros((R, R, LANES))
-    u, v = np.zeros((R, LANES)), np.zeros((R, LANES))  # columns k and h, and what they become
-    su, sv = np.zeros((R, LANES)), np.zeros((R, LANES))
+    m, r, R = A.shape[0], A.shape[1], L.shape[0]
+    u, v, su, sv = lines[0], lines[1], lines[2], lines[3]  # columns k and h, and what they become
     for first in range(0, m, LANES):
         count = min(LANES, m - first)
         for i in range(R):

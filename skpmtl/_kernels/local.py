@@ -15,7 +15,20 @@ kernel that calls others would compile them once more.
 """
 
 from .._runtime.jit import njit
-from .._runtime.registers import greater, load, root, same, splat, store, total
+from .._runtime.registers import (
+    along,
+    down,
+    greater,
+    load,
+    load4,
+    root,
+    same,
+    splat,
+    splat4,
+    store,
+    store4,
+    total,
+)
 
 
 @njit
@@ -74,25 +87,19 @@ def centred_rows(
             m[j] *= centre / sums
         for i in range(n):
             v[lo + i] = weight[lo + i] ** 0.5 * (response[lo + i] - middle)
-        if n > d:
+        # Eight features at a time: rows are read in lines of the cache, and as many of F written.
+        for first in range(0, d, 8 if n <= d else d):
+            last = min(first + 8, d) if n <= d else d
             for i in range(n):
-                x, w, c = A[pick[lo + i]], weight[lo + i] ** 0.5, f[i]
-                for j in range(d):
-                    c[j] = w * factor[j] * (x[j] - m[j])
-                c[d] = v[lo + i]
-        # Four rows at a time spare the cache; the last one is repeated.
-        for i in range(0, n if n <= d else 0, 4):
-            i1, i2, i3 = min(i + 1, n - 1), min(i + 2, n - 1), min(i + 3, n - 1)
-            x, w = A[pick[lo + i]], weight[lo + i] ** 0.5
-            x1, w1 = A[pick[lo + i1]], weight[lo + i1] ** 0.5
-            x2, w2 = A[pick[lo + i2]], weight[lo + i2] ** 0.5
-            x3, w3 = A[pick[lo + i3]], weight[lo + i3] ** 0.5
-            for j in range(d):
-                c, t, s = f[j], m[j], factor[j]
-                c[i] = w * s * (x[j] - t)
-                c[i1] = w1 * s * (x1[j] - t)
-                c[i2] = w2 * s * (x2[j] - t)
-                c[i3] = w3 * s * (x3[j] - t)
+                x, w = A[pick[lo + i]], weight[lo + i] ** 0.5
+                for j in range(first, last):
+                    c = w * factor[j] * (x[j] - m[j])
+                    if n <= d:
+                        f[j, i] = c
+                    else:
+                        f[i, j] = c
+        for i in range(n if n > d else 0):
+            f[i, d] = v[lo + i]
         for j in range(d):
             m[j] *= factor[j]
 
@@ -117,7 +124,7 @@ def left_out(
     by_scale (m, 4, lanes) holds kappa, 1 or -kappa, and receives y' Z (I + kappa T)^-1 Z' y and
     the sum of squares of `out`, which itself may be empty. The determinant of I + kappa T is the
     product of dets[k] (., lanes), each of at most 16 pivots. Scratch for R = r up to a multiple
-    of eight: q (R,), line (3, R, 8), U (20, R, 8), B (20, 16, 8), M and S (17, 16, 8).
+    of eight: q (R,), line (3, R, 8), U (R, 20, 8), B (17, 20, 8), M and S (17, 16, 8).
     """
     y, share = by_row[0], by_row[1]
     m, lanes = folds.shape[0], by_scale.shape[2]
@@ -159,77 +166,28 @@ def left_out(
                 start = fold * n // folds[k]
                 count = (fold + 1) * n // folds[k] - start
                 for o in range(0, count, 4):
-                    u0, p = splat(0.0), start + o
-                    u1, u2, u3, v0, v1, v2, v3 = u0, u0, u0, u0, u0, u0, u0
+                    u, v = splat4(0.0), splat4(0.0)
                     for j in range(r):
-                        s, h, e = load(line, 0, j, 0), load(line, 1, j, 0), load(line, 2, j, 0)
-                        u0 = same(z, p, j) * s - h * u0
-                        u1 = same(z, p + 1, j) * s - h * u1
-                        u2 = same(z, p + 2, j) * s - h * u2
-                        u3 = same(z, p + 3, j) * s - h * u3
-                        store(U, o, j, 0, u0)
-                        store(U, o + 1, j, 0, u1)
-                        store(U, o + 2, j, 0, u2)
-                        store(U, o + 3, j, 0, u3)
-                        v0 = v0 + u0 * e
-                        v1 = v1 + u1 * e
-                        v2 = v2 + u2 * e
-                        v3 = v3 + u3 * e
-                    store(B, count, o, 0, v0)
-                    store(B, count, o + 1, 0, v1)
-                    store(B, count, o + 2, 0, v2)
-                    store(B, count, o + 3, 0, v3)
-                for i in range(0, count - 2, 4):
+                        u = down(z, start + o, j) * load(line, 0, j, 0) - load(line, 1, j, 0) * u
+                        v = v + u * load(line, 2, j, 0)
+                        store4(U, j, o, 0, u)
+                    store4(B, 16, o, 0, v)
+                for i in range(0, count, 4):
                     for o in range(0, min(i + 4, count), 2):
-                        a0 = splat(0.0)
-                        a1, a2, a3, b0, b1, b2, b3 = a0, a0, a0, a0, a0, a0, a0
+                        u, v = splat4(0.0), splat4(0.0)
                         for j in range(r):
-                            y0, y1 = load(U, o, j, 0), load(U, o + 1, j, 0)
-                            x = load(U, i, j, 0)
-                            a0 = a0 + x * y0
-                            b0 = b0 + x * y1
-                            x = load(U, i + 1, j, 0)
-                            a1 = a1 + x * y0
-                            b1 = b1 + x * y1
-                            x = load(U, i + 2, j, 0)
-                            a2 = a2 + x * y0
-                            b2 = b2 + x * y1
-                            x = load(U, i + 3, j, 0)
-                            a3 = a3 + x * y0
-                            b3 = b3 + x * y1
-                        store(B, i, o, 0, a0)
-                        store(B, i, o + 1, 0, b0)
-                        store(B, i + 1, o, 0, a1)
-                        store(B, i + 1, o + 1, 0, b1)
-                        store(B, i + 2, o, 0, a2)
-                        store(B, i + 2, o + 1, 0, b2)
-                        if i + 3 < count:
-                            store(B, i + 3, o, 0, a3)
-                            store(B, i + 3, o + 1, 0, b3)
-                if 0 < count % 4 < 3:
-                    i = count // 4 * 4
-                    for o in range(0, count, 2):
-                        a0 = splat(0.0)
-                        a1, b0, b1 = a0, a0, a0
-                        for j in range(r):
-                            y0, y1 = load(U, o, j, 0), load(U, o + 1, j, 0)
-                            x0, x1 = load(U, i, j, 0), load(U, i + 1, j, 0)
-                            a0 = a0 + x0 * y0
-                            b0 = b0 + x0 * y1
-                            a1 = a1 + x1 * y0
-                            b1 = b1 + x1 * y1
-                        store(B, i, o, 0, a0)
-                        store(B, i, o + 1, 0, b0)
-                        if i + 1 < count:
-                            store(B, i + 1, o, 0, a1)
-                            store(B, i + 1, o + 1, 0, b1)
+                            x = load4(U, j, i, 0)
+                            u = u + x * load(U, j, o, 0)
+                            v = v + x * load(U, j, o + 1, 0)
+                        store4(B, o, i, 0, u)
+                        store4(B, o + 1, i, 0, v)
                 p = lo + start  # L D L' of the block and its right side, which is row `count`
                 for i in range(count + 1):
                     for o in range(min(i + 1, count)):
                         shift = own * y[p + o]
                         if i < count:
                             shift = (own if i == o else 0.0) - share[p + i] * share[p + o]
-                        x = shift + sign * load(B, i, o, 0)
+                        x = shift + sign * (load(B, o, i, 0) if i < count else load(B, 16, o, 0))
                         for j in range(o):
                             x = x - load(M, i, j, 0) * load(S, o, j, 0)
                         if o == i:
@@ -272,17 +230,10 @@ def posterior_modes(F, K, offsets, precision, S, x, coef):
         for i in range(0, r, 4):
             first = i // 8 * 8
             for o in range(first, r + 1, 8):
-                a, b, c, e = load(A, i, o), load(A, i + 1, o), load(A, i + 2, o), load(A, i + 3, o)
+                a = load4(A, i, o)
                 for q in range(i):
-                    y = load(S, q, o)
-                    a = a - same(A, q, i) * y
-                    b = b - same(A, q, i + 1) * y
-                    c = c - same(A, q, i + 2) * y
-                    e = e - same(A, q, i + 3) * y
-                store(A, i, o, a)
-                store(A, i + 1, o, b)
-                store(A, i + 2, o, c)
-                store(A, i + 3, o, e)
+                    a = a - along(A, q, i) * load(S, q, o)
+                store4(A, i, o, a)
             for s in range(4):
                 j = i + s
                 pivot = max(A[j, j], least)

@@ -6,7 +6,19 @@ columns up to one of eight; what they hold there is finite and does not matter.
 """
 
 from .._runtime.jit import njit
-from .._runtime.registers import load, same, splat, store, total
+from .._runtime.registers import (
+    along,
+    down,
+    load,
+    load4,
+    same,
+    splat,
+    splat4,
+    store,
+    store4,
+    sum4,
+    total,
+)
 
 
 @njit
@@ -22,18 +34,10 @@ def grams(F, offsets, d, v, K):
         f, g, r = F[k], K[k], min(n, d)
         for i in range(0, r, 4):
             for o in range(i // 8 * 8, r + 1, 8):
-                a = splat(0.0)
-                b, c, e = a, a, a
+                a = splat4(0.0)
                 for j in range(max(n, d)):
-                    y = load(f, j, o)
-                    a = a + same(f, j, i) * y
-                    b = b + same(f, j, i + 1) * y
-                    c = c + same(f, j, i + 2) * y
-                    e = e + same(f, j, i + 3) * y
-                store(g, i, o, a)
-                store(g, i + 1, o, b)
-                store(g, i + 2, o, c)
-                store(g, i + 3, o, e)
+                    a = a + along(f, j, i) * load(f, j, o)
+                store4(g, i, o, a)
         for i in range(r):
             x = g[i]
             for o in range(i):
@@ -81,29 +85,18 @@ def tridiagonal(K, offsets, d, diag, off, w, p):
                 store(A, j, o, scale * load(A, j, o))
             for o in range(j, (j + 7) // 8 * 8):
                 x[o] = 0.0
-            for q in range((j + 3) % 4, j, 4):  # the first four may be less: row 0 is repeated
-                q0, q1, q2 = max(q - 3, 0), max(q - 2, 0), max(q - 1, 0)
-                v0, w0, x0 = same(A, last, q0), same(w, q0), same(A, j, q0)
-                v1, w1, x1 = same(A, last, q1), same(w, q1), same(A, j, q1)
-                v2, w2, x2 = same(A, last, q2), same(w, q2), same(A, j, q2)
-                v3, w3, x3 = same(A, last, q), same(w, q), same(A, j, q)
-                if q0 == q1:
-                    x0 = splat(0.0)
-                if q1 == q2:
-                    x1 = x0
-                if q2 == q:
-                    x2 = x0
+            for q in range(j % 4):  # those that are left over when the others come in fours
+                c, e, s = same(A, last, q), same(w, q), same(A, j, q)
                 for o in range(0, j, 8):
-                    a, b = load(w, o), load(A, last, o)
-                    y0 = load(A, q0, o) - v0 * a - w0 * b
-                    y1 = load(A, q1, o) - v1 * a - w1 * b
-                    y2 = load(A, q2, o) - v2 * a - w2 * b
-                    y3 = load(A, q, o) - v3 * a - w3 * b
-                    store(A, q0, o, y0)
-                    store(A, q1, o, y1)
-                    store(A, q2, o, y2)
-                    store(A, q, o, y3)
-                    store(p, o, load(p, o) + x0 * y0 + x1 * y1 + x2 * y2 + x3 * y3)
+                    y = load(A, q, o) - c * load(w, o) - e * load(A, last, o)
+                    store(A, q, o, y)
+                    store(p, o, load(p, o) + s * y)
+            for q in range(j % 4, j, 4):
+                v, u, z = along(A, last, q), along(w, q), along(A, j, q)
+                for o in range(0, j, 8):
+                    y = load4(A, q, o) - v * load(w, o) - u * load(A, last, o)
+                    store4(A, q, o, y)
+                    store(p, o, load(p, o) + sum4(z * y))
             t = splat(0.0)
             for o in range(0, j, 8):
                 t = t + load(p, o) * load(A, j, o)
@@ -153,28 +146,12 @@ def rotate(K, offsets, d, F, Z, V, W, y):
                     for o in range(0, wide, 8):
                         store(W, u, o, load(W, u, o) - c * load(A, j, o))
             for i in range(0, n, 4):
-                a = splat(0.0)
-                b, c, e = a, a, a
+                a = splat4(0.0)
                 for q in range(wide):
-                    x = load(V, q, 0)
-                    a = a + same(z, i, q) * x
-                    b = b + same(z, i + 1, q) * x
-                    c = c + same(z, i + 2, q) * x
-                    e = e + same(z, i + 3, q) * x
-                store(y, 0, 0, a)
-                store(y, 1, 0, b)
-                store(y, 2, 0, c)
-                store(y, 3, 0, e)
+                    a = a + down(z, i, q) * load(V, q, 0)
+                store4(y, 0, 0, a)
                 for o in range(0, wide, 8):
-                    a, b = load(z, i, o), load(z, i + 1, o)
-                    c, e = load(z, i + 2, o), load(z, i + 3, o)
+                    a = load4(z, i, o)
                     for s in range(8):
-                        x = load(W, s, o)
-                        a = a - same(y, 0, s) * x
-                        b = b - same(y, 1, s) * x
-                        c = c - same(y, 2, s) * x
-                        e = e - same(y, 3, s) * x
-                    store(z, i, o, a)
-                    store(z, i + 1, o, b)
-                    store(z, i + 2, o, c)
-                    store(z, i + 3, o, e)
+                        a = a - down(y, 0, s) * load(W, s, o)
+                    store4(z, i, o, a)

@@ -2,12 +2,15 @@
 
 A `load`, a product and a sum become one instruction of the processor each, or two where its
 registers are shorter: several sums stay in registers while a loop runs, which numba's own loops
-do not achieve. Uncompiled, the same code runs on arrays of eight numbers, so that a kernel stays
-a plain function. Indices are not checked and not negative; the numbers past the end of a row
-that eight at a time may touch belong to the caller.
+do not achieve. Four of them that belong to four rows are one value, too: numba takes as long for a
+statement about one number as for one about all of these. Uncompiled, the same code runs on arrays
+of eight numbers, or of four by eight, so that a kernel stays a plain function. Indices are not
+checked and not negative; the numbers past the end of a row that eight at a time may touch, and
+past the last row that four may, belong to the caller.
 """
 
 import operator
+from itertools import product
 
 import numpy as np
 from llvmlite import ir
@@ -16,9 +19,10 @@ from numba.core import cgutils
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import lower_builtin, models, register_model
 
-LANES = 8
+LANES, ROWS = 8, 4
 _NUMBER, _PLACE = ir.DoubleType(), ir.IntType(32)
 _REGISTER = ir.VectorType(_NUMBER, LANES)
+_REGISTERS = ir.ArrayType(_REGISTER, ROWS)
 
 
 # ---------------------------------------------------------------------- as plain functions
@@ -49,6 +53,41 @@ def total(x):
     return float(x[0])
 
 
+def load4(a, *index):
+    """a[..., i : i + 4, j : j + 8] of an array in C order."""
+    return a[(*index[:-2], *_four_by_eight(*index[-2:]))].astype(np.float64)
+
+
+def store4(a, *rest):
+    """a[..., i : i + 4, j : j + 8] = x, where x is the last argument."""
+    a[(*rest[:-3], *_four_by_eight(*rest[-3:-1]))] = rest[-1]
+
+
+def _four_by_eight(i, j):
+    return slice(i, i + ROWS), slice(j, j + LANES)
+
+
+def along(a, *index):
+    """Eight times each of the four numbers a[..., j : j + 4] of a row."""
+    return np.repeat(a[(*index[:-1], slice(index[-1], index[-1] + ROWS))], LANES).reshape(ROWS, -1)
+
+
+def down(a, *index):
+    """Eight times each of the four numbers a[..., i : i + 4, j] of a column."""
+    *first, i, j = index
+    return np.repeat(a[(*first, slice(i, i + ROWS), j)], LANES).reshape(ROWS, -1)
+
+
+def splat4(x):
+    """Four by eight times the number x."""
+    return np.full((ROWS, LANES), float(x))
+
+
+def sum4(x):
+    """The eight sums of four by eight numbers."""
+    return x[0] + x[1] + x[2] + x[3]
+
+
 def root(x):
     """Square roots."""
     return np.sqrt(x)
@@ -64,13 +103,24 @@ class _Vector(types.Type):
     def __init__(self):
         super().__init__(name="skpmtl.eight")
 
-_vector = _Vector()
+
+class _Vectors(types.Type):
+    def __init__(self):
+        super().__init__(name="skpmtl.four_by_eight")
+
+_vector, _vectors = _Vector(), _Vectors()
 
 
 @register_model(_Vector)
 class _VectorModel(models.PrimitiveModel):
     def __init__(self, manager, kind):
         super().__init__(manager, kind, _REGISTER)
+
+
+@register_model(_Vectors)
+class _VectorsModel(models.PrimitiveModel):
+    def __init__(self, manager, kind):
+        super().__init__(manager, kind, _REGISTERS)
 
 
 def _typed(function, result):
@@ -91,31 +141,47 @@ def _element(args, rest):
     return None
 
 
-def _reads(args):
-    known = _element(args, ())
-    return known and signature(_vector, *known)
+def _reads(result):
+    def typed(args):
+        known = _element(args, ())
+        return known and signature(result, *known)
+
+    return typed
 
 
-def _writes(args):
-    known = _element(args, (_vector,))
-    return known and signature(types.void, *known)
+def _writes(kind):
+    def typed(args):
+        known = _element(args, (kind,))
+        return known and signature(types.void, *known)
+
+    return typed
 
 
 def _arithmetic(args):
-    if len(args) == 2 and _vector in args and set(args) <= {_vector, types.float64}:
-        return signature(_vector, *args)
+    if len(args) == 2 and set(args) <= {_vectors, _vector, types.float64}:
+        for kind in (_vectors, _vector):
+            if kind in args:
+                return signature(kind, *args)
     return None
 
-_typed(load, _reads)
-_typed(same, _reads)
-_typed(store, _writes)
+_typed(load, _reads(_vector))
+_typed(same, _reads(_vector))
+_typed(store, _writes(_vector))
 _typed(splat, lambda args: signature(_vector, types.float64))
+_typed(load4, _reads(_vectors))
+_typed(along, _reads(_vectors))
+_typed(down, _reads(_vectors))
+_typed(store4, _writes(_vectors))
+_typed(splat4, lambda args: signature(_vectors, types.float64))
+_typed(sum4, lambda args: signature(_vector, _vectors))
 _typed(total, lambda args: signature(types.float64, _vector))
 _typed(root, lambda args: signature(_vector, _vector))
 _typed(greater, lambda args: signature(_vector, _vector, _vector))
 
 
-def _address(context, builder, kind, array, index):
+def _address(context, builder, kind, array, index, below=0):
+    """Of an entry, or of the one so many rows below it."""
+
     # Straight from the fields: a proxy of the array is a dozen instructions more for every access,
     # which the compiler has to read and to remove.
     def field(name):
@@ -124,6 +190,8 @@ def _address(context, builder, kind, array, index):
 
     place, strides = field("data"), field("strides")
     for axis, i in enumerate(index[:-1]):
+        if below and axis == len(index) - 2:
+            i = builder.add(i, i.type(below))
         jump = builder.mul(builder.extract_value(strides, axis), i)
         place = cgutils.pointer_add(builder, place, jump, place.type)
     return builder.gep(place, [index[-1]])
@@ -139,30 +207,98 @@ def _repeated(builder, x):
     return _shuffled(builder, first, [0] * LANES)
 
 
-@lower_builtin(load, types.Array, types.VarArg(types.Any))
-def _load(context, builder, sig, args):
-    place = _address(context, builder, sig.args[0], args[0], args[1:])
-    kind = ir.VectorType(builder.load(place).type, LANES)
+def _read(builder, place):
+    kind = ir.VectorType(place.type.pointee, LANES)
     x = builder.load(builder.bitcast(place, kind.as_pointer()), align=4)
     return builder.fpext(x, _REGISTER) if kind != _REGISTER else x
 
 
+def _read_repeated(builder, place):
+    x = builder.load(place)
+    return _repeated(builder, builder.fpext(x, _NUMBER) if x.type != _NUMBER else x)
+
+
+def _write(builder, place, x):
+    builder.store(x, builder.bitcast(place, _REGISTER.as_pointer()), align=8)
+
+
+def _stacked(builder, registers):
+    out = ir.Constant(_REGISTERS, ir.Undefined)
+    for t, x in enumerate(registers):
+        out = builder.insert_value(out, x, t)
+    return out
+
+
+def _unstacked(builder, x, kind):
+    """The four registers of x; one that serves all rows is repeated."""
+    if kind == _vectors:
+        return [builder.extract_value(x, t) for t in range(ROWS)]
+    return [x] * ROWS
+
+
+@lower_builtin(load, types.Array, types.VarArg(types.Any))
+def _load(context, builder, sig, args):
+    return _read(builder, _address(context, builder, sig.args[0], args[0], args[1:]))
+
+
 @lower_builtin(same, types.Array, types.VarArg(types.Any))
 def _same(context, builder, sig, args):
-    x = builder.load(_address(context, builder, sig.args[0], args[0], args[1:]))
-    return _repeated(builder, builder.fpext(x, _NUMBER) if x.type != _NUMBER else x)
+    return _read_repeated(builder, _address(context, builder, sig.args[0], args[0], args[1:]))
 
 
 @lower_builtin(store, types.Array, types.VarArg(types.Any))
 def _store(context, builder, sig, args):
-    place = _address(context, builder, sig.args[0], args[0], args[1:-1])
-    builder.store(args[-1], builder.bitcast(place, _REGISTER.as_pointer()), align=8)
+    _write(builder, _address(context, builder, sig.args[0], args[0], args[1:-1]), args[-1])
+    return context.get_dummy_value()
+
+
+def _places(context, builder, sig, args):
+    for t in range(ROWS):
+        yield _address(context, builder, sig.args[0], args[0], args[1:], below=t)
+
+
+@lower_builtin(load4, types.Array, types.VarArg(types.Any))
+def _load4(context, builder, sig, args):
+    return _stacked(builder, (_read(builder, p) for p in _places(context, builder, sig, args)))
+
+
+@lower_builtin(down, types.Array, types.VarArg(types.Any))
+def _down(context, builder, sig, args):
+    places = _places(context, builder, sig, args)
+    return _stacked(builder, (_read_repeated(builder, p) for p in places))
+
+
+@lower_builtin(along, types.Array, types.VarArg(types.Any))
+def _along(context, builder, sig, args):
+    place = _address(context, builder, sig.args[0], args[0], args[1:])
+    places = (builder.gep(place, [_PLACE(t)]) for t in range(ROWS))
+    return _stacked(builder, (_read_repeated(builder, p) for p in places))
+
+
+@lower_builtin(store4, types.Array, types.VarArg(types.Any))
+def _store4(context, builder, sig, args):
+    rows = _unstacked(builder, args[-1], _vectors)
+    for x, place in zip(rows, _places(context, builder, sig, args[:-1]), strict=True):
+        _write(builder, place, x)
     return context.get_dummy_value()
 
 
 @lower_builtin(splat, types.float64)
 def _splat(context, builder, sig, args):
     return _repeated(builder, args[0])
+
+
+@lower_builtin(splat4, types.float64)
+def _splat4(context, builder, sig, args):
+    return _stacked(builder, [_repeated(builder, args[0])] * ROWS)
+
+
+@lower_builtin(sum4, _Vectors)
+def _sum4(context, builder, sig, args):
+    out, *rest = _unstacked(builder, args[0], _vectors)
+    for x in rest:
+        out = builder.fadd(out, x, flags=("contract",))
+    return out
 
 
 @lower_builtin(total, _Vector)
@@ -188,16 +324,24 @@ def _greater(context, builder, sig, args):
 def _operation(operation, instruction):
     _typed(operation, _arithmetic)
 
-    def lowered(context, builder, sig, args):
-        x, y = (
-            arg if kind == _vector else _repeated(builder, arg)
-            for arg, kind in zip(args, sig.args, strict=True)
-        )
+    def joined(builder, x, y):
         # A product may be joined to the sum that takes it, on processors that can.
         return getattr(builder, instruction)(x, y, flags=("contract",))
 
-    for pair in ((_Vector, _Vector), (_Vector, types.float64), (types.float64, _Vector)):
-        lower_builtin(operation, *pair)(lowered)
+    def lowered(context, builder, sig, args):
+        args = [
+            _repeated(builder, arg) if kind == types.float64 else arg
+            for arg, kind in zip(args, sig.args, strict=True)
+        ]
+        if sig.return_type == _vector:
+            return joined(builder, *args)
+        x, y = (_unstacked(builder, arg, kind) for arg, kind in zip(args, sig.args, strict=True))
+        return _stacked(builder, (joined(builder, *pair) for pair in zip(x, y, strict=True)))
+
+    kinds = (_Vectors, _Vector, types.float64)
+    for pair in product(kinds, kinds):
+        if pair != (types.float64, types.float64):
+            lower_builtin(operation, *pair)(lowered)
 
 _operation(operator.add, "fadd")
 _operation(operator.sub, "fsub")

@@ -29,7 +29,11 @@ def grams(X, y, offsets, scale, centre, weights=None):
         def block(first, last):
             part = slice(first, last)
             ends = offsets[first : last + 1]
-            return build_grams(X, y, ends, scale[part], centre, G[part], g[part], weights)
+            R = -(-(d + 1) // LANES) * LANES
+            scratch = np.zeros((np.diff(ends).max(), R)), np.empty((-(-d // 4) * 4, R))
+            return build_grams(
+                X, y, ends, scale[part], centre, G[part], g[part], *scratch, weights
+            )
 
         return G, g, sum(run_blocks(block, task_blocks(offsets, d, _BLOCK)))
     square = 0.0
@@ -62,8 +66,13 @@ def each_block(kernel, G, *arrays):
 
 def invert(A):
     """Replace the symmetric positive definite matrices A_k by their inverses."""
-    narrow = A.shape[1] <= 100 and len(A) > LANES
-    if not all(each_block(spd_inverse_narrow if narrow else spd_inverse, A)):
+    r = A.shape[1]
+    R = r + r % 2
+
+    def narrow(A):
+        return spd_inverse_narrow(A, np.empty((R, R, LANES)), np.empty((4, R, LANES)))
+
+    if not all(each_block(narrow if r <= 100 and len(A) > LANES else spd_inverse, A)):
         raise np.linalg.LinAlgError(_NOT_FINITE)
 
 

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from scipy import sparse
 
-from .._kernels.average import averages, right_sides
+from .._kernels.average import averages
 from .._kernels.local import (
     centred_rows,
     left_out,
@@ -495,8 +495,9 @@ class _Block:
         root = np.sqrt(weight)
         q, wide, product = np.zeros((3, R)), np.zeros((2, R)), np.zeros((4, LANES))
         line, V, W = np.zeros((3, R, LANES)), np.zeros((R, LANES)), np.zeros((LANES, R))
-        U = np.zeros((_FOLD_ROWS + 4, R, LANES))
-        blocks = np.zeros((3, _FOLD_ROWS + 1, _FOLD_ROWS, LANES))
+        U = np.zeros((R, _FOLD_ROWS + 4, LANES))
+        B = np.zeros((_FOLD_ROWS + 1, _FOLD_ROWS + 4, LANES))
+        blocks = np.zeros((2, _FOLD_ROWS + 1, _FOLD_ROWS, LANES))
         given, left, share = (None, None, 1.0) if of_class is None else of_class
         out = np.empty((0 if label is None and left is None else len(root), SCALES))
         by_row = np.empty((2, len(root)))
@@ -522,7 +523,7 @@ class _Block:
                 float(self.centre) / np.sqrt(self.mass[k]), own
             )
             left_out(
-                Z, ends, folds[k], d, T, by_scale, by_row, dets, q[0], line, U, *blocks, out
+                Z, ends, folds[k], d, T, by_scale, by_row, dets, q[0], line, U, B, *blocks, out
             )
             kappa, _, quad, error = by_scale[:, :, : len(SNR)].transpose(1, 0, 2)
             logdet = np.log(dets).sum(axis=1)[:, : len(SNR)]
@@ -561,12 +562,13 @@ class _Block:
     def average(self, weight, response, kappa, prior, proper, trust):
         """`LocalModels.average` of squared loss, for the transformed features."""
         m, d, evidence = len(self.support), self.A.shape[1], np.empty(len(self.support))
-        C, nowhere = np.empty((m, d)), np.zeros((1, d))
+        C, sizes = np.empty((m, d)), np.diff(self.offsets)
         for k, ends, F, K in self._parts(weight, response):
             own, count, R = self.support[k], len(F), K.shape[2]
-            T, right, sums = np.zeros((2, count, R)), np.zeros((count, 2, R)), np.empty((count, 3))
-            around = nowhere, np.zeros(count, dtype=np.int64), np.ones(count)
-            right_sides(F, K, ends, d, self.v, *around, right, sums)
+            T, right = np.zeros((2, count, R)), np.zeros((count, 1, R))
+            last = np.minimum(sizes[k], d)[:, None, None]
+            right[:, 0, : K.shape[1]] = np.take_along_axis(K, last, axis=2)[:, :, 0]
+            squares = np.add.reduceat(self.v[ends[0] : ends[-1]] ** 2, ends[:-1] - ends[0])
             tridiagonal(K, ends, d, *T, *np.zeros((2, R)))
             trace = np.cumsum(T[0], axis=1)[:, -1]
             size = trace + self.mass[k] * np.einsum("kj,kj->k", self.mean[k], self.mean[k])
@@ -577,11 +579,10 @@ class _Block:
             rho[:, 1:] = np.maximum(trace / own, 1e-300)[:, None] / SNR
             np.maximum(rho, 1e-12 * trace[:, None], out=rho)
             dof = np.where(flat, 0.0, own - float(self.centre and not proper))
-            floor = 1e-9 * sums[:, 0] + 1e-300
             averages(
-                F, K, ends, d, T, right, sums, dof, floor, rho, np.zeros_like(rho), prior[k],
-                np.zeros(count), *around, np.empty((S + 2, R)), np.empty(S), C[k], evidence[k],
-                float(trust),
+                F, K, ends, d, T, right, squares[:, None], dof, 1e-9 * squares + 1e-300, rho,
+                np.zeros_like(rho), prior[k], np.zeros(count), None, None, None,
+                np.empty((S + 2, R)), np.empty(S), C[k], evidence[k], float(trust),
             )  # fmt: skip
         return evidence, *self._weights(C)
 

@@ -124,14 +124,12 @@ class FineTuner:
         level = np.where(np.isfinite(level), level, 0.0)
         out = np.zeros((m, C, size))
         if loss == SQUARED:
-            found, right, none = np.zeros(m), np.zeros((m, 2, F.shape[2])), np.zeros(m)
-            right[:, 0] = q[:, 0]
+            found = np.zeros(m)
             rho = np.maximum(level, 1e-300)[:, None] / SNR
             averages(
-                F, K, ends, size, T, right, np.column_stack([squares, none, none]),
+                F, K, ends, size, T, q[:, :1].copy(), squares[:, None],
                 np.where(level > 0, support, 0.0), 1e-9 * squares + 1e-300, rho, np.zeros_like(rho),
-                log_weights(self.centre[tasks], _SPREAD), none, np.zeros((1, size)),
-                np.zeros(m, dtype=np.int64), np.ones(m),
+                log_weights(self.centre[tasks], _SPREAD), np.zeros(m), None, None, None,
                 np.empty((len(SNR) + 2, F.shape[2])), np.empty(len(SNR)), out[:, 0], found, 1.0,
             )  # fmt: skip
             return found, out

@@ -62,7 +62,7 @@ def by_features(G, g, ridge, share):
     def step(W, S, V):
         out = np.empty(g.shape)
         each_block(
-            lambda P, g, W, S, out: reflected_solve(P, g, rho, W, S, out),
+            lambda P, g, W, S, out: reflected_solve(P, g, rho, W, S, np.empty(W.shape[1]), out),
             G, g, W, S, out,
         )  # fmt: skip
         return out
