@@ -16,7 +16,9 @@ from its threshold, without which the difference means nothing. Needs the extra
 the same numbers and, as the part "paper", the size of the paper (80 clients, 8 tasks, 1.63 million
 shared parameters, 45 s there). Its servers are up and have compiled: ``start_seconds`` is what that
 takes once in a fit. ``megabytes`` are those of shares and answers, which go between clients and
-servers; ``peak_megabytes`` the memory of the largest server.
+servers, ``server_megabytes`` what goes between servers; ``weights_seconds`` is the part of
+``server_seconds`` that goes by before averages begin, ``peak_megabytes`` the resident memory of the
+largest server, mapped files included.
 """
 
 import json
@@ -37,7 +39,7 @@ BASE = {
     "n_servers": 3,
 }  # fmt: skip
 GROWTH = {
-    "n_clients": (5, 10, 40),
+    "n_clients": (5, 10, 40, 80),
     "max_heads": (1, 2, 6),
     "n_tasks": (32,),
     "n_shared": (0, 10_000, 100_000),
@@ -51,7 +53,8 @@ THRESHOLD = 0.6
 PAPER = BASE | {"n_clients": 80, "n_shared": 1_630_000}
 SPU_GROWTH = {"n_clients": (10, 40, 80), "n_shared": (10_000, 100_000), "max_heads": (2, 6, 8)}
 SPU_FIELDS = (*FIELDS[:7], "start_seconds", "seconds", "server_seconds", "cpu_seconds",
-              "peak_megabytes", "megabytes", "difference", "margin")  # fmt: skip
+              "weights_seconds", "peak_megabytes", "megabytes", "server_megabytes", "difference",
+              "margin")  # fmt: skip
 
 
 def problem(n_clients, n_tasks, max_heads, head_length, n_shared, seed=0):
@@ -135,7 +138,8 @@ def measure_spu(part, settings):
                 start = time.perf_counter()
                 own, own_heads, _ = servers.aggregate(*arguments, max_heads=settings["max_heads"])
                 seconds = time.perf_counter() - start
-        runs = servers.last_runs
+        ends = Path(folder).glob(f"*/round-{rounds - 1}/out/run.json")
+        runs = [json.loads(path.read_text()) for path in ends]
         files = Path(folder).glob(f"*/round-{rounds - 1}/*/*.shares")
         sent = sum(path.stat().st_size for path in files) / 1e6
     largest = max(np.abs(shared).max(initial=0.0), max(np.abs(h).max() for h in heads))
@@ -146,7 +150,10 @@ def measure_spu(part, settings):
         "server_seconds": round(max(run["seconds"] for run in runs), 2),
         "cpu_seconds": round(sum(run["cpu_seconds"] for run in runs), 2),
         "peak_megabytes": round(max(run["peak_megabytes"] for run in runs)),
-        "megabytes": round(sent, 1), "difference": f"{difference:.1e}",
+        "weights_seconds": round(max(run["seconds_of_weights"] for run in runs), 2),
+        "megabytes": round(sent, 1),
+        "server_megabytes": round(sum(run["bytes_sent"] for run in runs) / 1e6, 1),
+        "difference": f"{difference:.1e}",
         "margin": f"{np.abs(similarity - THRESHOLD).min():.1e}",
     }  # fmt: skip
 

@@ -759,7 +759,7 @@ def test_a_called_server_shows_its_own_certificate(mpc, start, tmp_path):
     _, folders = server_folders(tmp_path)
     swap_certificates(folders)
     caller = start(folders[0])
-    start(folders[1], "link._belongs = lambda certificate, rank: True")
+    start(folders[1], "link.belongs = lambda certificate, rank: True")
     assert caller.stderr.readline().startswith("Job Study, round 7: the upload share of client 0 ")
     caller.stderr.readline()
     line = caller.stderr.readline()

@@ -72,14 +72,14 @@ class Link(asyncio.Protocol):
         certificate = transport.get_extra_info("peercert")
         if self.came:
             lower = range(self.mpc.pid)
-            self.peer = next((rank for rank in lower if _belongs(certificate, rank)), None)
+            self.peer = next((rank for rank in lower if belongs(certificate, rank)), None)
             if self.peer is None:
                 self.refuse(f"its certificate is of {_names(certificate)}, no server to wait for")
             elif self.mpc.parties[self.peer].protocol is not None:
                 self.refuse("that server is connected already")
             else:
                 self.timer = self.mpc._loop.call_later(GREETING, self.refuse, "no greeting came")
-        elif not _belongs(certificate, self.peer):
+        elif not belongs(certificate, self.peer):
             self.refuse(f"its certificate is of {_names(certificate)}")
         else:
             number = self.mpc.pid.to_bytes(2, "little")
@@ -176,13 +176,13 @@ def _names(certificate):
     return [value for key, value in parts if key == "commonName"]
 
 
-def _belongs(certificate, rank):
+def belongs(certificate, rank):
     return _names(certificate) == [f"MPyC party {rank}"]
 
 
-def contexts_of(rank):
+def contexts_of(rank, folder=Path()):
     """TLS for the connections that come and for those that go; only the own authority counts."""
-    config = Path(".config")
+    config = folder / ".config"
     own = config / f"party_{rank}.crt", config / f"party_{rank}.key"
     for path in (config / "mpyc_ca.crt", *own):
         if not path.exists():
@@ -201,7 +201,7 @@ def contexts_of(rank):
         with suppress(ssl.SSLWantReadError):
             end.do_handshake()
     found = ends[0].getpeercert()
-    if not _belongs(found, rank):
+    if not belongs(found, rank):
         raise Refused(
             f"the certificate {own[0]} is of {_names(found)}, and this is server {rank}: it needs "
             f"one with the common name 'MPyC party {rank}'"

@@ -17,7 +17,8 @@ import numpy as np
 # its weights, modulo 2^64.
 WIDE, FINE = 40, 20
 KEY = RUN = DIGEST = 32
-_LIMB, _INNER = 22, 128  # bits, and terms of a sum: 3 * 128 products stay below 2^53
+# Bits, and terms of a sum: 3 * 160 products stay below 2^53.
+_LIMB, _INNER, _AT_ONCE = 22, 160, 512
 
 
 @dataclass(frozen=True)
@@ -140,19 +141,25 @@ def product(left, right):
     """left @ right modulo 2^64, exactly, as products of floating-point numbers of 22 bits."""
     total = np.zeros((len(left), right.shape[1]), np.uint64)
     for first in range(0, len(right), _INNER):
-        u, v = left[:, first : first + _INNER], right[first : first + _INNER]
-        n = len(v)
-        u, v = np.hstack(_limbs(u)), np.vstack(_limbs(v)[::-1])
-        for k in (1, 2, 3):  # the products that begin at limb k - 1, side by side
-            part = (u[:, : k * n] @ v[(3 - k) * n :]).astype(np.int64)
-            total += part.view(np.uint64) << np.uint64((k - 1) * _LIMB)
+        u = np.hstack([part.astype(np.float64) for part in _limbs(left[:, first : first + _INNER])])
+        n = u.shape[1] // 3
+        room = np.empty((3 * n, _AT_ONCE))  # new memory for every block would cost more than sums
+        for start in range(0, right.shape[1], _AT_ONCE):
+            columns = slice(start, start + _AT_ONCE)
+            block = right[first : first + n, columns]
+            v = room[:, : block.shape[1]]
+            for k, part in enumerate(_limbs(block)):
+                v[(2 - k) * n : (3 - k) * n] = part
+            for k in (1, 2, 3):  # the products that begin at limb k - 1, side by side
+                part = (u[:, : k * n] @ v[(3 - k) * n :]).astype(np.int64)
+                total[:, columns] += part.view(np.uint64) << np.uint64((k - 1) * _LIMB)
     return total
 
 
 def _limbs(x):
     mask = np.uint64(2**_LIMB - 1)
     parts = x & mask, (x >> np.uint64(_LIMB)) & mask, x >> np.uint64(2 * _LIMB)
-    return [part.view(np.int64).astype(np.float64) for part in parts]
+    return [part.view(np.int64) for part in parts]
 
 
 def product_of_shares(weights, values):
