@@ -9,13 +9,15 @@ Python 3.10 or 3.11 with NumPy below 2, the extra ``skpmtl[spu]``.
   are damaged or of different rounds are refused; a wrong one is not noticed.
 - Public: `Shapes`, and who takes part. Secret: parameters, which and how many tasks a client has,
   sizes, thresholds, similarities.
-- Links between the servers are mutual TLS under an own authority. Unlike MPyC's servers they do not
-  demand the certificate of one rank: each of the three could take the place of another.
+- Links between the servers are mutual TLS under an own authority. What is meant for a server goes
+  to the holder of its certificate only. What comes is of the holder of one of the two others; that
+  SPU's messages tell the right one of them is part of following the protocol.
 - Averages have 20 fractional bits: they agree with `fedmtl_aggregate` to 1e-4 of the largest
   parameter, provided that no S_ij is within 1e-6 of Z_i, where the threshold may fall either way.
 """
 
 import json
+import os
 from contextlib import ExitStack
 from itertools import count
 
@@ -29,6 +31,7 @@ from .processes import LocalServers, free_ports
 __all__ = ["SpuServers"]
 
 _STARTS, _CONNECTED = 3, 120.0  # times that servers are started, seconds for each
+_PATH = 80  # characters: a socket's path, in the folder of a server, has 107 at most
 _LARGEST = 2.0**20  # of a parameter
 _SIZE_RATIO = 2**16
 
@@ -61,6 +64,8 @@ class SpuServers(LocalServers):
     )
 
     def __init__(self, *, timeout=600.0, folder=None):
+        if folder is not None and len(os.path.abspath(folder)) > _PATH:
+            raise ValueError(f"The path of folder= must be shorter than {_PATH + 1} characters.")
         super().__init__(3, timeout, folder)
         self.rounds = count()
         try:

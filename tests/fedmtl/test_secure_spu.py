@@ -3,6 +3,9 @@
 import importlib.util
 import os
 import signal
+import socket
+import threading
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -23,6 +26,9 @@ from skpmtl.fedmtl.mpc_server.replicated import (
     split,
     stream,
 )
+from skpmtl.fedmtl.mpc_server.tunnel import Tunnels
+from skpmtl.fedmtl.processes import free_ports
+from skpmtl.fedmtl.secure import make_certificates
 from skpmtl.fedmtl.secure_spu import SpuServers
 
 spu = pytest.mark.skipif(
@@ -217,3 +223,45 @@ def test_estimator_with_spu_servers_gives_the_same_models():
     assert "servers" in secret.privacy_.text(None)
     with pytest.raises(ValueError, match="secure='spu'"):
         secret.personalize(X, y, client=client + 100)
+
+
+# ----------------------------------------------------------------------------- links
+def reply_of(path, content):
+    with socket.socket(socket.AF_UNIX) as here:
+        here.settimeout(60)
+        here.connect(str(path))
+        with suppress(ConnectionError):  # a refusal may come before anything is sent
+            here.sendall(content)
+            return here.recv(100)
+    return b""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sockets of files are those of POSIX")
+def test_links_go_to_the_certificate_of_one_server(tmp_path, capfd):
+    pytest.importorskip("cryptography")
+    folders = [tmp_path / str(rank) for rank in range(3)]
+    make_certificates(folders)
+    first, second, third = (f"127.0.0.1:{port}" for port in free_ports(3))
+    ours = Tunnels(0, [first, second, third], folders[0])
+    # Server 1 is where server 2 should be, too.
+    Tunnels(1, [first, second, third], folders[1])
+    with socket.socket(socket.AF_UNIX) as engine:
+        engine.bind(str(folders[1] / "own.socket"))
+        engine.listen()
+
+        def echo():
+            with engine.accept()[0] as link:
+                link.sendall(link.recv(100).upper())
+
+        threading.Thread(target=echo, daemon=True).start()
+        assert reply_of(ours.socket(1), b"shares") == b"SHARES"
+        assert ours.sent == len(b"shares")
+        Tunnels(1, [first, third, second], folders[1])
+        assert reply_of(ours.socket(2), b"shares") == b""
+        assert ours.sent == len(b"shares")
+    assert "link to server 2 was refused" in capfd.readouterr().err
+
+
+def test_a_folder_with_a_long_name_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="shorter"):
+        SpuServers(folder=tmp_path / ("long" * 30))
