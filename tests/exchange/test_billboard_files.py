@@ -17,7 +17,6 @@ from skpmtl import (
     DPMetaInitClassifier,
     DPRelationship,
     MPMTLLowRank,
-    MPMTLLowRankClassifier,
     load_billboard,
     save_billboard,
 )
@@ -34,11 +33,11 @@ AGGREGATION = FIRST[DPAggregation].name
 # One of every billboard, loss and statistic.
 QUICK = (
     PRIOR, MEAN, META, AGGREGATION, EXACT[0].name,
-    "MPMTLGroupSparse-algorithm=proximal-acceleration=False-adjacency=zero-out",
+    "MPMTLGroupSparse-mechanism=laplace-algorithm=proximal-unseen_task=mean",
     "MPMTLLowRank-algorithm=proximal-ridge=0.1-task_weight=samples",
     "PrivateMeanRegMTL-clusters-unseen_task=mean-clip_quantile=0.5-n_rounds=3-clip_norm=1.0",
     "PrivateMeanRegMTLClassifier-unseen_task=mean-clip_quantile=0.5-n_rounds=3-clip_norm=1.0",
-    "PrivateMeanRegMTLClassifier-3 classes-personalization=finetune-n_rounds=3-clip_norm=1.0",
+    "PrivateMeanRegMTLClassifier-3 classes-personalization=ewc-n_rounds=3-clip_norm=1.0",
     "DPMetaInit-group_size=3-inner_steps=2-refine=sgd",
     *(FIRST[cls].name for cls in (DPRelationship, DPMetaInitClassifier)),
 )  # fmt: skip
@@ -470,7 +469,7 @@ def test_what_cannot_be_read_again_is_not_written(tmp_path):
 
 @pytest.mark.parametrize("kind", ["i1", "u2", "i4", "f4", "f2", ">i4", ">f8", "U3", ">U3", "?"])
 def test_labels_of_every_type_come_back(kind, tmp_path):
-    est = fitted(FIRST[MPMTLLowRankClassifier])[0]
+    est = fitted(BY_NAME["MPMTLLowRankClassifier-unseen_task=mean"])[0]
     est.classes_ = np.array([0, 1]).astype(kind)
     save_billboard(est, tmp_path / "board")
     there = load_billboard(tmp_path / "board").classes_
