@@ -141,7 +141,8 @@ def glyphs(n, seed=0):
     fonts = [ImageFont.truetype(str(path), 56) for kind in kinds
              for path in sorted(folder.glob(kind)) if "Bol" not in path.name]  # fmt: skip
     rng, drawn = np.random.default_rng(seed), {}
-    out, y = np.empty((n, 28, 28)), rng.integers(0, len(LETTERS), n)
+    # Half of them digits, as in the forms that NIST had filled in.
+    out, y = np.empty((n, 28, 28)), rng.integers(0, np.where(rng.random(n) < 0.4, 10, len(LETTERS)))
     for image, label, (turn, slant, size, _) in zip(out, y, styles(rng, n), strict=True):
         which = label, rng.integers(len(fonts))
         if which not in drawn:
