@@ -298,8 +298,9 @@ class _MetaInit(KnowsFacts, BaseMTL):
             )
 
     def _questions(self, population):
-        shape = population.n_outputs, population.n_features + self.fit_intercept
-        public = {"init": [self._plan(population).begin.shape], "round": Integral}
+        plan = self._plan(population)
+        shape = plan.n_outputs, plan.size
+        public = {"init": [plan.begin.shape], "round": Integral}
         if self.random_state is not None:  # who else takes part, for reproducible noise only
             public["everybody"] = np.int64
         return {"update": Question({"update": shape}, public)}

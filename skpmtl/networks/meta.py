@@ -287,9 +287,6 @@ class _TorchMetaInit(OfModule, _MetaInit):
         network = self._network_of(population)
         return NetworkMetaHalf(self, plan, table, positions, self._source(), network)
 
-    def _questions(self, population):
-        return super()._questions(self._flat(population))
-
     def _refined(self, table):
         """Networks of tasks after fine-tuning. -> coef, intercept"""
         network, board = self._of_billboard(), self.billboard_

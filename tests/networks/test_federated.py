@@ -98,3 +98,24 @@ def test_modules_are_named_in_studies(change, message):
         study_of("rounds", parameters=parameters)
     same = study_of("rounds")
     assert json.loads(same.text)["parameters"]["module"] == NET["module"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("case", CASES)
+def test_flower_equals_the_fit_in_one_process(case, tmp_path):
+    """The real apps over a grid in one process; runs where Flower is beside torch."""
+    pytest.importorskip("flwr", reason="needs Flower: pip install skpmtl[flower]")
+    from skpmtl.federated.server import curate
+    from tests.helpers.federated_grid import InProcessGrid
+
+    study = study_of(case)
+    whole = in_process(study)
+    board = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
+    for ours, theirs in zip(released(board), released(whole.billboard_), strict=True):
+        assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+    for k, part in enumerate(PARTS):
+        (place,) = (tmp_path / f"site{k}").glob(f"{study.name}-{study.digest[:12]}")
+        there = load_models(place)
+        assert sorted(there.tasks_.tolist()) == sorted(part)
+        expected = whole.coef_[np.searchsorted(whole.tasks_, there.tasks_)]
+        assert_allclose(there.coef_, expected, rtol=0, atol=1e-6)
