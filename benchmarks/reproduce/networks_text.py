@@ -9,10 +9,11 @@ is a folder of LEAF's Shakespeare, ``--plays`` the zip or folder that
 form are generated).
 
 A row is 10 characters, its target the next one, of LEAF's alphabet of 80. Speakers with 100 rows
-or more take part: by the seed, 60 % to learn from, with at most 60 rows spread over their text;
-20 % to tune on; 20 % are the test. Speakers of the last two adapt with at most 60 rows of the first
-70 % of their text, and are scored on at most 60 of the rest, less 10 characters between, so that no
-row of the test has a character of training. The score is the accuracy over all these rows.
+or more take part. A fifth of them, the same in all draws, are to tune on; of the others 75 % by the
+seed are learned from, with at most 60 rows spread over their text, and 25 % are the test. Those to
+tune on and of the test adapt with at most 60 rows of the first 70 % of their text, and are scored
+on at most 60 of the rest, less 10 characters between, so that no row of the test has a character
+of training. The score is the accuracy over all these rows.
 
 Methods, each from the same draws of the network (17 thousand numbers):
 
@@ -21,8 +22,8 @@ Methods, each from the same draws of the network (17 thousand numbers):
   adjacency "zero-out", delta 1e-4 for a record ("task-global") and for a speaker ("local");
 - "most frequent": the character that is most frequent in a speaker's rows of training.
 
-Their constants (``TUNED``) are those that are best for the speakers to tune on, in the draws of
-seeds 100 and 101, at epsilon 9 for all budgets; ``--tune`` writes that table,
+Their constants (``TUNED``) are those that are best for the speakers to tune on, in two further
+draws, at epsilon 9 for all budgets; ``--tune`` writes that table,
 ``results/networks_text_tuning.csv``, and the others read it.
 """
 
@@ -109,12 +110,12 @@ def drawn(read, seed, tune):
     The speakers of the last two are those to tune on, or those of the test.
     """
     X, y, speakers = read()
-    names = np.random.default_rng(seed).permutation([*speakers])
-    a, b = round(0.6 * len(names)), round(0.8 * len(names))
-    parts = [{}, {}, {}]
-    for name in names[:a]:
-        parts[0][name] = spread(speakers[name])
-    for name in names[a:b] if tune else names[b:]:
+    names = np.random.default_rng(0).permutation([*speakers])
+    apart, others = np.split(names, [len(names) // 5])
+    others = np.random.default_rng([seed, 1]).permutation(others)
+    learn, test = np.split(others, [3 * len(others) // 4])
+    parts = [{name: spread(speakers[name]) for name in learn}, {}, {}]
+    for name in apart if tune else test:
         mine = speakers[name]
         end = int(0.7 * len(mine))
         parts[1][name], parts[2][name] = spread(mine[:end]), spread(mine[end + LENGTH :])

@@ -34,8 +34,11 @@ def test_no_character_of_training_is_in_a_row_of_the_test():
             assert max(np.unique(part[2], return_counts=True)[1]) <= networks_text.ROWS
             for rows, target, name in zip(*part, strict=True):
                 assert begin[int(name[1:])] <= rows[0] and target == rows[-1] + 1
-        names += [*set(learn[2]), *set(test[2])] if tune else [*set(test[2])]
-    assert sorted(names) == sorted(speakers)
+        names.append([set(learn[2]), set(test[2])])
+    (learn, test), (same, apart) = names
+    assert learn == same and not test & apart
+    assert sorted([*learn, *test, *apart]) == sorted(speakers)
+    assert {*[*networks_text.drawn(read, 4, True)][2][2]} == apart
 
 
 def test_generated_plays_are_read_like_others():
