@@ -273,6 +273,8 @@ def run(curator, tasks, source, journal=None, n_servers=1):
     curator : generator of Ask and Draw
     tasks : object with ``answer(ask) -> {name: sum}``
         Where it has ``recalled(ask)``, that is called with every question that the journal answers.
+        Where it has ``released(ask)`` in place of ``answer``, that is the release already: somebody
+        else has added the noise.
     source : noise source
     journal : object, default=None
         ``recall(source)`` gives the next reply of an earlier run, or None when there is none;
@@ -296,6 +298,8 @@ def run(curator, tasks, source, journal=None, n_servers=1):
             continue
         if isinstance(step, Draw):
             reply = {"drawn": drawn(step.draw, source)}
+        elif hasattr(tasks, "released"):
+            reply = tasks.released(step)
         elif n_servers > 1:
             reply = servers.release(step, tasks.answer(step), source, n_servers)
         else:

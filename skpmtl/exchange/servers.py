@@ -40,6 +40,10 @@ __all__ = [
 ]  # fmt: skip
 
 MOST = 16
+ONE_PROCESS = (
+    " In this fit all of them were one process, which saw the sums: it shows the price, and hides "
+    "nothing from whoever reads that process"
+)
 _LARGEST = 2.0**61  # steps of a sum, so that those of several sites do not wrap around
 _FREE_BITS = 40  # of a sum that is released without further noise, below its bound
 
@@ -100,11 +104,9 @@ def stated(report, n_servers):
     assumptions = [who, *(line for line in report.assumptions if line != TRUSTED_CURATOR)]
     price = (
         f"{n_servers} servers hold additive shares of sums, and every one adds noise that suffices "
-        f"by itself: together {root:.4g} times the noise of a trusted curator. In this fit all of "
-        "them were one process, which saw the sums: it shows the price, and hides nothing from "
-        "whoever reads that process"
+        f"by itself: together {root:.4g} times the noise of a trusted curator."
     )
-    notes = {**report.notes, "servers": price}
+    notes = {**report.notes, "servers": price + ONE_PROCESS}
     mu = None if report.mu is None else report.mu * root
     return replace(report, mu=mu, releases=releases, assumptions=assumptions, notes=notes)
 
@@ -174,14 +176,20 @@ class Server:
 
     def publish(self, source):
         """Its totals with its noise: the only numbers that leave it."""
-        found = {}
-        for name, total in self.totals.items():
-            mechanism = self.ask.mechanisms[name]
-            if mechanism is not None:
-                noise = mechanism.noise_of_one(source, self.n_servers)
-                total = total + noise.astype(np.int64).view(np.uint64).reshape(total.shape)
-            found[name] = total
-        return found
+        return with_noise(self.totals, noise_of_one(self.ask, source, self.n_servers))
+
+
+def noise_of_one(ask, source, n_servers):
+    """What one server adds to its totals where there is noise. -> {name: ndarray of uint64}"""
+    return {
+        name: mechanism.noise_of_one(source, n_servers).astype(np.int64).view(np.uint64)
+        for name, mechanism in ask.mechanisms.items() if mechanism is not None
+    }  # fmt: skip
+
+
+def with_noise(totals, noise):
+    """Totals of one server with its noise, modulo 2^64."""
+    return {k: t + noise[k].reshape(t.shape) if k in noise else t for k, t in totals.items()}
 
 
 def opened(ask, published):

@@ -22,6 +22,8 @@ def main(arguments=None):
     kit.add_argument("--folder", type=Path, default=Path("kit"), help="to make (default: kit)")
     kit.add_argument("--task", default="task", help="column of the sites' rows (default: task)")
     kit.add_argument("--target", default="y", help="column of the sites' rows (default: y)")
+    key = commands.add_parser("key", help="make the key of a server; prints its public half")
+    key.add_argument("path", type=Path, help="file to make: server.key in its folder")
     check = commands.add_parser("check", help="look at a folder of a kit, or at a study")
     check.add_argument("path", type=Path)
     check.add_argument("--rows", type=Path, help="in place of those that site.toml names")
@@ -47,10 +49,23 @@ def main(arguments=None):
 def _kit(given):
     from .kit import make_kit
 
-    make_kit(given.study, given.sites, given.address, given.folder, given.task, given.target)
+    servers = make_kit(
+        given.study, given.sites, given.address, given.folder, given.task, given.target
+    )
     print(f"{given.folder}/curator   stays here: {given.folder}/curator/start")
     for name in given.sites:
         print(f"{given.folder}/{name}   goes to that site, where nobody else can read it: ./start")
+    for name in servers:
+        print(f"{given.folder}/{name}   goes to that server, who adds its server.key: ./start")
+    return 0
+
+
+def _key(given):
+    from .shares import new_share_key
+
+    if given.path.exists():
+        raise ValueError(f"{given.path} is there already: what was sealed for it would be lost.")
+    print(new_share_key(given.path))
     return 0
 
 
@@ -77,7 +92,8 @@ def _site(given):
     for part in home.parts:  # what is wrong here is said before anything is answered
         study = Study.load(part.file)
         site = home.open(part, study)
-        print(f"{study.name}: {len(site.positions)} tasks, digest {study.digest}", flush=True)
+        what = f"server {site.name}" if part.server else f"{len(site.positions)} tasks"
+        print(f"{study.name}: {what}, digest {study.digest}", flush=True)
     serve(home, stop_on_signals())
     return 0
 

@@ -8,16 +8,20 @@ from, and never an answer that is not in the books.
 """
 
 import hashlib
+import io
 import json
 import math
 import os
+import zipfile
 from datetime import datetime, timezone
 from pathlib import Path
 
-from ..exchange.journal import locked
+import numpy as np
+
+from ..exchange.journal import locked, write_file
 from ..tables.ids import listed
 
-__all__ = ["Books", "Damaged", "Refusal"]
+__all__ = ["Account", "Books", "Damaged", "Refusal", "private_folder"]
 
 
 class Refusal(Exception):
@@ -123,6 +127,129 @@ class Books:
             file.write(line.encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
+
+
+class Account:
+    """What was answered here of one study: its state, and its lines of the ledger.
+
+    Parameters
+    ----------
+    study : Study
+    folder : path-like
+        With the ledger, and one folder for each study.
+    cap : float, default=inf
+        Largest sum of the epsilons of all studies that are answered here.
+    curator : str, default=""
+        Public key of who asks, for the ledger.
+    """
+
+    _needs = {"number", "run", "entry"}  # of a state
+
+    def __init__(self, study, folder, cap=math.inf, curator=""):
+        self.study, self.books, self.curator = study, Books(folder, cap), curator
+        self.folder = private_folder(Path(folder) / f"{study.name}-{study.digest[:12]}")
+
+    def last(self):
+        """Number of the last question of the study that was answered here, or -1.
+
+        Raises
+        ------
+        Damaged
+            When the books do not agree with each other.
+        """
+        state = self._state()
+        states = [(self.folder.name, str(state["entry"]))] if state else []
+        mine = [e for e in self.books.read(states) if e["digest"] == self.study.digest]
+        if not mine:
+            return -1
+        if not state:
+            raise Damaged(
+                f"the ledger has answers to this study, but {self.folder.name}/state.npz is gone: "
+                "put it back from a backup"
+            )
+        if json.loads(str(state["entry"])) != mine[-1]:
+            raise Damaged(
+                f"{self.folder.name}/state.npz is not of the last answer in the ledger: put back "
+                "the newer one; with an older one answers would be given a second time"
+            )
+        return int(state["number"])
+
+    def _begin(self, number, run, walk=None):
+        """The state, for a question that may be answered. -> state, number of the last answer
+
+        Raises
+        ------
+        Refusal
+        """
+        last, state = self.last(), self._state()
+        if state and str(state["run"]) != run:
+            raise Refusal(
+                "another journal has the answers to this study: a second run spends a second "
+                "budget and needs another name"
+            )
+        if number < last:
+            raise Refusal(
+                f"question {number} of this study was answered before, and so was {last}: a "
+                "second run spends a second budget and needs another name"
+            )
+        if walk is not None and state and str(state["walk"]) != walk.codes[last]:
+            raise Refusal("what was released before is told otherwise than it was told here")
+        if not state:
+            self._check_name()
+        return state, last
+
+    def _enter(self, kept, number, run, statistic, walk=None, **entry):
+        """Write the state and a line of the ledger, before anything is sent."""
+        est = self.study.build()
+        kept.update(number=np.array(number), run=np.array(run))
+        kept["walk"] = np.array("" if walk is None else walk.codes[number])
+        entry = {
+            "study": self.study.name, "digest": self.study.digest, "curator": self.curator,
+            "run": run, "question": number, "statistic": statistic, **entry,
+            "epsilon": float(est.epsilon), "delta": getattr(est, "delta", None),
+        }  # fmt: skip
+
+        def write(line):
+            kept["entry"] = np.array(line)
+            buffer = io.BytesIO()
+            np.savez(buffer, **kept)
+            write_file(self.folder / "state.npz", buffer.getbuffer(), 0o600)
+
+        self.books.enter(entry, write)
+        return kept
+
+    def _check_name(self):
+        """Refuse a study if one of the same name, with other settings, was answered before."""
+        others = self.folder.parent.glob(f"{self.study.name}-{'[0-9a-f]' * 12}/state.npz")
+        if any(path.parent != self.folder for path in others):
+            raise Refusal(
+                "another study of this name was answered before: a second run spends a second "
+                "budget and needs another name"
+            )
+
+    def _state(self):
+        path = self.folder / "state.npz"
+        if not path.exists():
+            return {}
+        try:
+            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as found:
+                state = {name: found[name] for name in found.files}
+            missing = self._needs - set(state)
+        except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile) as error:
+            raise Damaged(
+                f"{self.folder.name}/state.npz is damaged: put it back from a backup"
+            ) from error
+        if missing:
+            raise Damaged(f"{self.folder.name}/state.npz lacks {listed(sorted(missing))}")
+        return state
+
+
+def private_folder(path):
+    """Folder that nobody else may read; made if it is missing."""
+    path = Path(path)
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.chmod(path, 0o700)
+    return path
 
 
 def _private(path, flags):

@@ -52,6 +52,8 @@ def describe_study(study):
     print(f"study    {study.name}: {est}")
     print(f"tasks    {len(study.tasks)}, features {study.n_features}")
     print(f"epsilon  {est.epsilon}")
+    for name, key in sorted((study.servers or {}).items()):
+        print(f"server   {name} {key}")
     print(f"digest   {study.digest}")
 
 
@@ -92,6 +94,12 @@ def check_site(path, rows=None):
 def _study(home, part, ledger):
     study = Study.load(part.file)
     site = home.open(part, study)
+    signed = "" if part.curator else ", OF WHOEVER ASKS (site.toml names no curator)"
+    if part.server is not None:
+        _private(part.server)
+        describe_study(study)
+        last = site.last()
+        return f"{study.name}: server {site.name}, answered up to question {last}{signed}"
     spent = spending(ledger)
     spent[study.digest] = float(study.build().epsilon)
     total = math.fsum(spent.values())
@@ -101,7 +109,6 @@ def _study(home, part, ledger):
             f"site.toml allows {home.settings.epsilon:g}."
         )
     length = np.median(np.linalg.norm(site.table.X, axis=1))
-    signed = "" if part.curator else ", OF WHOEVER ASKS (site.toml names no curator)"
     describe_study(study)
     return (
         f"{study.name}: {len(site.positions)} tasks, {len(site.table.y)} rows of median length "

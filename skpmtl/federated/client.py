@@ -16,6 +16,7 @@ from . import records, secure
 from ._flower import ClientApp, Message, flower_version, secaggplus_mod
 from .books import Refusal
 from .home import Home
+from .shares import ShareServer
 from .signing import check_signature
 
 logger = logging.getLogger("skpmtl")
@@ -53,8 +54,10 @@ def enrol(message, context):
 
     def act(site, settings, arrays):
         versions = f"skpmtl {__version__}, Flower {flower_version}, Python {python_version()}"
-        tasks = site.table.tasks.tolist()
-        return {"tasks": tasks, "versions": versions, "last": site.last()}, {}
+        told = {"versions": versions, "last": site.last()}
+        if isinstance(site, ShareServer):
+            return {**told, "server": site.name}, {}
+        return {**told, "tasks": site.table.tasks.tolist()}, {}
 
     return _reply(message, context, act)
 
@@ -66,12 +69,47 @@ def answer(message, context):
     def act(site, settings, arrays):
         if site.study.secure_sum is not None:
             raise Refusal("the study has secure sums")
+        if site.study.servers is not None:
+            raise Refusal("the study has servers")
         positions = np.array(settings["positions"], dtype=np.int64)
         public = unpack(settings["public"], arrays)
         contributions = site.answer(
             settings["number"], settings["statistic"], public, positions, settings["run"]
         )
         return {"number": settings["number"]}, contributions
+
+    return _reply(message, context, act)
+
+
+@app.train("seal")
+def seal(message, context):
+    """The sum of the contributions of its tasks, in sealed shares for servers."""
+
+    def act(site, settings, arrays):
+        if site.study.servers is None or isinstance(site, ShareServer):
+            raise Refusal("here are no sums for servers")
+        replies = unpack(settings["public"], arrays)
+        found = site.sealed(settings["number"], replies, settings["run"])
+        found = {name: np.frombuffer(data, np.uint8) for name, data in found.items()}
+        return {"number": settings["number"]}, found
+
+    return _reply(message, context, act)
+
+
+@app.train("total")
+def total(message, context):
+    """Of a server: the sum of its shares, with its noise."""
+
+    def act(site, settings, arrays):
+        if not isinstance(site, ShareServer):
+            raise Refusal("here is no server")
+        sealed = [{} for _ in range(settings["sites"])]
+        for label in [label for label in arrays if label.startswith("sealed.")]:
+            _, place, name = label.split(".", 2)
+            sealed[int(place)][name] = arrays.pop(label).tobytes()
+        replies = unpack(settings["public"], arrays)
+        found = site.total(settings["number"], replies, settings["run"], sealed)
+        return {"number": settings["number"]}, found
 
     return _reply(message, context, act)
 

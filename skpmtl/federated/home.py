@@ -17,6 +17,8 @@
     target = "score"
     weight = "sure"              # where rows have weights
 
+One of the servers of a study has ``server = "server.key"``, its private key, in place of rows.
+
 Paths are relative to the file. All of it is the site's own, and nothing of it leaves the site but
 its name.
 """
@@ -28,8 +30,9 @@ from numbers import Real
 from pathlib import Path
 
 from ..tables.ids import listed
-from .books import Refusal
-from .site import Site, private_folder, read_rows
+from .books import Refusal, private_folder
+from .shares import ShareServer
+from .site import Site, read_rows
 from .study import Study
 
 __all__ = ["Home", "Participation", "Settings"]
@@ -40,8 +43,9 @@ class Participation:
     """A study that the site takes part in; see `skpmtl.federated.home`."""
 
     file: Path
-    rows: Path
+    rows: Path | None = None
     curator: str = ""
+    server: Path | None = None
     task: object = "task"
     target: object = "y"
     weight: object = None
@@ -74,6 +78,10 @@ class Settings:
         if not isinstance(parts, list) or not parts:
             raise ValueError(f"{path} names no study: it needs a table [[study]].")
         given["study"] = tuple(_checked(Participation, part, path) for part in parts)
+        if any((part.rows is None) == (part.server is None) for part in given["study"]):
+            raise ValueError(
+                f"{path}: every study needs rows, or server= for one of its servers, not both."
+            )
         return _checked(cls, given, path)
 
 
@@ -152,19 +160,21 @@ class Home:
         )
 
     def open(self, part, study):
-        """The site of one study; made again when the file of rows has changed."""
-        found = _print(part.file), _print(part.rows)
+        """The site of one study, or its server; made again when the file of rows has changed."""
+        found = _print(part.file), _print(part.rows or part.server)
         if part.file not in self._sites or self._sites[part.file][0] != found:
-            rows = read_rows(part.rows, study, part.task, part.target, part.weight)
-            site = Site(study, rows, self.folder, self.settings.epsilon, part.curator)
+            if part.server is not None:
+                site = ShareServer(study, part.server, self.folder, part.curator)
+            else:
+                rows = read_rows(part.rows, study, part.task, part.target, part.weight)
+                site = Site(study, rows, self.folder, self.settings.epsilon, part.curator)
             self._sites[part.file] = found, site
         return self._sites[part.file][1]
 
     def finished(self):
-        """Whether all studies here have their models."""
+        """Whether nothing more will be asked of any study here."""
         return all(
-            part.file in self._sites and (self._sites[part.file][1].folder / "models.json").exists()
-            for part in self.parts
+            part.file in self._sites and self._sites[part.file][1].finished for part in self.parts
         )
 
 

@@ -17,10 +17,10 @@ from importlib import import_module
 from pathlib import Path
 
 from ..exchange.journal import lock_file, write_file
+from .books import private_folder
 from .front import Front
 from .page import write_page
 from .runlog import FAILED, FINISHED, WAITING, line, read_log, standing
-from .site import private_folder
 from .study import Study
 
 __all__ = ["Keeper", "read_curator"]

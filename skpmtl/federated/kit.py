@@ -79,9 +79,14 @@ _STUDY = """
 [[study]]
 file = {file}
 curator = {curator}
+"""
+_ROWS = """\
 rows = "rows.csv"
 task = {task}
 target = {target}
+"""
+_SHARES = """\
+server = "server.key"   # made here, by  python -m skpmtl.federated key server.key
 """
 
 
@@ -103,6 +108,11 @@ def make_kit(studies, sites, address, folder, task="task", target="y", cap=None)
     cap : float, default=None
         What a site spends at most on all studies; None: what these need.
 
+    Returns
+    -------
+    servers : list of str
+        Names of the servers of the studies, which have folders, too.
+
     Raises
     ------
     ValueError
@@ -115,7 +125,10 @@ def make_kit(studies, sites, address, folder, task="task", target="y", cap=None)
     names = [study.name for study in loaded]
     if len(set(names)) < len(names):
         raise ValueError(f"Studies of one name: {names}.")
-    for name in sites:
+    servers = {name for study in loaded for name in study.servers or ()}
+    if servers & set(sites):
+        raise ValueError(f"Sites and servers of one name: {sorted(servers & set(sites))}.")
+    for name in [*sites, *servers]:
         if not name.replace("-", "").replace("_", "").isalnum() or name == "curator":
             raise ValueError(f'The name {name!r} of a site must be of letters, digits, "-", "_".')
     if len(set(sites)) < len(sites):
@@ -136,7 +149,7 @@ def make_kit(studies, sites, address, folder, task="task", target="y", cap=None)
     )
     ports = f'    ports:\n      - "{port}:{port}"\n'
     _starters(curator, "curator", "the curator", "studies are", ports)
-    for name in sites:
+    for name in [*sites, *sorted(servers)]:
         place = folder / name
         place.mkdir(mode=0o700)
         _site_key(place / "site.key", curator / "sites" / f"{name}.pub")
@@ -145,15 +158,20 @@ def make_kit(studies, sites, address, folder, task="task", target="y", cap=None)
             shutil.copyfile(curator / file, place / file)
         text = _SITE.format(
             name=json.dumps(name), superlink=json.dumps(f"{_bracketed(host)}:{port}"),
-            cap=f"epsilon = {float(cap or epsilon)!r}    # cap on the sum over all studies",
+            cap="" if name in servers else
+            f"epsilon = {float(cap or epsilon)!r}    # cap on the sum over all studies",
         )  # fmt: skip
-        for file in files:
-            text += _STUDY.format(
-                file=json.dumps(file), curator=json.dumps(public), task=json.dumps(task),
-                target=json.dumps(target),
-            )  # fmt: skip
+        for file, study in zip(files, loaded, strict=True):
+            if name in servers and name not in (study.servers or ()):
+                continue
+            text += _STUDY.format(file=json.dumps(file), curator=json.dumps(public))
+            text += _SHARES if name in servers else _ROWS.format(
+                task=json.dumps(task), target=json.dumps(target)
+            )
         (place / "site.toml").write_text(text)
-        _starters(place, "site", f"the site {name}", "studies are", "")
+        role = "server" if name in servers else "site"
+        _starters(place, "site", f"the {role} {name}", "studies are", "")
+    return sorted(servers)
 
 
 def _starters(place, command, role, what, ports):

@@ -12,6 +12,7 @@ from ._flower import Array, ArrayRecord, ConfigRecord, RecordDict
 __all__ = ["read", "size", "write"]
 
 _SMALL = 1 << 16  # bytes
+_DTYPES = ("<f8", "<i8", "|b1", "|u1")  # the last for what is sealed
 _MARK = "array."
 
 
@@ -44,7 +45,7 @@ def read(content, shapes=None):
     ----------
     content : RecordDict
     shapes : mapping of str to tuple, default=None
-        What has to be there, as float64 and nothing else; None: anything that `from_npy` reads.
+        What has to be there, as float64 and nothing else; None: numbers and bytes.
 
     Raises
     ------
@@ -53,7 +54,7 @@ def read(content, shapes=None):
     """
     settings, data = _parts(content)
     if shapes is None:
-        return settings, {name: from_npy(item, name) for name, item in data.items()}
+        return settings, {name: from_npy(item, name, _DTYPES) for name, item in data.items()}
     if set(data) != set(shapes):
         raise ValueError(f"arrays {sorted(data)} instead of {sorted(shapes)}")
     return settings, {k: from_npy(data[k], k, ("<f8",), shape) for k, shape in shapes.items()}

@@ -161,6 +161,7 @@ class Spent:
 
     def __init__(self, est, n_tasks):
         self.mus, self.epsilons, self.known = [], [], True
+        self.root = math.sqrt(est._n_servers)  # against all servers but one
         self.delta = check_budget(est.epsilon, getattr(est, "delta", None), n_tasks, pure=True)[1]
         self.default = check_budget(est.epsilon, getattr(est, "delta", None), n_tasks)[1]
 
@@ -170,7 +171,7 @@ class Spent:
             mu, epsilon = getattr(mechanism, "mu", None), getattr(mechanism, "epsilon", None)
             self.known &= mu is not None or epsilon is not None
             if mu is not None:
-                self.mus.append(float(mu))
+                self.mus.append(float(mu) * self.root)
             elif epsilon is not None:
                 self.epsilons.append(float(epsilon))
 

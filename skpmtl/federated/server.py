@@ -5,6 +5,8 @@ journal and the log of the run, which are secret, and writes billboard.npz and r
 are public; ``key``, a file with the key that signs the questions, or nothing.
 """
 
+import io
+import json
 import logging
 import time
 import warnings
@@ -17,15 +19,18 @@ from .._version import __version__
 from ..exchange.files import save_billboard
 from ..exchange.journal import Journal, write_file
 from ..exchange.protocol import run
+from ..exchange.servers import ONE_PROCESS
 from ..exchange.wire import pack
 from ..tables.ids import listed
 from . import records, secure
 from ._flower import Message, MessageType, ServerApp
+from .books import private_folder
 from .polling import PollingGrid
 from .runlog import RunLog, Spent, last_answers, line, missing, read_log
+from .shares import longest, opened
 from .signing import read_key, signed
-from .site import private_folder
 from .study import Study
+from .walk import heard
 
 logger = logging.getLogger("skpmtl")
 app = ServerApp()
@@ -77,9 +82,13 @@ def curate(grid, study, folder, context=None, key=None):
 def _curate(grid, study, folder, context, journal, log, key):
     est = study.build()
     source = est._source()
-    sites = Sites(grid, study, journal, context, log, key)
+    kind = Sites if study.servers is None else ServedSites
+    sites = kind(grid, study, journal, context, log, key)
     sites.enrol()
-    board = run(est._curator(sites.population, source), sites, source, journal)
+    curator = est._curator(sites.population, source)
+    if study.servers is not None:
+        curator = heard(curator, sites.replies)
+    board = run(curator, sites, source, journal)
     board.report = describe(board, study, read_log(folder))
     save_billboard(study.published(board), folder / "billboard.npz")
     write_file(folder / "report.json", (board.report.to_json(indent=1) + "\n").encode())
@@ -91,7 +100,17 @@ def describe(board, study, events=()):
     """The report of a billboard with what the transport, and the log of the run, add to it."""
     est, population = study.build(), study.population()
     told = est._transport(population)
-    if told is not None:
+    notes = dict(board.report.notes)
+    if study.servers is not None:
+        names = ", ".join(sorted(study.servers))
+        text = (
+            f"Flower; servers of their own ({names}): sites seal what they send for the keys of "
+            "these, so that the curator, the SuperLink and the network carry what they cannot "
+            "read, and see sums with the noise of all servers only. Nobody but one server has to "
+            "be trusted, whichever it is, and every site with its own bound"
+        )
+        notes["servers"] = notes["servers"].replace(ONE_PROCESS, "")
+    elif told is not None:
         text = f"Flower; {told}"
     elif study.secure_sum is not None:
         least = min(map(study.room, (q.total for q in study.questions.values())))
@@ -114,7 +133,7 @@ def describe(board, study, events=()):
             "; who takes part in a round, which the accounting takes as secret, can also be seen "
             "by who watches the traffic of the sites"
         )
-    notes = {**board.report.notes, "transport": text}
+    notes["transport"] = text
     asked, lost = missing(events)
     if asked and board.report.sampling.startswith("all tasks"):
         notes["contributions"] = (
@@ -166,16 +185,22 @@ class Sites:
         while True:
             self._listen(strict=True)
             absent = self.population.tasks[self.node_of == 0]
-            if not len(absent):
+            if not len(absent) and self._complete():
                 return
             if time.monotonic() > end:
                 break
             time.sleep(_POLL)
+        if not len(absent):
+            return
         warnings.warn(
             f"Held by no site, and counted as contributing nothing: tasks {listed(absent)}.",
             UserWarning,
             stacklevel=2,
         )
+
+    def _complete(self):
+        """Whether all are there who cannot be missed."""
+        return True
 
     def _listen(self, grace=0.0, strict=False):
         """Take in the nodes that show themselves: new ones, and those that were silent.
@@ -214,6 +239,8 @@ class Sites:
             name = self.names[node] = str(settings.get("site", node))[:100]
             if not self._answered(node, settings):
                 return
+            if self._is_server(node, settings):
+                return
             tasks, last = list(settings["tasks"]), int(settings.get("last", -1))
         except Exception as error:
             logger.warning("Node %d did not say what tasks it has: %s", node, error)
@@ -237,6 +264,10 @@ class Sites:
             versions = str(settings.get("versions", ""))[:200]
             self.log.write("site", node=node, site=name, tasks=len(tasks), versions=versions)
         self.silent.discard(node)
+
+    def _is_server(self, node, settings):
+        """Whether a node has no tasks, but is one of the servers of the study."""
+        return False
 
     def _lose(self, nodes):
         """They are tried at once, and then every few seconds."""
@@ -271,7 +302,7 @@ class Sites:
             self._listen(min(_GRACE, self.study.timeout / 10))
             nodes = [node for node in self.holders if node not in self.silent]
             try:
-                sums, told = (self._secure_sum if self.study.secure_sum else self._sum)(ask, nodes)
+                sums, told = self._gather(ask, nodes)
                 break
             except NoAnswer:
                 # As long as sites are silent they may come back, and are asked the same again.
@@ -281,8 +312,11 @@ class Sites:
         self._tell(ask, nodes, time.monotonic() - begun, told)
         return sums
 
-    def _sum(self, ask, nodes):
+    def _gather(self, ask, nodes):
         """-> {name: sum}, what is to be told of it"""
+        return (self._secure_sum if self.study.secure_sum else self._sum)(ask, nodes)
+
+    def _sum(self, ask, nodes):
         m = self.population.n_tasks
         asked = np.arange(m) if ask.pick is None else np.asarray(ask.pick)
         public = dict(ask.public)
@@ -377,7 +411,7 @@ class Sites:
         """Send the billboard to all sites; those that are silent have the time of the enrolment."""
         text, arrays = pack(board)
         end = time.monotonic() + max(self.study.timeout, self.study.enrolment)
-        left = set(self.holders)
+        left = self._everybody()
         while left:
             self._listen(min(_GRACE, self.study.timeout / 10))
             nodes = left - self.silent
@@ -398,6 +432,9 @@ class Sites:
                 "Without models: %s. Give them billboard.npz, from which load_billboard(...)"
                 ".personalize makes their models.", listed(without),
             )  # fmt: skip
+
+    def _everybody(self):
+        return set(self.holders)
 
     def _answered(self, node, settings):
         if settings.get("status") == "answered":
@@ -431,3 +468,130 @@ class Sites:
         self._bytes[0] += sum(map(records.size, content.values()))
         self._bytes[1] += sum(map(records.size, got.values()))
         return got
+
+
+class ServedSites(Sites):
+    """Sites that send sealed shares, and the servers who open and add them; see `.shares`.
+
+    What is collected of the sites is on disk before any server is asked: these answer a question
+    once, about one set of shares, which a curator that was started again has to send as it was.
+    """
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.servers = {}  # {name: node}
+        self.replies = []  # all that was released and drawn, as `heard` keeps it
+
+    @property
+    def _kept(self):
+        return self.log.path.parent / "sealed.npz"
+
+    def _complete(self):
+        return set(self.servers) == set(self.study.servers)
+
+    def _is_server(self, node, settings):
+        name = settings.get("server")
+        if name not in self.study.servers:
+            return False
+        holder = self.servers.setdefault(name, node)
+        if holder != node and holder in self.silent:
+            holder = self.servers[name] = node
+        if holder == node:
+            logger.info("Server %s takes part", name)
+            self.silent.discard(node)
+        return True
+
+    def _everybody(self):
+        return set(self.holders) | set(self.servers.values())
+
+    def released(self, ask):
+        """The release of what the tasks answer; called by `skpmtl.exchange.run`."""
+        return self.answer(ask)
+
+    def _gather(self, ask, nodes):
+        """-> {name: released}, what is to be told of it"""
+        if not self._complete() or not self.silent.isdisjoint(self.servers.values()):
+            here = {name for name, node in self.servers.items() if node not in self.silent}
+            raise NoAnswer(
+                f"Without the servers {listed(sorted(set(self.study.servers) - here))}, which are "
+                "away, nothing is released. The run goes on when they are back."
+            )
+        text, arrays = pack(self.replies)
+        asked = {
+            "study": self.study.digest, "run": self.journal.token, "number": self.journal.place,
+            "public": text,
+        }  # fmt: skip
+        sealed, told = self._recalled() or self._collect(ask, nodes, asked, arrays)
+        content = {}
+        names = sorted(self.study.servers)
+        for server in names:
+            shares = {
+                f"sealed.{place}.{name}": part[f"{server}.{name}"]
+                for place, part in enumerate(sealed) for name in ask.mechanisms
+            }  # fmt: skip
+            content[self.servers[server]] = self._write(
+                {**arrays, **shares}, sites=len(sealed), **asked
+            )
+        replies = self._send(content, f"{MessageType.TRAIN}.total", again=True)
+        published = []
+        for server in names:
+            if self.servers[server] not in replies:
+                raise NoAnswer(
+                    f"The server {server} does not answer. The run goes on when it does."
+                )
+            settings, found = records.read(replies[self.servers[server]])
+            if settings.get("status") != "answered":
+                reason = str(settings.get("reason", "see its log"))[:500]
+                raise RuntimeError(f"The server {server} gives no total: {reason}")
+            published.append(found)
+        return opened(ask, published), told
+
+    def _collect(self, ask, nodes, asked, arrays):
+        """Shares of all sites that answer, written down. -> list of {name: bytes}, what is told"""
+        m = self.population.n_tasks
+        pick = np.arange(m) if ask.pick is None else np.asarray(ask.pick)
+        nodes = [node for node in nodes if (self.node_of[pick] == node).any()]
+        content = {node: self._write(arrays, **asked) for node in nodes}
+        names = {f"{server}.{name}" for server in self.study.servers for name in ask.mechanisms}
+        most = longest(ask, self.questions[ask.statistic])
+        sealed, answered = [], []
+        for node, reply in self._send(content, f"{MessageType.TRAIN}.seal", again=True).items():
+            try:
+                settings, found = records.read(reply)
+                if not self._answered(node, settings):
+                    continue
+                if settings["number"] != self.journal.place or set(found) != names:
+                    raise ValueError(f"{sorted(found)} for question {settings['number']}")
+                if any(a.dtype != np.uint8 or a.ndim != 1 or a.size > most for a in found.values()):
+                    raise ValueError("shares that are none")
+            except Exception as error:  # whatever it sent: it counts as nothing
+                logger.warning("Node %d sent no usable answer: %s", node, error)
+                continue
+            sealed.append(found)
+            answered.append(node)
+        if not answered:
+            raise NoAnswer(
+                f"No site at all answered question {self.journal.place}, so that nothing but "
+                "noise would be released. The run goes on when sites are back."
+            )
+        got = int(np.isin(self.node_of[pick], answered).sum())
+        told = {
+            "asked": nodes, "answered": answered, "tasks": len(pick), "missing": len(pick) - got,
+            "zeroed": 0,
+        }  # fmt: skip
+        buffer = io.BytesIO()
+        head = json.dumps([self.journal.place, told, [sorted(part) for part in sealed]])
+        parts = {f"{i}.{k}": a for i, part in enumerate(sealed) for k, a in part.items()}
+        np.savez(buffer, head=np.array(head), **parts)
+        write_file(self._kept, buffer.getbuffer(), 0o600)
+        return sealed, told
+
+    def _recalled(self):
+        """What was collected for this question before; None if nothing was."""
+        if not self._kept.exists():
+            return None
+        with np.load(self._kept, allow_pickle=False) as found:
+            place, told, names = json.loads(str(found["head"]))
+            if place != self.journal.place:
+                return None
+            return [{k: found[f"{i}.{k}"] for k in part} for i, part in enumerate(names)], told

@@ -4,11 +4,11 @@ No engine is in here; `skpmtl.federated.client` carries questions and answers. B
 nothing stays in memory: what must last is one file in the site's own folder, and in its books.
 """
 
+import hmac
 import io
 import json
 import math
 import os
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,9 @@ from ..exchange.protocol import Ask
 from ..tables.finite import bound_values
 from ..tables.forms import read_training
 from ..tables.ids import listed
-from .books import Books, Damaged, Refusal
+from .books import Account, Refusal
+from .shares import seal
+from .walk import Walk
 
 __all__ = ["Refusal", "Site", "load_models", "read_rows"]
 
@@ -62,7 +64,7 @@ def read_rows(path, study, task="task", target="y", weight=None):
     return X, y, ids.astype(str) if as_text else ids, *weights
 
 
-class Site:
+class Site(Account):
     """The tasks of one site.
 
     Parameters
@@ -86,10 +88,11 @@ class Site:
         When the books are not as they were left.
     """
 
+    _needs = Account._needs | {"positions", "key", "rows"}
+
     def __init__(self, study, rows, folder, cap=math.inf, curator=""):
-        self.study, self.rows, self.est = study, rows, study.build()
-        self.books, self.curator = Books(folder, cap), curator
-        self.folder = private_folder(Path(folder) / f"{study.name}-{study.digest[:12]}")
+        super().__init__(study, folder, cap, curator)
+        self.rows, self.est = rows, study.build()
         self.population = study.population()
         table, _ = read_training(self.est, *rows, all_rows=self.est._counts_rows())
         if table.n_features != self.population.n_features:
@@ -103,31 +106,6 @@ class Site:
             raise ValueError(f"Not among the tasks of the study: {listed(unknown)}.")
         self.last()
 
-    def last(self):
-        """Number of the last question of the study that was answered here, or -1.
-
-        Raises
-        ------
-        Damaged
-            When the books do not agree with each other.
-        """
-        state = self._state()
-        states = [(self.folder.name, str(state["entry"]))] if state else []
-        mine = [e for e in self.books.read(states) if e["digest"] == self.study.digest]
-        if not mine:
-            return -1
-        if not state:
-            raise Damaged(
-                f"the ledger has answers to this study, but {self.folder.name}/state.npz is gone: "
-                "put it back from a backup"
-            )
-        if json.loads(str(state["entry"])) != mine[-1]:
-            raise Damaged(
-                f"{self.folder.name}/state.npz is not of the last answer in the ledger: put back "
-                "the newer one; with an older one answers would be given a second time"
-            )
-        return int(state["number"])
-
     def _half(self, state):
         """The task half as the last question left it."""
         half = self.est._half(self.table, self.population)
@@ -135,7 +113,7 @@ class Site:
         return half
 
     # ---------------------------------------------------------------------- questions
-    def answer(self, number, statistic, public, positions, run=""):
+    def answer(self, number, statistic, public, positions, run="", walk=None):
         """What the tasks at `positions` contribute. -> {name: array (n, ...)}
 
         A question that was answered already gets the same answer, from the file: neither is noise
@@ -152,32 +130,22 @@ class Site:
         run : str
             Token of the curator's journal. Only the run that asked first is answered: the noise
             of a second one would be new, also where the questions are the same.
+        walk : Walk, default=None
+            Where the site made the question itself.
 
         Raises
         ------
         Refusal
         """
         with locked(self.folder):
-            self.last()
-            state = self._state()
-            if state and str(state["run"]) != run:
-                raise Refusal(
-                    "another journal has the answers to this study: a second run spends a second "
-                    "budget and needs another name"
-                )
+            state, last = self._begin(number, run, walk)
             if state and str(state["rows"]) != fingerprint(self.table, state["key"].tobytes()):
                 raise Refusal(
                     "the rows here are not those of the earlier answers to this study, which a "
                     "second run answers, under another name"
                 )
-            last = int(state.get("number", -1))
-            if number < last:
-                raise Refusal(
-                    f"question {number} of this study was answered before, and so was {last}: a "
-                    "second run spends a second budget and needs another name"
-                )
             if number > last:
-                state = self._compute(state, number, statistic, public, positions, run)
+                state = self._compute(state, number, statistic, public, positions, run, walk)
             elif not np.array_equal(state["positions"], positions):
                 raise Refusal(f"question {number} was about other tasks when it was answered")
         return _part(state, "row.")
@@ -187,6 +155,8 @@ class Site:
 
         For sums over the sites that nobody can take apart; see `skpmtl.federated.secure`.
         """
+        if self.study.secure_sum is None:
+            raise Refusal("the study has no secure sums")
         if len(self.positions) > self.study.secure_sum:
             raise Refusal(f"more than the {self.study.secure_sum} tasks of secure_sum")
         contributions = self.answer(number, statistic, public, self.positions, run)
@@ -194,13 +164,33 @@ class Site:
         vector = np.ravel(total.add(contributions, public, self.positions))
         return vector * self.study.room(total)
 
-    def _compute(self, state, number, statistic, public, positions, run):
+    def sealed(self, number, replies, run):
+        """The sum of what the tasks here contribute, in shares that servers alone can read.
+
+        Parameters
+        ----------
+        number, run
+            As for `answer`.
+        replies : list of dict of str to ndarray
+            All that was released and drawn before, from which the question follows.
+
+        Returns
+        -------
+        {server.name: bytes}
+        """
+        walk = Walk(self.study, run, replies)
+        ask = walk.ask(number)
+        positions = self.positions if ask.pick is None else np.intersect1d(self.positions, ask.pick)
+        found = self.answer(number, ask.statistic, ask.public, positions, run, walk)
+        mark = hmac.digest(self._state()["key"].tobytes(), walk.codes[number].encode(), "sha256")
+        with np.errstate(all="ignore"):
+            return seal(walk, ask, ask.combine(found, positions), mark)
+
+    def _compute(self, state, number, statistic, public, positions, run, walk):
         if not np.isin(positions, self.positions).all() or not len(positions):
             raise Refusal("asked for tasks that are not here")
         if (np.diff(positions) <= 0).any():  # every answer would be one more visit
             raise Refusal("asked for tasks out of order, or for one of them twice")
-        if not state:
-            self._check_name()
         mine = np.searchsorted(self.positions, positions)
         question = self.est._questions(self.population).get(statistic)
         if question is None:
@@ -217,54 +207,20 @@ class Site:
         for name, shape in question.shapes.items():
             if contributions[name].shape != (len(mine), *shape):
                 raise Refusal(f"public numbers of another shape than in the study ({name})")
-        kept = {"number": np.array(number), "positions": positions}
         key = state.get("key", np.frombuffer(os.urandom(32), np.uint8))
-        kept.update(run=np.array(run), key=key)
+        kept = {"positions": positions, "key": key}
         kept["rows"] = np.array(fingerprint(self.table, key.tobytes()))
         kept.update({f"memory.{name}": value for name, value in half.state.items()})
         kept.update({f"row.{k}": np.ascontiguousarray(v) for k, v in contributions.items()})
-        entry = {
-            "study": self.study.name, "digest": self.study.digest, "curator": self.curator,
-            "run": run, "question": number, "statistic": statistic,
-            "tasks": self.population.tasks[positions].tolist(),
-            "epsilon": float(self.est.epsilon), "delta": getattr(self.est, "delta", None),
-        }  # fmt: skip
-
-        def write(line):  # before anything is sent
-            kept["entry"] = np.array(line)
-            buffer = io.BytesIO()
-            np.savez(buffer, **kept)
-            write_file(self.folder / "state.npz", buffer.getbuffer(), 0o600)
-
-        self.books.enter(entry, write)
-        return kept
-
-    def _check_name(self):
-        """Refuse a study if one of the same name, with other settings, was answered before."""
-        others = self.folder.parent.glob(f"{self.study.name}-{'[0-9a-f]' * 12}/state.npz")
-        if any(path.parent != self.folder for path in others):
-            raise Refusal(
-                "another study of this name was answered before: a second run spends a second "
-                "budget and needs another name"
-            )
-
-    def _state(self):
-        path = self.folder / "state.npz"
-        if not path.exists():
-            return {}
-        try:
-            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as found:
-                state = {name: found[name] for name in found.files}
-            missing = {"number", "positions", "run", "key", "rows", "entry"} - set(state)
-        except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile) as error:
-            raise Damaged(
-                f"{self.folder.name}/state.npz is damaged: put it back from a backup"
-            ) from error
-        if missing:
-            raise Damaged(f"{self.folder.name}/state.npz lacks {listed(sorted(missing))}")
-        return state
+        tasks = self.population.tasks[positions].tolist()
+        return self._enter(kept, number, run, statistic, walk, tasks=tasks)
 
     # ------------------------------------------------------------------------- the end
+    @property
+    def finished(self):
+        """Whether the models are there."""
+        return (self.folder / "models.json").exists()
+
     def publish(self, board):
         """Write the billboard, and the models of this site's tasks, which stay here.
 
@@ -315,11 +271,3 @@ def load_models(folder):
     est = load_billboard(folder / "billboard.npz")
     with np.load(folder / "models.npz", allow_pickle=False) as found:
         return with_models(est, **{name: found[name] for name in found.files})
-
-
-def private_folder(path):
-    """Folder that nobody else may read; made if it is missing."""
-    path = Path(path)
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    os.chmod(path, 0o700)
-    return path

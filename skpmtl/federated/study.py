@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import re
 from dataclasses import asdict, dataclass, field, fields
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 from .._version import __version__
 from ..exchange.files import estimators
 from ..exchange.protocol import Population
+from ..exchange.servers import MOST
 from ..tables.ids import encode_ids, listed, locate
 from ..tables.table import distinct_ids
 from ..tables.targets import public_classes
@@ -24,7 +26,7 @@ LEVELS = 2**22  # to which numbers of secure sums are rounded
 _ELSEWHERE = {
     "class_weight": "every site weighs its own rows",
     "classes": 'take the list "classes" beside "parameters"',
-    "curator": 'a study has one curator; "secure_sum" hides single sites from it',
+    "curator": 'take the table "servers" beside "parameters"',
     "random_state": 'take "seed", for tests only',
     "task_feature": "every site names its own task column",
     "tasks": 'take the list "tasks" beside "parameters"',
@@ -71,6 +73,9 @@ class Study:
         With a number, which is the most tasks that one site has, the curator sees sums over all
         sites only (SecAgg+): where nothing but sums of bounded contributions of all tasks is asked
         for.
+    servers : dict of str to str, default=None
+        Names and public keys of 2 to 16 servers that take the place of a trusted curator, see
+        `skpmtl.federated.shares`; each has made its key itself.
     seed : int, default=None
         Reproducible noise, which protects nobody: for tests.
 
@@ -90,6 +95,7 @@ class Study:
     timeout: float = 60.0
     enrolment: float = 300.0
     secure_sum: int | None = None
+    servers: dict | None = None
     seed: int | None = None
 
     def __post_init__(self):
@@ -106,6 +112,8 @@ class Study:
             raise ValueError(
                 f"timeout={self.timeout!r} and enrolment={self.enrolment!r} must be positive."
             )
+        if self.servers is not None:
+            self._check_servers()
         self._check_estimator(self.build())
         self.population()
 
@@ -152,8 +160,31 @@ class Study:
                    if est._reads_sizes else f"{self.estimator} has no use for it.")
             )  # fmt: skip
         est._check_study()
+        if self.servers is not None:
+            next(est._curator(self.population(), est._source()))  # refuses what servers cannot do
         if self.secure_sum is not None:
             self._check_secure_sum()
+
+    def _check_servers(self):
+        names, keys = list(self.servers), list(self.servers.values())
+        if not 2 <= len(names) <= MOST or len(set(keys)) < len(keys):
+            raise ValueError(
+                f"servers={self.servers!r} must name 2 to {MOST} servers, each with a key of its "
+                "own."
+            )
+        for name, key in self.servers.items():
+            if not name.replace("-", "").replace("_", "").isalnum():
+                raise ValueError(f'servers={names!r} must be of letters, digits, "-" and "_".')
+            if not isinstance(key, str) or not re.fullmatch("[0-9a-f]{64}", key):
+                raise ValueError(
+                    f"The key of the server {name} must be as  python -m skpmtl.federated key FILE "
+                    " prints it."
+                )
+        if self.secure_sum is not None:
+            raise ValueError(
+                "secure_sum is for one curator: servers, who see no sum of a single site either, "
+                "need none."
+            )
 
     def _check_secure_sum(self):
         plain = [name for name, question in self.questions.items() if question.total is None]
@@ -236,6 +267,8 @@ class Study:
         """The estimator, not fitted."""
         cls, given = self._settings()
         est = cls(**given, random_state=self.seed)
+        if self.servers is not None:
+            est.set_params(curator=("servers", len(self.servers)))
         if est._classification and self.classes is not None:
             est.set_params(classes=list(self.classes))
         return est

@@ -20,6 +20,7 @@ import math
 import numpy as np
 
 from .._version import __version__
+from ..exchange.servers import ONE_PROCESS
 from ..privacy.accounting import check_budget, gdp_mu
 from ..privacy.mechanisms import VectorGaussian, mean_sensitivity
 from ..privacy.report import ALWAYS, PUBLIC_LISTS, PUBLIC_START, PrivacyReport
@@ -505,8 +506,8 @@ class MetaPlan:
         if self.n_servers > 1:
             notes["servers"] = (
                 f"{self.n_servers} servers hold additive shares of the updates: unless all of them "
-                "pool what they were sent, nobody sees the update of one task, noisy as it is. In "
-                "this fit all of them were one process, which saw the sums"
+                "pool what they were sent, nobody sees the update of one task, noisy as it is."
+                + ONE_PROCESS
             )
         return notes
 

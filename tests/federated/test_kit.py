@@ -119,7 +119,7 @@ def test_check_of_a_site_finds_what_is_wrong(tmp_path, capsys):
     [
         ('name = "a"', "name = 3", "name=3 must be text"),
         ("epsilon = 1.0", "epsilon = -1", "must be positive"),
-        ('rows = "rows.npz"', "", "lacks ..rows"),
+        ('rows = "rows.npz"', "", "needs rows"),
         ('target = "y"', 'targets = "y"', "has the keys ..targets"),
         ("[[study]]", "[studies]", "names no study"),
     ],

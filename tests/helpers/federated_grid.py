@@ -27,6 +27,7 @@ class InProcessGrid(Grid):
     ----------
     study : Study
     folder : Path
+        Where a study has servers, their keys are there: ``name.key``.
     parts : sequence of lists of tasks
     broken : callable, default=None
         ``broken(node, message, reply) -> reply or None``; None: the answer does not come.
@@ -47,8 +48,16 @@ class InProcessGrid(Grid):
                 f'name = "site-{k}"\nsuperlink = "here"\nfolder = "site{k}"\n'
                 f'[[study]]\nfile = "study.json"\nrows = "{k}.npz"\n'
             )
-            node = {"site": str(folder / f"site{k}.toml")}
-            self.contexts[1000 + k] = Context(1, 1000 + k, node, RecordDict(), {})
+            self._add(1000 + k, folder / f"site{k}.toml")
+        for k, name in enumerate(sorted(study.servers or ())):
+            (folder / f"{name}.toml").write_text(
+                f'name = "{name}"\nsuperlink = "here"\nfolder = "{name}"\n'
+                f'[[study]]\nfile = "study.json"\nserver = "{name}.key"\n'
+            )
+            self._add(2000 + k, folder / f"{name}.toml")
+
+    def _add(self, node, path):
+        self.contexts[node] = Context(1, node, {"site": str(path)}, RecordDict(), {})
 
     def set_run(self, run):
         pass

@@ -1,0 +1,248 @@
+"""Servers in place of a trusted curator, in processes of their own.
+
+A site divides the sum of what its tasks contribute into one share for every server
+(`skpmtl.exchange.servers`) and seals each for the key of its server (HPKE, RFC 9180), which stands
+in the study. Whoever carries them sees noise. A server opens what it was sent, adds it up, adds its
+own noise, and gives the total away, once for each question.
+
+That one honest server suffices, whatever curator, sites and other servers do, hangs on this:
+
+- Site and server make the question themselves (`Walk`), with its bound, its noise and its grid, and
+  a share can be opened for no other question, server or way to it.
+- A share bears a mark that its site uses once for each question. No server adds up two of one mark,
+  so that nobody can have a contribution counted twice under the noise for one.
+- A server answers a question once, for one set of shares; again it gives the same total.
+"""
+
+import hashlib
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from ..exchange import servers
+from ..exchange.files import save_billboard
+from ..exchange.journal import locked, write_file
+from ..exchange.protocol import Draw
+from ..exchange.wire import from_npy, to_npy
+from .books import Account, Refusal
+from .signing import read_key
+from .walk import Walk
+
+__all__ = ["ShareServer", "longest", "new_share_key", "opened", "seal"]
+
+_MARK = 32  # bytes
+
+
+def new_share_key(path):
+    """Make the private key of a server in a file (X25519). -> public key, in hexadecimal"""
+    from cryptography.hazmat.primitives import serialization as form
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+    key = X25519PrivateKey.generate()
+    text = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
+    write_file(path, text, 0o600)
+    return key.public_key().public_bytes_raw().hex()
+
+
+def _suite():
+    from cryptography.hazmat.primitives import hpke
+
+    return hpke.Suite(hpke.KEM.X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.CHACHA20_POLY1305)
+
+
+def _about(walk, ask, server, name):
+    """What a share belongs to: it can be opened for nothing else.
+
+    The grids are in it because they follow from arithmetic, which might differ between machines.
+    """
+    grids = {k: servers.step_of(m, ask.bound) for k, m in ask.mechanisms.items()}
+    text = [walk.codes[-1], server, name, grids, float(ask.divide)]
+    return hashlib.sha256(json.dumps(text).encode()).digest()
+
+
+def seal(walk, ask, sums, mark):
+    """Shares of the sums of a site. -> {server.name: bytes}
+
+    Parameters
+    ----------
+    walk : Walk
+    ask : Ask
+    sums : dict of str to ndarray
+    mark : bytes (32,)
+        The same for whatever this site sends in answer to this question, and for nothing else.
+    """
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+
+    found, names = {}, sorted(walk.study.servers)
+    for server, part in zip(names, servers.shares(ask, sums, len(names)), strict=True):
+        key = X25519PublicKey.from_public_bytes(bytes.fromhex(walk.study.servers[server]))
+        for name, share in part.items():
+            data = mark + to_npy(share.view(np.int64))
+            found[f"{server}.{name}"] = _suite().encrypt(
+                data, key, info=_about(walk, ask, server, name)
+            )
+    return found
+
+
+def longest(ask, question):
+    """Bytes of a sealed share, at most."""
+    shapes = [m.shape for m in ask.mechanisms.values() if m is not None]
+    numbers = max(math.prod(shape) for shape in [*shapes, *question.shapes.values()])
+    return 8 * numbers + 1024
+
+
+def opened(ask, published):
+    """The release from what all servers gave away.
+
+    Parameters
+    ----------
+    ask : Ask
+    published : list of dict of str to ndarray of int64
+
+    Raises
+    ------
+    ValueError
+        For totals of other names, types or shapes.
+    """
+    for one in published:
+        if set(one) != set(ask.mechanisms) or any(a.dtype != np.int64 for a in one.values()):
+            raise ValueError(f"totals {sorted(one)} instead of {sorted(ask.mechanisms)}")
+        for name, mechanism in ask.mechanisms.items():
+            first = published[0][name]
+            size = first.size if mechanism is None else math.prod(mechanism.shape)
+            if one[name].shape != first.shape or first.size != size:
+                raise ValueError(f"a total of {name} of the shape {one[name].shape}")
+    whole = [{name: a.view(np.uint64) for name, a in one.items()} for one in published]
+    return servers.opened(ask, whole)
+
+
+class ShareServer(Account):
+    """One of the servers of a study.
+
+    Parameters
+    ----------
+    study : Study
+    key : path-like
+        Its private key, as `new_share_key` makes it.
+    folder : path-like
+        Its own.
+    curator : str, default=""
+        Public key of who asks, for the ledger.
+
+    Raises
+    ------
+    ValueError
+        When the key is of no server of the study.
+    """
+
+    def __init__(self, study, key, folder, curator=""):
+        super().__init__(study, folder, curator=curator)
+        self.key = read_key(Path(key))
+        public = self.key.public_key().public_bytes_raw().hex()
+        known = study.servers or {}
+        try:
+            self.name = next(name for name in sorted(known) if known[name] == public)
+        except StopIteration:
+            raise ValueError(
+                f"The key {public} in {key} is none of the servers of the study {study.name}: its "
+                "table [servers] must have it."
+            ) from None
+
+    def total(self, number, replies, run, sealed):
+        """Sum of the shares, with the noise of this server. -> {name: ndarray of int64}
+
+        Parameters
+        ----------
+        number : int
+            Of the question.
+        replies : list of dict of str to ndarray
+            All that was released and drawn before.
+        run : str
+            Token of the curator's journal.
+        sealed : list of dict of str to bytes
+            Of every site, its share of every sum.
+
+        Raises
+        ------
+        Refusal
+        """
+        walk = Walk(self.study, run, replies)
+        ask = walk.ask(number)
+        code = hashlib.sha256()
+        for part in sealed:
+            for name in sorted(ask.mechanisms):
+                code.update(hashlib.sha256(part[name]).digest())
+        with locked(self.folder):
+            state, last = self._begin(number, run, walk)
+            if number > last:
+                totals = self._opened(walk, ask, sealed)
+                totals = servers.with_noise(totals, self._noise(walk))
+                kept = {f"total.{name}": t.view(np.int64) for name, t in totals.items()}
+                kept["sealed"] = np.array(code.hexdigest())
+                state = self._enter(kept, number, run, ask.statistic, walk, sites=len(sealed))
+            elif str(state["sealed"]) != code.hexdigest():
+                raise Refusal(f"question {number} was answered about other shares")
+        return {name: state[f"total.{name}"] for name in ask.mechanisms}
+
+    def _opened(self, walk, ask, sealed):
+        """Sums of the shares, modulo 2^64. -> {name: ndarray of uint64}"""
+        from cryptography.exceptions import InvalidTag
+
+        server, marks = servers.Server(ask, len(self.study.servers)), set()
+        sizes = {name: math.prod(m.shape) for name, m in ask.mechanisms.items() if m is not None}
+        shapes = {}
+        for place, part in enumerate(sealed):
+            share = {}
+            for name in ask.mechanisms:
+                about = _about(walk, ask, self.name, name)
+                try:
+                    data = _suite().decrypt(part[name], self.key, info=about)
+                    found = from_npy(data[_MARK:], name, ("<i8",), shapes.get(name))
+                except (InvalidTag, ValueError) as error:
+                    raise Refusal(
+                        f"share {place} is none of this question for {self.name}"
+                    ) from error
+                if found.size != sizes.get(name, found.size):
+                    raise Refusal(f"share {place} is of the shape {found.shape}")
+                if (name, data[:_MARK]) in marks:
+                    raise Refusal(f"share {place} is of a site that another one is of")
+                marks.add((name, data[:_MARK]))
+                shapes.setdefault(name, found.shape)
+                share[name] = found.view(np.uint64)
+            server.receive(share)
+        if not sealed:
+            raise Refusal("no shares")
+        return server.totals
+
+    def _noise(self, walk):
+        """Of this server, for the last question.
+
+        With a seed, which is for tests, that of `fit`: all questions and servers draw in turn.
+        """
+        source, rank = self.study.build()._source(), sorted(self.study.servers).index(self.name)
+        seeded = self.study.seed is not None
+        for step in walk.asks() if seeded else walk.asks()[-1:]:
+            if isinstance(step, Draw):
+                step.draw(source)
+                continue
+            found = {}
+            for name, mechanism in step.mechanisms.items():
+                one = replace(step, mechanisms={name: mechanism})
+                for place in range(len(self.study.servers)):
+                    noise = servers.noise_of_one(one, source, len(self.study.servers))
+                    if place == rank:
+                        found |= noise
+        return found
+
+    # ------------------------------------------------------------------------- the end
+    @property
+    def finished(self):
+        """Whether the billboard is there."""
+        return (self.folder / "billboard.npz").exists()
+
+    def publish(self, board):
+        """Take the billboard, after which nothing more will be asked."""
+        save_billboard(self.study.published(board), self.folder / "billboard.npz")

@@ -1,0 +1,108 @@
+"""The questions of a study, made again by everybody from what was released.
+
+A curator is a function of releases and draws, so that sites and servers who are told these make
+every question themselves: nobody has to believe which bound or which noise belongs to it. A code
+of the replies says that all of them walked the same way.
+"""
+
+import hashlib
+import json
+import math
+
+import numpy as np
+
+from ..exchange.protocol import Ask
+from .books import Refusal
+
+__all__ = ["Walk", "heard"]
+
+
+class Walk:
+    """What a study released up to now.
+
+    Parameters
+    ----------
+    study : Study
+    run : str
+        Token of the curator's journal.
+    replies : list of dict of str to ndarray
+        Releases and draws, in their order.
+
+    Attributes
+    ----------
+    codes : list of str
+        After none of the replies, the first one, and so on; each hangs on study and run.
+    """
+
+    def __init__(self, study, run, replies):
+        self.study, self.replies = study, replies
+        code = hashlib.sha256(json.dumps([study.digest, run]).encode())
+        self.codes = [code.hexdigest()]
+        for reply in replies:
+            for name in sorted(reply):
+                array = reply[name]
+                code.update(json.dumps([name, array.dtype.str, array.shape]).encode())
+                code.update(np.ascontiguousarray(array))
+            self.codes.append(code.hexdigest())
+
+    def asks(self):
+        """All questions of the way, and the one after it.
+
+        Raises
+        ------
+        Refusal
+            For replies that do not belong to the questions.
+        """
+        est, population = self.study.build(), self.study.population()
+        curator = est._curator(population, est._source())
+        steps = [next(curator)]
+        for reply in self.replies:
+            _check(reply, steps[-1], population.n_tasks)
+            try:  # curators change what they are sent
+                steps.append(curator.send({k: array.copy() for k, array in reply.items()}))
+            except StopIteration:
+                raise Refusal("the study has fewer questions") from None
+        return steps
+
+    def ask(self, number):
+        """The question of this number, which has to be the next one.
+
+        Raises
+        ------
+        Refusal
+        """
+        if number != len(self.replies):
+            raise Refusal(f"question {number} after {len(self.replies)} releases")
+        step = self.asks()[-1]
+        if not isinstance(step, Ask):
+            raise Refusal(f"question {number} is none, but a draw")
+        return step
+
+
+def _check(reply, step, m):
+    """Refuse what is no reply to a step."""
+    if not isinstance(step, Ask):
+        found = reply.get("drawn")
+        known = set(reply) == {"drawn"} and found.dtype == np.int64 and found.ndim == 1
+        if not known or not ((found >= 0) & (found < m)).all():
+            raise Refusal("a draw that is none of the study")
+        return
+    if set(reply) != set(step.mechanisms):
+        raise Refusal("a release of other sums than those of the study")
+    for name, mechanism in step.mechanisms.items():
+        found = reply[name]
+        other = mechanism is not None and found.size != math.prod(mechanism.shape)
+        if found.dtype != np.float64 or other or not np.isfinite(found).all():
+            raise Refusal(f"a release of {name} that is none of the study")
+
+
+def heard(curator, replies):
+    """The curator, with a copy of all that it is sent in the list `replies`."""
+    reply = None
+    while True:
+        try:
+            step = curator.send(reply)
+        except StopIteration as end:
+            return end.value
+        reply = yield step
+        replies.append({name: np.array(array) for name, array in reply.items()})

@@ -1,0 +1,292 @@
+"""Servers in place of a trusted curator: the real apps, in one process."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
+
+from tests.helpers.federated_cases import M, in_process, released, rows_of, study_of
+
+pytest.importorskip("flwr", reason="needs Flower: pip install skpmtl[flower]")
+
+from flwr.app import Message
+
+from skpmtl.exchange import servers
+from skpmtl.federated import records
+from skpmtl.federated.books import Refusal
+from skpmtl.federated.home import Home
+from skpmtl.federated.server import curate
+from skpmtl.federated.shares import new_share_key, seal
+from skpmtl.federated.walk import Walk
+from skpmtl.privacy import gdp_mu
+from tests.helpers.federated_grid import InProcessGrid, models_of
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible"),
+    pytest.mark.filterwarnings("ignore:relation= has 2 columns for 9 tasks"),
+]
+MARK = b"m" * 32
+
+
+def served(folder, case="rounds", names=("north", "south"), **settings):
+    """A study, and the keys of its servers in the folder."""
+    folder.mkdir(exist_ok=True)
+    keys = {name: new_share_key(folder / f"{name}.key") for name in names}
+    return study_of(case, servers=keys, **settings)
+
+
+FEW = ("rounds", "adaptive", "meta")
+MORE = ("structures", "prior", "prior about facts", "lengths", "clusters", "algorithm 1", "classes",
+        "averaging", "average", "relationship", "meta, local")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "case", [*FEW, *(pytest.param(case, marks=pytest.mark.slow) for case in MORE)]
+)
+def test_equals_servers_in_one_process(tmp_path, case):
+    """With the same noise, to the steps of the grids: every site rounds its own sum."""
+    study = served(tmp_path, case)
+    whole = in_process(study)
+    board = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
+    first = Walk(study, "", []).asks()[0]
+    steps = [servers.step_of(m, first.bound) for m in getattr(first, "mechanisms", {}).values()]
+    ours, theirs = released(board), released(whole.billboard_)
+    if steps:
+        assert np.abs(ours[0] - theirs[0]).max() <= 2.0 * steps[0]  # three sites and the whole
+    for a, b in zip(ours, theirs, strict=True):
+        assert_allclose(a, b, rtol=0, atol=1e-5)
+    for task, model in models_of(tmp_path, study).items():
+        assert_allclose(model["coef"], whole.export_task(task)["coef"], rtol=0, atol=1e-4)
+    assert board.report.epsilon == whole.privacy_.epsilon
+    assert board.report.mu == whole.privacy_.mu
+    assert "one process" in str(whole.privacy_)
+    assert "one process" not in str(board.report)
+    assert "servers of their own (north, south)" in board.report.notes["transport"]
+
+
+def test_no_process_holds_a_plain_contribution(tmp_path):
+    """What each received: the curator bytes that it cannot open, a server shares that are noise
+    without those of the other one, and nobody but the site what its tasks contributed."""
+    study = served(tmp_path, parameters={"clip_norm": 1.0, "n_rounds": 2}, seed=None)
+    grid = InProcessGrid(study, tmp_path)
+    curate(grid, study, tmp_path / "curator")
+    sites, sent = [], {"north": [], "south": []}
+    for k in range(3):
+        (path,) = (tmp_path / f"site{k}").glob("*/state.npz")
+        with np.load(path) as state:
+            sites += [state[name].tobytes() for name in ("row.update", "row.inside")]
+            sites += [row.tobytes() for row in state["row.update"]]
+    everything = []
+    for message in [*grid.sent, *grid.received]:
+        settings, arrays = records.read(message.content)
+        everything += [array.tobytes() for array in arrays.values()]
+        node = message.metadata.dst_node_id
+        if message.metadata.message_type == "train.total" and "public" in settings and node >= 2000:
+            sent[["north", "south"][node - 2000]] += [
+                array.tobytes() for name, array in arrays.items() if name.startswith("sealed")
+            ]
+    everything = b"|".join(everything)
+    assert not any(secret in everything for secret in sites)
+    assert len(sent["north"]) == len(sent["south"]) == 2 * 3
+    # What a server opens is noise by itself, and the sum of the sites with the other's.
+    walk = Walk(study, "run", [])
+    ask, value = walk.ask(0), {"update": np.full((1, 3), 0.5)}
+    both, opened = [], [[], []]
+    for name in ("north", "south"):
+        both.append(Home(tmp_path / f"{name}.toml").site(study.digest)[0])
+    for _ in range(100):
+        shares = seal(walk, ask, value, MARK)
+        for k, server in enumerate(both):
+            share = own(shares, server.name)
+            opened[k].append(server._opened(walk, ask, [share])["update"].copy())
+    for one in opened:
+        assert stats.kstest(np.ravel(one).astype(float) * 2.0**-64, "uniform").pvalue > 1e-6
+    total = (np.array(opened[0]) + np.array(opened[1])).view(np.int64)
+    assert (total == ask.mechanisms["update"].steps(value["update"] / M)).all()
+
+
+def own(shares, name):
+    """Those of one server, by the name of the sum."""
+    return {k.split(".")[1]: v for k, v in shares.items() if k.split(".")[0] == name}
+
+
+@pytest.fixture
+def one(tmp_path):
+    """A server that was asked nothing yet, and its study."""
+    study = served(tmp_path, parameters={"clip_norm": 1.0, "n_rounds": 3}, seed=None)
+    InProcessGrid(study, tmp_path)
+    return Home(tmp_path / "north.toml").site(study.digest)[0], study
+
+
+def sums_of(value):
+    return {"update": np.full((1, 3), value)}
+
+
+def test_a_server_adds_its_whole_noise_once(one):
+    """The same question has the same answer; about other shares it has none."""
+    server, study = one
+    walk = Walk(study, "run", [])
+    ask = walk.ask(0)
+    a = own(seal(walk, ask, sums_of(1), b"a" * 32), "north")
+    b = own(seal(walk, ask, sums_of(2), b"b" * 32), "north")
+    found = server.total(0, [], "run", [a, b])
+    plain = server._opened(walk, ask, [a, b])
+    again = server.total(0, [], "run", [a, b])
+    assert_array_equal(found["update"], again["update"])
+    noise = (found["update"].view(np.uint64) - plain["update"]).view(np.int64)
+    assert (noise != 0).all()
+    scale = ask.mechanisms["update"].noise_std / ask.mechanisms["update"].step
+    assert np.abs(noise).max() < 8 * scale
+    for sealed in ([a], [b, a], [a, b, b]):
+        with pytest.raises(Refusal, match="other shares"):
+            server.total(0, [], "run", sealed)
+
+
+def test_noise_of_a_server_suffices(one):
+    server, study = one
+    walk = Walk(study, "run", [])
+    mechanism = walk.ask(0).mechanisms["update"]
+    drawn = [server._noise(walk)["update"].view(np.int64) for _ in range(100)]
+    # 300 normals: their std is known within 4.1 %.
+    alone = mechanism.sensitivity * np.sqrt(3) / gdp_mu(1.0, 1e-5)
+    assert np.std(drawn) * mechanism.step == pytest.approx(alone, rel=0.19)
+
+
+@pytest.mark.parametrize(
+    "fault", ["twice", "question", "run", "server", "name", "noise", "nothing"]
+)
+def test_a_server_refuses_before_it_adds_noise(one, fault):
+    """A contribution counted twice, or made for another question, would meet too little noise."""
+    server, study = one
+    walk, other = Walk(study, "run", []), Walk(study, "another", [])
+    ask = walk.ask(0)
+    shares = seal(walk, ask, sums_of(1), MARK)
+    part = own(shares, "north")
+    sealed = {
+        "twice": [part, own(seal(walk, ask, sums_of(1), MARK), "north")],
+        "question": [part, own(seal(next_question(study), ask, sums_of(1), b"b" * 32), "north")],
+        "run": [own(seal(other, ask, sums_of(1), MARK), "north")],
+        "server": [own(shares, "south")],
+        "name": [{"inside": part["update"], "update": part["update"][:-1]}],
+        "noise": [part, {"update": bytes(len(part["update"]))}],
+        "nothing": [],
+    }[fault]
+    with pytest.raises(Refusal):
+        server.total(0, [], "run", sealed)
+    assert not (server.folder / "state.npz").exists()
+    server.total(0, [], "run", [part])
+
+
+def next_question(study):
+    return Walk(study, "run", [{"update": np.zeros(3)}])
+
+
+def test_a_server_walks_one_way(one):
+    """With another story of what was released it could be asked twice for one thing."""
+    server, study = one
+    walk = Walk(study, "run", [])
+    server.total(0, [], "run", [own(seal(walk, walk.ask(0), sums_of(1), MARK), "north")])
+    far = [{"update": np.ones(3)}, {"update": np.ones(3)}]
+    walk = Walk(study, "run", far)
+    server.total(2, far, "run", [own(seal(walk, walk.ask(2), sums_of(1), MARK), "north")])
+    for number, replies, run, message in (
+        (0, [], "run", "answered before"),
+        (2, [{"update": np.ones(3)}, {"update": np.zeros(3)}], "run", "told otherwise"),
+        (2, far, "other", "another journal"),
+        (1, far, "run", "after 2 releases"),
+        (3, [*far, far[0]], "run", "fewer questions"),
+        (2, [far[0], {"update": np.full(3, np.nan)}], "run", "none of the study"),
+        (2, [far[0], {"update": np.ones(4)}], "run", "none of the study"),
+        (2, [far[0], {"other": np.ones(3)}], "run", "other sums"),
+    ):
+        with pytest.raises(Refusal, match=message):
+            server.total(number, replies, run, [{"update": b""}])
+
+
+def test_a_site_walks_one_way(tmp_path):
+    study = served(tmp_path, parameters={"clip_norm": 1.0, "n_rounds": 3})
+    InProcessGrid(study, tmp_path)
+    site, _ = Home(tmp_path / "site0.toml").site(study.digest)
+    a, b = ({"update": np.full((1, 3), v)} for v in (0.5, 0.25))
+    site.sealed(0, [], "run")
+    site.sealed(1, [a], "run")
+    site.sealed(1, [a], "run")
+    with pytest.raises(Refusal, match="told otherwise"):
+        site.sealed(1, [b], "run")
+    with pytest.raises(Refusal, match="told otherwise"):
+        site.sealed(2, [b, a], "run")
+    site.sealed(2, [a, b], "run")
+
+
+def test_a_site_that_is_lost_and_one_that_sends_garbage(tmp_path, caplog):
+    """They count as nothing where it can be seen; the denominator stays."""
+    study = served(tmp_path, timeout=0.5)
+
+    sent = []
+
+    def broken(node, message, reply):
+        if node != 1001 or message.metadata.message_type != "train.seal":
+            return reply
+        sent.append(message)
+        garbage = records.write({"north.rows": np.zeros(3)}, status="answered", number=0)
+        return None if len(sent) % 2 else Message(garbage, reply_to=message)
+
+    board = curate(
+        InProcessGrid(study, tmp_path, broken=broken), study, tmp_path / "curator"
+    )
+    X, y, task = rows_of(study)
+    est = study.build().set_params(tasks=study.tasks)
+    rest = ~np.isin(task, [0, 2, 8])
+    whole = est.fit(X[rest], y[rest], task=task[rest])
+    assert_allclose(board.releases, whole.billboard_.releases, rtol=0, atol=1e-5)
+    assert "12 of 36 were missing" in board.report.notes["contributions"]
+
+
+def test_goes_on_with_the_same_shares(tmp_path):
+    """A curator that ends between two servers has to send the other one what the first had."""
+    study = served(tmp_path, timeout=0.3)
+
+    def broken(node, message, reply):
+        return None if node == 2001 and message.metadata.message_type == "train.total" else reply
+
+    grid = InProcessGrid(study, tmp_path, broken=broken)
+    with pytest.raises(RuntimeError, match="south does not answer"):
+        curate(grid, study, tmp_path / "curator")
+    board = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
+    whole = in_process(study)
+    assert_allclose(board.releases, whole.billboard_.releases, rtol=0, atol=1e-5)
+
+
+def test_without_a_server_nothing_is_released(tmp_path):
+    study = served(tmp_path)
+    grid = InProcessGrid(study, tmp_path)
+    grid.offline = {2000}
+    with pytest.raises(RuntimeError, match="Without the servers .*north"):
+        curate(grid, study, tmp_path / "curator")
+    assert not [m for m in grid.sent if "train" in m.metadata.message_type]
+
+
+@pytest.mark.parametrize(
+    "case, settings, message",
+    [
+        ("rounds", {"servers": {"north": "0" * 64}}, "2 to 16"),
+        ("rounds", {"servers": {"a": "0" * 64, "b": "0" * 64}}, "its own|key of its"),
+        ("rounds", {"servers": {"a": "0" * 64, "b": "x"}}, "FILE"),
+        ("rounds", {"servers": {"a": "0" * 64, "../b": "1" * 64}}, "letters"),
+        ("rounds", {"servers": {"a": "0" * 64, "b": "1" * 64}, "secure_sum": 3}, "one curator"),
+        ("sampled", {"servers": {"a": "0" * 64, "b": "1" * 64}}, "see who takes part"),
+        ("diagonal", {"servers": {"a": "0" * 64, "b": "1" * 64}}, "Gaussian"),
+    ],
+)  # fmt: skip
+def test_studies_without_servers(case, settings, message):
+    with pytest.raises(ValueError, match=message):
+        study_of(case, **settings)
+
+
+def test_a_key_of_no_server(tmp_path):
+    study = served(tmp_path)
+    InProcessGrid(study, tmp_path)
+    (tmp_path / "north.key").unlink()
+    new_share_key(tmp_path / "north.key")
+    with pytest.raises(ValueError, match="none of the servers"):
+        Home(tmp_path / "north.toml").site(study.digest)
