@@ -180,6 +180,8 @@ class Study:
                     f"The key of the server {name} must be as  python -m skpmtl.federated key FILE "
                     " prints it."
                 )
+        if "curator" not in federated()[self.estimator]().get_params(deep=False):
+            raise ValueError(f"{self.estimator} has a trusted curator: leave servers out.")
         if self.secure_sum is not None:
             raise ValueError(
                 "secure_sum is for one curator: servers, who see no sum of a single site either, "

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import socket
 import ssl
@@ -28,6 +29,8 @@ from skpmtl.federated.kit import make_kit
 from skpmtl.federated.page import write_page
 from skpmtl.federated.resident import VERSIONS
 from skpmtl.federated.runlog import RunLog, read_log, standing
+from skpmtl.federated.shares import new_share_key
+from skpmtl.privacy import PrivacyReport
 from tests.helpers.federated_cases import released
 from tests.helpers.relay import Relay, free_port, wait_for
 
@@ -232,12 +235,46 @@ def test_door_of_the_superlink(tmp_path, request_, passes):
     assert b"".join(seen) == (request_ if passes else b"")
 
 
+def with_servers(folder, name, *names, **settings):
+    """A study whose servers have made their keys, in the folder. -> path"""
+    keys = {}
+    for server in names:
+        keys[server] = new_share_key(folder / f"{server}.key")
+    lines = "".join(f'{server} = "{key}"\n' for server, key in keys.items())
+    path = write_study(folder, name, **settings)
+    path.write_text(path.read_text() + f"\n[servers]\n{lines}")
+    return path
+
+
+def test_kit_with_servers(tmp_path, capsys):
+    study = with_servers(tmp_path, "exam", "north", "south")
+    kit = kit_of(tmp_path, study, write_study(tmp_path, "plain"), address="localhost:9000")
+    assert {"north", "south"} < {path.name for path in kit.iterdir()}
+    (part,) = Settings.load(kit / "north" / "site.toml").study
+    assert part.rows is None
+    assert len(Settings.load(kit / "a" / "site.toml").study) == 2
+    assert not list(kit.rglob("server.key"))  # who makes the kit never has one
+    assert command(["check", str(kit / "north")]) == 1
+    shutil.copy(tmp_path / "north.key", kit / "north" / "server.key")
+    capsys.readouterr()
+    command(["check", str(kit / "north")])
+    assert "exam: server north" in capsys.readouterr().out
+    shutil.copy(tmp_path / "south.key", kit / "north" / "server.key")
+    (kit / "north" / "site.toml").touch()
+    command(["check", str(kit / "north")])
+    assert "exam: server south" in capsys.readouterr().out
+    assert command(["key", str(tmp_path / "new.key")]) == 0
+    assert len(capsys.readouterr().out.strip()) == 64
+    assert command(["key", str(tmp_path / "new.key")]) == 1
+
+
 # ------------------------------------------------------------------------------ faults
 class Running:
     """The processes of a kit, each with a relay of its own between it and the SuperLink."""
 
-    def __init__(self, kit, skew=None):
+    def __init__(self, kit, skew=None, servers=()):
         self.kit, self.skew, self.processes, self.relays = kit, skew or {}, {}, {}
+        self.names = ("curator", *SITES, *servers)
         path = os.environ.get("PYTHONPATH")
         self.environment = {
             **os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
@@ -245,14 +282,14 @@ class Running:
             "PYTHONPATH": f"{ROOT}{os.pathsep}{path}" if path else str(ROOT),
         }  # fmt: skip
         port = int(re.search(r"port = (\d+)", (kit / "curator" / "curator.toml").read_text())[1])
-        for name in SITES:
+        for name in self.names[1:]:
             relay = self.relays[name] = Relay(port)
             relay.start()
             path = kit / name / "site.toml"
             path.write_text(path.read_text().replace(f":{port}", f":{relay.port}"))
 
     def __enter__(self):
-        for name in ("curator", *SITES):
+        for name in self.names:
             self.start(name)
         return self
 
@@ -407,3 +444,36 @@ def test_site_that_is_gone_is_waited_for_once(tmp_path):
     assert 1 <= len(away) <= 6
     assert sum("b" in e["asked"] for e in away) <= 1  # it is waited for once
     assert "b" in asked[-1]["answered"] + asked[-2]["answered"]
+
+
+@pytest.mark.slow
+def test_servers_between_processes(tmp_path):
+    """Equal to servers in one process; a server and the curator are killed in between, and no
+    contribution is on any wire, nor in a folder that is not of its site."""
+    study = with_servers(tmp_path, "exam", "north", "south", parameters="n_rounds = 4")
+    kit = kit_of(tmp_path, study, address=f"localhost:{free_port()}")
+    for name in ("north", "south"):
+        shutil.copy(tmp_path / f"{name}.key", kit / name / "server.key")
+    with Running(kit, servers=("north", "south")) as running:
+        running.reach(1)
+        running.kill("north")
+        running.start("north")
+        running.reach(2)
+        running.kill("curator")
+        running.start("curator")
+        assert running.finish() == dict.fromkeys(running.names, 0)
+    same_as_one_process(kit, "exam", rtol=1e-5)
+    wires = b"".join(bytes(b) for r in running.relays.values() for b in [*r.up, *r.down])
+    assert len(wires) > 10_000
+    for name in SITES:
+        (path,) = (kit / name / "books").glob("*/state.npz")
+        with np.load(path) as state:
+            sent = [row.tobytes() for key in state for row in state[key] if key == "row.update"]
+        assert sent
+        for other in kit.rglob("*"):
+            if other.is_file() and kit / name not in other.parents:
+                data = other.read_bytes()
+                assert not any(row in data for row in sent)
+        assert not any(row in wires for row in sent)
+    report = PrivacyReport.from_json((kit / "curator" / "exam" / "report.json").read_text())
+    assert "servers of their own (north, south)" in report.notes["transport"]
