@@ -129,7 +129,7 @@ class Home:
             if len(self.parts) > 1:
                 raise ValueError("Rows for several studies are named in site.toml.")
             self.parts = (replace(self.parts[0], rows=Path(rows).resolve()),)
-        self._print, self._sites = _print(self.path), {}
+        self._print, self._sites, self._studies = _print(self.path), {}, {}
         self._kept[str(self.path)] = self
 
     @classmethod
@@ -151,7 +151,10 @@ class Home:
             When no study here has the digest.
         """
         for part in self.parts:
-            study = Study.load(part.file)
+            found = _print(part.file)
+            if part.file not in self._studies or self._studies[part.file][0] != found:
+                self._studies[part.file] = found, Study.load(part.file)
+            study = self._studies[part.file][1]
             if study.digest == digest:
                 return self.open(part, study), part
         raise Refusal(

@@ -224,7 +224,7 @@ class ShareServer(Account):
         """
         source, rank = self.study.build()._source(), sorted(self.study.servers).index(self.name)
         seeded = self.study.seed is not None
-        for step in walk.asks() if seeded else walk.asks()[-1:]:
+        for step in walk.steps if seeded else walk.steps[-1:]:
             if isinstance(step, Draw):
                 step.draw(source)
                 continue

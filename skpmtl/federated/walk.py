@@ -8,6 +8,7 @@ of the replies says that all of them walked the same way.
 import hashlib
 import json
 import math
+from functools import cached_property
 
 import numpy as np
 
@@ -45,8 +46,9 @@ class Walk:
                 code.update(np.ascontiguousarray(array))
             self.codes.append(code.hexdigest())
 
-    def asks(self):
-        """All questions of the way, and the one after it.
+    @cached_property
+    def steps(self):
+        """All questions and draws of the way, and the one after it. -> list of Ask and Draw
 
         Raises
         ------
@@ -73,7 +75,7 @@ class Walk:
         """
         if number != len(self.replies):
             raise Refusal(f"question {number} after {len(self.replies)} releases")
-        step = self.asks()[-1]
+        step = self.steps[-1]
         if not isinstance(step, Ask):
             raise Refusal(f"question {number} is none, but a draw")
         return step

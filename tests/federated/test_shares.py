@@ -48,7 +48,7 @@ def test_equals_servers_in_one_process(tmp_path, case):
     study = served(tmp_path, case)
     whole = in_process(study)
     board = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
-    first = Walk(study, "", []).asks()[0]
+    first = Walk(study, "", []).steps[0]
     steps = [servers.step_of(m, first.bound) for m in getattr(first, "mechanisms", {}).values()]
     ours, theirs = released(board), released(whole.billboard_)
     if steps:
