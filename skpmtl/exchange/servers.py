@@ -35,7 +35,7 @@ from ..privacy.report import TRUSTED_CURATOR
 from ..privacy.tape import replied
 
 __all__ = [
-    "Server", "check_gaussian", "divided_mu", "number_of_servers", "opened", "release", "shares",
+    "SumServer", "check_gaussian", "divided_mu", "number_of_servers", "opened", "release", "shares",
     "stated",
 ]  # fmt: skip
 
@@ -151,7 +151,7 @@ def shares(ask, sums, n_servers):
     return parts
 
 
-class Server:
+class SumServer:
     """One of P servers, for one question.
 
     Parameters
@@ -208,7 +208,7 @@ def release(ask, sums, source, n_servers):
         part = replace(ask, mechanisms={name: mechanism})
 
         def draw(part=part, name=name):
-            servers = [Server(part, n_servers) for _ in range(n_servers)]
+            servers = [SumServer(part, n_servers) for _ in range(n_servers)]
             for server, share in zip(servers, shares(part, sums, n_servers), strict=True):
                 server.receive(share)
             return opened(part, [server.publish(source) for server in servers])[name]

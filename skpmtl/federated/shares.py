@@ -191,7 +191,7 @@ class ShareServer(Account):
         """Sums of the shares, modulo 2^64. -> {name: ndarray of uint64}"""
         from cryptography.exceptions import InvalidTag
 
-        server, marks = servers.Server(ask, len(self.study.servers)), set()
+        server, marks = servers.SumServer(ask, len(self.study.servers)), set()
         sizes = {name: math.prod(m.shape) for name, m in ask.mechanisms.items() if m is not None}
         shapes = {}
         for place, part in enumerate(sealed):

@@ -52,7 +52,7 @@ def test_every_site_rounds_by_half_a_step_at_most():
     mechanism, sums = SymmetricGaussian(4, 1.4, 0.5), rng.normal(size=(7, 4, 4))
     sums += sums.transpose(0, 2, 1)
     ask = ask_for(mechanism)
-    one, whole = (servers.Server(ask, 1) for _ in range(2))
+    one, whole = (servers.SumServer(ask, 1) for _ in range(2))
     for own in sums:
         one.receive(*servers.shares(ask, {"x": own}, 1))
     whole.receive(*servers.shares(ask, {"x": sums.sum(axis=0)}, 1))
