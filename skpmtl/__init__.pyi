@@ -1115,6 +1115,7 @@ class MPMTLGroupSparse(RegressorMixin, BaseEstimator):
     billboard_: Any
     privacy_: PrivacyReport
     relation_coef_: NDArray[Any]
+    relation_intercept_: NDArray[Any]
     relation_noise_std_: NDArray[Any]
     n_iter_: int
     objective_: float
@@ -1289,6 +1290,7 @@ class MPMTLGroupSparseClassifier(ClassifierMixin, BaseEstimator):
     billboard_: Any
     privacy_: PrivacyReport
     relation_coef_: NDArray[Any]
+    relation_intercept_: NDArray[Any]
     relation_noise_std_: NDArray[Any]
     n_iter_: int
     objective_: float
@@ -1471,6 +1473,7 @@ class MPMTLLowRank(RegressorMixin, BaseEstimator):
     billboard_: Any
     privacy_: PrivacyReport
     relation_coef_: NDArray[Any]
+    relation_intercept_: NDArray[Any]
     relation_noise_std_: NDArray[Any]
     n_iter_: int
     objective_: float
@@ -1645,6 +1648,7 @@ class MPMTLLowRankClassifier(ClassifierMixin, BaseEstimator):
     billboard_: Any
     privacy_: PrivacyReport
     relation_coef_: NDArray[Any]
+    relation_intercept_: NDArray[Any]
     relation_noise_std_: NDArray[Any]
     n_iter_: int
     objective_: float
@@ -2421,6 +2425,7 @@ class PrivateMTL(RegressorMixin, BaseEstimator):
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
     curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
+    init: Any
     fit_intercept: bool
     task_feature: str | int | list[Any] | None
     tasks: Literal["auto"] | ArrayLike
@@ -2449,6 +2454,7 @@ class PrivateMTL(RegressorMixin, BaseEstimator):
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
         curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
+        init: Any = None,
         fit_intercept: bool = True,
         task_feature: str | int | list[Any] | None = None,
         tasks: Literal["auto"] | ArrayLike = "auto",
@@ -2483,6 +2489,7 @@ class PrivateMTLClassifier(ClassifierMixin, BaseEstimator):
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
     curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
+    init: Any
     fit_intercept: bool
     task_feature: str | int | list[Any] | None
     tasks: Literal["auto"] | ArrayLike
@@ -2513,6 +2520,7 @@ class PrivateMTLClassifier(ClassifierMixin, BaseEstimator):
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
         curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
+        init: Any = None,
         fit_intercept: bool = True,
         task_feature: str | int | list[Any] | None = None,
         tasks: Literal["auto"] | ArrayLike = "auto",

@@ -8,7 +8,8 @@ import numpy as np
 from .._runtime.compat import Interval, StrOptions
 from ..exchange.board import OfModels, Public
 from ..privacy.moments import even_root
-from .evidence import Evidence
+from ..tables.start import Start
+from .evidence import Evidence, averaged
 
 # What a task may share with the others: nothing; a subspace, or a few features; a mean, the same
 # half as large, or both mean and subspace. The number is the prior weight: before a task has said
@@ -82,6 +83,8 @@ class StructureBillboard(OfModels):
         What was released, in the order of publication.
     mean : ndarray (n_outputs * (d + 1),) or None
         Model of tasks without rows (intercepts last), for unseen_task="mean".
+    init : Start or None
+        To which structures, and what is released, are differences.
     report : PrivacyReport or None
     """
 
@@ -90,10 +93,11 @@ class StructureBillboard(OfModels):
     about_centre: bool = False
     releases: list = field(default_factory=list)
     mean: np.ndarray | None = None
+    init: Start | None = None
     report: object = None
 
     constraints = {"n_tasks": [Interval(Integral, 1, None, closed="left")]}
-    settings = ()
+    settings = ("init",)
 
     @classmethod
     def empty(cls, n_tasks, *model_shape):
@@ -120,8 +124,14 @@ class StructureBillboard(OfModels):
     def without_rows(self, tasks):
         """The centre, and an intercept of 0 where no mean of them was released."""
         coef, intercept = super().without_rows(tasks)
-        coef[:] = self.centre
+        coef[:] = self.from_start(self.centre, intercept[:1])[0]
         return coef, intercept
+
+    def take_start(self, start):
+        """Be about differences to a start, and so is the mean."""
+        self.init = start
+        if start is not None and self.mean is not None:
+            self.mean = self.mean + np.append(start.flat(), start.intercept)
 
     @property
     def shares(self):
@@ -138,6 +148,7 @@ class StructureBillboard(OfModels):
             raise ValueError("weights of its structures do not sum to 1")
         if self.about_centre and "mean" not in [s.name for s in self.structures]:
             raise ValueError("directions are about a mean that is not there")
+        yield from self._declared_start()
         for s in self.structures:
             if (s.snr_centre is None) != (s.snr_spread is None):
                 raise ValueError("snr_centre needs a snr_spread")
@@ -153,7 +164,13 @@ class StructureBillboard(OfModels):
     def personalize(self, table, *, classification, fit_intercept):
         """Models of the tasks of `table`, from their rows and this billboard alone."""
         settings = {"classification": classification, "fit_intercept": fit_intercept}
-        return Evidence(table, self.n_tasks, **settings).models(self.structures)
+        evidence = Evidence(self._differences(table), self.n_tasks, **settings)
+        found = self.from_start(*evidence.models(self.structures))
+        if self.init is None:
+            return found
+        bare, lone = Evidence(table, self.n_tasks, **settings), [alone(*self.model_shape)]
+        odds = bare.total(lone) - evidence.total(self.structures)
+        return averaged(found, bare.models(lone), odds)
 
 
 def alone(*model_shape):

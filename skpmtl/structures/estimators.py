@@ -9,6 +9,7 @@ from .._runtime.compat import StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.protocol import Question, Total, clipped_sum
 from ..privacy.report import exact_report
+from ..tables.start import differences
 from ..tables.targets import public_range
 from .board import StructureBillboard, possible
 from .curator import (
@@ -31,6 +32,7 @@ class _PrivateMTL(BaseMTL):
     _parameter_constraints = {
         **BaseMTL._parameter_constraints,
         "structure": [StrOptions({"auto", *STRUCTURES}), list, tuple],
+        "init": "no_validation",  # by `read_start`
     }
     _boards = (StructureBillboard,)
     _federates = True
@@ -44,6 +46,7 @@ class _PrivateMTL(BaseMTL):
         delta=None,
         adjacency="replace-one",
         curator="trusted",
+        init=None,
         fit_intercept=True,
         task_feature=None,
         tasks="auto",
@@ -83,21 +86,25 @@ class _PrivateMTL(BaseMTL):
 
     # ------------------------------------------------------------------------- the two halves
     def _curator(self, population, source):
-        plan = StructurePlan(self, population, self._structures())
+        start = self._start(population)
+        plan = StructurePlan(self, population, self._structures(), start and start.describe())
         log = self._progress("release %d: noise std %.3g")
         board = yield from release_structures(population, plan, source, log)
+        board.take_start(start)
         if not plan.private:
             board.report = exact_report(_PLAIN)
         return board
 
     def _half(self, table, population):
-        names = possible(self._structures())
+        names, table = possible(self._structures()), differences(table, self._start(population))
         return StructureHalf(table, population.n_tasks, self._settings(), names)
 
     def _planned_report(self, population):
         if not self._is_private():
             return exact_report(_PLAIN)
-        return StructurePlan(self, population, self._structures()).report(self._source())
+        start = self._start(population)
+        plan = StructurePlan(self, population, self._structures(), start and start.describe())
+        return plan.report(self._source())
 
     def _questions(self, population):
         d, C, names = population.n_features, population.n_outputs, possible(self._structures())
@@ -124,12 +131,24 @@ class _PrivateMTL(BaseMTL):
             public = {**centre, "clip_norm": Real}
             found["update"] = Question({"update": (C * d,)}, public, of_round)
         if self.unseen_task == "mean" and self.fit_intercept:
-            low, high = self._intercept_range()
+            low, high = self._sent_range()
             reach = 0.5 * (high - low)
             combine = sum_of_intercepts(0.5 * (low + high), reach)
             of_mean = Total.of(combine, "intercept", C, reach)
             found["intercept"] = Question({"intercept": (C,)}, centre, of_mean)
         return found
+
+    def _sent_range(self):
+        """Public range of what tasks send of intercepts; with a start that is the way from it."""
+        found = self._intercept_range()
+        if found is None or not self._starts():
+            return found
+        reach = 0.5 * (found[1] - found[0])
+        return -reach, reach
+
+    def _middle(self):
+        found = self._intercept_range()
+        return 0.0 if found is None else 0.5 * sum(found)
 
     def _personalize_table(self, table):
         return self.billboard_.personalize(table, **self._settings())
@@ -158,6 +177,7 @@ _DOC = """{summary}
         guarantee, delta = 0, have `MPMTLLowRank` and `MPMTLGroupSparse`.
     {adjacency}
     {curator}
+    {init} What is looked for are structures of differences to it, and a task may go without it.
     fit_intercept : bool, default=True
         Whether every task has an intercept, which is local and not penalised.
     {task_feature}
@@ -248,7 +268,8 @@ class PrivateMTL(MTLRegressorMixin, _PrivateMTL):
 
     def _intercept_range(self):
         """Public range of intercepts; None where there are none."""
-        return public_range(self.target_range) if self.fit_intercept else None
+        known = self.fit_intercept and self.target_range is not None
+        return public_range(self.target_range) if known else None
 
 
 class PrivateMTLClassifier(MTLClassifierMixin, _PrivateMTL):

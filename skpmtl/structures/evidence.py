@@ -14,7 +14,7 @@ local and free, and no number depends on another task's rows.
 """
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import expit, logsumexp
 
 from ..local.prior import (
     SNR,
@@ -57,11 +57,19 @@ class Evidence:
 
     def shares(self, structures):
         """p_kj, (n_tasks, n_structures); NaN for tasks whose rows overflow."""
+        L = self._logs(structures)
+        with np.errstate(invalid="ignore"):
+            return np.exp(L - logsumexp(L, axis=1, keepdims=True))
+
+    def total(self, structures):
+        """log sum_j v_j exp(L_kj), (n_tasks,)."""
+        return logsumexp(self._logs(structures), axis=1)
+
+    def _logs(self, structures):
         L = [np.log(s.weight) + logsumexp(-0.5 * self._penalised(s), axis=1) for s in structures]
         L = np.stack(L, axis=1)
         L[np.isnan(L)] = -np.inf
-        with np.errstate(invalid="ignore"):
-            return np.exp(L - logsumexp(L, axis=1, keepdims=True))
+        return L
 
     def likes(self, structures):
         """log10 of the snr that each task likes best, (n_tasks, n_structures), in -1 ... 1.
@@ -165,6 +173,16 @@ class Evidence:
         if self.classification:
             criterion += 0.5 * local.excess()[:, None]
         return local, root, local._scores.copy(), criterion, level
+
+
+def averaged(found, others, odds):
+    """Models and intercepts of tasks, and those of others by their log odds (n_tasks,)."""
+    share, mixed = expit(np.nan_to_num(odds)), []
+    for one, other in zip(found, others, strict=True):
+        p = _like(share, one)
+        good = np.isfinite(other)
+        mixed.append(np.where(good, (1.0 - p) * one + p * np.where(good, other, 0.0), one))
+    return tuple(mixed)
 
 
 def _like(of_tasks, models):

@@ -12,7 +12,13 @@ from ..privacy.mechanisms import (
     mean_sensitivity,
     second_moment_sensitivity,
 )
-from ..privacy.report import ALWAYS, PUBLIC_LISTS, TRUSTED_CURATOR, PrivacyReport
+from ..privacy.report import (
+    ALWAYS,
+    PUBLIC_LISTS,
+    PUBLIC_START,
+    TRUSTED_CURATOR,
+    PrivacyReport,
+)
 from .board import possible
 
 STRUCTURES = ("low-rank", "sparse", "mean")
@@ -98,7 +104,8 @@ class StructurePlan:
         How far the rounds may go together, in units of half the length of the first mean.
     """
 
-    def __init__(self, est, population, structures):
+    def __init__(self, est, population, structures, start=None):
+        self.start = start
         m, d = population.n_tasks, population.n_features
         self.n_tasks, self.dimension, self.adjacency = m, d, est.adjacency
         self.n_outputs = population.n_outputs
@@ -112,7 +119,7 @@ class StructurePlan:
             self.epsilon, self.delta = check_budget(est.epsilon, est.delta, m)
             self.mu = divided_mu(self.epsilon, self.delta, self.n_servers)
         self.mean = est.unseen_task == "mean"
-        self.target_range = est._intercept_range() if self.mean else None
+        self.target_range = est._sent_range() if self.mean else None
         self.ratio = m * self.mu / (self._reach(math.sqrt(2.0), 1.0) * math.sqrt(2.0 * d))
         self.slots = self._shares()
         mean_ratio = 0.0
@@ -206,7 +213,12 @@ class StructurePlan:
         if self.n_outputs > 1:
             public["n_classes"] = self.n_outputs
         if self.target_range is not None:
-            public["target_range"] = self.target_range
+            less = "" if self.start is None else ", less the start"
+            public[f"target_range{less}"] = self.target_range
+        assumptions = _ASSUMPTIONS
+        if self.start is not None:
+            public["init"] = self.start
+            assumptions = *_ASSUMPTIONS, PUBLIC_START
         if not self.slots:
             return PrivacyReport(
                 guarantee="joint DP per task",
@@ -216,7 +228,7 @@ class StructurePlan:
                 "budget to find anything that they share",
                 accountant="nothing to account",
                 public_inputs=public,
-                assumptions=_ASSUMPTIONS,
+                assumptions=assumptions,
             )
         if made is None:
             releases = [
@@ -253,7 +265,7 @@ class StructurePlan:
             rng=source.description,
             arithmetic=source.arithmetic,
             public_inputs=public,
-            assumptions=_ASSUMPTIONS,
+            assumptions=assumptions,
             notes=notes,
         )
         return stated(report, self.n_servers)

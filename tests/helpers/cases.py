@@ -175,6 +175,7 @@ def _structures():
     yield _case(PrivateMTL, unseen_task="mean", target_range=(-3.0, 3.0), form="csr", **few)
     mean = {"structure": ["sparse", "mean"], "unseen_task": "mean", "fit_intercept": False}
     yield _case(PrivateMTL, **mean, **few)
+    yield _case(PrivateMTL, init=START, unseen_task="mean", target_range=(-3.0, 3.0), **few)
     yield _case(PrivateMTL, **SECURE, **moments)
     yield _case(PrivateMTLClassifier, 2, unseen_task="mean", **few)
     yield _case(PrivateMTLClassifier, 2, form="csr", fit_intercept=False, **moments)

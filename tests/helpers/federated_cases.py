@@ -8,6 +8,11 @@ PARTS = ([1, 4, 6], [0, 2, 8], [3, 5, 7])
 CASES = {
     "structures": ("PrivateMTL", {"epsilon": 60.0}),
     "structures, labels": ("PrivateMTLClassifier", {"epsilon": 9.0, "structure": "sparse"}),
+    "structures, start": (
+        "PrivateMTL",
+        {"epsilon": 60.0, "init": {"coef": [1.0, -0.5, 0.25], "intercept": 0.5},
+         "unseen_task": "mean", "target_range": [-5.0, 5.0]},
+    ),
     "prior": ("MPMTLLowRank", {"n_releases": 2}),
     "outliers": ("MPMTLLowRank", {"n_releases": 2, "outliers": "tasks"}),
     "mean model": ("MPMTLLowRank", {"unseen_task": "mean"}),
