@@ -1,8 +1,9 @@
 """FedMTL's aggregation on secret shares at the size of its paper: three servers on SPU.
 
 The same result as `skpmtl.fedmtl.secure`, which needs nothing but MPyC, by an engine whose
-arithmetic is vectorised (SecretFlow's SPU, the protocol ABY3). It wants an environment of its own,
-Python 3.10 or 3.11 with NumPy below 2, the extra ``skpmtl[spu]``.
+arithmetic is vectorised (SecretFlow's SPU, the protocol ABY3). SPU computes similarities and
+weights; averages are sums of products of shares that each server makes alone. It wants an
+environment of its own, Python 3.10 or 3.11 with NumPy below 2, the extra ``skpmtl[spu]``.
 
 - **Secrecy from the servers, not differential privacy**, as there. One of the three servers may be
   curious; two that pool what they saw know all uploads. They must follow the protocol. Answers that
