@@ -258,7 +258,7 @@ class LocalModels:
             if self.classification:
                 modes = self._newton(block, rows, label, precision[tasks], tol, weights)
             else:
-                modes = block.modes(*_working(label, None, weights), precision[tasks])
+                modes = block.modes_of_squares(*_working(label, None, weights), precision[tasks])
             W[tasks], b[tasks] = modes
 
         self._run(block_modes, root, in_folds=False)
@@ -562,15 +562,11 @@ class _Block:
     def average(self, weight, response, kappa, prior, proper, trust):
         """`LocalModels.average` of squared loss, for the transformed features."""
         m, d, evidence = len(self.support), self.A.shape[1], np.empty(len(self.support))
-        C, sizes = np.empty((m, d)), np.diff(self.offsets)
+        C = np.empty((m, d))
         for k, ends, F, K in self._parts(weight, response):
             own, count, R = self.support[k], len(F), K.shape[2]
-            T, right = np.zeros((2, count, R)), np.zeros((count, 1, R))
-            last = np.minimum(sizes[k], d)[:, None, None]
-            right[:, 0, : K.shape[1]] = np.take_along_axis(K, last, axis=2)[:, :, 0]
+            T, right, trace = self._tridiagonal(ends, K)
             squares = np.add.reduceat(self.v[ends[0] : ends[-1]] ** 2, ends[:-1] - ends[0])
-            tridiagonal(K, ends, d, *T, *np.zeros((2, R)))
-            trace = np.cumsum(T[0], axis=1)[:, -1]
             size = trace + self.mass[k] * np.einsum("kj,kj->k", self.mean[k], self.mean[k])
             flat = trace <= 1e-24 * size  # features that do not vary leave rounding errors
             S = 1 + len(SNR)
@@ -595,6 +591,31 @@ class _Block:
                 S, x = np.zeros(K.shape[1:]), np.zeros(K.shape[2])
             posterior_modes(F, K, ends, precision[k], S, x, C[k])
         return self._weights(C)
+
+    def modes_of_squares(self, weight, response, precision):
+        """`modes` for squared loss, by kernels that its fits compile in any case."""
+        d = self.A.shape[1]
+        C, likely = np.empty((len(precision), d)), np.empty(len(precision))
+        for k, ends, F, K in self._parts(weight, response):
+            count, R = len(F), K.shape[2]
+            T, right, trace = self._tridiagonal(ends, K)
+            # A scale chosen at other weights may be out of proportion: the solve must not fail.
+            rho = np.maximum(precision[k], 1e-12 * trace)[:, None]
+            even, one = np.zeros((count, 1)), np.ones(count)
+            averages(
+                F, K, ends, d, T, right, even, one, one, rho, even, even, one, None, None, None,
+                np.empty((3, R)), np.empty(1), C[k], likely[k], 1.0,
+            )  # fmt: skip
+        return self._weights(C)
+
+    def _tridiagonal(self, ends, K):
+        """What `averages` takes of K: T (2, count, R), the right sides, and traces."""
+        count, R = len(K), K.shape[2]
+        T, right, d = np.zeros((2, count, R)), np.zeros((count, 1, R)), self.A.shape[1]
+        last = np.minimum(np.diff(ends), d)[:, None, None]
+        right[:, 0, : K.shape[1]] = np.take_along_axis(K, last, axis=2)[:, :, 0]
+        tridiagonal(K, ends, d, *T, *np.zeros((2, R)))
+        return T, right, np.cumsum(T[0], axis=1)[:, -1]
 
     def _weights(self, C):
         return C, self.level - np.einsum("kj,kj->k", self.mean, C)
