@@ -291,6 +291,22 @@ def test_journal_goes_on_after_a_cut(name, tmp_path, monkeypatch):
         fit_shards(clone(est).set_params(epsilon=7.0), parts, journal=tmp_path / "journal")
 
 
+def test_a_worker_that_kept_its_models_is_not_taken_for_a_new_one(tmp_path):
+    """Which would hear the whole fit again."""
+    est = CASES["prior"]
+    X, y, task = rows(est)
+    parts = [str(part) for part in write_parts(tmp_path, X, y, task, SPLIT)]
+    workers = shards._Here(est, parts, None)
+    setup = shards._population(est, parts, workers.each("survey"))[:2]
+    workers.prepare(*setup)
+    source = est._source()
+    board = run(est._curator(setup[0], source), workers, source)
+    given = board, (None, None), str(tmp_path), dict.fromkeys(workers.names, "0")
+    first = workers.shards[0]
+    assert first.hear(first.heard, pickle.dumps(("keep", given))) is not None
+    assert (tmp_path / "models-0.npz").exists()
+
+
 def test_new_worker_asks_for_what_it_missed_and_repeats_nothing(tmp_path):
     est = CASES["stateful"]
     X, y, task = rows(est)
