@@ -1,6 +1,6 @@
 """What the curators of model-protected learning publish, and how a task goes on with it."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from numbers import Integral, Real
 
 import numpy as np
@@ -19,8 +19,9 @@ from ..local.prior import (
 )
 from ..privacy.moments import even_root, root_of
 from ..rounds.scale import BINS
-from ..tables.start import Start
-from .centres import Centres
+from ..solvers.fitted import PenaltyBillboard
+from ..tables.start import Start, beside
+from .centres import AboutFacts, Centres
 from .tasks import ProjectedModels
 
 # Advantage of the even prior from which a task leaves the billboard aside: odds of e^4, so that
@@ -29,7 +30,7 @@ _DOUBT = 8.0
 
 
 @dataclass
-class PriorBillboard(OfModels):
+class PriorBillboard(AboutFacts, OfModels):
     """What the curator of the empirical-Bayes method published.
 
     Attributes
@@ -76,37 +77,6 @@ class PriorBillboard(OfModels):
     @property
     def n_features(self):
         return len(self.moment)
-
-    @property
-    def relation(self):
-        """Of the centres; None without them."""
-        return None if self.centres is None else self.centres.relation
-
-    def with_facts(self, given):
-        """A copy that knows facts about further tasks, see `Relation.with_tasks`."""
-        relation = self.relation.with_tasks(given)
-        return replace(self, centres=replace(self.centres, relation=relation))
-
-    def parameters(self):
-        found = super().parameters()
-        return found if self.centres is None else {**found, "relation": self.relation}
-
-    def attributes(self):
-        found = super().attributes()
-        if self.centres is not None:
-            found |= self.centres.attributes(self.model_shape)
-        return found
-
-    def without_rows(self, tasks):
-        if self.centres is None:
-            return super().without_rows(tasks)
-        V, centres, shape = self.relation.rows(tasks), self.centres, self.model_shape
-        W, b = np.zeros((len(tasks), *shape)), np.zeros((len(tasks), *shape[:-1]))
-        if not centres.own_units:
-            W = (V @ centres.coef).reshape(W.shape)
-        if centres.intercept is not None:
-            b = (V @ centres.intercept).reshape(b.shape)
-        return self.from_start(W, b)
 
     def declared(self):
         """See `skpmtl.exchange.wire`."""
@@ -281,3 +251,34 @@ class ProjectionBillboard(OfModels):
         for projection in self.projections:
             half.update(projection)
         return self.from_start(*half.models())
+
+
+@dataclass
+class RelatedPenaltyBillboard(AboutFacts, PenaltyBillboard):
+    """Fitted shape of the penalty of what remains beside what follows from facts.
+
+    Attributes
+    ----------
+    centres : Centres
+        That part: a new task pays for its distance to its own centre. Those of the fit get back
+        their models, but for the small ridge that holds this part (`Beside`).
+    diagonal, shape, alpha, ridge, task_weight, n_tasks, releases, report, n_outputs, init
+        As of `PenaltyBillboard`.
+    """
+
+    centres: Centres | None = None
+
+    constraints = {**PenaltyBillboard.constraints, "outliers": [None]}
+
+    def declared(self):
+        """See `skpmtl.exchange.wire`."""
+        yield from super().declared()
+        if self.centres is None:
+            raise ValueError("it has no centres")
+        yield from self.centres.declared(self.n_features * self.n_outputs, self.n_outputs)
+
+    def personalize(self, table, **settings):
+        """Models of the tasks of `table`, from their rows and this billboard alone."""
+        W = (self.relation.rows(table.tasks) @ self.centres.coef).reshape(-1, *self.model_shape)
+        D, b = super().personalize(beside(table, W), **settings)
+        return D + W, b

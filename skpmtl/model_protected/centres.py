@@ -1,6 +1,6 @@
 """Centres of tasks that follow from public facts, about which models have their prior."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -63,6 +63,41 @@ class Centres(Public):
         if self.intercept is not None:
             found["relation_intercept_"] = (T @ self.intercept).reshape(-1, *shape[:-1])
         return found
+
+
+class AboutFacts:
+    """Mixin of boards of models that lie about `centres`, or about 0 where that is None."""
+
+    @property
+    def relation(self):
+        """Of the centres; None without them."""
+        return None if self.centres is None else self.centres.relation
+
+    def with_facts(self, given):
+        """A copy that knows facts about further tasks, see `Relation.with_tasks`."""
+        relation = self.relation.with_tasks(given)
+        return replace(self, centres=replace(self.centres, relation=relation))
+
+    def parameters(self):
+        found = super().parameters()
+        return found if self.centres is None else {**found, "relation": self.relation}
+
+    def attributes(self):
+        found = super().attributes()
+        if self.centres is not None:
+            found |= self.centres.attributes(self.model_shape)
+        return found
+
+    def without_rows(self, tasks):
+        if self.centres is None:
+            return super().without_rows(tasks)
+        V, centres, shape = self.relation.rows(tasks), self.centres, self.model_shape
+        W, b = np.zeros((len(tasks), *shape)), np.zeros((len(tasks), *shape[:-1]))
+        if not centres.own_units:
+            W = (V @ centres.coef).reshape(W.shape)
+        if centres.intercept is not None:
+            b = (V @ centres.intercept).reshape(b.shape)
+        return self.from_start(W, b)
 
 
 def about(coef, relation, own_units, table, fit_intercept):

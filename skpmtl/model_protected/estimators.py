@@ -22,12 +22,13 @@ from ..solvers.decomposed import OUTLIERS, minimize_sum
 from ..solvers.fitted import PenaltyBillboard
 from ..solvers.losses import make_loss
 from ..solvers.minimize import minimize
-from ..solvers.penalties import GroupNorm, TraceNorm
-from ..solvers.strength import auto_alpha
+from ..solvers.penalties import Beside, GroupNorm, TraceNorm
+from ..solvers.strength import auto_alpha, mean_curvature
 from ..tables.relation import read_relation
 from ..tables.start import differences
 from ..tables.targets import public_range
-from .board import PriorBillboard, ProjectionBillboard
+from .board import PriorBillboard, ProjectionBillboard, RelatedPenaltyBillboard
+from .centres import Centres
 from .curator import (
     release_centres,
     release_intercepts,
@@ -40,6 +41,7 @@ from .plan import MomentPlan, rounds_of
 from .tasks import PriorHalf, ProjectedModels, ProjectionHalf, RelatedHalf, WithMeanModel
 
 _PLAIN_ROUNDS = 3  # rounds of the empirical-Bayes method without noise
+_HELD = 1e-4  # curvature of what follows from facts, over that of the loss
 _PUBLIC_ALPHA = 0.1  # what "auto" is in noisy rounds, where it may not depend on rows
 
 
@@ -66,7 +68,7 @@ class _ModelProtected(KnowsFacts, BaseMTL):
         "outliers": [StrOptions(set(OUTLIERS)), None],
         "outlier_alpha": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
     }
-    _boards = (PriorBillboard, ProjectionBillboard, PenaltyBillboard)
+    _boards = (PriorBillboard, ProjectionBillboard, PenaltyBillboard, RelatedPenaltyBillboard)
     _beside = ("outlier_",)
     _federates = True
 
@@ -219,8 +221,18 @@ class _ModelProtected(KnowsFacts, BaseMTL):
             "log": self._progress("iteration %d: objective %.8g, duality gap %.3g"),
         }
         shape = table.n_tasks, *_several(table), table.n_features
-        own, found = {}, {}
-        if self.outliers is None:
+        own, found, kind = {}, {}, PenaltyBillboard
+        if self.relation is not None:
+            relation = self._relation(Population.of(table))
+            V = relation.rows(table.tasks)
+            penalty = Beside(self._penalty(), V, _HELD * mean_curvature(loss) / alpha)
+            start = self._earlier(loss, "coef_", init)
+            solution = minimize(loss, penalty, alpha, W=start, **options)
+            W, along = solution.W.reshape(shape), penalty.along(solution.W)
+            G = np.linalg.lstsq(V, along.reshape(len(V), -1), rcond=None)[0]
+            P, kind = W - along.reshape(shape), RelatedPenaltyBillboard
+            own = {"centres": Centres(relation, G)}
+        elif self.outliers is None:
             start = self._earlier(loss, "coef_", init)
             solution = minimize(loss, self._penalty(), alpha, W=start, **options)
             W = P = solution.W.reshape(shape)
@@ -239,18 +251,22 @@ class _ModelProtected(KnowsFacts, BaseMTL):
             own = {"outliers": self.outliers, "outlier_alpha": beta}
             found = {"outlier_coef_": Q, "outlier_": _norms(Q), "outlier_alpha_": beta}
         b = loss.intercepts(W.reshape(loss.shape)).reshape(shape[:-1])
-        board = PenaltyBillboard.of(
+        board = kind.of(
             P, self._diagonal, alpha=alpha, ridge=self.ridge, task_weight=self.task_weight,
             init=init, **own,
         )  # fmt: skip
         board.report = exact_report()
+        if board.has_one_mean:
+            P, B = board.from_start(P, b)
+            found |= {"mean_coef_": P.mean(axis=0), "mean_intercept_": _mean(B)}
+        else:
+            flat = b.reshape(len(V), -1)
+            board.centres.intercept = np.linalg.lstsq(V, flat, rcond=None)[0]
+            found |= board.attributes()
         W, b = board.from_start(W, b)
-        P, _ = board.from_start(P, b)
         return {
             "coef_": W,
             "intercept_": b,
-            "mean_coef_": P.mean(axis=0),
-            "mean_intercept_": _mean(b),
             "n_iter_": max(solution.n_iter, 1),
             "objective_": solution.objective,
             "dual_gap_": solution.gap,
@@ -380,10 +396,18 @@ class _ModelProtected(KnowsFacts, BaseMTL):
                 )
             return
         if self._algorithm() != "empirical-bayes":
-            raise ValueError(
-                'relation= belongs to algorithm="empirical-bayes": leave alpha and outliers at '
-                "their defaults, or take PrivateMeanRegMTL."
-            )
+            if self._is_private():
+                raise ValueError(
+                    'relation= with a budget belongs to algorithm="empirical-bayes": leave it at '
+                    '"auto", or take PrivateMeanRegMTL.'
+                )
+            if self.outliers is not None or self.ridge or not self.alpha:
+                raise ValueError(
+                    f"relation= with outliers={self.outliers!r}, ridge={self.ridge!r}, "
+                    f"alpha={self.alpha!r}: in an exact fit it goes with a positive alpha, and "
+                    "with neither of the others."
+                )
+            return
         if self.mechanism not in ("auto", "gaussian"):
             raise ValueError(
                 f"mechanism={self.mechanism!r} with relation=: centres are found in rounds of "
@@ -674,6 +698,9 @@ _DOC = """{summary}
         "entries": outlier_alpha sum_jk |q_jk|
 
     `mean_coef_` is then the mean of P. {malsar}
+    With `relation` the penalty is on W - B'Z', the least one over B, for the facts Z with a
+    constant; B'Z' itself is held by a ridge of 1e-4 times the mean curvature of the losses over
+    tasks and features.
     The empirical-Bayes method is described in `skpmtl.model_protected.prior`, the proximal one in
     `skpmtl.model_protected.projection`.
 

@@ -219,3 +219,53 @@ class FittedShape(Penalty):
 
     def noise_level(self, squares, largest):
         raise NotImplementedError("its strength is that of a fit")
+
+
+class Beside(Penalty):
+    """Omega of what is left of W beside its projection P W on columns over the tasks.
+
+    As Omega falls under projections, Omega(W - P W) is the minimum of Omega(W - V B) over all B,
+    for the columns V. P W itself has a small ridge, held / 2 ||P W||^2, which makes the conjugate
+    finite.
+
+    Parameters
+    ----------
+    penalty : Penalty
+        A norm of the columns of W that no rotation over the tasks changes.
+    V : ndarray (m, r)
+    held : float > 0
+        Over the strength: ``alpha * held`` is the curvature along V.
+    """
+
+    has_factors = is_norm = False
+
+    def __init__(self, penalty, V, held):
+        self.penalty, self.held = penalty, float(held)
+        self.Q = np.linalg.qr(V)[0]
+
+    def along(self, W):
+        """P W; a task has several rows of W with several classes."""
+        flat = W.reshape(len(self.Q), -1)
+        return (self.Q @ (self.Q.T @ flat)).reshape(W.shape)
+
+    def prox(self, V, threshold):
+        along = self.along(V)
+        W, omega = self.penalty.prox(V - along, threshold)
+        along /= 1.0 + threshold * self.held
+        return W + along, omega + 0.5 * self.held * np.vdot(along, along)
+
+    def value(self, W):
+        along = self.along(W)
+        return self.penalty.value(W - along) + 0.5 * self.held * np.vdot(along, along)
+
+    def dual_levels(self, V):
+        return self.penalty.dual_levels(V - self.along(V))
+
+    def dual_bound(self, size):
+        return self.penalty.dual_bound(size)
+
+    def conjugate(self, V, alpha, size=0.0):
+        return (np.linalg.norm(self.along(V)) + size) ** 2 / (2.0 * alpha * self.held)
+
+    def noise_level(self, squares, largest):
+        return self.penalty.noise_level(squares, largest)

@@ -49,6 +49,13 @@ def auto_alpha(loss, penalty):
     return SHARE * float(penalty.noise_level(variances, largest)) or 1.0
 
 
+def mean_curvature(loss):
+    """Of the losses along single features, in the mean over tasks and features, at most."""
+    whole = squares(loss.table, loss.fit_intercept)
+    scale = loss.scale.reshape(len(whole), -1)[:, :1]
+    return float(loss.steepest * np.mean(whole * scale))
+
+
 def _noise(loss):
     """s_k^2 of every task."""
     table, y = loss.table, loss.y

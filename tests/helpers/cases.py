@@ -340,6 +340,9 @@ def _exact():
     for cls in (MPMTLLowRank, MPMTLGroupSparse):
         yield _case(cls, alpha=0.1, epsilon=None, ridge=0.1, task_weight="samples", close=1e-4)
     yield _case(MPMTLLowRank, epsilon=None, algorithm="empirical-bayes")
+    few_tasks = (pytest.mark.filterwarnings("ignore:relation=:UserWarning"),)
+    related = {"relation": RELATION, "marks": few_tasks, "close": 1e-2, "tol": 1e-9}
+    yield _case(MPMTLLowRank, alpha=0.1, epsilon=None, **related)
     own = {"epsilon": None, "tol": 1e-9, "close": 1e-3}
     yield _case(MPMTLLowRank, alpha=0.1, outliers="tasks", outlier_alpha=0.05, **own)
     yield _case(MPMTLGroupSparseClassifier, 2, alpha=0.02, outliers="entries", **own)

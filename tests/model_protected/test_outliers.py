@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from benchmarks.reproduce.outliers import measured
 from skpmtl import MPMTLGroupSparse, MPMTLLowRank, MPMTLLowRankClassifier, load_billboard
 from skpmtl import save_billboard as save
 from skpmtl.privacy import audit
@@ -55,6 +56,16 @@ def test_the_weights_of_others_do_not_depend_on_a_task():
     known = {"epsilon": 5.0, "delta": 1e-5, "tasks": range(M), "outliers": "tasks"}
     result = audit(MPMTLLowRank(**known), (X, y, task), (X, other, task), replay=True)
     assert result.passed, result
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.1, 0.2, 0.4])
+def test_outliers_cost_the_others_less_than_an_exact_trace_norm(share):
+    errors = {row["method"]: float(row["all"]) for row in measured(share, 100)}
+    for epsilon in (1, 10):
+        with_outliers = errors[f"private with outliers, epsilon {epsilon}"]
+        assert with_outliers <= errors[f"private, epsilon {epsilon}"]
+        assert with_outliers < errors["trace norm"]
 
 
 def test_tasks_without_rows_are_no_outliers():

@@ -1,0 +1,117 @@
+"""Exact fits with facts: the penalty is on what remains beside them."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from skpmtl import (
+    MPMTLGroupSparse,
+    MPMTLGroupSparseClassifier,
+    MPMTLLowRank,
+    MPMTLLowRankClassifier,
+    load_billboard,
+    save_billboard,
+)
+
+M, N, D = 16, 12, 4
+HELD = 1e-4
+
+
+def related(seed=0, m=M):
+    rng = np.random.default_rng(seed)
+    Z, B = rng.normal(size=(m, 2)), rng.normal(size=(3, D))
+    W = np.column_stack([np.ones(m), Z]) @ B
+    W += 0.7 * rng.normal(size=(m, 1)) * rng.normal(size=D)
+    task = np.repeat(np.arange(m), N)
+    X = rng.normal(size=(m * N, D))
+    y = np.sum(X * W[task], axis=1) + Z[task, 0] + 0.5 * rng.normal(size=m * N)
+    return X, y, task, Z, B
+
+
+def labels_of(y, task):
+    """Both of them in every task, and not told by the rows."""
+    level = np.array([np.median(y[task == k]) for k in range(task.max() + 1)])
+    noise = 2.0 * np.random.default_rng(3).normal(size=len(y))
+    return np.where(y + noise > level[task], 1.0, -1.0)
+
+
+def facts(Z, first=0):
+    return {first + k: z.tolist() for k, z in enumerate(Z)}
+
+
+@pytest.mark.parametrize("cls, alpha", [
+    (MPMTLLowRank, 0.15), (MPMTLGroupSparse, 0.15),
+    (MPMTLLowRankClassifier, 0.05), (MPMTLGroupSparseClassifier, 0.05),
+])  # fmt: skip
+def test_against_a_general_solver_of_both_parts(cls, alpha):
+    cp = pytest.importorskip("cvxpy", reason="needs CVXPY")
+    X, y, task, Z, _ = related()
+    F, classifier = np.column_stack([np.ones(M), Z]), "Classifier" in cls.__name__
+    y = labels_of(y, task) if classifier else y
+    est = cls(alpha, epsilon=None, relation=Z, tol=1e-8).fit(X, y, task=task)
+    assert est.dual_gap_ <= 1e-8 * est.objective_
+    W, b, B = cp.Variable((M, D)), cp.Variable(M), cp.Variable((3, D))
+    losses = []
+    for k in range(M):
+        score, target = X[task == k] @ W[k] + b[k], y[task == k]
+        if classifier:
+            losses.append(cp.sum(cp.logistic(-cp.multiply(target, score))) / N)
+        else:
+            losses.append(0.5 / N * cp.sum_squares(score - target))
+    left = W - F @ B
+    norm = cp.sum(cp.norm(left, 2, axis=0)) if "Group" in cls.__name__ else cp.normNuc(left)
+    held = HELD * np.mean(curvatures_of(est, X, y, task))
+    along = 0.5 * held * cp.sum_squares(F @ np.linalg.pinv(F) @ W)
+    problem = cp.Problem(cp.Minimize(sum(losses) + alpha * norm + along))
+    found = problem.solve(solver="CLARABEL")
+    assert est.objective_ == pytest.approx(found, rel=1e-6)
+    assert_allclose(est.coef_, W.value, atol=2e-3 * np.abs(W.value).max())
+    assert_allclose(est.relation_coef_, np.linalg.pinv(F) @ est.coef_, rtol=1e-6, atol=1e-8)
+
+
+def curvatures_of(est, X, y, task):
+    """Curvatures of the losses, as the documentation has it."""
+    steepest = 0.25 if "Classifier" in type(est).__name__ else 1.0
+    return [steepest * X[task == k].var(axis=0) for k in range(M)]
+
+
+def test_facts_take_what_the_penalty_would_shrink():
+    X, y, task, Z, B = related(1, 80)
+    est = MPMTLLowRank(0.5, epsilon=None, relation=facts(Z)).fit(X, y, task=task)
+    plain = MPMTLLowRank(0.5, epsilon=None).fit(X, y, task=task)
+    assert np.abs(est.relation_coef_ - B).max() < 0.5
+    assert est.objective_ < 0.5 * plain.objective_
+
+
+@pytest.mark.parametrize("cls", [MPMTLLowRank, MPMTLGroupSparseClassifier])
+@pytest.mark.parametrize("start", [None, {"coef": [1.0, 0.0, -1.0, 0.0], "intercept": 0.3}])
+def test_later_tasks_files_and_those_without_rows(cls, start, tmp_path):
+    X, y, task, Z, _ = related(2, M + 2)
+    labels = "Classifier" in cls.__name__
+    y = labels_of(y, task) if labels else y
+    old = task < M
+    options = {"epsilon": None, "relation": facts(Z[:M]), "tol": 1e-9, "init": start}
+    est = cls(0.03, unseen_task="mean", **options).fit(X[old], y[old], task=task[old])
+    save_billboard(est, tmp_path / "board.npz")
+    # Tasks of the fit get back their models, from the file as well.
+    there = load_billboard(tmp_path / "board.npz").personalize(X[old], y[old], task=task[old])
+    size = np.abs(est.coef_).max()
+    assert_allclose(there.coef_, est.coef_, atol=1e-2 * size)  # but for what holds the facts
+    assert_allclose(there.relation_coef_, est.relation_coef_)
+    est.relate(facts(Z[M:], M))
+    F = np.column_stack([np.ones(2), Z[M:]])[task[~old] - M]
+    known = np.sum(X[~old] * (F @ est.relation_coef_), axis=1) + F @ est.relation_intercept_
+    if start is not None:
+        known += X[~old] @ np.array(start["coef"]) + start["intercept"]
+    score = est.decision_function if labels else est.predict
+    assert_allclose(score(X[~old], task=task[~old]), known)
+    est.personalize(X[~old], y[~old], task=task[~old])
+    assert est.coef_.shape == (M + 2, D)
+
+
+@pytest.mark.parametrize("options", [{"outliers": "tasks"}, {"ridge": 0.1}, {"alpha": 0.0}])
+def test_what_does_not_go_together(options):
+    X, y, task, Z, _ = related()
+    given = {"alpha": 0.1, "epsilon": None, "relation": Z, "algorithm": "proximal", **options}
+    with pytest.raises(ValueError, match="goes with a positive alpha"):
+        MPMTLLowRank(**given).fit(X, y, task=task)
