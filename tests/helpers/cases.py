@@ -146,11 +146,6 @@ def _model_protected():
     related["marks"] += (pytest.mark.slow,)  # the same code in other forms
     yield _case(MPMTLGroupSparse, epsilon=30.0, form="csr", **related)
     yield _case(MPMTLLowRankClassifier, 2, epsilon=1e4, adjacency="zero-out", **related)
-    yield _case(MPMTLLowRank, init=START, form="csr", unseen_task="mean", target_range=(-9.0, 9.0))
-    yield _case(MPMTLLowRankClassifier, 3, init=STARTS, unseen_task="mean")
-    yield _case(MPMTLGroupSparseClassifier, 2, init=START, algorithm="proximal", form="csr")
-    again = {"init": START, "epsilon": 1e4, **related}
-    yield _case(MPMTLGroupSparseClassifier, 2, unseen_task="error", **again)
     pure = {MPMTLLowRankClassifier: "wishart", MPMTLGroupSparseClassifier: "laplace"}
     for cls in pure:
         yield _case(cls, 2, unseen_task="mean")
@@ -162,6 +157,11 @@ def _model_protected():
         yield _case(cls, 3, form="wide", tasks=False, fit_intercept=False)
         yield _case(cls, 2, **SECURE)
         yield _case(cls, 2, algorithm="proximal", **SECURE)
+    yield _case(MPMTLLowRank, init=START, form="csr", unseen_task="mean", target_range=(-9.0, 9.0))
+    yield _case(MPMTLLowRankClassifier, 3, init=STARTS, unseen_task="mean")
+    yield _case(MPMTLGroupSparseClassifier, 2, init=START, algorithm="proximal", form="csr")
+    again = {"init": START, "epsilon": 1e4, **related}
+    yield _case(MPMTLGroupSparseClassifier, 2, unseen_task="error", **again)
 
 
 def _structures():
