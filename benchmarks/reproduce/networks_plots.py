@@ -1,0 +1,77 @@
+"""Picture of `networks_images`: linear models of public features beside networks, over the budget.
+
+    python -m benchmarks.reproduce.networks_plots [TABLE.csv ...] [--output FILE.png]
+
+A panel for each data set of the tables. Networks are those with ``personalization="mean-reg"``, as
+the linear models are; points at the right end have no budget, dotted lines release nothing.
+"""
+
+import argparse
+import csv
+from pathlib import Path
+
+from . import RESULTS
+from .model_protected_plots import legend, panels, unique
+
+# method -> label, colour
+CURVES = {
+    "linear, public head": ("linear, public features and start", "tab:blue"),
+    "linear, features": ("linear, public features", "tab:cyan"),
+    "linear, pixels": ("linear, pixels", "silver"),
+    "cnn, public start": ("network, public start", "tab:orange"),
+    "cnn, scratch": ("network, from scratch", "tab:red"),
+}
+LEVELS = {
+    "alone, public start": ("network of every task alone, public start", "tab:green"),
+    "public network": ("public network, as it is", "black"),
+}
+
+
+def draw(rows):
+    names = unique(rows, "data")
+    figure, axes = panels(len(names), height=4.6)
+    for ax, name in zip(axes, names, strict=True):
+        own = [row for row in rows if row["data"] == name]
+        budgets = sorted({float(row["epsilon"]) for row in own if row["epsilon"]})
+        last = budgets[-1] * 4.0  # where points without a budget stand
+        for method, (label, color) in CURVES.items():
+            mine = [r for r in own if (r["method"], r["personalization"]) == (method, "mean-reg")]
+            found = {row["epsilon"] and float(row["epsilon"]): row for row in mine}
+            at = [epsilon for epsilon in (*budgets, "") if epsilon in found]
+            if not at:
+                continue
+            ax.errorbar(
+                [epsilon or last for epsilon in at],
+                [float(found[epsilon]["mean"]) for epsilon in at],
+                [float(found[epsilon]["sd"] or 0.0) for epsilon in at],
+                marker="o", markersize=3, color=color, label=label,
+            )  # fmt: skip
+        for method, (label, color) in LEVELS.items():
+            for row in own:
+                if row["method"] == method:
+                    mean = float(row["mean"])
+                    ax.axhline(mean, linestyle=":", linewidth=1.2, color=color, label=label)
+        ax.set(title=name, xlabel="epsilon", ylabel="accuracy", xscale="log")
+        ax.set_xticks([*budgets, last], [*(f"{epsilon:g}" for epsilon in budgets), "none"])
+        ax.minorticks_off()
+    legend(figure, axes)
+    return figure
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.reproduce.networks_plots", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("tables", nargs="*", type=Path, default=[RESULTS / "networks_images.csv"])
+    parser.add_argument("--output", type=Path, default=RESULTS / "networks_images.png")
+    options = parser.parse_args(arguments)
+    rows = []
+    for path in options.tables:
+        with path.open(newline="") as file:
+            rows += csv.DictReader(file)
+    draw(rows).savefig(options.output, dpi=110)
+
+
+if __name__ == "__main__":
+    main()
