@@ -4,6 +4,7 @@ import dataclasses
 import json
 import logging
 import shutil
+import time
 from dataclasses import asdict
 
 import numpy as np
@@ -490,6 +491,28 @@ def test_lost_question_is_sent_again(tmp_path):
     for ours, theirs in zip(board.releases, whole.releases, strict=True):
         assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
     assert board.report.notes["contributions"].startswith("0 of 36")
+
+
+def test_late_and_doubled_replies(tmp_path):
+    """Every reply comes twice, and the first one after the question was sent again."""
+    study = study_of("rounds", timeout=0.6)
+
+    class Postman(InProcessGrid):
+        def pull_messages(self, numbers):
+            now, asked = time.monotonic(), {m.metadata.message_id: m for m in self.sent}
+            found = [
+                n for n in numbers
+                if asked[n].metadata.message_type != "train.answer"
+                or now - self.since.setdefault(n, now) > 0.25
+            ]  # fmt: skip
+            return [self.replies[n] for n in found for _ in range(2)]
+
+    grid = Postman(study, tmp_path)
+    grid.since = {}
+    board = curate(grid, study, tmp_path / "curator")
+    assert_allclose(board.releases, in_process(study).billboard_.releases, rtol=1e-12, atol=1e-12)
+    asked = [m for m in grid.sent if m.metadata.message_type == "train.answer"]
+    assert len(asked) >= 2 * 3 * len(board.releases)  # all of them were sent again
 
 
 def test_run_waits_until_some_site_is_back(tmp_path):

@@ -235,6 +235,21 @@ def test_door_of_the_superlink(tmp_path, request_, passes):
     assert b"".join(seen) == (request_ if passes else b"")
 
 
+def test_units_and_compose_files_are_well_formed(tmp_path):
+    kit = kit_of(tmp_path)
+    for place in (kit / "a", kit / "curator"):
+        yaml = pytest.importorskip("yaml")
+        (service,) = yaml.safe_load((place / "compose.yaml").read_text())["services"].values()
+        assert service["restart"] == "on-failure"
+        assert ("ports" in service) == (place.name == "curator")
+        if shutil.which("systemd-analyze"):
+            unit = place / f"skpmtl-{place.name}.service"
+            unit.write_text(unit.read_text().replace(f"/srv/{place.name}", str(place)))
+            found = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True)
+            assert found.returncode == 0, found.stderr
+            assert not found.stderr
+
+
 def with_servers(folder, name, *names, **settings):
     """A study whose servers have made their keys, in the folder. -> path"""
     keys = {}
