@@ -544,7 +544,16 @@ class Recorder:
         self.kept.append((copy, source.state))
 
 
-@every(CURATED)
+def first_of_every_form(cases):
+    """Of every estimator; the others are slow."""
+    seen = set()
+    for case in cases:
+        kind = type(case.estimator), case.form, case.private
+        yield replace(case, marks=case.marks + (SLOW,) * (kind in seen))
+        seen.add(kind)
+
+
+@every(first_of_every_form(CURATED))
 def test_an_interrupted_run_repeats_no_release(case):
     """Whatever was released before the cut is not asked for, nor released, again."""
     est, data = seeded(case), long_data(case.n_classes)
@@ -602,15 +611,6 @@ def n_threads(monkeypatch):
     monkeypatch.setattr(centred, "_MODELS", 16)
     yield skpmtl.set_num_threads
     skpmtl.set_num_threads(None)
-
-
-def first_of_every_form(cases):
-    """Of every estimator; the others are slow."""
-    seen = set()
-    for case in cases:
-        kind = type(case.estimator), case.form, case.private
-        yield replace(case, marks=case.marks + (SLOW,) * (kind in seen))
-        seen.add(kind)
 
 
 @every(

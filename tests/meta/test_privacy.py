@@ -145,7 +145,7 @@ def check_sampled_noise(adjacency, group, visits, sizes, tight=True):
 
 
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
-@pytest.mark.parametrize("visits", [1, 3])
+@pytest.mark.parametrize("visits", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_sampled_noise(adjacency, visits):
     check_sampled_noise(adjacency, 1, visits, SIZES)
 
