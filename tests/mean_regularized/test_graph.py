@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
 
 from skpmtl import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
 from tests.helpers.shelf import LABEL, TASK, X, Y, malsar, rmtl
@@ -108,6 +109,12 @@ def test_the_gap_covers_what_a_rough_fit_misses(classes, ridge):
     assert rough.objective_ - rough.dual_gap_ <= fine.objective_
     if classes:
         assert rough.objective_ > fine.objective_ + 1e-12  # there is something to cover
+
+
+def test_a_gap_that_says_too_little_is_said():
+    with pytest.warns(ConvergenceWarning, match="Scale the features, or add a ridge"):
+        est = exact(0.2, RING).fit(1e6 * X, Y, task=TASK)
+    assert est.dual_gap_ > 1e-3 * est.objective_
 
 
 def test_the_mean_is_one_of_them():
