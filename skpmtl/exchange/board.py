@@ -51,7 +51,7 @@ class Board(Public):
         return {name: getattr(self, name) for name in self.settings}
 
     def attributes(self):
-        """Fitted attributes that follow from the board alone, such as "mean_coef_"."""
+        """Fitted attributes that follow from the board alone, such as ``mean_coef_``."""
         return {}
 
     def without_rows(self, tasks):

@@ -315,8 +315,8 @@ _DOC = """{summary}
         by ``x.long()``. Its parameters as it is built are where phi starts: a public input, drawn
         from `random_state` if that is an int, else from 0, unless they are loaded. Layers that
         normalise by several rows are an error.
-    epsilon, delta, adjacency, privacy, batch_size, batches, iterate, meta_decay, \\
-tasks_per_round, visits, group_size, max_rows_per_unit, task_feature, tasks, {class_list}secure, \\
+    epsilon, delta, adjacency, privacy, batch_size, batches, iterate, meta_decay, \
+tasks_per_round, visits, group_size, max_rows_per_unit, task_feature, tasks, {class_list}secure, \
 random_state, verbose
         As in `DPMetaInit{twin}`.
     clip_norm : float, default=0.5
