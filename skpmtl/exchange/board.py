@@ -59,8 +59,9 @@ class Board(Public):
 
         Returns
         -------
-        coef : ndarray (n_tasks, *model_shape)
-        intercept : ndarray (n_tasks, *model_shape[:-1])
+        coef : ndarray (n_tasks, ...)
+            As many models as `model_shape` says.
+        intercept : ndarray (n_tasks, ...)
         """
         found, shape = self.attributes(), (len(tasks), *self.model_shape)
         coef, intercept = np.zeros(shape), np.zeros(shape[:-1])
