@@ -67,6 +67,15 @@ CURATED = [
 SPLIT = [[1, 4], [0], [2, 3, 5]]
 
 
+def first_of_every_form(cases):
+    """Of every estimator; the others, which share all but their plan with it, are slow."""
+    seen = set()
+    for case in cases:
+        kind = type(case.estimator), case.form, case.private
+        yield replace(case, marks=case.marks + (SLOW,) * (kind in seen))
+        seen.add(kind)
+
+
 def rows_of(case, data):
     """X (as the case has it), y, task."""
     X, y, task = data
@@ -273,7 +282,7 @@ def newcomers(case):
     return rows_of(case, (X[: len(NEW)], y[: len(NEW)], NEW))
 
 
-@every(LONG)
+@every(first_of_every_form(LONG))
 def test_new_tasks_go_on_from_a_file_alone(case, tmp_path):
     """Another machine has what the one of the fit has: models, predictions, exports, report."""
     est, data = fitted(case)
@@ -348,7 +357,7 @@ def test_unseen_tasks_get_the_mean_model_or_an_error(case):
 
 
 @pytest.mark.filterwarnings("ignore:With a 2-D y")
-@every([*FIRST.values(), *EXACT])
+@every(first_of_every_form([*FIRST.values(), *EXACT]))
 @pytest.mark.parametrize("form", ["wide", "mapping", "column"])
 def test_forms_of_input_give_one_fit(form, case):
     rng = np.random.default_rng(0)
@@ -394,7 +403,7 @@ def collect(tree, numbers):
         numbers.add(tree)
 
 
-@every(case for case in LONG if not case.unit)
+@every(first_of_every_form(case for case in LONG if not case.unit))
 def test_nothing_private_is_in_the_file(case, tmp_path):
     case.skip_without_extras()
     X, y, task = long_data(case.n_classes)
@@ -452,7 +461,7 @@ def test_wire(case):
 
 
 # ---------------------------------------------------------------------- sites and shards
-@every(CURATED)
+@every(first_of_every_form(CURATED))
 def test_sites_agree_with_one_process(case):
     """Whether they send sums, or contributions that the curator bounds and adds up itself."""
     est, data = fitted(case)
@@ -505,9 +514,11 @@ class Bounded(Sites):
 
 
 @every(
-    case
-    for case in CURATED
-    if not case.record and "DPMetaInit" not in case.name and "LocalOnly" not in case.name
+    first_of_every_form(
+        case
+        for case in CURATED
+        if not case.record and "DPMetaInit" not in case.name and "LocalOnly" not in case.name
+    )
 )
 def test_the_curator_bounds_what_tasks_send(case):
     """Sensitivities do not rest on those who send: not on the honest, the broken, the silent."""
@@ -544,15 +555,6 @@ class Recorder:
         self.kept.append((copy, source.state))
 
 
-def first_of_every_form(cases):
-    """Of every estimator; the others are slow."""
-    seen = set()
-    for case in cases:
-        kind = type(case.estimator), case.form, case.private
-        yield replace(case, marks=case.marks + (SLOW,) * (kind in seen))
-        seen.add(kind)
-
-
 @every(first_of_every_form(CURATED))
 def test_an_interrupted_run_repeats_no_release(case):
     """Whatever was released before the cut is not asked for, nor released, again."""
@@ -573,7 +575,7 @@ def test_an_interrupted_run_repeats_no_release(case):
         assert len(again) == len(asked) - (cut - draws)
 
 
-@every(case for case in CURATED if case.form == "long")
+@every(first_of_every_form(case for case in CURATED if case.form == "long"))
 def test_parts_agree_with_one_table(case, tmp_path):
     whole, (X, y, task) = fitted(case)
     # In Fortran order, so that workers copy it and loops need not be compiled for read-only rows.
