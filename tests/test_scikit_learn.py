@@ -5,6 +5,7 @@ from inspect import signature
 import numpy as np
 import pytest
 import sklearn
+from sklearn.base import is_classifier
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import (
@@ -152,6 +153,9 @@ def scaled(est):
     skpmtl.DPRelationshipClassifier(0.1, epsilon=None),
 ], ids=lambda est: type(est).__name__)  # fmt: skip
 def test_weights_repeat_rows(est, check):
+    binary = not est.__sklearn_tags__().classifier_tags.multi_class if is_classifier(est) else False
+    if binary and sklearn.__version__.startswith("1.6.") and "equivalence" in check.__name__:
+        pytest.skip("the check of this release gives the two fits other labels")
     check(type(est).__name__, scaled(est))
 
 

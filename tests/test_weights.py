@@ -115,7 +115,8 @@ QUICK = ("MPMTLLowRank", "PrivateMTL", "PrivateMeanReg", "DPMetaInitC", "DPAggre
 
 def _marked(case):
     quick = case.name.startswith(QUICK)
-    return pytest.param(case, id=case.name, marks=() if quick else pytest.mark.slow)
+    marks = case.marks if quick else (*case.marks, pytest.mark.slow)
+    return pytest.param(case, id=case.name, marks=marks)
 
 
 @pytest.mark.parametrize("case", map(_marked, CASES))
