@@ -31,7 +31,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("seed", [3, 11])
+@pytest.mark.parametrize("seed", [3, pytest.param(11, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", CASES)
 def test_equals_the_fit_in_one_process(tmp_path, name, seed):
     study = study_of(name, seed=seed)
