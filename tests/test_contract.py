@@ -113,7 +113,7 @@ def test_only_releases_depend_on_a_neighbour(case):
         assert result.sensitivity_observed > 0.01 * result.sensitivity_stated
 
 
-@every(CASES)
+@every(first_of_every_form(CASES))
 def test_only_releases_depend_on_all_rows(case):
     """Whatever is public and depends on rows comes from releases, which the report lists."""
     result = replayed(case, everybody)
@@ -617,7 +617,9 @@ def n_threads(monkeypatch):
 
 @every(
     first_of_every_form(
-        c for c in LONG if not getattr(c.estimator, "secure", False) and not c.unit
+        replace(c, marks=c.marks + (SLOW,) * bool(c.n_classes))  # classes have to compile
+        for c in LONG
+        if not getattr(c.estimator, "secure", False) and not c.unit
     )
 )
 def test_results_do_not_depend_on_threads(case, n_threads):
