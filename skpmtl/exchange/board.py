@@ -113,7 +113,7 @@ class OfModels(Board):
         return coef, intercept
 
     def from_start(self, W, b):
-        """Models (n, *model_shape) and their intercepts, of which these are the differences."""
+        """Models ``(n, *model_shape)`` and their intercepts, of which these are the differences."""
         if self.init is None:
             return W, b
         shape = self.model_shape

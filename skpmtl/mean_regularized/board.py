@@ -258,13 +258,13 @@ class MeanBillboard(Board):
         return self.shrinkage
 
     def shaped(self, flat):
-        """Models (n, size) as (n, *shape)."""
+        """Models (n, size) as ``(n, *shape)``."""
         if self.sparse and len(self.shape) == 2:
             return flat.reshape(len(flat), *self.shape[::-1]).transpose(0, 2, 1)
         return flat.reshape(len(flat), *self.shape)
 
     def models(self, flat):
-        """Models (n, *shape) at these differences to the start, (n, size)."""
+        """Models ``(n, *shape)`` at these differences to the start, (n, size)."""
         models = self.shaped(flat)
         return models if self.init is None else models + self.init.coef.reshape(self.shape)
 
@@ -309,7 +309,7 @@ class MeanBillboard(Board):
         )  # fmt: skip
 
     def replay(self):
-        """Shared models after every round, from the releases. -> (n_rounds, *centres.shape)
+        """Shared models after every round, from the releases. -> ``(n_rounds, *centres.shape)``
 
         Less the start, and before they are shrunk, see `shrinkage`.
 

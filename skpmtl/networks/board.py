@@ -76,7 +76,7 @@ class NetworkBillboard(MeanBillboard):
         return out
 
     def replay(self):
-        """Shared parameters after every round, from the releases: (n_rounds, *centres.shape)."""
+        """Shared parameters after every round, from releases: ``(n_rounds, *centres.shape)``."""
         return super().replay() + self.start[: self.centres.shape[1]]
 
     def without_rows(self, tasks):
