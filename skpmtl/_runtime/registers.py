@@ -20,6 +20,13 @@ from numba.core.typing.templates import AbstractTemplate, infer_global, signatur
 from numba.extending import lower_builtin, models, register_model
 
 LANES, ROWS = 8, 4
+
+
+def up(sizes, multiple):
+    """The next multiple, such as of `LANES`."""
+    return -(-sizes // multiple) * multiple
+
+
 _NUMBER, _PLACE = ir.DoubleType(), ir.IntType(32)
 _REGISTER = ir.VectorType(_NUMBER, LANES)
 _REGISTERS = ir.ArrayType(_REGISTER, ROWS)

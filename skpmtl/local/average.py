@@ -10,10 +10,10 @@ import numpy as np
 from .._kernels.average import averages, class_averages, right_sides
 from .._kernels.losses import NUMBER
 from .._kernels.spectrum import rotate, tridiagonal
-from .._runtime.registers import LANES
+from .._runtime.registers import LANES, up
 from .._runtime.threads import even_blocks, run_blocks
 from ..tables.table import read_only, rows_of
-from .prior import _BLOCK, _Block, up
+from .prior import _BLOCK, _Block
 
 # Strengths of the pull to the centre, in units of the one without an evidence: public.
 STRENGTHS = np.array([0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0])

@@ -3,7 +3,7 @@
 import numpy as np
 
 from .._kernels.rows import curvatures
-from .._runtime.registers import LANES
+from .._runtime.registers import LANES, up
 from .._runtime.threads import run_blocks, task_blocks
 from ..tables.table import read_only
 
@@ -35,7 +35,7 @@ def largest_eigenvalues(table, centre):
 def _scratch(table, longest):
     """(place, columns, near, lines, Z) of the kernel, for tasks of `longest` rows at most."""
     d = table.n_features
-    R = -(-d // LANES) * LANES
+    R = up(d, LANES)
     near = max(_NEAR // max(R, 1) // 2 * 2, 2)
     lines = np.zeros((3, R))
     if table.is_sparse:

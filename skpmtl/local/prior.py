@@ -22,7 +22,7 @@ from .._kernels.local import (
 )
 from .._kernels.passes import scores
 from .._kernels.spectrum import grams, rotate, tridiagonal
-from .._runtime.registers import LANES
+from .._runtime.registers import LANES, up
 from .._runtime.threads import even_blocks, run_blocks, single_blas_thread
 from ..tables.start import common_scores
 from ..tables.table import read_only, rows_of
@@ -45,11 +45,6 @@ _LONE_WEIGHT, _FEW_TASKS = 0.1, 10.0
 # Criteria of squared loss, functions of a table and a root, by table: the first and the last
 # ones of a fit are asked for twice.
 _criteria = WeakKeyDictionary()
-
-
-def up(sizes, multiple):
-    """The next multiple."""
-    return -(-sizes // multiple) * multiple
 
 SCALES = up(len(SNR), LANES)  # with padding
 

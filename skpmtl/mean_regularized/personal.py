@@ -9,7 +9,7 @@ from scipy.special import expit
 from .._kernels.average import csr_fits, csr_gram, log_dets
 from .._kernels.losses import NUMBER
 from .._kernels.spectrum import tridiagonal
-from .._runtime.registers import LANES
+from .._runtime.registers import LANES, up
 from .._runtime.threads import in_order
 from ..local.average import (
     CLASS_STRENGTHS,
@@ -21,7 +21,7 @@ from ..local.average import (
     rows_held,
 )
 from ..local.centred import CentredTasks, Local, dense_copy, share_of_centre
-from ..local.prior import mixed, up
+from ..local.prior import mixed
 from ..local.proximal import is_squared, lengths
 from ..tables.start import differences
 

@@ -25,10 +25,10 @@ from .._kernels.losses import LOGISTIC, NUMBER, SQUARED, losses
 from .._kernels.passes import scores
 from .._kernels.records import inner_steps, record_norms
 from .._kernels.spectrum import grams, tridiagonal
-from .._runtime.registers import LANES
+from .._runtime.registers import LANES, up
 from .._runtime.threads import cost_blocks, even_blocks, run_blocks
 from ..local.curvature import largest_eigenvalues
-from ..local.prior import SCALES, SNR, LocalModels, best_scale, lone_scale, up
+from ..local.prior import SCALES, SNR, LocalModels, best_scale, lone_scale
 from ..privacy.moments import even_root
 from ..tables.start import common_scores
 from ..tables.table import read_only, rows_of

@@ -15,7 +15,6 @@ from ..local.prior import VOTE_RANGE, LocalModels
 from ..privacy.mechanisms import DiagonalGaussian
 from ..privacy.moments import sum_of_directions
 from ..privacy.report import exact_report
-from ..rounds.curator import clipped_sum as sum_of_rows
 from ..rounds.curator import questions_of_rounds
 from ..rounds.plan import columns_within
 from ..solvers.decomposed import OUTLIERS, minimize_sum
@@ -35,6 +34,7 @@ from .curator import (
     release_mean,
     release_prior,
     release_projections,
+    sum_of_intercepts,
     votes_of,
 )
 from .plan import MomentPlan, rounds_of
@@ -327,8 +327,7 @@ class _ModelProtected(KnowsFacts, BaseMTL):
         relation, plan = self._relation(population), None
         start = self._start(population)
         if self._is_private():
-            told = start and start.describe()
-            plan = MomentPlan(self, population, self._algorithm(), relation, told)
+            plan = MomentPlan(self, population, self._algorithm(), relation, start)
         rounds, centres, releases, bounds = self._rounds(population, relation), None, [], None
         if rounds is not None:
             told = self._progress("round %d: noise std %.3g", rounds.n_rounds)
@@ -442,8 +441,7 @@ class _ModelProtected(KnowsFacts, BaseMTL):
         if not self._is_private():
             return exact_report()
         relation, start = self._relation(population, quiet=True), self._start(population)
-        told = start and start.describe()
-        plan = MomentPlan(self, population, self._algorithm(), relation, told)
+        plan = MomentPlan(self, population, self._algorithm(), relation, start)
         return plan.report(self, self._source())
 
     def _check_study(self):
@@ -477,12 +475,8 @@ class _ModelProtected(KnowsFacts, BaseMTL):
         public = {"board": Board, **bound, **unit}
         if self.unseen_task == "mean" and "update" in found:
             to, shape = relation.weights(population.tasks), (relation.rank, C)
-
-            def add(contributions, public, positions):
-                sent = contributions["intercept"]
-                return sum_of_rows(sent, to[positions], public["clip_norm"], shape)
-
-            total = Total(shape[0] * C, "clip_norm", add)
+            combine = sum_of_intercepts(to, self.clip_norm, shape)
+            total = Total.of(combine, "intercept", relation.rank * C, self.clip_norm)
             found["intercept"] = Question({"intercept": (C,)}, public, total)
         elif self.unseen_task == "mean":
             size = C * (d + 1)

@@ -145,8 +145,8 @@ class MomentPlan:
     population : Population
     algorithm : {"empirical-bayes", "proximal"}
     relation : Relation, default=None
-    start : str, default=None
-        What the report says of a public start.
+    start : Start, default=None
+        Public start, for the report.
 
     Attributes
     ----------
@@ -274,7 +274,7 @@ class MomentPlan:
         if self.vote:
             public["vote_range"] = VOTE_RANGE[est._classification]
         if self.start is not None:
-            public["init"] = self.start
+            public["init"] = self.start.describe()
         notes = {"algorithm": self.algorithm}
         if self.relation is not None:
             public["relation"] = self.relation.describe()

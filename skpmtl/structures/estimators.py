@@ -87,7 +87,7 @@ class _PrivateMTL(BaseMTL):
     # ------------------------------------------------------------------------- the two halves
     def _curator(self, population, source):
         start = self._start(population)
-        plan = StructurePlan(self, population, self._structures(), start and start.describe())
+        plan = StructurePlan(self, population, self._structures(), start)
         log = self._progress("release %d: noise std %.3g")
         board = yield from release_structures(population, plan, source, log)
         board.take_start(start)
@@ -103,7 +103,7 @@ class _PrivateMTL(BaseMTL):
         if not self._is_private():
             return exact_report(_PLAIN)
         start = self._start(population)
-        plan = StructurePlan(self, population, self._structures(), start and start.describe())
+        plan = StructurePlan(self, population, self._structures(), start)
         return plan.report(self._source())
 
     def _questions(self, population):

@@ -217,7 +217,7 @@ class StructurePlan:
             public[f"target_range{less}"] = self.target_range
         assumptions = _ASSUMPTIONS
         if self.start is not None:
-            public["init"] = self.start
+            public["init"] = self.start.describe()
             assumptions = *_ASSUMPTIONS, PUBLIC_START
         if not self.slots:
             return PrivacyReport(

@@ -91,23 +91,17 @@ def differences(table, start):
     """
     if start is None:
         return table
-    base = common_scores(table, start.coef) + start.intercept
-    base = np.clip(np.nan_to_num(base), -LARGEST, LARGEST)
-    return _moved(table, base)
+    return _moved(table, common_scores(table, start.coef) + start.intercept)
 
 
 def beside(table, W):
     """The table of which models are differences to W (n_tasks, [n_outputs,] d), task by task."""
-    W = W.reshape(table.n_tasks, -1, table.n_features)
-    base = np.empty((int(table.offsets[-1]), W.shape[1]))
-    for k in range(table.n_tasks):
-        part = slice(table.offsets[k], table.offsets[k + 1])
-        base[part] = table.X[part if table.rows is None else table.rows[part]] @ W[k].T
-    return _moved(table, np.clip(np.nan_to_num(base), -LARGEST, LARGEST))
+    return _moved(table, common_scores(table, W.reshape(table.n_tasks, -1, table.n_features)))
 
 
 def _moved(table, base):
     """The table of which scores are differences to `base`, (n_rows, n_outputs)."""
+    base = np.clip(np.nan_to_num(base), -LARGEST, LARGEST)
     if table.n_classes:
         return replace(table, base=base if table.base is None else base + table.base)
     return replace(table, y=table.y - base[:, 0])
