@@ -183,11 +183,15 @@ class TorchFeatures(Documented, TransformerMixin, BaseEstimator):
         found = []
         layer = module if self.output is None else module.get_submodule(self.output)
         hook = layer.register_forward_hook(lambda layer, given, out: found.append(out))
+        constants = [(values, values.clone()) for values in module.buffers()]
         try:
             with torch.no_grad(), plain_numbers(torch), drawing(torch, 0, device):
                 module(rows)
         finally:
             hook.remove()
+            with torch.no_grad():  # frozen: rows leave nothing behind for the next ones
+                for values, first in constants:
+                    values.copy_(first)
         if not found:
             raise ValueError(f"output={self.output!r} is a layer that the module does not use.")
         values = found[-1]

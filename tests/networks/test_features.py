@@ -47,6 +47,28 @@ def test_features_are_those_of_the_layer_after_eval():
     assert_allclose(frozen.transform(X), Z, rtol=0, atol=1e-6)
 
 
+class Counting(torch.nn.Module):
+    """Adds the mean of all rows that it has seen."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("sums", torch.zeros(4))
+
+    def forward(self, x):
+        self.sums += x.mean(dim=0)
+        return x + self.sums
+
+
+def test_rows_leave_nothing_behind_in_buffers():
+    X = rows()
+    frozen = TorchFeatures(Counting, batch_size=len(X)).fit(X)
+    expected = X + X.mean(axis=0)
+    for _ in range(2):
+        assert_allclose(frozen.transform(X), expected, rtol=0, atol=1e-6)
+    parts = frozen.set_params(batch_size=3).transform(X)
+    assert_allclose(parts[3:6], X[3:6] + X[3:6].mean(axis=0), rtol=0, atol=1e-6)
+
+
 def test_the_task_column_is_kept_and_comes_first():
     module, X = net(), rows()
     ids = np.array(["b", "a", "b", "c", "a", "c", "b"])

@@ -132,6 +132,7 @@ def test_clipped_gradients_are_those_of_a_plain_loop(module):
     assert_allclose(half.clipped_sum(w, rows, 2.0), expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:Full backward hook")  # of Opacus: rows need no gradient
 def test_clipped_gradients_are_those_of_opacus():
     opacus = pytest.importorskip("opacus", reason="compares with Opacus")
     rng = np.random.default_rng(0)
