@@ -96,19 +96,34 @@ def seal(message, context):
     return _reply(message, context, act)
 
 
+def _sealed(site, settings, arrays):
+    """What a server is asked about. -> number, replies, run, what it was sent by every site"""
+    if not isinstance(site, ShareServer):
+        raise Refusal("here is no server")
+    sealed = [{} for _ in range(settings["sites"])]
+    for label in [label for label in arrays if label.startswith("sealed.")]:
+        _, place, name = label.split(".", 2)
+        sealed[int(place)][name] = arrays.pop(label).tobytes()
+    replies = unpack(settings["public"], arrays)
+    return settings["number"], replies, settings["run"], sealed
+
+
+@app.train("opens")
+def opens(message, context):
+    """Of a server: which of its shares open."""
+
+    def act(site, settings, arrays):
+        return {"places": site.opens(*_sealed(site, settings, arrays))}, {}
+
+    return _reply(message, context, act)
+
+
 @app.train("total")
 def total(message, context):
     """Of a server: the sum of its shares, with its noise."""
 
     def act(site, settings, arrays):
-        if not isinstance(site, ShareServer):
-            raise Refusal("here is no server")
-        sealed = [{} for _ in range(settings["sites"])]
-        for label in [label for label in arrays if label.startswith("sealed.")]:
-            _, place, name = label.split(".", 2)
-            sealed[int(place)][name] = arrays.pop(label).tobytes()
-        replies = unpack(settings["public"], arrays)
-        found = site.total(settings["number"], replies, settings["run"], sealed)
+        found = site.total(*_sealed(site, settings, arrays))
         return {"number": settings["number"]}, found
 
     return _reply(message, context, act)

@@ -10,7 +10,7 @@ import json
 import logging
 import time
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -473,8 +473,9 @@ class Sites:
 class ServedSites(Sites):
     """Sites that send sealed shares, and the servers who open and add them; see `.shares`.
 
-    What is collected of the sites is on disk before any server is asked: these answer a question
-    once, about one set of shares, which a curator that was started again has to send as it was.
+    First the servers say which shares open. Those that do at all of them are on disk before any
+    server is asked for a total: these answer a question once, about one set of shares, which a
+    curator that was started again has to send as it was.
     """
 
     def __init__(self, *args):
@@ -521,77 +522,118 @@ class ServedSites(Sites):
             "study": self.study.digest, "run": self.journal.token, "number": self.journal.place,
             "public": text,
         }  # fmt: skip
-        sealed, told = self._recalled() or self._collect(ask, nodes, asked, arrays)
+        sites = self._recalled()
+        if sites is None:
+            sites = self._collect(ask, nodes, asked, arrays)
+            sites = self._agreed(ask, sites, asked, arrays)
+            self._keep(sites)
+        found = self._from_servers("total", ask, sites, asked, arrays)
+        m = self.population.n_tasks if ask.pick is None else len(ask.pick)
+        told = {
+            "asked": nodes, "answered": [site.node for site in sites], "tasks": m,
+            "missing": m - sum(site.tasks for site in sites), "zeroed": 0,
+        }  # fmt: skip
+        return opened(ask, [found[name][1] for name in sorted(found)]), told
+
+    def _from_servers(self, kind, ask, sites, asked, arrays):
+        """What every server answers about its shares. -> {server: (settings, arrays)}"""
         content = {}
-        names = sorted(self.study.servers)
-        for server in names:
+        for server, node in self.servers.items():
             shares = {
-                f"sealed.{place}.{name}": part[f"{server}.{name}"]
-                for place, part in enumerate(sealed) for name in ask.mechanisms
+                f"sealed.{place}.{name}": site.shares[f"{server}.{name}"]
+                for place, site in enumerate(sites) for name in ask.mechanisms
             }  # fmt: skip
-            content[self.servers[server]] = self._write(
-                {**arrays, **shares}, sites=len(sealed), **asked
-            )
-        replies = self._send(content, f"{MessageType.TRAIN}.total", again=True)
-        published = []
-        for server in names:
-            if self.servers[server] not in replies:
+            content[node] = self._write({**arrays, **shares}, sites=len(sites), **asked)
+        replies = self._send(content, f"{MessageType.TRAIN}.{kind}", again=True)
+        found = {}
+        for server, node in self.servers.items():
+            if node not in replies:
                 raise NoAnswer(
                     f"The server {server} does not answer. The run goes on when it does."
                 )
-            settings, found = records.read(replies[self.servers[server]])
+            settings, found_here = found[server] = records.read(replies[node])
             if settings.get("status") != "answered":
                 reason = str(settings.get("reason", "see its log"))[:500]
-                raise RuntimeError(f"The server {server} gives no total: {reason}")
-            published.append(found)
-        return opened(ask, published), told
+                raise RuntimeError(f"The server {server} gives no {kind}: {reason}")
+        return found
+
+    def _agreed(self, ask, sites, asked, arrays):
+        """The sites whose shares open at all servers; others count as nothing at all of them."""
+        left = set(range(len(sites)))
+        for server, (settings, _) in self._from_servers(
+            "opens", ask, sites, asked, arrays
+        ).items():
+            here = set(settings["places"])
+            for place in sorted(set(range(len(sites))) - here):
+                node = sites[place].node
+                logger.warning(
+                    "Site %s sent no usable answer: its share does not open at the server %s",
+                    self.names.get(node, node), server,
+                )  # fmt: skip
+            left &= here
+        if not left:
+            raise NoAnswer(
+                f"No share of question {self.journal.place} opens at all servers, so that nothing "
+                "but noise would be released. Their logs say why."
+            )
+        return [sites[place] for place in sorted(left)]
 
     def _collect(self, ask, nodes, asked, arrays):
-        """Shares of all sites that answer, written down. -> list of {name: bytes}, what is told"""
-        m = self.population.n_tasks
-        pick = np.arange(m) if ask.pick is None else np.asarray(ask.pick)
-        nodes = [node for node in nodes if (self.node_of[pick] == node).any()]
-        content = {node: self._write(arrays, **asked) for node in nodes}
+        """Shares of all sites that answer. -> list of _Shares"""
+        pick = np.arange(self.population.n_tasks) if ask.pick is None else np.asarray(ask.pick)
+        held = {node: int((self.node_of[pick] == node).sum()) for node in nodes}
+        content = {node: self._write(arrays, **asked) for node in nodes if held[node]}
         names = {f"{server}.{name}" for server in self.study.servers for name in ask.mechanisms}
         most = longest(ask, self.questions[ask.statistic])
-        sealed, answered = [], []
+        found = []
         for node, reply in self._send(content, f"{MessageType.TRAIN}.seal", again=True).items():
             try:
-                settings, found = records.read(reply)
+                settings, shares = records.read(reply)
                 if not self._answered(node, settings):
                     continue
-                if settings["number"] != self.journal.place or set(found) != names:
-                    raise ValueError(f"{sorted(found)} for question {settings['number']}")
-                if any(a.dtype != np.uint8 or a.ndim != 1 or a.size > most for a in found.values()):
+                if settings["number"] != self.journal.place or set(shares) != names:
+                    raise ValueError(f"{sorted(shares)} for question {settings['number']}")
+                if any(
+                    a.dtype != np.uint8 or a.ndim != 1 or a.size > most for a in shares.values()
+                ):
                     raise ValueError("shares that are none")
             except Exception as error:  # whatever it sent: it counts as nothing
                 logger.warning("Node %d sent no usable answer: %s", node, error)
                 continue
-            sealed.append(found)
-            answered.append(node)
-        if not answered:
+            found.append(_Shares(node, held[node], shares))
+        if not found:
             raise NoAnswer(
                 f"No site at all answered question {self.journal.place}, so that nothing but "
                 "noise would be released. The run goes on when sites are back."
             )
-        got = int(np.isin(self.node_of[pick], answered).sum())
-        told = {
-            "asked": nodes, "answered": answered, "tasks": len(pick), "missing": len(pick) - got,
-            "zeroed": 0,
-        }  # fmt: skip
+        return found
+
+    def _keep(self, sites):
+        """Write down what the servers are to add up."""
         buffer = io.BytesIO()
-        head = json.dumps([self.journal.place, told, [sorted(part) for part in sealed]])
-        parts = {f"{i}.{k}": a for i, part in enumerate(sealed) for k, a in part.items()}
-        np.savez(buffer, head=np.array(head), **parts)
+        head = [(site.node, site.tasks, sorted(site.shares)) for site in sites]
+        parts = {f"{i}.{k}": a for i, site in enumerate(sites) for k, a in site.shares.items()}
+        np.savez(buffer, head=np.array(json.dumps([self.journal.place, head])), **parts)
         write_file(self._kept, buffer.getbuffer(), 0o600)
-        return sealed, told
 
     def _recalled(self):
-        """What was collected for this question before; None if nothing was."""
+        """What was written down for this question before; None if nothing was."""
         if not self._kept.exists():
             return None
         with np.load(self._kept, allow_pickle=False) as found:
-            place, told, names = json.loads(str(found["head"]))
+            place, head = json.loads(str(found["head"]))
             if place != self.journal.place:
                 return None
-            return [{k: found[f"{i}.{k}"] for k in part} for i, part in enumerate(names)], told
+            return [
+                _Shares(node, tasks, {k: found[f"{i}.{k}"] for k in names})
+                for i, (node, tasks, names) in enumerate(head)
+            ]
+
+
+@dataclass(frozen=True)
+class _Shares:
+    """What one site sent for the servers, and how many of the tasks that were asked it has."""
+
+    node: int
+    tasks: int
+    shares: dict

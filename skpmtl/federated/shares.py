@@ -12,6 +12,10 @@ That one honest server suffices, whatever curator, sites and other servers do, h
 - A share bears a mark that its site uses once for each question. No server adds up two of one mark,
   so that nobody can have a contribution counted twice under the noise for one.
 - A server answers a question once, for one set of shares; again it gives the same total.
+
+A site may send a share that nobody can open, to one server only. Servers therefore say first which
+of the shares open, and are then asked for the total of those that open at all of them: what only
+some of them add up is no sum of anything.
 """
 
 import hashlib
@@ -151,6 +155,26 @@ class ShareServer(Account):
                 "table [servers] must have it."
             ) from None
 
+    def opens(self, number, replies, run, sealed):
+        """Places of the shares that can be added up; nothing is added, or written down.
+
+        Parameters
+        ----------
+        number, replies, run, sealed
+            As for `total`.
+
+        Returns
+        -------
+        list of int
+
+        Raises
+        ------
+        Refusal
+        """
+        walk = Walk(self.study, run, replies)
+        found = self._shares(walk, walk.ask(number), sealed)
+        return [place for place, share in enumerate(found) if not isinstance(share, Refusal)]
+
     def total(self, number, replies, run, sealed):
         """Sum of the shares, with the noise of this server. -> {name: ndarray of int64}
 
@@ -189,33 +213,58 @@ class ShareServer(Account):
 
     def _opened(self, walk, ask, sealed):
         """Sums of the shares, modulo 2^64. -> {name: ndarray of uint64}"""
-        from cryptography.exceptions import InvalidTag
-
-        server, marks = servers.SumServer(ask, len(self.study.servers)), set()
-        sizes = {name: math.prod(m.shape) for name, m in ask.mechanisms.items() if m is not None}
-        shapes = {}
-        for place, part in enumerate(sealed):
-            share = {}
-            for name in ask.mechanisms:
-                about = _about(walk, ask, self.name, name)
-                try:
-                    data = _suite().decrypt(part[name], self.key, info=about)
-                    found = from_npy(data[_MARK:], name, ("<i8",), shapes.get(name))
-                except (InvalidTag, ValueError) as error:
-                    raise Refusal(
-                        f"share {place} is none of this question for {self.name}"
-                    ) from error
-                if found.size != sizes.get(name, found.size):
-                    raise Refusal(f"share {place} is of the shape {found.shape}")
-                if (name, data[:_MARK]) in marks:
-                    raise Refusal(f"share {place} is of a site that another one is of")
-                marks.add((name, data[:_MARK]))
-                shapes.setdefault(name, found.shape)
-                share[name] = found.view(np.uint64)
+        server = servers.SumServer(ask, len(self.study.servers))
+        for share in self._shares(walk, ask, sealed):
+            if isinstance(share, Refusal):
+                raise share
             server.receive(share)
         if not sealed:
             raise Refusal("no shares")
         return server.totals
+
+    def _shares(self, walk, ask, sealed):
+        """Each share, opened, or why it cannot be. -> list of {name: ndarray of uint64} or Refusal
+
+        Of two with one mark the first one counts.
+        """
+        shapes, marks, found = self._shapes(ask), set(), []
+        for place, part in enumerate(sealed):
+            try:
+                mark, share = self._share(walk, ask, part, shapes, place)
+                if mark in marks:
+                    raise Refusal(f"share {place} is of a site that another one is of")
+                marks.add(mark)
+            except Refusal as refusal:
+                share = refusal
+            found.append(share)
+        return found
+
+    def _share(self, walk, ask, part, shapes, place):
+        """What a site sent, opened. -> its mark, {name: ndarray of uint64}"""
+        from cryptography.exceptions import InvalidTag
+
+        share, marks = {}, set()
+        for name in ask.mechanisms:
+            about = _about(walk, ask, self.name, name)
+            try:
+                data = _suite().decrypt(part[name], self.key, info=about)
+                share[name] = from_npy(data[_MARK:], name, ("<i8",), shapes[name]).view(np.uint64)
+            except (InvalidTag, ValueError, KeyError) as error:
+                raise Refusal(
+                    f"share {place} is none of this question for {self.name}"
+                ) from error
+            marks.add(data[:_MARK])
+        if len(marks) != 1:
+            raise Refusal(f"share {place} is of two sites")
+        return marks.pop(), share
+
+    def _shapes(self, ask):
+        """Of the sums of an answer, by name."""
+        shapes = self.study.questions[ask.statistic].shapes
+        one = {name: np.zeros((1, *shape)) for name, shape in shapes.items()}
+        first = np.zeros(1, np.int64) if ask.pick is None else ask.pick[:1]
+        with np.errstate(all="ignore"):
+            return {name: found.shape for name, found in ask.combine(one, first).items()}
 
     def _noise(self, walk):
         """Of this server, for the last question.

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
-from tests.helpers.federated_cases import M, in_process, released, rows_of, study_of
+from tests.helpers.federated_cases import M, and_slow, in_process, released, rows_of, study_of
 
 pytest.importorskip("flwr", reason="needs Flower: pip install skpmtl[flower]")
 
@@ -40,9 +40,7 @@ MORE = ("structures", "prior", "prior about facts", "lengths", "clusters", "algo
         "averaging", "average", "relationship", "meta, local")  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "case", [*FEW, *(pytest.param(case, marks=pytest.mark.slow) for case in MORE)]
-)
+@pytest.mark.parametrize("case", and_slow(FEW, MORE))
 def test_equals_servers_in_one_process(tmp_path, case):
     """With the same noise, to the steps of the grids: every site rounds its own sum."""
     study = served(tmp_path, case)
@@ -173,6 +171,8 @@ def test_a_server_refuses_before_it_adds_noise(one, fault):
     }[fault]
     with pytest.raises(Refusal):
         server.total(0, [], "run", sealed)
+    places = [place for place, share in enumerate(sealed) if share is part]
+    assert server.opens(0, [], "run", sealed) == places
     assert not (server.folder / "state.npz").exists()
     server.total(0, [], "run", [part])
 
@@ -240,6 +240,55 @@ def test_a_site_that_is_lost_and_one_that_sends_garbage(tmp_path, caplog):
     whole = est.fit(X[rest], y[rest], task=task[rest])
     assert_allclose(board.releases, whole.billboard_.releases, rtol=0, atol=1e-5)
     assert "12 of 36 were missing" in board.report.notes["contributions"]
+
+
+@pytest.mark.parametrize("kind", ["damaged", "copied"])
+def test_a_share_that_does_not_open_counts_as_nothing_at_all_servers(tmp_path, kind, caplog):
+    """Which only one of the servers can see; the others must not add what they have of the site."""
+    study, first, totals = served(tmp_path), {}, []
+
+    def broken(node, message, reply):
+        if message.metadata.message_type == "train.total":
+            totals.append(message)
+        if message.metadata.message_type != "train.seal" or node > 1001:
+            return reply
+        settings, arrays = records.read(reply.content)
+        if node == 1000:
+            first.update(arrays)
+            return reply
+        arrays["south.update"] = arrays["south.update"].copy()
+        arrays["south.update"][-1] ^= 1
+        arrays = {"damaged": arrays, "copied": first}[kind]
+        return Message(records.write(arrays, **settings), reply_to=message)
+
+    grid = InProcessGrid(study, tmp_path, broken=broken)
+    board = curate(grid, study, tmp_path / "curator")
+    X, y, task = rows_of(study)
+    rest = ~np.isin(task, [0, 2, 8])
+    whole = study.build().set_params(tasks=study.tasks).fit(X[rest], y[rest], task=task[rest])
+    assert_allclose(board.releases, whole.billboard_.releases, rtol=0, atol=1e-5)
+    assert "12 of 36 were missing" in board.report.notes["contributions"]
+    assert "site-1 sent no usable answer: its share does not open at the server" in caplog.text
+    assert {records.read(m.content)[0]["sites"] for m in totals} == {2}
+
+
+def test_shares_that_nobody_can_open_release_nothing(tmp_path):
+    study = served(tmp_path)
+
+    def broken(node, message, reply):
+        if message.metadata.message_type != "train.seal":
+            return reply
+        settings, arrays = records.read(reply.content)
+        arrays["north.update"] = np.zeros_like(arrays["north.update"])
+        return Message(records.write(arrays, **settings), reply_to=message)
+
+    with pytest.raises(RuntimeError, match="opens at all servers"):
+        curate(InProcessGrid(study, tmp_path, broken=broken), study, tmp_path / "curator")
+    assert not list((tmp_path / "curator" / "journal").glob("*.npz"))
+    for name in ("north", "south"):
+        assert not list((tmp_path / name).glob("*/state.npz"))
+    board = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
+    assert_allclose(board.releases, in_process(study).billboard_.releases, rtol=0, atol=1e-5)
 
 
 def test_goes_on_with_the_same_shares(tmp_path):
