@@ -192,7 +192,7 @@ class Site(Account):
         if (np.diff(positions) <= 0).any():  # every answer would be one more visit
             raise Refusal("asked for tasks out of order, or for one of them twice")
         mine = np.searchsorted(self.positions, positions)
-        question = self.est._questions(self.population).get(statistic)
+        question = self.study.questions.get(statistic)
         if question is None:
             raise Refusal(f"the study releases no {statistic}")
         with np.errstate(all="ignore"):

@@ -5,6 +5,7 @@ import json
 import math
 import re
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 
@@ -206,7 +207,7 @@ class Study:
             )
 
     # ------------------------------------------------------------------- what follows
-    @property
+    @cached_property
     def questions(self):
         """What sites answer. -> {statistic: Question}"""
         return self.build()._questions(self.population())
@@ -224,12 +225,12 @@ class Study:
         """
         return 1.0 - 4.0 * math.sqrt(total.size) * self.secure_sum / LEVELS
 
-    @property
+    @cached_property
     def digest(self):
         """Hexadecimal number that two copies share if they and skpmtl's versions are the same."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
-    @property
+    @cached_property
     def text(self):
         """Canonical JSON."""
         return json.dumps({**asdict(self), "skpmtl": __version__}, sort_keys=True)

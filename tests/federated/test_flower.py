@@ -6,12 +6,22 @@ import logging
 import shutil
 import time
 from dataclasses import asdict
+from itertools import product
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from tests.helpers.federated_cases import CASES, PARTS, D, M, in_process, released, study_of
+from tests.helpers.federated_cases import (
+    CASES,
+    PARTS,
+    D,
+    M,
+    and_slow,
+    in_process,
+    released,
+    study_of,
+)
 
 pytest.importorskip("flwr", reason="needs Flower: pip install skpmtl[flower]")
 
@@ -31,8 +41,14 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("seed", [3, pytest.param(11, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", CASES)
+SIBLINGS = (
+    "own units", "start", "prior about a start", "proximal averaging", "relationship, labels",
+    "average, labels", "meta, labels",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", and_slow([3], [11]))
+@pytest.mark.parametrize("name", and_slow([n for n in CASES if n not in SIBLINGS], SIBLINGS))
 def test_equals_the_fit_in_one_process(tmp_path, name, seed):
     study = study_of(name, seed=seed)
     whole = in_process(study)
@@ -106,13 +122,16 @@ GARBAGE = {
 @pytest.fixture(scope="module")
 def two_sites(tmp_path_factory):
     """The billboard of the rounds when the tasks of site 1 send nothing."""
-    return without_site_1(tmp_path_factory.mktemp("two"), study_of("rounds"))
+    return without_site_1(tmp_path_factory.mktemp("two"), study_of("rounds", **TWO_ROUNDS))
+
+
+TWO_ROUNDS = {"parameters": {"clip_norm": 1.0, "n_rounds": 2}}
 
 
 @pytest.mark.parametrize("kind", GARBAGE)
 def test_garbage_counts_as_nothing(tmp_path, kind, caplog, two_sites):
     """As if the tasks of the site were there and sent zero; the denominator stays."""
-    study = study_of("rounds", timeout=0.3)
+    study = study_of("rounds", timeout=0.3, **TWO_ROUNDS)
     grid = InProcessGrid(study, tmp_path, broken=replace(GARBAGE[kind]))
     board = curate(grid, study, tmp_path / "curator")
     for ours, theirs in zip(board.releases, two_sites.releases, strict=True):
@@ -122,8 +141,14 @@ def test_garbage_counts_as_nothing(tmp_path, kind, caplog, two_sites):
         assert "1001" in caplog.text
 
 
-@pytest.mark.parametrize("name", ["prior", "adaptive", "meta", "intercept", "mean model", "labels"])
-@pytest.mark.parametrize("kind", ["nan", "silence"])
+@pytest.mark.parametrize(
+    "name, kind",
+    and_slow(
+        [("adaptive", "nan"), ("meta", "nan"), ("labels", "silence"), ("mean model", "silence")],
+        [("labels", "nan"), ("mean model", "nan"), ("adaptive", "silence"), ("meta", "silence"),
+         *product(("prior", "intercept"), ("nan", "silence"))],
+    ),
+)  # fmt: skip
 def test_garbage_in_other_statistics(tmp_path, name, kind):
     study = study_of(name, timeout=0.2)
     grid = InProcessGrid(study, tmp_path / "a", broken=replace(GARBAGE[kind]))
@@ -133,7 +158,7 @@ def test_garbage_in_other_statistics(tmp_path, name, kind):
         assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("value", [1e300, -1e12, 5.0])
+@pytest.mark.parametrize("value", and_slow([1e300], [-1e12, 5.0]))
 def test_large_numbers_move_a_release_within_the_bound(tmp_path, value):
     study = study_of("rounds")
 
@@ -147,8 +172,14 @@ def test_large_numbers_move_a_release_within_the_bound(tmp_path, value):
     assert 0 < moved <= len(PARTS[1]) * 2.0 / M * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("privacy", ["task-global", "local"])
-@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300, -1e12])
+@pytest.mark.parametrize(
+    "privacy, value",
+    and_slow(
+        [("task-global", np.nan), ("local", 1e300)],
+        [*product(["task-global"], [np.inf, 1e300, -1e12]),
+         *product(["local"], [np.nan, np.inf, -1e12])],
+    ),
+)  # fmt: skip
 def test_one_site_moves_an_initialisation_within_the_bound(tmp_path, privacy, value):
     """Twice the length that the report names for each of its tasks, over all of a round."""
     parameters = {"epsilon": 5.0, "privacy": privacy, "tasks_per_round": "all"}
@@ -202,8 +233,14 @@ def test_no_answer_at_all_releases_nothing(tmp_path):
         assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["rounds", "algorithm 1", "stateful", "prior", "labels", "meta"])
-@pytest.mark.parametrize("answered", [False, True])
+@pytest.mark.parametrize(
+    "name, answered",
+    and_slow(
+        [("rounds", False), ("meta", False), ("stateful", True), ("prior", True)],
+        [("rounds", True), ("meta", True), ("stateful", False), ("prior", False),
+         *product(("algorithm 1", "labels"), (False, True))],
+    ),
+)  # fmt: skip
 def test_restarted_curator_repeats_nothing(tmp_path, name, answered):
     """Cut off at a question, before or after the sites answered it; also if only some did."""
     study, asked = study_of(name), []
@@ -529,7 +566,9 @@ def test_run_waits_until_some_site_is_back(tmp_path):
         assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["rounds", "prior", "diagonal", "lengths", "adaptive", "average"])
+@pytest.mark.parametrize(
+    "name", and_slow(["lengths", "adaptive", "average"], ["rounds", "prior", "diagonal"])
+)
 def test_epsilon_so_far_ends_at_that_of_the_report(tmp_path, name):
     study = study_of(name)
     board = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")

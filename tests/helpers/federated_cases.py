@@ -1,5 +1,7 @@
 """Small studies, their rows, and the same fits in one process, for the tests of federation."""
 
+import pytest
+
 from skpmtl.federated.study import Study
 from tests.helpers.plain_reference import even_tasks
 
@@ -21,7 +23,7 @@ CASES = {
     "labels": ("MPMTLLowRankClassifier", {"epsilon": 3.0}),
     "prior about facts": (
         "MPMTLLowRank",
-        {"epsilon": 1e4, "relation": {str(k): [k % 4] for k in range(M)}, "unseen_task": "mean"},
+        {"epsilon": 5.0, "relation": {str(k): [k % 4] for k in range(M)}, "unseen_task": "mean"},
     ),
     "prior about a start": (
         "MPMTLLowRank",
@@ -84,6 +86,15 @@ CASES = {
     ),
     "meta, labels": ("DPMetaInitClassifier", {"epsilon": 5.0}),
 }  # fmt: skip
+
+
+def and_slow(few, more):
+    """Parameters of a test: a case of each kind, and the others among the slow tests."""
+    return [*few, *(pytest.param(*one, marks=pytest.mark.slow) for one in map(_tuple, more))]
+
+
+def _tuple(one):
+    return one if isinstance(one, tuple) else (one,)
 
 
 def study_of(case, **settings):
