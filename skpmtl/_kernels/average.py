@@ -149,7 +149,7 @@ def averages(
 @njit
 def class_averages(
     F, K, Z, offsets, d, T, y, kind, bend, even, held, rho, reach, prior, n_steps, tol, ample,
-    centres, which, unit, W, level, evidence, weights=None, given=None,
+    centres, which, unit, W, level, evidence, weights, given,
 ):  # fmt: skip
     """W[k], level[k] = averages of task k's models under its priors, for log-losses.
 
@@ -481,7 +481,7 @@ def _loss_of_all(b, kind):
 
 
 @njit
-def csr_gram(data, indices, indptr, rows, lo, n, centre, line, K, weights=None):
+def csr_gram(data, indices, indptr, rows, lo, n, centre, line, K, weights):
     """K = products (n, n) of the rows from `lo` on, less their mean. `line` (n_features,) is 0.
 
     With `weights` that is a weighted mean, and rows are multiplied by roots of them.
@@ -535,7 +535,7 @@ def log_dets(diag, off, n, even, rho, out):
 @njit
 def csr_fits(
     data, indices, indptr, rows, offsets, y, pick, kind, held, centres, which, share, rho, columns,
-    D, b, place, out, squares, weights=None, given=None,
+    D, b, place, out, squares, weights, given,
 ):  # fmt: skip
     """out[a, s] = f of `class_averages` for task pick[a] at its model under prior s; CSR rows.
 

@@ -128,7 +128,7 @@ def factor(A, r, least, inverse):
 
 
 @njit
-def descend(F, K, offsets, y, base, root, loss, kappa, max_steps, tol, out, weights=None):
+def descend(F, K, offsets, y, base, root, loss, kappa, max_steps, tol, out, weights):
     """out[k] minimises the sum of the losses of task k plus |out[k]|^2 / (2 kappa[k]).
 
     With `weights` (N,) it is the weighted sum.

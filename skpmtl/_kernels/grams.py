@@ -41,7 +41,7 @@ def reflected_solve(inverse, g, rho, W, S, b, out):
 
 
 @njit
-def build_grams(X, y, offsets, scale, centre, G, g, Z, K, weights=None):
+def build_grams(X, y, offsets, scale, centre, G, g, Z, K, weights):
     """G[k] = scale_k X_k' C X_k, g[k] = scale_k X_k' C y_k with C the centring (or identity).
 
     With ``weights`` v means are weighted, and C stands for C' diag(v) C.
@@ -98,7 +98,7 @@ def build_grams(X, y, offsets, scale, centre, G, g, Z, K, weights=None):
 
 
 @njit
-def build_row_grams(Z, offsets, starts, scale, centre, K, roots=None):
+def build_row_grams(Z, offsets, starts, scale, centre, K, roots):
     """K_k = C Z_k Z_k' C with C the centring (or identity).
 
     With ``roots`` R of weights, C removes weighted means and is multiplied by diag(R).

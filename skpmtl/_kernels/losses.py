@@ -47,7 +47,7 @@ def softmax(z, i, p, j):
 
 
 @njit
-def losses(f, y, lo, n, loss, D, excess, weights=None):
+def losses(f, y, lo, n, loss, D, excess, weights):
     """Sum of the losses of n rows at scores f, and their derivatives D, which do not cancel.
 
     `weights`, which begin at `lo` like the targets, count in the sum only.

@@ -12,7 +12,7 @@ from .losses import LOGISTIC, MULTINOMIAL, SQUARED, logistic_loss, other_class, 
 
 @njit
 def loss_gradient(
-    X, rows, shared, offsets, y, loss, scale, W, P, gradient, weights=None, given=None
+    X, rows, shared, offsets, y, loss, scale, W, P, gradient, weights, given
 ):
     """-> sum of the losses; gradient of all tasks; P keeps what `hessian_product` needs.
 
@@ -65,7 +65,7 @@ def loss_gradient(
 
 
 @njit
-def hessian_product(X, rows, shared, offsets, loss, scale, P, U, out, weights=None):
+def hessian_product(X, rows, shared, offsets, loss, scale, P, U, out, weights):
     """out = Hessian of the losses times U, at the P of `loss_gradient`."""
     C, d = U.shape[1], U.shape[2] - 1
     z = np.empty(C)

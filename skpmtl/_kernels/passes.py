@@ -93,7 +93,7 @@ def csr_combine(data, indices, indptr, rows, shared, offsets, r, scale, out):
 
 
 @njit
-def squared_residuals(z, y, offsets, scale, centre, r, b, weights=None):
+def squared_residuals(z, y, offsets, scale, centre, r, b, weights):
     """r = weights (y - z - b) with b the mean residual of each task (0 without ``centre``).
 
     Returns sum_k scale_k / 2 sum_p r_p (y - z - b)_p."""
@@ -136,7 +136,7 @@ def squared_residuals(z, y, offsets, scale, centre, r, b, weights=None):
 
 
 @njit
-def centre_scores(z, offsets, weights=None, centre=True):
+def centre_scores(z, offsets, weights, centre):
     """z <- weights (z - its mean over the task), in place; the mean is 0 without ``centre``."""
     for k in range(offsets.shape[0] - 1):
         lo, hi = offsets[k], offsets[k + 1]
@@ -158,7 +158,7 @@ def centre_scores(z, offsets, weights=None, centre=True):
 
 
 @njit
-def logistic_residuals(z, y, offsets, scale, centre, r, b, weights=None):
+def logistic_residuals(z, y, offsets, scale, centre, r, b, weights):
     """r_p = minus the derivative of the loss of row p at z_p + b_k; b_k solves sum_p r_p = 0.
 
     For y in {-1, 1} r_p is weights_p y_p / (1 + exp(y_p (z_p + b_k))). Labels may be spread, alike
@@ -231,7 +231,7 @@ def logistic_residuals(z, y, offsets, scale, centre, r, b, weights=None):
 
 
 @njit
-def multinomial_residuals(z, y, offsets, n_classes, scale, centre, r, b, weights=None):
+def multinomial_residuals(z, y, offsets, n_classes, scale, centre, r, b, weights):
     """r = minus the derivatives of the softmax losses at z + b; b solves sum r = 0 in every class.
 
     There is an entry for every class and row of a task, class after class; ``offsets`` and ``b``

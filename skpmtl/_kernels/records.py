@@ -30,7 +30,7 @@ def record_norms(X, intercept, out):
 @njit
 def clipped_sum(
     X, rows, shared, y, norms, loss, intercept, clip_norm, first, last, stride, mask, W, z, G,
-    weights=None,
+    weights,
 ):  # fmt: skip
     """G = sum of clip(gradient_p, clip_norm) over the table rows p = first, first + stride, ...
 
@@ -53,7 +53,7 @@ def clipped_sum(
         Work space.
     G : (n_outputs, d + intercept)
         Result.
-    weights : (n_rows,), default=None
+    weights : (n_rows,) or None
         From 0 to 1. They multiply what was clipped already: a record adds `clip_norm` at most,
         whatever its weight is, so that sums with weights have the sensitivity of those without.
     """
@@ -102,7 +102,7 @@ def clipped_sum(
 def inner_steps(
     X, rows, shared, offsets, y, norms, loss, intercept, pick, start, clip_norm, n_steps, begun,
     rate, batch_size, n_batches, mask, mask_ends, noise, noise_step, shrink, average, update,
-    gradients, weights=None,
+    gradients, weights,
 ):  # fmt: skip
     """Noisy gradient steps of the tasks `pick` from a start; -> what each would send.
 
@@ -131,7 +131,7 @@ def inner_steps(
         Receives that result minus the start.
     gradients : (q, n_steps, n_outputs, size), or empty
         Receives the noisy sums, which are the releases of each task.
-    weights : (n_rows,), default=None
+    weights : (n_rows,) or None
         As of `clipped_sum`. B stays the number of rows, whatever they weigh.
     """
     C, size = start.shape[1:]

@@ -193,7 +193,7 @@ def residuals(z, y, lo, n, loss):
 @njit
 def curvatures(
     X, data, indices, indptr, rows, offsets, centre, n_steps, place, columns, near, lines, Z, out,
-    weights=None,
+    weights,
 ):  # fmt: skip
     """out[k] = largest eigenvalue of X_k' X_k (X_k centred), from below, by power iteration.
 

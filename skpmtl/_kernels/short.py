@@ -89,7 +89,7 @@ def _combine(Z, n, u, w):
 
 
 @njit
-def short_inverses(X, rows, shared, offsets, starts, scale, centre, rho, K, pulls, weights=None):
+def short_inverses(X, rows, shared, offsets, starts, scale, centre, rho, K, pulls, weights):
     """Lower triangles of the K_k of all tasks, and the pulls t that they have.
 
     These are rho, or more for columns of absurd size.
@@ -114,7 +114,7 @@ def short_inverses(X, rows, shared, offsets, starts, scale, centre, rho, K, pull
 @njit
 def short_prox(
     X, rows, shared, y, offsets, starts, K, pulls, centre, pick, centres, which, pull, share, out,
-    weights=None,
+    weights,
 ):  # fmt: skip
     """out[a] = proximal model of task pick[a] minus its share of its centre."""
     d = X.shape[1]

@@ -48,6 +48,7 @@ class Steps(NamedTuple):
     boldness: float  # accelerated steps first take the curvature to be that many times less
     rate: float  # steps have length rate / (curvature + pull)
     tol: float  # a task ends when a step moves it by less than this part of D
+    penalty: int = 0  # see `local_steps`
     held: float = 0.0  # rows more, at the mean of the others, which all classes share alike
 
 
@@ -62,20 +63,23 @@ class Found(NamedTuple):
 
 @njit
 def local_steps(
-    X, data, indices, indptr, rows, offsets, y, pick, around, settings, penalty, start, descent,
-    found, weights, given=None,
+    X, data, indices, indptr, rows, offsets, y, pick, around, settings, start, descent, found,
+    given, weights,
 ):  # fmt: skip
     """Gradient steps of the tasks `pick` on loss + penalty, from the centre or from `start`.
 
-    `penalty` None: pull / 2 ||D||^2; 1: pull / 2 times the mean symmetrised Kullback-Leibler
-    divergence to the predictions at the start (squared loss: the mean squared difference); 2: the
-    quadratic one weighted by the diagonal of the Fisher information at the start, scaled to a
-    maximum of 1 (elastic weight consolidation). With `descent` D is the sum of a shared part,
-    which starts at the centre and moves by the gradient of the loss, and of a personal part that
-    carries the penalty; `descent` receives the movement of the shared one. `start`, flat as D,
-    `descent` and `weights`, of the rows, may be None, like `given` (n_rows, n_outputs), which
-    log-losses add to the scores.
+    ``settings.penalty`` 0: pull / 2 ||D||^2; 1: pull / 2 times the mean symmetrised
+    Kullback-Leibler divergence to the predictions at the start (squared loss: the mean squared
+    difference); 2: the quadratic one weighted by the diagonal of the Fisher information at the
+    start, scaled to a maximum of 1 (elastic weight consolidation). With `descent` D is the sum of a
+    shared part, which starts at the centre and moves by the gradient of the loss, and of a personal
+    part that carries the penalty; `descent` receives the movement of the shared one. Log-losses add
+    `given` (n_rows, n_outputs) to the scores. `start`, flat as D, `descent` and `given` may have no
+    element: None would have the loop compiled once for each that is there or not. `weights`, of the
+    rows, may be None.
     """
+    penalty, started, traced = settings.penalty, start.shape[0] > 0, descent.shape[0] > 0
+    offset = given.shape[0] > 0
     centres, which, share, pulls = around.centres, around.which, around.share, around.pull
     loss, n_steps, accelerate = settings.loss, settings.n_steps, settings.accelerate
     fit_intercept, rate, tol = settings.fit_intercept, settings.rate, settings.tol
@@ -90,8 +94,8 @@ def local_steps(
     mean = np.zeros(widest + APART)
     z = np.empty((longest + APART, C))
     base = np.empty((longest + APART, C))
-    before = np.empty((longest + APART if penalty is not None else 1, C))
-    fisher = np.empty(widest * C + APART if penalty is not None else 1)
+    before = np.empty((longest + APART if penalty > 0 else 1, C))
+    fisher = np.empty(widest * C + APART if penalty > 0 else 1)
     V = np.empty(widest * C + APART)
     G = np.empty(widest * C + APART)
     shift = np.zeros(C + APART)
@@ -130,9 +134,9 @@ def local_steps(
             for i in range(n):
                 for c in range(C):
                     base[i, c] -= total[c]
-            if given is None:
+            if not offset:
                 _first_intercepts(y, lo, n, loss, level, weights, mass)
-        if given is not None:
+        if offset:
             for i in range(n):
                 for c in range(C):
                     base[i, c] += given[lo + i, c]
@@ -141,18 +145,17 @@ def local_steps(
         tau = around.intercept_pull[k]
         held = pull  # what the penalty adds to the curvature
         limit = weight * settings.bound * around.curvature[k]
-        if penalty is not None:
-            if penalty == 1:
-                limit *= 1.0 + pull
-                held = 0.0
-        if descent is not None:
+        if penalty == 1:
+            limit *= 1.0 + pull
+            held = 0.0
+        if traced:
             limit *= 2.0
         b_smooth = weight * settings.bound * (mass + settings.held) + tau
         begin = level.copy()
         for attempt in range(6):
             smooth = limit / settings.boldness if accelerate else limit
             for j in range(size):
-                W[j] = 0.0 if start is None else start[ends[a] + j]
+                W[j] = start[ends[a] + j] if started else 0.0
                 V[j] = W[j]
             for c in range(C):
                 level[c] = begin[c]
@@ -180,13 +183,11 @@ def local_steps(
                     X, data, indices, indptr, rows, lo, n, place, V, shift,
                     base, z,
                 )  # fmt: skip
-                if penalty is None:
-                    residuals(z, y, lo, n, loss)
-                elif penalty == 1:
+                if penalty == 1:
                     _pull_to_predictions(z, before, y, lo, n, loss, pull, t == 0)
                 else:
                     residuals(z, y, lo, n, loss)
-                    if t == 0:
+                    if penalty == 2 and t == 0:
                         _fisher_diagonal(
                             X, data, indices, indptr, rows, lo, n, place, mean, z, size, fisher,
                             weights,
@@ -302,16 +303,21 @@ def _gradient_step(
         for i in range(inner):
             j = o * inner + i
             off = mean[o] * total[i] if data is not None else mean[i] * total[o]
-            g = weight * (G[j] - off)
-            if descent is not None:  # both parts move by g
-                own = V[j] - descent[a, j]
-                descent[a, j] -= step * g
-                g = 2.0 * g + pull * own
-            elif penalty is None:
-                g += pull * V[j]
-            elif penalty == 2:
-                g += pull * fisher[j] * V[j]
-            G[j] = V[j] - step * g
+            G[j] = weight * (G[j] - off)
+    size = width * C
+    if descent.shape[0] > 0:  # both parts move by the gradient of the loss
+        for j in range(size):
+            own = V[j] - descent[a, j]
+            descent[a, j] -= step * G[j]
+            G[j] = 2.0 * G[j] + pull * own
+    elif penalty == 0:
+        for j in range(size):
+            G[j] += pull * V[j]
+    elif penalty == 2:
+        for j in range(size):
+            G[j] += pull * fisher[j] * V[j]
+    for j in range(size):
+        G[j] = V[j] - step * G[j]
 
 
 @njit

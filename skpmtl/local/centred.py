@@ -34,7 +34,8 @@ _ALONE_ROWS = 0.5  # the same for lam="alone", without a centre
 _BOUND = {"squared": 1.0, "logistic": 0.25, "multinomial": 0.5}
 # Accelerated steps first take the bound to be that much smaller.
 _BOLDNESS = {"squared": 1.0, "logistic": 4.0, "multinomial": 4.0}
-_PENALTY = {"quadratic": None, "predictions": 1, "fisher": 2}
+_PENALTY = {"quadratic": 0, "predictions": 1, "fisher": 2}
+_NONE = np.empty((0, 0))
 _NO_INDEX = np.empty(0, dtype=np.int64)
 
 
@@ -224,12 +225,12 @@ class CentredTasks:
         loss = problem.loss
         settings = kernels.Steps(
             NUMBER[loss], _BOUND[loss], problem.fit_intercept, n_steps, accelerate,
-            _BOLDNESS[loss], float(rate), float(tol), float(rows_held),
+            _BOLDNESS[loss], float(rate), float(tol), _PENALTY[penalty], float(rows_held),
         )  # fmt: skip
         kernels.local_steps(
-            *self._rows, self.table.y, pick, around, settings, _PENALTY[penalty],
-            None if start is None else start.ravel(), descent, found, self.table.weights,
-            self.table.base,
+            *self._rows, self.table.y, pick, around, settings,
+            (_NONE if start is None else start).ravel(), _NONE if descent is None else descent,
+            found, _NONE if self.table.base is None else self.table.base, self.table.weights,
         )  # fmt: skip
         return Local(pick, *found, descent)
 

@@ -215,7 +215,7 @@ def log_weights(centre, spread):
 def derivatives(base, y, loss):
     """Of the losses of classes at scores (n_outputs, N), and roots of the weights of the rows."""
     D = np.empty_like(base)
-    losses(base, y, 0, len(y), loss, D, np.empty(len(y)))
+    losses(base, y, 0, len(y), loss, D, np.empty(len(y)), None)
     weight = (np.abs(D) * (1.0 - np.abs(D))).sum(axis=0) / max(len(D) - 1, 1)
     return D, np.sqrt(np.maximum(weight, 1e-6))
 

@@ -380,7 +380,7 @@ class _RowArrow(Arrow):
             weights, clusters = self._weights(rows), np.unique(centred.which[part])
             for c in range(self.groups):
                 K, a = self.K[c], np.ascontiguousarray(weights[:, c])
-                build_row_grams(read_only(a[:, None] * X), ends, starts, scale, False, K)
+                build_row_grams(read_only(a[:, None] * X), ends, starts, scale, False, K, None)
                 if not invert_row_grams(K, ends, starts, t / scale):
                     raise np.linalg.LinAlgError("a task's curvature is not finite; raise lam")
                 ones, KX = np.empty(len(a)), np.empty_like(X)

@@ -90,11 +90,11 @@ def test_squared_passes(run, rows, centre, shared):
         value += 0.5 * scale[k] * np.sum(residual[part] ** 2)
     r, intercept = np.full(12, np.nan), np.full(3, np.nan)
     z = np.einsum("pj,pj->p", seen, W[np.repeat(np.arange(3), np.diff(offsets))])
-    got = run(passes.squared_residuals)(z, y, offsets, scale, centre, r, intercept)
+    got = run(passes.squared_residuals)(z, y, offsets, scale, centre, r, intercept, None)
     assert got == pytest.approx(value, rel=1e-13)
     np.testing.assert_allclose(r, residual, atol=1e-13)
     np.testing.assert_allclose(intercept, b, atol=1e-13)
-    run(passes.centre_scores)(z, offsets)
+    run(passes.centre_scores)(z, offsets, None, True)
     assert max(abs(z[offsets[k] : offsets[k + 1]].mean()) for k in range(3)) < 1e-15
 
 
@@ -102,7 +102,7 @@ def test_squared_passes(run, rows, centre, shared):
 def intercept_of(run, z, y, start=0.0):
     r, b, offsets = np.empty(len(z)), np.array([start]), np.array([0, len(z)])
     value = run(passes.logistic_residuals)(
-        np.asarray(z, float), np.asarray(y, float), offsets, np.ones(1), True, r, b
+        np.asarray(z, float), np.asarray(y, float), offsets, np.ones(1), True, r, b, None
     )
     return float(b[0]), r, value
 
@@ -137,7 +137,7 @@ def test_logistic_without_intercept(run, rows):
     X, y, offsets, scale = rows
     z, y = X[:, 0] * 100, np.sign(y)
     r, b = np.empty(12), np.zeros(3)
-    value = run(passes.logistic_residuals)(z, y, offsets, scale, False, r, b)
+    value = run(passes.logistic_residuals)(z, y, offsets, scale, False, r, b, None)
     codes = np.repeat(np.arange(3), np.diff(offsets))
     assert value == pytest.approx(scale[codes] @ np.logaddexp(0, -y * z), rel=1e-13)
     np.testing.assert_allclose(r, y / (1 + np.exp(y * z)), rtol=1e-12)
@@ -150,7 +150,7 @@ def test_logistic_value_of_extreme_scores(run):
         for label in (-1.0, 1.0):
             z, y, r, b = np.array([label * t]), np.array([label]), np.empty(1), np.zeros(1)
             ends = np.array([0, 1])
-            value = run(passes.logistic_residuals)(z, y, ends, np.ones(1), False, r, b)
+            value = run(passes.logistic_residuals)(z, y, ends, np.ones(1), False, r, b, None)
             assert value == pytest.approx(np.logaddexp(0.0, -t), rel=1e-14), t
             assert r[0] == pytest.approx(label * np.exp(-np.logaddexp(0.0, t)), rel=1e-12), t
 
@@ -161,7 +161,7 @@ def test_build_grams_and_product(run, rows, centre):
     X, y, offsets, scale = rows
     G, g = np.full((3, 3, 3), np.nan), np.full((3, 3), np.nan)
     scratch = np.zeros((7, 8)), np.empty((4, 8))
-    square = run(grams.build_grams)(X, y, offsets, scale, centre, G, g, *scratch)
+    square = run(grams.build_grams)(X, y, offsets, scale, centre, G, g, *scratch, None)
     expected = 0.0
     for k in range(3):
         x, v = X[offsets[k] : offsets[k + 1]], y[offsets[k] : offsets[k + 1]]
@@ -659,7 +659,7 @@ def test_curvatures_are_power_steps(run, form, centre):
     if form == "sparse":
         place, columns = np.full(d, -1), np.empty(d, dtype=np.int64)
         scratch = place, columns, near, np.zeros((3, 8)), np.empty((0, 8))
-    run(rows_kernels.curvatures)(dense, *parts, pick, offsets, centre, 2, *scratch, out)
+    run(rows_kernels.curvatures)(dense, *parts, pick, offsets, centre, 2, *scratch, out, None)
     start = (0.5 + 0.6180339887498949 * np.arange(1, d + 1) % 1.0) * (-1.0) ** np.arange(d)
     seen = X if pick is None else X[pick]
     for k in range(4):

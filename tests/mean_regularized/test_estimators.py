@@ -379,14 +379,14 @@ def test_newton_kernels_are_derivatives(kind):
 
     def at(t):
         G = np.empty_like(W)
-        value = loss_gradient(*rows, table.y, kind, scale, W + t * U, P, G)
+        value = loss_gradient(*rows, table.y, kind, scale, W + t * U, P, G, None, None)
         return value, G
 
     h = 1e-5
     (up, G_up), (down, G_down), (_, G) = at(h), at(-h), at(0.0)
     assert (up - down) / (2 * h) == pytest.approx(np.vdot(G, U), rel=1e-7)
     H = np.empty_like(W)
-    hessian_product(*rows, kind, scale, P, U, H)
+    hessian_product(*rows, kind, scale, P, U, H, None)
     assert_allclose(H, (G_up - G_down) / (2 * h), rtol=1e-5, atol=1e-8)
 
 

@@ -65,7 +65,7 @@ def kernel_sum(kind, X, y, W, b, clip_norm, intercept=True, rows=None, mask=None
         X, rows if shared else np.empty(0, dtype=np.int64), shared, y, norms, KINDS[kind],
         intercept, clip_norm, first, last, stride,
         np.empty(0, dtype=np.uint8) if mask is None else mask, model,
-        np.empty((1, len(model))), G,
+        np.empty((1, len(model))), G, None,
     )  # fmt: skip
     return G
 
@@ -159,7 +159,7 @@ def test_kernels_uncompiled_agree(kind):
             X, np.empty(0, dtype=np.int64), False, offsets, y, norms, KINDS[kind], True,
             np.array([1, 0]), np.zeros((1, C, 6)), 0.5, 3, 0, np.full(2, 0.2), 1.0,
             np.array([1, 2]), np.empty(0, dtype=np.uint8), np.zeros(3, dtype=np.int64), noise,
-            np.full(2, 1e-5), np.ones(2), True, update, seen,
+            np.full(2, 1e-5), np.ones(2), True, update, seen, None,
         )  # fmt: skip
         results.append((update, seen))
     for compiled, uncompiled in zip(*results, strict=True):

@@ -331,7 +331,7 @@ def test_later_sums_move_no_more_when_the_history_is_replayed(kind):
             record_norms(A, True, norms)
             clipped_sum(
                 A, np.empty(0, dtype=np.int64), False, t, norms, number, True, 0.7, 0, 12, 1,
-                np.empty(0, dtype=np.uint8), W, np.empty((1, C)), G,
+                np.empty(0, dtype=np.uint8), W, np.empty((1, C)), G, None,
             )  # fmt: skip
             sums.append(G)
         moved += [np.linalg.norm(a - b) for a, b in itertools.combinations(sums, 2)]

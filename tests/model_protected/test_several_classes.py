@@ -122,7 +122,7 @@ def test_intercepts_are_at_their_optimum(size):
     shares = np.concatenate([T[slice(*offsets[k : k + 2])].T.ravel() for k in range(3)])
     z = size * rng.normal(size=ends[-1])
     r, b = np.empty(ends[-1]), np.zeros(3 * C)
-    value = multinomial_residuals(z, shares, ends, C, np.ones(3 * C), True, r, b)
+    value = multinomial_residuals(z, shares, ends, C, np.ones(3 * C), True, r, b, None)
     total = 0.0
     for k, n in enumerate(sizes):
         part = slice(ends[k * C], ends[k * C + C])
