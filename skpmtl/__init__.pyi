@@ -2570,6 +2570,7 @@ class PrivateMeanRegMTL(RegressorMixin, BaseEstimator):
     personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"]
     init: Any
     ridge: float
+    l1: float
     task_weight: Literal["equal", "samples"]
     clusters: Mapping[Any, Any] | None
     relation: Any
@@ -2620,6 +2621,7 @@ class PrivateMeanRegMTL(RegressorMixin, BaseEstimator):
         personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"] = "mean-reg",
         init: Any = None,
         ridge: float = 0.0,
+        l1: float = 0.0,
         task_weight: Literal["equal", "samples"] = "equal",
         clusters: Mapping[Any, Any] | None = None,
         relation: Any = None,
@@ -2673,6 +2675,7 @@ class PrivateMeanRegMTLClassifier(ClassifierMixin, BaseEstimator):
     personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"]
     init: Any
     ridge: float
+    l1: float
     task_weight: Literal["equal", "samples"]
     clusters: Mapping[Any, Any] | None
     relation: Any
@@ -2725,6 +2728,7 @@ class PrivateMeanRegMTLClassifier(ClassifierMixin, BaseEstimator):
         personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"] = "mean-reg",
         init: Any = None,
         ridge: float = 0.0,
+        l1: float = 0.0,
         task_weight: Literal["equal", "samples"] = "equal",
         clusters: Mapping[Any, Any] | None = None,
         relation: Any = None,

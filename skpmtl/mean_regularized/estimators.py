@@ -18,7 +18,8 @@ from ..local.proximal import lengths
 from ..privacy.report import exact_report
 from ..rounds.curator import clipped_sum
 from ..rounds.scale import BINS, bins, common_length, sum_of_bins
-from ..solvers.graph import minimize_on_graph, without
+from ..solvers.graph import LossOnGraph, minimize_on_graph, without
+from ..solvers.losses import make_loss
 from ..solvers.mean import (
     cluster_means,
     fixed_point,
@@ -26,6 +27,8 @@ from ..solvers.mean import (
     minimize_exactly,
     minimize_related,
 )
+from ..solvers.minimize import minimize
+from ..solvers.penalties import EntryNorm
 from ..tables.relation import laplacian, read_relation
 from ..tables.start import differences
 from ..tables.table import distinct_ids
@@ -45,6 +48,8 @@ __all__ = [
 
 _DENSE_LIMIT = 1 << 24  # numbers of sparse rows up to which an exact fit has them dense
 _NEWTON = "iteration %d: objective %.8g, gradient norm %.3g"
+_GAP = "iteration %d: objective %.8g, duality gap %.3g"
+_STEPS = 100  # proximal gradient steps that count as an iteration
 _HELD = 5  # minima one after the other of held targets
 _LOG_ODDS = 3.0  # bound on what intercepts of a task may say of a class: a share of 95 %
 
@@ -490,15 +495,34 @@ class MeanFamily(WideSparse, KnowsFacts, BaseMTL):
                 'relation_rank="all" needs a number as lam: no rule knows the units of Omega.'
             )
         Omega = self._omega(population.tasks)
+        if len(table.absent) and self.l1:
+            raise ValueError(
+                f"l1={self.l1!r} leaves open what tasks= without rows are: leave them out, or pass "
+                "l1=0."
+            )
         if len(table.absent):
             here = np.isin(population.tasks, table.tasks)
             Omega = without(Omega, here, self.ridge / self.lam)[0]
         problem, start = self._problem(population), self._start(population)
         dense = differences(dense_copy(table), start)
-        W, b, objective, gap, n_iter = minimize_on_graph(
-            CentredTasks(dense, problem), Omega, float(self.lam), tol=self.tol,
-            max_iter=self.max_iter, log=self._progress(_NEWTON),
-        )  # fmt: skip
+        if self.l1:
+            loss = make_loss(
+                dense, classification=self._classification, task_weight=self.task_weight,
+                fit_intercept=self.fit_intercept,
+            )  # fmt: skip
+            solution = minimize(
+                LossOnGraph(loss, Omega, float(self.lam), float(self.ridge)),
+                EntryNorm(population.n_outputs), self.l1, tol=self.tol,
+                max_iter=_STEPS * self.max_iter, log=self._progress(_GAP),
+            )  # fmt: skip
+            W, b = solution.W, loss.intercepts(solution.W).reshape(table.n_tasks, -1)
+            W = W.reshape(*b.shape, -1)
+            objective, gap, n_iter = solution.objective, solution.gap, max(solution.n_iter, 1)
+        else:
+            W, b, objective, gap, n_iter = minimize_on_graph(
+                CentredTasks(dense, problem), Omega, float(self.lam), tol=self.tol,
+                max_iter=self.max_iter, log=self._progress(_NEWTON),
+            )  # fmt: skip
         if start is not None:
             b = b + start.intercept
         mean = W.transpose(0, 2, 1) if table.is_sparse else W
@@ -589,8 +613,17 @@ class MeanFamily(WideSparse, KnowsFacts, BaseMTL):
     "update", "prox", after="n_rounds",
     constraint=[StrOptions({"prox", "algorithm-1", "stateful"})],
 )  # fmt: skip
+@parameter("l1", 0.0, after="ridge", constraint=[Interval(Real, 0, None, closed="left")])
 class _MeanRegularized(MeanFamily):
-    """With the rule of the rounds to choose."""
+    """With the rule of the rounds to choose, and an L1 norm beside the penalty of a graph."""
+
+    def _relation(self, population, quiet=False):
+        if self.l1:
+            raise ValueError(
+                f"l1={self.l1!r} goes with the whole penalty of a graph or Omega, and no budget: "
+                'pass relation=, relation_rank="all" and epsilon=None, or l1=0.'
+            )
+        return super()._relation(population, quiet)
 
 
 _DOC = """{summary}
@@ -658,6 +691,10 @@ default="mean-reg"
     ridge : float, default=0.0
         Weight of ``ridge / 2 * ||W||_F^2``, with `init` of differences to it; with
         ``update="prox"``.
+    l1 : float, default=0.0
+        Weight of the sum of the absolute values of all coefficients, with `init` of differences to
+        it, where ``relation_rank="all"``; `tol` then bounds the duality gap relative to the
+        objective, and `max_iter` hundreds of first-order steps.
     task_weight : {{"equal", "samples"}}, default="equal"
         "equal": mean loss per task. "samples": sum of losses. Updates of all tasks count the
         same in either case.
@@ -746,7 +783,8 @@ default="mean-reg"
         lam / 2 sum_jk Omega_jk w_j' w_k
 
     for the given Omega, or the Laplacian of a graph of neighbours, for which that is
-    lam / 4 sum_jk weight_jk ||w_j - w_k||^2. Omega = I - 11' / n_tasks gives the mean again.
+    lam / 4 sum_jk weight_jk ||w_j - w_k||^2. Omega = I - 11' / n_tasks gives the mean again. `l1`
+    adds l1 sum_jk |W_jk|.
     A listed task without rows then gets the best model beside those of its neighbours; tasks that
     come later are no vertices, and lie around the mean.
 
@@ -817,4 +855,7 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, _MeanRegularized):
         target="y > 0",
     )
     _multiclass = True
-    _spreads_labels = False  # intercepts of tasks that miss a class are held
+
+    @property
+    def _spreads_labels(self):
+        return self.l1 > 0  # else intercepts of tasks that miss a class are held

@@ -17,9 +17,13 @@ see to that: they minimise over the kernel and the intercepts alone, up to round
 left of R is at most ||R||^2 / (2 smallest) for the smallest eigenvalue of A that is not zero. Added
 is what rounding may do to the objective: 2 u (n + d + m)^1/2 times the size of its terms, with the
 unit roundoff u, as in `skpmtl.solvers.certificate`.
+
+With an L1 norm of W beside it the penalty of the graph is a part of the smooth function,
+`LossOnGraph`, and first-order steps do.
 """
 
 import warnings
+from copy import copy
 
 import numpy as np
 from scipy import sparse
@@ -180,6 +184,89 @@ class GraphState(State):
 
     def _pulled(self, W, shared, part):
         return self.lam * float(np.vdot(W, shared[part])), self.lam * shared[part]
+
+
+class LossOnGraph:
+    """A loss plus 1/2 <W, A W> for A = lam Omega + ridge I on the tasks, as `minimize` takes it.
+
+    With residuals u = theta r and V = X'r - A W at W, the dual value of both is that of u less
+    theta^2 / 2 <W, A W>, where the dual norm of theta V must be at most the strength of the norm:
+    the conjugate of the penalties at X'u is at most that of the quadratic one at theta A W plus
+    that of the norm at what is left, theta V. Nothing has to be in the range of A.
+
+    Parameters
+    ----------
+    loss : Loss
+        Without a ridge.
+    Omega : ndarray or CSR matrix (n_tasks, n_tasks)
+    lam, ridge : float
+    """
+
+    ridge = 0.0  # to those outside: it is in A
+    alike = keeps = crawls = has_models = False
+    is_narrow = False  # a sample of tasks is no start
+    is_flat = True  # steps of splitting only bound the curvature of A
+
+    def __init__(self, loss, Omega, lam, ridge):
+        m = Omega.shape[0]
+        self.loss, self.A = loss, lam * Omega + ridge * (
+            sparse.eye(m, format="csr") if sparse.issparse(Omega) else np.eye(m)
+        )
+        self.quadratic, self.table, self.shape = loss.quadratic, loss.table, loss.shape
+        self._sizes = abs(self.A)
+        self._largest = float(self._sizes.sum(axis=0).max())  # at least the largest eigenvalue
+
+    @staticmethod
+    def _product(A, W):
+        """A over the tasks, which have a row of W for every class."""
+        return (A @ W.reshape(A.shape[0], -1)).reshape(W.shape)
+
+    def _pulled(self, W):
+        """-> 1/2 <W, A W>, A W"""
+        pull = self._product(self.A, W)
+        return 0.5 * float(np.vdot(W, pull)), pull
+
+    def evaluate(self, W):
+        (value, V), (penalty, pull) = self.loss.evaluate(W), self._pulled(W)
+        V -= pull
+        return value + penalty, V
+
+    def curvatures(self):
+        return self.loss.curvatures() + self._largest
+
+    def dual_scale(self, W, V, value):
+        return self.loss.dual_scale(W, V, value)
+
+    def dual(self, theta, W, V, value):
+        penalty = self._pulled(W)[0]
+        return self.loss.dual(theta, W, V, value - penalty) - theta**2 * penalty
+
+    def rounding(self, W, value):
+        """With that of sums over neighbours, in the value, its dual and V."""
+        error, size = self.loss.rounding(W, value)
+        terms = self._product(self._sizes, np.abs(W))
+        error += 2.0 * self.loss.unit * float(np.vdot(np.abs(W), terms))
+        return error, size + self.loss.unit * float(np.linalg.norm(terms))
+
+    def resolvent(self, share, W, floor, lean=False):
+        """Steps from those of the loss, see `resolvents`, with a bound c on A as its ridge.
+
+        For a quadratic loss they begin at W and S with V - c W + rho (W - S) in place of V + rho
+        (W - S), and V that of the loss alone.
+        """
+        bound, c = copy(self.loss), self._largest
+        bound.ridge = c
+        found = bound.resolvent(share, W, floor, lean)
+        if found is None:
+            return None
+        rho, inner = found
+
+        def step(W, S, V):
+            if self.quadratic:
+                S = S + (self._product(self.A, W) - c * W) / rho
+            return inner(W, S, V)
+
+        return rho, step
 
 
 class Blocks(Arrow):

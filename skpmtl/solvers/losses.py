@@ -716,15 +716,21 @@ class MultinomialLoss(Loss):
         return out
 
     def resolvent(self, share, W, floor, lean=False):
-        """That of `resolvents.curved` class by class, whose weights keep adding up to zero."""
+        """That of `resolvents.curved` class by class, but for what all classes have in common: the
+        loss has no curvature there, and scores of the classes apart from each other have."""
         found = resolvents.curved(self, share, W, floor, lean)
         if found is None:
             return None
 
+        def common(U):
+            return U.reshape(-1, self.n_classes, self.shape[1]).mean(axis=1, keepdims=True)
+
         def step(W, S, V):
+            rho = found[0]
+            level = (common(V) + rho * (common(W) - common(S))) / (rho + self.ridge)
             out = found[1](W, S, V)
-            classes = out.reshape(-1, self.n_classes, self.shape[1])
-            classes -= classes.mean(axis=1, keepdims=True)
+            level -= common(out)
+            out.reshape(-1, self.n_classes, self.shape[1])[:] += level
             return out
 
         return found[0], step

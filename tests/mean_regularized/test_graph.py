@@ -14,6 +14,9 @@ PARITY = np.arange(M) % 2
 G = np.eye(M) - np.equal.outer(PARITY, PARITY) / 4  # as Create_simulated_data of RMTL makes it
 RING = sparse.csr_matrix(np.roll(np.eye(M), 1, axis=1) + np.roll(np.eye(M), -1, axis=1))
 LAPLACIAN = 2 * np.eye(M) - RING.toarray()
+THIRDS = np.concatenate(  # all classes in every task
+    [3 * Y[TASK == k].argsort().argsort() // (TASK == k).sum() for k in range(M)]
+)
 
 
 def exact(lam, relation, classes=0, **parameters):
@@ -93,11 +96,45 @@ def test_optimum_of_cvxpy():
 
 
 @pytest.mark.parametrize("classes", [0, 2, 3])
+def test_optimum_of_cvxpy_with_an_l1_norm(classes):
+    cp = pytest.importorskip("cvxpy")
+    y = [Y, None, LABEL, THIRDS][classes]
+    est = exact(0.3, RING, classes, l1=0.1, ridge=0.02).fit(X, y, task=TASK)
+    n_models, scale = max(classes, 2) - 1 if classes < 3 else 3, 1.0 / np.bincount(TASK)
+    W, b = cp.Variable((M, n_models * D)), cp.Variable((M, n_models))
+    root = np.linalg.cholesky(LAPLACIAN + 1e-12 * np.eye(M)).T
+    value = 0.15 * cp.sum_squares(root @ W) + 0.01 * cp.sum_squares(W) + 0.1 * cp.sum(cp.abs(W))
+    for k in range(M):
+        mine = TASK == k
+        z = X[mine] @ cp.reshape(W[k], (D, n_models), order="F") + cp.reshape(b[k], (1, n_models),
+                                                                              order="F")
+        if not classes:
+            losses = 0.5 * cp.square(y[mine] - z[:, 0])
+        elif classes == 2:
+            losses = cp.logistic(cp.multiply(-LABEL[mine], z[:, 0]))
+        else:
+            losses = cp.log_sum_exp(z, axis=1) - cp.sum(cp.multiply(np.eye(3)[y[mine]], z), axis=1)
+        value += scale[k] * cp.sum(losses)
+    optimum = cp.Problem(cp.Minimize(value)).solve(solver=cp.CLARABEL)
+    assert est.objective_ == pytest.approx(optimum, rel=1e-7)
+    assert est.dual_gap_ <= 1e-10 * est.objective_
+    assert 0.1 < np.mean(est.coef_ == 0) < 0.9
+    whole = objective(est, y, LAPLACIAN, 0.3, 0.02, scale) + 0.1 * np.abs(est.coef_).sum()
+    assert est.objective_ == pytest.approx(whole, rel=1e-12)
+
+
+def test_an_l1_norm_with_tasks_of_one_class():
+    # Their labels are spread, as beside the other penalties that leave intercepts free.
+    label = np.where(TASK == 2, 1, LABEL)
+    est = exact(0.3, RING, 2, l1=0.02).fit(X, label, task=TASK)
+    assert est.dual_gap_ <= 1e-10 * est.objective_
+    assert 1.0 < est.intercept_[2] < 10.0
+
+
+@pytest.mark.parametrize("classes", [0, 2, 3])
 @pytest.mark.parametrize("ridge", [0.0, 0.1])
 def test_the_gap_covers_what_a_rough_fit_misses(classes, ridge):
-    thirds = np.concatenate([3 * Y[TASK == k].argsort().argsort() // (TASK == k).sum()
-                             for k in range(M)])  # all classes in every task
-    y = [Y, None, LABEL, thirds][classes]
+    y = [Y, None, LABEL, THIRDS][classes]
     fine = exact(0.3, RING, classes, ridge=ridge).fit(X, y, task=TASK)
     rough = exact(0.3, RING, classes, ridge=ridge, tol=0.3).fit(X, y, task=TASK)
     scale = 1.0 / np.bincount(TASK)
@@ -172,6 +209,8 @@ def test_sparse_rows_and_new_tasks():
         ({"relation": -LAPLACIAN}, "positive semi-definite"),
         ({"relation": np.ones((M, 2))}, "shape"),
         ({"relation_rank": "most"}, "relation_rank"),
+        ({"l1": 0.1, "relation_rank": None}, "epsilon=None, or l1=0"),
+        ({"l1": 0.1, "tasks": range(M + 1), "relation": np.eye(M + 1)}, "pass l1=0"),
     ],
 )
 def test_parameters_that_do_not_go_together(parameters, match):

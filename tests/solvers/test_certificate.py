@@ -9,9 +9,10 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from skpmtl.solvers.certificate import dual_gap, may_be_used, steepness
+from skpmtl.solvers.graph import LossOnGraph
 from skpmtl.solvers.losses import GramLoss, LogisticLoss, SquaredLoss, make_loss
 from skpmtl.solvers.minimize import minimize, solve
-from skpmtl.solvers.penalties import GroupNorm, TraceNorm
+from skpmtl.solvers.penalties import EntryNorm, GroupNorm, TraceNorm
 from tests.helpers import plain_reference as plain
 
 EXTENDED = np.longdouble
@@ -58,6 +59,8 @@ def precise(table, W, penalty, alpha, ridge, logistic):
             b = (low + high) / 2
             low, high = (b, high) if (y / (1 + np.exp(y * (z + b)))).sum() > 0 else (low, b)
         value += np.log1p(np.exp(-y * (z + b))).mean()
+    if isinstance(penalty, EntryNorm):
+        return value + EXTENDED(alpha) * np.abs(W).astype(EXTENDED).sum()
     if isinstance(penalty, GroupNorm):
         return value + EXTENDED(alpha) * np.sqrt((W.astype(EXTENDED) ** 2).sum(axis=0)).sum()
     return value + EXTENDED(alpha) * np.linalg.svd(W, compute_uv=False).sum()
@@ -89,6 +92,37 @@ def test_no_gap_is_below_the_truth(name, kind):
         assert found.converged == (found.gap <= tol * found.objective)
         closed += found.converged
     assert closed >= 2  # the allowance is no excuse
+
+
+@needs_extended
+@pytest.mark.parametrize("logistic", [False, True])
+def test_no_gap_on_a_graph_is_below_the_truth(logistic):
+    """As above; features of scales up to 1e3 apart, and pulls from weak to far above the rows."""
+    penalty, closed = EntryNorm(1), 0
+    for seed in range(4 if logistic else 8):
+        rng = np.random.default_rng(200 + seed)
+        far, near = ill_scaled(seed, logistic)
+        m = far.n_tasks
+        path = np.diag(np.ones(m - 1), 1)
+        Omega = np.diag((path + path.T).sum(axis=0)) - path - path.T
+        lam, share = 10.0 ** rng.uniform(-3, 3), 10.0 ** rng.uniform(-2, -0.3)
+        losses = [make_loss(table, classification=logistic) for table in (far, near)]
+        loss, better = (LossOnGraph(inner, Omega, lam, 0.0) for inner in losses)
+        V = better.evaluate(np.zeros(better.shape))[1]
+        alpha, tol = share * penalty.dual_levels(V).max(), 10.0 ** rng.integers(-12, -4)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            found = minimize(loss, penalty, alpha, tol=tol, max_iter=1000)
+            best = minimize(better, penalty, alpha, W=found.W, tol=1e-14, max_iter=1000)
+        at, lowest = (
+            precise(far, W, penalty, alpha, 0.0, logistic)
+            + EXTENDED(lam) / 2 * (np.diff(W.astype(EXTENDED), axis=0) ** 2).sum()
+            for W in (found.W, best.W)
+        )
+        assert found.gap >= float(at - lowest)
+        assert found.objective == pytest.approx(float(at), rel=max(1e-9, found.gap / float(at)))
+        closed += found.converged
+    assert closed >= 2
 
 
 def test_rounding_ends_a_fit_and_says_so():

@@ -242,3 +242,11 @@ def test_small_strengths_take_few_steps(kind):
     est = MPMTLLowRank(1e-4, outliers=kind, outlier_alpha=1e-4, epsilon=None, max_iter=600)
     est.fit(rows, y + rng.standard_normal(200), task=task)  # 4,000 steps left a gap of .1
     assert est.dual_gap_ <= 1e-6 * est.objective_
+
+
+@pytest.mark.parametrize("cls", [MPMTLLowRankClassifier, MPMTLGroupSparseClassifier])
+def test_single_weights_of_several_classes_take_few_steps(cls):
+    # They do not add up to zero over the classes, as those of norms of whole tasks do.
+    thirds = np.digitize(Y, np.quantile(Y, [1 / 3, 2 / 3]))
+    est = cls(0.1, epsilon=None, outliers="entries", outlier_alpha=0.05, tol=1e-8)
+    assert est.fit(X, thirds, task=TASK).n_iter_ < 300
