@@ -17,9 +17,9 @@ def rows(name):
         return list(csv.DictReader(file))
 
 
-def malsar(function):
-    """-> rho1, rho2, value, extra"""
-    (row,) = (row for row in rows("malsar.csv") if row["function"] == function)
+def malsar(function, at=0):
+    """-> rho1, rho2, value, extra of one of the rows of a function"""
+    row = [row for row in rows("malsar.csv") if row["function"] == function][at]
     return [float(row[name]) for name in ("rho1", "rho2", "value", "extra")]
 
 

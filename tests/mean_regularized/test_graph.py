@@ -51,13 +51,14 @@ def test_objective_of_rmtl_classification():
     assert est.objective_ - Lam2 * np.sum(est.coef_**2) == pytest.approx(value, rel=1e-5)
 
 
-def test_objectives_of_malsar():
+@pytest.mark.parametrize("at", [0, 1])  # without an L1 norm, and with one
+def test_objectives_of_malsar(at):
     R = np.eye(M) - 1.0 / M
-    rho1, _, value, _ = malsar("Least_SRMTL")
-    est = exact(2 * rho1, R @ R.T, task_weight="samples", fit_intercept=False)
+    rho1, rho2, value, _ = malsar("Least_SRMTL", at)
+    est = exact(2 * rho1, R @ R.T, l1=rho2, task_weight="samples", fit_intercept=False)
     assert est.fit(X, Y, task=TASK).objective_ == pytest.approx(value, rel=1e-9)
-    rho1, _, value, _ = malsar("Logistic_SRMTL")
-    est = exact(2 * rho1, R @ R.T, 2).fit(X, LABEL, task=TASK)
+    rho1, rho2, value, _ = malsar("Logistic_SRMTL", at)
+    est = exact(2 * rho1, R @ R.T, 2, l1=rho2).fit(X, LABEL, task=TASK)
     assert est.objective_ == pytest.approx(value, rel=1e-7)
 
 

@@ -72,6 +72,22 @@ def test_sparse_and_low_rank_is_not_above_malsar():
     assert ours == pytest.approx(value, rel=0.1)
 
 
+def test_what_is_near_the_dirty_model_of_malsar():
+    # Theirs has the largest entry of a feature where ours has the Euclidean norm.
+    lambda1, lambda2, value, _ = malsar("Least_Dirty")
+
+    def theirs(alpha):
+        est = MPMTLGroupSparse(
+            alpha, outliers="entries", outlier_alpha=lambda2 / 2, epsilon=None,
+            task_weight="samples", fit_intercept=False,
+        ).fit(X, Y, task=TASK)  # fmt: skip
+        loss = np.sum((Y - np.einsum("ij,ij->i", X, est.coef_[TASK])) ** 2)
+        P, Q = est.coef_ - est.outlier_coef_, est.outlier_coef_
+        return loss + lambda1 * np.abs(P).max(axis=0).sum() + lambda2 * np.abs(Q).sum()
+
+    assert 1.0 < min(theirs(alpha) for alpha in (2.5, 3.0, 3.5, 4.0)) / value < 1.06
+
+
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
 @pytest.mark.parametrize(("cls", "outliers"), PAIRS)
 def test_optimum_of_cvxpy(cls, outliers, ridge):

@@ -121,9 +121,8 @@ def test_objectives_of_dsmtl(row):
         cls = MPMTLLowRankClassifier if labels else MPMTLLowRank
         est = cls(lam, ridge=2 * C, **none, **TIGHT)
     elif name == "MTL_Net":
-        assert lam == 0
         est = ours("Classification" if labels else "Regression", "Graph", C, 0.0)
-        est.set_params(**none)
+        est.set_params(l1=lam, **none)
     else:
         cls = MPMTLLowRankClassifier if labels else MPMTLLowRank
         own = {"outliers": "entries", "outlier_alpha": lam}

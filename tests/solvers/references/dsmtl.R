@@ -40,5 +40,6 @@ for (kind in c("LS", "LR")) {
   run("MTL_L21", 0.1, 0.02)
   run("MTL_Trace", 0.1, 0.02)
   run("MTL_Net", 0, 0.2, G)
+  run("MTL_Net", 0.05, 0.2, G)
   run("Lasso", 0.05, 0.02)
 }

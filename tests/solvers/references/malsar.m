@@ -9,6 +9,12 @@ function [x, lambda] = eplb(v, n, z, start)  % theirs is compiled: projection on
     x = sign(v) .* max(abs(v) - lambda, 0);
   end
 end
+function [mu, a, b] = prf_lbm(D, d, m, tau)  % theirs is compiled: rows' projections onto L1 balls
+  mu = D; a = b = [];
+  for i = 1:d
+    mu(i, :) = eplb(D(i, :)', m, tau, 0)';
+  end
+end
 folder = argv(){1};
 addpath(fullfile(folder, 'utils'));
 for room = {'robust', 'sparse_low_rank', 'low_rank', 'joint_feature_learning', 'Lasso', 'CMTL', ...
@@ -36,8 +42,13 @@ say('Least_SparseTrace', 5, 6, f(end), sum(svd(Q)));
 [W, f] = Least_Lasso(X, Y, 2, opts); say('Least_Lasso', 2, 0, f(end), NaN);
 R = eye(m) - ones(m) / m;
 [W, f] = Least_SRMTL(X, Y, R, 3, 0, opts); say('Least_SRMTL', 3, 0, f(end), NaN);
+[W, f] = Least_SRMTL(X, Y, R, 3, 2, opts); say('Least_SRMTL', 3, 2, f(end), NaN);
 [W, C, f] = Logistic_Trace(X, L, 0.1, opts); say('Logistic_Trace', 0.1, 0, f(end), NaN);
 [W, C, f] = Logistic_L21(X, L, 0.1, opts); say('Logistic_L21', 0.1, 0, f(end), NaN);
 [W, C, f, M] = Logistic_CMTL(X, L, 0.1, 0.05, 3, opts);
 say('Logistic_CMTL', 0.1, 0.05, f(end), max(real(eig(M))));
 [W, C, f] = Logistic_SRMTL(X, L, R, 0.2, 0, opts); say('Logistic_SRMTL', 0.2, 0, f(end), NaN);
+[W, C, f] = Logistic_SRMTL(X, L, R, 0.2, 0.05, opts);
+say('Logistic_SRMTL', 0.2, 0.05, f(end), NaN);
+addpath(fullfile(folder, 'functions', 'dirty'));
+[W, f] = Least_Dirty(X, Y, 10, 4, opts); say('Least_Dirty', 10, 4, f(end), NaN);
