@@ -19,11 +19,13 @@ adjacency : {"replace-one", "zero-out"}, default="replace-one"
         Whether neighbouring inputs differ by one task's data being replaced by any other
         data, or by its contribution being 0.""",
     "curator": """\
-curator : "trusted", "servers" or ("servers", P), default="trusted"
+curator : "trusted", "servers", ("servers", P) or ("sites", n, h), default="trusted"
         Who adds up contributions, and noise: a curator that all trust, or P servers (two for
         "servers") that hold additive shares of the sums, each adding noise that suffices by
         itself. One of them has to be honest, whichever it is, and the noise is sqrt(P) times as
-        large; Gaussian noise only. In `fit` servers are a part of this process.""",
+        large; Gaussian noise only. ("sites", n, h): n sites add the noise to what they send, h of
+        them suffice and have to be honest, and the noise is sqrt(n / h) times as large. In `fit`
+        all of them are a part of this process.""",
     "task_feature": """\
 task_feature : str, int or None, default=None
         Column of X that holds the task id, by name or position, or a list of this one. None: ids

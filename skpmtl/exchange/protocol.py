@@ -135,12 +135,15 @@ class Total:
         at `positions` of the population. It bounds every contribution, as ``combine`` of an `Ask`.
     whole : callable, default=None
         From the vector to the sum that is asked for; None: they are the same.
+    is_noisy : bool, default=False
+        Whether tasks have added their noise already, so that rounding costs no privacy.
     """
 
     size: int
     bound: object
     add: object
     whole: object = None
+    is_noisy: bool = False
 
     def reach(self, public):
         """The bound, with the public numbers of a question."""

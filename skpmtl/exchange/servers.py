@@ -16,6 +16,12 @@ that of all servers, the public is better protected than the report says.
 sites each rounds its own sum, by half a step of the grid at most, 2^-24 of the noise: neighbours
 differ in the sum of one site, so that the sensitivity is that of one rounding.
 
+**Sites that add the noise.** Where sums are masked in place of shared (`skpmtl.federated.masked`),
+each of n sites adds noise of standard deviation s / sqrt(n) to its sum before it is masked, and h
+of them suffice. A plan has mu sqrt(h / n) of the budget, which makes s = sqrt(n / h) sensitivity /
+mu: the noise of h sites together has the standard deviation sensitivity / mu. P servers are P such
+parties of whom one suffices (`Adders`).
+
 **What is not checked.** Shares are uniform numbers, and servers cannot see whether a sum is within
 its bounds: a site that does not bound its contributions, or sends anything else, changes the
 release by as much as it likes. It does not weaken the guarantee of others, whose bounded
@@ -35,11 +41,12 @@ from ..privacy.report import TRUSTED_CURATOR
 from ..privacy.tape import replied
 
 __all__ = [
-    "SumServer", "check_gaussian", "divided_mu", "number_of_servers", "opened", "release", "shares",
-    "stated",
+    "Adders", "SumServer", "check_gaussian", "divided_mu", "number_of_servers", "opened", "release",
+    "shares", "stated",
 ]  # fmt: skip
 
 MOST = 16
+MOST_SITES = 1000
 ONE_PROCESS = (
     " In this fit all of them were one process, which saw the sums: it shows the price, and hides "
     "nothing from whoever reads that process"
@@ -48,24 +55,53 @@ _LARGEST = 2.0**61  # steps of a sum, so that those of several sites do not wrap
 _FREE_BITS = 40  # of a sum that is released without further noise, below its bound
 
 
+class Adders(float):
+    """Parties that add noise, and how many of them suffice.
+
+    As a number: how many times the variance of a trusted curator's noise it takes.
+
+    Parameters
+    ----------
+    count : int
+        Each adds noise of 1 / count of the variance of all.
+    honest : int, default=1
+        How many of them together add enough.
+    """
+
+    def __new__(cls, count, honest=1):
+        self = super().__new__(cls, count / honest)
+        self.count, self.honest = count, honest
+        return self
+
+    def __getnewargs__(self):
+        return self.count, self.honest
+
+
 def number_of_servers(curator):
-    """P of the parameter `curator`; 1 for a trusted curator.
+    """Who adds noise by the parameter `curator`. -> 1 for a trusted curator, else `Adders`
 
     Raises
     ------
     ValueError
-        For anything but "trusted", "servers" and ("servers", P), P from 2 to 16.
+        For anything but "trusted", "servers", ("servers", P), P from 2 to 16, and ("sites", n, h),
+        h from 2 to n - 1.
     """
     if isinstance(curator, str):
-        found = {"trusted": 1, "servers": 2}.get(curator)
+        found = {"trusted": 1, "servers": Adders(2)}.get(curator)
     else:
-        name, count = curator if np.shape(curator) == (2,) else (None, 0)
-        whole = str(count).isdecimal() and 2 <= int(count) <= MOST
-        found = int(count) if name == "servers" and whole else None
+        name, *counts = curator if 2 <= len(curator) <= 3 else (None,)
+        whole = all(str(count).isdecimal() for count in counts)
+        counts = [int(count) for count in counts] if whole else []
+        found = None
+        if name == "servers" and len(counts) == 1 and 2 <= counts[0] <= MOST:
+            found = Adders(*counts)
+        elif name == "sites" and len(counts) == 2 and 2 <= counts[1] < counts[0] <= MOST_SITES:
+            found = Adders(*counts)
     if found is None:
         raise ValueError(
-            f'curator={curator!r} must be "trusted", "servers", which are two, or ("servers", P) '
-            f"with P from 2 to {MOST}."
+            f'curator={curator!r} must be "trusted", "servers", which are two, ("servers", P) '
+            f'with P from 2 to {MOST}, or ("sites", n, h): n sites that add noise, of whom h '
+            "suffice, h from 2 to n - 1."
         )
     return found
 
@@ -74,7 +110,7 @@ def divided_mu(epsilon, delta, n_servers):
     """Gaussian-DP parameter of all releases together, P servers adding noise for it each.
 
     A release of sensitivity D and this mu has noise sqrt(P) D / mu(epsilon, delta), of which one
-    server adds D / mu(epsilon, delta).
+    server adds D / mu(epsilon, delta). P is that of `Adders`, n / h of sites.
     """
     return gdp_mu(epsilon, delta) / math.sqrt(n_servers)
 
@@ -92,20 +128,31 @@ def stated(report, n_servers):
     """What a report says with servers, from that of a plan made with `divided_mu`."""
     if n_servers == 1 or report.guarantee == "none" or not report.releases:
         return report
-    root = math.sqrt(n_servers)
-    releases = [
-        {**entry, "mu": entry["mu"] * root, "servers": n_servers} for entry in report.releases
-    ]
-    who = (
-        f"one of the {n_servers} servers is honest, whichever it is: it adds its noise and shows "
-        "nobody what it was sent. The guarantee holds against the others together; sites bound "
-        "what they send, which servers cannot check"
-    )
+    root, count, honest = math.sqrt(n_servers), n_servers.count, n_servers.honest
+    if honest > 1:
+        parties = {"sites": [count, honest]}
+        who = (
+            f"{honest} of the sites in every sum are honest, whichever they are: they add their "
+            "noise and show nobody what they send. The guarantee holds against the others, and "
+            "who collects masked sums, together; sites bound what they send, which nobody can check"
+        )
+        price = (
+            f"{count} sites add the noise to their sums, each so much that that of {honest} "
+            f"suffices: together {root:.4g} times the noise of a trusted curator."
+        )
+    else:
+        parties = {"servers": count}
+        who = (
+            f"one of the {count} servers is honest, whichever it is: it adds its noise and shows "
+            "nobody what it was sent. The guarantee holds against the others together; sites bound "
+            "what they send, which servers cannot check"
+        )
+        price = (
+            f"{count} servers hold additive shares of sums, and every one adds noise that suffices "
+            f"by itself: together {root:.4g} times the noise of a trusted curator."
+        )
+    releases = [{**entry, "mu": entry["mu"] * root, **parties} for entry in report.releases]
     assumptions = [who, *(line for line in report.assumptions if line != TRUSTED_CURATOR)]
-    price = (
-        f"{n_servers} servers hold additive shares of sums, and every one adds noise that suffices "
-        f"by itself: together {root:.4g} times the noise of a trusted curator."
-    )
     notes = {**report.notes, "servers": price + ONE_PROCESS}
     mu = None if report.mu is None else report.mu * root
     return replace(report, mu=mu, releases=releases, assumptions=assumptions, notes=notes)
@@ -203,13 +250,13 @@ def opened(ask, published):
 
 def release(ask, sums, source, n_servers):
     """The release of an answer by servers that are all here. -> {name: ndarray}"""
-    found = {}
+    found, count = {}, getattr(n_servers, "count", n_servers)
     for name, mechanism in ask.mechanisms.items():
         part = replace(ask, mechanisms={name: mechanism})
 
         def draw(part=part, name=name):
-            servers = [SumServer(part, n_servers) for _ in range(n_servers)]
-            for server, share in zip(servers, shares(part, sums, n_servers), strict=True):
+            servers = [SumServer(part, count) for _ in range(count)]
+            for server, share in zip(servers, shares(part, sums, count), strict=True):
                 server.receive(share)
             return opened(part, [server.publish(source) for server in servers])[name]
 

@@ -6,6 +6,7 @@ the site, and the curator is told that there is no answer.
 """
 
 import logging
+from contextlib import contextmanager
 from platform import python_version
 
 import numpy as np
@@ -16,8 +17,10 @@ from . import records, secure
 from ._flower import ClientApp, Message, flower_version, secaggplus_mod
 from .books import Refusal
 from .home import Home
+from .masked import grid_of
 from .shares import ShareServer
 from .signing import check_signature
+from .walk import Walk
 
 logger = logging.getLogger("skpmtl")
 app = ClientApp()
@@ -129,19 +132,39 @@ def total(message, context):
     return _reply(message, context, act)
 
 
-@app.train(mods=[secaggplus_mod])
-def add(message, context):
-    """The sum of the contributions of its tasks, to be masked before it leaves."""
+@contextmanager
+def _silently():
+    """Flower sends the text of an error; this one says nothing, and the site counts as absent."""
     try:
-        settings, arrays = secure.read_question(message)
-        site, _ = _site(context, settings, arrays)
-        public, statistic = unpack(settings["public"], arrays), settings["statistic"]
-        secure.check_protocol(context, site.study.sum_range(statistic, public))
-        total = site.total(settings["number"], statistic, public, settings["run"])
+        yield
     except Exception:
         logger.exception("No part in a secure sum")
-        # Flower sends the text of an error; this one says nothing, and the site counts as absent.
         raise RuntimeError("no answer") from None
+
+
+def _open_sum(context, digest, number, nodes):
+    with _silently():
+        Home.of(context.node_config["site"]).site(digest)[0].open_sum(number, nodes)
+
+
+@app.train(mods=[secure.opens_once(_open_sum), secaggplus_mod])
+def add(message, context):
+    """The sum of the contributions of its tasks, to be masked before it leaves."""
+    with _silently():
+        settings, arrays = secure.read_question(message)
+        site, _ = _site(context, settings, arrays)
+        number, run, public = settings["number"], settings["run"], settings["public"]
+        pick = arrays.pop("pick", None)
+        if site.study.noise_sites is None:
+            public, statistic = unpack(public, arrays), settings["statistic"]
+            secure.check_protocol(context, site.study.sum_range(statistic, public))
+            total = site.total(number, statistic, public, run, pick)
+        else:
+            walk = Walk(site.study, run, unpack(public, arrays))
+            grid = grid_of(site.study, walk.ask(number))
+            secure.check_protocol(context, grid.range, grid.least)
+            total = site.noisy_total(walk, number, grid)
+        secure.remember(context, settings["study"], number)
     return Message(secure.write_sum(total), reply_to=message)
 
 

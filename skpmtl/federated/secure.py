@@ -6,6 +6,11 @@ site times the bound of the question (`skpmtl.exchange.Total`). Rounding moves a
 a step, and the whole sum by sqrt(size) of them, in one data set and in its neighbour; sites make
 their sums smaller by a factor (`Study.room`), so that there is room for that.
 
+Where sites add the noise (`skpmtl.federated.masked`) these steps are whole numbers already.
+
+A site opens the sum of a question over one set of sites only (`opens_once`): two sums over other
+sites would show what those in between sent.
+
 The protocol protects against a curator that follows it and looks at what it gets: the keys of the
 sites pass through the curator, who could replace them.
 """
@@ -30,10 +35,10 @@ from .books import Refusal
 from .signing import signed
 from .study import LEVELS
 
-__all__ = ["check_protocol", "read_question", "secure_sum", "write_sum"]
+__all__ = ["check_protocol", "opens_once", "read_question", "remember", "secure_sum", "write_sum"]
 
 MODULUS = 2**32  # of masked sums; its ratio to the levels of numbers bounds the sites
-_STATE = "secaggplus_state"
+_STATE, _CONFIGS, _OPEN = "secaggplus_state", "secaggplus_configs", "skpmtl_open"
 
 
 # ------------------------------------------------------------------------------ a site
@@ -51,15 +56,37 @@ def write_sum(total):
     return compat.fitres_to_recorddict(FitRes(Status(Code.OK, ""), parameters, 1, {}), False)
 
 
-def check_protocol(context, sum_range):
-    """Refuse settings of the curator under which a sum would show too much, or be too coarse."""
+def remember(context, study, number):
+    """Which question the sum that is to be opened next belongs to."""
+    context.state.config_records[_OPEN] = ConfigRecord({"study": study, "number": number})
+
+
+def opens_once(open_sum):
+    """A mod of Flower before that of the protocol. It calls ``open_sum(context, study, number,
+    nodes)`` before shares of the masks are sent, which may refuse."""
+
+    def mod(message, context, call_next):
+        configs = message.content.config_records.get(_CONFIGS, {})
+        if configs.get("stage") == "unmask":
+            asked = context.state.config_records[_OPEN]
+            open_sum(context, asked["study"], asked["number"], list(configs["active_nids"]))
+        return call_next(message, context)
+
+    return mod
+
+
+def check_protocol(context, sum_range, least=0):
+    """Refuse settings of the curator under which a sum would show too much, or be too coarse.
+
+    `least`: sites of whom the noise suffices.
+    """
     state = context.state.config_records[_STATE]
     sites, shares, threshold = (state[k] for k in ("sample_num", "share_num", "threshold"))
     found = [state[k] for k in ("clipping_range", "target_range", "mod_range", "max_weight")]
     known = sum_range > 0 and found == [sum_range, LEVELS, MODULUS, 1.0]
     if not known or sites < 3 or shares != sites:
         raise Refusal(f"secure sums over {sites} sites with the settings {found}")
-    if 2 * threshold <= sites:
+    if 2 * threshold <= sites or threshold < least:
         raise Refusal(f"secure sums over {sites} sites that {threshold} of them can open")
 
 
@@ -80,7 +107,7 @@ class _Strategy:
         return None, {}
 
 
-def secure_sum(grid, context, nodes, arrays, settings, sum_range, timeout, key=None):
+def secure_sum(grid, context, nodes, arrays, settings, sum_range, timeout, key=None, least=0):
     """Sum of what the sites sent, as one vector, and which nodes those are.
 
     The sum is None where the protocol was cut off.
@@ -101,6 +128,8 @@ def secure_sum(grid, context, nodes, arrays, settings, sum_range, timeout, key=N
         Seconds for the answers.
     key : Ed25519PrivateKey, default=None
         Signs the question.
+    least : int, default=0
+        Sites without which no sum is opened; more than half of them are needed always.
     """
     settings = signed(key, {**settings, "names": json.dumps(list(arrays))}, arrays)
     question = FitIns(ndarrays_to_parameters(list(arrays.values())), settings)
@@ -112,7 +141,7 @@ def secure_sum(grid, context, nodes, arrays, settings, sum_range, timeout, key=N
         ndarrays_to_parameters([]), False
     )
     workflow = SecAggPlusWorkflow(
-        1.0, len(nodes) // 2 + 1, max_weight=1.0, clipping_range=sum_range,
+        1.0, max(len(nodes) // 2 + 1, least), max_weight=1.0, clipping_range=sum_range,
         quantization_range=LEVELS, modulus_range=MODULUS, timeout=timeout,
     )  # fmt: skip
     workflow(grid, legacy)

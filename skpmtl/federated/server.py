@@ -25,6 +25,7 @@ from ..tables.ids import listed
 from . import records, secure
 from ._flower import Message, MessageType, ServerApp
 from .books import private_folder
+from .masked import grid_of
 from .polling import PollingGrid
 from .runlog import RunLog, Spent, last_answers, line, missing, read_log
 from .shares import longest, opened
@@ -82,11 +83,12 @@ def curate(grid, study, folder, context=None, key=None):
 def _curate(grid, study, folder, context, journal, log, key):
     est = study.build()
     source = est._source()
-    kind = Sites if study.servers is None else ServedSites
+    walks = study.servers is not None or study.noise_sites is not None
+    kind = NoisySites if study.noise_sites is not None else ServedSites if walks else Sites
     sites = kind(grid, study, journal, context, log, key)
     sites.enrol()
     curator = est._curator(sites.population, source)
-    if study.servers is not None:
+    if walks:
         curator = heard(curator, sites.replies)
     board = run(curator, sites, source, journal)
     board.report = describe(board, study, read_log(folder))
@@ -112,13 +114,27 @@ def describe(board, study, events=()):
         notes["servers"] = notes["servers"].replace(ONE_PROCESS, "")
     elif told is not None:
         text = f"Flower; {told}"
+        if study.secure_sum is not None:
+            text += (
+                "; with secure aggregation (SecAgg+), by which a curator that follows the "
+                "protocol sees sums over the sites that take part in a round only"
+            )
+    elif study.noise_sites is not None:
+        n, h = study.noise_sites
+        text = (
+            f"Flower with secure aggregation (SecAgg+), noise of {n} sites of which that of {h} "
+            "suffices: nobody adds noise but the sites, and a curator that follows the protocol "
+            f"sees sums over more than half of the sites, {h} or more, with the noise of all of "
+            "them; sites bound what their tasks add, and are trusted to do so: one that does not "
+            "voids the guarantee of its own tasks only"
+        )
+        notes["servers"] = notes["servers"].replace(ONE_PROCESS, "")
     elif study.secure_sum is not None:
         least = min(map(study.room, (q.total for q in study.questions.values())))
         text = (
             "Flower with secure aggregation (SecAgg+): a curator that follows the protocol sees "
-            "only sums over the sites that take part in a round, more than half of them (two sums "
-            "of one round, should it be repeated with other sites after a crash, show the sites in "
-            f"between); sites bound what their tasks add, times {least:.9g} or more, so that the "
+            "only sums over the sites that take part in a round, more than half of them; sites "
+            f"bound what their tasks add, times {least:.9g} or more, so that the "
             "rounding of the sums stays within the bound, and are trusted to do so: one that does "
             "not voids the guarantee of all tasks"
         )
@@ -386,15 +402,28 @@ class Sites:
         """The same where only the sum over the sites can be read; they have clipped it."""
         if not 3 <= len(nodes) <= 1000:
             raise NoAnswer(f"Secure sums need 3 to 1000 sites, not {len(nodes)}.")
-        text, arrays = pack(ask.public)
+        public = dict(ask.public)
+        if self.study.seed is None:
+            public.pop("everybody", None)
+        text, arrays = pack(public)
         settings = {"study": self.study.digest, "run": self.journal.token, "public": text}
         settings.update(number=self.journal.place, statistic=ask.statistic)
+        if ask.pick is not None:
+            arrays = {**arrays, "pick": ask.pick}
         (name,) = ask.mechanisms
+        vector, told = self._masked(
+            ask, nodes, arrays, settings, self.study.sum_range(ask.statistic, ask.public)
+        )
+        total = self.questions[ask.statistic].total
+        return {name: vector if total.whole is None else total.whole(vector)}, told
+
+    def _masked(self, ask, nodes, arrays, settings, sum_range, least=0):
+        """The sum over the nodes as one vector, and what is to be told of it."""
         total = self.questions[ask.statistic].total
         self.grid.silent = set()
         vector, answered = secure.secure_sum(
-            self.grid, self.context, nodes, arrays, settings,
-            self.study.sum_range(ask.statistic, ask.public), self.study.timeout, self.key,
+            self.grid, self.context, nodes, arrays, settings, sum_range, self.study.timeout,
+            self.key, least,
         )  # fmt: skip
         self._lose(self.grid.silent)
         if vector is None or vector.size != total.size:
@@ -402,10 +431,10 @@ class Sites:
                 f"Too few sites took part in the secure sum of question {self.journal.place}. "
                 "Start the curator again when they are back: it goes on from its journal."
             )
-        vector = vector.ravel()
-        got, m = int(np.isin(self.node_of, answered).sum()), self.population.n_tasks
+        holders = self.node_of if ask.pick is None else self.node_of[ask.pick]
+        got, m = int(np.isin(holders, answered).sum()), len(holders)
         told = {"asked": nodes, "answered": answered, "tasks": m, "missing": m - got, "zeroed": 0}
-        return {name: vector if total.whole is None else total.whole(vector)}, told
+        return vector.ravel(), told
 
     def publish(self, board):
         """Send the billboard to all sites; those that are silent have the time of the enrolment."""
@@ -468,6 +497,38 @@ class Sites:
         self._bytes[0] += sum(map(records.size, content.values()))
         self._bytes[1] += sum(map(records.size, got.values()))
         return got
+
+
+class NoisySites(Sites):
+    """Sites that add the noise to what they mask; see `.masked`."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.replies = []  # all that was released and drawn, as `heard` keeps it
+
+    def released(self, ask):
+        """The release of what the tasks answer; called by `skpmtl.exchange.run`."""
+        return self.answer(ask)
+
+    def _gather(self, ask, nodes):
+        """-> {name: released}, what is to be told of it"""
+        grid = grid_of(self.study, ask)
+        if not max(3, grid.least) <= len(nodes) <= 1000:
+            raise NoAnswer(
+                f"Sums with noise of the sites need {max(3, grid.least)} to 1000 of them, not "
+                f"{len(nodes)}."
+            )
+        text, arrays = pack(self.replies)
+        settings = {
+            "study": self.study.digest, "run": self.journal.token, "number": self.journal.place,
+            "public": text,
+        }  # fmt: skip
+        vector, told = self._masked(ask, nodes, arrays, settings, grid.range, grid.least)
+        vector = np.rint(vector / grid.step) * grid.step  # whole numbers, which the mean has lost
+        total = self.questions[ask.statistic].total
+        (name,) = ask.mechanisms
+        whole = vector if total.whole is None else total.whole(vector)
+        return {name: whole / ask.divide}, told
 
 
 class ServedSites(Sites):

@@ -113,7 +113,7 @@ class Site(Account):
         return half
 
     # ---------------------------------------------------------------------- questions
-    def answer(self, number, statistic, public, positions, run="", walk=None):
+    def answer(self, number, statistic, public, positions, run="", walk=None, beside=None):
         """What the tasks at `positions` contribute. -> {name: array (n, ...)}
 
         A question that was answered already gets the same answer, from the file: neither is noise
@@ -132,6 +132,9 @@ class Site(Account):
             of a second one would be new, also where the questions are the same.
         walk : Walk, default=None
             Where the site made the question itself.
+        beside : callable, default=None
+            ``beside() -> {name: ndarray}``, what is drawn once for this question and kept with the
+            answer.
 
         Raises
         ------
@@ -145,24 +148,66 @@ class Site(Account):
                     "second run answers, under another name"
                 )
             if number > last:
-                state = self._compute(state, number, statistic, public, positions, run, walk)
+                state = self._compute(
+                    state, number, statistic, public, positions, run, walk, beside
+                )
             elif not np.array_equal(state["positions"], positions):
                 raise Refusal(f"question {number} was about other tasks when it was answered")
         return _part(state, "row.")
 
-    def total(self, number, statistic, public, run=""):
-        """Sum over all tasks here of what they contribute, as one vector.
+    def total(self, number, statistic, public, run="", pick=None):
+        """Sum over the tasks here, or those at `pick` in the population, of what they contribute.
 
-        For sums over the sites that nobody can take apart; see `skpmtl.federated.secure`.
+        As one vector, for sums over the sites that nobody can take apart; see
+        `skpmtl.federated.secure`.
         """
+        self._check_secure_sum()
+        if self.study.noise_sites is not None:
+            raise Refusal("in this study sites add the noise")
+        total = self.study.questions[statistic].total
+        positions = self.positions if pick is None else np.intersect1d(self.positions, pick)
+        if not len(positions):
+            return np.zeros(total.size)
+        contributions = self.answer(number, statistic, public, positions, run)
+        return np.ravel(total.add(contributions, public, positions)) * self.study.room(total)
+
+    def noisy_total(self, walk, number, grid):
+        """The same with noise of this site, in whole steps of a grid, for a question of `walk`.
+
+        The noise is drawn once for a question, and kept with the answer.
+        """
+        self._check_secure_sum()
+        ask = walk.ask(number)
+        total = self.study.questions[ask.statistic].total
+        source = self.est._source().stream(int(self.positions[0])).stream(number)
+        found = self.answer(
+            number, ask.statistic, ask.public, self.positions, walk.run, walk,
+            lambda: {"noise": grid.noise(source, total.size)},
+        )  # fmt: skip
+        vector = np.ravel(total.add(found, ask.public, self.positions))
+        return grid.sent(vector, self._state()["noise"])
+
+    def _check_secure_sum(self):
         if self.study.secure_sum is None:
             raise Refusal("the study has no secure sums")
         if len(self.positions) > self.study.secure_sum:
             raise Refusal(f"more than the {self.study.secure_sum} tasks of secure_sum")
-        contributions = self.answer(number, statistic, public, self.positions, run)
-        total = self.study.questions[statistic].total
-        vector = np.ravel(total.add(contributions, public, self.positions))
-        return vector * self.study.room(total)
+
+    def open_sum(self, number, nodes):
+        """Let the sum of a question be opened over `nodes`: over others never again.
+
+        Two sums of one question over other sites would differ by what the sites in between sent.
+
+        Raises
+        ------
+        Refusal
+        """
+        path, mine = self.folder / "opened.json", [number, sorted(nodes)]
+        with locked(self.folder):
+            known = json.loads(path.read_text()) if path.exists() else [-1, []]
+            if number < known[0] or number == known[0] and mine != known:
+                raise Refusal(f"the sum of question {number} was opened over other sites")
+            write_file(path, json.dumps(mine).encode(), 0o600)
 
     def sealed(self, number, replies, run):
         """The sum of what the tasks here contribute, in shares that servers alone can read.
@@ -186,7 +231,7 @@ class Site(Account):
         with np.errstate(all="ignore"):
             return seal(walk, ask, ask.combine(found, positions), mark)
 
-    def _compute(self, state, number, statistic, public, positions, run, walk):
+    def _compute(self, state, number, statistic, public, positions, run, walk, beside):
         if not np.isin(positions, self.positions).all() or not len(positions):
             raise Refusal("asked for tasks that are not here")
         if (np.diff(positions) <= 0).any():  # every answer would be one more visit
@@ -212,6 +257,7 @@ class Site(Account):
         kept["rows"] = np.array(fingerprint(self.table, key.tobytes()))
         kept.update({f"memory.{name}": value for name, value in half.state.items()})
         kept.update({f"row.{k}": np.ascontiguousarray(v) for k, v in contributions.items()})
+        kept.update({} if beside is None else beside())
         tasks = self.population.tasks[positions].tolist()
         return self._enter(kept, number, run, statistic, walk, tasks=tasks)
 

@@ -74,6 +74,9 @@ class Study:
         With a number, which is the most tasks that one site has, the curator sees sums over all
         sites only (SecAgg+): where nothing but sums of bounded contributions of all tasks is asked
         for.
+    noise_sites : list of two int, default=None
+        With [n, h], beside `secure_sum`: nobody adds noise to the sums but the n sites there are,
+        each so much that the noise of h of them suffices; 2 <= h < n.
     servers : dict of str to str, default=None
         Names and public keys of 2 to 16 servers that take the place of a trusted curator, see
         `skpmtl.federated.shares`; each has made its key itself.
@@ -96,6 +99,7 @@ class Study:
     timeout: float = 60.0
     enrolment: float = 300.0
     secure_sum: int | None = None
+    noise_sites: list | None = None
     servers: dict | None = None
     seed: int | None = None
 
@@ -115,6 +119,8 @@ class Study:
             )
         if self.servers is not None:
             self._check_servers()
+        if self.noise_sites is not None:
+            self._check_noise_sites()
         self._check_estimator(self.build())
         self.population()
 
@@ -189,6 +195,19 @@ class Study:
                 "need none."
             )
 
+    def _check_noise_sites(self):
+        if self.secure_sum is None:
+            raise ValueError(
+                "noise_sites is for sums that nobody sees the parts of: name secure_sum, too."
+            )
+        if not isinstance(self.noise_sites, list | tuple) or len(self.noise_sites) != 2:
+            raise ValueError(
+                f"noise_sites={self.noise_sites!r} must be two numbers: how many sites there are, "
+                "and of how many of them the noise suffices."
+            )
+        if "curator" not in federated()[self.estimator]().get_params(deep=False):
+            raise ValueError(f"{self.estimator} has a trusted curator: leave noise_sites out.")
+
     def _check_secure_sum(self):
         plain = [name for name, question in self.questions.items() if question.total is None]
         if plain:
@@ -221,8 +240,10 @@ class Study:
 
         That moves neighbouring sums apart by 2 sqrt(size) steps at most, a step being 2 / 2^22
         times the most tasks of a site, times the bound of a contribution. The sensitivity is that
-        bound at least.
+        bound at least. What is noisy already may be rounded as it is.
         """
+        if total.is_noisy:
+            return 1.0
         return 1.0 - 4.0 * math.sqrt(total.size) * self.secure_sum / LEVELS
 
     @cached_property
@@ -272,6 +293,8 @@ class Study:
         est = cls(**given, random_state=self.seed)
         if self.servers is not None:
             est.set_params(curator=("servers", len(self.servers)))
+        if self.noise_sites is not None:
+            est.set_params(curator=("sites", *self.noise_sites))
         if est._classification and self.classes is not None:
             est.set_params(classes=list(self.classes))
         return est

@@ -36,7 +36,7 @@ class Walk:
     """
 
     def __init__(self, study, run, replies):
-        self.study, self.replies = study, replies
+        self.study, self.run, self.replies = study, run, replies
         code = hashlib.sha256(json.dumps([study.digest, run]).encode())
         self.codes = [code.hexdigest()]
         for reply in replies:

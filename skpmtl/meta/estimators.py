@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from numbers import Integral, Real
 
 import numpy as np
@@ -11,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._parameters import filled, kept, target_range
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, KnowsFacts, MTLClassifierMixin, MTLRegressorMixin
-from ..exchange.protocol import Question
+from ..exchange.protocol import Question, Total
 from ..privacy.report import PrivacyLeakWarning
 from ..tables.ids import encode_ids, listed, locate
 from ..tables.relation import read_relation
@@ -19,7 +20,7 @@ from ..tables.targets import public_range, public_ranges
 from ..tables.units import check_units, owners
 from ..tables.weights import in_rows
 from .board import MetaBillboard, outside, split_models, within
-from .curator import release_init
+from .curator import release_init, sum_of_updates
 from .plan import MetaPlan
 from .tasks import MetaHalf
 
@@ -303,7 +304,15 @@ class _MetaInit(KnowsFacts, BaseMTL):
         public = {"init": [plan.begin.shape], "round": Integral}
         if self.random_state is not None:  # who else takes part, for reproducible noise only
             public["everybody"] = np.int64
-        return {"update": Question({"update": shape}, public)}
+        length = 1.0 if plan.to is None else float(np.linalg.norm(plan.to, axis=1).max())
+        size = plan.n_outputs * plan.size * (1 if plan.to is None else plan.to.shape[1])
+        combine = partial(sum_of_updates, plan)
+        whole = shape if plan.to is None else (-1, *shape)
+        total = replace(
+            Total.of(combine, "update", size, length * plan.longest),
+            whole=lambda vector: vector.reshape(whole), is_noisy=True,
+        )  # fmt: skip
+        return {"update": Question({"update": shape}, public, total)}
 
     def _transport(self, population):
         longest = self._plan(population).longest

@@ -109,6 +109,11 @@ class MetaPlan:
         self.start = est._start(population)
         self.begin = self._begin(est.fit_intercept)
         self.n_servers = est._n_servers
+        if getattr(self.n_servers, "honest", 1) > 1:
+            raise ValueError(
+                f"curator={est.curator!r}: tasks add their noise themselves here, so that there is "
+                'none for sites to divide. Leave it at "trusted".'
+            )
         self._check(est)
         m = population.n_tasks
         self.batch_size = float(est.batch_size or 1)
@@ -505,9 +510,9 @@ class MetaPlan:
             notes["composition"] = f"{most}; the budgets of these tasks add up"
         if self.n_servers > 1:
             notes["servers"] = (
-                f"{self.n_servers} servers hold additive shares of the updates: unless all of them "
-                "pool what they were sent, nobody sees the update of one task, noisy as it is."
-                + ONE_PROCESS
+                f"{self.n_servers.count} servers hold additive shares of the updates: unless all "
+                "of them pool what they were sent, nobody sees the update of one task, noisy as it "
+                "is." + ONE_PROCESS
             )
         return notes
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 from tests.helpers.federated_cases import D, M, and_slow, in_process, study_of
 
@@ -12,14 +12,23 @@ from flwr.app import Context, Message, RecordDict
 from flwr.common.secure_aggregation.quantization import dequantize, quantize
 
 from skpmtl.exchange import Total
+from skpmtl.exchange.journal import Journal
 from skpmtl.federated import records
+from skpmtl.federated.books import Refusal
 from skpmtl.federated.client import app
+from skpmtl.federated.home import Home
+from skpmtl.federated.masked import grid_of
 from skpmtl.federated.server import curate
 from skpmtl.federated.study import LEVELS
+from skpmtl.federated.walk import Walk
+from skpmtl.privacy.rng import SystemSource
 from skpmtl.structures.curator import sum_of_moments
 from tests.helpers.federated_grid import InProcessGrid, models_of, without_site_1
 
-pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible"),
+    pytest.mark.filterwarnings("ignore:relation= has 2 columns for 9 tasks"),
+]
 
 
 def secure_study(case="rounds", **settings):
@@ -28,6 +37,7 @@ def secure_study(case="rounds", **settings):
 
 SUMS = ("rounds", "classes", "lengths", "intercept")
 STRUCTURES = ("structures, start", "prior", "labels")
+META = ("meta", "meta, facts", "meta, local")
 MORE_SUMS = ("algorithm 1", "clusters", "averaging")
 MORE_STRUCTURES = ("structures", "structures, labels")
 
@@ -151,7 +161,7 @@ def test_site_refuses_weaker_secure_sums(tmp_path, change, caplog):
 @pytest.mark.parametrize(
     "case, settings",
     [
-        ("projections", {}), ("diagonal", {}), ("meta", {}), ("adaptive", {}), ("sampled", {}),
+        ("projections", {}), ("diagonal", {}), ("adaptive", {}), ("sampled", {}),
         ("rounds", {"secure_sum": 0}), ("rounds", {"secure_sum": 10**7}),
     ],
 )  # fmt: skip
@@ -181,3 +191,163 @@ def test_site_with_more_tasks_than_the_study_says(tmp_path, caplog):
     with pytest.raises(RuntimeError, match="Too few sites"):
         curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator", a_context())
     assert "more than the 2 tasks" in caplog.text
+
+
+# ------------------------------------------------------------------ tasks that add their noise
+@pytest.mark.parametrize("case", and_slow(META[:1], META[1:]))
+def test_sums_of_noisy_updates(tmp_path, case):
+    """Nobody sees the update of one task, not even with its noise; sites that have none of the
+    tasks that were drawn take part with zeros."""
+    study = secure_study(case)
+    grid = InProcessGrid(study, tmp_path)
+    board = curate(grid, study, tmp_path / "curator", a_context())
+    whole = in_process(study).billboard_
+    step = 2 * study.sum_range("update", {}) / LEVELS
+    assert np.abs(board.init - whole.init).max() <= 20 * step
+    assert "secure aggregation" in board.report.notes["transport"]
+    assert board.report.epsilon == whole.report.epsilon
+    for reply in [r for r in grid.received if "train" in r.metadata.message_type]:
+        assert all(not record for record in reply.content.array_records.values())
+
+
+# ---------------------------------------------------------------------- noise of the sites
+def noisy_study(case="rounds", **settings):
+    return secure_study(case, **{"noise_sites": [3, 2], **settings})
+
+
+def exact_sums(study, folder, question):
+    """Whole numbers that the sites sent, of what their files have. -> ndarray, Grid"""
+    asked, found = study.questions[question.statistic], []
+    total, grid = asked.total, grid_of(study, question)
+    for k in range(3):
+        (path,) = (folder / f"site{k}").glob("*/state.npz")
+        with np.load(path) as state:
+            row = {name: state[f"row.{name}"] for name in asked.shapes}
+            vector = np.ravel(total.add(row, question.public, state["positions"]))
+            found.append(np.rint(vector * grid.room / grid.step) + state["noise"])
+    return np.sum(found, axis=0), grid
+
+
+NOISY = ("rounds", "prior", "structures, start")
+MORE_NOISY = ("classes", "lengths", "intercept", "labels", "algorithm 1", "clusters")
+
+
+@pytest.mark.parametrize("case", and_slow(NOISY, MORE_NOISY))
+def test_release_is_the_sum_of_what_sites_made_noisy(tmp_path, case):
+    """To the last bit: whole numbers of steps, the noise of three sites among them."""
+    study = noisy_study(case, seed=None)
+    grid = InProcessGrid(study, tmp_path)
+    board = curate(grid, study, tmp_path / "curator", a_context())
+    replies = []
+    journal = sorted((tmp_path / "curator" / "journal").glob("*.npz"))
+    with Journal(tmp_path / "curator" / "journal", {"study": study.text}) as kept:
+        while (reply := kept.recall(study.build()._source())) is not None:
+            replies.append(reply)
+    assert len(replies) == len(journal)
+    ask = Walk(study, "", replies[:-1]).steps[-1]
+    sums, found = exact_sums(study, tmp_path, ask)
+    total = study.questions[ask.statistic].total
+    vector = sums * found.step
+    whole = vector if total.whole is None else total.whole(vector)
+    (name,) = ask.mechanisms
+    assert_array_equal(replies[-1][name], whole / ask.divide)
+    assert sorted(models_of(tmp_path, study)) == list(range(M))
+    report = board.report
+    assert "noise of 3 sites of which that of 2 suffices" in report.notes["transport"]
+    assert "one process" not in report.notes["servers"]
+    assert any("2 of the sites in every sum are honest" in line for line in report.assumptions)
+    assert report.epsilon == study.build().epsilon
+
+
+def test_noise_of_two_sites_is_that_of_a_trusted_curator():
+    """And of symmetric matrices: the triangle, with sqrt(2) off the diagonal, has one std."""
+    for case in ("rounds", "prior"):
+        study, trusted = noisy_study(case), secure_study(case)
+        ask, plain = (Walk(s, "", []).steps[0] for s in (study, trusted))
+        while "moment" not in ask.mechanisms and case == "prior":
+            replies = [{k: np.zeros(m.shape) for k, m in ask.mechanisms.items()}]
+            ask, plain = (Walk(s, "", replies).steps[-1] for s in (study, trusted))
+        (name,) = ask.mechanisms
+        grid, size = grid_of(study, ask), study.questions[ask.statistic].total.size
+        noise = grid.noise(SystemSource(), 40_000) + grid.noise(SystemSource(), 40_000)
+        wanted = plain.mechanisms[name].noise_std * plain.divide
+        # 40,000 normals: their std is known within .35 %.
+        assert np.std(noise) * grid.step == pytest.approx(wanted, rel=0.016)
+        assert grid.noise_std >= 8 * grid.step
+        assert grid.steps(np.zeros(size)).shape == (size,)
+        # Neighbouring sums of one site stay within the sensitivity after rounding.
+        S, rng = ask.mechanisms[name].sensitivity * ask.divide, np.random.default_rng(0)
+        for _ in range(200):
+            v, way = rng.normal(size=(2, size))
+            moved = grid.steps(v + S * way / np.linalg.norm(way)) - grid.steps(v)
+            assert np.linalg.norm(moved) * grid.step <= S
+        assert S * (1 - grid.room) == pytest.approx(np.sqrt(size) * grid.step)
+
+
+def test_noise_of_a_site_is_drawn_once(tmp_path):
+    study = noisy_study(seed=None)
+    InProcessGrid(study, tmp_path)
+    site, _ = Home(tmp_path / "site0.toml").site(study.digest)
+    walk = Walk(study, "run", [])
+    grid = grid_of(study, walk.ask(0))
+    first = site.noisy_total(walk, 0, grid)
+    assert_array_equal(site.noisy_total(walk, 0, grid), first)
+    with pytest.raises(Refusal, match="sites add the noise"):
+        site.total(0, "update", walk.ask(0).public, "run")
+    other = Walk(study, "run", [{"update": np.zeros(3)}])
+    assert (site.noisy_total(other, 1, grid) != first).any()
+
+
+def test_a_sum_is_opened_over_one_set_of_sites(tmp_path, caplog):
+    """A second one over other sites would show what those in between sent."""
+    study, asked = secure_study(), []
+
+    def cut(node, message, reply):
+        configs = message.content.config_records.get("secaggplus_configs", {})
+        if configs.get("stage") == "unmask":
+            asked.append(node)
+            return None  # the curator ends before it hears of it
+        return reply
+
+    with pytest.raises(RuntimeError, match="Too few sites"):
+        grid = InProcessGrid(study, tmp_path, broken=cut)
+        curate(grid, study, tmp_path / "curator", a_context())
+    assert len(asked) == 3
+    grid = InProcessGrid(study, tmp_path)
+    grid.offline = {1001}
+    with pytest.warns(UserWarning, match="Held by no site"), pytest.raises(RuntimeError):
+        curate(grid, study, tmp_path / "curator", a_context())
+    assert not list((tmp_path / "curator" / "journal").glob("*.npz"))
+
+    def lost(node, message, reply):
+        return None if node == 1001 and "fitins.config" in message.content.config_records else reply
+
+    with pytest.raises(RuntimeError, match="Too few sites"):
+        grid = InProcessGrid(study, tmp_path, broken=lost)
+        curate(grid, study, tmp_path / "curator", a_context())
+    assert "was opened over other sites" in caplog.text
+    board = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator", a_context())
+    assert_allclose(board.releases, in_process(study).billboard_.releases, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "case, settings, message",
+    [
+        ("rounds", {"secure_sum": None}, "name secure_sum"),
+        ("rounds", {"noise_sites": 3}, "two numbers"),
+        ("rounds", {"noise_sites": [3, 3]}, "h from 2"),
+        ("rounds", {"noise_sites": [3, 1]}, "h from 2"),
+        ("meta", {}, "none for sites to divide"),
+        ("diagonal", {}, "secure_sum=3 is for sums"),
+    ],
+)
+def test_studies_without_noise_of_sites(case, settings, message):
+    with pytest.raises(ValueError, match=message):
+        noisy_study(case, **settings)
+
+
+def test_noise_that_is_too_little_for_its_grid_is_refused():
+    parameters = {"clip_norm": 1.0, "n_rounds": 1, "epsilon": 1e6}
+    study = noisy_study(secure_sum=5000, parameters=parameters)
+    with pytest.raises(ValueError, match="too little beside sums"):
+        grid_of(study, Walk(study, "", []).steps[0])

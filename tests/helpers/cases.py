@@ -325,7 +325,7 @@ def _output_perturbation():
 
 def _servers():
     three = ("servers", 3)
-    yield _case(PrivateMTL, curator=three, epsilon=60.0)
+    yield _case(PrivateMTL, curator=("sites", 3, 2), epsilon=60.0)
     yield _case(PrivateMeanRegMTL, curator="servers", n_rounds=3, clip_norm=1.0, clip_quantile=0.5)
     yield _case(MPMTLGroupSparse, curator="servers", unseen_task="mean", adjacency="zero-out")
     yield _case(MPMTLLowRank, curator=three, algorithm="proximal", **SECURE)
