@@ -586,7 +586,7 @@ def test_kernels_run_uncompiled_with_weights(centre):
         found += [G, g, square, out]
         P, gradient, W = np.empty((n, 1)), np.empty((2, 1, 4)), np.full((2, 1, 4), 0.3)
         value = run(newton.loss_gradient)(
-            X, empty, False, offsets, np.sign(y), LOGISTIC, scale, W, P, gradient, w, None
+            X, empty, False, offsets, np.sign(y), LOGISTIC, scale, W, P, gradient, w, np.empty((0, 0))
         )
         product = np.empty_like(W)
         run(newton.hessian_product)(

@@ -198,7 +198,7 @@ def class_averages(
                 a = unit[k] * centre[c * d + j]
                 for i in range(n):
                     base[i, c] += a * (f[j, i] if dual else f[i, j])
-        if given is None:
+        if given.shape[0] == 0:
             _first_levels(y, lo, n, kind, held, start, weights)
         else:
             for c in range(C):
@@ -262,7 +262,7 @@ def class_averages(
                         else:
                             t_i = (z[i, c] + part * base[i, c]) / weights[lo + i] ** 0.5
                             z[i, c] = t_i + lead[c]
-                    if given is not None:
+                    if given.shape[0] > 0:
                         for i in range(n):
                             z[i, c] += given[lo + i, c]
                 if done:
@@ -541,7 +541,7 @@ def csr_fits(
 
     The model is share[a, s] times the centre plus D[s] on the columns of the task, as in
     `skpmtl._kernels.steps`, with the intercepts b[s, a]; for squared loss f is loss + rho / 2
-    ||D||^2. `given` (n_rows, C) are added to the scores of the rows; None: 0.
+    ||D||^2. `given` (n_rows, C) are added to the scores of the rows; without rows: 0.
     squares[ends / C + j] receives the squared length of column j of a task. Both are sums with
     `weights` of the rows, unless None.
     """
@@ -580,7 +580,7 @@ def csr_fits(
                         level[c] += z[0, c] / mass
                     else:
                         level[c] += count / mass * z[0, c]
-                if given is not None:
+                if given.shape[0] > 0:
                     for c in range(C):
                         z[0, c] += given[lo + i, c]
                 if kind == SQUARED:

@@ -36,7 +36,7 @@ def loss_gradient(
                 for j in range(d):
                     s += x[j] * W[k, c, j]
                 z[0, c] = s
-            if given is not None:
+            if given.shape[0] > 0:
                 for c in range(C):
                     z[0, c] += given[p, c]
             if loss == SQUARED:

@@ -209,7 +209,7 @@ def averaged_class_models(table, fit_intercept, loss, scale, candidates, centres
         pick = places if table.rows is None else table.rows[places]
         y = table.y[places]
         weights = None if table.weights is None else table.weights[places]
-        given = None if table.base is None else table.base[places]
+        given = table.given if table.base is None else table.base[places]
         block = _Block(read_only(table.X), pick, factor, ends, fit_intercept, table.support[tasks])
         counts, Z = np.ones(len(y)) if weights is None else weights, None
         for part, ends, F, K in block._parts(counts, np.zeros(len(y))):

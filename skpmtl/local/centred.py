@@ -230,7 +230,7 @@ class CentredTasks:
         kernels.local_steps(
             *self._rows, self.table.y, pick, around, settings,
             (_NONE if start is None else start).ravel(), _NONE if descent is None else descent,
-            found, _NONE if self.table.base is None else self.table.base, self.table.weights,
+            found, self.table.given, self.table.weights,
         )  # fmt: skip
         return Local(pick, *found, descent)
 

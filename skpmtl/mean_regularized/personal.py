@@ -197,7 +197,7 @@ class PersonalModels:
         place, own = np.full(centred.table.n_features, -1), (first.columns, first.ends)
         csr_fits(
             *csr, rows, offsets, centred.table.y, block, NUMBER[problem.loss], held, self.centres,
-            self.which, share, rho, own, D, b, place, f, squares, table.weights, table.base,
+            self.which, share, rho, own, D, b, place, f, squares, table.weights, table.given,
         )  # fmt: skip
         even = 1.0 if squared else curvature(C)
         det, line = np.empty(share.shape), np.zeros(centred.table.n_features)

@@ -237,7 +237,7 @@ class State:
             part = slice(first, last)
             value = loss_gradient(
                 *self.rows, offsets[first : last + 1], self._y, self._kind, scale[part],
-                Wb[part], self.P, gradient[part], self.weights, table.base,
+                Wb[part], self.P, gradient[part], self.weights, table.given,
             )  # fmt: skip
             penalty, pull = self._penalty(Wb, shared, part)
             gradient[part] += pull

@@ -4,6 +4,7 @@ import numpy as np
 from scipy import sparse
 
 _BLOCK = 2**20  # entries compared at a time, which bounds temporary memory
+_NARROW = np.iinfo(np.int32).max
 
 
 def checked(X):
@@ -20,7 +21,8 @@ def checked(X):
     -------
     X : object
         The same object if there is nothing to mend. Otherwise a CSR matrix with the entries of a
-        row in the order of their columns, and with those of one place added up.
+        row in the order of their columns, those of one place added up, and indices of 32 bits
+        where they suffice: loops are compiled again for others.
 
     Raises
     ------
@@ -79,6 +81,9 @@ def _tidy(X):
     """CSR with increasing columns in every row: loops take every entry for another column."""
     data, indices, indptr = X.data, X.indices, X.indptr
     nnz = int(indptr[-1])
+    if max(nnz, X.shape[1]) <= _NARROW and not indices.dtype == indptr.dtype == np.int32:
+        indices, indptr = indices.astype(np.int32), indptr.astype(np.int32)
+        X = type(X)((data, indices, indptr), shape=X.shape, copy=False)
     whole = nnz == len(indices) == len(data) and indices.dtype == indptr.dtype
     if whole and _increasing(indices, indptr):
         return X

@@ -86,6 +86,11 @@ class TaskTable:
         self.__post_init__()
 
     @property
+    def given(self):
+        """`base` for compiled loops, which know no element as none: (N, n_outputs) or (0, 0)."""
+        return np.empty((0, 0)) if self.base is None else self.base
+
+    @property
     def n_tasks(self):
         return len(self.tasks)
 

@@ -379,7 +379,7 @@ def test_newton_kernels_are_derivatives(kind):
 
     def at(t):
         G = np.empty_like(W)
-        value = loss_gradient(*rows, table.y, kind, scale, W + t * U, P, G, None, None)
+        value = loss_gradient(*rows, table.y, kind, scale, W + t * U, P, G, None, table.given)
         return value, G
 
     h = 1e-5

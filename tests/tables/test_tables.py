@@ -480,7 +480,13 @@ def test_table_defaults():
     assert table.task(0)[1] is None and table.input_row(1) == 1
 
 
-@pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
+def long_indices(X):
+    X = sparse.csr_array(X)
+    X.indices, X.indptr = X.indices.astype(np.int64), X.indptr.astype(np.int64)
+    return X
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix, long_indices])
 def test_compiled_loops_meet_one_kind_of_array(form):
     """numba compiles them again for an array with gaps, or for one that can be written."""
     rng = np.random.default_rng(0)
@@ -490,6 +496,7 @@ def test_compiled_loops_meet_one_kind_of_array(form):
     half = CentredTasks(wide, Problem("squared", 1, True))
     seen = [array for array in half._rows if array is not None]
     assert all(array.flags.c_contiguous for array in seen)
+    assert all(array.dtype == np.int32 for array in half._rows[2:4] if array is not None)
     for other in (pickle.loads(pickle.dumps(half)), deepcopy(half)):
         again = [array for array in other._rows if array is not None]
         assert list(map(numba.typeof, again)) == list(map(numba.typeof, seen))
