@@ -8,6 +8,21 @@ import pytest
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
+@pytest.hookimpl(tryfirst=True)  # before those that are slow are left out
+def pytest_collection_modifyitems(items):
+    """Most of the cases of tests that are marked ``spread`` become slow ones."""
+    alike = {}
+    for item in items:
+        if item.get_closest_marker("spread") and not item.get_closest_marker("slow"):
+            alike.setdefault((item.parent.nodeid, item.originalname), []).append(item)
+    for cases in alike.values():
+        n = min(cases[0].get_closest_marker("spread").args[0], len(cases))
+        kept = {k * len(cases) // n for k in range(n)}
+        for k, item in enumerate(cases):
+            if k not in kept:
+                item.add_marker("slow")
+
+
 @pytest.fixture
 def shared_data():
     """The folder shared/data beside the checkout."""

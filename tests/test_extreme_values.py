@@ -162,6 +162,7 @@ def assert_finite(est, features):
     [(D, False), (D, True), (12, False), pytest.param(12, True, marks=pytest.mark.slow)],
 )
 @pytest.mark.parametrize("name", METHODS)
+@pytest.mark.spread(28)
 def test_private_fits_have_finite_models_and_no_warnings(name, features, classify):
     for change in [*EXTREME, *HARMLESS]:
         if needs_both_classes(name, change, classify):
@@ -181,6 +182,7 @@ def test_private_fits_have_finite_models_and_no_warnings(name, features, classif
 
 @pytest.mark.parametrize("classify", [False, True])
 @pytest.mark.parametrize("name", METHODS)
+@pytest.mark.spread(16)
 def test_fits_without_privacy_are_finite_or_say_what_to_do(name, classify):
     for change in [*EXTREME, *HARMLESS]:
         if needs_both_classes(name, change, classify):

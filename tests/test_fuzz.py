@@ -249,6 +249,7 @@ def test_odd_numbers(name, data):
 
 
 @quick_and_slow
+@pytest.mark.spread(13)
 def test_odd_input(name, data):
     judge(settled(name), spoiled(data.draw, *sound(data.draw, name)))
 

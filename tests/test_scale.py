@@ -92,6 +92,7 @@ def table_on_disk(tmp_path_factory):
         pytest.param("PrivateMeanRegMTL", {"epsilon": 1.0}, 2, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_memory_map_larger_than_the_memory_allowed(table_on_disk, name, settings, n_parts):
     """A fit, of X or of parts of it, and a prediction where a copy of X is impossible: three
     quarters of X may be allocated."""

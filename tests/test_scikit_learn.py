@@ -25,8 +25,6 @@ QUICK = [
     skpmtl.MPMTLLowRank(0.1, epsilon=None),
     skpmtl.MPMTLLowRankClassifier(),
     skpmtl.ClusteredMTL(),
-    skpmtl.MPMTLLowRankCV(n_alphas=3, eps=0.1, cv=2),
-    skpmtl.PrivateMTL(),
     skpmtl.PrivateMTLClassifier(),
     skpmtl.PrivateMeanRegMTL(),
     skpmtl.PrivateMeanRegMTLClassifier(),
@@ -35,11 +33,13 @@ QUICK = [
     skpmtl.DPAggregation(max_target=10.0, **BOUNDS),
     skpmtl.FedMTLClassifier(n_rounds=5, **STEPS),
     skpmtl.PerTask(Ridge()),
-    skpmtl.PerTask(LogisticRegression()),
     skpmtl.TaskScaler(),
     skpmtl.TaskImputer(),
 ]
 SLOW = [
+    skpmtl.MPMTLLowRankCV(n_alphas=3, eps=0.1, cv=2),
+    skpmtl.PrivateMTL(),
+    skpmtl.PerTask(LogisticRegression()),
     skpmtl.MPMTLGroupSparse(),
     skpmtl.MPMTLGroupSparseClassifier(0.1, epsilon=None),
     skpmtl.PrivateMeanRegMTLClassifier(epsilon=None),
@@ -152,6 +152,7 @@ def scaled(est):
     skpmtl.DPAggregation(0.1, epsilon=None),
     skpmtl.DPRelationshipClassifier(0.1, epsilon=None),
 ], ids=lambda est: type(est).__name__)  # fmt: skip
+@pytest.mark.spread(10)
 def test_weights_repeat_rows(est, check):
     binary = not est.__sklearn_tags__().classifier_tags.multi_class if is_classifier(est) else False
     if binary and sklearn.__version__.startswith("1.6.") and "equivalence" in check.__name__:

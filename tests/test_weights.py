@@ -57,6 +57,7 @@ def close(est, other, tol=1e-8):
 @pytest.mark.parametrize("n_classes", [0, 2, 3])
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("weight", ["equal", "samples"])
+@pytest.mark.spread(18)
 def test_exact_fits_repeat_rows(form, n_classes, intercept, weight):
     X, y, task, times = tables(n_classes)
     again = np.repeat(np.arange(len(y)), times)
@@ -586,8 +587,9 @@ def test_kernels_run_uncompiled_with_weights(centre):
         found += [G, g, square, out]
         P, gradient, W = np.empty((n, 1)), np.empty((2, 1, 4)), np.full((2, 1, 4), 0.3)
         value = run(newton.loss_gradient)(
-            X, empty, False, offsets, np.sign(y), LOGISTIC, scale, W, P, gradient, w, np.empty((0, 0))
-        )
+            X, empty, False, offsets, np.sign(y), LOGISTIC, scale, W, P, gradient, w,
+            np.empty((0, 0)),
+        )  # fmt: skip
         product = np.empty_like(W)
         run(newton.hessian_product)(
             X, empty, False, offsets, LOGISTIC, scale, P, np.ones_like(W), product, w

@@ -176,6 +176,7 @@ def test_threads_quick():
     assert all(row["suite"] == "threads" and row["fit_seconds"] > 0 for row in rows)
 
 
+@pytest.mark.slow
 def test_scale_quick(tmp_path):
     rows = run.main(["scale", "--quick", "--only", "MPMTLLowRank(epsilon=1.0)"])
     assert [row["tasks"] for row in rows] == [50, 100, 200]

@@ -34,6 +34,7 @@ def without_screen():
         for path in SCRIPTS
     ],
 )
+@pytest.mark.spread(1)
 def test_script_runs_and_draws(path, without_screen):
     if path.stem in NEEDS:
         pytest.importorskip(NEEDS[path.stem], reason=f"needs {NEEDS[path.stem]}")

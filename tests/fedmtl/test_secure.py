@@ -143,6 +143,7 @@ def two_lengths(seed):
     ],
     ids=["one length", "two lengths, larger bounds", "5 servers"],
 )
+@pytest.mark.spread(1)
 def test_equals_the_plain_computation(mpc, make, settings):
     *arguments, _ = make(2)
     # As near to the threshold as equality is promised, on both sides; 0 and 1 are exact.
@@ -873,6 +874,7 @@ def test_a_wrong_share_is_named(tmp_path, fault):
     ("fault", "client", "rank"),
     [("retried upload", 1, 2), ("swapped clients", 0, 1), ("missing", 0, 0)],
 )
+@pytest.mark.spread(1)
 def test_a_mixed_up_share_ends_the_run_at_all_servers(
     mpc, start, tmp_path, fault, client, rank
 ):

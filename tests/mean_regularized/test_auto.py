@@ -125,8 +125,11 @@ def plain_class_average(A, y, C, centre, pulls, reaches, prior, intercept):
 
 @pytest.mark.parametrize(
     "C, d, intercept",
-    [(1, 4, True), (1, 9, False), (3, 3, False), pytest.param(3, 5, True, marks=pytest.mark.slow)],
-)
+    [
+        (1, 4, True), (3, 3, False), pytest.param(1, 9, False, marks=pytest.mark.slow),
+        pytest.param(3, 5, True, marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
 def test_average_of_classes_is_that_of_a_general_minimiser(C, d, intercept):
     """Of 1 to 14 rows, some of one class; log-losses."""
     sizes, rng = np.array([1, 3, 14, 7]), np.random.default_rng(0)

@@ -128,6 +128,7 @@ def test_least_squares_of_fewer_rows_than_features(intercept, lam, ridge, cluste
         *(pytest.param("multi", either, marks=pytest.mark.slow) for either in (True, False)),
     ],
 )  # fmt: skip
+@pytest.mark.spread(1)
 def test_logistic_loss_against_a_long_descent(kind, intercept):
     X, y, task = problem(kind, rows=(25, 40))
     m, d, C = 7, 4, 3 if kind == "multi" else 2
@@ -922,6 +923,7 @@ def test_exact_classes_with_columns_that_intercepts_repeat(columns, lam):
 
 
 @pytest.mark.parametrize("cls", [PrivateMeanRegMTL, PrivateMeanRegMTLClassifier])
+@pytest.mark.spread(1)
 def test_memory_of_exact_fits(cls):
     """Beside the rows: five models for each task, matrices of its rows, and numbers."""
     rng = np.random.default_rng(0)

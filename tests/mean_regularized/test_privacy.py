@@ -135,6 +135,7 @@ def test_fixed_sampling_has_no_amplification(adjacency, c):
 
 
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
+@pytest.mark.spread(1)
 def test_poisson_sampling(adjacency):
     pytest.importorskip("dp_accounting", reason="needs the extra skpmtl[sampling]")
     from skpmtl.privacy.sampling import poisson_epsilon

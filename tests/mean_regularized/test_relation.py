@@ -172,6 +172,7 @@ def test_audit_passes_and_catches_a_leverage_that_is_stated_too_small(monkeypatc
     assert not result.passed and "Sensitivity: release 1" in str(result)
 
 
+@pytest.mark.slow
 def test_the_noise_of_coefficients_is_the_stated_one():
     X, y, task, Z = related(np.random.default_rng(6), n=2)
     options = {"relation": facts(Z), "clip_norm": 0.5, "n_rounds": 1, "epsilon": 3.0}

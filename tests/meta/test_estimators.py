@@ -462,6 +462,7 @@ def normal_weights(centre, spread):
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("rows", [(4, 5), (3, 15), (30, 60)])
 @pytest.mark.parametrize("kind", ["binary", "multi"])
+@pytest.mark.spread(6)
 def test_models_of_classes_are_proximal_points_of_the_likeliest_strength(kind, rows, intercept):
     """Gradient of the sum of losses = (init - w) / kappa, kappa chosen by each task alone.
 
@@ -616,6 +617,7 @@ def test_a_model_knows_nothing_of_other_tasks(kind):
 
 @pytest.mark.parametrize("d", [4, 17])
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.spread(3)
 def test_fine_tuning_uncompiled_agrees(kind, d, monkeypatch):
     X, y, task = problem(kind, m=5, d=d, rows=(3, 12))
     init = np.random.default_rng(0).normal(size=(outputs(kind), d + 1))

@@ -146,6 +146,7 @@ def check_sampled_noise(adjacency, group, visits, sizes, tight=True):
 
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
 @pytest.mark.parametrize("visits", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.spread(1)
 def test_sampled_noise(adjacency, visits):
     check_sampled_noise(adjacency, 1, visits, SIZES)
 
@@ -160,6 +161,7 @@ def test_sampled_noise_for_groups(group, visits, adjacency):
 
 
 @pytest.mark.parametrize("group", [2, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_sampled_groups_at_a_given_noise(group):
     """The accountant behind the calibration, once."""
     pytest.importorskip("dp_accounting", reason="needs the extra skpmtl[sampling]")
@@ -173,6 +175,7 @@ def test_sampled_groups_at_a_given_noise(group):
 
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
 @pytest.mark.parametrize("visits", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.spread(1)
 def test_sampled_noise_by_the_library(adjacency, visits):
     dp = pytest.importorskip("dp_accounting", reason="needs the extra skpmtl[sampling]")
     relation = {
@@ -255,6 +258,7 @@ EXTREMES = {
 
 @pytest.mark.parametrize("kind", ["real", "binary", "multi"])
 @pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.spread(6)
 def test_the_first_noisy_sum_moves_by_the_stated_sensitivity(batches, kind, intercept):
     """The released initialisation after one step is the sum, up to public factors."""
     cls = DPMetaInit if kind == "real" else DPMetaInitClassifier
@@ -567,6 +571,7 @@ def clip_removed(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["real", pytest.param("binary", marks=pytest.mark.slow)])
+@pytest.mark.spread(1)
 def test_audit_of_one_record(batches, kind):
     found, scores = attack(150, kind=kind, **batches)
     assert found <= 1.0

@@ -114,6 +114,7 @@ def test_audit_catches_a_clip_that_is_stated_too_small(monkeypatch):
     assert not result.passed and "Sensitivity" in str(result)
 
 
+@pytest.mark.slow
 def test_noise_of_the_rows_is_the_stated_one():
     """Of one round from 0 nothing is corrected later, which `rules.LEFT` allows for."""
     X, y, task, Z, _ = related(3, n=2)

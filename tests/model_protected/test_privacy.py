@@ -148,6 +148,7 @@ def estimator_of(cls, algorithm, mechanism, **parameters):
 # --------------------------------------------------------------------------------- tests
 @everything
 @pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
+@pytest.mark.spread(13)
 def test_every_statistic_moves_within_its_sensitivity(cls, algorithm, mechanism, adjacency):
     """With the history replayed, so that a change cannot enter through earlier releases."""
     X, y, task = problem(cls)
@@ -189,6 +190,7 @@ def test_votes_of_absent_tasks(cls):
 
 
 @everything
+@pytest.mark.spread(7)
 def test_other_tasks_see_releases_only(cls, algorithm, mechanism):
     """Same releases, another task's data changed: not a bit of any other model changes."""
     X, y, task = problem(cls, d=17)
@@ -266,7 +268,7 @@ DRAWN = [
 
 @pytest.mark.parametrize("cls, algorithm, mechanism", DRAWN)
 def test_draws_show_the_stated_noise(cls, algorithm, mechanism):
-    check_noise(cls, algorithm, mechanism, 250)
+    check_noise(cls, algorithm, mechanism, 100)
 
 
 @pytest.mark.slow

@@ -138,6 +138,7 @@ def test_intercepts_are_at_their_optimum(size):
 @pytest.mark.parametrize("kappa", [0.01, 1.0, 100.0])
 @pytest.mark.parametrize("diagonal", [True, False])
 @pytest.mark.parametrize("centred", [True, False])
+@pytest.mark.spread(4)
 def test_modes_are_posterior_modes(kappa, diagonal, centred):
     table, _, T = problem((3, 20, 12), d=4)
     root = np.array([1.0, 0.5, 2.0, 0.1])

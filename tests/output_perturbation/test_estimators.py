@@ -126,6 +126,7 @@ def objective(data, W, V, lam, alpha, logistic, omega=None):
 
 @pytest.mark.parametrize("cls", RELATIONSHIP)
 @pytest.mark.parametrize("lam, alpha", [(0.1, 0.02), (0.3, 0.05)])
+@pytest.mark.spread(2)
 def test_plain_alternation_descends_to_the_exact_solution(cls, lam, alpha):
     """Omega, W and V in turn, each at its optimum for the others, with m x m matrices.
 
@@ -497,6 +498,7 @@ AUDITED = {"record": {**NATIVE, "lam": 0.5}, "direct": {"group": "direct", "lam"
 
 @QUICK_AND_SLOW
 @pytest.mark.parametrize("name", AUDITED)
+@pytest.mark.spread(2)
 def test_audit_passes(cls, name):
     est = cls(**public(cls), tasks=range(M), n_rounds=1) if cls in RELATIONSHIP else cls(
         **public(cls), tasks=range(M)
@@ -508,6 +510,7 @@ def test_audit_passes(cls, name):
 
 
 @QUICK_AND_SLOW
+@pytest.mark.spread(1)
 def test_audit_finds_rows_that_are_not_clipped(cls, monkeypatch):
     """Without the bounds on rows and targets the stated sensitivity is wrong, and shows."""
     settings = {"n_rounds": 1} if cls in RELATIONSHIP else {}
@@ -532,7 +535,7 @@ def test_draws_show_the_stated_noise(cls, name):
     more = {"n_rounds": 1} if cls in RELATIONSHIP else {}
     model = private(cls, **GROUPS[name], **more)
     draws = []
-    n = 150
+    n = 60
     for seed in range(n):
         est = model.set_params(random_state=seed).fit(X, y, task=task)
         draws.append(est.billboard_.releases[0])

@@ -65,6 +65,7 @@ def run(estimator, data, limit=30.0, **settings):
         ),
     ],
 )
+@pytest.mark.spread(1)
 def test_sound_estimators_pass(model, way):
     estimator = model(tasks=range(N_TASKS), **listed(model), **SETTINGS[way])
     result = run(estimator, neighbours(model), n_draws=60, random_state=1)
@@ -131,6 +132,7 @@ class UnclippedProjections(MPMTLGroupSparse):
     ],
     ids=["empirical-bayes", "proximal"],
 )
+@pytest.mark.spread(1)
 def test_removed_clip_is_caught(estimator):
     result = run(estimator, neighbours(), n_draws=40, random_state=0)
     assert any(text.startswith("Sensitivity") for text in result.failures)

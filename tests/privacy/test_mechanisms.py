@@ -66,6 +66,7 @@ def pairs(d, adjacency, bound, power, rng):
 
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 @pytest.mark.parametrize("d", [1, 2, 5])
+@pytest.mark.spread(3)
 def test_sensitivities_are_attained_and_never_exceeded(adjacency, d):
     K = 1.7
     rng = np.random.default_rng(d)
@@ -301,6 +302,7 @@ def assert_event_within_budget(mechanism, epsilon, delta, n=2000, seed=0):
 
 
 @pytest.mark.parametrize("d", [1, 5, pytest.param(27, marks=pytest.mark.slow)])
+@pytest.mark.spread(1)
 def test_the_event_that_breaks_the_published_mechanism(d):
     for epsilon in [0.3, 1.0]:
         mechanism = PublishedWishart(d, 1.4, epsilon)
@@ -318,6 +320,7 @@ def test_the_event_that_breaks_the_published_mechanism(d):
 
 
 @pytest.mark.parametrize("d", [1, 3, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.spread(1)
 def test_symmetrised_wishart_density_ratio(d):
     """x'Ex = V (chi2_{d+1} - chi2_{d+1}'): its log-density moves by at most epsilon."""
     epsilon, sensitivity = 0.8, 1.5

@@ -117,6 +117,7 @@ def test_poisson_one_round_has_a_closed_form(dp):
     assert max(spent) == pytest.approx(delta, rel=0.02) and max(spent) <= delta * 1.0001
 
 
+@pytest.mark.slow
 def test_groups_under_poisson(dp):
     seen = [poisson_epsilon(2.0, 50, 0.1, 1e-5, "zero-out", group_size=k) for k in (1, 2, 5)]
     assert seen == pytest.approx([1.65, 3.62, 10.7], abs=0.051)

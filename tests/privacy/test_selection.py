@@ -58,6 +58,7 @@ def best_density(density, cdf, weights):
 @pytest.mark.parametrize("distribution", RANDOM)
 @pytest.mark.parametrize("mu", [0.1, 0.5])
 @pytest.mark.parametrize("shift", [1.0, -1.0], ids=["higher score", "lower score"])
+@pytest.mark.spread(3)
 def test_renyi_divergence_of_the_best_run(distribution, mu, shift):
     """The output is the score itself: the exact divergence stays below the bound."""
     weights = trial_probabilities(4.0, distribution)[:400]
@@ -113,6 +114,7 @@ def lemma(mu, n, distribution, order):
 
 
 @pytest.mark.parametrize("distribution", RANDOM)
+@pytest.mark.spread(1)
 def test_bound_is_the_lemma(distribution):
     for mu, n, order in [(0.2, 3.0, 20.0), (1.0, 12.0, 3.0)]:
         ours = float(selection_rdp(mu, n, distribution, np.array([order]))[0])

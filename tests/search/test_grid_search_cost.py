@@ -168,6 +168,7 @@ GRIDS = [
 
 @pytest.mark.filterwarnings("ignore:One or more of the test scores are non-finite")
 @pytest.mark.parametrize("estimator, grid", GRIDS, ids=lambda v: str(v).replace("\n", "")[:60])
+@pytest.mark.spread(10)
 def test_cost_is_that_of_the_fits(estimator, grid):
     search, table, y = searched(clone(estimator), grid)
     cost = grid_search_cost(search)
@@ -176,6 +177,7 @@ def test_cost_is_that_of_the_fits(estimator, grid):
     assert_same_cost(cost, compose(reports))
 
 
+@pytest.mark.slow
 def test_poisson_sampling_costs_what_it_states():
     pytest.importorskip("dp_accounting", reason="needs the extra skpmtl[sampling]")
     settings = dict(n_rounds=2, sampling_rate=0.5)

@@ -442,6 +442,7 @@ def with_extremes(X, y, task, k=5):
         (PrivateMeanRegMTLClassifier, "neg_log_loss"),
     ],
 )
+@pytest.mark.spread(2)
 def test_rows_of_one_task_neither_stop_nor_show(data, model, scoring):
     """No error and no warning, and a score within the sensitivity of the one without them."""
     X, y, task = data

@@ -508,6 +508,7 @@ def test_compiled_loops_meet_one_kind_of_array(form):
     ["sorted", "by columns", "gaps", "unsorted", "unsorted by columns", "float32", "whole numbers",
      "map", "unsorted map", "task column", "unsorted frame"],
 )  # fmt: skip
+@pytest.mark.spread(11)
 def test_other_layouts_cost_one_copy(layout, shape, tmp_path):
     """And rows that are sorted and in order cost none, also on a disk."""
     n, d = shape
