@@ -13,10 +13,14 @@ tasks. For any convex losses V and the conjugates of both parts give
     objective(W) - optimum  <=  1/2 <R, A^+ R>  for  R = V - A W,
 
 where R has nothing in the kernel of A, and the gradients of the intercepts are zero. The last steps
-see to that: they minimise over the kernel and the intercepts alone, up to rounding, and what is
-left of R is at most ||R||^2 / (2 smallest) for the smallest eigenvalue of A that is not zero. Added
-is what rounding may do to the objective: 2 u (n + d + m)^1/2 times the size of its terms, with the
-unit roundoff u, as in `skpmtl.solvers.certificate`.
+see to that: they minimise over the kernel and the intercepts alone, until that lowers the objective
+by next to nothing (what the last one did is added), and what is left of R is at most
+||R||^2 / (2 smallest) for the smallest eigenvalue of A that is not zero. Added is what rounding may
+do to the objective: c = 2 u (n + d + m)^1/2 times the size of its terms, with the unit roundoff u,
+as in `skpmtl.solvers.certificate`.
+
+Features are divided by a power of two about as large as they are, which rounds nothing, so that
+intercepts and weights are of one kind whatever the unit of the rows is.
 
 With an L1 norm of W beside it the penalty of the graph is a part of the smooth function,
 `LossOnGraph`, and first-order steps do.
@@ -24,13 +28,17 @@ With an L1 norm of W beside it the penalty of the graph is a part of the smooth 
 
 import warnings
 from copy import copy
+from dataclasses import replace
 
 import numpy as np
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from .._runtime.threads import single_blas_thread
+from ..local.centred import CentredTasks
+from .losses import make_loss
 from .mean import Arrow, State, conjugate_gradient, newton, unchanged
+from .strength import squares
 
 _DENSE = 1500  # tasks up to which all eigenvalues of Omega are found
 _KERNEL = 1e-10  # times the largest eigenvalue, below which one is zero
@@ -40,12 +48,13 @@ _LOOSE = 1e-3  # gap over objective from which the certificate says too little
 _ROOM = 1 << 27  # numbers of blocks of all tasks, beyond which there is no preconditioner
 
 
-def minimize_on_graph(centred, Omega, lam, *, tol, max_iter, log=None):
+def minimize_on_graph(table, problem, Omega, lam, *, tol, max_iter, log=None):
     """-> W (n_tasks, n_outputs, d), b (n_tasks, n_outputs), objective, gap, n_iter; dense rows.
 
     Parameters
     ----------
-    centred : CentredTasks
+    table : TaskTable
+    problem : Problem
     Omega : ndarray or CSR matrix (n_tasks, n_tasks)
         Symmetric, positive semi-definite.
     lam : float > 0
@@ -59,29 +68,34 @@ def minimize_on_graph(centred, Omega, lam, *, tol, max_iter, log=None):
         When the gap is above a thousandth of the objective.
     """
     with single_blas_thread():
+        unit = _unit(table, problem.fit_intercept)
+        ridge = problem.ridge / unit**2
+        centred = CentredTasks(
+            replace(table, X=table.X / unit), replace(problem, ridge=ridge, lam=lam)
+        )
+        lam /= unit**2
         state = GraphState(centred, Omega, lam)
         small = len(state.which) * (centred.table.n_features + 1) ** 2 <= _ROOM
         W, b, _, n_iter = newton(state, tol, max_iter, log, Blocks if small else None)
         Wb = np.concatenate([W, b[:, :, None]], axis=2)
-        ridge = centred.problem.ridge
         smallest, kernel = (ridge, None) if ridge else spectrum(Omega, lam)
         value, floor = state.value(Wb), 1e-14 * state.largest
         for _ in range(_POLISH):
             there = _in_kernel(state.gradient, kernel, state.held)
-            if not np.linalg.norm(there) > 1e-15 * state.size(Wb):
-                break
 
             def product(U, out):
                 state.product(U, out)
                 out[:] = _in_kernel(out, kernel, state.held)
 
-            step, _ = conjugate_gradient(product, unchanged, there, 1e-10, 500, floor)
+            step, gain = conjugate_gradient(product, unchanged, there, 1e-10, 500, floor)
             Wb -= step
             value = state.value(Wb)
+            if not gain > 1e-15 * abs(value):
+                break
         rest = state.gradient - _in_kernel(state.gradient, kernel, state.held)
         size = float(np.vdot(rest, rest))
         gap = 0.5 * size / smallest if size else 0.0
-        gap += state.rounding(Wb, value)
+        gap += gain + state.rounding(Wb, value)  # as much as the last of these steps, at most
         if gap > _LOOSE * abs(value):
             warnings.warn(
                 f"The fit is proved to be within {gap:.3g} of the optimum only, for an objective "
@@ -89,7 +103,13 @@ def minimize_on_graph(centred, Omega, lam, *, tol, max_iter, log=None):
                 ConvergenceWarning,
                 stacklevel=6,
             )
-        return Wb[:, :, :-1].copy(), Wb[:, :, -1].copy(), value, gap, n_iter
+        return Wb[:, :, :-1] / unit, Wb[:, :, -1].copy(), value, gap, n_iter
+
+
+def _unit(table, centre):
+    """A power of two about as large as the features are, beside their means where these may go."""
+    mean = squares(table, centre).sum() / (table.n_rows * table.n_features)
+    return 2.0 ** np.round(0.5 * np.log2(mean)) if mean > 0 else 1.0
 
 
 def without(Omega, here, share):
@@ -156,27 +176,38 @@ def _in_kernel(U, kernel, held):
 
 
 class GraphState(State):
-    """`State` with Omega between the tasks."""
+    """`State` with Omega between the tasks.
+
+    Intercepts have the pull of the problem, whose `lam` is in units of the table as it was given.
+    """
 
     def __init__(self, centred, Omega, lam):
         super().__init__(centred, lam)
+        if self.held is not None:
+            self.held *= centred.problem.lam / lam
         self.Omega = Omega
         # A task without neighbours has blocks that may have no inverse.
         self.pulls = np.maximum(lam * Omega.diagonal(), 1e-8 * float(centred.smoothness.max()))
 
         self.largest = float(centred.smoothness.max() + self.pulls.max()) + self.ridge
 
-    def size(self, Wb):
-        """About the length of the terms that cancel in the gradient."""
-        return self.largest * float(np.linalg.norm(Wb))
-
     def rounding(self, Wb, value):
-        """How far the computed objective at Wb, `value`, may be from the true one."""
-        table = self.centred.table
-        terms = table.sizes.max() + table.n_features + table.n_tasks
-        at_zero = super().value(np.zeros_like(Wb))
-        size = value + at_zero + self.largest * float(np.vdot(Wb, Wb))
-        return np.finfo(float).eps * np.sqrt(terms) * size
+        """How far the computed objective at Wb, `value`, may be from the true one.
+
+        A score is wrong by c times its terms, as in `Loss.rounding`, and residuals r by that of all
+        rows, `big`, so that the losses are by c (value + r big) + (c big)^2 / 2.
+        """
+        problem, W, b = self.centred.problem, Wb[:, :, :-1], Wb[:, :, -1]
+        settings = {"task_weight": problem.task_weight, "fit_intercept": problem.fit_intercept}
+        loss = make_loss(self.centred.table, classification=problem.loss != "squared", **settings)
+        c, (X, y, _) = loss.unit, loss.sizes()
+        ones = np.sqrt(loss.scale * loss.table.support)
+        lengths = np.sqrt(np.einsum("kcj,kcj->kc", W, W)).ravel()
+        big = np.linalg.norm(y + X * lengths + ones * np.abs(b).ravel())
+        r = np.sqrt(2.0 * value) if loss.quadratic else np.linalg.norm(ones)
+        terms = self.lam * np.vdot(np.abs(W), abs(self.Omega) @ np.abs(W).reshape(len(W), -1))
+        terms += self.ridge * np.vdot(W, W)
+        return c * (3.0 * value + 2.0 * r * big + terms) + 0.5 * (c * big) ** 2
 
     def _shared(self, W):
         """Omega W of all tasks."""

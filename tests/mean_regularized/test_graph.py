@@ -149,9 +149,38 @@ def test_the_gap_covers_what_a_rough_fit_misses(classes, ridge):
         assert rough.objective_ > fine.objective_ + 1e-12  # there is something to cover
 
 
+@pytest.mark.parametrize("classes", [0, 2])
+def test_the_unit_of_the_rows_does_not_matter(classes):
+    y, unit = LABEL if classes else Y, 2.0**20
+    est = exact(0.2, RING, classes, ridge=0.1).fit(X, y, task=TASK)
+    far = exact(0.2 * unit**2, RING, classes, ridge=0.1 * unit**2).fit(unit * X, y, task=TASK)
+    assert far.objective_ == est.objective_ and far.dual_gap_ == est.dual_gap_
+    assert_allclose(far.coef_ * unit, est.coef_, rtol=1e-12)
+    # Where the penalty is next to nothing the gap still tells.
+    weak = exact(0.2, RING, classes).fit(1e6 * X, y, task=TASK)
+    assert weak.dual_gap_ < 1e-10 * weak.objective_
+
+
+def test_the_gap_covers_what_rounding_does():
+    wide, spread = np.longdouble, 10.0 ** np.linspace(-2, 3, D)
+
+    def precise(W):
+        z = np.array([X[i] * spread @ W[TASK[i]].astype(wide) for i in range(len(Y))]) - Y
+        value = wide(0.15) * (np.diff(W[np.r_[:M, 0]].astype(wide), axis=0) ** 2).sum()
+        for k in range(M):
+            value += ((z[TASK == k] - z[TASK == k].mean()) ** 2).mean() / 2
+        return value
+
+    best = precise(exact(0.3, RING).fit(X * spread, Y, task=TASK).coef_)
+    for shift in 1e2, 1e4:  # means of up to so many deviations
+        rows = (X + shift * np.linspace(-1, 1, D)) * spread
+        est = exact(0.3, RING).fit(rows, Y + shift, task=TASK)
+        assert float(precise(est.coef_) - best) <= est.dual_gap_ < 1e-3 * est.objective_
+
+
 def test_a_gap_that_says_too_little_is_said():
     with pytest.warns(ConvergenceWarning, match="Scale the features, or add a ridge"):
-        est = exact(0.2, RING).fit(1e6 * X, Y, task=TASK)
+        est = exact(0.2, RING, 2).fit(1e10 * X, LABEL, task=TASK)
     assert est.dual_gap_ > 1e-3 * est.objective_
 
 
