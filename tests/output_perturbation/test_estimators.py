@@ -535,7 +535,7 @@ def test_draws_show_the_stated_noise(cls, name):
     more = {"n_rounds": 1} if cls in RELATIONSHIP else {}
     model = private(cls, **GROUPS[name], **more)
     draws = []
-    n = 60
+    n = 130
     for seed in range(n):
         est = model.set_params(random_state=seed).fit(X, y, task=task)
         draws.append(est.billboard_.releases[0])
