@@ -106,11 +106,8 @@ class OfModels(Board):
 
     def without_rows(self, tasks):
         """The mean model where one was released, else the start, or zero."""
-        found, shape = self.attributes(), (len(tasks), *self.model_shape)
-        coef, intercept = self.from_start(np.zeros(shape), np.zeros(shape[:-1]))
-        coef[:] = found.get("mean_coef_", coef)
-        intercept[:] = found.get("mean_intercept_", intercept)
-        return coef, intercept
+        coef, intercept = super().without_rows(tasks)
+        return (coef, intercept) if self.mean is not None else self.from_start(coef, intercept)
 
     def from_start(self, W, b):
         """Models ``(n, *model_shape)`` and their intercepts, of which these are the differences."""

@@ -364,19 +364,24 @@ class MeanBillboard(Board):
 
     def resting(self, tasks):
         """-> which of the models each of `tasks` has without rows, these: centres, and the start"""
+        which, models = self.centres_or_zero(tasks)
         if self.relation is not None:
-            which, models = self.around(tasks)
             return which, self.models(np.zeros_like(models) if self.own_units else models)
         zero = len(self.centres)
-        models = np.concatenate([self.centres, np.zeros((1, self.centres.shape[1]))])
-        which = np.zeros(len(tasks), dtype=np.int64)
-        if self.cluster_of is not None:
-            which = np.array([self.cluster_of.get(task, zero) for task in tasks.tolist()])
         if self.own_units:
             which[:] = zero
         elif self.shrinkage is not None:
             which[np.append(self.shrinkage == 0.0, False)[which]] = zero
         return which, self.models(models)
+
+    def centres_or_zero(self, tasks):
+        """As `around`, but tasks of unknown clusters have a last centre, which is zero."""
+        if self.relation is not None:
+            return self.around(tasks)
+        zero, which = len(self.centres), np.zeros(len(tasks), dtype=np.int64)
+        if self.cluster_of is not None:
+            which = np.array([self.cluster_of.get(task, zero) for task in tasks.tolist()])
+        return which, np.concatenate([self.centres, np.zeros((1, self.centres.shape[1]))])
 
     def within(self, report):
         super().within(report)

@@ -210,8 +210,7 @@ class MeanFamily(WideSparse, KnowsFacts, BaseMTL):
             if self.fit_intercept:
                 intercepts = n_groups * population.n_outputs, *found
         size = n_groups * self._size(population)
-        line, start = None if relation is None else relation.describe(), self._start(population)
-        return MeanPlan(self, m, size, intercepts, groups, line, start and start.describe())
+        return MeanPlan(self, m, size, intercepts, groups, relation, self._start(population))
 
     def _relation(self, population, quiet=False):
         """The `Relation` of the parameters, over all tasks; None without one."""

@@ -67,8 +67,8 @@ class MeanPlan(RoundsPlan):
         Numbers in the mean intercepts that are released at the end, and a number from which those
         of one task have a bounded distance; None for none. Together with sampled rounds, which
         have no mu, budgets add up (basic composition).
-    relation, start : str, default=None
-        What the report says of them.
+    relation : Relation, default=None
+    start : Start, default=None
     """
 
     def __init__(
@@ -135,9 +135,9 @@ class MeanPlan(RoundsPlan):
         if self.clustered:
             public["clusters"] = "public mapping of tasks to clusters"
         if self.relation is not None:
-            public["relation"] = self.relation
+            public["relation"] = self.relation.describe()
         if self.start is not None:
-            public["init"] = self.start
+            public["init"] = self.start.describe()
         if self.n_rounds:
             public["noise over the longest way"] = self.noise_over_way
         if self.auto:
@@ -169,7 +169,7 @@ class MeanPlan(RoundsPlan):
                 mechanism="none: nothing is released",
                 accountant="nothing to account",
                 assumptions=self._assumptions(),
-                public_inputs={} if self.start is None else {"init": self.start},
+                public_inputs={} if self.start is None else {"init": self.start.describe()},
             )
         report = PrivacyReport(
             guarantee="joint DP per task",

@@ -81,14 +81,7 @@ class NetworkBillboard(MeanBillboard):
 
     def without_rows(self, tasks):
         """The released network of their centre, and the start where that is unknown."""
-        if self.relation is not None:
-            which, centres = self.around(tasks)
-        else:
-            n = len(self.centres)
-            which = np.zeros(len(tasks), dtype=np.int64)
-            if self.cluster_of is not None:
-                which = np.array([self.cluster_of.get(task, n) for task in tasks.tolist()])
-            centres = np.concatenate([self.centres, np.zeros((1, self.centres.shape[1]))])
+        which, centres = self.centres_or_zero(tasks)
         return self.networks(centres)[which], np.zeros(len(tasks))
 
     def declared(self):
