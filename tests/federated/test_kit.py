@@ -102,6 +102,12 @@ def test_kit_refuses(tmp_path, sites, address, message):
     assert not (tmp_path / "kit").exists()
 
 
+def test_kit_is_for_the_sites_whose_noise_the_study_has(tmp_path):
+    study = write_study(tmp_path, "exam", lines="secure_sum = 3\nnoise_sites = [4, 3]")
+    with pytest.raises(ValueError, match="is for 4 sites, and here are 3"):
+        make_kit([study], SITES, "x", tmp_path / "kit")
+
+
 def test_check_of_a_site_finds_what_is_wrong(tmp_path, capsys):
     kit = kit_of(tmp_path, address=f"localhost:{free_port()}")
     (kit / "a" / "site.key").chmod(0o644)

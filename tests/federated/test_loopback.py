@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.preprocessing import normalize
 
 pytest.importorskip("flwr", reason="needs Flower: pip install skpmtl[flower]")
@@ -24,7 +24,9 @@ from skpmtl.datasets.generators import make_low_rank_tasks
 from skpmtl.datasets.school import load_school
 from skpmtl.federated import Study, load_models
 from skpmtl.federated.keeper import ENVIRONMENT, write_app
+from skpmtl.federated.masked import grid_of
 from skpmtl.federated.runlog import FINISHED, WAITING, standing
+from skpmtl.federated.walk import Walk
 from skpmtl.privacy import PrivacyReport
 from tests.helpers.relay import Relay, free_port, reachable, wait_for
 
@@ -268,19 +270,29 @@ def test_curator_is_killed_and_started_again(tmp_path):
         assert_allclose(est.coef_, whole.coef_[est.tasks_], rtol=1e-10, atol=1e-12)
 
 
-def test_secure_sums_over_plain_sockets(tmp_path):
-    """SecAgg+: no contribution of a site is on the wire, and the sum is that of one process."""
+@pytest.mark.parametrize("noise_sites", [None, [3, 2]])
+def test_secure_sums_over_plain_sockets(tmp_path, noise_sites):
+    """SecAgg+: no contribution of a site is on the wire, and the sum is that of one process, or of
+    what the sites made noisy."""
     rows = make_low_rank_tasks(n_tasks=9, n_samples=12, n_features=4, random_state=0)
     study = Study(
         "masked", "PrivateMeanRegMTL", list(range(9)), 4, {"n_rounds": 1}, timeout=120.0,
-        enrolment=120.0, seed=5, secure_sum=3,
+        enrolment=120.0, seed=5, secure_sum=3, noise_sites=noise_sites,
     )  # fmt: skip
     parts = np.array_split(np.arange(9), 3)
     with Federation(tmp_path, study, rows, parts) as federation:
         federation.run()
         up = b"\n".join(map(bytes, federation.relay.up))
     public, whole = load_billboard(tmp_path / "curator" / "billboard.npz"), in_process(study, rows)
-    assert_allclose(public.billboard_.centres, whole.billboard_.centres, atol=1e-5)
+    if noise_sites is None:
+        assert_allclose(public.billboard_.centres, whole.billboard_.centres, atol=1e-5)
+    else:
+        ask, sums = Walk(study, "", []).steps[0], 0.0
+        grid = grid_of(study, ask)
+        for k in range(3):
+            with np.load(federation.site(k) / "state.npz") as kept:
+                sums += grid.sent(kept["row.update"].sum(axis=0), kept["noise"])
+        assert_array_equal(np.ravel(public.billboard_.releases[0]), sums / ask.divide)
     assert all(array.dtype.kind == "i" for array in arrays_in(up))
     for k, part in enumerate(parts):
         with np.load(federation.site(k) / "state.npz") as kept:
