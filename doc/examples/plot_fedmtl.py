@@ -30,8 +30,8 @@ print("tasks of the first client:", np.flatnonzero(~np.isnan(studies["one domain
 # Rules of aggregation
 # --------------------
 # "local" exchanges nothing, "uniform" averages everybody, "similarity" is the rule of the paper
-# and "per-task" the default. No rule is best everywhere: averaging all wins in one domain and is
-# the worst in two; the rule of the paper hardly lets clients of different tasks help each other.
+# and "per-task" the default. Averaging all wins in one domain and is the worst in two; the rule of
+# the paper hardly lets clients of different tasks help each other.
 rules = ["local", "uniform", "similarity", "per-task"]
 models = {}
 for study, (X, y, client, X_test, y_test, client_test) in studies.items():

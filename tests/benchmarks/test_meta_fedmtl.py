@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.reproduce import (
     fedmtl,
+    fedmtl_default,
     fedmtl_overhead,
     fedmtl_secure,
     meta_learning,
@@ -42,6 +43,12 @@ def test_few_shots_are_among_more():
     for name in np.unique(task):
         np.testing.assert_array_equal(few[0][few[2] == name], X[task == name][:2])
         np.testing.assert_array_equal(few[1][few[2] == name], y[task == name][:2])
+
+
+def test_fedmtl_default_quick():
+    row = next(fedmtl_default.measure(quick=True))
+    assert tuple(row) == fedmtl_default.FIELDS
+    assert row["ahead"] == pytest.approx(row["heads_by_similarity"] - row["per_task"], abs=2e-4)
 
 
 @pytest.mark.slow

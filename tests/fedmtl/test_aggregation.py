@@ -26,6 +26,19 @@ def cosine(a, b):
     return float(np.dot(a, b) / np.sqrt(np.dot(a, a)) / np.sqrt(np.dot(b, b)))
 
 
+def nearness(cos, ids, k, i, j, like):
+    """How near two heads of task k are beside those nearest to either, by loops."""
+    product = 1.0
+    for one in (i, j):
+        others = []
+        for other in range(len(ids)):
+            if other != one and k in ids[other]:
+                a, b = list(ids[one]).index(k), list(ids[other]).index(k)
+                others.append(max(0.0, cos[one][other][a, b]))
+        product *= np.quantile(others, 0.75)
+    return min(1.0, like / np.sqrt(product)) ** 16 if product > 0 else 1.0
+
+
 def best_matching(A):
     """Value of the best one-to-one matching and its pairs, by trying all of them.
 
@@ -86,7 +99,7 @@ def reference(shared, heads, ids, sizes, Z, rule):
                     continue
                 like = 1.0 if j == i else max(0.0, cos[i][j][a, b])
                 if rule == "per-task":
-                    w = sizes[j] * like**4
+                    w = sizes[j] * like**4 * (1.0 if j == i else nearness(cos, ids, k, i, j, like))
                 elif rule == "heads-by-similarity":
                     w = sizes[j] * like * (like >= Z[i])
                 else:
@@ -180,6 +193,23 @@ def test_other_rules_by_hand():
     w = 300 * 0.96**4
     assert_allclose(heads[0][0], (100 * HEADS[0][0] + w * HEADS[1][0]) / (100 + w), rtol=1e-14)
     assert_allclose(heads[1][1], HEADS[1][1], rtol=1e-14)
+
+
+def test_per_task_weighs_heads_beside_the_nearest_by_hand():
+    """Two groups of four whose heads have the cosine .8: far beside those that are equal. Were
+    there no equal ones, it would be near."""
+    heads = [[[1.0, 0.0]]] * 4 + [[[0.8, 0.6]]] * 4
+    given = {"sizes": np.ones(8), "thresholds": 0.0, "aggregation": "per-task"}
+    new = fedmtl_aggregate(np.zeros((8, 1)), heads, [["k"]] * 8, **given)[1]
+    w = 0.8**4 * 0.8**16
+    assert_allclose(new[0][0], [(1 + 0.8 * w) / (1 + w), 0.6 * w / (1 + w)], rtol=1e-12)
+    alone = np.sqrt(0.8) * np.eye(4) + (np.sqrt(1.0) - np.sqrt(0.8)) / 4  # any two equally far
+    unit = alone / np.linalg.norm(alone, axis=1, keepdims=True)
+    c = unit[0] @ unit[1]
+    given["sizes"] = np.ones(4)
+    new = fedmtl_aggregate(np.zeros((4, 1)), unit[:, None], [["k"]] * 4, **given)[1]
+    expected = (unit[0] + c**4 * unit[1:].sum(axis=0)) / (1 + 3 * c**4)
+    assert_allclose(new[0][0], expected, rtol=1e-12)
 
 
 def test_heads_by_similarity_crosses_over_by_hand():

@@ -1,0 +1,105 @@
+"""FedMTL's default rule beside others on draws that it was not chosen on.
+
+    python -m benchmarks.reproduce.fedmtl_default [--quick] [--repeats R] [--output FILE.csv]
+
+The six scenarios of `benchmarks.reproduce.fedmtl` with other draws, and twenty others: more and
+fewer clients, tasks, domains, classes and rows, noisier labels, domains that agree more or less.
+Networks, training and score are those of that script; draws are 100, 101 and so on (the constants
+of "per-task" were chosen on draw 200 of fourteen of these scenarios). ``without_nearness`` is
+"per-task" without the factor that compares heads with the nearest ones. ``ahead`` is the accuracy
+of "heads-by-similarity" minus that of "per-task" on the same draws, ``ahead_least`` and
+``ahead_most`` over the draws.
+"""
+
+from unittest.mock import patch
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from skpmtl.fedmtl import aggregation, make_fedmtl_clients
+
+from ..run import write_rows
+from . import script
+from .fedmtl import PAPER, SCENARIOS, accuracy
+
+FIELDS = (
+    "scenario", "local", "uniform", "shared_only", "paper", "heads_by_similarity",
+    "without_nearness", "per_task", "ahead", "ahead_least", "ahead_most", "repeats",
+)  # fmt: skip
+METHODS = {
+    "local": "local", "uniform": "uniform (G)", "shared_only": "shared-only (X)", "paper": PAPER,
+    "heads_by_similarity": "heads-by-similarity (T)", "without_nearness": "per-task",
+    "per_task": "per-task",
+}  # fmt: skip
+CORRELATED = {"n_domains": 2, "correlation": 0.8}
+FRESH = {
+    "20 domains, of three clients each": {"n_domains": 20},
+    "4 domains, correlation .5, 40 clients with 3 tasks": {
+        "n_clients": 40, "n_domains": 4, "correlation": 0.5, "tasks_per_client": 3,
+    },
+    "20 rows, one domain": {"n_samples": 20},
+    "20 rows, correlated domains": {"n_samples": 20, **CORRELATED},
+    "20 rows, two domains": {"n_samples": 20, "n_domains": 2},
+    "400 rows, two domains, 30 clients": {"n_samples": 400, "n_domains": 2, "n_clients": 30},
+    "400 rows, correlated domains, 30 clients": {"n_samples": 400, "n_clients": 30, **CORRELATED},
+    "one task of four, two domains": {"tasks_per_client": 1, "n_tasks": 4, "n_domains": 2},
+    "one task of four, correlated domains": {"tasks_per_client": 1, "n_tasks": 4, **CORRELATED},
+    "correlation .95": {"n_domains": 2, "correlation": 0.95},
+    "correlation .5": {"n_domains": 2, "correlation": 0.5},
+    "10 clients, one to eight tasks": {"n_clients": 10, "tasks_per_client": "any"},
+    "10 clients, one to eight tasks, two domains": {
+        "n_clients": 10, "tasks_per_client": "any", "n_domains": 2,
+    },
+    "two classes, one domain": {"n_classes": 2},
+    "two classes, two domains": {"n_classes": 2, "n_domains": 2},
+    "two classes, correlated domains": {"n_classes": 2, **CORRELATED},
+    "120 clients of 60 rows, 5 tasks of 20": {
+        "n_clients": 120, "n_tasks": 20, "tasks_per_client": 5, "n_samples": 60,
+    },
+    "24 hidden features, correlation .6": {"n_hidden": 24, "n_domains": 2, "correlation": 0.6},
+    "noisy labels, one domain": {"noise": 0.5},
+    "noisy labels, correlated domains": {"noise": 0.5, **CORRELATED},
+}  # fmt: skip
+
+
+def row_of(scenario, scores):
+    """-> dict; `scores` {column: one accuracy for each draw}"""
+    means = {name: round(float(np.mean(found)), 4) for name, found in scores.items()}
+    ahead = np.subtract(scores["heads_by_similarity"], scores["per_task"])
+    return {
+        "scenario": scenario, **means, "ahead": round(float(ahead.mean()), 4),
+        "ahead_least": round(float(ahead.min()), 4), "ahead_most": round(float(ahead.max()), 4),
+        "repeats": len(ahead),
+    }  # fmt: skip
+
+
+def measure(quick=False, repeats=None):
+    """Rows of the table, as they are finished."""
+    shape = {"n_clients": 12, "n_samples": 30, "n_test": 20} if quick else {}
+    rounds = {"n_rounds": 2} if quick else {}
+    seeds = range(100, 100 + (repeats or (1 if quick else 3)))
+    for scenario, settings in {**SCENARIOS, **FRESH}.items():
+        given = {"n_test": 200, **settings, **shape}
+        draws = {seed: make_fedmtl_clients(**given, random_state=seed) for seed in seeds}
+        yield row_of(scenario, {
+            name: [_accuracy(name, found, seed, rounds) for seed, found in draws.items()]
+            for name in METHODS
+        })  # fmt: skip
+
+
+def _accuracy(name, data, seed, rounds):
+    fall = 0 if name == "without_nearness" else aggregation._FALL
+    with patch.object(aggregation, "_FALL", fall):
+        return accuracy(METHODS[name], data, seed, **rounds)
+
+
+def main(arguments=None):
+    quick = "few clients, two rounds, one draw"
+    parser = script("fedmtl_default", __doc__, quick, "3 draws", "fedmtl_default.csv")
+    options = parser.parse_args(arguments)
+    with threadpool_limits(1):
+        return write_rows(measure(options.quick, options.repeats), FIELDS, options.output)
+
+
+if __name__ == "__main__":
+    main()
