@@ -624,7 +624,12 @@ class ServedSites(Sites):
         for server, (settings, _) in self._from_servers(
             "opens", ask, sites, asked, arrays
         ).items():
-            here = set(settings["places"])
+            try:
+                here = set(settings["places"])
+            except (KeyError, TypeError) as error:
+                raise RuntimeError(
+                    f"The server {server} does not say which shares open."
+                ) from error
             for place in sorted(set(range(len(sites))) - here):
                 node = sites[place].node
                 logger.warning(

@@ -291,6 +291,20 @@ def test_shares_that_nobody_can_open_release_nothing(tmp_path):
     assert_allclose(board.releases, in_process(study).billboard_.releases, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("said", [{}, {"places": 3}, {"status": "refused", "reason": "none"}])
+def test_a_server_that_does_not_say_which_shares_open(tmp_path, said):
+    study = served(tmp_path)
+
+    def broken(node, message, reply):
+        if node != 2001 or message.metadata.message_type != "train.opens":
+            return reply
+        return Message(records.write(**{"status": "answered", **said}), reply_to=message)
+
+    with pytest.raises(RuntimeError, match="server south (does not say|gives no opens: none)"):
+        curate(InProcessGrid(study, tmp_path, broken=broken), study, tmp_path / "curator")
+    assert not list((tmp_path / "north").glob("*/state.npz"))
+
+
 def test_goes_on_with_the_same_shares(tmp_path):
     """A curator that ends between two servers has to send the other one what the first had."""
     study = served(tmp_path, timeout=0.3)
