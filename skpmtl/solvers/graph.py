@@ -19,8 +19,9 @@ by next to nothing (what the last one did is added), and what is left of R is at
 do to the objective: c = 2 u (n + d + m)^1/2 times the size of its terms, with the unit roundoff u,
 as in `skpmtl.solvers.certificate`.
 
-Features are divided by a power of two about as large as they are, which rounds nothing, so that
-intercepts and weights are of one kind whatever the unit of the rows is.
+Features are divided by a power of two about as large as they are, which rounds nothing, and lose
+their means where intercepts are free, so that these and weights are of one kind whatever the rows
+are; what rounding may do is that of the rows as they were given.
 
 With an L1 norm of W beside it the penalty of the graph is a part of the smooth function,
 `LossOnGraph`, and first-order steps do.
@@ -70,10 +71,12 @@ def minimize_on_graph(table, problem, Omega, lam, *, tol, max_iter, log=None):
     with single_blas_thread():
         unit = _unit(table, problem.fit_intercept)
         ridge = problem.ridge / unit**2
-        centred = CentredTasks(
-            replace(table, X=table.X / unit), replace(problem, ridge=ridge, lam=lam)
-        )
+        table, problem = replace(table, X=table.X / unit), replace(problem, ridge=ridge, lam=lam)
         lam /= unit**2
+        centred, means = CentredTasks(table, problem), np.zeros(table.n_features)
+        if problem.fit_intercept and not centred._single.any():
+            means = table.X.mean(axis=0)
+            centred = CentredTasks(replace(table, X=table.X - means), problem)
         state = GraphState(centred, Omega, lam)
         small = len(state.which) * (centred.table.n_features + 1) ** 2 <= _ROOM
         W, b, _, n_iter = newton(state, tol, max_iter, log, Blocks if small else None)
@@ -95,7 +98,9 @@ def minimize_on_graph(table, problem, Omega, lam, *, tol, max_iter, log=None):
         rest = state.gradient - _in_kernel(state.gradient, kernel, state.held)
         size = float(np.vdot(rest, rest))
         gap = 0.5 * size / smallest if size else 0.0
-        gap += gain + state.rounding(Wb, value)  # as much as the last of these steps, at most
+        gap += gain  # as much as the last of these steps at most
+        W, b = Wb[:, :, :-1], Wb[:, :, -1] - Wb[:, :, :-1] @ means
+        gap += state.rounding(table, W, b, value)
         if gap > _LOOSE * abs(value):
             warnings.warn(
                 f"The fit is proved to be within {gap:.3g} of the optimum only, for an objective "
@@ -103,7 +108,7 @@ def minimize_on_graph(table, problem, Omega, lam, *, tol, max_iter, log=None):
                 ConvergenceWarning,
                 stacklevel=6,
             )
-        return Wb[:, :, :-1] / unit, Wb[:, :, -1].copy(), value, gap, n_iter
+        return W / unit, b, value, gap, n_iter
 
 
 def _unit(table, centre):
@@ -191,15 +196,15 @@ class GraphState(State):
 
         self.largest = float(centred.smoothness.max() + self.pulls.max()) + self.ridge
 
-    def rounding(self, Wb, value):
-        """How far the computed objective at Wb, `value`, may be from the true one.
+    def rounding(self, table, W, b, value):
+        """How far the computed objective, `value`, may be from the true one for the given rows.
 
         A score is wrong by c times its terms, as in `Loss.rounding`, and residuals r by that of all
         rows, `big`, so that the losses are by c (value + r big) + (c big)^2 / 2.
         """
-        problem, W, b = self.centred.problem, Wb[:, :, :-1], Wb[:, :, -1]
+        problem = self.centred.problem
         settings = {"task_weight": problem.task_weight, "fit_intercept": problem.fit_intercept}
-        loss = make_loss(self.centred.table, classification=problem.loss != "squared", **settings)
+        loss = make_loss(table, classification=problem.loss != "squared", **settings)
         c, (X, y, _) = loss.unit, loss.sizes()
         ones = np.sqrt(loss.scale * loss.table.support)
         lengths = np.sqrt(np.einsum("kcj,kcj->kc", W, W)).ravel()

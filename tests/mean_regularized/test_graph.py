@@ -172,7 +172,7 @@ def test_the_gap_covers_what_rounding_does():
         return value
 
     best = precise(exact(0.3, RING).fit(X * spread, Y, task=TASK).coef_)
-    for shift in 1e2, 1e4:  # means of up to so many deviations
+    for shift in 1e2, 1e4, 1e6:  # means of up to so many deviations
         rows = (X + shift * np.linspace(-1, 1, D)) * spread
         est = exact(0.3, RING).fit(rows, Y + shift, task=TASK)
         assert float(precise(est.coef_) - best) <= est.dual_gap_ < 1e-3 * est.objective_
