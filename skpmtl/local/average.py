@@ -19,8 +19,8 @@ from .prior import _BLOCK, _Block
 STRENGTHS = np.array([0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0])
 CLASS_STRENGTHS = np.array([0.2, 1.0, 5.0, 25.0])  # the same for log-losses
 _SPREAD = 0.7  # of their prior, in powers of ten
-HELD = 1.0  # rows of all classes alike at the mean of a task's rows
-_HELD_START = 10.0  # the same beside a public start, whose intercepts mean something
+HELD = 0.5  # of a row of every class, at the mean of a task's rows
+_HELD_START = 10.0  # rows of all classes at least beside a start, whose intercepts mean something
 # Class averages step until the next step promises less than this part of one unit of log-loss.
 _STEPS, _TOL = 60, 1e-6
 _AMPLE = 12.0  # priors that are so much less likely, in logarithms, do not count
@@ -157,9 +157,10 @@ def curvature(n_outputs):
     return 0.25 / n_outputs if n_outputs > 1 else 0.125
 
 
-def rows_held(table, fit_intercept):
-    """How many rows hold the intercepts of every task of classes."""
-    return (HELD if table.base is None else _HELD_START) * bool(fit_intercept)
+def rows_held(table, n_outputs, fit_intercept):
+    """How many rows, of all classes alike, hold the intercepts of every task of classes."""
+    held = HELD * max(n_outputs, 2)
+    return (held if table.base is None else max(held, _HELD_START)) * bool(fit_intercept)
 
 
 def held_evidence(held, support, n_outputs):
@@ -192,8 +193,8 @@ def averaged_class_models(table, fit_intercept, loss, scale, candidates, centres
 
     Notes
     -----
-    With intercepts a task has `HELD` rows more, at the mean of its own ones, of which every class
-    has the same part: they stay finite where a class is missing. Of a step the rows n and features
+    With intercepts a task has `HELD` rows of every class more, at the mean of its own ones: they
+    stay finite where a class is missing. Of a step the rows n and features
     d of a task cost n min(n, d), once n d min(n, d).
     """
     d, sizes = table.n_features, table.sizes
@@ -201,7 +202,7 @@ def averaged_class_models(table, fit_intercept, loss, scale, candidates, centres
     W, b = np.empty((table.n_tasks, C, d)), np.empty((table.n_tasks, C))
     evidence = np.empty(table.n_tasks)
     rho, factor = candidates.pull / scale[:, None], np.ones(d)
-    held = rows_held(table, fit_intercept)
+    held = rows_held(table, C, fit_intercept)
     settings = NUMBER[loss], 0.25 if C == 1 else 0.5, curvature(C), held
 
     def run(tasks):

@@ -179,7 +179,7 @@ class PersonalModels:
         """
         problem = self.problem
         C, squared = problem.n_outputs, problem.loss == "squared"
-        held = 0.0 if squared else rows_held(centred.table, problem.fit_intercept)
+        held = 0.0 if squared else rows_held(centred.table, C, problem.fit_intercept)
         steps, tol = (1000, 1e-8) if squared else (3000, 1e-4)
         models, reach = [], found.reach[block]
         for s in range(found.pull.shape[1] - 1, -1, -1):

@@ -111,7 +111,7 @@ def plain_class_average(A, y, C, centre, pulls, reaches, prior, intercept):
             if not several:  # the other class has the score 0
                 s, level = np.column_stack([0 * s, s]), np.append(0.0, level)
             loss = (logsumexp(s, axis=1) - s[np.arange(n), y]).sum()
-            held = HELD * intercept * (logsumexp(level) - level.mean())
+            held = HELD * intercept * (len(level) * logsumexp(level) - level.sum())
             return loss + held + 0.5 * rho * (D**2).sum()
 
         best = minimize(objective, np.zeros(C * d + C), method="BFGS", options={"gtol": 1e-7})
