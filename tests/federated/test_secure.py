@@ -215,11 +215,11 @@ def noisy_study(case="rounds", **settings):
     return secure_study(case, **{"noise_sites": [3, 2], **settings})
 
 
-def exact_sums(study, folder, question):
+def exact_sums(study, folder, question, sites=(0, 1, 2)):
     """Whole numbers that the sites sent, of what their files have. -> ndarray, Grid"""
     asked, found = study.questions[question.statistic], []
     total, grid = asked.total, grid_of(study, question)
-    for k in range(3):
+    for k in sites:
         (path,) = (folder / f"site{k}").glob("*/state.npz")
         with np.load(path) as state:
             row = {name: state[f"row.{name}"] for name in asked.shapes}
@@ -282,6 +282,45 @@ def test_noise_of_two_sites_is_that_of_a_trusted_curator():
             moved = grid.steps(v + S * way / np.linalg.norm(way)) - grid.steps(v)
             assert np.linalg.norm(moved) * grid.step <= S
         assert S * (1 - grid.room) == pytest.approx(np.sqrt(size) * grid.step)
+
+
+def test_two_sites_suffice_and_a_curator_goes_on(tmp_path):
+    """Ended after the second of three questions was answered, and before it had the sum; then
+    one site is lost, which takes its noise with it."""
+    parameters, asked = {"clip_norm": 1.0, "n_rounds": 3}, []
+    study = noisy_study(seed=None, parameters=parameters)
+
+    class Cut(InProcessGrid):
+        def push_messages(self, messages):
+            asked.extend(m for m in messages if "fitins.config" in m.content.config_records)
+            numbers = super().push_messages(messages)
+            if len(asked) == 2 * 3:
+                raise KeyboardInterrupt
+            return numbers
+
+    with pytest.raises(KeyboardInterrupt):
+        curate(Cut(study, tmp_path), study, tmp_path / "curator", a_context())
+    states = {path: np.load(path)["noise"] for path in tmp_path.glob("site*/*/state.npz")}
+    journal = tmp_path / "curator" / "journal"
+    assert len(states) == 3 and len(list(journal.glob("*.npz"))) == 1
+
+    def lost(node, message, reply):
+        if "fitins.config" not in message.content.config_records:
+            return reply
+        second = len(list(journal.glob("*.npz"))) == 1
+        if second:  # the noise of a question is not drawn again
+            path = next(p for p in states if f"site{node - 1000}/" in str(p))
+            assert_array_equal(np.load(path)["noise"], states[path])
+        return reply if second or node != 1001 else None
+
+    grid = InProcessGrid(study, tmp_path, broken=lost)
+    board = curate(grid, study, tmp_path / "curator", a_context())
+    assert len(board.releases) == 3
+    replies = [{"update": np.ravel(board.releases[k])} for k in range(2)]
+    ask = Walk(study, "", replies).steps[-1]
+    sums, found = exact_sums(study, tmp_path, ask, (0, 2))
+    assert_array_equal(np.ravel(board.releases[2]), sums * found.step / ask.divide)
+    assert board.report.notes["contributions"].startswith("3 of 27 were missing")
 
 
 def test_noise_of_a_site_is_drawn_once(tmp_path):
