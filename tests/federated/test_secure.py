@@ -228,8 +228,10 @@ def exact_sums(study, folder, question, sites=(0, 1, 2)):
     return np.sum(found, axis=0), grid
 
 
-NOISY = ("rounds", "prior", "structures, start")
-MORE_NOISY = ("classes", "lengths", "intercept", "labels", "algorithm 1", "clusters")
+NOISY = ("rounds", "prior")
+MORE_NOISY = (
+    "structures, start", "classes", "lengths", "intercept", "labels", "algorithm 1", "clusters",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("case", and_slow(NOISY, MORE_NOISY))

@@ -291,7 +291,9 @@ def test_shares_that_nobody_can_open_release_nothing(tmp_path):
     assert_allclose(board.releases, in_process(study).billboard_.releases, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("said", [{}, {"places": 3}, {"status": "refused", "reason": "none"}])
+@pytest.mark.parametrize(
+    "said", and_slow([{"places": 3}], [{}, {"status": "refused", "reason": "none"}])
+)
 def test_a_server_that_does_not_say_which_shares_open(tmp_path, said):
     study = served(tmp_path)
 
