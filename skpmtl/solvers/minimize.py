@@ -5,8 +5,9 @@ splitting where matrices of all tasks take no more room than their rows, else pr
 gradient) finds the rank or the rows in use and finishes well-conditioned problems. What is
 left of the squared loss after `_FIRST` iterations is ill-conditioned, and goes to the Newton
 method of `skpmtl.solvers.factored`; of the logistic loss, on a path of strengths, to that of
-`_by_models`, whose steps do not pass over the rows. Where weights take about as much room as the
-rows, a sample of the tasks finds the start, and no history or one step of it is kept.
+`_by_models`, whose steps do not pass over the rows. Where a history would take more room than the
+rows a short one is kept; where weights take about as much, a sample of the tasks finds the start,
+and no history or one step of it is kept.
 """
 
 import warnings
@@ -35,6 +36,8 @@ _MODEL_FLOOR = 1e-3  # how far slopes of models are raised towards their bound
 _FORCING = 0.05  # part of the gap that a model may leave
 _RELAXATION = 1.8  # of Douglas-Rachford steps, below 2
 _NEWTON_WIDTH = 128  # columns of P up to which Newton is worth its n_tasks * width^3
+_SHORT = 2  # steps of a short history
+_POINTS = 12  # arrays of the size of the weights that splitting with it keeps
 _ROOM = 1 << 22  # matrices of more numbers are built again rather than kept
 
 
@@ -238,12 +241,21 @@ def _by_models(loss, penalty, alpha, W, tol, max_iter, log):
         W = trial
 
 
-def _is_lean(loss):
+def _is_crowded(loss):
     """Whether what a history keeps would take more room than the rows do."""
     m, d = loss.shape
     if loss.quadratic and d > _NEWTON_WIDTH // 2:
         return False  # steps of the Newton method would cost more than a history saves
     return m * d > _ROOM and 2 * MEMORY * m > loss.table.n_rows
+
+
+def _is_lean(loss):
+    """Whether splitting with a short history would take half as much room again as the rows."""
+    (m, d), table = loss.shape, loss.table
+    if table.is_sparse or not _is_crowded(loss):
+        return _is_crowded(loss)
+    matrices = min(int(table.sizes @ table.sizes), m * d * d)
+    return _POINTS * m * d + matrices > 1.5 * table.n_rows * d
 
 
 def _is_large(loss):
@@ -302,7 +314,7 @@ def _history(loss, penalty, lean):
     """What extrapolates the steps; None where Newton phases follow and there is no room."""
     if lean:
         return None if loss.quadratic and penalty.has_factors else Secant()
-    return Anderson(loss.shape)
+    return Anderson(loss.shape, _SHORT if _is_crowded(loss) else MEMORY)
 
 
 class _Monitor:

@@ -212,6 +212,18 @@ def test_many_small_tasks_need_no_history(monkeypatch, name, logistic):
     np.testing.assert_allclose(lean.W, expected.W, atol=1e-3 * abs(expected.W).max())
 
 
+@pytest.mark.parametrize("logistic", [False, True])
+def test_a_short_history_where_there_is_little_room(monkeypatch, logistic):
+    X, y, task = plain.make_rows([10] * 60, 40, 3, labels=logistic)
+    loss = make_loss(plain.long_table(X, y, task), classification=logistic)
+    expected = minimize(loss, PENALTIES["trace"], 0.3, tol=1e-8)
+    monkeypatch.setattr(solvers, "_ROOM", 60 * 40 // 2)
+    assert solvers._is_crowded(loss) and not solvers._is_lean(loss)
+    short = minimize(loss, PENALTIES["trace"], 0.3, tol=1e-8)
+    assert short.objective == pytest.approx(expected.objective, rel=2e-8)
+    assert short.n_iter <= 3 * expected.n_iter
+
+
 def test_a_part_of_the_tasks_has_its_part_of_the_loss():
     X, y, task = plain.make_rows([3, 9, 2, 5, 4], 6, 3)
     backwards = np.arange(23)[::-1].copy()
