@@ -14,10 +14,12 @@ noise, and what remains is one release with the noise of all sites that take par
 **Rounding.** Neighbours differ in v of one site, by S at most, the sensitivity of the sum. Rounding
 adds sqrt(size) g, and room = 1 - sqrt(size) g / S takes as much away.
 
-**Sums of whole normals** are not normal on the grid, for which the accounting takes them. With a
-standard deviation of `LEAST` steps or more in each of them, the probability of any number differs
-from that by a factor of 1 +- 10 exp(-pi^2 LEAST^2) (Kairouz, Liu, Steinke, The distributed
-discrete Gaussian mechanism, 2021, theorem 11), for 8 steps below 1e-270.
+**Sums of whole normals** are not normal on the grid, for which the accounting takes them, but
+nearly so with a standard deviation of `LEAST` steps or more in each of them. Exact discrete normals
+(``secure=True``): the probability of any number is the right one up to a factor of
+1 +- 10 n exp(-pi^2 LEAST^2) (Kairouz, Liu, Steinke, The distributed discrete Gaussian mechanism,
+2021). Normals that are rounded: up to 1 +- z^2 / (24 LEAST^2) at z standard deviations, 6e-6 at
+twelve, which is of the order of what the arithmetic of a report states.
 
 **Range.** g is such that 2^21 steps hold the most that the tasks of a site can add, and 12
 standard deviations of its noise. What is beyond, 4e-33 of the probability, is cut off.
@@ -32,7 +34,7 @@ from .study import LEVELS
 
 __all__ = ["Grid", "LEAST", "grid_of"]
 
-LEAST = 8.0  # standard deviation of the noise of one site, in steps
+LEAST = 1024.0  # standard deviation of the noise of one site, in steps
 _FAR = 12.0  # standard deviations
 
 

@@ -17,7 +17,7 @@ from skpmtl.federated import records
 from skpmtl.federated.books import Refusal
 from skpmtl.federated.client import app
 from skpmtl.federated.home import Home
-from skpmtl.federated.masked import grid_of
+from skpmtl.federated.masked import LEAST, grid_of
 from skpmtl.federated.server import curate
 from skpmtl.federated.study import LEVELS
 from skpmtl.federated.walk import Walk
@@ -275,7 +275,7 @@ def test_noise_of_two_sites_is_that_of_a_trusted_curator():
         wanted = plain.mechanisms[name].noise_std * plain.divide
         # 40,000 normals: their std is known within .35 %.
         assert np.std(noise) * grid.step == pytest.approx(wanted, rel=0.016)
-        assert grid.noise_std >= 8 * grid.step
+        assert grid.noise_std >= LEAST * grid.step
         assert grid.steps(np.zeros(size)).shape == (size,)
         # Neighbouring sums of one site stay within the sensitivity after rounding.
         S, rng = ask.mechanisms[name].sensitivity * ask.divide, np.random.default_rng(0)
