@@ -519,8 +519,8 @@ class MeanFamily(WideSparse, KnowsFacts, BaseMTL):
             objective, gap, n_iter = solution.objective, solution.gap, max(solution.n_iter, 1)
         else:
             W, b, objective, gap, n_iter = minimize_on_graph(
-                dense, problem, Omega, float(self.lam), tol=self.tol, max_iter=self.max_iter,
-                log=self._progress(_NEWTON),
+                CentredTasks(dense, problem), Omega, float(self.lam), tol=self.tol,
+                max_iter=self.max_iter, log=self._progress(_NEWTON),
             )  # fmt: skip
         if start is not None:
             b = b + start.intercept

@@ -38,8 +38,7 @@ from sklearn.exceptions import ConvergenceWarning
 from .._runtime.threads import single_blas_thread
 from ..local.centred import CentredTasks
 from .losses import make_loss
-from .mean import Arrow, State, conjugate_gradient, newton, unchanged
-from .strength import squares
+from .mean import Arrow, State, conjugate_gradient, in_unit, newton, unchanged, unit_of
 
 _DENSE = 1500  # tasks up to which all eigenvalues of Omega are found
 _KERNEL = 1e-10  # times the largest eigenvalue, below which one is zero
@@ -49,13 +48,12 @@ _LOOSE = 1e-3  # gap over objective from which the certificate says too little
 _ROOM = 1 << 27  # numbers of blocks of all tasks, beyond which there is no preconditioner
 
 
-def minimize_on_graph(table, problem, Omega, lam, *, tol, max_iter, log=None):
+def minimize_on_graph(centred, Omega, lam, *, tol, max_iter, log=None):
     """-> W (n_tasks, n_outputs, d), b (n_tasks, n_outputs), objective, gap, n_iter; dense rows.
 
     Parameters
     ----------
-    table : TaskTable
-    problem : Problem
+    centred : CentredTasks
     Omega : ndarray or CSR matrix (n_tasks, n_tasks)
         Symmetric, positive semi-definite.
     lam : float > 0
@@ -69,11 +67,9 @@ def minimize_on_graph(table, problem, Omega, lam, *, tol, max_iter, log=None):
         When the gap is above a thousandth of the objective.
     """
     with single_blas_thread():
-        unit = _unit(table, problem.fit_intercept)
-        ridge = problem.ridge / unit**2
-        table, problem = replace(table, X=table.X / unit), replace(problem, ridge=ridge, lam=lam)
-        lam /= unit**2
-        centred, means = CentredTasks(table, problem), np.zeros(table.n_features)
+        unit = unit_of(centred.table, centred.problem.fit_intercept)
+        centred, lam = in_unit(centred, lam, unit), lam / unit**2
+        table, problem, means = centred.table, centred.problem, np.zeros(centred.table.n_features)
         if problem.fit_intercept and not centred._single.any():
             means = table.X.mean(axis=0)
             centred = CentredTasks(replace(table, X=table.X - means), problem)
@@ -81,6 +77,7 @@ def minimize_on_graph(table, problem, Omega, lam, *, tol, max_iter, log=None):
         small = len(state.which) * (centred.table.n_features + 1) ** 2 <= _ROOM
         W, b, _, n_iter = newton(state, tol, max_iter, log, Blocks if small else None)
         Wb = np.concatenate([W, b[:, :, None]], axis=2)
+        ridge = problem.ridge
         smallest, kernel = (ridge, None) if ridge else spectrum(Omega, lam)
         value, floor = state.value(Wb), 1e-14 * state.largest
         for _ in range(_POLISH):
@@ -109,12 +106,6 @@ def minimize_on_graph(table, problem, Omega, lam, *, tol, max_iter, log=None):
                 stacklevel=6,
             )
         return W / unit, b, value, gap, n_iter
-
-
-def _unit(table, centre):
-    """A power of two about as large as the features are, beside their means where these may go."""
-    mean = squares(table, centre).sum() / (table.n_rows * table.n_features)
-    return 2.0 ** np.round(0.5 * np.log2(mean)) if mean > 0 else 1.0
 
 
 def without(Omega, here, share):
@@ -181,15 +172,10 @@ def _in_kernel(U, kernel, held):
 
 
 class GraphState(State):
-    """`State` with Omega between the tasks.
-
-    Intercepts have the pull of the problem, whose `lam` is in units of the table as it was given.
-    """
+    """`State` with Omega between the tasks."""
 
     def __init__(self, centred, Omega, lam):
         super().__init__(centred, lam)
-        if self.held is not None:
-            self.held *= centred.problem.lam / lam
         self.Omega = Omega
         # A task without neighbours has blocks that may have no inverse.
         self.pulls = np.maximum(lam * Omega.diagonal(), 1e-8 * float(centred.smoothness.max()))

@@ -6,6 +6,7 @@ with a relation at their least-squares fit by its columns.
 """
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -21,13 +22,15 @@ from .._kernels.newton import (
 )
 from .._kernels.passes import csr_scores, scores
 from .._runtime.threads import cost_blocks, in_order, run_blocks, single_blas_thread
-from ..local.centred import share_of_centre
+from ..local.centred import CentredTasks, share_of_centre
 from ..local.grams import RowGrams, grams, row_blocks, task_grams
 from ..local.proximal import ProximalModels, is_exact, lengths
 from ..local.updates import ProximalUpdates
 from ..tables.table import read_only
 from .losses import SquaredLoss
+from .strength import squares
 
+_FAR = 1e3  # unit of the features from which on they are scaled, for which rows are copied
 _DIRECT = 600  # features up to which tasks are factorised
 _BLOCK = 1 << 18  # numbers of rows and models that a thread works on at a time
 _JOINT = 1 << 25  # numbers of matrices from which on all classes share one per task
@@ -55,8 +58,27 @@ def minimize_exactly(centred, lam, *, tol, max_iter, log=None):
             b = _intercepts(centred.table, W) if fitted else np.zeros(len(W))
             Wb = np.concatenate([W[:, None], b[:, None, None]], axis=2)
             return W[:, None], b[:, None], State(centred, lam).value(Wb), 1
+        unit = unit_of(centred.table, centred.problem.fit_intercept)
+        if max(unit, 1.0 / unit) > _FAR:
+            centred, lam = in_unit(centred, lam, unit), lam / unit**2
+        else:
+            unit = 1.0
         kind = _RowArrow if _is_short(centred) else Arrow
-        return newton(State(centred, lam), tol, max_iter, log, kind)
+        W, b, objective, n_iter = newton(State(centred, lam), tol, max_iter, log, kind)
+        return W / unit if unit != 1.0 else W, b, objective, n_iter
+
+
+def unit_of(table, centre):
+    """A power of two about as large as the features are, beside their means where these may go."""
+    mean = squares(table, centre).sum() / (table.n_rows * table.n_features)
+    return 2.0 ** np.round(0.5 * np.log2(mean)) if mean > 0 else 1.0
+
+
+def in_unit(centred, lam, unit):
+    """Tasks whose features are divided by a power of two; `lam` stays that of intercepts."""
+    problem = replace(centred.problem, lam=lam, ridge=centred.problem.ridge / unit**2)
+    table = replace(centred.table, X=centred.table.X / unit)
+    return CentredTasks(table, problem, centred.which)
 
 
 def held_targets(centred, centres, unit=None):
@@ -191,7 +213,8 @@ class State:
         shared = table.rows is not None
         self.rows = (table.X, table.rows if shared else _NO_INDEX, shared)
         self._y, self.weights, self._kind = table.y, table.weights, NUMBER[problem.loss]
-        self.held = np.where(centred._single, lam, 0.0) if problem.fit_intercept else None
+        held = np.where(centred._single, problem.lam, 0.0)  # whatever the unit of the rows is
+        self.held = held if problem.fit_intercept else None
         self.P = np.empty((table.n_rows, problem.n_outputs))
         self.gradient = None
         width = table.n_features + 1
