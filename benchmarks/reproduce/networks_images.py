@@ -22,12 +22,11 @@ Methods, all of them with adjacency "zero-out" and delta 1 / number of writers:
   last layer of the public network as ``init=``;
 - "cnn, scratch" and "cnn, public start": `TorchMeanRegClassifier`, on a GPU where there is one. Its
   constants (clip_norm, learning_rate, lam) are those with the best personal networks ("mean-reg")
-  on made writers of two other seeds, at epsilon 2 for all budgets and once more without one;
-  ``--tune`` writes that table, ``results/networks_images_tuning.csv``, and the others read it, so
-  that nothing is tuned on LEAF's writers. Rows "released" are of w~ itself, the others of its
-  personalisations;
-- "alone": the same network fine-tuned by every writer from its start, nothing released; "public
-  network": its start as it is.
+  on made writers of two other seeds, at epsilon 2 for all budgets and for none; ``--tune`` writes
+  that table, ``results/networks_images_tuning.csv``, and the others read it, so that nothing is
+  tuned on LEAF's writers. Rows "released" are of w~ itself, the others of its personalisations;
+- "alone": the same network fine-tuned by every writer from its start, nothing released; "alone,
+  linear": `LocalOnlyClassifier`; "public network": its start as it is.
 
 The score is the accuracy over all test images. ``noise over way`` is public: the noise of a
 release over the length of the way that all rounds can make.
@@ -43,7 +42,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_digits
 
-from skpmtl import PrivacyLeakWarning, PrivateMeanRegMTLClassifier
+from skpmtl import LocalOnlyClassifier, PrivacyLeakWarning, PrivateMeanRegMTLClassifier
 from skpmtl.datasets import load_leaf
 from skpmtl.networks import TorchFeatures, TorchMeanRegClassifier
 from skpmtl.privacy.accounting import gdp_mu
@@ -53,13 +52,16 @@ from . import RESULTS, computed, script
 
 FIELDS = ("data", "method", "personalization", "epsilon", "noise over way", "mean", "sd", "repeats")
 EPSILONS = (0.1, 0.4, 2.0, None)
+LINEAR = ("pixels", "features", "public head")
 PERSONAL = ("none", "mean-reg", "finetune", "symmetrized-kl", "ewc")
 LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # as LEAF numbers them
 TUNING = "networks_images_tuning.csv"
 TUNED = ("clip_norm", "learning_rate", "lam")
+# Values of TUNED, for both starts, and then beyond the best of them.
+COARSE = (0.25, 0.5, 1.0, 2.0), (0.03, 0.1), (0.01, 0.1, 1.0)
 GRID = {
-    "scratch": ((1.0, 2.0, 4.0, 8.0), (0.03, 0.1, 0.3), (0.01, 0.1)),
-    "public start": ((0.125, 0.25, 0.5, 1.0), (0.01, 0.03, 0.1), (0.01, 0.1)),
+    "scratch": (COARSE, ((4.0, 8.0), (0.1,), (0.1,)), ((4.0,), (0.3,), (0.1,))),
+    "public start": (COARSE,),
 }
 
 
@@ -171,11 +173,10 @@ def device():
 
 
 @cache
-def chosen(start, private):
-    """The tuned constants of a start; those of a budget where the table has none without one."""
+def chosen(start):
+    """The tuned constants of a start."""
     with (RESULTS / TUNING).open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["method"] == start]
-    rows = [row for row in rows if bool(row["epsilon"]) == private] or rows
     best = max(rows, key=lambda row: float(row["mean-reg"]))
     return {name: float(best[name]) for name in TUNED}
 
@@ -252,7 +253,7 @@ def network(start, epsilon, train, side, classes, seed, quick, **options):
     weights = None if start == "scratch" else public_start(side, classes, quick)[0]
     given = {"n_rounds": 2 if quick else 10, "device": device(), **options}
     if not {*TUNED} <= {*options}:
-        given = {**chosen(start, epsilon is not None), **given}
+        given = {**chosen(start), **given}
     return TorchMeanRegClassifier(
         cnn, **common(epsilon, train, classes, seed), module__side=side, module__classes=classes,
         module__weights=weights, **given,
@@ -292,6 +293,7 @@ def alone(read, start, seed, quick):
 
 
 def linear(read, kind, epsilon, seed, quick):
+    """Accuracy of a linear model at a budget; None: of every writer alone."""
     (train, test), side, classes = read(seed, quick)
     size, init = np.sqrt(side * side / 4), None  # public: rows of length about 1
     if kind != "pixels":
@@ -302,7 +304,10 @@ def linear(read, kind, epsilon, seed, quick):
         coef, intercept = (weights[f"10.{name}"].numpy() for name in ("weight", "bias"))
         init = {"coef": size * coef, "intercept": intercept, "classes": range(classes)}
     train, test = ((X / size, y, t) for X, y, t in (train, test))
-    est = PrivateMeanRegMTLClassifier(init=init, **common(epsilon, train, classes, seed))
+    if epsilon is None:
+        est = LocalOnlyClassifier(init=init, classes=range(classes))
+    else:
+        est = PrivateMeanRegMTLClassifier(init=init, **common(epsilon, train, classes, seed))
     return {"mean-reg": scored(est, train, test)}
 
 
@@ -333,8 +338,10 @@ def measure(read, data, quick, repeats):
     yield cell("public network", None, as_it_is)
     for start in GRID:
         yield cell(f"alone, {start}", None, alone, start)
+    for kind in LINEAR:
+        yield cell(f"alone, linear, {kind}", None, linear, kind, None)
     for epsilon in EPSILONS:
-        for kind in ("pixels", "features", "public head"):
+        for kind in LINEAR if epsilon is not None else ():
             yield cell(f"linear, {kind}", epsilon, linear, kind, epsilon)
         for start in GRID:
             yield cell(f"cnn, {start}", epsilon, of_network, start, epsilon)
@@ -354,11 +361,12 @@ def tune(read, quick, jobs):
 
         return [(_tried, read, start, epsilon, options, seed, quick) for seed in (100, 101)], rows
 
-    cells = []
-    for start, (bounds, *others) in GRID.items():
-        cells += [cell(start, 2.0, values) for values in itertools.product(bounds, *others)]
-        # Rounds that are not private clip nothing.
-        cells += [cell(start, None, values) for values in itertools.product(bounds[:1], *others)]
+    cells = [
+        cell(start, 2.0, values)
+        for start, blocks in GRID.items()
+        for block in blocks
+        for values in itertools.product(*block)
+    ]
     yield from computed(cells[::6] if quick else cells, jobs)
 
 

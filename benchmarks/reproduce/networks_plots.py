@@ -3,7 +3,8 @@
     python -m benchmarks.reproduce.networks_plots [TABLE.csv ...] [--output FILE.png]
 
 A panel for each data set of the tables. Networks are those with ``personalization="mean-reg"``, as
-the linear models are; points at the right end have no budget, dotted lines release nothing.
+the linear models are; points at the right end have no budget, dotted lines release nothing. Of
+starts and budgets that a table lacks nothing is drawn.
 """
 
 import argparse
@@ -23,6 +24,7 @@ CURVES = {
 }
 LEVELS = {
     "alone, public start": ("network of every task alone, public start", "tab:green"),
+    "alone, linear, public head": ("linear model of every task alone, public start", "tab:olive"),
     "public network": ("public network, as it is", "black"),
 }
 

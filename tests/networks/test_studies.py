@@ -50,11 +50,10 @@ def test_generated_plays_are_read_like_others():
 def test_constants_are_the_best_of_the_tuning(tmp_path, monkeypatch):
     monkeypatch.setattr(networks_images, "RESULTS", tmp_path)
     rows = [
-        {"method": start, "epsilon": epsilon, "clip_norm": clip, "learning_rate": 0.1, "lam": 0.1,
+        {"method": start, "epsilon": 2.0, "clip_norm": clip, "learning_rate": 0.1, "lam": 0.1,
          "released": 0.9 - clip / 10, "mean-reg": score}
-        for start, epsilon, clip, score in (
-            ("scratch", 2.0, 1.0, 0.3), ("scratch", 2.0, 2.0, 0.4), ("scratch", "", 4.0, 0.9),
-            ("public start", 2.0, 8.0, 0.8),
+        for start, clip, score in (
+            ("scratch", 1.0, 0.3), ("scratch", 2.0, 0.4), ("public start", 8.0, 0.8),
         )
     ]  # fmt: skip
     with (tmp_path / networks_images.TUNING).open("w", newline="") as file:
@@ -63,8 +62,8 @@ def test_constants_are_the_best_of_the_tuning(tmp_path, monkeypatch):
         writer.writerows(rows)
     networks_images.chosen.cache_clear()
     try:
-        assert networks_images.chosen("scratch", True)["clip_norm"] == 2.0
-        assert networks_images.chosen("scratch", False)["clip_norm"] == 4.0
+        assert networks_images.chosen("scratch")["clip_norm"] == 2.0
+        assert networks_images.chosen("public start")["clip_norm"] == 8.0
     finally:
         networks_images.chosen.cache_clear()
 
