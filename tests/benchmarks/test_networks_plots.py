@@ -8,7 +8,7 @@ FIELDS = ("data", "method", "personalization", "epsilon", "noise over way", "mea
 
 
 def test_every_method_has_its_curve(tmp_path):
-    rows = [("public network", "none", "", 0.5), ("alone, public start", "finetune", "", 0.6)]
+    rows = [(name, "none", "", 0.5) for name in networks_plots.LEVELS]
     budgets = "0.1", "2.0", ""
     rows += [(name, "mean-reg", e, 0.7) for name in networks_plots.CURVES for e in budgets]
     rows += [("cnn, scratch", "released", "0.1", 0.1)]  # not a personal model
