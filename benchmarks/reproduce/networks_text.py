@@ -55,7 +55,7 @@ TUNED = ("clip_norm", "inner_steps", "inner_learning_rate", "refine_learning_rat
 REFINE_RATES = (0.5, 2.0, 5.0)
 GRID = {
     "not private": ((1.0,), (5,), (1.0, 3.0, 10.0)),
-    "task-global": ((0.5,), (5,), (0.1, 0.3, 1.0)),
+    "task-global": ((0.2, 0.5), (5,), (1.0, 3.0, 10.0)),
     "local": ((0.01, 0.1), (5,), (3.0,)),
 }
 LENGTH, ROWS, LEAST = 10, 60, 100
