@@ -307,7 +307,7 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
 
     @property
     def _n_servers(self):
-        """Servers in place of a curator; 1 for one that is trusted."""
+        """`Adders` of the noise, servers or sites; one is a curator that is trusted."""
         return number_of_servers(getattr(self, "curator", "trusted"))
 
     def _is_private(self):

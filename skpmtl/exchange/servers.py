@@ -78,7 +78,7 @@ class Adders(float):
 
 
 def number_of_servers(curator):
-    """Who adds noise by the parameter `curator`. -> 1 for a trusted curator, else `Adders`
+    """Who adds noise by the parameter `curator`. -> `Adders`, one for a trusted curator
 
     Raises
     ------
@@ -87,9 +87,9 @@ def number_of_servers(curator):
         h from 2 to n - 1.
     """
     if isinstance(curator, str):
-        found = {"trusted": 1, "servers": Adders(2)}.get(curator)
+        found = {"trusted": Adders(1), "servers": Adders(2)}.get(curator)
     else:
-        name, *counts = curator if 2 <= len(curator) <= 3 else (None,)
+        name, *counts = curator if np.shape(curator) in ((2,), (3,)) else (None,)
         whole = all(str(count).isdecimal() for count in counts)
         counts = [int(count) for count in counts] if whole else []
         found = None
@@ -249,8 +249,8 @@ def opened(ask, published):
 
 
 def release(ask, sums, source, n_servers):
-    """The release of an answer by servers that are all here. -> {name: ndarray}"""
-    found, count = {}, getattr(n_servers, "count", n_servers)
+    """The release of an answer by servers, `Adders`, that are all here. -> {name: ndarray}"""
+    found, count = {}, n_servers.count
     for name, mechanism in ask.mechanisms.items():
         part = replace(ask, mechanisms={name: mechanism})
 

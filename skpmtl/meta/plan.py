@@ -109,7 +109,7 @@ class MetaPlan:
         self.start = est._start(population)
         self.begin = self._begin(est.fit_intercept)
         self.n_servers = est._n_servers
-        if getattr(self.n_servers, "honest", 1) > 1:
+        if self.n_servers.honest > 1:
             raise ValueError(
                 f"curator={est.curator!r}: tasks add their noise themselves here, so that there is "
                 'none for sites to divide. Leave it at "trusted".'

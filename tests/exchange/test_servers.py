@@ -39,7 +39,7 @@ def test_equals_the_trusted_curator_at_the_same_noise(n_servers):
     mechanism, value = VectorGaussian(40, 0.3, 0.7), rng.normal(size=40)
     ask = ask_for(mechanism, divide=8.0)
     parts = rng.normal(size=(n_servers, 40))
-    found = servers.release(ask, {"x": value}, Given(*parts), n_servers)["x"]
+    found = servers.release(ask, {"x": value}, Given(*parts), servers.Adders(n_servers))["x"]
     # The noise that all of them added, as one curator would: whole numbers of steps each.
     scale = mechanism.noise_std / math.sqrt(n_servers) / mechanism.step
     noise = np.rint(parts * scale).sum(axis=0) * mechanism.step / mechanism.noise_std
@@ -90,7 +90,8 @@ def test_noise_of_one_server_suffices_and_all_have_the_stated_one():
     assert report.noise_std[0] == mechanism.noise_std
     one = np.concatenate([mechanism.noise_of_one(source, 3) for _ in range(3000)]) * mechanism.step
     zero = ask_for(mechanism)
-    public = [servers.release(zero, {"x": np.zeros(3)}, source, 3)["x"] for _ in range(3000)]
+    three, nothing = servers.Adders(3), {"x": np.zeros(3)}
+    public = [servers.release(zero, nothing, source, three)["x"] for _ in range(3000)]
     # 9000 normals: their std is known within 0.75 %, 4.4 sigma here.
     alone = report.sensitivity[0] * math.sqrt(4) / gdp_mu(2.0, report.delta)
     assert np.std(one) == pytest.approx(alone, rel=0.033)

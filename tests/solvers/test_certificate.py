@@ -66,6 +66,17 @@ def precise(table, W, penalty, alpha, ridge, logistic):
     return value + EXTENDED(alpha) * np.linalg.svd(W, compute_uv=False).sum()
 
 
+def solved(loss, better, penalty, share, rng):
+    """-> strength, tolerance, a solution for `loss`, one of a far longer run for `better`"""
+    V = better.evaluate(np.zeros(better.shape))[1]
+    alpha, tol = share * penalty.dual_levels(V).max(), 10.0 ** rng.integers(-12, -4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = minimize(loss, penalty, alpha, tol=tol, max_iter=1000)
+        best = minimize(better, penalty, alpha, W=found.W, tol=1e-14, max_iter=1000)
+    return alpha, tol, found, best
+
+
 @needs_extended
 @pytest.mark.parametrize("kind", [SquaredLoss, GramLoss, LogisticLoss])
 @pytest.mark.parametrize("name", PENALTIES)
@@ -78,12 +89,7 @@ def test_no_gap_is_below_the_truth(name, kind):
         ridge, share = rng.choice([0.0, 1e-2]), 10.0 ** rng.uniform(-2, -0.3)
         loss = kind(far, 1 / far.sizes, True, ridge)
         better = make_loss(near, classification=logistic, ridge=ridge)
-        V = better.evaluate(np.zeros(better.shape))[1]
-        alpha, tol = share * penalty.dual_levels(V).max(), 10.0 ** rng.integers(-12, -4)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            found = minimize(loss, penalty, alpha, tol=tol, max_iter=1000)
-            best = minimize(better, penalty, alpha, W=found.W, tol=1e-14, max_iter=1000)
+        alpha, tol, found, best = solved(loss, better, penalty, share, rng)
         at, lowest = (
             precise(far, W, penalty, alpha, ridge, logistic) for W in (found.W, best.W)
         )
@@ -108,12 +114,7 @@ def test_no_gap_on_a_graph_is_below_the_truth(logistic):
         lam, share = 10.0 ** rng.uniform(-3, 3), 10.0 ** rng.uniform(-2, -0.3)
         losses = [make_loss(table, classification=logistic) for table in (far, near)]
         loss, better = (LossOnGraph(inner, Omega, lam, 0.0) for inner in losses)
-        V = better.evaluate(np.zeros(better.shape))[1]
-        alpha, tol = share * penalty.dual_levels(V).max(), 10.0 ** rng.integers(-12, -4)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            found = minimize(loss, penalty, alpha, tol=tol, max_iter=1000)
-            best = minimize(better, penalty, alpha, W=found.W, tol=1e-14, max_iter=1000)
+        alpha, _, found, best = solved(loss, better, penalty, share, rng)
         at, lowest = (
             precise(far, W, penalty, alpha, 0.0, logistic)
             + EXTENDED(lam) / 2 * (np.diff(W.astype(EXTENDED), axis=0) ** 2).sum()
