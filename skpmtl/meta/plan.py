@@ -304,14 +304,33 @@ class MetaPlan:
         """
         if self.mode is None:
             return 0.0 if self.to is None else np.zeros(self.to.shape[1])
-        variance = self.noise_std**2
-        if self.mode == "task-global":
-            batch = self.batch_size if self.batches == "poisson" else self.sizes / self.n_batches
-            variance = self.inner_steps * (self.inner_rate * self.noise_std / batch) ** 2
-        total = self.visits * self.weights**2 * variance / self.tasks_per_round**2
+        total = self.visits * self.weights**2 * self._variance() / self.tasks_per_round**2
         total = float(total.sum()) if self.to is None else (self.to @ self.gain.T).T ** 2 @ total
         left = -LEFT[self.loss] * math.expm1(-2.0 * self.gained) / (2.0 * self.gained)
         return self.n_outputs * self.size * self.meta_rate**2 * total * left
+
+    def _variance(self):
+        """Of the noise in one number of the update of each task, (n_tasks,)."""
+        if self.mode == "local":
+            return self.noise_std**2
+        batch = self.batch_size if self.batches == "poisson" else self.sizes / self.n_batches
+        return self.inner_steps * (self.inner_rate * self.noise_std / batch) ** 2
+
+    @property
+    def noise_over_way(self):
+        """Noise of all rounds together over the longest way that they can make; 0 without noise.
+
+        Updates are as long as possible where all gradients of records point the same way, with the
+        clip norm. For m tasks of n records, full batches and d numbers that is
+        sqrt(d / m) / (n mu), twice that where records are replaced; with privacy="local" n is 1.
+        No rate, number of steps or clip norm changes it.
+        """
+        if self.mode is None:
+            return 0.0
+        noise = math.sqrt(self.n_outputs * self.size * self.visits)
+        noise *= np.linalg.norm(self.weights * np.sqrt(self._variance()))
+        step = self.inner_steps * self.inner_rate if self.mode == "task-global" else 1.0
+        return float(noise / (self.visits * self.weights.sum() * step * self.clip_norm))
 
     def starts(self, init, block):
         """Initialisations of some of the tasks: one for all, or (n, n_outputs, size) of them."""
@@ -408,6 +427,8 @@ class MetaPlan:
             public["max_rows_per_unit"] = self.max_rows
         if self.relation is not None:
             public["relation"] = self.relation.describe()
+        else:
+            public["noise over the longest way"] = self.noise_over_way
         releases = self._releases(local)
         return PrivacyReport(
             guarantee="local DP per task" if local else "record-level DP (task-global)",

@@ -17,7 +17,7 @@ from tests.networks import nets
 torch = pytest.importorskip("torch", reason="needs the extra skpmtl[torch]")
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible"),
-    pytest.mark.filterwarnings("ignore:The noise of one round"),  # of six tasks
+    pytest.mark.filterwarnings("ignore:The noise of (one|all) round"),  # of six tasks
     pytest.mark.filterwarnings("ignore:relation=:UserWarning"),
 ]
 

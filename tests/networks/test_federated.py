@@ -16,7 +16,7 @@ from tests.networks import nets
 pytest.importorskip("torch", reason="needs the extra skpmtl[torch]")
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible"),
-    pytest.mark.filterwarnings("ignore:The noise of one round"),
+    pytest.mark.filterwarnings("ignore:The noise of (one|all) round"),
 ]
 NET = {"module": "tests.networks.nets:mlp", "module__outputs": 3}
 CASES = {

@@ -1,5 +1,7 @@
 """Networks in private meta-learning: against linear models and gradients one by one."""
 
+import warnings
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -15,7 +17,7 @@ from tests.networks import nets
 torch = pytest.importorskip("torch", reason="needs the extra skpmtl[torch]")
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible"),
-    pytest.mark.filterwarnings("ignore:The noise of one round"),  # of six tasks
+    pytest.mark.filterwarnings("ignore:The noise of (one|all) round"),  # of six tasks
 ]
 TASKS = range(6)
 NUMBERS = {"inner_steps": 3, "inner_learning_rate": 0.7, "meta_learning_rate": 0.8}
@@ -120,7 +122,7 @@ def test_clipped_gradients_are_those_of_a_plain_loop(module):
     w, rows = 0.1 * rng.normal(size=half.network.n_shared), np.array([1, 4, 5, 20])
     net = half.network.module
     half.network.write(half.network.tensor(half.start + w))
-    expected, lengths = 0.0, []
+    expected, whole, lengths = 0.0, 0.0, []
     for i in rows:
         net.zero_grad()
         score = net(torch.from_numpy(X[i : i + 1]).float())
@@ -128,8 +130,21 @@ def test_clipped_gradients_are_those_of_a_plain_loop(module):
         g = torch.cat([p.grad.reshape(-1) for p in net.parameters()]).double().numpy()
         lengths.append(np.linalg.norm(g))
         expected = expected + weight[i] * g * min(1.0, 2.0 / lengths[-1])
+        whole = whole + weight[i] * g
     assert min(lengths) < 2.0 < max(lengths) or module is not dense
     assert_allclose(half.clipped_sum(w, rows, 2.0), expected, rtol=0, atol=1e-6)
+    assert_allclose(half.clipped_sum(w, rows, np.inf), whole, rtol=0, atol=1e-6)
+
+
+def test_without_a_bound_a_gradient_that_is_not_finite_counts_as_0():
+    X, y, task = np.ones((6, 3)), np.ones(6), np.repeat(range(2), 3)
+    X[1] = 1e200  # the gradient overflows, the loss too
+    est = TorchMetaInitRegressor(nets.linear, tasks=range(2), random_state=2)
+    table, _ = est._read_training(X, y, task)
+    half = est._half(table, Population.of(table))
+    w = np.full(3, 0.5)
+    found = [half.clipped_sum(w, np.array(rows), np.inf) for rows in ([0, 1, 2], [0, 2])]
+    assert_array_equal(*found)
 
 
 @pytest.mark.filterwarnings("ignore:Full backward hook")  # of Opacus: rows need no gradient
@@ -154,6 +169,32 @@ def test_clipped_gradients_are_those_of_opacus():
     expected = np.minimum(1.0, bound / lengths) @ each
     found = half.clipped_sum(np.zeros(half.network.n_shared), np.arange(24), bound)
     assert_allclose(found, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("privacy", ["task-global", "local"])
+def test_a_fit_that_is_little_but_noise_warns(privacy):
+    """sqrt(d / m) / (n mu), n records protected at once, whatever clip norm and rates are."""
+    X, y, task = long_data(0, sizes=(20,) * 6)
+    given = {**NUMBERS, "privacy": privacy, "visits": 2, "tasks": TASKS, "adjacency": "zero-out"}
+
+    def found(epsilon, **more):
+        est = TorchMetaInitRegressor(nets.linear, epsilon=epsilon, **{**given, **more})
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            est.fit(X, y, task=task)
+        told = [one for one in caught if "noise of all rounds" in str(one.message)]
+        report = est.privacy_
+        way = report.public_inputs["noise over the longest way"]
+        reach = 2.0 if privacy == "local" else 1 / 20
+        assert_allclose(way, np.sqrt(3 / 6) * reach / report.mu, rtol=1e-3)
+        assert bool(told) == (way > 0.25)
+        if told:
+            assert told[0].filename == __file__
+        return way
+
+    noisy = found(0.1)
+    assert noisy > 0.25 > found(50.0)
+    assert_allclose(found(0.1, clip_norm=7.0, tasks_per_round=2), noisy, rtol=1e-3)
 
 
 def test_a_file_and_the_module_are_enough_for_new_tasks(tmp_path):
