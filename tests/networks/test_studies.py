@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from benchmarks.reproduce import networks_images, networks_text
-from skpmtl.datasets import CHARACTERS
 
 
 def test_no_character_of_training_is_in_a_row_of_the_test():
@@ -30,8 +29,9 @@ def test_no_character_of_training_is_in_a_row_of_the_test():
         said = [{*part[0].ravel().astype(int), *part[1]} for part in (learn, adapt, test)]
         assert not (said[0] & said[1] or said[0] & said[2] or said[1] & said[2])
         assert set(adapt[2]) == set(test[2])
-        for part in (learn, adapt, test):
-            assert max(np.unique(part[2], return_counts=True)[1]) <= networks_text.ROWS
+        mosts = networks_text.LEARN, networks_text.ADAPT, networks_text.ADAPT
+        for part, most in zip((learn, adapt, test), mosts, strict=True):
+            assert max(np.unique(part[2], return_counts=True)[1]) <= most
             for rows, target, name in zip(*part, strict=True):
                 assert begin[int(name[1:])] <= rows[0] and target == rows[-1] + 1
         names.append([set(learn[2]), set(test[2])])
@@ -44,7 +44,8 @@ def test_no_character_of_training_is_in_a_row_of_the_test():
 def test_generated_plays_are_read_like_others():
     X, y, speakers = networks_text.rows_of("plays", None, True)
     assert len(speakers) == 15 and X.shape[1] == networks_text.LENGTH
-    assert X.max() < len(CHARACTERS) and min(map(len, speakers.values())) >= networks_text.LEAST
+    assert X.max() < networks_text.N_CLASSES
+    assert min(map(len, speakers.values())) >= networks_text.LEAST
 
 
 def test_constants_are_the_best_of_the_tuning(tmp_path, monkeypatch):
@@ -66,6 +67,32 @@ def test_constants_are_the_best_of_the_tuning(tmp_path, monkeypatch):
         assert networks_images.chosen("public start")["clip_norm"] == 8.0
     finally:
         networks_images.chosen.cache_clear()
+
+
+def test_text_has_constants_for_every_budget(tmp_path, monkeypatch):
+    monkeypatch.setattr(networks_text, "RESULTS", tmp_path)
+    given = {"method": "task-global", "refine_learning_rate": 0.5}
+    rows = [
+        {"model": model, "epsilon": epsilon, "clip_norm": clip, "score": score, **given}
+        for model, epsilon, clip, score in (
+            ("LSTM", 9.0, 1.0, 0.3), ("LSTM", 9.0, 2.0, 0.4), ("LSTM", 3.0, 3.0, 0.5),
+            ("3-gram", 9.0, 4.0, 0.6),
+        )
+    ]  # fmt: skip
+    rows.append({"model": "LSTM", "method": "not private", "clip_norm": 5.0, "score": 0.7})
+    with (tmp_path / networks_text.TUNING).open("w", newline="") as file:
+        fields = ("model", "method", "epsilon", *networks_text.TUNED, "score")
+        writer = csv.DictWriter(file, fields)
+        writer.writeheader()
+        writer.writerows(rows)
+    networks_text.chosen.cache_clear()
+    try:
+        best = networks_text.chosen("LSTM", "task-global", 9.0)
+        assert best == {"clip_norm": 2.0, "refine_learning_rate": 0.5}
+        assert networks_text.chosen("LSTM", "task-global", 3.0)["clip_norm"] == 3.0
+        assert networks_text.chosen("LSTM", "not private", None) == {"clip_norm": 5.0}
+    finally:
+        networks_text.chosen.cache_clear()
 
 
 @pytest.mark.slow
