@@ -148,7 +148,7 @@ def averages(
 
 @njit
 def class_averages(
-    F, K, Z, offsets, d, T, y, kind, bend, even, held, rho, reach, prior, n_steps, tol, ample,
+    F, K, Z, offsets, d, T, y, kind, bend, times, held, rho, reach, prior, n_steps, tol, ample,
     centres, which, unit, W, level, evidence, weights, given,
 ):  # fmt: skip
     """W[k], level[k] = averages of task k's models under its priors, for log-losses.
@@ -162,12 +162,15 @@ def class_averages(
     (I - 1 1' / C) with bend = 1/2 for C of them (D. Boehning, "Multinomial logistic regression
     algorithm", 1992). No model changes that, so that the tridiagonal matrix and `Z`, the rows in
     its columns (`skpmtl._kernels.spectrum.rotate`), serve all priors and all steps. The log
-    evidence is taken to be, up to a constant and with a curvature `even` that is public, too,
+    evidence is taken to be, up to a constant,
 
-        - f - 1 / 2 log det (I + even Z Z' / rho)    (the determinant C - 1 times).
+        - f - times / 2 log det (I + h Z Z' / rho),
 
-    Laplace's approximation, whose curvature vanishes where rows are separable, takes weak priors
-    for likely there.
+    with the curvature h of the loss at the model: the mean over the rows of (1 - p'p) / (C - 1),
+    which of the Hessian diag(p) - p p' in the scores is the mean eigenvalue where the scores do
+    not all rise alike. With `times` = C - 1 that is Laplace's approximation, had it the same
+    curvature in all directions. For two classes h is 1/8 whatever the model is: there Laplace's
+    curvature, which vanishes where rows are separable, takes weak priors for likely.
 
     Steps are accelerated, anew after they turned uphill, and end when the next one promises less
     than `tol` of f. Every prior starts from the next one's model, which has the same reach and a
@@ -215,17 +218,14 @@ def class_averages(
                         x[s, c, j] = 0.0
                 continue
             # Schur complements of shift I plus something positive semi-definite.
-            size, before, other = 0.0, 1.0, 1.0
+            before = 1.0
             for j in range(r):
                 t = (off[j - 1] if j else 0.0) ** 2
                 before = max(bend * diag[j] + shift - bend * bend * t / before, shift)
-                other = max(even * diag[j] + shift - even * even * t / other, shift)
-                inverse[j], line[j] = 1.0 / before, other
+                inverse[j] = 1.0 / before
             ratio[0] = 0.0
             for j in range(1, r):
                 ratio[j] = bend * off[j - 1] * inverse[j - 1]
-            for j in range(r):
-                size += np.log(line[j] / shift)
             if s == S - 1 or reach[k, s + 1] != part:
                 for c in range(C):
                     b[c] = start[c]
@@ -343,19 +343,20 @@ def class_averages(
                         t = lead[c] - slope[c]
                         lead[c] = t + beta * (t - b[c])
                         b[c] = t
-            f_value = held * _loss_of_all(b, kind)
+            f_value, even = held * _loss_of_all(b, kind), 0.0
             for i in range(n):
-                if weights is None:
-                    f_value += _class_loss(z, i, y[lo + i], kind)
-                else:
-                    f_value += weights[lo + i] * _class_loss(z, i, y[lo + i], kind)
+                loss, bent = _class_loss(z, i, y[lo + i], kind)
+                count = 1.0 if weights is None else weights[lo + i]
+                f_value += count * loss
+                even += count / mass_of_rows * bent
             for c in range(C):
                 levels[s, c] = b[c]
                 for j in range(r):
                     f_value += 0.5 * shift * B[c, j] * U[c, j]
                 for j in range(r):
                     x[s, c, j] = B[c, j]
-            weight[s] = prior[k, s] - f_value - 0.5 * max(C - 1, 1) * size
+            size = log_det(diag, off, r, even / shift)
+            weight[s] = prior[k, s] - f_value - 0.5 * times * size
             top = max(top, weight[s])
             falls = s < S - 1 and reach[k, s + 1] == part and weight[s] < weight[s + 1]
             falls = falls and weight[s] < top - ample
@@ -453,16 +454,18 @@ def _class_residuals(z, y, lo, n, kind):
 
 @njit
 def _class_loss(z, i, y, kind):
-    """Loss of the row of scores z[i]."""
+    """Loss of the row of scores z[i], and the curvature that it has in the evidence."""
     if kind == LOGISTIC:
         t = y * z[i, 0]
-        return np.log1p(np.exp(-abs(t))) - min(t, 0.0)
-    top, mass = z[i, 0], 0.0
-    for c in range(1, z.shape[1]):
+        return np.log1p(np.exp(-abs(t))) - min(t, 0.0), 0.125
+    C, top, mass, squares = z.shape[1], z[i, 0], 0.0, 0.0
+    for c in range(1, C):
         top = max(top, z[i, c])
-    for c in range(z.shape[1]):
-        mass += np.exp(z[i, c] - top)
-    return np.log(mass) + top - z[i, int(y)]
+    for c in range(C):
+        e = np.exp(z[i, c] - top)
+        mass += e
+        squares += e * e
+    return np.log(mass) + top - z[i, int(y)], (1.0 - squares / mass / mass) / (C - 1)
 
 
 @njit
@@ -521,27 +524,34 @@ def csr_gram(data, indices, indptr, rows, lo, n, centre, line, K, weights):
 
 
 @njit
-def log_dets(diag, off, n, even, rho, out):
-    """out[s] = log det (I + even T / rho[s]) of a positive semi-definite tridiagonal T (n, n)."""
-    for s in range(rho.shape[0]):
-        scale, pivot, size = even / rho[s], 1.0, 0.0
-        for j in range(n):
-            side = scale * off[j - 1] if j else 0.0
-            pivot = max(1.0 + scale * diag[j] - side * side / pivot, 1.0)
-            size += np.log(pivot)
-        out[s] = size
+def log_det(diag, off, n, scale):
+    """log det (I + scale T) of a positive semi-definite tridiagonal T (n, n)."""
+    pivot, size = 1.0, 0.0
+    for j in range(n):
+        side = scale * off[j - 1] if j else 0.0
+        pivot = max(1.0 + scale * diag[j] - side * side / pivot, 1.0)
+        size += np.log(pivot)
+    return size
+
+
+@njit
+def log_dets(diag, off, n, scale, out):
+    """out[s] = `log_det` of scale[s]."""
+    for s in range(scale.shape[0]):
+        out[s] = log_det(diag, off, n, scale[s])
 
 
 @njit
 def csr_fits(
     data, indices, indptr, rows, offsets, y, pick, kind, held, centres, which, share, rho, columns,
-    D, b, place, out, squares, weights, given,
+    D, b, place, out, even, squares, weights, given,
 ):  # fmt: skip
-    """out[a, s] = f of `class_averages` for task pick[a] at its model under prior s; CSR rows.
+    """out[a, s], even[a, s] = f and h of `class_averages` for task pick[a] at its model under
+    prior s; CSR rows.
 
     The model is share[a, s] times the centre plus D[s] on the columns of the task, as in
     `skpmtl._kernels.steps`, with the intercepts b[s, a]; for squared loss f is loss + rho / 2
-    ||D||^2. `given` (n_rows, C) are added to the scores of the rows; without rows: 0.
+    ||D||^2 and h 1. `given` (n_rows, C) are added to the scores of the rows; without rows: 0.
     squares[ends / C + j] receives the squared length of column j of a task. Both are sums with
     `weights` of the rows, unless None.
     """
@@ -563,7 +573,7 @@ def csr_fits(
                 square = data[q] * data[q]
                 squares[first + place[indices[q]]] += square if weights is None else count * square
         for s in range(rho.shape[1]):
-            f, square = 0.0, 0.0
+            f, square, curvature = 0.0, 0.0, 0.0
             for c in range(C):
                 level[c] = 0.0
             for i in range(n):
@@ -584,14 +594,16 @@ def csr_fits(
                     for c in range(C):
                         z[0, c] += given[lo + i, c]
                 if kind == SQUARED:
-                    f += count * (0.5 * (z[0, 0] - y[lo + i]) ** 2)
+                    loss, bent = 0.5 * (z[0, 0] - y[lo + i]) ** 2, 1.0
                 else:
-                    f += count * _class_loss(z, 0, y[lo + i], kind)
+                    loss, bent = _class_loss(z, 0, y[lo + i], kind)
+                f += count * loss
+                curvature += count / mass * bent
             for j in range(ends[a], ends[a + 1]):
                 square += D[s, j] * D[s, j]
             f += 0.5 * rho[a, s] * square
             if held > 0.0:
                 f += held * _loss_of_all(level, kind)
-            out[a, s] = f
+            out[a, s], even[a, s] = f, curvature
         for j in range(first, last):
             place[mine[j]] = -1

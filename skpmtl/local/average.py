@@ -19,6 +19,7 @@ from .prior import _BLOCK, _Block
 STRENGTHS = np.array([0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0])
 CLASS_STRENGTHS = np.array([0.2, 1.0, 5.0, 25.0])  # the same for log-losses
 _SPREAD = 0.7  # of their prior, in powers of ten
+_LEAST_CLASSES = 5  # from which on the determinant of a score counts for two of them
 HELD = 0.5  # of a row of every class, at the mean of a task's rows
 _HELD_START = 10.0  # rows of all classes at least beside a start, whose intercepts mean something
 # Class averages step until the next step promises less than this part of one unit of log-loss.
@@ -152,9 +153,14 @@ def averaged_models(table, fit_intercept, scale, candidates, centres, which, uni
     return evidence, W, b
 
 
-def curvature(n_outputs):
-    """Of the log-loss in a score, in the evidence: less than where all classes are alike."""
-    return 0.25 / n_outputs if n_outputs > 1 else 0.125
+def determinants(n_outputs):
+    """How often the determinant of a score counts in the evidence.
+
+    Laplace's approximation has it once for every score but one. With five classes or more weights
+    then prefer pulls that are too strong where rows say much of their classes; half as many,
+    chosen on digits and made tasks, bring them near those by the log-loss of rows left out.
+    """
+    return 0.5 * max(n_outputs - 1, _LEAST_CLASSES - 1) if n_outputs > 1 else 1.0
 
 
 def rows_held(table, n_outputs, fit_intercept):
@@ -203,7 +209,7 @@ def averaged_class_models(table, fit_intercept, loss, scale, candidates, centres
     evidence = np.empty(table.n_tasks)
     rho, factor = candidates.pull / scale[:, None], np.ones(d)
     held = rows_held(table, C, fit_intercept)
-    settings = NUMBER[loss], 0.25 if C == 1 else 0.5, curvature(C), held
+    settings = NUMBER[loss], 0.25 if C == 1 else 0.5, determinants(C), held
 
     def run(tasks):
         places, ends = rows_of(table.offsets, tasks)

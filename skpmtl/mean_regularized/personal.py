@@ -16,7 +16,7 @@ from ..local.average import (
     Candidates,
     averaged_class_models,
     averaged_models,
-    curvature,
+    determinants,
     held_evidence,
     rows_held,
 )
@@ -192,14 +192,14 @@ class PersonalModels:
         D, b = np.stack([one.D for one in models]), np.stack([one.b for one in models])
         first, table, sizes = models[0], centred.table, centred.table.sizes[block]
         share, rho = self._unit[block, None] * reach, found.pull[block] / centred.scale[block, None]
-        f, squares = np.empty(share.shape), np.empty(len(first.columns))
+        f, even = np.empty(share.shape), np.empty(share.shape)
+        squares = np.empty(len(first.columns))
         _, *csr, rows, offsets = centred._rows
         place, own = np.full(centred.table.n_features, -1), (first.columns, first.ends)
         csr_fits(
             *csr, rows, offsets, centred.table.y, block, NUMBER[problem.loss], held, self.centres,
-            self.which, share, rho, own, D, b, place, f, squares, table.weights, table.given,
+            self.which, share, rho, own, D, b, place, f, even, squares, table.weights, table.given,
         )  # fmt: skip
-        even = 1.0 if squared else curvature(C)
         det, line = np.empty(share.shape), np.zeros(centred.table.n_features)
         for a, n in enumerate(sizes):
             diag, off = squares[first.ends[a] // C : first.ends[a + 1] // C], line
@@ -210,11 +210,11 @@ class PersonalModels:
                 T = np.zeros((2, 1, R))
                 tridiagonal(K, np.array([0, n]), n, *T, np.zeros(R), np.zeros(R))
                 diag, off = T[0, 0, :n], T[1, 0]
-            log_dets(diag, off, len(diag), even, rho[a], det[a])
+            log_dets(diag, off, len(diag), even[a] / rho[a], det[a])
         if squared:
             dof = table.support[block] - float(problem.fit_intercept)
             f = 0.5 * dof[:, None] * np.log(2.0 * f + 1e-300)
-        f = -f - 0.5 * max(C - 1, 1) * det
+        f = -f - 0.5 * determinants(C) * det
         weight = found.prior[block] + np.nan_to_num(f, nan=-np.inf)
         top = weight.max(axis=1, keepdims=True)
         weight = np.exp(weight - top)

@@ -7,9 +7,15 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.optimize import minimize
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
+from sklearn.datasets import load_digits
 
-from skpmtl import LocalOnly, PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
+from skpmtl import (
+    LocalOnly,
+    LocalOnlyClassifier,
+    PrivateMeanRegMTL,
+    PrivateMeanRegMTLClassifier,
+)
 from skpmtl.local.average import (
     CLASS_STRENGTHS,
     HELD,
@@ -17,6 +23,8 @@ from skpmtl.local.average import (
     Candidates,
     averaged_class_models,
     averaged_models,
+    determinants,
+    held_evidence,
 )
 from skpmtl.mean_regularized.plan import MeanPlan
 from skpmtl.privacy import gdp_epsilon, gdp_mu
@@ -99,9 +107,9 @@ def test_a_task_whose_rows_do_not_differ_has_its_centre(rows):
 
 
 def plain_class_average(A, y, C, centre, pulls, reaches, prior, intercept):
-    """Average of one task by a general minimiser and dense matrices; (C, d + 1)."""
+    """Average of one task by a general minimiser and dense matrices; (C, d + 1). -> and evidence"""
     (n, d), several = A.shape, C > 1
-    Z, even = A - intercept * A.mean(axis=0), 0.25 / C if several else 0.125
+    Z, even = A - intercept * A.mean(axis=0), 0.125
     weights, models = [], []
     for rho, reach, log_prior in zip(n * pulls, reaches, prior, strict=True):
 
@@ -112,21 +120,29 @@ def plain_class_average(A, y, C, centre, pulls, reaches, prior, intercept):
                 s, level = np.column_stack([0 * s, s]), np.append(0.0, level)
             loss = (logsumexp(s, axis=1) - s[np.arange(n), y]).sum()
             held = HELD * intercept * (len(level) * logsumexp(level) - level.sum())
-            return loss + held + 0.5 * rho * (D**2).sum()
+            slopes = softmax(s, axis=1)
+            slopes[np.arange(n), y] -= 1.0
+            up = slopes.sum(axis=0) + HELD * (len(level) * softmax(level) - 1.0)
+            grads = (slopes[:, -C:].T @ Z + rho * D).ravel(), intercept * up[-C:]
+            return loss + held + 0.5 * rho * (D**2).sum(), np.concatenate(grads)
 
-        best = minimize(objective, np.zeros(C * d + C), method="BFGS", options={"gtol": 1e-7})
-        logdet = np.linalg.slogdet(np.eye(n) + even * Z @ Z.T / rho)[1]
-        weights.append(log_prior - best.fun - 0.5 * max(C - 1, 1) * logdet)
+        best = minimize(objective, np.zeros(C * d + C), jac=True, options={"gtol": 1e-7})
         W, level = reach * centre + best.x[: C * d].reshape(C, d), intercept * best.x[C * d :]
+        if several:  # one eigenvalue is 0: all scores may rise
+            p = softmax(Z @ W.T + level, axis=1)
+            even = np.mean([np.linalg.eigvalsh(np.diag(q) - np.outer(q, q))[1:] for q in p])
+        logdet = np.linalg.slogdet(np.eye(n) + even * Z @ Z.T / rho)[1]
+        weights.append(log_prior - best.fun - 0.5 * determinants(C) * logdet)
         models.append(np.column_stack([W, level - intercept * W @ A.mean(axis=0)]))
     p = np.exp(np.array(weights) - max(weights))
-    return np.einsum("s,scj->cj", p / p.sum(), np.array(models))
+    return np.einsum("s,scj->cj", p / p.sum(), np.array(models)), logsumexp(weights)
 
 
 @pytest.mark.parametrize(
     "C, d, intercept",
     [
-        (1, 4, True), (3, 3, False), pytest.param(1, 9, False, marks=pytest.mark.slow),
+        (1, 4, True), (3, 3, False), (6, 2, True),
+        pytest.param(1, 9, False, marks=pytest.mark.slow),
         pytest.param(3, 5, True, marks=pytest.mark.slow),
     ],
 )  # fmt: skip
@@ -145,18 +161,38 @@ def test_average_of_classes_is_that_of_a_general_minimiser(C, d, intercept):
     found = Candidates(own, doubt, reaches, 0.01, strengths=strengths)
     assert_allclose(np.exp(found.prior).sum(axis=1), doubt + 1.0)
     loss = "logistic" if C == 1 else "multinomial"
-    _, W, b = averaged_class_models(table, intercept, loss, 1 / sizes, found, centres, which, unit)
+    evidence, W, b = averaged_class_models(
+        table, intercept, loss, 1 / sizes, found, centres, which, unit
+    )
+    held = HELD * max(C, 2) * intercept
     for k in range(m):
         rows, centre = table.task(k)[0], unit[k] * centres[which[k]].reshape(C, d)
         own_y = y[table.offsets[k] : table.offsets[k + 1]]
-        good = plain_class_average(
+        good, likely = plain_class_average(
             rows, own_y, C, centre, found.pull[k], found.reach[k], found.prior[k], intercept
         )
+        assert_allclose(evidence[k], likely + held_evidence(held, sizes[k], C), atol=2e-3)
         got = np.column_stack([W[k], b[k]])
         if C > 1:  # what all classes have in common is free
             got[:, -1] -= got[:, -1].mean()
             good[:, -1] -= good[:, -1].mean()
         assert_allclose(got, good, atol=3e-3)
+
+
+def test_tasks_of_many_classes_are_alone_what_local_only_makes_of_them():
+    """Where nothing is released: evidence that is hard on weak pulls costs half of the log-loss."""
+    X, y = load_digits(return_X_y=True)
+    X, task = X / 16.0, np.repeat(np.arange(12), 145)[: len(X)]
+    X, y, fit = X[: len(task)], y[: len(task)], np.arange(len(task)) % 145 < 80
+    alone = LocalOnlyClassifier(tasks=range(12), classes=range(10))
+    ours = PrivateMeanRegMTLClassifier(epsilon=0.1, tasks=range(12), classes=range(10))
+    errors = []
+    for estimator in alone, ours:
+        estimator.fit(X[fit], y[fit], task=task[fit])
+        p = estimator.predict_proba(X[~fit], task=task[~fit])
+        errors.append(-np.log(p[np.arange(len(p)), y[~fit]]).mean())
+    assert not ours.mean_coef_.any()  # nothing was released
+    assert errors[1] < 1.05 * errors[0]
 
 
 @pytest.mark.parametrize("kind", ["real", "two", "three"])
