@@ -26,7 +26,7 @@ class NetworkBillboard(MeanBillboard):
         (name, shape) of the shared parameters in the order of their numbers.
     width : int
         Features of a row.
-    personal_steps, learning_rate, momentum, batch_size, local
+    personal_steps, personal_folds, learning_rate, momentum, batch_size, local
         As in the estimator.
     """
 
@@ -34,6 +34,7 @@ class NetworkBillboard(MeanBillboard):
     layout: list = field(default_factory=list)
     width: int = 1
     personal_steps: int = 20
+    personal_folds: int | None = 3
     learning_rate: float = 0.03
     momentum: float = 0.9
     batch_size: int | None = None
@@ -43,12 +44,14 @@ class NetworkBillboard(MeanBillboard):
         **MeanBillboard.constraints,
         "width": [Interval(Integral, 1, None, closed="left")],
         "personal_steps": [Interval(Integral, 1, MOST_STEPS, closed="both")],
+        "personal_folds": [Interval(Integral, 2, None, closed="left"), None],
         "learning_rate": [Interval(Real, 0, None, closed="neither")],
         "momentum": [Interval(Real, 0, 1, closed="left")],
         "batch_size": [Interval(Integral, 1, None, closed="left"), None],
     }
     settings = (
-        "personalization", "personal_steps", "learning_rate", "momentum", "batch_size", "local"
+        "personalization", "personal_steps", "personal_folds", "learning_rate", "momentum",
+        "batch_size", "local",
     )  # fmt: skip
 
     @property

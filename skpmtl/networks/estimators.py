@@ -210,6 +210,7 @@ class _TorchMeanReg(OfModule, MeanFamily):
         "local": [str, list, tuple],
         "local_steps": [Interval(Integral, 1, None, closed="left")],
         "personal_steps": [Interval(Integral, 1, None, closed="left")],
+        "personal_folds": [Interval(Integral, 2, None, closed="left"), None],
         "learning_rate": [Interval(Real, 0, None, closed="neither")],
         "momentum": [Interval(Real, 0, 1, closed="left")],
         "batch_size": [Interval(Integral, 1, None, closed="left"), None],
@@ -242,6 +243,7 @@ class _TorchMeanReg(OfModule, MeanFamily):
         sampling_rate=1.0,
         personalization="mean-reg",
         personal_steps=20,
+        personal_folds=3,
         clusters=None,
         relation=None,
         relation_rank=None,
@@ -282,6 +284,7 @@ class _TorchMeanReg(OfModule, MeanFamily):
             layout=network.layout,
             width=population.n_features,
             personal_steps=self.personal_steps,
+            personal_folds=self.personal_folds,
             learning_rate=float(self.learning_rate),
             momentum=float(self.momentum),
             batch_size=self.batch_size,
@@ -375,6 +378,12 @@ default="mean-reg"
         ("symmetrized-kl"), or with one weighted by the Fisher information ("ewc"). "none": w~
         itself, or the network of an update that keeps one.
     personal_steps : int, default=20
+    personal_folds : int or None, default=3
+        A task goes as far from w~ towards the network of these steps as helps rows that it did not
+        learn from: its rows are dealt into so many parts, each of which is left out once, and the
+        parts of the way are averaged by how probable they make the rows left out. Personal networks
+        are hardly ever worse than w~ so, for so many times the steps more. A task of one row stays
+        at w~. None: all of the way, as in the paper.
     clusters, relation, relation_rank
         As in `PrivateMeanRegMTL`.
     device : str, default="cpu"

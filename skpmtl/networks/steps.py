@@ -48,7 +48,9 @@ class LocalSteps:
         self.weights = network.tensor(given)
         self.seeds = [zlib.crc32(str(task).encode()) for task in table.tasks.tolist()]
 
-    def walk(self, pick, starts, centres, steps, *, pull=0.0, penalty="quadratic", salt=0):
+    def walk(
+        self, pick, starts, centres, steps, *, pull=0.0, penalty="quadratic", salt=0, without=None
+    ):
         """Steps of the tasks `pick` on their mean loss plus a penalty.
 
         Parameters
@@ -65,6 +67,8 @@ class LocalSteps:
             by the diagonal of the Fisher information at the start, scaled to a maximum of 1.
         salt : int, default=0
             What beside its id decides on the batches of a task.
+        without : tuple of (int, int), default=None
+            (f, n_folds): without the rows of `fold`, of tasks with two rows or more.
 
         Yields
         ------
@@ -75,7 +79,7 @@ class LocalSteps:
         together = network.device.type != "cpu" and not network.one_by_one
         for places in self._blocks(pick, steps, together and penalty != "fisher"):
             at = network.torch.as_tensor(places, device=network.device)
-            given = pick[places], starts[at], centres[at], steps, pull, penalty, salt
+            given = pick[places], starts[at], centres[at], steps, pull, penalty, salt, without
             with drawing(network.torch, None, network.device), plain_numbers(network.torch):
                 ends = self._block(*given) if len(places) > 1 else self._one(*given)
             yield places, ends
@@ -100,9 +104,20 @@ class LocalSteps:
             yield order[first:last]
             first = last
 
-    def _batches(self, k, steps, salt):
-        """Rows of every step, (count, batch)."""
+    def fold(self, k, f, n_folds):
+        """Rows of the table in the f-th of so many equal parts of those of task k."""
         first, n = int(self.table.offsets[k]), int(self.table.sizes[k])
+        return first + np.random.default_rng(self.seeds[k]).permutation(n)[f::n_folds]
+
+    def _own(self, k, without):
+        """Rows of the table of task k."""
+        rows = np.arange(*self.table.offsets[k : k + 2])
+        return rows if without is None else np.setdiff1d(rows, self.fold(k, *without))
+
+    def _batches(self, k, steps, salt, without):
+        """Rows of the table of every step, (count, batch)."""
+        own = self._own(k, without)
+        n = len(own)
         size = min(steps.batch_size or n, n)
         if size == n:
             batches = np.broadcast_to(np.arange(n), (steps.count, n))
@@ -111,7 +126,7 @@ class LocalSteps:
             dealt = -(-steps.count * size // n)
             batches = np.concatenate([rng.permutation(n) for _ in range(dealt)])
             batches = batches[: steps.count * size].reshape(steps.count, size)
-        return first + batches
+        return own[batches]
 
     def _features(self, index):
         """Features of rows of the table."""
@@ -135,24 +150,24 @@ class LocalSteps:
                 v.add_(away if fisher is None else fisher[j] * away, alpha=pull)
             p.sub_(v, alpha=steps.rate)
 
-    def _one(self, pick, starts, centres, steps, pull, penalty, salt):
+    def _one(self, pick, starts, centres, steps, pull, penalty, salt, without):
         network, torch, k = self.network, self.network.torch, int(pick[0])
         network.write(starts[0])
         parts, centre = network.trained, self._centre(centres[0])
         first, last = (int(end) for end in self.table.offsets[k : k + 2])
-        batches, before, fisher = self._batches(k, steps, salt), None, None
+        batches, before, fisher = self._batches(k, steps, salt, without), None, None
         network.module.eval()
         if penalty == "predictions":
             with torch.no_grad():
                 before = network.scores(network.module(self._features(np.arange(first, last))))
         elif penalty == "fisher":
-            fisher = self._fisher(np.arange(first, last))
+            fisher = self._fisher(self._own(k, without))
         network.train(batches.shape[1])
         torch.manual_seed(self.seeds[k] + salt)
         velocity = [torch.zeros_like(p) for p in parts]
         quadratic = 0.0 if penalty == "predictions" else pull
         for t, rows in enumerate(batches):
-            if t == 0 or len(rows) < last - first:
+            if t == 0 or not np.array_equal(rows, batches[t - 1]):
                 at = torch.as_tensor(np.ascontiguousarray(rows), device=network.device)
                 X, y, weights = self._features(rows), self.y[at], self.weights[at]
                 known = None if before is None else before[at - first]
@@ -166,10 +181,10 @@ class LocalSteps:
                 self._moved(parts, velocity, gradient, centre, steps, quadratic, fisher)
         return network.read()[None]
 
-    def _block(self, pick, starts, centres, steps, pull, penalty, salt):
+    def _block(self, pick, starts, centres, steps, pull, penalty, salt, without):
         network, torch = self.network, self.network.torch
         network.reset()
-        found = [self._batches(int(k), steps, salt) for k in pick]
+        found = [self._batches(int(k), steps, salt, without) for k in pick]
         longest = max(rows.shape[1] for rows in found)
         index = np.zeros((len(pick), steps.count, longest), dtype=np.int64)
         known = np.zeros(index.shape)
@@ -215,6 +230,20 @@ class LocalSteps:
         sizes, begin = self.table.sizes[pick], self.table.offsets[pick]
         rows = np.minimum(np.arange(sizes.max()), sizes[:, None] - 1) + begin[:, None]
         return each(parts, self._features(rows))
+
+    def held_out(self, k, f, n_folds, vectors):
+        """Sum of the losses of the rows of a `fold` under vectors (n, n_shared + n_kept): (n,)"""
+        network, torch = self.network, self.network.torch
+        rows = self.fold(k, f, n_folds)
+        X, at = self._features(rows), torch.as_tensor(rows, device=network.device)
+        found = np.empty(len(vectors))
+        with torch.no_grad(), drawing(torch, 0, network.device), plain_numbers(torch):
+            for i, vector in enumerate(vectors):
+                network.write(vector)
+                network.module.eval()
+                losses = network.losses(network.scores(network.module(X)), self.y[at])
+                found[i] = float((self.weights[at] * losses).sum())
+        return found
 
     def _centre(self, centres):
         """Tensors of the shared parameters alone."""

@@ -6,6 +6,7 @@ from ..exchange.half import Half
 from .steps import LocalSteps, Pace
 
 KEEP_MODELS = ("algorithm-1", "stateful")  # updates with a network per task
+_WAYS = np.linspace(0.0, 1.0, 5)  # parts of the way from the shared network to a task's own
 
 
 class NetworkHalf(Half):
@@ -177,10 +178,55 @@ def personal_networks(board, network, local, kept=None):
         board.personal_steps, board.learning_rate, board.momentum, board.batch_size
     )
     everybody = np.arange(table.n_tasks)
-    walk = local.walk(everybody, starts, centres, steps, pull=pull, penalty=penalty)
+    given = {"pull": pull, "penalty": penalty}
+    walk = local.walk(everybody, starts, centres, steps, **given)
     for places, ends in walk:
         coef[places] = ends.double().cpu().numpy()
+    begin = starts.double().cpu().numpy()
+    if board.personal_folds is not None:
+        part = _ways(board.personal_folds, local, starts, centres, steps, given)[:, None]
+        coef = begin + part * (coef - begin)
     # Steps that ran away: the task stays where it began.
     lost = ~np.isfinite(coef).all(axis=1)
-    coef[lost] = starts.double().cpu().numpy()[lost]
+    coef[lost] = begin[lost]
     return coef, np.zeros(len(coef))
+
+
+def _ways(n_folds, local, starts, centres, steps, given):
+    """How far every task goes towards its own network, from rows that it does not learn from.
+
+    Parameters
+    ----------
+    n_folds : int
+    local : LocalSteps
+    starts : tensor (n_tasks, n_shared + n_kept)
+    centres : tensor (n_tasks, n_shared)
+    steps : Pace
+    given : dict
+        Of `LocalSteps.walk`.
+
+    Returns
+    -------
+    part : ndarray (n_tasks,)
+        Mean of `_WAYS`, weighted by how probable they make the rows of each fold for networks that
+        learnt from the others; real targets with the variance that they have then. 0 for tasks of
+        one row.
+    """
+    sizes = local.table.sizes
+    several, total = np.flatnonzero(sizes > 1), np.zeros((len(sizes), len(_WAYS)))
+    for f in range(min(n_folds, int(sizes.max(initial=0)))):
+        pick = several[sizes[several] > f]  # the fold has a row
+        at = local.network.torch.as_tensor(pick, device=starts.device)
+        begin = starts[at]
+        walk = local.walk(pick, begin, centres[at], steps, **given, without=(f, n_folds))
+        for places, ends in walk:
+            for place, end in zip(places, ends, strict=True):
+                first = begin[place]
+                ways = [first + float(c) * (end - first) for c in _WAYS]
+                total[pick[place]] += local.held_out(pick[place], f, n_folds, ways)
+    if local.network.loss == "squared":
+        total = 0.5 * local.table.support[:, None] * np.log(total + 1e-300)
+    total = np.nan_to_num(total, nan=np.inf, posinf=np.inf)
+    weight = np.exp(np.nan_to_num(total.min(axis=1, keepdims=True) - total, nan=-np.inf))
+    weight[total[:, 0] == np.inf] = _WAYS == 0.0
+    return np.where(sizes > 1, weight @ _WAYS / weight.sum(axis=1), 0.0)

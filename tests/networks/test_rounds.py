@@ -3,6 +3,7 @@
 import pickle
 import subprocess
 import sys
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -100,7 +101,7 @@ def test_personal_networks_are_minima_around_the_released_one(variant):
     lam, ids = 0.3, np.array(["a", "b", "c", "d", "e", "f"])
     est = TorchMeanRegRegressor(
         nets.linear, lam=lam, epsilon=20.0, n_rounds=2, personalization=variant,
-        personal_steps=200, learning_rate=2.0, momentum=0.0, random_state=0,
+        personal_steps=200, personal_folds=None, learning_rate=2.0, momentum=0.0, random_state=0,
         tasks=ids.tolist(),
     ).fit(X, y, task=ids[task])  # fmt: skip
     for k in TASKS:
@@ -116,6 +117,68 @@ def test_personal_networks_are_minima_around_the_released_one(variant):
         expected = towards(rows, target, start, pull, lam)
         assert_allclose(est.coef_[k], expected, rtol=0, atol=1e-6)
         assert_allclose(est.export_task(ids[k])["parameters"]["weight"][0], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("weight", [None, 0.4])
+def test_the_way_to_a_personal_network_is_what_left_out_rows_tell(weight):
+    X, y, task = long_data()
+    lam, ids, folds = 0.3, np.array(["a", "b", "c", "d", "e", "f"]), 4
+    est = TorchMeanRegRegressor(
+        nets.linear, lam=lam, epsilon=20.0, n_rounds=2, personal_steps=200, personal_folds=folds,
+        learning_rate=2.0, momentum=0.0, random_state=0, tasks=ids.tolist(),
+    )  # fmt: skip
+    given = None if weight is None else np.full(len(y), weight)
+    est.fit(X, y, task=ids[task], sample_weight=given)
+    start, found = est.mean_coef_, []
+    for k in TASKS:
+        rows, target = X[task == k], y[task == k]
+        dealt = np.random.default_rng(crc32(ids[k].encode())).permutation(len(rows))
+        errors = np.zeros(5)
+        for f in range(folds):
+            out = np.isin(np.arange(len(rows)), dealt[f::folds])
+            own = towards(rows[~out], target[~out], start, np.eye(3), lam)
+            for i in range(5):
+                way = start + i / 4 * (own - start)
+                errors[i] += ((target - rows @ way)[out] ** 2).sum()
+        likely = (errors / errors.min()) ** (-len(rows) / 2)
+        found.append(likely @ np.arange(5) / 4 / likely.sum())
+        own = towards(rows, target, start, np.eye(3), lam)
+        assert_allclose(est.coef_[k], start + found[-1] * (own - start), rtol=0, atol=1e-6)
+    assert len(set(np.round(found, 2))) > 2
+
+
+def test_personal_networks_of_tasks_that_differ_by_chance_stay_at_the_released_one():
+    rng = np.random.default_rng(0)
+    task, w = np.repeat(np.arange(40), 8), rng.normal(size=3)
+    X = rng.normal(size=(320, 3))
+    y = (X @ w + rng.logistic(size=320) > 0).astype(int)
+    est = TorchMeanRegClassifier(
+        nets.linear, lam=1e-3, epsilon=None, n_rounds=30, learning_rate=1.0,
+        personal_steps=100, random_state=0,
+    ).fit(X, y, task=task)  # fmt: skip
+    new = rng.normal(size=(4000, 3))
+    truth = new @ w
+    likely = np.where(rng.logistic(size=4000) < truth, 1.0, -1.0)
+
+    def loss(coef):
+        return np.log1p(np.exp(-likely * (new @ coef))).mean()
+
+    released = loss(est.mean_coef_)
+    guarded = np.mean([loss(coef) for coef in est.coef_])
+    est.billboard_.personal_folds = None
+    est.personalize(X, y, task=task)
+    all_the_way = np.mean([loss(coef) for coef in est.coef_])
+    assert all_the_way > 1.5 * released
+    assert guarded - released < 0.2 * (all_the_way - released)
+
+
+def test_a_task_of_one_row_stays_at_the_released_network():
+    X, y, task = long_data()
+    keep = (task != 2) | (np.cumsum(task == 2) == 1)
+    est = TorchMeanRegRegressor(nets.linear, epsilon=None, n_rounds=2, random_state=0)
+    est.fit(X[keep], y[keep], task=task[keep])
+    assert_array_equal(est.coef_[2], est.mean_coef_)
+    assert (est.coef_[3] != est.mean_coef_).any()
 
 
 # ---------------------------------------------------------------------- many at a time
