@@ -1,7 +1,8 @@
 """Networks in private rounds on images of writers, beside linear models and a public start.
 
     python -m benchmarks.reproduce.networks_images [--quick] [--repeats R] [--output FILE.csv]
-                                                   [--jobs J] [--leaf FOLDER] [--tune]
+                                                   [--jobs J] [--leaf FOLDER [--fonts FOLDER]]
+                                                   [--tune]
 
 The study of section 5 of Hu, Wu and Smith (TMLR 2023) with a CNN: the released network, and four
 ways to make it personal. FEMNIST is not distributed with this package: with ``--leaf`` a folder
@@ -12,8 +13,9 @@ test come from other digits than those of training, and 400 digits belong to nob
 public.
 
 Public start: the same CNN, trained on the public digits in many styles (no writer is among them),
-with ``--leaf`` on digits and letters in the fonts that matplotlib brings; its last hidden layer
-gives the features of the linear models.
+with ``--leaf`` on digits and letters in fonts: one of every family below ``--fonts``, or those that
+matplotlib brings. The last hidden layer of a public network gives the features of the linear
+models; with ``--leaf`` that is a wider one, of which nothing has to be released.
 
 Methods, all of them with adjacency "zero-out" and delta 1 / number of writers:
 
@@ -24,7 +26,8 @@ Methods, all of them with adjacency "zero-out" and delta 1 / number of writers:
   constants (clip_norm, learning_rate, lam) are those with the best personal networks ("mean-reg")
   on made writers of two other seeds, at epsilon 2 for all budgets and for none; ``--tune`` writes
   that table, ``results/networks_images_tuning.csv``, and the others read it, so that nothing is
-  tuned on LEAF's writers. Rows "released" are of w~ itself, the others of its personalisations;
+  tuned on LEAF's writers. Rows "released" are of w~ itself, the others of its personalisations,
+  as far as left-out rows tell (`personal_folds`), and one of them all of the way;
 - "alone": the same network fine-tuned by every writer from its start, nothing released; "alone,
   linear": `LocalOnlyClassifier`; "public network": its start as it is.
 
@@ -34,6 +37,7 @@ release over the length of the way that all rounds can make.
 
 import csv
 import itertools
+import logging
 import math
 import warnings
 from functools import cache, partial
@@ -129,27 +133,59 @@ def middle(images):
     return images[:, 4:24, 4:24].reshape(len(images), -1)
 
 
+def page_of(face, letter):
+    """A letter somewhere on a page of 112 x 112 points."""
+    from PIL import Image, ImageDraw
+
+    page = Image.new("L", (112, 112))
+    ImageDraw.Draw(page).text((56, 56), letter, 255, face, anchor="mm")
+    return page
+
+
+def typefaces(folder=None):
+    """Fonts below a folder that have all letters, one of every family; None: of matplotlib."""
+    import matplotlib
+    from fontTools.ttLib import TTFont, TTLibError
+    from PIL import ImageFont
+
+    if folder is None:
+        folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+        kinds = "DejaVuSans[-.M]*", "DejaVuSerif[-.]*", "STIXGeneral[.BI]*", "cm[rst][0-9it]*.ttf"
+        paths = [path for kind in kinds for path in sorted(folder.glob(kind))]
+        return [ImageFont.truetype(str(path), 56) for path in paths if "Bol" not in path.name]
+    logging.getLogger("fontTools").setLevel(logging.ERROR)
+    found = {}
+    # Plain faces have the shortest names.
+    for path in sorted(Path(folder).rglob("*.[ot]tf"), key=lambda path: (len(path.stem), path)):
+        try:
+            with TTFont(path, lazy=True) as font:
+                family = str(font["name"].getDebugName(1))
+                whole = {*map(ord, LETTERS)} <= {*(font.getBestCmap() or ())}
+            if whole and family not in found:
+                face = ImageFont.truetype(str(path), 56)
+                if all(page_of(face, letter).getbbox() for letter in LETTERS):
+                    found[family] = face
+        except (OSError, TTLibError, LookupError, ValueError, AssertionError):
+            continue  # nothing that can be read
+    return [found[family] for family in sorted(found)]
+
+
 @cache
-def glyphs(n, seed=0):
+def glyphs(n, folder=None, seed=0):
     """Images as of `leaf_writers`, of random letters in random fonts and hands; and labels.
 
     How large and thick they are was set by eye, beside images of FEMNIST.
     """
-    import matplotlib
-    from PIL import Image, ImageDraw, ImageFilter, ImageFont
+    from PIL import Image, ImageFilter
 
-    folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
-    kinds = "DejaVuSans[-.M]*", "DejaVuSerif[-.]*", "STIXGeneral[.BI]*", "cm[rst][0-9it]*.ttf"
-    fonts = [ImageFont.truetype(str(path), 56) for kind in kinds
-             for path in sorted(folder.glob(kind)) if "Bol" not in path.name]  # fmt: skip
+    fonts = typefaces(folder)
     rng, drawn = np.random.default_rng(seed), {}
     # Half of them digits, as in the forms that NIST had filled in.
     out, y = np.empty((n, 28, 28)), rng.integers(0, np.where(rng.random(n) < 0.4, 10, len(LETTERS)))
     for image, label, (turn, slant, size, _) in zip(out, y, styles(rng, n), strict=True):
         which = label, rng.integers(len(fonts))
         if which not in drawn:
-            page = Image.new("L", (112, 112))
-            ImageDraw.Draw(page).text((56, 56), LETTERS[label], 255, fonts[which[1]], anchor="mm")
+            page = page_of(fonts[which[1]], LETTERS[label])
             left, top, right, bottom = page.getbbox()
             shift = 1, 0, (left + right) / 2 - 56, 0, 1, (top + bottom) / 2 - 56
             drawn[which] = page.transform(page.size, Image.Transform.AFFINE, shift)
@@ -181,57 +217,89 @@ def chosen(start):
     return {name: float(best[name]) for name in TUNED}
 
 
-def cnn(side=8, classes=10, weights=None):
-    """Two convolutions, a hidden layer and one of scores; layer 9 gives the features."""
+def cnn(side=8, classes=10, weights=None, wide=False):
+    """Convolutions, a hidden layer and one of scores, which is the last."""
     import torch
 
-    small = side <= 8
-    first, second, hidden = (8, 16, 32) if small else (16, 32, 128)
-    net = torch.nn.Sequential(
-        torch.nn.Unflatten(1, (1, side, side)),
-        torch.nn.Conv2d(1, first, 3, padding=1, stride=1 if small else 2), torch.nn.ReLU(),
-        torch.nn.MaxPool2d(2),
-        torch.nn.Conv2d(first, second, 3, padding=1), torch.nn.ReLU(),
-        torch.nn.MaxPool2d(2), torch.nn.Flatten(),
-        torch.nn.Linear(second * (side // (4 if small else 8)) ** 2, hidden), torch.nn.ReLU(),
-        torch.nn.Linear(hidden, classes),
+    nn = torch.nn
+    if wide:
+        layers = [
+            nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(),
+        ]  # fmt: skip
+        length, hidden = 64 * (side // 4) ** 2, 128
+    else:
+        small = side <= 8
+        first, second, hidden = (8, 16, 32) if small else (16, 32, 128)
+        layers = [
+            nn.Conv2d(1, first, 3, padding=1, stride=1 if small else 2), nn.ReLU(),
+            nn.MaxPool2d(2), nn.Conv2d(first, second, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        ]  # fmt: skip
+        length = second * (side // (4 if small else 8)) ** 2
+    net = nn.Sequential(
+        nn.Unflatten(1, (1, side, side)), *layers, nn.Flatten(), nn.Linear(length, hidden),
+        nn.ReLU(), nn.Linear(hidden, classes),
     )  # fmt: skip
     if weights is not None:
         net.load_state_dict(weights)
     return net
 
 
-@cache
-def public_start(side, classes, quick=False):
-    """Weights of the CNN, trained on what belongs to nobody, and how long its features are."""
-    import torch
+class Images:
+    """Images of writers, and networks that were trained on what belongs to nobody.
 
-    rng = np.random.default_rng(7)
-    if side <= 8:
-        images, y = digits()
-        pick = np.random.default_rng(0).permutation(len(y))[:400]
-        some = rng.choice(pick, (100 if quick else 1200, 64))
-        batches = [(styled(images[one], style), y[one])
-                   for one, style in zip(some, styles(rng, len(some)), strict=True)]  # fmt: skip
-    else:
-        X, y = glyphs(2_000 if quick else 40_000)
-        some = rng.choice(len(y), (100 if quick else 4000, 128))
-        batches = [(X[one], y[one]) for one in some]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        net = cnn(side, classes)
-        adam = torch.optim.Adam(net.parameters(), 3e-3)
-        slower = torch.optim.lr_scheduler.CosineAnnealingLR(adam, len(batches))
-        for X, labels in batches:
-            scores = net(torch.from_numpy(X).float())
-            loss = torch.nn.functional.cross_entropy(scores, torch.from_numpy(labels))
-            adam.zero_grad()
-            loss.backward()
-            adam.step()
-            slower.step()
-        with torch.no_grad():
-            length = net[:10](torch.from_numpy(X).float()).norm(dim=1).mean()
-    return net.state_dict(), float(length)
+    Parameters
+    ----------
+    read : callable
+        ``read(seed, quick)``, as `made_writers`.
+    fonts : str, default=None
+        See `typefaces`.
+    """
+
+    def __init__(self, read, fonts=None):
+        self.read, self.fonts, self._trained = read, fonts, {}
+
+    def __call__(self, seed, quick):
+        return self.read(seed, quick)
+
+    def public(self, side, classes, quick=False, wide=False):
+        """Weights of a public CNN, and how long its features are."""
+        given = side, classes, quick, wide
+        if given not in self._trained:
+            self._trained[given] = self._train(*given)
+        return self._trained[given]
+
+    def _train(self, side, classes, quick, wide):
+        import torch
+
+        rng = np.random.default_rng(7)
+        if side <= 8:
+            images, y = digits()
+            pick = np.random.default_rng(0).permutation(len(y))[:400]
+            some = rng.choice(pick, (100 if quick else 1200, 64))
+            batches = [(styled(images[one], style), y[one])
+                       for one, style in zip(some, styles(rng, len(some)), strict=True)]
+        else:
+            X, y = glyphs(2_000 if quick else 100_000 if self.fonts else 40_000, self.fonts)
+            steps = 12_000 if self.fonts and not wide else 4000
+            some = rng.choice(len(y), (100 if quick else steps, 128))
+            batches = ((X[one], y[one]) for one in some)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            net = cnn(side, classes, wide=wide)
+            adam = torch.optim.Adam(net.parameters(), 2e-3 if wide else 3e-3)
+            slower = torch.optim.lr_scheduler.CosineAnnealingLR(adam, len(some))
+            for rows, labels in batches:
+                scores = net(torch.from_numpy(rows).float())
+                loss = torch.nn.functional.cross_entropy(scores, torch.from_numpy(labels))
+                adam.zero_grad()
+                loss.backward()
+                adam.step()
+                slower.step()
+            with torch.no_grad():
+                length = net[:-1](torch.from_numpy(rows).float()).norm(dim=1).mean()
+        return net.state_dict(), float(length)
 
 
 # ---------------------------------------------------------------------------------- scores
@@ -248,9 +316,9 @@ def common(epsilon, train, classes, seed):
             "tasks": range(m), "classes": range(classes)}  # fmt: skip
 
 
-def network(start, epsilon, train, side, classes, seed, quick, **options):
+def network(read, start, epsilon, train, side, classes, seed, quick, **options):
     """The estimator of a CNN; `start`: "scratch" or "public start"."""
-    weights = None if start == "scratch" else public_start(side, classes, quick)[0]
+    weights = None if start == "scratch" else read.public(side, classes, quick)[0]
     given = {"n_rounds": 2 if quick else 10, "device": device(), **options}
     if not {*TUNED} <= {*options}:
         given = {**chosen(start), **given}
@@ -263,22 +331,24 @@ def network(start, epsilon, train, side, classes, seed, quick, **options):
 def of_network(read, start, epsilon, seed, quick):
     """Accuracy of a CNN, released and personal, and of going alone from its start."""
     (train, test), side, classes = read(seed, quick)
-    est = network(start, epsilon, train, side, classes, seed, quick, personalization="none")
+    est = network(read, start, epsilon, train, side, classes, seed, quick, personalization="none")
     found = {"released": scored(est, train, test)}
     board = est.billboard_
-    for variant in PERSONAL[1:]:
+    for variant, folds in [*((variant, 3) for variant in PERSONAL[1:]), ("mean-reg", None)]:
         board.personalization = est.personalization = variant
+        board.personal_folds = est.personal_folds = folds
         est.personalize(train[0], train[1], task=train[2])
-        found[variant] = est.score(test[0], test[1], task=test[2])
+        name = variant if folds else f"{variant}, all of the way"
+        found[name] = est.score(test[0], test[1], task=test[2])
     return found
 
 
-def as_it_is(read, seed, quick):
-    """The public network, which saw no writer."""
+def as_it_is(read, wide, seed, quick):
+    """A public network, which saw no writer."""
     import torch
 
     (_, (X, y, _)), side, classes = read(seed, quick)
-    net = cnn(side, classes, public_start(side, classes, quick)[0])
+    net = cnn(side, classes, read.public(side, classes, quick, wide)[0], wide)
     with torch.no_grad():
         scores = net(torch.tensor(X).float())
     return {"none": float(np.mean(scores.argmax(1).numpy() == y))}
@@ -287,7 +357,7 @@ def as_it_is(read, seed, quick):
 def alone(read, start, seed, quick):
     """A network of every writer, from the start: no way is made in the rounds."""
     (train, test), side, classes = read(seed, quick)
-    est = network(start, None, train, side, classes, seed, quick, n_rounds=1,
+    est = network(read, start, None, train, side, classes, seed, quick, n_rounds=1,
                   server_learning_rate=1e-12, personalization="finetune")  # fmt: skip
     return {"finetune": scored(est, train, test)}
 
@@ -297,11 +367,13 @@ def linear(read, kind, epsilon, seed, quick):
     (train, test), side, classes = read(seed, quick)
     size, init = np.sqrt(side * side / 4), None  # public: rows of length about 1
     if kind != "pixels":
-        weights, size = public_start(side, classes, quick)
-        frozen = TorchFeatures(partial(cnn, side, classes, weights), output="9")
+        wide = side > 8
+        weights, size = read.public(side, classes, quick, wide)
+        last = max(int(name.split(".")[0]) for name in weights)
+        frozen = TorchFeatures(partial(cnn, side, classes, weights, wide), output=str(last - 1))
         train, test = ((frozen.fit_transform(X), y, t) for X, y, t in (train, test))
     if kind == "public head":
-        coef, intercept = (weights[f"10.{name}"].numpy() for name in ("weight", "bias"))
+        coef, intercept = (weights[f"{last}.{name}"].numpy() for name in ("weight", "bias"))
         init = {"coef": size * coef, "intercept": intercept, "classes": range(classes)}
     train, test = ((X / size, y, t) for X, y, t in (train, test))
     if epsilon is None:
@@ -335,7 +407,10 @@ def measure(read, data, quick, repeats):
 
         return [(function, read, *given, seed, quick) for seed in seeds], rows
 
-    yield cell("public network", None, as_it_is)
+    networks = {"public network": False} | ({"public network, wide": True} if side > 8 else {})
+    for name, wide in networks.items():
+        read.public(side, classes, quick, wide)  # once for all processes
+        yield cell(name, None, as_it_is, wide)
     for start in GRID:
         yield cell(f"alone, {start}", None, alone, start)
     for kind in LINEAR:
@@ -372,10 +447,11 @@ def tune(read, quick, jobs):
 
 def _tried(read, start, epsilon, options, seed, quick):
     (train, test), side, classes = read(seed, quick)
-    est = network(start, epsilon, train, side, classes, seed, quick, personalization="none",
+    est = network(read, start, epsilon, train, side, classes, seed, quick, personalization="none",
                   **options)  # fmt: skip
     found = {"released": scored(est, train, test)}
     est.billboard_.personalization = est.personalization = "mean-reg"
+    est.billboard_.personal_folds = est.personal_folds = None  # all of the way
     est.personalize(train[0], train[1], task=train[2])
     return {**found, "mean-reg": est.score(test[0], test[1], task=test[2])}
 
@@ -384,9 +460,11 @@ def main(arguments=None):
     parser = script("networks_images", __doc__, "30 writers, 2 rounds", 3,
                     "networks_images.csv", jobs=True)  # fmt: skip
     parser.add_argument("--leaf", help="folder of LEAF's FEMNIST")
+    parser.add_argument("--fonts", help="folder of TrueType and OpenType fonts")
     parser.add_argument("--tune", action="store_true", help="the grid of constants")
     options = parser.parse_args(arguments)
-    read = partial(leaf_writers, options.leaf) if options.leaf else made_writers
+    read = Images(partial(leaf_writers, options.leaf) if options.leaf else made_writers,
+                  options.fonts)  # fmt: skip
     if options.tune:
         fields = ("method", "epsilon", *TUNED, "released", "mean-reg")
         return write_rows(tune(read, options.quick, options.jobs), fields, options.output)
