@@ -100,6 +100,7 @@ class MeanPlan(RoundsPlan):
             server_rate=est.server_learning_rate, sampling=est.sampling, rate=est.sampling_rate,
             groups=groups, n_servers=est._n_servers,
             far=est._classification or (relation is not None and len(groups) > 1),
+            n_started=1 if start is None else len(start.coef),
         )  # fmt: skip
         self.doubt = doubt(self.ratio, self.size / self.n_tasks)
         self.intercept = None

@@ -24,6 +24,7 @@ _CLIP_RATE = 0.5  # log of the bound moves by this times the distance to the qua
 _BLOCK = 1 << 16  # noise is drawn and added in pieces
 # Of clip_norm="auto": rounds below these ratios, and the ratio from which there is more than one.
 _ROUNDS, _MOST_ROUNDS, _ONE_ROUND = ((1.5, 0), (4.0, 1), (6.0, 10), (12.0, 30)), 100, 4.0
+_FEW_CLASSES = 10
 _SCALE_TASKS = 7.0  # it is asked for from so many tasks on, in standard deviations of a count
 _TRIAL = 10
 _COLUMN_RATIO = 6.0  # for every column of a relation; one that has less is left out
@@ -75,7 +76,7 @@ class BlockGaussian(VectorGaussian):
         return flat.reshape(value.shape)
 
 
-def path(ratio, size, far=False):
+def path(ratio, size, far=False, n_started=1):
     """Public rule of ``clip_norm="auto"``: how many rounds, and how far they may go.
 
     Parameters
@@ -88,6 +89,10 @@ def path(ratio, size, far=False):
     far : bool, default=False
         Whether shared models are longer than those of a task: with log-losses, and those that
         facts with a wide range are multiplied by.
+    n_started : int, default=1
+        Classes of a public start. A task has few of many classes: what all of them have in common
+        beside the start is longer than its own part, and worth more of the noise, which is small
+        beside the scores of the start.
 
     Returns
     -------
@@ -98,7 +103,8 @@ def path(ratio, size, far=False):
     """
     n_rounds = next((T for limit, T in _ROUNDS if ratio < limit), _MOST_ROUNDS)
     if ratio < _ONE_ROUND:
-        return (10, 2.0) if far and n_rounds else (n_rounds, 1.0)
+        more = max(math.sqrt(n_started / _FEW_CLASSES), 1.0)
+        return (10, 2.0 * more) if far and ratio * more >= _ROUNDS[0][0] else (n_rounds, 1.0)
     way = min(max(3.0 * math.sqrt(ratio), 2.0), 30.0)
     return n_rounds, max(way, min(ratio, 100.0)) * min(max(math.sqrt(size) / 10.0, 0.5), 1.0)
 
@@ -147,7 +153,7 @@ class RoundsPlan:
     groups : ndarray, default=None
         Public number of tasks of every shared model; None: one for all. With a relation of r
         columns, r times the part n_tasks / r.
-    far : bool, default=False
+    far, n_started
         See `path`.
     n_servers : int, default=1
         More than one: servers in place of a curator (`skpmtl.exchange.servers`).
@@ -185,7 +191,7 @@ class RoundsPlan:
     def __init__(
         self, n_tasks, size, budget, n_rounds, *, share=1.0, aside=0.0, adjacency="replace-one",
         clip_norm="auto", quantile=None, server_rate=1.0, sampling="all", rate=1.0, groups=None,
-        far=False, n_servers=1,
+        far=False, n_started=1, n_servers=1,
     ):  # fmt: skip
         self.n_tasks, self.size, self.adjacency, self.share = n_tasks, size, adjacency, share
         self.auto, self.quantile = isinstance(clip_norm, str), quantile
@@ -211,7 +217,7 @@ class RoundsPlan:
         self.groups = groups
         self.ratio = self._ratio(groups.min(), size / len(groups))
         if self.auto:
-            found, self.way = path(self.ratio, size / len(groups), far)
+            found, self.way = path(self.ratio, size / len(groups), far, n_started)
             self.n_rounds = found if n_rounds is None else n_rounds
         reach = mean_sensitivity(1.0, 1.0, adjacency)
         if sampling == "all" or not self.n_rounds:

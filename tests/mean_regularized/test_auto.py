@@ -324,6 +324,26 @@ def test_hopeless_rounds_release_nothing():
     assert est.predict(X[:2], task=[7, 7])[0] == est.mean_intercept_
 
 
+def test_tasks_of_many_classes_go_further_from_a_public_start():
+    rng = np.random.default_rng(0)
+    C, m = 40, 60
+    X, y = rng.normal(size=(8 * m, 6)), rng.integers(0, C, 8 * m)
+    given = {"tasks": range(m), "classes": range(C), "random_state": 0, "delta": 1e-3}
+    found, start = {}, {"coef": np.zeros((C, 6)), "intercept": np.zeros(C), "classes": range(C)}
+    for epsilon in (0.3, 0.7, 2.0):
+        for init in (None, start):
+            est = PrivateMeanRegMTLClassifier(epsilon=epsilon, init=init, **given)
+            public = est.fit(X, y, task=np.repeat(range(m), 8)).privacy_.public_inputs
+            found[epsilon, init is None] = (
+                public.get("n_rounds", 0), public.get("way"), est.privacy_.epsilon
+            )  # fmt: skip
+    # Ratios .5, 1.1 and 2.7: below 1.5 nothing is released, but half of that is enough for a start.
+    assert [found[epsilon, True][0] for epsilon in (0.3, 0.7, 2.0)] == [0, 0, 10]
+    assert [found[epsilon, False][0] for epsilon in (0.3, 0.7, 2.0)] == [0, 10, 10]
+    assert found[2.0, True][1] == 2.0 and found[2.0, False][1] == pytest.approx(4.0)
+    assert found[0.7, False][2] == pytest.approx(0.7) and found[0.7, True][2] == 0.0
+
+
 def test_clusters_are_as_hopeful_as_the_smallest():
     est = PrivateMeanRegMTL(epsilon=1.0, delta=1e-4, clusters={})
     whole, parts = (
