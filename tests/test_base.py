@@ -32,7 +32,7 @@ from skpmtl import DPAggregation, DPAggregationClassifier, MPMTLLowRank
 from skpmtl._kernels.predict import csr_row_scores, row_scores
 from skpmtl.model_selection import LeaveTasksOut, TaskStratifiedKFold
 from skpmtl.privacy.report import PrivacyLeakWarning
-from skpmtl.tables.table import TaskTable
+from skpmtl.tables.table import TaskTable, read_only
 from skpmtl.tables.targets import class_targets
 from tests.helpers.tiny_ridge import TinyRidge, TinyRidgeClassifier
 
@@ -176,10 +176,10 @@ def test_row_scores(position, compiled, C):
     if not compiled:
         dense, csr = getattr(dense, "py_func", dense), getattr(csr, "py_func", csr)
     given = X if position is None else np.insert(X, position, 99.0, axis=1)
-    dense(given, codes, 4 if position is None else position, *model, out)
+    dense(read_only(given), codes, 4 if position is None else position, *model, out)
     assert_allclose(out, np.einsum("ij,icj->ic", X, W[codes]) + b[codes])
     S = sparse.csr_matrix(X * (abs(X) > 0.5))
-    csr(S.data, S.indices, S.indptr, codes, *model, out)
+    csr(*map(read_only, (S.data, S.indices, S.indptr)), codes, *model, out)
     assert_allclose(out, np.einsum("ij,icj->ic", S.toarray(), W[codes]) + b[codes])
 
 

@@ -24,7 +24,7 @@ from skpmtl.federated.site import Site
 from skpmtl.metrics import average_auc, nmse, task_scorer, task_scores
 from skpmtl.privacy import audit
 from skpmtl.shards import fit_shards
-from skpmtl.tables.table import TaskTable
+from skpmtl.tables.table import TaskTable, read_only
 from skpmtl.tables.weights import in_rows
 from tests.helpers.cases import EXACT, FIRST, TASKS, arguments, labels, long_data, replaced, seeded
 from tests.helpers.federated_cases import PARTS, rows_of, study_of
@@ -297,7 +297,7 @@ def test_a_weighted_record_is_clipped_before_it_is_weighted(loss):
     """No record moves the sum by more than the bound, nor its replacement by more than two."""
     rng = np.random.default_rng(loss)
     n, d, C, clip = 30, 3, 3 if loss == MULTINOMIAL else 1, 0.7
-    X = np.exp(2.0 * rng.normal(size=(n, 1))) * rng.normal(size=(n, d))
+    X = read_only(np.exp(2.0 * rng.normal(size=(n, 1))) * rng.normal(size=(n, d)))
     y = {SQUARED: 9 * rng.normal(size=n), LOGISTIC: rng.choice([-1.0, 1.0], n)}.get(
         loss, rng.integers(0, 3, n).astype(float)
     )
@@ -557,7 +557,7 @@ def test_kernels_run_uncompiled_with_weights(centre):
     empty = np.empty(0, dtype=np.int64)
 
     def results(run, X, y, offsets, w):
-        n, found = len(y), []
+        X, n, found = read_only(X), len(y), []  # as fits hand them over: compiled once
         for kernel, target in (
             (passes.squared_residuals, y), (passes.logistic_residuals, np.sign(y))
         ):  # fmt: skip
@@ -582,7 +582,8 @@ def test_kernels_run_uncompiled_with_weights(centre):
         out = np.empty(2)
         Z, lines = np.zeros((7, 8)), np.zeros((3, 8))
         run(rows.curvatures)(
-            X, None, None, None, None, offsets, centre, 60, None, None, 6, lines, Z, out, w
+            X, None, None, None, np.arange(n), offsets, centre, 60, None, None, 6, lines, Z, out,
+            np.ones(n) if w is None else w,
         )
         found += [G, g, square, out]
         P, gradient, W = np.empty((n, 1)), np.empty((2, 1, 4)), np.full((2, 1, 4), 0.3)

@@ -19,6 +19,9 @@ from .._runtime.registers import load, same, splat, store, total
 from .linalg import mass_of
 from .losses import LOGISTIC, SQUARED
 
+# centres, which and unit where no task has one: None would have the loop compiled once more
+NO_CENTRES = np.empty((0, 0)), np.empty(0, dtype=np.int64), np.empty(0)
+
 
 @njit
 def right_sides(F, K, offsets, d, v, centres, which, unit, right, sums):
@@ -60,8 +63,8 @@ def averages(
     its centre is multiplied by, and prior[k, s] the logarithm of its weight; dof[k] is n', and Q
     is floor[k] at least. evidence[k] receives the logarithm of the weighted sum of the evidence,
     which counts to the power `trust`. A task without evidence, whose dof is 0 or less, gets
-    share[k] times its centre. Without `centres`, which are then 0, right (m, 1, R) has no second
-    row. Scratch for S priors: x (S + 2, R) and weight (S,).
+    share[k] times its centre. Where right (m, 1, R) has no second row the centres are 0, and
+    `NO_CENTRES` are given. Scratch for S priors: x (S + 2, R) and weight (S,).
     """
     S = weight.shape[0]
     z, pivots = x[S], x[S + 1]
@@ -81,7 +84,7 @@ def averages(
             shift, c, q, y = rho[k, s], reach[k, s], x[s], right[k, 0]
             for j in range(r):
                 z[j] = y[j]
-            if centres is not None:
+            if right.shape[1] > 1:
                 y = right[k, 1]
                 for j in range(r):
                     z[j] -= c * y[j]
@@ -102,7 +105,7 @@ def averages(
                 q[j] = part
             if n <= d:
                 energy *= shift
-            elif centres is None:
+            elif right.shape[1] == 1:
                 energy = sums[k, 0] - energy
             else:
                 energy = sums[k, 0] - c * (2.0 * sums[k, 1] - c * sums[k, 2]) - energy
@@ -140,7 +143,7 @@ def averages(
             else:
                 t = z[j]
             w[j] = t
-        if centres is not None:
+        if right.shape[1] > 1:
             a = centres[which[k]]
             for j in range(d):
                 w[j] += part * unit[k] * a[j]
@@ -176,15 +179,15 @@ def class_averages(
     than `tol` of f. Every prior starts from the next one's model, which has the same reach and a
     stronger pull. From where weights fall and are exp(-`ample`) of the largest, weaker pulls of
     that reach are left out. `held` is 0 without intercepts. W (m, C, d) and level (m, C), the
-    scores l. evidence[k] receives the logarithm of the weighted sum of the evidence. With `weights`
-    of the rows, whose roots F and Z have in them, losses and means are weighted. `given` (n_rows,
-    C) are added to the scores of the rows, l is then beside theirs; None: 0.
+    scores l. evidence[k] receives the logarithm of the weighted sum of the evidence. Losses
+    and means have the `weights` of the rows, whose roots F and Z have in them. `given` (n_rows,
+    C) are added to the scores of the rows, l is then beside theirs; without rows: 0.
     """
     S, R, C = rho.shape[1], T.shape[2], W.shape[1]
     widest = 1
     for k in range(K.shape[0]):
         widest = max(widest, offsets[k + 1] - offsets[k])
-    base, z = np.empty((widest, C)), np.empty((widest, C))
+    base, z, undone = np.empty((widest, C)), np.empty((widest, C)), np.empty(widest)
     B, V, U, G = np.zeros((C, R)), np.zeros((C, R)), np.zeros((C, R)), np.zeros((C, R))
     x, levels, weight = np.empty((S, C, R)), np.empty((S, C)), np.empty(S)
     inverse, ratio, q, line = np.empty(R), np.empty(R), np.empty(R), np.empty(R)
@@ -201,6 +204,8 @@ def class_averages(
                 a = unit[k] * centre[c * d + j]
                 for i in range(n):
                     base[i, c] += a * (f[j, i] if dual else f[i, j])
+        for i in range(n):
+            undone[i] = weights[lo + i] ** -0.5
         if given.shape[0] == 0:
             _first_levels(y, lo, n, kind, held, start, weights)
         else:
@@ -257,11 +262,7 @@ def class_averages(
                         z[i, c] = total(t)
                 for c in range(C):
                     for i in range(n):
-                        if weights is None:
-                            z[i, c] += lead[c] + part * base[i, c]
-                        else:
-                            t_i = (z[i, c] + part * base[i, c]) / weights[lo + i] ** 0.5
-                            z[i, c] = t_i + lead[c]
+                        z[i, c] = (z[i, c] + part * base[i, c]) * undone[i] + lead[c]
                     if given.shape[0] > 0:
                         for i in range(n):
                             z[i, c] += given[lo + i, c]
@@ -272,14 +273,10 @@ def class_averages(
                 promise, turn = 0.0, 0.0
                 for c in range(C):
                     slope[c] = 0.0
-                    if weights is None:
-                        for i in range(n):
-                            slope[c] += z[i, c]
-                    else:
-                        for i in range(n):
-                            slope[c] += weights[lo + i] * z[i, c]
-                        for i in range(n):
-                            z[i, c] *= weights[lo + i] ** 0.5
+                    for i in range(n):
+                        slope[c] += weights[lo + i] * z[i, c]
+                    for i in range(n):
+                        z[i, c] *= weights[lo + i] * undone[i]
                 for c in range(0, C - 1, 2):
                     for o in range(0, r, 8):
                         t, u = splat(0.0), splat(0.0)
@@ -346,7 +343,7 @@ def class_averages(
             f_value, even = held * _loss_of_all(b, kind), 0.0
             for i in range(n):
                 loss, bent = _class_loss(z, i, y[lo + i], kind)
-                count = 1.0 if weights is None else weights[lo + i]
+                count = weights[lo + i]
                 f_value += count * loss
                 even += count / mass_of_rows * bent
             for c in range(C):
@@ -414,13 +411,13 @@ def _first_levels(y, lo, n, kind, held, level, weights):
     if held > 0.0 and kind == LOGISTIC:
         positive, rest = 0.0, 0.0
         for i in range(n):
-            count = 1.0 if weights is None else weights[lo + i]
+            count = weights[lo + i]
             positive += count if y[lo + i] > 0 else 0.0
             rest += 0.0 if y[lo + i] > 0 else count
         level[0] = np.log((positive + 0.5 * held) / (rest + 0.5 * held))
     elif held > 0.0:
         for i in range(n):
-            level[int(y[lo + i])] += 1.0 if weights is None else weights[lo + i]
+            level[int(y[lo + i])] += weights[lo + i]
         middle = 0.0
         for c in range(C):
             level[c] = np.log(level[c] + held / C)
@@ -485,16 +482,16 @@ def _loss_of_all(b, kind):
 
 @njit
 def csr_gram(data, indices, indptr, rows, lo, n, centre, line, K, weights):
-    """K = products (n, n) of the rows from `lo` on, less their mean. `line` (n_features,) is 0.
+    """K = products (n, n) of rows from `lo` on, less their weighted mean, times roots of weights.
 
-    With `weights` that is a weighted mean, and rows are multiplied by roots of them.
+    `line` (n_features,) is 0.
     """
     for i in range(n):
-        r = lo + i if rows is None else rows[lo + i]
+        r = rows[lo + i]
         for q in range(indptr[r], indptr[r + 1]):
             line[indices[q]] += data[q]
         for o in range(i + 1):
-            u = lo + o if rows is None else rows[lo + o]
+            u = rows[lo + o]
             t = 0.0
             for q in range(indptr[u], indptr[u + 1]):
                 t += data[q] * line[indices[q]]
@@ -507,20 +504,16 @@ def csr_gram(data, indices, indptr, rows, lo, n, centre, line, K, weights):
         for i in range(n):
             t = 0.0
             for o in range(n):
-                t += K[i, o] if weights is None else weights[lo + o] * K[i, o]
+                t += weights[lo + o] * K[i, o]
             means[i] = t / mass
         for i in range(n):
-            if weights is None:
-                middle += means[i] / mass
-            else:
-                middle += weights[lo + i] * means[i] / mass
+            middle += weights[lo + i] * means[i] / mass
         for i in range(n):
             for o in range(n):
                 K[i, o] -= means[i] + means[o] - middle
-    if weights is not None:
-        for i in range(n):
-            for o in range(n):
-                K[i, o] *= (weights[lo + i] * weights[lo + o]) ** 0.5
+    for i in range(n):
+        for o in range(n):
+            K[i, o] *= (weights[lo + i] * weights[lo + o]) ** 0.5
 
 
 @njit
@@ -553,7 +546,7 @@ def csr_fits(
     `skpmtl._kernels.steps`, with the intercepts b[s, a]; for squared loss f is loss + rho / 2
     ||D||^2 and h 1. `given` (n_rows, C) are added to the scores of the rows; without rows: 0.
     squares[ends / C + j] receives the squared length of column j of a task. Both are sums with
-    `weights` of the rows, unless None.
+    `weights` of the rows.
     """
     C, (mine, ends) = b.shape[2], columns
     z, level = np.empty((1, C)), np.empty(C)
@@ -566,30 +559,27 @@ def csr_fits(
             place[mine[j]] = j - first
             squares[j] = 0.0
         for i in range(n):
-            r = lo + i if rows is None else rows[lo + i]
-            count = 1.0 if weights is None else weights[lo + i]
+            r = rows[lo + i]
+            count = weights[lo + i]
             mass += count
             for q in range(indptr[r], indptr[r + 1]):
                 square = data[q] * data[q]
-                squares[first + place[indices[q]]] += square if weights is None else count * square
+                squares[first + place[indices[q]]] += count * square
         for s in range(rho.shape[1]):
             f, square, curvature = 0.0, 0.0, 0.0
             for c in range(C):
                 level[c] = 0.0
             for i in range(n):
-                r = lo + i if rows is None else rows[lo + i]
+                r = rows[lo + i]
                 for c in range(C):
                     z[0, c] = b[s, a, c]
                 for q in range(indptr[r], indptr[r + 1]):
                     at, x, g = ends[a] + place[indices[q]] * C, data[q], indices[q] * C
                     for c in range(C):
                         z[0, c] += x * (D[s, at + c] + share[a, s] * centre[g + c])
-                count = 1.0 if weights is None else weights[lo + i]
+                count = weights[lo + i]
                 for c in range(C):
-                    if weights is None:
-                        level[c] += z[0, c] / mass
-                    else:
-                        level[c] += count / mass * z[0, c]
+                    level[c] += count / mass * z[0, c]
                 if given.shape[0] > 0:
                     for c in range(C):
                         z[0, c] += given[lo + i, c]

@@ -129,9 +129,7 @@ def factor(A, r, least, inverse):
 
 @njit
 def descend(F, K, offsets, y, base, root, loss, kappa, max_steps, tol, out, weights):
-    """out[k] minimises the sum of the losses of task k plus |out[k]|^2 / (2 kappa[k]).
-
-    With `weights` (N,) it is the weighted sum.
+    """out[k] minimises the weighted sum of the losses of task k plus |out[k]|^2 / (2 kappa[k]).
 
     Nonlinear conjugate gradients with Newton steps along the line. The preconditioner is the
     Hessian at the current model without its blocks between classes: for the logistic loss these
@@ -206,7 +204,7 @@ def descend(F, K, offsets, y, base, root, loss, kappa, max_steps, tol, out, weig
                     store(g, c, j, ridge * load(u, c, j))
                 for i in range(n):
                     a = abs(D[c, i]) * (1.0 - abs(D[c, i]))
-                    count = 1.0 if weights is None else weights[lo + i]
+                    count = weights[lo + i]
                     size += count * a * (f[c, i] - base[c, lo + i]) ** 2
                     if turn < _SHARED:
                         a = 0.0
@@ -216,14 +214,13 @@ def descend(F, K, offsets, y, base, root, loss, kappa, max_steps, tol, out, weig
                     # There the curvature vanishes: the bound of Jaakkola and Jordan, roughly.
                     if turn < _EARLY and excess[i] > 2.0:
                         a = max(a, 0.4 / excess[i])
-                    if weights is not None:
-                        a *= count
+                    a *= count
                     filled = min(r, i + 1) if n <= d else r
                     for q in range(filled if anew else 0):
                         s = a * M[i, q]
                         for j in range(q // 8 * 8, filled, 8):
                             store(U, q, j, load(U, q, j) + s * load(M, i, j))
-                    a = D[c, i] if weights is None else count * D[c, i]
+                    a = count * D[c, i]
                     for j in range(0, r, 8):
                         store(g, c, j, load(g, c, j) + a * load(M, i, j))
                 if anew:
@@ -272,10 +269,7 @@ def descend(F, K, offsets, y, base, root, loss, kappa, max_steps, tol, out, weig
                         a = way[c, i] - own
                         middle += D[c, i] * a
                         even += D[c, i] * a * a
-                if weights is None:
-                    bend += even - middle * middle
-                else:
-                    bend += weights[lo + i] * (even - middle * middle)
+                bend += weights[lo + i] * (even - middle * middle)
             first_order, second_order = ridge * total(cross), ridge * total(square)
             a = 1.0 if turn < _EARLY else -slope / (bend + second_order)
             limit, rest = value + penalty + 1e-13 * abs(value), penalty

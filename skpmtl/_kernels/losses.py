@@ -66,10 +66,7 @@ def losses(f, y, lo, n, loss, D, excess, weights):
         if loss == LOGISTIC:
             t = y[lo + i] * f[0, i]
             D[0, i] = -y[lo + i] * other_class(t)
-            if weights is None:
-                value += logistic_loss(t)
-            else:
-                value += weights[lo + i] * logistic_loss(t)
+            value += weights[lo + i] * logistic_loss(t)
             excess[i] = -t
         else:
             label, mass, top = int(y[lo + i]), 0.0, -np.inf
@@ -84,9 +81,6 @@ def losses(f, y, lo, n, loss, D, excess, weights):
             for c in range(C):
                 D[c, i] /= rest
             D[label, i] = -mass / rest
-            if weights is None:
-                value += np.log(rest) + above - own
-            else:
-                value += weights[lo + i] * (np.log(rest) + above - own)
+            value += weights[lo + i] * (np.log(rest) + above - own)
             excess[i] = top - own
     return value

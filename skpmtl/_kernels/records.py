@@ -53,7 +53,7 @@ def clipped_sum(
         Work space.
     G : (n_outputs, d + intercept)
         Result.
-    weights : (n_rows,) or None
+    weights : (n_rows,)
         From 0 to 1. They multiply what was clipped already: a record adds `clip_norm` at most,
         whatever its weight is, so that sums with weights have the sensitivity of those without.
     """
@@ -90,7 +90,7 @@ def clipped_sum(
             continue
         shrink = limit / norm if norm > limit else 1.0
         for c in range(C):
-            r = shrink * z[0, c] if weights is None else weights[p] * (shrink * z[0, c])
+            r = weights[p] * (shrink * z[0, c])
             g = G[c]
             for j in range(d):
                 g[j] += r * x[j]
@@ -131,7 +131,7 @@ def inner_steps(
         Receives that result minus the start.
     gradients : (q, n_steps, n_outputs, size), or empty
         Receives the noisy sums, which are the releases of each task.
-    weights : (n_rows,) or None
+    weights : (n_rows,)
         As of `clipped_sum`. B stays the number of rows, whatever they weigh.
     """
     C, size = start.shape[1:]

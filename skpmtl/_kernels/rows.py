@@ -4,8 +4,9 @@ A model of the task is flat: (n_outputs, n_features) for dense rows; for CSR row
 columns that occur in the task's rows, (n_columns, n_outputs), and ``place`` maps a column to its
 position among them. z and r are (n_rows, n_outputs).
 
-What a table does not have is None, and what would read it is not compiled: ``data``, ``indices``
-and ``indptr`` for dense rows, and ``rows`` where row p of the table is row p of X.
+Dense rows have None for ``data``, ``indices`` and ``indptr``, and what would read these is not
+compiled. Row p of the table is row ``rows[p]`` of X. ``weights`` of rows are ones where all count
+the same: None would have every loop compiled once more.
 """
 
 import numpy as np
@@ -23,7 +24,7 @@ def count_columns(indices, indptr, rows, offsets, n_features, counts):
     for k in range(offsets.shape[0] - 1):
         count = 0
         for p in range(offsets[k], offsets[k + 1]):
-            i = p if rows is None else rows[p]
+            i = rows[p]
             for q in range(indptr[i], indptr[i + 1]):
                 if seen[indices[q]] != k:
                     seen[indices[q]] = k
@@ -36,7 +37,7 @@ def place_columns(indices, indptr, rows, lo, hi, place, columns):
     """Number the columns of a task in order of appearance; -> how many."""
     count = 0
     for p in range(lo, hi):
-        i = p if rows is None else rows[p]
+        i = rows[p]
         for q in range(indptr[i], indptr[i + 1]):
             j = indices[q]
             if place[j] < 0:
@@ -52,7 +53,7 @@ def scores(X, data, indices, indptr, rows, lo, n, place, V, shift, base, z):
     C = z.shape[1]
     if data is not None:
         for i in range(n):
-            r = lo + i if rows is None else rows[lo + i]
+            r = rows[lo + i]
             for c in range(C):
                 z[i, c] = base[i, c] + shift[c]
             for q in range(indptr[r], indptr[r + 1]):
@@ -64,8 +65,8 @@ def scores(X, data, indices, indptr, rows, lo, n, place, V, shift, base, z):
     d = X.shape[1]
     # Two rows and two outputs at a time: every number loaded serves two products.
     for i in range(0, n - 1, 2):
-        x0 = X[lo + i if rows is None else rows[lo + i]]
-        x1 = X[lo + i + 1 if rows is None else rows[lo + i + 1]]
+        x0 = X[rows[lo + i]]
+        x1 = X[rows[lo + i + 1]]
         for c in range(0, C - 1, 2):
             v0 = V[c * d : (c + 1) * d]
             v1 = V[(c + 1) * d : (c + 2) * d]
@@ -90,7 +91,7 @@ def scores(X, data, indices, indptr, rows, lo, n, place, V, shift, base, z):
             z[i + 1, c] = base[i + 1, c] + shift[c] + s10
     if n % 2:
         i = n - 1
-        x0 = X[lo + i if rows is None else rows[lo + i]]
+        x0 = X[rows[lo + i]]
         for c in range(C):
             v0 = V[c * d : (c + 1) * d]
             s00 = 0.0
@@ -107,7 +108,7 @@ def gather(X, data, indices, indptr, rows, lo, n, place, r, size, G):
         G[j] = 0.0
     if data is not None:
         for i in range(n):
-            p = lo + i if rows is None else rows[lo + i]
+            p = rows[lo + i]
             for q in range(indptr[p], indptr[p + 1]):
                 a = data[q]
                 g = G[place[indices[q]] * C : (place[indices[q]] + 1) * C]
@@ -117,17 +118,17 @@ def gather(X, data, indices, indptr, rows, lo, n, place, r, size, G):
     d = X.shape[1]
     # Four rows at a time: G is loaded and stored a quarter as often.
     for i in range(0, n - 3, 4):
-        x0 = X[lo + i if rows is None else rows[lo + i]]
-        x1 = X[lo + i + 1 if rows is None else rows[lo + i + 1]]
-        x2 = X[lo + i + 2 if rows is None else rows[lo + i + 2]]
-        x3 = X[lo + i + 3 if rows is None else rows[lo + i + 3]]
+        x0 = X[rows[lo + i]]
+        x1 = X[rows[lo + i + 1]]
+        x2 = X[rows[lo + i + 2]]
+        x3 = X[rows[lo + i + 3]]
         for c in range(C):
             g = G[c * d : (c + 1) * d]
             r0, r1, r2, r3 = r[i, c], r[i + 1, c], r[i + 2, c], r[i + 3, c]
             for j in range(d):
                 g[j] += r0 * x0[j] + r1 * x1[j] + r2 * x2[j] + r3 * x3[j]
     for i in range(n - n % 4, n):
-        x0 = X[lo + i if rows is None else rows[lo + i]]
+        x0 = X[rows[lo + i]]
         for c in range(C):
             g = G[c * d : (c + 1) * d]
             r0 = r[i, c]
@@ -137,24 +138,18 @@ def gather(X, data, indices, indptr, rows, lo, n, place, r, size, G):
 
 @njit
 def feature_means(X, data, indices, indptr, rows, lo, n, place, width, mean, weights, mass):
-    """mean = that of the n rows of the task, whose weights, unless None, have the sum `mass`."""
+    """mean = that of the n rows of the task, whose weights have the sum `mass`."""
     for j in range(width):
         mean[j] = 0.0
     for i in range(n):
-        p = lo + i if rows is None else rows[lo + i]
-        share = 1.0 if weights is None else weights[lo + i] / mass
+        p = rows[lo + i]
+        share = weights[lo + i] / mass
         if data is not None:
             for q in range(indptr[p], indptr[p + 1]):
-                if weights is None:
-                    mean[place[indices[q]]] += data[q] / n
-                else:
-                    mean[place[indices[q]]] += data[q] * share
+                mean[place[indices[q]]] += data[q] * share
         else:
             for j in range(width):
-                if weights is None:
-                    mean[j] += X[p, j] / n
-                else:
-                    mean[j] += X[p, j] * share
+                mean[j] += X[p, j] * share
 
 
 @njit
@@ -195,9 +190,9 @@ def curvatures(
     X, data, indices, indptr, rows, offsets, centre, n_steps, place, columns, near, lines, Z, out,
     weights,
 ):  # fmt: skip
-    """out[k] = largest eigenvalue of X_k' X_k (X_k centred), from below, by power iteration.
+    """out[k] = largest eigenvalue of X_k' diag(weights) X_k, from below, by power iteration.
 
-    With weights, of X_k' diag(weights) X_k, and centred by weighted means.
+    X_k is centred by its weighted means.
 
     A row is multiplied and added up while it is at hand: for one output that is faster than
     `scores` and `gather`, and than matrices of the rows or columns, and compiles sooner. Dense
@@ -223,12 +218,9 @@ def curvatures(
             )
         elif centre:
             for p in range(lo, hi):
-                x = X[p if rows is None else rows[p]]
+                x, share = X[rows[p]], weights[p] / mass
                 for j in range(width):
-                    if weights is None:
-                        mean[j] += x[j] / (hi - lo)
-                    else:
-                        mean[j] += x[j] * (weights[p] / mass)
+                    mean[j] += x[j] * share
         # One scattered start for all tasks; a task's number does not depend on its company.
         for j in range(width):
             at = columns[j] if data is not None else j
@@ -250,10 +242,10 @@ def curvatures(
                 dot += mean[j] * v[j]
             if data is not None:
                 for p in range(lo, hi):
-                    i, z = p if rows is None else rows[p], -dot
+                    i, z = rows[p], -dot
                     for q in range(indptr[i], indptr[i + 1]):
                         z += data[q] * v[place[indices[q]]]
-                    w = z if weights is None else weights[p] * z
+                    w = weights[p] * z
                     for q in range(indptr[i], indptr[i + 1]):
                         g[place[indices[q]]] += data[q] * w
                     left += w
@@ -263,12 +255,9 @@ def curvatures(
                     n = min(near, hi - first)
                     if step == 0 or hi - lo > near:
                         for p in range(n):
-                            x = X[first + p if rows is None else rows[first + p]]
+                            x, root = X[rows[first + p]], weights[first + p] ** 0.5
                             for j in range(width):
-                                Z[p, j] = x[j] - mean[j]
-                            if weights is not None:
-                                for j in range(width):
-                                    Z[p, j] *= weights[first + p] ** 0.5
+                                Z[p, j] = root * (x[j] - mean[j])
                         for j in range(width):
                             Z[n, j] = 0.0  # the partner of an odd last row
                     for p in range(0, n, 2):

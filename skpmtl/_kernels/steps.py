@@ -75,8 +75,7 @@ def local_steps(
     shared part, which starts at the centre and moves by the gradient of the loss, and of a personal
     part that carries the penalty; `descent` receives the movement of the shared one. Log-losses add
     `given` (n_rows, n_outputs) to the scores. `start`, flat as D, `descent` and `given` may have no
-    element: None would have the loop compiled once for each that is there or not. `weights`, of the
-    rows, may be None.
+    element: None would have the loop compiled once for each that is there or not.
     """
     penalty, started, traced = settings.penalty, start.shape[0] > 0, descent.shape[0] > 0
     offset = given.shape[0] > 0
@@ -127,10 +126,7 @@ def local_steps(
             )
             for i in range(n):
                 for c in range(C):
-                    if weights is None:
-                        total[c] += base[i, c] / n
-                    else:
-                        total[c] += base[i, c] * (weights[lo + i] / mass)
+                    total[c] += base[i, c] * (weights[lo + i] / mass)
             for i in range(n):
                 for c in range(C):
                     base[i, c] -= total[c]
@@ -192,10 +188,9 @@ def local_steps(
                             X, data, indices, indptr, rows, lo, n, place, mean, z, size, fisher,
                             weights,
                         )  # fmt: skip
-                if weights is not None:
-                    for i in range(n):
-                        for c in range(C):
-                            z[i, c] *= weights[lo + i]
+                for i in range(n):
+                    for c in range(C):
+                        z[i, c] *= weights[lo + i]
                 gather(
                     X, data, indices, indptr, rows, lo, n, place, z, size, G
                 )
@@ -269,7 +264,7 @@ def _scores_of_centre(X, data, indices, indptr, rows, lo, n, centre, share, base
     C = base.shape[1]
     if data is not None:
         for i in range(n):
-            r = lo + i if rows is None else rows[lo + i]
+            r = rows[lo + i]
             for c in range(C):
                 base[i, c] = 0.0
             for q in range(indptr[r], indptr[r + 1]):
@@ -280,7 +275,7 @@ def _scores_of_centre(X, data, indices, indptr, rows, lo, n, centre, share, base
     else:  # a second call of `scores` would be compiled twice
         width = X.shape[1]
         for i in range(n):
-            x = X[lo + i if rows is None else rows[lo + i]]
+            x = X[rows[lo + i]]
             for c in range(C):
                 s = 0.0
                 for j in range(width):
@@ -326,21 +321,18 @@ def _first_intercepts(y, lo, n, loss, level, weights, mass):
     C = level.shape[0]
     if loss == SQUARED:
         for i in range(n):
-            if weights is None:
-                level[0] += y[lo + i] / n
-            else:
-                level[0] += y[lo + i] * (weights[lo + i] / mass)
+            level[0] += y[lo + i] * (weights[lo + i] / mass)
     elif loss == LOGISTIC:
         positive = 0.5
         for i in range(n):
             if y[lo + i] > 0:
-                positive += 1.0 if weights is None else weights[lo + i]
+                positive += weights[lo + i]
         level[0] = np.log(positive / (mass + 1.0 - positive))
     else:
         for c in range(C):
             level[c] = 0.5
         for i in range(n):
-            level[int(y[lo + i])] += 1.0 if weights is None else weights[lo + i]
+            level[int(y[lo + i])] += weights[lo + i]
         middle = 0.0
         for c in range(C):
             level[c] = np.log(level[c])
@@ -375,19 +367,19 @@ def _fisher_diagonal(
         fisher[j] = 0.0
     top = 0.0
     for i in range(n):
-        p = lo + i if rows is None else rows[lo + i]
+        p = rows[lo + i]
         if data is not None:
             for q in range(indptr[p], indptr[p + 1]):
                 at = place[indices[q]]
                 for c in range(C):
                     s = (data[q] * z[i, c]) ** 2
-                    fisher[at * C + c] += s if weights is None else weights[lo + i] * s
+                    fisher[at * C + c] += weights[lo + i] * s
         else:
             d = X.shape[1]
             for c in range(C):
                 for j in range(d):
                     s = ((X[p, j] - mean[j]) * z[i, c]) ** 2
-                    fisher[c * d + j] += s if weights is None else weights[lo + i] * s
+                    fisher[c * d + j] += weights[lo + i] * s
     for j in range(size):
         top = max(top, fisher[j])
     for j in range(size):

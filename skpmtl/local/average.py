@@ -124,7 +124,7 @@ def averaged_models(table, fit_intercept, scale, candidates, centres, which, uni
         places, ends = rows_of(table.offsets, tasks)
         pick = places if table.rows is None else table.rows[places]
         y = table.y[places]
-        weights = np.ones(len(y)) if table.weights is None else table.weights[places]
+        weights = table.counts[places]
         block = _Block(read_only(table.X), pick, factor, ends, fit_intercept, support[tasks])
         for part, ends, F, K in block._parts(weights, y):
             mine, count, R = tasks[part], len(F), K.shape[2]
@@ -215,11 +215,11 @@ def averaged_class_models(table, fit_intercept, loss, scale, candidates, centres
         places, ends = rows_of(table.offsets, tasks)
         pick = places if table.rows is None else table.rows[places]
         y = table.y[places]
-        weights = None if table.weights is None else table.weights[places]
+        weights = table.counts[places]
         given = table.given if table.base is None else table.base[places]
         block = _Block(read_only(table.X), pick, factor, ends, fit_intercept, table.support[tasks])
-        counts, Z = np.ones(len(y)) if weights is None else weights, None
-        for part, ends, F, K in block._parts(counts, np.zeros(len(y))):
+        Z = None
+        for part, ends, F, K in block._parts(weights, np.zeros(len(y))):
             mine, count, R = tasks[part], len(F), K.shape[2]
             if Z is None:
                 Z = np.zeros((count, up(int(sizes[tasks].max()), 4) + 4, R))

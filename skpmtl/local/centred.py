@@ -106,7 +106,7 @@ class CentredTasks:
         self.problem = problem
         self.widths = np.full(m, d)
         if table.is_sparse:
-            count_columns(*table.csr[1:], table.rows, table.offsets, d, self.widths)
+            count_columns(*table.csr[1:], table.places, table.offsets, d, self.widths)
         self.curvature = 1.05 * largest_eigenvalues(table, problem.fit_intercept)
         if not table.is_sparse and d <= NARROW:
             self.long = long_tasks(table)
@@ -230,7 +230,7 @@ class CentredTasks:
         kernels.local_steps(
             *self._rows, self.table.y, pick, around, settings,
             (_NONE if start is None else start).ravel(), _NONE if descent is None else descent,
-            found, self.table.given, self.table.weights,
+            found, self.table.given, self.table.counts,
         )  # fmt: skip
         return Local(pick, *found, descent)
 

@@ -15,8 +15,8 @@ _NEAR = 1 << 15  # numbers of a task that stay in the cache while it is worked o
 def kernel_rows(table):
     """(X, data, indices, indptr, rows) of a table, dense or CSR, as `_kernels.rows` takes them."""
     if table.is_sparse:
-        return read_only(np.empty((0, table.n_features))), *table.csr, table.rows
-    return table.X, None, None, None, table.rows
+        return read_only(np.empty((0, table.n_features))), *table.csr, table.places
+    return table.X, None, None, None, table.places
 
 
 def largest_eigenvalues(table, centre):
@@ -26,7 +26,7 @@ def largest_eigenvalues(table, centre):
     def block(first, last):
         ends = table.offsets[first : last + 1]
         scratch = _scratch(table, np.diff(ends).max())
-        curvatures(*rows, ends, centre, _POWER_STEPS, *scratch, out[first:last], table.weights)
+        curvatures(*rows, ends, centre, _POWER_STEPS, *scratch, out[first:last], table.counts)
 
     run_blocks(block, task_blocks(table.offsets, table.n_features, _BLOCK))
     return out

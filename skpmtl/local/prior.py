@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from scipy import sparse
 
-from .._kernels.average import averages
+from .._kernels.average import NO_CENTRES, averages
 from .._kernels.local import (
     centred_rows,
     left_out,
@@ -572,7 +572,7 @@ class _Block:
             dof = np.where(flat, 0.0, own - float(self.centre and not proper))
             averages(
                 F, K, ends, d, T, right, squares[:, None], dof, 1e-9 * squares + 1e-300, rho,
-                np.zeros_like(rho), prior[k], np.zeros(count), None, None, None,
+                np.zeros_like(rho), prior[k], np.zeros(count), *NO_CENTRES,
                 np.empty((S + 2, R)), np.empty(S), C[k], evidence[k], float(trust),
             )  # fmt: skip
         return evidence, *self._weights(C)
@@ -598,7 +598,7 @@ class _Block:
             rho = np.maximum(precision[k], 1e-12 * trace)[:, None]
             even, one = np.zeros((count, 1)), np.ones(count)
             averages(
-                F, K, ends, d, T, right, even, one, one, rho, even, even, one, None, None, None,
+                F, K, ends, d, T, right, even, one, one, rho, even, even, one, *NO_CENTRES,
                 np.empty((3, R)), np.empty(1), C[k], likely[k], 1.0,
             )  # fmt: skip
         return self._weights(C)

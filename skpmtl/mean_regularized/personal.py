@@ -198,15 +198,17 @@ class PersonalModels:
         place, own = np.full(centred.table.n_features, -1), (first.columns, first.ends)
         csr_fits(
             *csr, rows, offsets, centred.table.y, block, NUMBER[problem.loss], held, self.centres,
-            self.which, share, rho, own, D, b, place, f, even, squares, table.weights, table.given,
+            self.which, share, rho, own, D, b, place, f, even, squares, table.counts, table.given,
         )  # fmt: skip
         det, line = np.empty(share.shape), np.zeros(centred.table.n_features)
         for a, n in enumerate(sizes):
             diag, off = squares[first.ends[a] // C : first.ends[a + 1] // C], line
             if n <= _LONGEST:
                 K, R = np.zeros((1, up(n, 4) + 4, up(n + 1, LANES))), up(n + 1, LANES)
-                lo, weights = offsets[block[a]], table.weights
-                csr_gram(*csr, rows, lo, n, problem.fit_intercept, line, K[0], weights)
+                csr_gram(
+                    *csr, rows, offsets[block[a]], n, problem.fit_intercept, line, K[0],
+                    table.counts,
+                )  # fmt: skip
                 T = np.zeros((2, 1, R))
                 tridiagonal(K, np.array([0, n]), n, *T, np.zeros(R), np.zeros(R))
                 diag, off = T[0, 0, :n], T[1, 0]

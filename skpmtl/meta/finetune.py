@@ -19,7 +19,7 @@ approximation at the initialisation, and compare kinds by Laplace's at the minim
 import numpy as np
 from scipy.special import logsumexp
 
-from .._kernels.average import averages
+from .._kernels.average import NO_CENTRES, averages
 from .._kernels.finetune import descend, evidence, weighted_rows
 from .._kernels.losses import LOGISTIC, NUMBER, SQUARED, losses
 from .._kernels.passes import scores
@@ -106,7 +106,7 @@ class FineTuner:
         sizes = table.sizes[tasks]
         m = len(tasks)
         pick, ends = rows_of(table.offsets, tasks)
-        y, counts = table.y[pick], None if table.weights is None else table.weights[pick]
+        y, counts = table.y[pick], table.counts[pick]
         support = table.support[tasks]
         pick = pick if table.rows is None else table.rows[pick]
         starts = self._starts(tasks)
@@ -129,7 +129,7 @@ class FineTuner:
             averages(
                 F, K, ends, size, T, q[:, :1].copy(), squares[:, None],
                 np.where(level > 0, support, 0.0), 1e-9 * squares + 1e-300, rho, np.zeros_like(rho),
-                log_weights(self.centre[tasks], _SPREAD), np.zeros(m), None, None, None,
+                log_weights(self.centre[tasks], _SPREAD), np.zeros(m), *NO_CENTRES,
                 np.empty((len(SNR) + 2, F.shape[2])), np.empty(len(SNR)), out[:, 0], found, 1.0,
             )  # fmt: skip
             return found, out
@@ -146,7 +146,7 @@ class FineTuner:
         scales[:] = kappa[:, None]
         logdet, _ = _products(K, T, sizes, size, q, scales)
         each = row_losses(base, y, loss)
-        energy = np.add.reduceat(each if counts is None else counts * each, ends[:-1])
+        energy = np.add.reduceat(counts * each, ends[:-1])
         energy += 0.5 * (out * out).sum(axis=(1, 2)) / np.maximum(kappa, 1e-300)
         energy += 0.5 * max(C - 1, 1) * logdet[:, 0]
         at = np.log10(np.maximum(kappa * level, SNR[0]))
@@ -215,14 +215,14 @@ def log_weights(centre, spread):
 def derivatives(base, y, loss):
     """Of the losses of classes at scores (n_outputs, N), and roots of the weights of the rows."""
     D = np.empty_like(base)
-    losses(base, y, 0, len(y), loss, D, np.empty(len(y)), None)
+    losses(base, y, 0, len(y), loss, D, np.empty(len(y)), np.ones(len(y)))
     weight = (np.abs(D) * (1.0 - np.abs(D))).sum(axis=0) / max(len(D) - 1, 1)
     return D, np.sqrt(np.maximum(weight, 1e-6))
 
 
 def _counted(D, root, counts):
     """Derivatives, and roots of the weights of rows, where each row counts so much."""
-    return (D, root) if counts is None else (counts * D, np.sqrt(counts) * root)
+    return counts * D, np.sqrt(counts) * root
 
 
 def row_losses(base, y, loss):
@@ -317,7 +317,7 @@ def _loyalty(table, init, fit_intercept):
     Scores that have about the variance of the targets are those of tasks that have much in common:
     few of them are unlike the others, and have evidence of it in their rows.
     """
-    weights = np.ones(table.n_rows) if table.weights is None else table.weights
+    weights = table.counts
     starts, support = table.offsets[:-1], np.maximum(table.support, 1e-300)
 
     def spread(v):
@@ -361,9 +361,9 @@ def _rows(table):
 
 
 def run_inner(
-    table, loss, fit_intercept, pick, start, update, *, n_steps, rate, begun=0, clip_norm=np.inf,
-    norms=None, batch_size=1.0, n_batches=None, mask=_NO_MARKS, mask_ends=None, noise=None,
-    noise_step=None, shrink=None, average=False, gradients=_NO_NOISE, weights=None,
+    table, loss, fit_intercept, pick, start, update, *, n_steps, rate, weights, begun=0,
+    clip_norm=np.inf, norms=None, batch_size=1.0, n_batches=None, mask=_NO_MARKS, mask_ends=None,
+    noise=None, noise_step=None, shrink=None, average=False, gradients=_NO_NOISE,
 ):  # fmt: skip
     """`inner_steps` of the rows of a table, plain gradient descent by default."""
     m, start = table.n_tasks, start[None] if start.ndim == 2 else start
@@ -388,10 +388,8 @@ def run_inner(
 
 
 def even_weights(table):
-    """Weights of a table so that they are 1 in the mean of every task; None stays None."""
-    if table.weights is None:
-        return None
-    return table.weights * np.repeat(table.sizes / np.maximum(table.support, 1e-300), table.sizes)
+    """Weights of the rows of a table so that they are 1 in the mean of every task."""
+    return table.counts * np.repeat(table.sizes / np.maximum(table.support, 1e-300), table.sizes)
 
 
 def row_norms(X, fit_intercept):

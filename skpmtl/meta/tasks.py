@@ -39,7 +39,7 @@ class MetaHalf(Half):
         self.norms = row_norms(table.X, est.fit_intercept)
         # Where records are protected the divisors are public, and weights are those of records.
         public = self.plan.mode == "task-global"
-        self.weights = table.weights if public else even_weights(table)
+        self.weights = table.counts if public else even_weights(table)
         rate = plan.inner_rate
         if isinstance(rate, str):
             self.rate = own_rates(table, plan.loss, est.fit_intercept)

@@ -76,7 +76,9 @@ class DiagonalBasis:
         return X.take(self.index, axis=1) * self.P  # in C order, unlike X[:, index]
 
     def project(self, G):
-        return G[:, self.index[:, None], self.index] * np.outer(self.P, self.P)
+        # In C order, which compiled loops know; the array of picked columns is in another.
+        part = G[:, self.index[:, None], self.index]
+        return np.multiply(part, np.outer(self.P, self.P), order="C")
 
     def gram(self):
         return np.diag(self.P**2)

@@ -1,6 +1,7 @@
 """Tasks as data: one table of rows sorted by task, and converters to the long form."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 
 import numpy as np
 from scipy import sparse
@@ -81,6 +82,9 @@ class TaskTable:
         if self.rows is not None:
             object.__setattr__(self, "rows", np.require(self.rows, requirements=["C", "W"]))
 
+    def __getstate__(self):
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
     def __setstate__(self, state):  # what a pickle gives back can be written
         self.__dict__.update(state)
         self.__post_init__()
@@ -89,6 +93,16 @@ class TaskTable:
     def given(self):
         """`base` for compiled loops, which know no element as none: (N, n_outputs) or (0, 0)."""
         return np.empty((0, 0)) if self.base is None else self.base
+
+    @cached_property
+    def places(self):
+        """`rows` for compiled loops, (N,), which know no None."""
+        return np.arange(self.n_rows) if self.rows is None else self.rows
+
+    @cached_property
+    def counts(self):
+        """`weights` for compiled loops, (N,), which know no None: ones where all count the same."""
+        return np.ones(self.n_rows) if self.weights is None else self.weights
 
     @property
     def n_tasks(self):

@@ -132,7 +132,7 @@ def with_classes(table, given, classes):
     rarest has the weight 1: a row of class c weighs n_k / (C_k n_kc), scaled to a maximum of 1
     in the task.
     """
-    weights = np.ones(table.n_rows) if table.weights is None else table.weights
+    weights = table.counts
     own = class_weights(given, classes)
     if own is not None:
         return replace(table, weights=weights * own[table.y])

@@ -16,6 +16,7 @@ from skpmtl._runtime import registers as _simd
 from skpmtl._runtime.jit import njit
 from skpmtl.local import prior as local_models
 from skpmtl.local.prior import SNR, LocalModels
+from skpmtl.tables.table import read_only
 from tests.helpers import plain_reference as plain
 
 _NONE = np.empty(0, dtype=np.int64)
@@ -33,7 +34,7 @@ def run(request):
 def rows():
     """Rows of tasks of 1, 7 and 4 rows: X (12, 3), y, offsets, scale."""
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((12, 3))
+    X = read_only(rng.standard_normal((12, 3)))  # as fits hand them over: compiled once
     return X, rng.standard_normal(12), np.array([0, 1, 8, 12]), np.array([1.0, 0.25, 3.0])
 
 
@@ -53,7 +54,7 @@ def test_scores_and_combine(run, rows, shared):
     np.testing.assert_allclose(z, expected, rtol=1e-13)
     run(passes.combine)(X, pick, shared, offsets, y, scale, out)
     np.testing.assert_allclose(out, gathered, rtol=1e-12)
-    csr = S.data, S.indices, S.indptr, pick, shared, offsets
+    csr = *map(read_only, (S.data, S.indices, S.indptr)), pick, shared, offsets
     run(passes.csr_scores)(*csr, W, z)
     np.testing.assert_allclose(z, np.einsum("pj,pj->p", thin, W[codes]), atol=1e-14)
     run(passes.csr_combine)(*csr, y, scale, out)
@@ -68,6 +69,7 @@ def test_combine_eight_columns_at_a_time(run, d):
     assert passes.LARGE in range(min(sizes) * d, max(sizes) * d)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     X, r = plain.make_rows(sizes, d, 2)[:2]
+    X = read_only(X)
     scale, out = np.array([1.0, 0.25, -2.0, 3.0]), np.full((4, d), np.nan)
     run(passes.combine)(X, _NONE, False, offsets, r, scale, out)
     for k, (lo, hi) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
@@ -650,18 +652,20 @@ def test_curvatures_are_power_steps(run, form, centre):
     near = 16
     X = np.random.default_rng(0).standard_normal((offsets[-1], d))
     X[np.abs(X) < 0.5] = 0.0
-    pick = np.random.default_rng(1).permutation(len(X)) if form == "picked" else None
+    pick = np.random.default_rng(1).permutation(len(X)) if form == "picked" else np.arange(len(X))
     csr = sparse.csr_matrix(X)
     parts = (csr.data, csr.indices, csr.indptr) if form == "sparse" else (None, None, None)
+    parts = [part if part is None else read_only(part) for part in parts]
     out = np.full(4, np.nan)
-    dense = np.empty((0, d)) if form == "sparse" else X
+    dense = read_only(np.empty((0, d)) if form == "sparse" else X)
     scratch = (None, None, near, np.zeros((3, 8)), np.zeros((near + 1, 8)))
     if form == "sparse":
         place, columns = np.full(d, -1), np.empty(d, dtype=np.int64)
         scratch = place, columns, near, np.zeros((3, 8)), np.empty((0, 8))
-    run(rows_kernels.curvatures)(dense, *parts, pick, offsets, centre, 2, *scratch, out, None)
+    each = np.ones(len(X))
+    run(rows_kernels.curvatures)(dense, *parts, pick, offsets, centre, 2, *scratch, out, each)
     start = (0.5 + 0.6180339887498949 * np.arange(1, d + 1) % 1.0) * (-1.0) ** np.arange(d)
-    seen = X if pick is None else X[pick]
+    seen = X[pick]
     for k in range(4):
         A = seen[offsets[k] : offsets[k + 1]]
         A = A - A.mean(axis=0) if centre else A

@@ -18,7 +18,7 @@ from skpmtl._kernels.records import clipped_sum, inner_steps, record_norms
 from skpmtl.local.prior import SNR, lone_scale
 from skpmtl.meta import finetune
 from skpmtl.meta.rules import LEFT
-from skpmtl.tables.table import TaskTable
+from skpmtl.tables.table import TaskTable, read_only
 from tests.helpers import plain_reptile as plain
 from tests.helpers.plain_reference import random_tasks
 
@@ -55,7 +55,7 @@ def model(kind, **parameters):
 # ------------------------------------------------------------------ clipped gradients
 def kernel_sum(kind, X, y, W, b, clip_norm, intercept=True, rows=None, mask=None, window=None):
     """`clipped_sum` at coef W (C, d) and intercept b (C,)."""
-    norms = np.empty(len(X))
+    X, norms = read_only(X), np.empty(len(X))  # as fits hand it over: compiled once
     record_norms(X, intercept, norms)
     model = np.column_stack([W, b]) if intercept else W.copy()
     G = np.full_like(model, np.nan)
@@ -65,7 +65,7 @@ def kernel_sum(kind, X, y, W, b, clip_norm, intercept=True, rows=None, mask=None
         X, rows if shared else np.empty(0, dtype=np.int64), shared, y, norms, KINDS[kind],
         intercept, clip_norm, first, last, stride,
         np.empty(0, dtype=np.uint8) if mask is None else mask, model,
-        np.empty((1, len(model))), G, None,
+        np.empty((1, len(model))), G, np.ones(len(y)),
     )  # fmt: skip
     return G
 
@@ -147,6 +147,7 @@ def test_a_record_never_sends_more_than_the_bound(kind, intercept):
 def test_kernels_uncompiled_agree(kind):
     X, y = odd_rows(kind)
     X = X * np.minimum(1.0, 3.0 / np.maximum(np.linalg.norm(X, axis=1), 1e-300))[:, None]
+    X = read_only(X)  # as fits hand it over: compiled once
     offsets = np.array([0, 15, 40])
     norms = np.empty(40)
     record_norms(X, True, norms)
@@ -159,7 +160,7 @@ def test_kernels_uncompiled_agree(kind):
             X, np.empty(0, dtype=np.int64), False, offsets, y, norms, KINDS[kind], True,
             np.array([1, 0]), np.zeros((1, C, 6)), 0.5, 3, 0, np.full(2, 0.2), 1.0,
             np.array([1, 2]), np.empty(0, dtype=np.uint8), np.zeros(3, dtype=np.int64), noise,
-            np.full(2, 1e-5), np.ones(2), True, update, seen, None,
+            np.full(2, 1e-5), np.ones(2), True, update, seen, np.ones(40),
         )  # fmt: skip
         results.append((update, seen))
     for compiled, uncompiled in zip(*results, strict=True):
