@@ -566,6 +566,13 @@ def test_seed_reproduces_and_warns(data):
 
 
 # ---------------------------------------------------------------- refusals
+@pytest.fixture(scope="module")
+def found():
+    """A search that was fitted; take a copy."""
+    X, y, task = make_low_rank_tasks(n_tasks=M, n_samples=20, n_features=4, random_state=0)
+    return search().fit(X, y, task=task)
+
+
 @pytest.mark.parametrize(
     "settings, words",
     [
@@ -588,12 +595,13 @@ def test_seed_reproduces_and_warns(data):
         (dict(grid={"nonsense": [1]}), "nonsense"),
     ],
 )
-def test_refused_settings(data, settings, words):
+def test_refused_settings(data, found, settings, words):
     X, y, task = data
-    model = search().fit(X, y, task=task)
+    model = deepcopy(found)
     settings = {"param_distributions" if k == "grid" else k: v for k, v in settings.items()}
     with pytest.raises(ValueError, match=words):
         model.set_params(**settings).fit(X, y, task=task)
+    assert hasattr(found, "best_estimator_")
     assert not hasattr(model, "best_estimator_") and not hasattr(model, "privacy_")
 
 
