@@ -26,6 +26,7 @@ demo: $(VENV)/with-plot
 # A process that is done takes over half of what another has left, so that all end together; it is
 # the half at the end, so that tests of one file mostly stay where their loops are compiled.
 test: export OMP_NUM_THREADS ?= 1
+test: export PYTHONDONTWRITEBYTECODE :=  # the many processes that tests start read what is there
 test: $(VENV)/with-test
 	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal -rs $(ARGS)
 

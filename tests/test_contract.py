@@ -359,6 +359,7 @@ def test_unseen_tasks_get_the_mean_model_or_an_error(case):
 @pytest.mark.filterwarnings("ignore:With a 2-D y")
 @every(first_of_every_form([*FIRST.values(), *EXACT]))
 @pytest.mark.parametrize("form", ["wide", "mapping", "column"])
+@pytest.mark.spread(61)
 def test_forms_of_input_give_one_fit(form, case):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(N_ROWS, 3)) / 2

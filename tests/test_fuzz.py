@@ -240,6 +240,7 @@ def judge(est, args):
             assert np.shape(predicted)[0] == len(args[2])
 
 
+@pytest.mark.spread(17)
 @quick_and_slow
 def test_odd_numbers(name, data):
     """Valid input: a fit, or an error that says which parameter to change."""
@@ -248,12 +249,13 @@ def test_odd_numbers(name, data):
     judge(settled(name), sound(data.draw, name))
 
 
+@pytest.mark.spread(15)
 @quick_and_slow
-@pytest.mark.spread(13)
 def test_odd_input(name, data):
     judge(settled(name), spoiled(data.draw, *sound(data.draw, name)))
 
 
+@pytest.mark.spread(16)
 @quick_and_slow
 def test_odd_parameters(name, data):
     est = settled(name)

@@ -174,9 +174,9 @@ def test_sampled_groups_at_a_given_noise(group):
     assert 0.97 * bounds[0] <= 1e-3 <= 1.03 * bounds[1]
 
 
+@pytest.mark.slow  # by default the plain accountant looks at the same noise
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
-@pytest.mark.parametrize("visits", [1, pytest.param(3, marks=pytest.mark.slow)])
-@pytest.mark.spread(1)
+@pytest.mark.parametrize("visits", [1, 3])
 def test_sampled_noise_by_the_library(adjacency, visits):
     dp = pytest.importorskip("dp_accounting", reason="needs the extra skpmtl[sampling]")
     relation = {

@@ -25,6 +25,7 @@ def trial_probabilities(n, distribution):
 
 @pytest.mark.parametrize("distribution", RANDOM)
 @pytest.mark.parametrize("n", [1.01, 2, 7, 12])
+@pytest.mark.spread(5)
 def test_mean_of_the_trials(n, distribution):
     p = trial_probabilities(n, distribution)
     assert p.sum() == pytest.approx(1.0, abs=1e-12)
@@ -157,6 +158,7 @@ def test_against_dp_accounting():
 @pytest.mark.parametrize("distribution", [*RANDOM, "compose"])
 @pytest.mark.parametrize("epsilon", [1e-3, 1.0, 50.0])
 @pytest.mark.parametrize("delta", [1e-15, 1e-5])
+@pytest.mark.spread(11)
 def test_calibration_inverts(distribution, epsilon, delta):
     mu = selection_mu(epsilon, delta, 5, distribution)
     spent = selection_epsilon(mu, 5, distribution, delta)

@@ -78,6 +78,7 @@ def spied():
 # ---------------------------------------------------------------- the budget
 @pytest.mark.parametrize("selection", ["poisson", "logarithmic", "compose"])
 @pytest.mark.parametrize("share", ["auto", 0.2])
+@pytest.mark.spread(4)
 def test_budget_of_a_trial(data, selection, share):
     X, y, task = data
     fitted = search(n_trials=2, selection=selection, epsilon=2.0, score_share=share)
@@ -249,6 +250,7 @@ class Listener(logging.Handler):
 @pytest.mark.parametrize("verbose", [0, 1])
 @pytest.mark.parametrize("model", [MPMTLLowRank, PrivateMeanRegMTL])
 @pytest.mark.parametrize("selection", ["poisson", "logarithmic", "compose"])
+@pytest.mark.spread(7)
 def test_hidden_trials_are_not_heard(data, caplog, capsys, selection, model, verbose):
     """In logs of any level, by callbacks, and on the terminal."""
     X, y, task = data

@@ -308,7 +308,7 @@ def largest(loss, penalty):
 @pytest.mark.parametrize("name", PENALTIES)
 @pytest.mark.parametrize("intercept, ridge", [(True, 0.0), (False, 0.0), (True, 0.003)])
 @pytest.mark.parametrize("problem", HARD)
-@pytest.mark.spread(33)
+@pytest.mark.spread(22)
 def test_hard_classifications(problem, intercept, ridge, name):
     X, y, task, shift, fraction, limit = HARD[problem]
     if shift and not intercept:
@@ -467,6 +467,7 @@ def test_a_sample_has_as_many_tasks_as_features(monkeypatch):
 
 @pytest.mark.parametrize("name", PENALTIES)
 @pytest.mark.parametrize("rows", ["long", "csr", "lean", "lean csr", "shared"])
+@pytest.mark.spread(6)
 def test_start_is_left_alone_and_threads_do_not_matter(monkeypatch, name, rows):
     """Steps overwrite what they are given, but never the caller's weights."""
     X, y, task = plain.make_rows([3, 14, 20, 9] * 5, 9, 3, labels=True)
