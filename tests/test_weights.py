@@ -579,21 +579,21 @@ def test_kernels_run_uncompiled_with_weights(centre):
         G, g = np.empty((2, 3, 3)), np.empty((2, 3))
         scratch = np.zeros((n, 8)), np.empty((4, 8))
         square = run(grams.build_grams)(X, y, offsets, scale, centre, G, g, *scratch, w)
-        out = np.empty(2)
+        out, each = np.empty(2), np.ones(n) if w is None else w
         Z, lines = np.zeros((7, 8)), np.zeros((3, 8))
         run(rows.curvatures)(
             X, None, None, None, np.arange(n), offsets, centre, 60, None, None, 6, lines, Z, out,
-            np.ones(n) if w is None else w,
+            each,
         )
         found += [G, g, square, out]
         P, gradient, W = np.empty((n, 1)), np.empty((2, 1, 4)), np.full((2, 1, 4), 0.3)
         value = run(newton.loss_gradient)(
-            X, empty, False, offsets, np.sign(y), LOGISTIC, scale, W, P, gradient, w,
+            X, empty, False, offsets, np.sign(y), LOGISTIC, scale, W, P, gradient, each,
             np.empty((0, 0)),
         )  # fmt: skip
         product = np.empty_like(W)
         run(newton.hessian_product)(
-            X, empty, False, offsets, LOGISTIC, scale, P, np.ones_like(W), product, w
+            X, empty, False, offsets, LOGISTIC, scale, P, np.ones_like(W), product, each
         )
         return [*found, value, gradient, product]
 

@@ -30,7 +30,7 @@ def loss_gradient(
         total = 0.0
         for p in range(offsets[k], offsets[k + 1]):
             x = X[rows[p]] if shared else X[p]
-            w = 1.0 if weights is None else weights[p]
+            w = weights[p]
             for c in range(C):
                 s = W[k, c, d]
                 for j in range(d):
@@ -56,7 +56,7 @@ def loss_gradient(
                     z[0, c] = P[p, c]
                 z[0, label] -= 1.0
             for c in range(C):
-                a = scale[k] * z[0, c] if weights is None else scale[k] * w * z[0, c]
+                a = scale[k] * w * z[0, c]
                 for j in range(d):
                     gradient[k, c, j] += a * x[j]
                 gradient[k, c, d] += a
@@ -74,7 +74,7 @@ def hessian_product(X, rows, shared, offsets, loss, scale, P, U, out, weights):
             for j in range(d + 1):
                 out[k, c, j] = 0.0
         for p in range(offsets[k], offsets[k + 1]):
-            x = X[rows[p]] if shared else X[p]
+            x, w = X[rows[p]] if shared else X[p], weights[p]
             middle = 0.0
             for c in range(C):
                 s = U[k, c, d]
@@ -88,7 +88,7 @@ def hessian_product(X, rows, shared, offsets, loss, scale, P, U, out, weights):
                 for c in range(C):
                     z[c] = P[p, c] * (z[c] - middle)
             for c in range(C):
-                a = scale[k] * z[c] if weights is None else scale[k] * weights[p] * z[c]
+                a = scale[k] * w * z[c]
                 for j in range(d):
                     out[k, c, j] += a * x[j]
                 out[k, c, d] += a

@@ -212,7 +212,7 @@ class State:
         self.pulls = np.full(table.n_tasks, lam)  # second derivatives of the penalty of a task
         shared = table.rows is not None
         self.rows = (table.X, table.rows if shared else _NO_INDEX, shared)
-        self._y, self.weights, self._kind = table.y, table.weights, NUMBER[problem.loss]
+        self._y, self.counts, self._kind = table.y, table.counts, NUMBER[problem.loss]
         held = np.where(centred._single, problem.lam, 0.0)  # whatever the unit of the rows is
         self.held = held if problem.fit_intercept else None
         self.P = np.empty((table.n_rows, problem.n_outputs))
@@ -260,7 +260,7 @@ class State:
             part = slice(first, last)
             value = loss_gradient(
                 *self.rows, offsets[first : last + 1], self._y, self._kind, scale[part],
-                Wb[part], self.P, gradient[part], self.weights, table.given,
+                Wb[part], self.P, gradient[part], self.counts, table.given,
             )  # fmt: skip
             penalty, pull = self._penalty(Wb, shared, part)
             gradient[part] += pull
@@ -280,7 +280,7 @@ class State:
             part = slice(first, last)
             hessian_product(
                 *self.rows, offsets[first : last + 1], self._kind, scale[part], self.P, U[part],
-                out[part], self.weights,
+                out[part], self.counts,
             )  # fmt: skip
             out[part] += self._penalty(U, shared, part)[1]
             self._fix(out[part])
@@ -311,13 +311,12 @@ class Arrow:
 
     def _weights(self, rows):
         """Roots of the curvatures of the loss, (n_rows, groups)."""
-        P, counts = self.state.P[rows], self.state.weights
+        P = self.state.P[rows]
         if self.state.centred.problem.loss == "squared":
             weights = np.ones_like(P)
         else:
             weights = P * (1.0 - P)
-        if counts is not None:
-            weights *= counts[rows, None]
+        weights *= self.state.counts[rows, None]
         return np.sqrt(weights if self.groups == P.shape[1] else weights.mean(1, keepdims=True))
 
     def _build(self, m, d):

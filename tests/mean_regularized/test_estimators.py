@@ -376,18 +376,18 @@ def test_newton_kernels_are_derivatives(kind):
     rng, scale = np.random.default_rng(0), 1.0 / np.bincount(task)
     W, U = rng.normal(size=(2, 7, C, 5))
     P, none = np.empty((len(X), C)), np.empty(0, dtype=np.int64)
-    rows = table.X, none, False, table.offsets
+    rows, each = (table.X, none, False, table.offsets), table.counts
 
     def at(t):
         G = np.empty_like(W)
-        value = loss_gradient(*rows, table.y, kind, scale, W + t * U, P, G, None, table.given)
+        value = loss_gradient(*rows, table.y, kind, scale, W + t * U, P, G, each, table.given)
         return value, G
 
     h = 1e-5
     (up, G_up), (down, G_down), (_, G) = at(h), at(-h), at(0.0)
     assert (up - down) / (2 * h) == pytest.approx(np.vdot(G, U), rel=1e-7)
     H = np.empty_like(W)
-    hessian_product(*rows, kind, scale, P, U, H, None)
+    hessian_product(*rows, kind, scale, P, U, H, each)
     assert_allclose(H, (G_up - G_down) / (2 * h), rtol=1e-5, atol=1e-8)
 
 
