@@ -180,6 +180,20 @@ def test_rows_that_cannot_be_written_compile_nothing(rows, name, settings, thin)
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("name", ["PrivateMeanRegMTLClassifier", "DPMetaInitClassifier"])
+def test_weights_and_shared_rows_compile_nothing(rows, name):
+    """The largest loops take seconds: ones stand for no weights, and every row for none picked."""
+    X, y, task = rows
+    X, label, weight = X.astype(float), (y > 0).astype(float), np.linspace(0.1, 1.0, len(y))
+    made(name).fit(X, label, task=task)
+    before = compiled()
+    if not before:
+        pytest.skip("numba does not compile here")
+    made(name).fit(X, label, task=task, sample_weight=weight)
+    made(name, tasks=range(2)).fit(X, np.column_stack([label, 1.0 - label]))
+    assert compiled() == before
+
+
 def test_the_table_cannot_be_written(rows):
     X, y, task = (a[np.argsort(rows[2], kind="stable")] for a in rows)
     table = table_of(X, y, task)
