@@ -158,7 +158,7 @@ def typefaces(folder=None):
     # Plain faces have the shortest names.
     for path in sorted(Path(folder).rglob("*.[ot]tf"), key=lambda path: (len(path.stem), path)):
         try:
-            with TTFont(path, lazy=True) as font:
+            with path.open("rb") as file, TTFont(file, lazy=True) as font:
                 family = str(font["name"].getDebugName(1))
                 whole = {*map(ord, LETTERS)} <= {*(font.getBestCmap() or ())}
             if whole and family not in found:

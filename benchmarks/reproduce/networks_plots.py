@@ -2,9 +2,9 @@
 
     python -m benchmarks.reproduce.networks_plots [TABLE.csv ...] [--output FILE.png]
 
-A panel for each data set of the tables. Networks are those with ``personalization="mean-reg"``, as
-the linear models are; points at the right end have no budget, dotted lines release nothing. Of
-starts and budgets that a table lacks nothing is drawn.
+A panel for each data set of the tables. Personal networks are those of
+``personalization="mean-reg"``, as the linear models are; points at the right end have no budget,
+dotted lines release nothing. Of starts and budgets that a table lacks nothing is drawn.
 """
 
 import argparse
@@ -14,18 +14,20 @@ from pathlib import Path
 from . import RESULTS
 from .model_protected_plots import legend, panels, unique
 
-# method -> label, colour
+# (method, personalization) -> label, colour
 CURVES = {
-    "linear, public head": ("linear, public features and start", "tab:blue"),
-    "linear, features": ("linear, public features", "tab:cyan"),
-    "linear, pixels": ("linear, pixels", "silver"),
-    "cnn, public start": ("network, public start", "tab:orange"),
-    "cnn, scratch": ("network, from scratch", "tab:red"),
+    ("linear, public head", "mean-reg"): ("linear, public features and start", "tab:blue"),
+    ("linear, features", "mean-reg"): ("linear, public features", "tab:cyan"),
+    ("linear, pixels", "mean-reg"): ("linear, pixels", "silver"),
+    ("cnn, public start", "mean-reg"): ("network, public start, personal", "tab:orange"),
+    ("cnn, public start", "released"): ("network, public start, released", "tab:brown"),
+    ("cnn, scratch", "mean-reg, all of the way"): ("network, from scratch, personal", "tab:red"),
 }
 LEVELS = {
     "alone, public start": ("network of every task alone, public start", "tab:green"),
     "alone, linear, public head": ("linear model of every task alone, public start", "tab:olive"),
     "public network": ("public network, as it is", "black"),
+    "public network, wide": ("public network of the features, as it is", "dimgray"),
 }
 
 
@@ -36,8 +38,8 @@ def draw(rows):
         own = [row for row in rows if row["data"] == name]
         budgets = sorted({float(row["epsilon"]) for row in own if row["epsilon"]})
         last = budgets[-1] * 4.0  # where points without a budget stand
-        for method, (label, color) in CURVES.items():
-            mine = [r for r in own if (r["method"], r["personalization"]) == (method, "mean-reg")]
+        for what, (label, color) in CURVES.items():
+            mine = [row for row in own if (row["method"], row["personalization"]) == what]
             found = {row["epsilon"] and float(row["epsilon"]): row for row in mine}
             at = [epsilon for epsilon in (*budgets, "") if epsilon in found]
             if not at:

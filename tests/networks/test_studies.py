@@ -1,6 +1,8 @@
 """The studies of networks: who is in which part of the data, and their quick modes."""
 
 import csv
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -46,6 +48,21 @@ def test_generated_plays_are_read_like_others():
     assert len(speakers) == 15 and X.shape[1] == networks_text.LENGTH
     assert X.max() < networks_text.N_CLASSES
     assert min(map(len, speakers.values())) >= networks_text.LEAST
+
+
+def test_typefaces_are_one_of_every_family_that_has_all_letters(tmp_path):
+    matplotlib = pytest.importorskip("matplotlib", reason="its fonts are the test data")
+    pytest.importorskip("PIL", reason="it draws letters")
+    fonts = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+    for name in ("DejaVuSans", "DejaVuSans-Bold", "DejaVuSerif", "STIXSizOneSymReg"):
+        shutil.copy(fonts / f"{name}.ttf", tmp_path)  # the last one has no letters
+    (tmp_path / "text.otf").write_text("no font")
+    (tmp_path / "broken.ttf").write_bytes((fonts / "DejaVuSans.ttf").read_bytes()[:5000])
+    (tmp_path / "gone.ttf").symlink_to(tmp_path / "nowhere.ttf")
+    found = [face.getname() for face in networks_images.typefaces(tmp_path)]
+    assert found == [("DejaVu Sans", "Book"), ("DejaVu Serif", "Book")]
+    X, y = networks_images.glyphs(20, str(tmp_path))
+    assert X.shape == (20, 400) and X.max() <= 1.0 and (X.max(axis=1) > 0.3).all()
 
 
 def test_constants_are_the_best_of_the_tuning(tmp_path, monkeypatch):
