@@ -379,10 +379,11 @@ default="mean-reg"
         itself, or the network of an update that keeps one.
     personal_steps : int, default=20
     personal_folds : int or None, default=3
-        A task goes as far from w~ towards the network of these steps as helps rows that it did not
-        learn from: its rows are dealt into so many parts, each of which is left out once, and the
-        parts of the way are averaged by how probable they make the rows left out. Personal networks
-        are hardly ever worse than w~ so, for so many times the steps more. A task of one row stays
+        A task ends between the start, w~ and the network of these steps, where rows tell that it
+        did not learn from: its rows are dealt into so many parts, each of which is left out once,
+        and the start and parts of the way from w~ are averaged by how probable they make the rows
+        left out. Personal networks are hardly ever worse than the start and w~ so, for so many
+        times the steps more. A task of one row stays
         at w~. None: all of the way, as in the paper.
     clusters, relation, relation_rank
         As in `PrivateMeanRegMTL`.

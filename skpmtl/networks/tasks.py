@@ -184,22 +184,26 @@ def personal_networks(board, network, local, kept=None):
         coef[places] = ends.double().cpu().numpy()
     begin = starts.double().cpu().numpy()
     if board.personal_folds is not None:
-        part = _ways(board.personal_folds, local, starts, centres, steps, given)[:, None]
-        coef = begin + part * (coef - begin)
+        public = torch.cat([network.tensor(first).repeat(len(coef), 1), kept], dim=1)
+        held = _held_out(board.personal_folds, local, public, starts, centres, steps, given)
+        public = public.double().cpu().numpy()
+        back, part = held[:, :1], held[:, 1:] @ _WAYS[:, None]
+        coef = begin + part * (coef - begin) + back * (public - begin)
     # Steps that ran away: the task stays where it began.
     lost = ~np.isfinite(coef).all(axis=1)
     coef[lost] = begin[lost]
     return coef, np.zeros(len(coef))
 
 
-def _ways(n_folds, local, starts, centres, steps, given):
-    """How far every task goes towards its own network, from rows that it does not learn from.
+def _held_out(n_folds, local, public, starts, centres, steps, given):
+    """Where every task ends between three networks, from rows that it does not learn from.
 
     Parameters
     ----------
     n_folds : int
     local : LocalSteps
-    starts : tensor (n_tasks, n_shared + n_kept)
+    public, starts : tensor (n_tasks, n_shared + n_kept)
+        With the public start, and with the shared network.
     centres : tensor (n_tasks, n_shared)
     steps : Pace
     given : dict
@@ -207,26 +211,28 @@ def _ways(n_folds, local, starts, centres, steps, given):
 
     Returns
     -------
-    part : ndarray (n_tasks,)
-        Mean of `_WAYS`, weighted by how probable they make the rows of each fold for networks that
-        learnt from the others; real targets with the variance that they have then. 0 for tasks of
-        one row.
+    weight : ndarray (n_tasks, 1 + len(_WAYS))
+        Of the public start, and of `_WAYS` from the shared network to a task's own: how probable
+        they make the rows of each fold, where the task learnt from the others; real targets with
+        the variance that they have then. Tasks of one row stay with the shared network.
     """
-    sizes = local.table.sizes
-    several, total = np.flatnonzero(sizes > 1), np.zeros((len(sizes), len(_WAYS)))
+    torch, sizes = local.network.torch, local.table.sizes
+    several, total = np.flatnonzero(sizes > 1), np.zeros((len(sizes), 1 + len(_WAYS)))
     for f in range(min(n_folds, int(sizes.max(initial=0)))):
         pick = several[sizes[several] > f]  # the fold has a row
-        at = local.network.torch.as_tensor(pick, device=starts.device)
-        begin = starts[at]
+        at = torch.as_tensor(pick, device=starts.device)
+        begin, origin = starts[at], public[at]
         walk = local.walk(pick, begin, centres[at], steps, **given, without=(f, n_folds))
         for places, ends in walk:
             for place, end in zip(places, ends, strict=True):
                 first = begin[place]
-                ways = [first + float(c) * (end - first) for c in _WAYS]
+                ways = [origin[place], *(first + float(c) * (end - first) for c in _WAYS)]
                 total[pick[place]] += local.held_out(pick[place], f, n_folds, ways)
     if local.network.loss == "squared":
         total = 0.5 * local.table.support[:, None] * np.log(total + 1e-300)
-    total = np.nan_to_num(total, nan=np.inf, posinf=np.inf)
-    weight = np.exp(np.nan_to_num(total.min(axis=1, keepdims=True) - total, nan=-np.inf))
-    weight[total[:, 0] == np.inf] = _WAYS == 0.0
-    return np.where(sizes > 1, weight @ _WAYS / weight.sum(axis=1), 0.0)
+    known = np.isfinite(total)
+    nothing = (sizes < 2) | ~known.any(axis=1)
+    total = np.where(known & ~nothing[:, None], total, np.inf)
+    total[nothing, 1] = 0.0
+    weight = np.exp(total.min(axis=1, keepdims=True) - total)
+    return weight / weight.sum(axis=1, keepdims=True)

@@ -129,22 +129,41 @@ def test_the_way_to_a_personal_network_is_what_left_out_rows_tell(weight):
     )  # fmt: skip
     given = None if weight is None else np.full(len(y), weight)
     est.fit(X, y, task=ids[task], sample_weight=given)
-    start, found = est.mean_coef_, []
+    shared, public, found = est.mean_coef_, est.billboard_.start, []
     for k in TASKS:
         rows, target = X[task == k], y[task == k]
         dealt = np.random.default_rng(crc32(ids[k].encode())).permutation(len(rows))
-        errors = np.zeros(5)
+        errors = np.zeros(6)
         for f in range(folds):
             out = np.isin(np.arange(len(rows)), dealt[f::folds])
-            own = towards(rows[~out], target[~out], start, np.eye(3), lam)
-            for i in range(5):
-                way = start + i / 4 * (own - start)
-                errors[i] += ((target - rows @ way)[out] ** 2).sum()
+            own = towards(rows[~out], target[~out], shared, np.eye(3), lam)
+            between = [public, *(shared + i / 4 * (own - shared) for i in range(5))]
+            errors += [((target - rows @ way)[out] ** 2).sum() for way in between]
         likely = (errors / errors.min()) ** (-len(rows) / 2)
-        found.append(likely @ np.arange(5) / 4 / likely.sum())
-        own = towards(rows, target, start, np.eye(3), lam)
-        assert_allclose(est.coef_[k], start + found[-1] * (own - start), rtol=0, atol=1e-6)
-    assert len(set(np.round(found, 2))) > 2
+        own = towards(rows, target, shared, np.eye(3), lam)
+        between = [public, *(shared + i / 4 * (own - shared) for i in range(5))]
+        found.append(likely / likely.sum())
+        assert_allclose(est.coef_[k], found[-1] @ between, rtol=0, atol=1e-6)
+    assert len(set(np.round(np.max(found, axis=1), 2))) > 2
+
+
+def test_personal_networks_stay_at_the_public_start_where_the_released_one_is_noise():
+    rng = np.random.default_rng(0)
+    task, w = np.repeat(np.arange(40), 12), rng.normal(size=3)
+    X = rng.normal(size=(480, 3))
+    y = X @ w + rng.normal(size=480)
+    start = nets.linear()
+    start.weight.data = torch.tensor(w[None])
+    est = TorchMeanRegRegressor(
+        lambda: start, lam=1.0, clip_norm=10.0, epsilon=0.05, n_rounds=5, random_state=0,
+        personal_steps=100, tasks=list(range(40)),
+    ).fit(X, y, task=task)  # fmt: skip
+    assert np.linalg.norm(est.mean_coef_ - w) > 10
+    errors = np.linalg.norm(est.coef_ - w, axis=1)
+    assert np.median(errors) < 0.2
+    est.billboard_.personal_folds = None
+    est.personalize(X, y, task=task)
+    assert np.median(np.linalg.norm(est.coef_ - w, axis=1)) > 1
 
 
 def test_personal_networks_of_tasks_that_differ_by_chance_stay_at_the_released_one():
