@@ -25,7 +25,7 @@ from .callbacks import RoundCallbacks, followed, following
 from .exchange.files import FromBillboard, first_tasks, rows_before_tasks
 from .exchange.half import half_of
 from .exchange.protocol import Population, run
-from .exchange.servers import number_of_servers
+from .exchange.servers import adders_of
 from .privacy.report import PrivacyLeakWarning
 from .privacy.rng import SeededSource, noise_source
 from .tables.finite import all_finite, bound_values, check_values, finite_models
@@ -299,16 +299,16 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
             raise InvalidParameterError(
                 f"epsilon={epsilon!r} must be positive. A fit without privacy is epsilon=None."
             )
-        if self._n_servers > 1 and not self._is_private():
+        if self._adders > 1 and not self._is_private():
             raise ValueError(
                 f"curator={self.curator!r} adds up contributions of a private fit: pass a finite "
                 'epsilon, or leave it at "trusted".'
             )
 
     @property
-    def _n_servers(self):
+    def _adders(self):
         """`Adders` of the noise, servers or sites; one is a curator that is trusted."""
-        return number_of_servers(getattr(self, "curator", "trusted"))
+        return adders_of(getattr(self, "curator", "trusted"))
 
     def _is_private(self):
         """Whether the budget is finite."""
@@ -340,7 +340,7 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
         half = self._half(table, population)
         tasks = half_of(half, table, population)
         curator = self._curator(population, source)
-        self.billboard_ = board = run(curator, tasks, source, n_servers=self._n_servers)
+        self.billboard_ = board = run(curator, tasks, source, adders=self._adders)
         coef, intercept = half.final_models(board, lambda: self._personalize_table(table))
         public = self._public_attributes(board, population)
         return {"coef_": coef, "intercept_": intercept, **public}

@@ -268,7 +268,7 @@ class NoJournal:
         pass
 
 
-def run(curator, tasks, source, journal=None, n_servers=1):
+def run(curator, tasks, source, journal=None, adders=1):
     """Run a curator to its end. -> what it returns
 
     Parameters
@@ -283,7 +283,7 @@ def run(curator, tasks, source, journal=None, n_servers=1):
         ``recall(source)`` gives the next reply of an earlier run, or None when there is none;
         ``keep(reply, source)`` is called with every new one before the curator sees it. A run that
         was cut off then goes on where it stopped and draws no noise twice.
-    n_servers : int, default=1
+    adders : Adders or 1, default=1
         More than one: in place of a trusted curator, that many servers add shares of the sums and
         noise; see `skpmtl.exchange.servers`.
     """
@@ -303,8 +303,8 @@ def run(curator, tasks, source, journal=None, n_servers=1):
             reply = {"drawn": drawn(step.draw, source)}
         elif hasattr(tasks, "released"):
             reply = tasks.released(step)
-        elif n_servers > 1:
-            reply = servers.release(step, tasks.answer(step), source, n_servers)
+        elif adders > 1:
+            reply = servers.release(step, tasks.answer(step), source, adders)
         else:
             reply = release(step, tasks.answer(step), source)
         journal.keep(reply, source)

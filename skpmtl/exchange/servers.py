@@ -41,7 +41,7 @@ from ..privacy.report import TRUSTED_CURATOR
 from ..privacy.tape import replied
 
 __all__ = [
-    "Adders", "SumServer", "check_gaussian", "divided_mu", "number_of_servers", "opened", "release",
+    "Adders", "SumServer", "adders_of", "check_gaussian", "divided_mu", "opened", "release",
     "shares", "stated",
 ]  # fmt: skip
 
@@ -77,7 +77,7 @@ class Adders(float):
         return self.count, self.honest
 
 
-def number_of_servers(curator):
+def adders_of(curator):
     """Who adds noise by the parameter `curator`. -> `Adders`, one for a trusted curator
 
     Raises
@@ -106,29 +106,29 @@ def number_of_servers(curator):
     return found
 
 
-def divided_mu(epsilon, delta, n_servers):
+def divided_mu(epsilon, delta, adders):
     """Gaussian-DP parameter of all releases together, P servers adding noise for it each.
 
     A release of sensitivity D and this mu has noise sqrt(P) D / mu(epsilon, delta), of which one
     server adds D / mu(epsilon, delta). P is that of `Adders`, n / h of sites.
     """
-    return gdp_mu(epsilon, delta) / math.sqrt(n_servers)
+    return gdp_mu(epsilon, delta) / math.sqrt(adders)
 
 
-def check_gaussian(n_servers, what):
+def check_gaussian(adders, what):
     """Refuse servers for other noise: sums of that of several are not of its kind."""
-    if n_servers > 1:
+    if adders > 1:
         raise ValueError(
             f'curator="servers" needs Gaussian noise in releases of all tasks, and {what}: leave '
             'that at its default, or take curator="trusted".'
         )
 
 
-def stated(report, n_servers):
+def stated(report, adders):
     """What a report says with servers, from that of a plan made with `divided_mu`."""
-    if n_servers == 1 or report.guarantee == "none" or not report.releases:
+    if adders == 1 or report.guarantee == "none" or not report.releases:
         return report
-    root, count, honest = math.sqrt(n_servers), n_servers.count, n_servers.honest
+    root, count, honest = math.sqrt(adders), adders.count, adders.honest
     if honest > 1:
         parties = {"sites": [count, honest]}
         who = (
@@ -248,9 +248,9 @@ def opened(ask, published):
     return found
 
 
-def release(ask, sums, source, n_servers):
+def release(ask, sums, source, adders):
     """The release of an answer by servers, `Adders`, that are all here. -> {name: ndarray}"""
-    found, count = {}, n_servers.count
+    found, count = {}, adders.count
     for name, mechanism in ask.mechanisms.items():
         part = replace(ask, mechanisms={name: mechanism})
 

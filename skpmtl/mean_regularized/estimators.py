@@ -149,7 +149,7 @@ class MeanFamily(WideSparse, KnowsFacts, BaseMTL):
         half = self._half(table, population)
         tasks = half_of(half, table, population)
         curator = self._curator(population, source)
-        board = run(curator, tasks, source, n_servers=self._n_servers)
+        board = run(curator, tasks, source, adders=self._adders)
         models = half.models(board)
         fitted = self._fitted(board, models, len(board.clip_norms))
         own = half.own_models(board)

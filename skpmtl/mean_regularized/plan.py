@@ -98,7 +98,7 @@ class MeanPlan(RoundsPlan):
             n_tasks, size, budget, n_rounds, aside=_INTERCEPT_SHARE if intercepts else 0.0,
             adjacency=est.adjacency, clip_norm=est.clip_norm, quantile=est.clip_quantile,
             server_rate=est.server_learning_rate, sampling=est.sampling, rate=est.sampling_rate,
-            groups=groups, n_servers=est._n_servers,
+            groups=groups, adders=est._adders,
             far=est._classification or (relation is not None and len(groups) > 1),
             n_started=1 if start is None else len(start.coef),
         )  # fmt: skip
@@ -192,7 +192,7 @@ class MeanPlan(RoundsPlan):
             assumptions=self._assumptions(),
             notes=notes,
         )
-        return stated(report, self.n_servers)
+        return stated(report, self.adders)
 
     def _assumptions(self):
         return _ASSUMPTIONS if self.start is None else (*_ASSUMPTIONS, PUBLIC_START)

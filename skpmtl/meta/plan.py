@@ -108,8 +108,8 @@ class MetaPlan:
         self.frame = est._frame(population.n_features)
         self.start = est._start(population)
         self.begin = self._begin(est.fit_intercept)
-        self.n_servers = est._n_servers
-        if self.n_servers.honest > 1:
+        self.adders = est._adders
+        if self.adders.honest > 1:
             raise ValueError(
                 f"curator={est.curator!r}: tasks add their noise themselves here, so that there is "
                 'none for sites to divide. Leave it at "trusted".'
@@ -529,9 +529,9 @@ class MetaPlan:
         if self.people:
             most = f"one person has up to {self.group} row(s) in a task and {self.max_rows} in all"
             notes["composition"] = f"{most}; the budgets of these tasks add up"
-        if self.n_servers > 1:
+        if self.adders > 1:
             notes["servers"] = (
-                f"{self.n_servers.count} servers hold additive shares of the updates: unless all "
+                f"{self.adders.count} servers hold additive shares of the updates: unless all "
                 "of them pool what they were sent, nobody sees the update of one task, noisy as it "
                 "is." + ONE_PROCESS
             )

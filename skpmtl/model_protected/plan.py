@@ -93,7 +93,7 @@ def mean_mechanism(kind, dimension, clip_norm, n_tasks, adjacency, budget):
 
 
 def shared_budget(
-    kind, epsilon, delta, n_releases, allocation, *, acceleration=False, extra=(), n_servers=1
+    kind, epsilon, delta, n_releases, allocation, *, acceleration=False, extra=(), adders=1
 ):  # fmt: skip
     """Budgets of the moment releases and of the `extra` ones.
 
@@ -112,7 +112,7 @@ def shared_budget(
     weights = allocation_weights(allocation, n_releases, acceleration=acceleration)
     extra = np.asarray(extra, dtype=float)
     if kind == "gaussian":
-        mu = divided_mu(epsilon, delta, n_servers)
+        mu = divided_mu(epsilon, delta, adders)
         moment = mu * np.sqrt(1.0 - extra.sum()) * weights / np.linalg.norm(weights)
         return moment, mu * np.sqrt(extra)
     shares = np.concatenate([weights / weights.sum() * (1.0 - extra.sum()), extra])
@@ -131,7 +131,7 @@ def rounds_of(est, population, rank):
     budget = check_budget(est.epsilon, est.delta, m)
     plan = RoundsPlan(
         m, rank * size, budget, None, share=_RELATION_SHARE, adjacency=est.adjacency,
-        groups=groups, far=True, n_servers=est._n_servers,
+        groups=groups, far=True, adders=est._adders,
     )  # fmt: skip
     return plan if plan.n_rounds else None
 
@@ -181,10 +181,10 @@ class MomentPlan:
         self.epsilon, self.delta = check_budget(
             est.epsilon, est.delta, m, pure=pure and self.kind != "wishart-published"
         )
-        self.n_servers = est._n_servers
+        self.adders = est._adders
         if pure:
-            check_gaussian(self.n_servers, f"mechanism={est.mechanism!r} is not")
-        self.mu = None if pure else divided_mu(self.epsilon, self.delta, self.n_servers)
+            check_gaussian(self.adders, f"mechanism={est.mechanism!r} is not")
+        self.mu = None if pure else divided_mu(self.epsilon, self.delta, self.adders)
         self.relation, self.rounds = relation, None
         if relation is not None:
             self.rounds = rounds_of(est, population, relation.rank)
@@ -213,7 +213,7 @@ class MomentPlan:
         budgets, extra = shared_budget(
             self.kind, self.epsilon, self.delta, n_releases, est.allocation,
             acceleration=est.acceleration, extra=[share] * votes + mean + centres,
-            n_servers=self.n_servers,
+            adders=self.adders,
         )  # fmt: skip
         self.moment = moment_mechanisms(
             self.kind, est._diagonal, budgets, clip_norm=bound, adjacency=est.adjacency,
@@ -316,7 +316,7 @@ class MomentPlan:
             assumptions=_ASSUMPTIONS if self.start is None else (*_ASSUMPTIONS, PUBLIC_START),
             notes=notes,
         )
-        return stated(report, self.n_servers)
+        return stated(report, self.adders)
 
 _ACCOUNTANTS = {
     "gaussian": "exact Gaussian differential privacy",

@@ -76,17 +76,17 @@ class PerturbationPlan:
         elif self.group == "gaussian":
             mu = gdp_mu(self.epsilon, self.delta) / self.size
             self.record = float(gdp_epsilon(mu, self.delta)), self.delta
-        even, self.n_servers = np.ones(n_releases), est._n_servers
+        even, self.adders = np.ones(n_releases), est._adders
         if pure:
             check_gaussian(
-                self.n_servers, f"group={est.group!r} with mechanism={est.mechanism!r} has other"
+                self.adders, f"group={est.group!r} with mechanism={est.mechanism!r} has other"
             )
             method = "cb" if self.group == "published" else "best"
             self.mu, self.shares = None, self.size * pure_epsilons(*self.record, even, method)
         else:
             lemma = self.group in ("published", "tight")
             mu = self.size * gdp_mu(*self.record) if lemma else gdp_mu(self.epsilon, self.delta)
-            self.mu = float(mu / np.sqrt(self.n_servers))
+            self.mu = float(mu / np.sqrt(self.adders))
             self.shares = self.mu / np.sqrt(n_releases) * even
 
     def _set_rows(self, est, population):
@@ -190,7 +190,7 @@ class PerturbationPlan:
             )
         if self.mu is not None:
             # The lemma is loose for Gaussian noise; this is what was really spent.
-            mu = self.mu * np.sqrt(self.n_servers)
+            mu = self.mu * np.sqrt(self.adders)
             notes["epsilon_exact"] = float(gdp_epsilon(mu, self.delta))
         rows = ("the number of rows of every task is public",) if self.rows_are_public else ()
         rows += ("whether Newton's method reaches the local models (else: an error) is no secret",)
@@ -202,7 +202,7 @@ class PerturbationPlan:
         accounting = "exact Gaussian differential privacy"
         if self.mu is None:
             accounting = "composition of pure releases"
-        trusted = (self.trusted,) if self.n_servers == 1 else ()
+        trusted = (self.trusted,) if self.adders == 1 else ()
         report = PrivacyReport(
             guarantee=f"{self.unit} DP",
             unit=self.unit,
@@ -224,7 +224,7 @@ class PerturbationPlan:
             assumptions=(*trusted, *rows, *_ASSUMPTIONS),
             notes=notes,
         )
-        return stated(report, self.n_servers)
+        return stated(report, self.adders)
 
 
 class AggregationPlan(PerturbationPlan):

@@ -139,7 +139,7 @@ def fit_shards(
             names = [f"Part {part}" for part in parts]
             journal.same_rows(list(zip(names, prints, strict=True)))
         curator = est._curator(population, source)
-        board = run(curator, workers, source, journal, est._n_servers)
+        board = run(curator, workers, source, journal, est._adders)
         public = est._public_attributes(board, population)
         if models is None:
             found = workers.tell("models", board)

@@ -114,10 +114,10 @@ class StructurePlan:
         self.names = possible(structures)
         self.private = est._is_private()
         self.epsilon = self.delta = None
-        self.mu, self.n_servers = math.inf, est._n_servers
+        self.mu, self.adders = math.inf, est._adders
         if self.private:
             self.epsilon, self.delta = check_budget(est.epsilon, est.delta, m)
-            self.mu = divided_mu(self.epsilon, self.delta, self.n_servers)
+            self.mu = divided_mu(self.epsilon, self.delta, self.adders)
         self.mean = est.unseen_task == "mean"
         self.target_range = est._sent_range() if self.mean else None
         self.ratio = m * self.mu / (self._reach(math.sqrt(2.0), 1.0) * math.sqrt(2.0 * d))
@@ -268,7 +268,7 @@ class StructurePlan:
             assumptions=assumptions,
             notes=notes,
         )
-        return stated(report, self.n_servers)
+        return stated(report, self.adders)
 
 _ASSUMPTIONS = (
     TRUSTED_CURATOR,

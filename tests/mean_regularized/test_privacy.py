@@ -165,7 +165,7 @@ class _Settings:
     epsilon, delta, adjacency = 1.0, 1e-3, "zero-out"
     clip_norm, clip_quantile, server_learning_rate = 1.0, None, 1.0
     sampling, sampling_rate, clusters = "fixed", 0.5, None
-    _classification, _n_servers = False, 1
+    _classification, _adders = False, 1
 
     def _update_name(self):
         return "prox"

@@ -306,7 +306,7 @@ class Settings:
     """What PerturbationPlan reads of an estimator."""
 
     def __init__(self, logistic=False, lam=0.4, **settings):
-        self._classification, self._n_servers = logistic, 1
+        self._classification, self._adders = logistic, 1
         self.__dict__.update(
             {"guarantee": "record", "group": "published", "mechanism": "auto", "epsilon": 1.0,
              "delta": None, "adjacency": "replace-one", "max_task_rows": None,
