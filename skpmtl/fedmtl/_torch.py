@@ -71,7 +71,8 @@ class TorchNetwork(Network):
 
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(rng.integers(2**31)))
-            self.trunk = self.factory()
+            # A copy: the factory may give the same module again, and the next fit starts there.
+            self.trunk = deepcopy(self.factory())
         return self._read()
 
     def scores(self, theta, X, keep=None):

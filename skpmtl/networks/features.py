@@ -185,7 +185,7 @@ class TorchFeatures(Documented, TransformerMixin, BaseEstimator):
         hook = layer.register_forward_hook(lambda layer, given, out: found.append(out))
         constants = [(values, values.clone()) for values in module.buffers()]
         try:
-            with torch.no_grad(), plain_numbers(torch), drawing(torch, 0, device):
+            with torch.no_grad(), drawing(torch, 0, device), plain_numbers(torch):
                 module(rows)
         finally:
             hook.remove()

@@ -5,6 +5,7 @@ starts of parameters and dropout, comes from seeds of our own; the user's genera
 """
 
 from contextlib import contextmanager
+from copy import deepcopy
 from fnmatch import fnmatchcase
 from threading import RLock
 
@@ -70,12 +71,17 @@ def plain_numbers(torch):
 
 
 def build(torch, module, arguments, seed=0):
-    """The module that ``module(**arguments)`` makes, its random numbers drawn from `seed`.
+    """A copy of what ``module(**arguments)`` makes, its random numbers drawn from `seed`.
+
+    A factory may give the same module again and again, and rows may leave nothing in that: it is
+    the public start of the next fit.
 
     Raises
     ------
     TypeError
         Where that is no torch module.
+    ValueError
+        Where it has no copy.
     """
     if isinstance(module, torch.nn.Module) or not callable(module):
         raise TypeError(
@@ -84,11 +90,17 @@ def build(torch, module, arguments, seed=0):
         )
     with drawing(torch, seed):
         made = module(**arguments)
-    if not isinstance(made, torch.nn.Module):
-        raise TypeError(
-            f"module() returned {type(made).__name__}; it must build a torch.nn.Module."
-        )
-    return made
+        if not isinstance(made, torch.nn.Module):
+            raise TypeError(
+                f"module() returned {type(made).__name__}; it must build a torch.nn.Module."
+            )
+        try:
+            return deepcopy(made)
+        except RuntimeError as error:
+            raise ValueError(
+                "The module cannot be copied, as with torch.nn.utils.weight_norm: take "
+                "torch.nn.utils.parametrizations.weight_norm in its place."
+            ) from error
 
 
 class FlatModule:
@@ -122,8 +134,9 @@ class FlatModule:
     Raises
     ------
     TypeError, ValueError
-        For a module without parameters, of several types, with scores of another shape, and with
-        a batch normalisation whose parameters would be released.
+        For a module without parameters, of several types, that are not finite or have no shape
+        yet, with scores of another shape, and with a batch normalisation whose parameters would be
+        released.
     """
 
     def __init__(self, est, loss, n_features, n_classes):
@@ -137,11 +150,18 @@ class FlatModule:
         self._name(getattr(est, "local", ()), hasattr(est, "local"))
         self._check_scores()
         self.start = self.read()
+        if not bool(torch.isfinite(self.start).all()):
+            raise ValueError("The module starts from numbers that are not finite.")
         self._constants = [(b, b.clone()) for b in self.module.buffers()]
 
     def _name(self, local, may_stay):
         torch, module = self.torch, self.module
         trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+        if any(torch.nn.parameter.is_lazy(p) for p in module.parameters()):
+            raise ValueError(
+                "The module has layers without a shape yet: call it on a row in module(), or name "
+                "the widths, torch.nn.Linear in place of LazyLinear."
+            )
         types = {p.dtype for _, p in trained}
         if not trained:
             raise ValueError(
@@ -200,11 +220,16 @@ class FlatModule:
         self.n_kept = sum(self.sizes) - self.n_shared
 
     def _check_scores(self):
-        found = None
         self.module.eval()
         with self.torch.no_grad(), drawing(self.torch, 0, self.device):
             rows = self.torch.zeros(2, self.n_features, dtype=self.dtype, device=self.device)
-            found = tuple(self.module(rows).shape)
+            try:
+                found = self.module(rows)
+            except Exception as error:  # whatever code of others raises
+                raise ValueError(
+                    f"The module does not take rows (2, {self.n_features}), here of zeros: {error}"
+                ) from error
+        found = tuple(found.shape) if self.torch.is_tensor(found) else type(found).__name__
         C = self.n_classes
         fits = {0: [(2,), (2, 1)], 2: [(2,), (2, 1), (2, 2)]}.get(C, [(2, C)])
         if found not in fits:
@@ -314,7 +339,7 @@ class FlatModule:
         torch, out = self.torch, []
         self.write(self.tensor(vector))
         self.module.eval()
-        with torch.no_grad(), plain_numbers(torch), drawing(torch, 0, self.device):
+        with torch.no_grad(), drawing(torch, 0, self.device), plain_numbers(torch):
             for first in range(0, max(len(X), 1), _ROWS):
                 found = self.scores(self.module(self.rows(X[first : first + _ROWS])))
                 out.append(found.double().cpu().numpy())

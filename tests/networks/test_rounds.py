@@ -13,7 +13,12 @@ from sklearn.base import clone
 
 from skpmtl import PrivateFedAvg, PrivateFedAvgClassifier
 from skpmtl.exchange import Population
-from skpmtl.networks import TorchMeanRegClassifier, TorchMeanRegRegressor, steps
+from skpmtl.networks import (
+    TorchMeanRegClassifier,
+    TorchMeanRegRegressor,
+    TorchMetaInitRegressor,
+    steps,
+)
 from tests.helpers.cases import labels, long_data
 from tests.networks import nets
 
@@ -278,6 +283,18 @@ def test_local_parameters_and_statistics_never_leave_their_task():
     assert_allclose(found, est.predict(X[mine], task=task[mine]), atol=1e-6)
 
 
+@pytest.mark.parametrize("cls", [TorchMeanRegRegressor, TorchMetaInitRegressor])
+def test_a_module_that_is_given_again_and_again_starts_every_fit_where_it_was(cls):
+    X, y, task = long_data()
+    net = nets.mlp()
+    before = {name: values.clone() for name, values in net.state_dict().items()}
+    est = cls(lambda: net, tasks=TASKS, random_state=0).fit(X, y, task=task)
+    released = est.mean_coef_.copy()
+    for name, values in net.state_dict().items():
+        assert_array_equal(values, before[name])
+    assert_array_equal(clone(est).fit(X, y, task=task).mean_coef_, released)
+
+
 class Counting(torch.nn.Module):
     """Remembers in a buffer what it has seen."""
 
@@ -334,6 +351,18 @@ def test_arguments_of_the_module_are_parameters():
     assert_array_equal(other.predict_proba(X, task=task), est.predict_proba(X, task=task))
 
 
+def computed():
+    net = nets.mlp()
+    net.twice = 2 * net[0].weight
+    return net
+
+
+def unknown():
+    net = nets.mlp()
+    net[0].bias.data[1] = np.nan
+    return net
+
+
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
@@ -343,6 +372,11 @@ def test_arguments_of_the_module_are_parameters():
         ({"module": torch.nn.Flatten}, ValueError, "no parameters"),
         ({"module": nets.normalised}, ValueError, "(?s)'1'.*released.*local="),
         ({"module__outputs": 4}, ValueError, "one number"),
+        ({"module__features": 5}, ValueError, r"does not take rows \(2, 3\)"),
+        ({"module": lambda: torch.nn.LSTM(3, 1)}, ValueError, "to tuple"),
+        ({"module": lambda: torch.nn.LazyLinear(1)}, ValueError, "without a shape"),
+        ({"module": computed}, ValueError, "copied"),
+        ({"module": unknown}, ValueError, "not finite"),
         ({"local": "9.*"}, ValueError, "matches none of the parameters 0.weight"),
         ({"local": "*"}, ValueError, "nothing is left to share"),
         ({"device": "nowhere"}, ValueError, 'device="cpu"'),
