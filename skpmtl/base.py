@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from ._diagram import Documented, ShowsPrivacy
 from ._parameters import parameter
 from ._runtime.compat import Interval, InvalidParameterError, StrOptions
+from ._runtime.frames import outside
 from .callbacks import RoundCallbacks, followed, following
 from .exchange.files import FromBillboard, first_tasks, rows_before_tasks
 from .exchange.half import half_of
@@ -214,7 +215,7 @@ class TaskIndexed(Documented, BaseEstimator):
         return tags
 
 
-def warn_of_inferred(est, *, tasks=True, stacklevel=3):
+def warn_of_inferred(est, *, tasks=True):
     """`PrivacyLeakWarning` for each list that a private fit takes from the rows."""
     if not est._is_private():
         return
@@ -226,7 +227,7 @@ def warn_of_inferred(est, *, tasks=True, stacklevel=3):
                 f'{name}="auto" reads the list of {name} from private rows, so that the result '
                 f"discloses which {what} exist. Pass the public list: {name}=[...].",
                 PrivacyLeakWarning,
-                stacklevel=stacklevel,
+                stacklevel=outside(),
             )
 
 

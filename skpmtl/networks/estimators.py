@@ -1,6 +1,7 @@
 """Networks in private rounds: what the paper of the mean-regularised rounds trains."""
 
 from copy import deepcopy
+from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
@@ -12,6 +13,7 @@ from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..local.centred import Problem
 from ..mean_regularized.board import cluster_rows
 from ..mean_regularized.estimators import MeanFamily
+from ..privacy.report import PUBLIC_MODULE
 from ..tables.ids import listed
 from ..tables.table import by_code
 from .board import NetworkBillboard
@@ -85,6 +87,15 @@ class OfModule:
         state = super().__getstate__()
         state.pop("_built", None)  # made again where it is needed
         return state
+
+    def _stated(self, report, population):
+        """A report with the module among what is taken as public."""
+        if report.guarantee == "none":
+            return report
+        public = {**report.public_inputs, "module": self._network_of(population).describe()}
+        return replace(
+            report, public_inputs=public, assumptions=(*report.assumptions, *PUBLIC_MODULE)
+        )
 
     # ------------------------------------------------------------------------ networks
     def _of_billboard(self):
@@ -264,12 +275,21 @@ class _TorchMeanReg(OfModule, MeanFamily):
     def _size(self, population):
         return self._network_of(population).n_shared
 
-    def _fit_table(self, table):
-        if table.is_sparse:
-            raise ValueError(f"{type(self).__name__} does not take sparse X: pass X.toarray().")
-        return BaseMTL._fit_table(self, table)
+    _fit_table = BaseMTL._fit_table
+
+    def _curator(self, population, source):
+        rounds = super()._curator(population, source)
+
+        def curator():
+            board = yield from rounds
+            board.report = self._stated(board.report, population)
+            return board
+
+        return curator()
 
     def _half(self, table, population):
+        if table.is_sparse:
+            raise ValueError(f"{type(self).__name__} does not take sparse X: pass X.toarray().")
         which = cluster_rows(table.tasks, self._cluster_rows(population.tasks))
         relation = self._relation(population, quiet=True)
         return NetworkHalf(self, self._network_of(population), table, which, relation)
@@ -307,7 +327,7 @@ class _TorchMeanReg(OfModule, MeanFamily):
 
     def _planned_report(self, population):
         plan = self._plan(population, self._relation(population, quiet=True))
-        return plan.report(plan.bounds(), self._source())
+        return self._stated(plan.report(plan.bounds(), self._source()), population)
 
     def _personalize_table(self, table):
         network = self._of_billboard()

@@ -8,6 +8,7 @@ import numpy as np
 
 from .._parameters import filled, kept
 from .._runtime.compat import Interval, StrOptions
+from .._runtime.frames import outside
 from ..base import MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.board import Board
 from ..exchange.wire import MOST_STEPS
@@ -293,6 +294,9 @@ class _TorchMetaInit(OfModule, _MetaInit):
     def _plan(self, population):
         return self._once("plan", lambda: MetaPlan(self, self._flat(population)))
 
+    def _planned_report(self, population):
+        return self._stated(super()._planned_report(population), population)
+
     def _curator(self, population, source):
         plan, network = self._plan(population), self._network_of(population)
         log = self._progress("round %d: %d tasks", plan.n_rounds)
@@ -303,7 +307,7 @@ class _TorchMetaInit(OfModule, _MetaInit):
                 "initialisation that is no better than none, whatever clip_norm and rates are. "
                 "Take more records or tasks, more epsilon, or a smaller module.",
                 UserWarning,
-                stacklevel=8,
+                stacklevel=outside(),
             )
         moved = yield from release_init(plan, self.meta_decay, log)
         return InitBillboard(
@@ -313,7 +317,7 @@ class _TorchMetaInit(OfModule, _MetaInit):
             classes=population.n_classes,
             refine_steps=self.refine_steps,
             refine_learning_rate=float(self.refine_learning_rate),
-            report=plan.report(self, source),
+            report=self._stated(plan.report(self, source), population),
         )
 
     def _tasks(self, plan, table, positions, population):

@@ -239,6 +239,11 @@ class FlatModule:
                 f"row, {' or '.join(map(str, fits))} here."
             )
 
+    def describe(self):
+        """What a report says of it."""
+        local = f", and {self.n_kept} that stay with every task" if self.n_kept else ""
+        return f"{type(self.module).__name__} of {self.n_shared} shared numbers{local}"
+
     # -------------------------------------------------------------------------- vectors
     def read(self):
         """The numbers that the module has, (n_shared + n_kept,)."""

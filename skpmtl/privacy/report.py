@@ -35,6 +35,11 @@ ALWAYS = (
 PUBLIC_START = (
     "the model of init= is public: it knows none of the private rows, or what it cost is added"
 )
+PUBLIC_MODULE = (
+    "the module and the numbers that it starts from are public: they know none of the private "
+    "rows, or what it cost is added",
+    "parameters and statistics that are not shared stay with their task",
+)
 _UNIT = re.compile(r"task|record|person|[1-9][0-9]* records")
 
 

@@ -195,7 +195,7 @@ def _check(est, backend):
             f"{type(est).__name__} without privacy needs all rows in one place: set a finite "
             "epsilon, or use fit, to which X may be a memory map."
         )
-    warn_of_inferred(est, stacklevel=4)
+    warn_of_inferred(est)
 
 
 # ------------------------------------------------------------------------- where they run

@@ -155,8 +155,9 @@ def test_what_falls_back_falls_back_to_the_start():
         assert_array_equal(est.coef_[-2:], [w, w])
         assert_array_equal(est.intercept_[-2:], [2.0, 2.0])
     noise = {"clip_norm": 1.0, "n_rounds": 5, "unseen_task": "mean", "target_range": (-9, 9)}
-    with pytest.warns(UserWarning, match="longest way|of one round is"):
+    with pytest.warns(UserWarning, match="longest way|of one round is") as caught:
         est = PrivateMeanRegMTL(**lost, **noise).fit(X[there], y[there], task=task[there])
+    assert {one.filename for one in caught} == {__file__}
     if est.billboard_.shrinkage[0] == 0.0:
         alone = est.billboard_.without_rows(np.array([M]))
         assert_array_equal(alone[0][0], w)

@@ -1,6 +1,7 @@
 """What every method owes, by the estimators with networks: leaks, report, files, sites, shards."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -148,3 +149,19 @@ def test_parts_agree_with_one_table(case, tmp_path):
     est = fit_shards(clone(seeded(case)), parts)
     assert_allclose(est.coef_, whole.coef_, rtol=0, atol=1e-7)
     assert_allclose(est.predict(X, task=task), whole.predict(X, task=task), rtol=0, atol=1e-5)
+
+
+def test_reports_name_the_module_and_warnings_the_line_of_the_user():
+    est, (X, y, task) = fitted(CASES[4])
+    assert est.privacy_.public_inputs["module"] == (
+        "Sequential of 16 shared numbers, and 5 that stay with every task"
+    )
+    told = str(est.privacy_).replace("\n", " ")
+    assert "the module and the numbers that it starts from are public" in told
+    exact = clone(est).set_params(epsilon=None).fit(X, y, task=task).privacy_
+    assert "module" not in exact.public_inputs
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        clone(est).set_params(tasks="auto", random_state=0, epsilon=0.01).fit(X, y, task=task)
+    assert len(caught) == 3
+    assert {one.filename for one in caught} == {__file__}
