@@ -52,8 +52,20 @@ def drawing(torch, seed=None, device=None):
     cuda = [device] if device is not None and device.type == "cuda" else []
     with _DRAWING, torch.random.fork_rng(devices=cuda):
         if seed is not None:
-            torch.manual_seed(seed)
+            sow(torch, seed, device)
         yield
+
+
+def sow(torch, seed, device=None):
+    """Seed torch's generators of the CPU and of `device`.
+
+    ``torch.manual_seed`` does it for all kinds of devices, and keeps the stack of calls for those
+    that are not there: milliseconds, more than the steps of a small task.
+    """
+    torch.default_generator.manual_seed(seed)
+    if device is not None and device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .module import drawing, plain_numbers
+from .module import drawing, plain_numbers, sow
 
 _BLOCK = 1 << 27  # numbers that tasks trained together may hold
 
@@ -163,7 +163,7 @@ class LocalSteps:
         elif penalty == "fisher":
             fisher = self._fisher(self._own(k, without))
         network.train(batches.shape[1])
-        torch.manual_seed(self.seeds[k] + salt)
+        sow(torch, self.seeds[k] + salt, network.device)
         velocity = [torch.zeros_like(p) for p in parts]
         quadratic = 0.0 if penalty == "predictions" else pull
         for t, rows in enumerate(batches):
@@ -200,7 +200,7 @@ class LocalSteps:
                 each = torch.func.vmap(lambda parts, X: network.call(parts, X))
                 before = self._all_scores(each, parts, pick)
         network.train(longest)
-        torch.manual_seed(salt)
+        sow(torch, salt, network.device)
         slope = torch.func.vmap(
             torch.func.grad(
                 lambda p, X, y, w, b: self._objective(network.call(p, X), y, w, b, pull)
