@@ -25,6 +25,7 @@ __all__ = ["TorchMetaInitClassifier", "TorchMetaInitRegressor"]
 # Numbers of gradients of records held at once: what stays in a processor's cache, or fills a GPU.
 _GRADIENTS = {"cpu": 1 << 20}
 _MORE = 1 << 24
+_RATES = 0.5 ** np.arange(20)  # by which a task shortens steps after which its loss is larger
 _NOISY = 0.25  # noise over the longest way from which on initialisations did harm
 
 
@@ -119,17 +120,23 @@ class NetworkMetaHalf(MetaHalf):
     ):  # fmt: skip
         """As `skpmtl._kernels.records.inner_steps` says it of linear models."""
         plan, out = self.plan, np.empty((len(block), *init.shape))
+        first = self.network.tensor(self.start + init[0])
         for a, k in enumerate(block):
-            w, total = init[0].copy(), np.zeros(init.size)
-            for t in range(plan.inner_steps):
-                rows, divisor = self._batch(a, k, t, begun, marks)
-                sums = self.clipped_sum(w, rows, clip_norm, salt=t)
-                if noise is not None:
-                    whole = np.rint(sums * shrink[k] / noise_step[k])
-                    sums = (whole + noise[a, t, 0]) * noise_step[k]
-                    gradients[a, t, 0] = sums
-                w -= self.rate[k] / divisor * sums
-                total += w
+            for rate in self.rate[k] * _RATES:
+                w, total = init[0].copy(), np.zeros(init.size)
+                for t in range(plan.inner_steps):
+                    rows, divisor = self._batch(a, k, t, begun, marks)
+                    sums = self.clipped_sum(w, rows, clip_norm, salt=t)
+                    if noise is not None:
+                        whole = np.rint(sums * shrink[k] / noise_step[k])
+                        sums = (whole + noise[a, t, 0]) * noise_step[k]
+                        gradients[a, t, 0] = sums
+                    w -= rate / divisor * sums
+                    total += w
+                if noise is not None:  # clipped gradients lead nowhere far
+                    break
+                if not self.local.grows(k, first, self.network.tensor(self.start + w)):
+                    break
             out[a, 0] = (total / plan.inner_steps if self.average else w) - init[0]
         return out
 
@@ -328,11 +335,20 @@ class _TorchMetaInit(OfModule, _MetaInit):
         """Networks of tasks after fine-tuning. -> coef, intercept"""
         network, board = self._of_billboard(), self.billboard_
         starts = network.tensor(board.init).repeat(table.n_tasks, 1)
-        pace = Pace(board.refine_steps, board.refine_learning_rate, 0.0, None)
-        everybody, coef = np.arange(table.n_tasks), np.empty(starts.shape)
-        for places, ends in LocalSteps(network, table).walk(everybody, starts, starts, pace):
-            coef[places] = ends.double().cpu().numpy()
-        coef[~np.isfinite(coef).all(axis=1)] = board.init  # steps that ran away
+        local, left = LocalSteps(network, table), np.arange(table.n_tasks)
+        coef = starts.double().cpu().numpy()
+        for rate in board.refine_learning_rate * _RATES:
+            grown, begin = [], starts[: len(left)]
+            pace = Pace(board.refine_steps, float(rate), 0.0, None)
+            for places, ends in local.walk(left, begin, begin, pace):
+                for k, end in zip(left[places], ends, strict=True):
+                    if local.grows(k, starts[0], end):
+                        grown.append(k)
+                    else:
+                        coef[k] = end.double().cpu().numpy()
+            left = np.array(grown, dtype=np.int64)
+            if not len(left):
+                break
         return coef, np.zeros(len(coef))
 
 
@@ -368,6 +384,9 @@ random_state, verbose
     refine_steps : int, default=10
         Gradient steps from phi by which a task makes its own network.
     refine_learning_rate : float, default=0.5
+        A task whose loss is larger after its steps takes half of it, and so on; so it is with
+        `inner_learning_rate` where neither gradients are clipped nor noise is added ("local",
+        None).
     device : str, default="cpu"
         Where gradients are computed, such as "cuda". Noise is drawn and added as ever.
     unseen_task : {{"error", "mean"}}, default="error"

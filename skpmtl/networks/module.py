@@ -254,7 +254,7 @@ class FlatModule:
     def describe(self):
         """What a report says of it."""
         local = f", and {self.n_kept} that stay with every task" if self.n_kept else ""
-        return f"{type(self.module).__name__} of {self.n_shared} shared numbers{local}"
+        return f"{self.n_shared} shared numbers{local}"
 
     # -------------------------------------------------------------------------- vectors
     def read(self):

@@ -104,6 +104,11 @@ class LocalSteps:
             yield order[first:last]
             first = last
 
+    def grows(self, k, before, after):
+        """Whether the loss of task k is larger, or no number, under the second of two vectors."""
+        before, after = self.losses(self._own(k, None), (before, after))
+        return not after <= before
+
     def fold(self, k, f, n_folds):
         """Rows of the table in the f-th of so many equal parts of those of task k."""
         first, n = int(self.table.offsets[k]), int(self.table.sizes[k])
@@ -231,10 +236,9 @@ class LocalSteps:
         rows = np.minimum(np.arange(sizes.max()), sizes[:, None] - 1) + begin[:, None]
         return each(parts, self._features(rows))
 
-    def held_out(self, k, f, n_folds, vectors):
-        """Sum of the losses of the rows of a `fold` under vectors (n, n_shared + n_kept): (n,)"""
+    def losses(self, rows, vectors):
+        """Sum of the losses of rows of the table under vectors (n, n_shared + n_kept): (n,)"""
         network, torch = self.network, self.network.torch
-        rows = self.fold(k, f, n_folds)
         X, at = self._features(rows), torch.as_tensor(rows, device=network.device)
         found = np.empty(len(vectors))
         with torch.no_grad(), drawing(torch, 0, network.device), plain_numbers(torch):

@@ -103,7 +103,8 @@ class NetworkHalf(Half):
             D = new.double() - origin[places].double()
             norms = torch.linalg.vector_norm(D, dim=1)
             good = torch.isfinite(norms)
-            D = torch.where(good[:, None], D, 0.0)
+            # Without a bound it is told: the rounds diverged.
+            D = torch.where(good[:, None], D, 0.0 if np.isfinite(clip_norm) else torch.nan)
             D *= torch.clamp(clip_norm / norms.nan_to_num(0.0).clamp_min(1e-300), max=1.0)[:, None]
             self.kept[tasks[good]] = own[good]
             if self.running is not None:
@@ -227,7 +228,7 @@ def _held_out(n_folds, local, public, starts, centres, steps, given):
             for place, end in zip(places, ends, strict=True):
                 first = begin[place]
                 ways = [origin[place], *(first + float(c) * (end - first) for c in _WAYS)]
-                total[pick[place]] += local.held_out(pick[place], f, n_folds, ways)
+                total[pick[place]] += local.losses(local.fold(pick[place], f, n_folds), ways)
     if local.network.loss == "squared":
         total = 0.5 * local.table.support[:, None] * np.log(total + 1e-300)
     known = np.isfinite(total)

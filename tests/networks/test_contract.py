@@ -100,7 +100,7 @@ def test_new_tasks_go_on_from_a_file_and_the_module(case, tmp_path):
     est, (X, y, task) = fitted(case)
     save_billboard(est, tmp_path / "board.npz")
     content = (tmp_path / "board.npz").read_bytes()
-    assert b"nets" not in content and b"module" not in content
+    assert not any(word in content for word in (b"nets", b"torch", b"Sequential", b"pickle"))
     there = load_billboard(tmp_path / "board.npz")
     assert type(there) is type(est) and there.privacy_ == est.privacy_
     with pytest.raises(ValueError, match="module= is missing"):
@@ -154,7 +154,7 @@ def test_parts_agree_with_one_table(case, tmp_path):
 def test_reports_name_the_module_and_warnings_the_line_of_the_user():
     est, (X, y, task) = fitted(CASES[4])
     assert est.privacy_.public_inputs["module"] == (
-        "Sequential of 16 shared numbers, and 5 that stay with every task"
+        "16 shared numbers, and 5 that stay with every task"
     )
     told = str(est.privacy_).replace("\n", " ")
     assert "the module and the numbers that it starts from are public" in told

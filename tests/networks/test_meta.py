@@ -225,3 +225,18 @@ def test_errors_come_early(settings, message):
     with pytest.raises(ValueError, match=message):
         est.fit(X, y, task=task)
     assert [name for name in vars(est) if name.endswith("_")] == []
+
+
+@pytest.mark.parametrize("given", [{"epsilon": 5.0}, {"epsilon": 5.0, "privacy": "local"},
+                                   {"epsilon": None}], ids=str)  # fmt: skip
+def test_steps_that_are_too_long_are_shortened(given):
+    """Rows of length 17: full steps multiply errors by 150."""
+    X, y, task = long_data(0)
+    est = TorchMetaInitRegressor(nets.linear, tasks=TASKS, random_state=0, **given)
+    est.fit(10 * X, y, task=task)
+    for k in TASKS:
+        mine = task == k
+        begin, end = (np.mean((y[mine] - 10 * X[mine] @ w) ** 2)
+                      for w in (est.init_coef_, est.coef_[k]))  # fmt: skip
+        assert end < begin
+    assert est.init_coef_.shape == (3,) and np.linalg.norm(est.init_coef_) < 20

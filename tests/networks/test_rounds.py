@@ -410,6 +410,9 @@ def test_steps_that_are_not_finite_send_nothing():
     est = small(learning_rate=1e30, local_steps=3)
     est.fit(X, y, task=task)
     assert np.isfinite(est.coef_).all() and np.isfinite(est.predict(X, task=task)).all()
+    for rate in (1e30, 1e4):  # nothing hides it where there is no bound
+        with pytest.raises(ValueError, match="The rounds diverged"):
+            clone(est).set_params(epsilon=None, learning_rate=rate).fit(X, y, task=task)
     with pytest.raises(ValueError, match="sparse"):
         est.fit(sparse.csr_matrix(X), y, task=task)
 

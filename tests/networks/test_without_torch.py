@@ -34,7 +34,7 @@ def test_the_extra_is_named(name, monkeypatch):
 def test_budgets_need_no_torch(name, n_classes, monkeypatch):
     """All that plans read of linear estimators is there; only the number of parameters is not."""
     cls = getattr(networks, name + ("Classifier" if n_classes else "Regressor"))
-    size = SimpleNamespace(n_shared=5)
+    size = SimpleNamespace(n_shared=5, describe=lambda: "5 shared numbers")
     monkeypatch.setattr(cls, "_network_of", lambda self, population: size)
     est = cls(lambda: None, epsilon=2.0, random_state=0, tasks=range(50))
     population = Population(np.arange(50), 3, n_classes, np.full(50, 20))
