@@ -166,6 +166,14 @@ class OfModule:
     def _has_mean(self):
         return True  # what is released is a whole network
 
+    def _read_training(self, X, *given, **named):
+        check_flat(X)
+        return super()._read_training(X, *given, **named)
+
+    def _read_rows(self, X, *given, **named):
+        check_flat(X)
+        return super()._read_rows(X, *given, **named)
+
     def _row_scores(self, rows):
         network, board = self._of_billboard(), self.billboard_
         if rows.codes is None:
@@ -187,6 +195,15 @@ class OfModule:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = False
         return tags
+
+
+def check_flat(X):
+    """ValueError for images that are no rows."""
+    if getattr(X, "ndim", 2) > 2:
+        raise ValueError(
+            f"X has {X.ndim} dimensions: pass rows, X.reshape(len(X), -1), and begin the module "
+            f"with torch.nn.Unflatten(1, {tuple(X.shape[1:])})."
+        )
 
 
 def _same(first, second):
@@ -402,9 +419,9 @@ default="mean-reg"
         A task ends between the start, w~ and the network of these steps, where rows tell that it
         did not learn from: its rows are dealt into so many parts, each of which is left out once,
         and the start and parts of the way from w~ are averaged by how probable they make the rows
-        left out. Personal networks are hardly ever worse than the start and w~ so, for so many
-        times the steps more. A task of one row stays
-        at w~. None: all of the way, as in the paper.
+        left out, for so many times the steps more. Few rows tell little: some fourteen of
+        thirteen classes cost up to three points of accuracy beside the better of the start and w~.
+        A task of one row stays at w~. None: all of the way, as in the paper.
     clusters, relation, relation_rank
         As in `PrivateMeanRegMTL`.
     device : str, default="cpu"

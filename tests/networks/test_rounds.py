@@ -413,6 +413,8 @@ def test_steps_that_are_not_finite_send_nothing():
     for rate in (1e30, 1e4):  # nothing hides it where there is no bound
         with pytest.raises(ValueError, match="The rounds diverged"):
             clone(est).set_params(epsilon=None, learning_rate=rate).fit(X, y, task=task)
+    with pytest.raises(ValueError, match=r"reshape.*Unflatten\(1, \(3, 1\)\)"):
+        est.predict(X[:, :, None], task=task)
     with pytest.raises(ValueError, match="sparse"):
         est.fit(sparse.csr_matrix(X), y, task=task)
 
