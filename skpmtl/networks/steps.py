@@ -106,7 +106,7 @@ class LocalSteps:
 
     def grows(self, k, before, after):
         """Whether the loss of task k is larger, or no number, under the second of two vectors."""
-        before, after = self.losses(self._own(k, None), (before, after))
+        before, after = self.losses(self.rows_of(k), (before, after))
         return not after <= before
 
     def fold(self, k, f, n_folds):
@@ -114,14 +114,14 @@ class LocalSteps:
         first, n = int(self.table.offsets[k]), int(self.table.sizes[k])
         return first + np.random.default_rng(self.seeds[k]).permutation(n)[f::n_folds]
 
-    def _own(self, k, without):
-        """Rows of the table of task k."""
+    def rows_of(self, k, without=None):
+        """Rows of the table of task k, without those of a `fold`."""
         rows = np.arange(*self.table.offsets[k : k + 2])
         return rows if without is None else np.setdiff1d(rows, self.fold(k, *without))
 
     def _batches(self, k, steps, salt, without):
         """Rows of the table of every step, (count, batch)."""
-        own = self._own(k, without)
+        own = self.rows_of(k, without)
         n = len(own)
         size = min(steps.batch_size or n, n)
         if size == n:
@@ -166,7 +166,7 @@ class LocalSteps:
             with torch.no_grad():
                 before = network.scores(network.module(self._features(np.arange(first, last))))
         elif penalty == "fisher":
-            fisher = self._fisher(self._own(k, without))
+            fisher = self._fisher(self.rows_of(k, without))
         network.train(batches.shape[1])
         sow(torch, self.seeds[k] + salt, network.device)
         velocity = [torch.zeros_like(p) for p in parts]

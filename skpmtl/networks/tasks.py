@@ -178,33 +178,36 @@ def personal_networks(board, network, local, kept=None):
     steps = Pace(
         board.personal_steps, board.learning_rate, board.momentum, board.batch_size
     )
-    everybody = np.arange(table.n_tasks)
-    given = {"pull": pull, "penalty": penalty}
-    walk = local.walk(everybody, starts, centres, steps, **given)
-    for places, ends in walk:
+    everybody, given = np.arange(table.n_tasks), {"pull": pull, "penalty": penalty}
+    if board.personal_folds is not None:
+        public = torch.cat([network.tensor(first).repeat(len(coef), 1), kept], dim=1)
+        losses = [
+            local.losses(local.rows_of(k), ends)
+            for k, ends in enumerate(zip(starts, public, strict=True))
+        ]
+        back = network.tensor(_likely(local, np.reshape(losses, (-1, 2)))[:, 1])
+        starts = starts + back[:, None] * (public - starts)
+        centres = starts[:, : network.n_shared]
+    for places, ends in local.walk(everybody, starts, centres, steps, **given):
         coef[places] = ends.double().cpu().numpy()
     begin = starts.double().cpu().numpy()
     if board.personal_folds is not None:
-        public = torch.cat([network.tensor(first).repeat(len(coef), 1), kept], dim=1)
-        held = _held_out(board.personal_folds, local, public, starts, centres, steps, given)
-        public = public.double().cpu().numpy()
-        back, part = held[:, :1], held[:, 1:] @ _WAYS[:, None]
-        coef = begin + part * (coef - begin) + back * (public - begin)
+        way = _held_out(board.personal_folds, local, starts, centres, steps, given) @ _WAYS
+        coef = begin + way[:, None] * (coef - begin)
     # Steps that ran away: the task stays where it began.
     lost = ~np.isfinite(coef).all(axis=1)
     coef[lost] = begin[lost]
     return coef, np.zeros(len(coef))
 
 
-def _held_out(n_folds, local, public, starts, centres, steps, given):
-    """Where every task ends between three networks, from rows that it does not learn from.
+def _held_out(n_folds, local, starts, centres, steps, given):
+    """How far every task goes, from rows that it does not learn from.
 
     Parameters
     ----------
     n_folds : int
     local : LocalSteps
-    public, starts : tensor (n_tasks, n_shared + n_kept)
-        With the public start, and with the shared network.
+    starts : tensor (n_tasks, n_shared + n_kept)
     centres : tensor (n_tasks, n_shared)
     steps : Pace
     given : dict
@@ -212,28 +215,35 @@ def _held_out(n_folds, local, public, starts, centres, steps, given):
 
     Returns
     -------
-    weight : ndarray (n_tasks, 1 + len(_WAYS))
-        Of the public start, and of `_WAYS` from the shared network to a task's own: how probable
-        they make the rows of each fold, where the task learnt from the others; real targets with
-        the variance that they have then. Tasks of one row stay with the shared network.
+    weight : ndarray (n_tasks, len(_WAYS))
+        Of `_WAYS` from where it begins to its own network: how probable they make the rows of
+        each fold, where the task learnt from the others. Tasks of one row stay at the beginning.
     """
     torch, sizes = local.network.torch, local.table.sizes
-    several, total = np.flatnonzero(sizes > 1), np.zeros((len(sizes), 1 + len(_WAYS)))
+    several, total = np.flatnonzero(sizes > 1), np.zeros((len(sizes), len(_WAYS)))
     for f in range(min(n_folds, int(sizes.max(initial=0)))):
         pick = several[sizes[several] > f]  # the fold has a row
         at = torch.as_tensor(pick, device=starts.device)
-        begin, origin = starts[at], public[at]
+        begin = starts[at]
         walk = local.walk(pick, begin, centres[at], steps, **given, without=(f, n_folds))
         for places, ends in walk:
             for place, end in zip(places, ends, strict=True):
-                first = begin[place]
-                ways = [origin[place], *(first + float(c) * (end - first) for c in _WAYS)]
+                ways = [begin[place] + float(c) * (end - begin[place]) for c in _WAYS]
                 total[pick[place]] += local.losses(local.fold(pick[place], f, n_folds), ways)
+    return _likely(local, total)
+
+
+def _likely(local, losses):
+    """How probable networks make the rows that they have these losses of, (n_tasks, n).
+
+    Real targets have the variance that they have then. One row tells nothing: the first is
+    certain.
+    """
     if local.network.loss == "squared":
-        total = 0.5 * local.table.support[:, None] * np.log(total + 1e-300)
-    known = np.isfinite(total)
-    nothing = (sizes < 2) | ~known.any(axis=1)
-    total = np.where(known & ~nothing[:, None], total, np.inf)
-    total[nothing, 1] = 0.0
-    weight = np.exp(total.min(axis=1, keepdims=True) - total)
+        losses = 0.5 * local.table.support[:, None] * np.log(losses + 1e-300)
+    known = np.isfinite(losses)
+    nothing = (local.table.sizes < 2) | ~known.any(axis=1)
+    losses = np.where(known & ~nothing[:, None], losses, np.inf)
+    losses[nothing, 0] = 0.0
+    weight = np.exp(losses.min(axis=1, keepdims=True) - losses)
     return weight / weight.sum(axis=1, keepdims=True)

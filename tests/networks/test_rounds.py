@@ -129,27 +129,33 @@ def test_the_way_to_a_personal_network_is_what_left_out_rows_tell(weight):
     X, y, task = long_data()
     lam, ids, folds = 0.3, np.array(["a", "b", "c", "d", "e", "f"]), 4
     est = TorchMeanRegRegressor(
-        nets.linear, lam=lam, epsilon=20.0, n_rounds=2, personal_steps=200, personal_folds=folds,
+        nets.linear, lam=lam, epsilon=0.4, n_rounds=2, personal_steps=200, personal_folds=folds,
         learning_rate=2.0, momentum=0.0, random_state=0, tasks=ids.tolist(),
     )  # fmt: skip
     given = None if weight is None else np.full(len(y), weight)
     est.fit(X, y, task=ids[task], sample_weight=given)
-    shared, public, found = est.mean_coef_, est.billboard_.start, []
+    shared, public, parts, backs = est.mean_coef_, est.billboard_.start, [], []
+
+    def likely(errors, n):
+        likely = (errors / errors.min()) ** (-n / 2)
+        return likely / likely.sum()
+
     for k in TASKS:
         rows, target = X[task == k], y[task == k]
+        errors = np.array([((target - rows @ w) ** 2).sum() for w in (shared, public)])
+        backs.append(likely(errors, len(rows)))
+        begin = backs[-1] @ [shared, public]
         dealt = np.random.default_rng(crc32(ids[k].encode())).permutation(len(rows))
-        errors = np.zeros(6)
+        errors = np.zeros(5)
         for f in range(folds):
             out = np.isin(np.arange(len(rows)), dealt[f::folds])
-            own = towards(rows[~out], target[~out], shared, np.eye(3), lam)
-            between = [public, *(shared + i / 4 * (own - shared) for i in range(5))]
+            own = towards(rows[~out], target[~out], begin, np.eye(3), lam)
+            between = [begin + i / 4 * (own - begin) for i in range(5)]
             errors += [((target - rows @ way)[out] ** 2).sum() for way in between]
-        likely = (errors / errors.min()) ** (-len(rows) / 2)
-        own = towards(rows, target, shared, np.eye(3), lam)
-        between = [public, *(shared + i / 4 * (own - shared) for i in range(5))]
-        found.append(likely / likely.sum())
-        assert_allclose(est.coef_[k], found[-1] @ between, rtol=0, atol=1e-6)
-    assert len(set(np.round(np.max(found, axis=1), 2))) > 2
+        own = towards(rows, target, begin, np.eye(3), lam)
+        parts.append(likely(errors, len(rows)) @ np.arange(5) / 4)
+        assert_allclose(est.coef_[k], begin + parts[-1] * (own - begin), rtol=0, atol=1e-6)
+    assert np.ptp(backs) > 0.5 and np.max(parts) < 0.99
 
 
 def test_personal_networks_stay_at_the_public_start_where_the_released_one_is_noise():
@@ -169,6 +175,25 @@ def test_personal_networks_stay_at_the_public_start_where_the_released_one_is_no
     est.billboard_.personal_folds = None
     est.personalize(X, y, task=task)
     assert np.median(np.linalg.norm(est.coef_ - w, axis=1)) > 1
+
+
+def test_tasks_learn_from_the_start_alone_where_the_released_network_is_noise():
+    rng = np.random.default_rng(0)
+    task, W = np.repeat(np.arange(40), 12), rng.normal(size=(40, 3))
+    X = rng.normal(size=(480, 3))
+    y = np.sum(X * W[task], axis=1) + 0.1 * rng.normal(size=480)
+    torch.manual_seed(0)
+    start = nets.linear()
+    given = {"lam": 0.1, "clip_norm": 10.0, "n_rounds": 5, "personal_steps": 100,
+             "random_state": 0, "tasks": list(range(40))}  # fmt: skip
+    alone = TorchMeanRegRegressor(
+        lambda: start, epsilon=None, server_learning_rate=1e-12, **given
+    ).fit(X, y, task=task)  # fmt: skip
+    private = TorchMeanRegRegressor(lambda: start, epsilon=0.05, **given).fit(X, y, task=task)
+    assert np.linalg.norm(private.mean_coef_) > 10
+    first, second = (np.linalg.norm(est.coef_ - W, axis=1) for est in (alone, private))
+    assert np.median(first) < 0.3
+    assert_allclose(second, first, rtol=1e-3)
 
 
 def test_personal_networks_of_tasks_that_differ_by_chance_stay_at_the_released_one():
