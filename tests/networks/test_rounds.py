@@ -160,14 +160,14 @@ def test_the_way_to_a_personal_network_is_what_left_out_rows_tell(weight):
 
 def test_personal_networks_stay_at_the_public_start_where_the_released_one_is_noise():
     rng = np.random.default_rng(0)
-    task, w = np.repeat(np.arange(40), 12), rng.normal(size=3)
-    X = rng.normal(size=(480, 3))
-    y = X @ w + rng.normal(size=480)
+    task, w = np.repeat(np.arange(15), 12), rng.normal(size=3)
+    X = rng.normal(size=(180, 3))
+    y = X @ w + rng.normal(size=180)
     start = nets.linear()
     start.weight.data = torch.tensor(w[None])
     est = TorchMeanRegRegressor(
         lambda: start, lam=1.0, clip_norm=10.0, epsilon=0.05, n_rounds=5, random_state=0,
-        personal_steps=100, tasks=list(range(40)),
+        personal_steps=40, tasks=list(range(15)),
     ).fit(X, y, task=task)  # fmt: skip
     assert np.linalg.norm(est.mean_coef_ - w) > 10
     errors = np.linalg.norm(est.coef_ - w, axis=1)
@@ -179,13 +179,13 @@ def test_personal_networks_stay_at_the_public_start_where_the_released_one_is_no
 
 def test_tasks_learn_from_the_start_alone_where_the_released_network_is_noise():
     rng = np.random.default_rng(0)
-    task, W = np.repeat(np.arange(40), 12), rng.normal(size=(40, 3))
-    X = rng.normal(size=(480, 3))
-    y = np.sum(X * W[task], axis=1) + 0.1 * rng.normal(size=480)
+    task, W = np.repeat(np.arange(15), 12), rng.normal(size=(15, 3))
+    X = rng.normal(size=(180, 3))
+    y = np.sum(X * W[task], axis=1) + 0.1 * rng.normal(size=180)
     torch.manual_seed(0)
     start = nets.linear()
-    given = {"lam": 0.1, "clip_norm": 10.0, "n_rounds": 5, "personal_steps": 100,
-             "random_state": 0, "tasks": list(range(40))}  # fmt: skip
+    given = {"lam": 0.1, "clip_norm": 10.0, "n_rounds": 5, "personal_steps": 40,
+             "random_state": 0, "tasks": list(range(15))}  # fmt: skip
     alone = TorchMeanRegRegressor(
         lambda: start, epsilon=None, server_learning_rate=1e-12, **given
     ).fit(X, y, task=task)  # fmt: skip
