@@ -1,11 +1,23 @@
 """Fixtures shared by the tests: where the reference data lie, tables with a task column."""
 
+import gc
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection():
+    """Thousands of cases are made that stay: the garbage collector need not walk them, ever."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)  # before those that are slow are left out

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -36,10 +37,15 @@ FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 FILES = sorted(path for path in ROOT.rglob("*.py") if "__pycache__" not in path.parts)
 
 
+@cache
+def tree(path):
+    return ast.parse(path.read_text())
+
+
 def imports(path):
     """Modules of the package that a file imports, as tuples of names below skpmtl."""
     here = path.relative_to(ROOT).with_suffix("").parts
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.ImportFrom) and node.level:
             base = here[: len(here) - node.level] + tuple((node.module or "").split("."))
             base = tuple(part for part in base if part)
@@ -101,6 +107,16 @@ def words(tree):
                 yield getattr(node, field)
 
 
+@cache
+def classes_of_methods():
+    return {
+        name
+        for file in FILES
+        if room(file) in METHODS and file.stem in FILES_OF_METHODS
+        for name in re.findall(r"^class (\w+)", file.read_text(), re.M)
+    }
+
+
 @pytest.mark.parametrize(
     "path",
     [path for path in FILES if room(path) in GENERIC],
@@ -108,14 +124,9 @@ def words(tree):
 )
 def test_what_serves_all_methods_names_none(path):
     """Files, wire, shards and sites read what boards, halves and estimators declare."""
-    classes = {
-        name
-        for file in FILES
-        if room(file) in METHODS and file.stem in FILES_OF_METHODS
-        for name in re.findall(r"^class (\w+)", file.read_text(), re.M)
-    }
+    classes = classes_of_methods()
     assert {"MPMTLLowRank", "FedMTLClassifier", "MeanHalf", "MetaBillboard"} <= classes
-    text = " ".join(words(ast.parse(path.read_text())))
+    text = " ".join(words(tree(path)))
     named = {name for name in (*METHODS, *classes) if re.search(rf"\b{name}\b", text)}
     assert not named
 
@@ -124,7 +135,7 @@ def test_no_two_classes_have_one_name():
     names = [
         node.name
         for path in FILES
-        for node in ast.parse(path.read_text()).body
+        for node in tree(path).body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     ]
     assert sorted(set(names)) == sorted(names)

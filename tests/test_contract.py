@@ -114,6 +114,7 @@ def test_only_releases_depend_on_a_neighbour(case):
 
 
 @every(first_of_every_form(CASES))
+@pytest.mark.spread(19)
 def test_only_releases_depend_on_all_rows(case):
     """Whatever is public and depends on rows comes from releases, which the report lists."""
     result = replayed(case, everybody)
@@ -166,6 +167,7 @@ def _valid(case, rows):
         if _valid(case, rows)
     ],
 )  # fmt: skip
+@pytest.mark.spread(49)
 def test_adversarial_neighbours(case, rows):
     def other(case, data):
         X, y, task = data
@@ -195,6 +197,7 @@ def test_neighbour_of_twenty_thousand_rows(case):
 
 
 @every(case for case in CASES if case.n_classes == 3 and not case.needs)
+@pytest.mark.spread(9)
 def test_a_label_of_one_task_alone(case):
     """Of three public classes the others have two; the neighbour brings the third, or does not."""
     data = long_data(2)
@@ -209,6 +212,7 @@ def test_a_label_of_one_task_alone(case):
 
 # --------------------------------------------------------------------------------- report
 @every(CASES + EXACT)
+@pytest.mark.spread(99)
 def test_report(case):
     est, _ = fitted(case)
     report = est.privacy_
@@ -251,6 +255,7 @@ def test_noise_is_that_of_the_operating_system_unless_asked_for_otherwise(case):
 
 
 @every(CURATED)
+@pytest.mark.spread(76)
 def test_report_is_known_before_the_fit(case):
     """From public numbers; bounds that follow the releases are those of the start."""
     est, data = fitted(case)
@@ -283,6 +288,7 @@ def newcomers(case):
 
 
 @every(first_of_every_form(LONG))
+@pytest.mark.spread(22)
 def test_new_tasks_go_on_from_a_file_alone(case, tmp_path):
     """Another machine has what the one of the fit has: models, predictions, exports, report."""
     est, data = fitted(case)
@@ -359,7 +365,7 @@ def test_unseen_tasks_get_the_mean_model_or_an_error(case):
 @pytest.mark.filterwarnings("ignore:With a 2-D y")
 @every(first_of_every_form([*FIRST.values(), *EXACT]))
 @pytest.mark.parametrize("form", ["wide", "mapping", "column"])
-@pytest.mark.spread(61)
+@pytest.mark.spread(31)
 def test_forms_of_input_give_one_fit(form, case):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(N_ROWS, 3)) / 2
@@ -405,6 +411,7 @@ def collect(tree, numbers):
 
 
 @every(first_of_every_form(case for case in LONG if not case.unit))
+@pytest.mark.spread(22)
 def test_nothing_private_is_in_the_file(case, tmp_path):
     case.skip_without_extras()
     X, y, task = long_data(case.n_classes)
@@ -443,6 +450,7 @@ def test_nothing_private_is_in_the_file(case, tmp_path):
 
 # ----------------------------------------------------------------------------------- wire
 @every(CASES + EXACT)
+@pytest.mark.spread(99)
 def test_wire(case):
     """JSON and arrays, for a network; also while a fit goes on, when there is no report yet."""
     board = fitted(case)[0].billboard_
@@ -464,6 +472,7 @@ def test_wire(case):
 
 # ---------------------------------------------------------------------- sites and shards
 @every(first_of_every_form(CURATED))
+@pytest.mark.spread(16)
 def test_sites_agree_with_one_process(case):
     """Whether they send sums, or contributions that the curator bounds and adds up itself."""
     est, data = fitted(case)
@@ -522,6 +531,7 @@ class Bounded(Sites):
         if not case.record and "DPMetaInit" not in case.name and "LocalOnly" not in case.name
     )
 )
+@pytest.mark.spread(14)
 def test_the_curator_bounds_what_tasks_send(case):
     """Sensitivities do not rest on those who send: not on the honest, the broken, the silent."""
     case.skip_without_extras()
@@ -558,6 +568,7 @@ class Recorder:
 
 
 @every(first_of_every_form(CURATED))
+@pytest.mark.spread(16)
 def test_an_interrupted_run_repeats_no_release(case):
     """Whatever was released before the cut is not asked for, nor released, again."""
     est, data = seeded(case), long_data(case.n_classes)
@@ -578,6 +589,7 @@ def test_an_interrupted_run_repeats_no_release(case):
 
 
 @every(first_of_every_form(case for case in CURATED if case.form == "long"))
+@pytest.mark.spread(11)
 def test_parts_agree_with_one_table(case, tmp_path):
     whole, (X, y, task) = fitted(case)
     # In Fortran order, so that workers copy it and loops need not be compiled for read-only rows.
@@ -624,6 +636,7 @@ def n_threads(monkeypatch):
         if not getattr(c.estimator, "secure", False) and not c.unit
     )
 )
+@pytest.mark.spread(12)
 def test_results_do_not_depend_on_threads(case, n_threads):
     est, (X, y, task) = with_many_tasks(case)
     results = []

@@ -162,7 +162,7 @@ def assert_finite(est, features):
     [(D, False), (D, True), (12, False), pytest.param(12, True, marks=pytest.mark.slow)],
 )
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.spread(24)
+@pytest.mark.spread(12)
 def test_private_fits_have_finite_models_and_no_warnings(name, features, classify):
     for change in [*EXTREME, *HARMLESS]:
         if needs_both_classes(name, change, classify):
@@ -182,7 +182,7 @@ def test_private_fits_have_finite_models_and_no_warnings(name, features, classif
 
 @pytest.mark.parametrize("classify", [False, True])
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.spread(16)
+@pytest.mark.spread(8)
 def test_fits_without_privacy_are_finite_or_say_what_to_do(name, classify):
     for change in [*EXTREME, *HARMLESS]:
         if needs_both_classes(name, change, classify):
@@ -206,7 +206,7 @@ def test_fits_without_privacy_are_finite_or_say_what_to_do(name, classify):
 @pytest.mark.parametrize("epsilon", [None, 1.0])
 @pytest.mark.parametrize("classify", [False, True])
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.spread(43)
+@pytest.mark.spread(22)
 def test_one_task_does_not_fail_the_personalisation_of_all(name, classify, epsilon):
     X, y, task = rows_of_tasks()
     y = (y > 0).astype(float) if classify else y

@@ -240,7 +240,7 @@ def judge(est, args):
             assert np.shape(predicted)[0] == len(args[2])
 
 
-@pytest.mark.spread(17)
+@pytest.mark.spread(9)
 @quick_and_slow
 def test_odd_numbers(name, data):
     """Valid input: a fit, or an error that says which parameter to change."""
@@ -255,7 +255,7 @@ def test_odd_input(name, data):
     judge(settled(name), spoiled(data.draw, *sound(data.draw, name)))
 
 
-@pytest.mark.spread(16)
+@pytest.mark.spread(8)
 @quick_and_slow
 def test_odd_parameters(name, data):
     est = settled(name)

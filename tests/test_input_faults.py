@@ -316,7 +316,7 @@ def said(error):
 
 @pytest.mark.parametrize("case", planted())
 @pytest.mark.parametrize("est", PRIVATE + OPEN, ids=lambda e: type(e).__name__)
-@pytest.mark.spread(100)
+@pytest.mark.spread(50)
 def test_messages_hold_no_private_value(est, case):
     given = planted()[case]
     key = "client" if isinstance(est, (FedMTLClassifier, FedMTLRegressor)) else "task"

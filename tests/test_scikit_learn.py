@@ -121,7 +121,11 @@ def failures(est):
 
 
 @parametrize_with_checks(QUICK, expected_failed_checks=failures)
-def test_checks(estimator, check):
+def test_checks(estimator, check, request):
+    """What is expected to fail is not run: of weights, those are a third of all the time."""
+    expected = request.node.get_closest_marker("xfail")
+    if expected:
+        pytest.xfail(expected.kwargs["reason"])
     check(estimator)
 
 

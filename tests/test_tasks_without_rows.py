@@ -69,6 +69,7 @@ for case in CASES + EXACT:
 
 
 @every(SOME.values())
+@pytest.mark.spread(31)
 def test_every_fit_has_a_model_for_every_listed_task(case):
     data = long_data(case.n_classes)
     est = fit(seeded(case).set_params(tasks=TASKS), *arguments(case, thinned(data)))

@@ -43,7 +43,7 @@ class Garbled(Sites):
     if type(case.estimator) in (DPMetaInit, DPMetaInitClassifier) and not case.marks
     if not case.unit and not case.estimator.secure
 )
-@pytest.mark.spread(44)
+@pytest.mark.spread(22)
 def test_garbage_of_one_task_moves_an_initialisation_within_its_bound(case, garbage):
     """Updates of DPMetaInit come with their noise: the bound has room for it, and not for more."""
     case.skip_without_extras()

@@ -183,6 +183,7 @@ def assert_same_parameters(theta, clients, case, tol=1e-10):
 @pytest.mark.parametrize("classification", [True, False])
 @pytest.mark.parametrize("activation", ACTIVATION)
 @pytest.mark.parametrize("hidden", [(), (5, 4)])
+@pytest.mark.spread(8)
 def test_gradient_against_differences(classification, activation, hidden):
     """One step of length 1 with all rows is the gradient."""
     case = problem(classification, hidden=hidden, activation=activation)

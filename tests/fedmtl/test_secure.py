@@ -189,6 +189,7 @@ def test_order_of_heads_and_added_rows_change_nothing(mpc):
     assert_equal_models(got, (expected[0], [own[::-1] for own in expected[1]]))
 
 
+@pytest.mark.slow
 def test_own_model_survives_at_the_highest_threshold(mpc):
     shared, heads, tasks, _, _ = clients(4, counts=(2, 1))
     # Sizes of a ratio at the bound: the small client's own weight is the smallest there can be.
@@ -546,6 +547,7 @@ def test_servers_end_with_the_caller(mpc, tmp_path):
     assert list(folder.glob("server*/round-0/out/*")) == []
 
 
+@pytest.mark.slow
 def test_servers_alone_notice_that_another_one_died(mpc, tmp_path):
     """Without `secure_aggregate` to watch them, as on several machines."""
     arguments = long_run()
@@ -920,6 +922,7 @@ def test_a_damaged_message_ends_the_run_at_once(mpc, start, tmp_path):
     assert not list(tmp_path.glob("*/out/*"))
 
 
+@pytest.mark.slow
 def test_an_upload_that_no_client_function_makes_is_noticed(mpc, start, tmp_path):
     """Numbers from the whole field with a right header: nobody takes the answer for a model."""
     job, folders = server_folders(tmp_path)

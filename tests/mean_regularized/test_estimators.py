@@ -590,6 +590,7 @@ def unrelated(kind, m, shared, seed, d=6):
 @pytest.mark.parametrize("m, shared", [(40, 0.0), (8, 1.0)])
 @pytest.mark.parametrize("epsilon", [0.3, 3.0])
 @pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
+@pytest.mark.spread(8)
 def test_few_or_unrelated_tasks_do_not_fall_far_below_alone(kind, m, shared, epsilon):
     X, y, task, X_test, y_test, task_test = unrelated(
         "real" if kind == "real" else "binary", m, shared, seed=5

@@ -259,7 +259,7 @@ EXTREMES = {
 
 @pytest.mark.parametrize("kind", ["real", "binary", "multi"])
 @pytest.mark.parametrize("intercept", [True, False])
-@pytest.mark.spread(6)
+@pytest.mark.spread(3)
 def test_the_first_noisy_sum_moves_by_the_stated_sensitivity(batches, kind, intercept):
     """The released initialisation after one step is the sum, up to public factors."""
     cls = DPMetaInit if kind == "real" else DPMetaInitClassifier

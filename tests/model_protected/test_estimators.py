@@ -56,7 +56,7 @@ def mechanisms_of(cls):
 
 # ------------------------------------------------------------------------- combinations
 @pytest.mark.parametrize("cls", ESTIMATORS)
-@pytest.mark.spread(2)
+@pytest.mark.spread(1)
 def test_every_combination_fits(cls):
     X, y, task = problem(labels=cls in CLASSIFIERS, sizes=(5, 8, 6))
     combinations = [("empirical-bayes", m) for m in ["auto", *mechanisms_of(cls)]]

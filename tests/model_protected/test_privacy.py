@@ -148,7 +148,7 @@ def estimator_of(cls, algorithm, mechanism, **parameters):
 # --------------------------------------------------------------------------------- tests
 @everything
 @pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
-@pytest.mark.spread(13)
+@pytest.mark.spread(7)
 def test_every_statistic_moves_within_its_sensitivity(cls, algorithm, mechanism, adjacency):
     """With the history replayed, so that a change cannot enter through earlier releases."""
     X, y, task = problem(cls)
@@ -190,7 +190,7 @@ def test_votes_of_absent_tasks(cls):
 
 
 @everything
-@pytest.mark.spread(7)
+@pytest.mark.spread(4)
 def test_other_tasks_see_releases_only(cls, algorithm, mechanism):
     """Same releases, another task's data changed: not a bit of any other model changes."""
     X, y, task = problem(cls, d=17)
@@ -267,6 +267,7 @@ DRAWN = [
 
 
 @pytest.mark.parametrize("cls, algorithm, mechanism", DRAWN)
+@pytest.mark.spread(1)
 def test_draws_show_the_stated_noise(cls, algorithm, mechanism):
     check_noise(cls, algorithm, mechanism, 100)
 
@@ -309,6 +310,7 @@ def violation(counts, draws, epsilon, delta):
     return lower - exp(epsilon) * upper - delta
 
 
+@pytest.mark.slow
 def test_published_wishart_is_caught():
     counts, model = event_counts("wishart-published", 200)
     assert counts[0] == 0

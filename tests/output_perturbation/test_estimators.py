@@ -291,7 +291,7 @@ def test_bounds_hold_for_any_data_and_are_met(logistic):
             assert largest <= bounds.lipschitz(v) * (1 + 1e-9)
         assert max(reached) <= 1 + 1e-9
         # One record of the worst length attains the bound on the distance, or nearly.
-        a = np.linspace(0.01, R, 400)
+        a = np.linspace(0.01, R, 100)
         far = [solve_one(bounds, np.array([[r, 0.0]]), np.array([Y]) ** (not logistic), 0.0,
                          logistic)[0] for r in a]  # fmt: skip
         assert max(far) > 0.84 * bounds.distance(0.0)
@@ -498,7 +498,7 @@ AUDITED = {"record": {**NATIVE, "lam": 0.5}, "direct": {"group": "direct", "lam"
 
 @QUICK_AND_SLOW
 @pytest.mark.parametrize("name", AUDITED)
-@pytest.mark.spread(2)
+@pytest.mark.spread(1)
 def test_audit_passes(cls, name):
     est = cls(**public(cls), tasks=range(M), n_rounds=1) if cls in RELATIONSHIP else cls(
         **public(cls), tasks=range(M)
@@ -530,6 +530,7 @@ def test_audit_finds_rows_that_are_not_clipped(cls, monkeypatch):
 @pytest.mark.parametrize(
     "cls, name", [(DPAggregation, "record"), (DPRelationshipClassifier, "Gaussian")]
 )
+@pytest.mark.spread(1)
 def test_draws_show_the_stated_noise(cls, name):
     X, y, task = problem(cls)
     more = {"n_rounds": 1} if cls in RELATIONSHIP else {}

@@ -208,7 +208,7 @@ def quadrature_wishart(epsilon, k, kappa):
 
 @pytest.mark.parametrize("k, kappa", [(2, 0.5), (3, 1.0), (12, 2.0), (100, 4.415)])
 @pytest.mark.parametrize("epsilon", [0.0, pytest.param(0.3, marks=pytest.mark.slow), 1.0])
-@pytest.mark.spread(2)
+@pytest.mark.spread(1)
 def test_wishart_curve_agrees_with_quadrature(k, kappa, epsilon):
     d = 4
     value = wishart_delta(epsilon, d, k + d - 1, 1 / kappa, 1.0)

@@ -121,7 +121,7 @@ def neighbours(size=100.0):
         ("none", "no guarantee is claimed .published noise."),
     ],
 )
-@pytest.mark.spread(2)
+@pytest.mark.spread(1)
 def test_planted_faults_of_an_estimator(fault, words):
     start = time.process_time()
     result = audit(Toy(fault=fault), *neighbours())
@@ -185,7 +185,7 @@ def sound(d, epsilon):
 
 
 @pytest.mark.parametrize("i", range(5))
-@pytest.mark.spread(2)
+@pytest.mark.spread(1)
 def test_sound_mechanisms_pass(i):
     for seed, epsilon in enumerate([0.1, 1.0, 10.0]):
         result = audit(sound(5, epsilon)[i], random_state=seed)

@@ -227,7 +227,7 @@ QUICK_TO_DRAW = [
 
 
 @pytest.mark.parametrize("case", [case.param for case in QUICK_TO_DRAW if not case.unit])
-@pytest.mark.spread(2)
+@pytest.mark.spread(1)
 def test_statistical_audit_of_meta_learning(case):
     data = long_data()
     pair = arguments(case, data), arguments(case, neighbour(case, data))

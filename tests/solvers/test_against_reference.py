@@ -150,7 +150,7 @@ def check_optimal(X, y, task, penalty, alpha, intercept, tol, **kind):
     [(True, "equal", 0.0, (0.98, 0.3, 0.01)), (False, "samples", 0.4, (0.5, 0.02))],
     ids=["intercept", "ridge"],
 )
-@pytest.mark.spread(21)
+@pytest.mark.spread(11)
 def test_optimal_on_other_data(name, penalty, logistic, intercept, weight, ridge, fractions):
     X, y, task = CASES[name]
     if not logistic:
@@ -182,7 +182,7 @@ def test_tiny_alpha(name, penalty):
 
 @pytest.mark.parametrize("penalty", ["trace", "l21"])
 @pytest.mark.parametrize("logistic", [False, True])
-@pytest.mark.spread(2)
+@pytest.mark.spread(1)
 def test_against_slow_solver(penalty, logistic):
     X, y, task = plain.make_rows([8, 20, 5, 30], 4, 20, labels=True)
     y = y if logistic else regression_target(X, task)

@@ -83,7 +83,7 @@ def all_losses(tables, logistic, scale, intercept, ridge):
 @pytest.mark.parametrize("logistic", [False, True], ids=["squared", "logistic"])
 @pytest.mark.parametrize("kind, missing", [("long", 0), ("wide", 0), ("wide", 0.2), ("wide", 0.8)])
 @pytest.mark.parametrize("intercept, weight, ridge", SETTINGS)
-@pytest.mark.spread(12)
+@pytest.mark.spread(6)
 def test_representations_agree(kind, missing, logistic, intercept, weight, ridge):
     (X, y, task), tables = representations(kind, missing)
     first = next(iter(tables.values()))

@@ -308,7 +308,7 @@ def largest(loss, penalty):
 @pytest.mark.parametrize("name", PENALTIES)
 @pytest.mark.parametrize("intercept, ridge", [(True, 0.0), (False, 0.0), (True, 0.003)])
 @pytest.mark.parametrize("problem", HARD)
-@pytest.mark.spread(22)
+@pytest.mark.spread(11)
 def test_hard_classifications(problem, intercept, ridge, name):
     X, y, task, shift, fraction, limit = HARD[problem]
     if shift and not intercept:
