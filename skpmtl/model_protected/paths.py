@@ -418,9 +418,9 @@ _DOC = """{summary}
     >>> from skpmtl import {name}
     >>> from skpmtl.datasets import {generator}
     >>> X, y, task = {generator}(n_tasks=20, n_samples=15, n_features=5, random_state=0)
-    >>> model = {name}(n_alphas=20).fit(X, {target}, task=task)
+    >>> model = {name}(n_alphas=10).fit(X, {target}, task=task)
     >>> model.{error}_path_.shape, bool(model.alpha_ in model.alphas_)
-    ((20, 5), True)
+    ((10, 5), True)
     """
 _TRACE = {"generator": "make_low_rank_tasks"}
 _L21 = {"generator": "make_group_sparse_tasks"}

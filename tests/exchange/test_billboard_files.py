@@ -21,6 +21,7 @@ from skpmtl import (
     save_billboard,
 )
 from skpmtl.exchange.wire import from_npy, to_npy
+from tests.helpers.apart import apart
 from tests.helpers.cases import CASES, EXACT, FIRST, fitted, long_data
 
 pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
@@ -380,12 +381,7 @@ def test_a_small_file_takes_little_memory(files, tmp_path):
         paths.append(tmp_path / make.__name__)
         make(paths[-1], header)
         assert paths[-1].stat().st_size < 2 << 20
-    done = subprocess.run(
-        [sys.executable, "-c", LOAD, *map(str, paths)], capture_output=True, text=True,
-        timeout=120, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    grown = [int(line) for line in done.stdout.split()]
+    grown = [int(line) for line in apart(LOAD, tmp_path, *paths).split()]
     assert len(grown) == 3 and max(grown) < 50_000  # kB
 
 
@@ -446,13 +442,7 @@ def test_killed_at_any_time_the_file_is_whole(tmp_path):
             warnings.simplefilter("ignore")
             ests.append(est.fit(X, y, task=task))
     (tmp_path / "ests").write_bytes(pickle.dumps(ests))
-    done = subprocess.run(
-        [sys.executable, "-c", KILL, str(tmp_path / "ests"), str(tmp_path / "board")],
-        capture_output=True, text=True, timeout=120,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    sizes = done.stdout.split()
+    sizes = apart(KILL, tmp_path, tmp_path / "ests", tmp_path / "board").split()
     assert len(sizes) == 8 and set(sizes) == {"3", "130"}
 
 

@@ -1,10 +1,6 @@
 """One journal is one budget: for one process at a time, and for the rows it was begun with."""
 
 import os
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,19 +12,10 @@ from skpmtl.exchange.journal import Journal, fingerprint, write_file
 from skpmtl.shards import fit as shards
 from skpmtl.shards.fit import fit_shards
 from skpmtl.tables.table import TaskTable
+from tests.helpers.apart import apart
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
-ROOT = Path(__file__).resolve().parents[2]
 M = 12
-
-
-def python(code, *arguments):
-    """Another process, which runs `code`."""
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
 
 
 def write_parts(folder, change=0.0):
@@ -87,7 +74,7 @@ for _ in range(2):
 def test_two_fits_publish_one_billboard(tmp_path):
     """Started together, each is refused or has the releases of the other; noise is not seeded."""
     parts = write_parts(tmp_path)
-    said = python(RACE, tmp_path / "journal", *parts).communicate(timeout=120)[0].splitlines()
+    said = apart(RACE, tmp_path, tmp_path / "journal", *parts).splitlines()
     assert len(said) == 2 and len(set(said) - {"refused"}) == 1
     est = MPMTLLowRank(tasks=range(M), n_releases=3)
     fit_shards(est, parts, journal=tmp_path / "journal")
@@ -287,4 +274,4 @@ print(places)
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 def test_killed_at_any_time_a_journal_goes_on(tmp_path):
-    assert int(python(KILLED, tmp_path).communicate(timeout=120)[0]) > 0
+    assert int(apart(KILLED, tmp_path, tmp_path / "journal")) > 0

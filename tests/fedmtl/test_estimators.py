@@ -2,7 +2,6 @@
 
 import logging
 import pickle
-import subprocess
 import sys
 
 import numpy as np
@@ -16,6 +15,7 @@ from sklearn.model_selection import KFold
 
 from skpmtl import FedMTLClassifier, FedMTLRegressor, TaskStratifiedKFold
 from skpmtl.tables.table import SingleTaskWarning
+from tests.helpers.apart import apart
 
 SETS = {"anna": "ab", "ben": "bc", "cleo": "abc", "dan": "ab", "eve": "c"}
 
@@ -285,7 +285,7 @@ def test_heat_map_of_similarities():
     pyplot.close("all")
 
 
-def test_optional_packages_are_not_imported():
+def test_optional_packages_are_not_imported(tmp_path):
     code = (
         "import sys, numpy as np, skpmtl, skpmtl.fedmtl, skpmtl.inspection\n"
         "X = np.random.default_rng(0).normal(size=(20, 2))\n"
@@ -293,8 +293,7 @@ def test_optional_packages_are_not_imported():
         "found = {'torch', 'mpyc', 'matplotlib'} & set(sys.modules)\n"
         "sys.exit(f'imported {found}' if found else 0)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    apart(code, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import importlib
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -17,6 +16,7 @@ import threadpoolctl
 import skpmtl
 from skpmtl._runtime import threads
 from skpmtl._runtime.jit import njit
+from tests.helpers.apart import apart
 
 pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
 
@@ -133,7 +133,7 @@ def test_task_blocks():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_child_starts_its_own_threads():
+def test_a_forked_child_starts_its_own_threads(tmp_path):
     program = """
 import os, sys, skpmtl
 from skpmtl._runtime import threads
@@ -147,8 +147,7 @@ if not child:
     os._exit(0 if ok else 1)
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], timeout=600)
-    assert done.returncode == 0
+    apart(program, tmp_path)
 
 
 def test_processes_that_compile_at_once_find_their_own_code(tmp_path, monkeypatch):
