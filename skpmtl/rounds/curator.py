@@ -106,8 +106,9 @@ def release_centre(plan, to, centres, length=None, log=None):
             log(t + 1, update.noise_std if private else 0.0)
     if run_away(lengths, everybody=plan.sampling == "all"):  # clipped updates cannot
         raise ValueError(
-            "The rounds diverged: their updates grow, or are not finite. Take a smaller learning "
-            "rate, of tasks or of the server, and scale X to rows of length about 1."
+            "The rounds diverged: their updates grow, or are not finite. Take a smaller "
+            "local_learning_rate (of networks: learning_rate) or server_learning_rate, and scale X "
+            "to rows of length about 1."
         )
     return releases, bounds
 
