@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+GOLDEN = (5**0.5 - 1) / 2
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
@@ -29,7 +30,9 @@ def pytest_collection_modifyitems(items):
             alike.setdefault((item.parent.nodeid, item.originalname), []).append(item)
     for cases in alike.values():
         n = min(cases[0].get_closest_marker("spread").args[0], len(cases))
-        kept = {k * len(cases) // n for k in range(n)}
+        # One of every n-th part, at changing places: equal steps would keep to one value of a
+        # parameter whose values take turns.
+        kept = {int((k + k * GOLDEN % 1) * len(cases) / n) for k in range(n)}
         for k, item in enumerate(cases):
             if k not in kept:
                 item.add_marker("slow")

@@ -150,7 +150,7 @@ def check_optimal(X, y, task, penalty, alpha, intercept, tol, **kind):
     [(True, "equal", 0.0, (0.98, 0.3, 0.01)), (False, "samples", 0.4, (0.5, 0.02))],
     ids=["intercept", "ridge"],
 )
-@pytest.mark.spread(11)
+@pytest.mark.spread(16)
 def test_optimal_on_other_data(name, penalty, logistic, intercept, weight, ridge, fractions):
     X, y, task = CASES[name]
     if not logistic:
