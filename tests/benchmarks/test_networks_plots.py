@@ -10,7 +10,7 @@ FIELDS = ("data", "method", "personalization", "epsilon", "noise over way", "mea
 def test_every_method_has_its_curve(tmp_path):
     rows = [(name, "none", "", 0.5) for name in networks_plots.LEVELS]
     budgets = "0.1", "2.0", ""
-    rows += [(name, "mean-reg", e, 0.7) for name in networks_plots.CURVES for e in budgets]
+    rows += [(*key, e, 0.7) for key in networks_plots.CURVES for e in budgets]
     rows += [("cnn, scratch", "released", "0.1", 0.1)]  # not a personal model
     table = [dict(zip(FIELDS, ("made", m, p, e, "", v, "0.01", 3), strict=True))
              for m, p, e, v in rows]  # fmt: skip
