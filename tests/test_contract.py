@@ -671,10 +671,13 @@ QUICK_FLOAT32 = FIRST[skpmtl.PrivateMeanRegMTL].name, EXACT[0].name  # the other
     for case in LONG
     if case.form == "long" and "dtype" in case.estimator.get_params() and not case.unit
     if not getattr(case.estimator, "secure", False)
+    if "graph" not in case.name  # of other tasks
 )
 def test_float32_is_the_fit_of_the_same_numbers_in_float64(case, wide):
     wanted, (X, y, task) = with_many_tasks(case)
     if wide:  # beyond what loops do for narrow tasks
+        if wanted.get_params().get("init") is not None:
+            pytest.skip("starts from a model of few features")
         X = np.random.default_rng(1).standard_normal((len(X), 70)) / 8
     X = (X + 0.3).astype(np.float32)
     got = clone(wanted).set_params(dtype="float32")
@@ -684,6 +687,8 @@ def test_float32_is_the_fit_of_the_same_numbers_in_float64(case, wide):
         est.fit(given[~new], y[~new], task=task[~new])
         est.personalize(given[new], y[new], task=task[new])
     close = {"rtol": 1e-9, "atol": 1e-10}
+    if wanted.get_params().get("feature_range") is not None:
+        close = {"rtol": 1e-5, "atol": 2e-6}  # scaled rows are held in their type
     assert_allclose(got.coef_, wanted.coef_, **close)
     assert_allclose(got.intercept_, wanted.intercept_, **close)
     answer = "decision_function" if case.n_classes else "predict"
