@@ -295,6 +295,8 @@ def test_new_tasks_go_on_from_a_file_alone(case, tmp_path):
     save_billboard(est, tmp_path / "board.npz")
     there = load_billboard(tmp_path / "board.npz")
     assert type(there) is type(est) and len(there.tasks_) == 0
+    if "dtype" in there.get_params():  # how rows are held here is no part of a file
+        there.set_params(dtype=est.dtype)
     assert there.privacy_ == est.privacy_ and there.privacy_.text(None) == est.privacy_.text(None)
     for attribute in ("mean_coef_", "mean_intercept_", "init_coef_", "init_intercept_", "lam_"):
         assert hasattr(there, attribute) == hasattr(est, attribute) or not case.private
@@ -634,6 +636,7 @@ def n_threads(monkeypatch):
         replace(c, marks=c.marks + (SLOW,) * bool(c.n_classes))  # classes have to compile
         for c in LONG
         if not getattr(c.estimator, "secure", False) and not c.unit
+        if "graph" not in c.name  # of other tasks
     )
 )
 @pytest.mark.spread(12)

@@ -396,7 +396,8 @@ def test_listed_classes_need_not_be_in_the_rows(cls, epsilon):
 
 
 @pytest.mark.parametrize("bad, message", [
-    ([1], "two labels or more"), ([0, None], "missing"), ([0.0, np.nan], "missing"),
+    ([1], "two labels or more"), ({}, "two labels or more"),
+    ([0, None], "missing"), ([0.0, np.nan], "missing"),
     ([1, "a"], "mix"), ([("a", 1), ("b", 2)], "strings, numbers"), (["a", "a\0"], "NUL"),
 ], ids=str)  # fmt: skip
 def test_lists_that_are_no_classes(bad, message):

@@ -95,6 +95,7 @@ for j, ax in enumerate(display.axes_):
         fixed_effects[j], np.arange(3) + 0.2, xerr=2.0 * errors[j], fmt="x", label="MixedLM"
     )
     ax.plot(effects[j], np.arange(3) - 0.2, "k|", markersize=12, label="truth")
+    ax.set_xlabel("coefficient")
 display.axes_[0].legend()
 table = pd.DataFrame(est.relation_coef_, index=names, columns=features)
 table["noise std"] = est.relation_noise_std_

@@ -568,7 +568,7 @@ class MeanFamily(WideSparse, KnowsFacts, BaseMTL):
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = self._update_name() not in KEEP_MODELS
+        tags.input_tags.sparse = str(self._update_name()) not in KEEP_MODELS
         return tags
 
     # -------------------------------------------------------------- personal models

@@ -123,7 +123,7 @@ def _plain_labels(labels):
                 "with .astype(str)."
             )
         refuse_trailing_nul(values, "Class labels")
-        labels = np.array(values, dtype=str if isinstance(values[0], str) else None)
+        labels = np.array(values, dtype=str if values and isinstance(values[0], str) else None)
     if labels.dtype.kind not in "biufU":
         raise TypeError(
             f"Class labels have the type {labels.dtype}; use strings, numbers or booleans, for "
