@@ -8,6 +8,7 @@ from copy import deepcopy
 
 import numpy as np
 
+from .._runtime.torch_modules import build, drawing, import_torch
 from .network import BatchLoss, Network
 
 
@@ -23,19 +24,8 @@ class TorchNetwork(Network):
     """
 
     def __init__(self, factory, n_features):
-        try:
-            import torch
-        except ImportError as error:
-            raise ImportError(
-                "module= needs torch: install skpmtl with its extra [torch]."
-            ) from error
-        self.factory = factory
-        with torch.random.fork_rng(devices=[]):  # the user's generator stays as it is
-            self.trunk = factory()
-        if not isinstance(self.trunk, torch.nn.Module):
-            raise TypeError(
-                f"module() returned {type(self.trunk).__name__}; it must build a torch.nn.Module."
-            )
+        torch = import_torch("module=")
+        self.factory, self.trunk = factory, build(torch, factory, {})
         self.trunk.eval()
         with torch.no_grad():
             out = self.trunk(torch.zeros(2, n_features))
@@ -69,10 +59,7 @@ class TorchNetwork(Network):
     def initial_shared(self, rng):
         import torch
 
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(rng.integers(2**31)))
-            # A copy: the factory may give the same module again, and the next fit starts there.
-            self.trunk = deepcopy(self.factory())
+        self.trunk = build(torch, self.factory, {}, int(rng.integers(2**31)))
         return self._read()
 
     def scores(self, theta, X, keep=None):
@@ -92,9 +79,8 @@ class TorchNetwork(Network):
         import torch
 
         total = count = 0.0
-        with torch.random.fork_rng(devices=[]):
-            # For dropout; from a copy, so that batches are those of the built-in network.
-            torch.manual_seed(int(deepcopy(rng).integers(2**31)))
+        # For dropout; from a copy, so that batches are those of the built-in network.
+        with drawing(torch, int(deepcopy(rng).integers(2**31))):
             for i in range(table.n_clients):
                 rows = np.arange(table.offsets[i], table.offsets[i + 1])
                 fixed = None if centre is None else centre[i]

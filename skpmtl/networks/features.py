@@ -9,8 +9,9 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._diagram import Documented
+from .._runtime.torch_modules import build, drawing, import_torch
 from ..tables.forms import InputForm, check_finite, kept_columns, read_features, table_matrix
-from .module import build, device_of, drawing, import_torch, plain_numbers
+from .module import device_of, plain_numbers
 
 __all__ = ["TorchFeatures"]
 

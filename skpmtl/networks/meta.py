@@ -9,6 +9,7 @@ import numpy as np
 from .._parameters import filled, kept
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.frames import outside
+from .._runtime.torch_modules import drawing
 from ..base import MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.board import Board
 from ..exchange.wire import MOST_STEPS
@@ -18,7 +19,7 @@ from ..meta.plan import MetaPlan
 from ..meta.tasks import MetaHalf
 from .board import check_layout
 from .estimators import OfModule, check_arguments
-from .module import drawing, plain_numbers
+from .module import plain_numbers
 from .steps import LocalSteps, Pace
 
 __all__ = ["TorchMetaInitClassifier", "TorchMetaInitRegressor"]

@@ -1,36 +1,13 @@
-"""A torch module as vectors: what of it is released, what stays with a task, and its losses.
-
-torch is imported when a module is used, and not before. What is drawn here from its generator,
-starts of parameters and dropout, comes from seeds of our own; the user's generator stays as it is.
-"""
+"""A torch module as vectors: what of it is released, what stays with a task, and its losses."""
 
 from contextlib import contextmanager
-from copy import deepcopy
 from fnmatch import fnmatchcase
-from threading import RLock
 
 import numpy as np
 
-_DRAWING = RLock()  # torch has one generator for all threads
+from .._runtime.torch_modules import build, drawing, import_torch
+
 _ROWS = 1024  # that are predicted at a time
-
-
-def import_torch(what):
-    """The package torch.
-
-    Raises
-    ------
-    ImportError
-        Without it; it says that `what` needs the extra.
-    """
-    try:
-        import torch
-        import torch.func  # noqa: F401  # not imported by torch itself in all versions
-    except ImportError as error:
-        raise ImportError(
-            f"{what} needs torch: install skpmtl with its extra [torch]."
-        ) from error
-    return torch
 
 
 def device_of(torch, name):
@@ -47,28 +24,6 @@ def device_of(torch, name):
 
 
 @contextmanager
-def drawing(torch, seed=None, device=None):
-    """Within it torch draws from `seed`, for one thread at a time; then all is as before."""
-    cuda = [device] if device is not None and device.type == "cuda" else []
-    with _DRAWING, torch.random.fork_rng(devices=cuda):
-        if seed is not None:
-            sow(torch, seed, device)
-        yield
-
-
-def sow(torch, seed, device=None):
-    """Seed torch's generators of the CPU and of `device`.
-
-    ``torch.manual_seed`` does it for all kinds of devices, and keeps the stack of calls for those
-    that are not there: milliseconds, more than the steps of a small task.
-    """
-    torch.default_generator.manual_seed(seed)
-    if device is not None and device.type == "cuda":
-        with torch.cuda.device(device):
-            torch.cuda.manual_seed(seed)
-
-
-@contextmanager
 def plain_numbers(torch):
     """Within it float32 is float32 on every device: no shorter numbers in products."""
     precision = torch.get_float32_matmul_precision()
@@ -80,39 +35,6 @@ def plain_numbers(torch):
             yield
     finally:
         torch.set_float32_matmul_precision(precision)
-
-
-def build(torch, module, arguments, seed=0):
-    """A copy of what ``module(**arguments)`` makes, its random numbers drawn from `seed`.
-
-    A factory may give the same module again and again, and rows may leave nothing in that: it is
-    the public start of the next fit.
-
-    Raises
-    ------
-    TypeError
-        Where that is no torch module.
-    ValueError
-        Where it has no copy.
-    """
-    if isinstance(module, torch.nn.Module) or not callable(module):
-        raise TypeError(
-            f"module={type(module).__name__} must be a function or class that builds a "
-            "torch.nn.Module, and no module itself: lambda: net."
-        )
-    with drawing(torch, seed):
-        made = module(**arguments)
-        if not isinstance(made, torch.nn.Module):
-            raise TypeError(
-                f"module() returned {type(made).__name__}; it must build a torch.nn.Module."
-            )
-        try:
-            return deepcopy(made)
-        except RuntimeError as error:
-            raise ValueError(
-                "The module cannot be copied, as with torch.nn.utils.weight_norm: take "
-                "torch.nn.utils.parametrizations.weight_norm in its place."
-            ) from error
 
 
 class FlatModule:

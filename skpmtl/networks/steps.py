@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .module import drawing, plain_numbers, sow
+from .._runtime.torch_modules import drawing, sow
+from .module import plain_numbers
 
 _BLOCK = 1 << 27  # numbers that tasks trained together may hold
 
