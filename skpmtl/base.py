@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from ._diagram import Documented, ShowsPrivacy
 from ._parameters import parameter
 from ._runtime.compat import Interval, InvalidParameterError, StrOptions
-from ._runtime.frames import outside
+from ._runtime.stack import users_line
 from .callbacks import RoundCallbacks, followed, following
 from .exchange.files import FromBillboard, first_tasks, rows_before_tasks
 from .exchange.half import half_of
@@ -97,7 +97,7 @@ class TaskIndexed(Documented, BaseEstimator):
                     "There is no task information: all rows are taken as one task. Set "
                     "task_feature, or pass task=, a mapping, or a 2-D y.",
                     SingleTaskWarning,
-                    stacklevel=2,
+                    stacklevel=users_line(),
                 )
             warn_of_inferred(self, tasks=form.kind not in ("single", "wide"))
             table, classes = self._encoded(table)
@@ -227,7 +227,7 @@ def warn_of_inferred(est, *, tasks=True):
                 f'{name}="auto" reads the list of {name} from private rows, so that the result '
                 f"discloses which {what} exist. Pass the public list: {name}=[...].",
                 PrivacyLeakWarning,
-                stacklevel=outside(),
+                stacklevel=users_line(),
             )
 
 

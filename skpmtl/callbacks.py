@@ -11,6 +11,7 @@ import warnings
 from contextlib import contextmanager
 
 from ._runtime.compat import CallbackSupportMixin, callback_management_context
+from ._runtime.stack import users_line
 
 __all__ = [
     "RoundCallbacks",
@@ -60,7 +61,7 @@ class RoundCallbacks(CallbackSupportMixin):
                         "would be releases outside the budget. ConvergenceDisplay shows what is "
                         "public.",
                         UserWarning,
-                        stacklevel=2,
+                        stacklevel=users_line(),
                     )
             return self
 

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
+from ._runtime.stack import users_line
 from .privacy.report import PrivacyLeakWarning
 from .tables.ids import listed
 
@@ -159,7 +160,7 @@ class ConvergenceDisplay:
                     "noise: the guarantee of the fit does not cover it. Do not publish it if "
                     "they are private.",
                     PrivacyLeakWarning,
-                    stacklevel=2,
+                    stacklevel=users_line(),
                 )
             replayed, scores = copy(estimator), []
             for centres in models:
@@ -873,7 +874,7 @@ class TaskRelatednessDisplay(_HeatMapDisplay):
                 warnings.warn(
                     f"With {rows.shape[1]} coefficient(s) per task a correlation is 1, -1 or "
                     'nothing, whatever the tasks are: use measure="cosine".',
-                    stacklevel=2,
+                    stacklevel=users_line(),
                 )
             rows = rows - rows.mean(axis=1, keepdims=True)
         norms = np.linalg.norm(rows, axis=1)
@@ -924,7 +925,7 @@ class TaskRelatednessDisplay(_HeatMapDisplay):
                 f'guarantee of this fit ("{guarantee}") does not cover them together. Show it '
                 "only to those who may see all rows.",
                 PrivacyLeakWarning,
-                stacklevel=2,
+                stacklevel=users_line(),
             )
         return cls.from_coef(
             estimator.coef_, tasks=estimator.tasks_, measure=measure,

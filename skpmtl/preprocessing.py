@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._diagram import Documented
 from ._runtime.compat import safe_indexing
+from ._runtime.stack import users_line
 from .base import merge_rows
 from .tables.forms import (
     InputForm,
@@ -46,7 +47,7 @@ class _TaskTransformer(Documented, OneToOneFeatureMixin, TransformerMixin, BaseE
             warnings.warn(
                 "There is no task_feature: all rows are taken as one task.",
                 SingleTaskWarning,
-                stacklevel=3,
+                stacklevel=users_line(),
             )
 
     def personalize(self, X, y=None):

@@ -139,3 +139,10 @@ def test_no_two_classes_have_one_name():
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     ]
     assert sorted(set(names)) == sorted(names)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_warnings_name_the_line_of_the_user(path):
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.keyword) and node.arg == "stacklevel":
+            assert ast.unparse(node.value) == "users_line()", "counted levels go out of date"

@@ -18,6 +18,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from .._runtime.stack import users_line
 from .._version import __version__
 from ..tables.finite import bound_values
 from ..tables.forms import InputForm, is_mapping_of_tasks, read_rows, read_training, task_position
@@ -429,7 +430,7 @@ def first_tasks(est, X, y, task, sample_weight=None):
             "There is no task information: all rows are taken as one task. Set task_feature, or "
             "pass task=, a mapping, or a 2-D y.",
             SingleTaskWarning,
-            stacklevel=3,
+            stacklevel=users_line(),
         )
     _check_features(probe, table.n_features, form.position)
     table = bound_values(est._encoded(table, getattr(est, "classes_", None), new=True)[0])
@@ -482,7 +483,7 @@ def _check_features(probe, n_features, position):
             "X has no feature names: its columns are taken to be those of the billboard, "
             f"{listed(known, 20)}, in this order.",
             UserWarning,
-            stacklevel=4,
+            stacklevel=users_line(),
         )
         return
     names = names if position is None else np.delete(names, position)

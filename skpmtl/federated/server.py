@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from .._runtime.stack import users_line
 from .._version import __version__
 from ..exchange.files import save_billboard
 from ..exchange.journal import Journal, write_file
@@ -211,7 +212,7 @@ class Sites:
         warnings.warn(
             f"Held by no site, and counted as contributing nothing: tasks {listed(absent)}.",
             UserWarning,
-            stacklevel=2,
+            stacklevel=users_line(),
         )
 
     def _complete(self):

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._diagram import ShowsPrivacy
 from .._parameters import kept
 from .._runtime.compat import Interval, InvalidParameterError, StrOptions
+from .._runtime.stack import users_line
 from ..base import BaseMTL, TaskIndexed
 from ..callbacks import RoundCallbacks, following
 from ..privacy.report import PrivacyReport
@@ -226,7 +227,7 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
                     "one (StandardScaler, TransformedTargetRegressor); if they are, lower "
                     f"learning_rate={self.learning_rate:g}.",
                     ConvergenceWarning,
-                    stacklevel=3,
+                    stacklevel=users_line(),
                 )
         if classes is not None:
             fitted["_task_classes_"] = classes

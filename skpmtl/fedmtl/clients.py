@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
+from .._runtime.stack import users_line
 from ..tables.forms import (
     check_finite,
     encode_rows,
@@ -162,7 +163,7 @@ def read_training(
             "There is no client information: all rows are taken as one client's. Set "
             "client_feature, or pass client=.",
             SingleTaskWarning,
-            stacklevel=3,
+            stacklevel=users_line(),
         )
     elif rows.client is None:
         raise ValueError("These rows have no client: give client=, one id for each row.")

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._parameters import TARGET_RANGE, filled, kept, parameter, target_range
 from .._runtime.compat import Interval, StrOptions
-from .._runtime.frames import outside
+from .._runtime.stack import users_line
 from ..base import BaseMTL, KnowsFacts, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.half import half_of
 from ..exchange.protocol import Population, Question, Total, run
@@ -245,7 +245,7 @@ class MeanFamily(WideSparse, KnowsFacts, BaseMTL):
                 "that all rounds together can make: the shared model is little but noise, whatever "
                 'clip_norm is. Take more tasks, more epsilon, fewer features, or clip_norm="auto".',
                 UserWarning,
-                stacklevel=outside(),
+                stacklevel=users_line(),
             )
 
     def _middle(self):

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._parameters import filled, kept, target_range
 from .._runtime.compat import Interval, StrOptions
+from .._runtime.stack import users_line
 from ..base import BaseMTL, KnowsFacts, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.protocol import Question, Total
 from ..privacy.report import PrivacyLeakWarning
@@ -173,7 +174,7 @@ class _MetaInit(KnowsFacts, BaseMTL):
                 "With a 2-D y a row of X is a record of several tasks, whose budgets add up. For "
                 "one budget per row pass unit=range(len(X)) and max_rows_per_unit=y.shape[1].",
                 PrivacyLeakWarning,
-                stacklevel=5,
+                stacklevel=users_line(),
             )
         return super()._fit_table(table)
 

@@ -15,6 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from .._parameters import SHAPES, filled, kept
 from .._runtime.compat import Interval
+from .._runtime.stack import users_line
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..solvers.losses import SquaredLoss
 from ..solvers.path import alpha_grid, follow
@@ -202,7 +203,7 @@ def _warn_unless(n_converged, n_fits):
             "the objective. Raise max_iter or tol, scale the features, or leave out the smallest "
             "alphas.",
             ConvergenceWarning,
-            stacklevel=3,
+            stacklevel=users_line(),
         )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from .._parameters import filled, kept
 from .._runtime.compat import Interval, StrOptions
-from .._runtime.frames import outside
+from .._runtime.stack import users_line
 from .._runtime.torch_modules import drawing
 from ..base import MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.board import Board
@@ -315,7 +315,7 @@ class _TorchMetaInit(OfModule, _MetaInit):
                 "initialisation that is no better than none, whatever clip_norm and rates are. "
                 "Take more records or tasks, more epsilon, or a smaller module.",
                 UserWarning,
-                stacklevel=outside(),
+                stacklevel=users_line(),
             )
         moved = yield from release_init(plan, self.meta_decay, log)
         return InitBillboard(

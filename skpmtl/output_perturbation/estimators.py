@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from .._parameters import filled, kept, parameter
 from .._runtime.compat import Interval, StrOptions
+from .._runtime.stack import users_line
 from .._runtime.threads import single_blas_thread
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.protocol import Question
@@ -422,7 +423,7 @@ class _Relationship(OutputPerturbation):
                 f"The columns still move by {moved:.3g} after {self.max_iter} iterations. Raise "
                 "max_iter or tol, or scale the features.",
                 ConvergenceWarning,
-                stacklevel=5,
+                stacklevel=users_line(),
             )
         W = models.solve(V, start=W)
         board = self._board(W, V)

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import erfcx, erfinv, gammainc, gammaincc, gammaln, log_ndtr
 
+from .._runtime.stack import users_line
 from ._numbers import check_count, check_delta, check_positive
 from .report import PrivacyLeakWarning
 
@@ -62,7 +63,7 @@ def check_budget(epsilon, delta, n_tasks, *, pure=False, unit="task"):
             f"delta={delta!r} is at least 1/n_{unit}s = {1 / n_tasks:.3g}: publishing one random "
             f"{unit} in clear would satisfy this guarantee. Choose a smaller delta.",
             PrivacyLeakWarning,
-            stacklevel=3,
+            stacklevel=users_line(),
         )
     return float(epsilon), float(delta)
 

@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 from scipy.special import gammainccinv, gammaincinv, ndtri
 
-from .._runtime.frames import outside
+from .._runtime.stack import users_line
 from .report import PrivacyLeakWarning
 
 GRID_BITS = 24  # the public grid is 2^-24 of the noise (rounded down to a power of two)
@@ -71,7 +71,7 @@ def noise_source(random_state=None, *, secure=False):
         "anyone who knows the seed, and two fits with one seed share their noise. Use "
         "random_state=None for a fit that is published.",
         PrivacyLeakWarning,
-        stacklevel=outside(),
+        stacklevel=users_line(),
     )
     return SeededSource(generator)
 

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._diagram import ShowsBest
 from .._parameters import kept
 from .._runtime.compat import Interval, InvalidParameterError, StrOptions
+from .._runtime.stack import users_line
 from .._version import __version__
 from ..metrics import check_scorer, task_scores
 from ..privacy.accounting import check_budget, gdp_delta, gdp_epsilon, gdp_mu
@@ -246,7 +247,7 @@ class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
         for warning in caught:
             public = issubclass(warning.category, _PUBLIC_WARNINGS)
             if public and not str(warning.message).startswith(_SAID_BEFORE):
-                warnings.warn(warning.message, warning.category, stacklevel=3)
+                warnings.warn(warning.message, warning.category, stacklevel=users_line())
         report = self._report(fitted.privacy_, score, selection, n_trials, epsilon, delta, mu)
         fitted.__dict__.pop("_unheard", None)
         with np.errstate(all="ignore"), warnings.catch_warnings():

@@ -10,6 +10,7 @@ from sklearn.compose import make_column_transformer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
+from .._runtime.stack import users_line
 from ..preprocessing import TaskImputer, TaskScaler
 from ..privacy import PrivacyLeakWarning
 from ..tables.ids import listed
@@ -155,6 +156,6 @@ def _read_categories(column):
         f"The categories of {column.name!r} are read from private rows, so that the result "
         "discloses which exist. List them in the file of --public.",
         PrivacyLeakWarning,
-        stacklevel=2,
+        stacklevel=users_line(),
     )
     return values

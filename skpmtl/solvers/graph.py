@@ -35,6 +35,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
+from .._runtime.stack import users_line
 from .._runtime.threads import single_blas_thread
 from ..local.centred import CentredTasks
 from .losses import make_loss
@@ -103,7 +104,7 @@ def minimize_on_graph(centred, Omega, lam, *, tol, max_iter, log=None):
                 f"The fit is proved to be within {gap:.3g} of the optimum only, for an objective "
                 f"of {value:.3g}. Scale the features, or add a ridge.",
                 ConvergenceWarning,
-                stacklevel=6,
+                stacklevel=users_line(),
             )
         return W / unit, b, value, gap, n_iter
 

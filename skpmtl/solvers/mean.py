@@ -21,6 +21,7 @@ from .._kernels.newton import (
     scale_row_grams,
 )
 from .._kernels.passes import csr_scores, scores
+from .._runtime.stack import users_line
 from .._runtime.threads import cost_blocks, in_order, run_blocks, single_blas_thread
 from ..local.centred import CentredTasks, share_of_centre
 from ..local.grams import RowGrams, grams, row_blocks, task_grams
@@ -535,7 +536,7 @@ def newton(state, tol, max_iter, log, kind):
             f"Newton steps still move coefficients by {longest:.3g} after {max_iter} "
             "iterations. Raise max_iter or tol, scale the features, or raise lam.",
             ConvergenceWarning,
-            stacklevel=7,
+            stacklevel=users_line(),
         )
     state = arrow = step = None  # what is returned takes their place
     return Wb[:, :, :-1].copy(), Wb[:, :, -1].copy(), value, n_iter
@@ -631,7 +632,7 @@ def fixed_point(centred, centre, *, tol, max_iter, memory=8, V=None):
         f"The mean still moves by {np.abs(F).max():.3g} after {max_iter} iterations. Raise "
         "max_iter or tol, or add a ridge.",
         ConvergenceWarning,
-        stacklevel=7,
+        stacklevel=users_line(),
     )
     return max_iter
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from .._runtime.stack import users_line
 from .._runtime.threads import single_blas_thread
 from .certificate import dual_gap, may_be_used, steepness
 from .extrapolation import MEMORY, Anderson, Secant
@@ -94,7 +95,7 @@ def minimize(loss, penalty, alpha, *, W=None, tol=1e-6, max_iter=10_000, log=Non
             f"Duality gap {solution.gap:.3g} is above tol * objective = "
             f"{tol * abs(solution.objective):.3g} after {solution.n_iter} iterations. {why}",
             ConvergenceWarning,
-            stacklevel=6,
+            stacklevel=users_line(),
         )
     return solution
 

@@ -28,6 +28,7 @@ import numpy as np
 from scipy import sparse
 
 from .._runtime.public import Public
+from .._runtime.stack import users_line
 from .ids import listed, locate
 from .table import distinct_ids
 
@@ -290,7 +291,7 @@ def _on(tasks, ids, coded, names, columns, quiet, most=None, n_all=None):
             f"relation=: the columns {listed(dropped)} are constant over the tasks of the fit, or "
             "follow from the others, and are left out. A constant is there anyway.",
             UserWarning,
-            stacklevel=5,
+            stacklevel=users_line(),
         )
     if len(Q) > max(m / _FEW_TASKS, 1) and not quiet:
         warnings.warn(
@@ -298,7 +299,7 @@ def _on(tasks, ids, coded, names, columns, quiet, most=None, n_all=None):
             "each, so that noise and single tasks decide. Take fewer columns, merge categories, "
             "or lower the rank of a graph.",
             UserWarning,
-            stacklevel=5,
+            stacklevel=users_line(),
         )
     n_given = len(Q) if n_all is None else n_all
     Q, chosen = np.stack(Q[:most], axis=1), chosen[: None if most is None else most - 1]
@@ -322,7 +323,7 @@ def _on(tasks, ids, coded, names, columns, quiet, most=None, n_all=None):
             f"with a leverage up to {relation.leverage:.2f}, and noise as large. Merge categories "
             "of one task, or leave out columns that only tell these tasks from others.",
             UserWarning,
-            stacklevel=5,
+            stacklevel=users_line(),
         )
     return relation
 
@@ -546,5 +547,5 @@ def _warn_of_parts(L, k):
             f"of them of one task; the {k} smoothest vectors tell parts from each other before "
             "they say anything within one. Add weak edges, or a rank above the number of parts.",
             UserWarning,
-            stacklevel=5,
+            stacklevel=users_line(),
         )
