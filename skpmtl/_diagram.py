@@ -21,12 +21,27 @@ def documentation():
 
 
 class Documented:
-    """Links of a diagram lead to the page of the class."""
+    """Diagrams that link to the page of the class and show no fitted value."""
 
     def _get_doc_link(self):
         public = type(self).__module__.split(".")[0] == "skpmtl"
         site = documentation() if public else ""
         return f"{site}/generated/skpmtl.{type(self).__name__}.html" if site else ""
+
+    def _get_fitted_attr_html(self, doc_link=""):
+        """Fitted attributes by name, type and shape.
+
+        A notebook that is passed on must not pass on models or statistics of single tasks.
+        """
+        shown = super()._get_fitted_attr_html(doc_link)
+        for attribute in shown.values():
+            attribute["value"] = _NotShown()
+        return shown
+
+
+class _NotShown:
+    def __repr__(self):
+        return "not shown"
 
 
 class ShowsPrivacy(Documented):

@@ -1,13 +1,27 @@
 """Diagrams of scikit-learn: what was spent, and where the documentation is."""
 
+import re
+import warnings
 from email.message import EmailMessage
 
 import pytest
+from sklearn.base import clone
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import estimator_html_repr
 
-from skpmtl import MPMTLLowRank, PerTask, PrivateMTL, PrivateSearch, TaskScaler, _diagram
+from skpmtl import (
+    ClusteredMTL,
+    DPMetaInit,
+    MPMTLGroupSparse,
+    MPMTLLowRank,
+    PerTask,
+    PrivateMeanRegMTL,
+    PrivateMTL,
+    PrivateSearch,
+    TaskScaler,
+    _diagram,
+)
 from tests.helpers.dummy_method import PrivateRidge
 
 BADGE = "\u03b5 = 2, \u03b4 = 1e-05 per task (replace-one)"
@@ -66,3 +80,41 @@ def test_links_lead_where_the_package_says(monkeypatch, urls, link):
         assert ("doc.test" in estimator_html_repr(PrivateMTL())) == bool(link)
     finally:
         _diagram.documentation.cache_clear()
+
+
+SCHOOLS = [f"s{t:03d}" for t in range(8)]
+SHOWN = [
+    MPMTLLowRank(epsilon=2.0),
+    MPMTLLowRank(0.1, epsilon=None),
+    MPMTLGroupSparse(epsilon=2.0, unseen_task="mean", target_range=(-50.0, 50.0)),
+    PrivateMTL(epsilon=5.0),
+    PrivateMeanRegMTL(epsilon=2.0),
+    DPMetaInit(epsilon=2.0, privacy="task-global"),
+    ClusteredMTL(2, alpha=0.1),
+    PerTask(Ridge()),
+    PrivateSearch(MPMTLLowRank(), {"n_releases": [1, 2]}, n_trials=2, epsilon=2.5),
+]
+
+
+@pytest.mark.parametrize("est", SHOWN, ids=lambda est: type(est).__name__)
+@pytest.mark.parametrize("with_scaler", [False, True])
+def test_no_number_of_a_task_is_shown(school_like, est, with_scaler):
+    """A diagram of other rows is the same diagram; scikit-learn 1.9 would show models."""
+    table, y = school_like()
+    mine = clone(est)
+    (mine.estimator if hasattr(mine, "n_trials") else mine).set_params(
+        task_feature="school", tasks=SCHOOLS
+    )
+    if hasattr(mine, "random_state"):
+        mine.set_params(random_state=0)
+    model = make_pipeline(TaskScaler(task_feature="school"), mine) if with_scaler else mine
+    shown = []
+    for other in (False, True):
+        X = table.assign(x1=1.7 * table["x1"] + 0.3) if other else table
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            fitted = clone(model).fit(X, y**2 if other else y)
+        html = fitted._repr_mimebundle_()["text/html"]
+        assert type(fitted).__name__ in html
+        shown.append(re.sub(r"sk-(container|estimator)-id-\d+", "id", html))
+    assert shown[0] == shown[1]
