@@ -49,12 +49,12 @@ def publish(plan, board, population, to, source, log=None):
     if plan.noise_multiplier is not None:
         noise = [plan.mechanisms(bound)[0].noise_std for bound in bounds]
         updates = board.moves() if kept(plan, board.centres) else None
-        related = plan.measures and board.relation is not None and len(reach) > 1
         chance = 0.0
-        if related:  # tasks can leave a centre aside, but not one row of it
+        if plan.measures and board.relation is not None and len(reach) > 1:
+            # tasks can leave a centre aside, but not one row of it
             chance = CHANCE * (length or 1.0) ** 2 * np.sum(to**2, axis=0)
         board.shrinkage, left = shrinkage(
-            updates, board.centres, np.outer(noise, board.step), related, chance
+            updates, board.centres, np.outer(noise, board.step), chance
         )
         board.noise_std = left
         if plan.measures:

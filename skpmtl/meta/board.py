@@ -11,6 +11,7 @@ from ..exchange.wire import MOST_STEPS
 from ..tables.relation import Relation
 from ..tables.start import Start
 from .finetune import FineTuner, tuned
+from .rules import LEFT
 
 _LOST = 0.8  # expected error, over that of 0, from which tasks leave an initialisation aside
 
@@ -101,7 +102,8 @@ class MetaBillboard(Board):
             found = np.tensordot(T, self.coef, axes=1), np.tensordot(T, self.intercept, axes=1)
             found = dict(zip(("relation_coef_", "relation_intercept_"), found, strict=True))
             if self.row_noise.any():
-                std = np.sqrt(T**2 @ self.row_noise / self.init[0].size)
+                # Without what long rows correct: how long rows are, no release tells.
+                std = np.sqrt(T**2 @ self.row_noise / LEFT[self.loss] / self.init[0].size)
                 if self.frame is not None:
                     std = std[:, None] / self.frame[1]
                 found["relation_noise_std_"] = std

@@ -500,8 +500,10 @@ _DOC = """{summary}
         With `relation`: what one more of every fact adds to phi, the constant first; names are
         ``billboard_.relation.names``.
     relation_noise_std_ : ndarray of shape (n_facts,), or (n_facts, n_features)
-        About the standard deviation of the noise in every number of its rows; by features where
-        these have a `feature_range`. Missing without noise.
+        Estimated standard deviation of the noise in every number of its rows, for rows of X of
+        length 1: the true one is smaller for longer rows and larger for shorter ones (by factors
+        of .6 to 1.8 in simulations). By features where these have a `feature_range`. Missing
+        without noise.
     coef_ : ndarray of shape (n_tasks, n_features){task_shapes}
         Fine-tuned models, private to their tasks: hand each its own with `export_task`.
     intercept_ : ndarray of shape (n_tasks,){task_intercepts}

@@ -71,7 +71,7 @@ def release_centres(plan, relation, population, log=None):
         noise = np.outer([plan.mechanisms(bound)[0].noise_std for bound in bounds], step)
         moves = np.stack(found).reshape(-1, *G.shape) * step[:, None] if found else None
         chance = CHANCE * (length or 1.0) ** 2 * np.sum(to**2, axis=0)
-        factors, left = shrinkage(moves, G, noise, True, chance)
+        factors, left = shrinkage(moves, G, noise, chance)
         G *= factors[:, None]
         std = left * factors
     own_units = plan.measures and length is None

@@ -13,6 +13,7 @@ from sklearn.datasets import load_digits
 from skpmtl import (
     LocalOnly,
     LocalOnlyClassifier,
+    MPMTLLowRank,
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
 )
@@ -236,39 +237,79 @@ def test_length_of_most_models():
     assert common_length(counts, 1.0, 60) == pytest.approx(2.0**40)
 
 
-def test_shrinkage_of_a_known_process():
-    """Rounds towards an optimum, half the way each: the factor is that of the noise left."""
-    rng, T, d, b = np.random.default_rng(0), 40, 4000, 0.5
-    sd, best = np.linspace(0.5, 0.1, T), 0.3 * rng.normal(size=4000)
-    moves, a = np.empty((T, 1, d)), np.zeros(d)
+def course(rng, reach, sd, d=4000):
+    """Rounds that contract the distance to an optimum by reach * sd_t / max sd at most 1, with
+    noise of std sd_t. -> moves, where they end, what is left of the noise"""
+    T, best = len(sd), 0.3 * rng.normal(size=d)
+    moves, a, without = np.empty((T, 1, d)), np.zeros(d), np.zeros(d)
     for t in range(T):
+        b = min(reach * sd[t] / sd.max(), 1.0)
         moves[t, 0] = b * (best - a) + sd[t] * rng.normal(size=d)
-        a = a + moves[t, 0]
-    left = a - best * (1 - (1 - b) ** T)
-    found = shrinkage(moves, a[None], sd[:, None])[0]
-    assert found == pytest.approx(1 - left @ left / (a @ a), abs=0.05)
+        a, without = a + moves[t, 0], without + b * (best - without)
+    return moves, a, a - without
+
+
+@pytest.mark.parametrize("reach", [0.3, 0.8, 2.0])
+@pytest.mark.parametrize("falling", [False, True])
+def test_shrinkage_of_a_known_process(reach, falling):
+    """Noise of early rounds is corrected less than it seems where bounds fall."""
+    T = 40
+    sd = 0.5 * (speeds(T) / speeds(T)[0] if falling else np.ones(T))
+    moves, a, noise = course(np.random.default_rng(1), reach, sd)
+    factor, left = shrinkage(moves, a[None], sd[:, None])
+    assert left[0] == pytest.approx(np.std(noise), rel=0.2)
+    assert factor[0] == pytest.approx(max(1 - len(a) * left[0] ** 2 / (a @ a), 0.0))
+    more = shrinkage(moves, a[None], sd[:, None], np.array([20.0]))[0]
+    assert more == pytest.approx(max(factor[0] - 20.0 / (a @ a), 0.0))
     # Without the moves the least contraction is taken.
-    assert shrinkage(None, a[None], sd[:, None])[0] < found
+    assert shrinkage(None, a[None], sd[:, None])[1] > left
     assert shrinkage(None, 1e-3 * a[None], sd[:, None])[0] == 0.0
 
 
-@pytest.mark.parametrize("reach", [0.3, 0.8])
-def test_noise_that_is_left_where_rounds_are_clipped(reach):
-    """Contractions fall with the bounds: noise of early rounds is corrected less than it seems."""
-    rng, T, d = np.random.default_rng(1), 40, 4000
-    sd, best = 0.5 * speeds(T) / speeds(T)[0], 0.3 * rng.normal(size=4000)
-    moves, a, without = np.empty((T, 1, d)), np.zeros(d), np.zeros(d)
-    for t in range(T):
-        b = reach * sd[t] / sd[0]
-        moves[t, 0] = b * (best - a) + sd[t] * rng.normal(size=d)
-        a, without = a + moves[t, 0], without + b * (best - without)
-    true = float(np.sum((a - without) ** 2))
-    factor, left = shrinkage(moves, a[None], sd[:, None], True)
-    assert d * left[0] ** 2 == pytest.approx(true, rel=0.15)
-    assert factor[0] == pytest.approx(1 - true / (a @ a), abs=0.05)
-    assert shrinkage(moves, a[None], sd[:, None])[1][0] < 0.6 * left[0]
-    more = shrinkage(moves, a[None], sd[:, None], True, np.array([20.0]))[0]
-    assert more == pytest.approx(factor - 20.0 / (a @ a))
+def spread_and_stated(cls, m, n, d, tau, epsilon, related, n_seeds):
+    """Standard deviations over the noise alone of a number of the shared models, and stated."""
+    rng = np.random.default_rng(5)
+    second = (np.arange(m) % 2 == 1) & related
+    A = rng.normal(size=(2, d))
+    W = A[0] + second[:, None] * A[1] + tau * rng.normal(size=(m, d))
+    task, X = np.repeat(np.arange(m), n), rng.normal(size=(m * n, d))
+    y = np.einsum("ij,ij->i", X, W[task]) + rng.normal(size=m * n)
+    relation = {k: {"second": float(second[k])} for k in range(m)} if related else None
+    found, stated = [], []
+    for seed in range(n_seeds):
+        est = cls(epsilon=epsilon, tasks=range(m), relation=relation, random_state=seed)
+        est.fit(X, y, task=task)
+        found.append(est.relation_coef_ if related else est.mean_coef_[None])
+        noise = est.relation_noise_std_ if related else est.billboard_.noise_std
+        stated.append(noise)
+    return np.sqrt(np.var(found, axis=0, ddof=1).mean(axis=1)), np.mean(stated, axis=0)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        (PrivateMeanRegMTL, 400, 30, 6, 0.3, 1.0, False, 12),
+        (PrivateMeanRegMTL, 400, 30, 6, 0.3, 3.0, True, 12),
+        *(
+            pytest.param((cls, *numbers, 50), marks=pytest.mark.slow)
+            for cls, *numbers in (
+                (PrivateMeanRegMTL, 400, 30, 6, 0.3, 1.0, False),
+                (PrivateMeanRegMTL, 400, 30, 6, 0.3, 3.0, False),
+                (PrivateMeanRegMTL, 400, 30, 6, 1.0, 1.0, False),
+                (PrivateMeanRegMTL, 2000, 15, 6, 0.3, 1.0, False),
+                (PrivateMeanRegMTL, 400, 15, 20, 0.3, 3.0, False),
+                (PrivateMeanRegMTL, 400, 20, 100, 0.1, 1.0, False),
+                (PrivateMeanRegMTL, 400, 30, 6, 0.3, 1.0, True),
+                (PrivateMeanRegMTL, 400, 30, 6, 0.3, 3.0, True),
+                (MPMTLLowRank, 400, 30, 6, 0.3, 3.0, True),
+            )
+        ),
+    ],
+    ids=lambda setting: "-".join(str(getattr(part, "__name__", part)) for part in setting),
+)
+def test_noise_that_is_published_is_that_of_the_fits(setting):
+    found, stated = spread_and_stated(*setting)
+    assert (np.maximum(found / stated, stated / found) < 1.5).all(), (found, stated)
 
 
 # -------------------------------------------------------------------------------- the plan
