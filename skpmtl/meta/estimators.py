@@ -353,7 +353,8 @@ class _MetaInit(KnowsFacts, BaseMTL):
             Keys "epsilon", "delta", "noise_multiplier" (std of the noise on the sum of clipped
             gradients over `clip_norm`; "local": on the update), "n_rows", "steps" (noisy inner
             steps of all visits), "sampling_rate" (share of the records in one step) and "visits".
-            A task that was added by `personalize` spent nothing.
+            "n_rows" and "sampling_rate" are None with ``privacy="local"``, where numbers of rows
+            are not public. A task that was added by `personalize` spent nothing.
 
         Raises
         ------

@@ -48,7 +48,7 @@ class MetaPlan:
     est : estimator
         With `max_rows_per_unit` and privacy="task-global" the records belong to persons.
     population : Population
-        With the `sizes` of all tasks.
+        With the `sizes` of all tasks, which are not read with privacy="local".
 
     Attributes
     ----------
@@ -77,6 +77,8 @@ class MetaPlan:
         The same in the units of the rounds; 0 without it.
     tasks_per_round, n_rounds, inner_steps, inner_rate, meta_rate, doubt, gained
         See `skpmtl.meta.rules.Course`.
+    sizes : ndarray (n_tasks,) of int64
+        Rows of every task; 1 with privacy="local", where they are not public (see `part`).
     n_batches : ndarray (n_tasks,) of int64
     rates : ndarray (n_tasks,)
         Probability of a record to be in a batch.
@@ -95,11 +97,13 @@ class MetaPlan:
     """
 
     def __init__(self, est, population, quiet=True):
-        # Tasks without rows never answer: that they are planned like one row has no effect.
-        self.sizes, self.loss = np.maximum(population.sizes, 1), population.loss
+        self.loss = population.loss
         self.n_outputs = population.n_outputs
         self.size = population.n_features + est.fit_intercept
         self.mode = est.privacy if est._is_private() else None
+        m = population.n_tasks
+        # Tasks without rows never answer: that they are planned like one row has no effect.
+        sizes = np.ones(m, dtype=np.int64) if self.mode == "local" else population.sizes
         self.people = est.max_rows_per_unit is not None and self.mode == "task-global"
         self.adjacency, self.visits = est.adjacency, est.visits
         self.group_size, self.max_rows = est.group_size, est.max_rows_per_unit
@@ -115,13 +119,8 @@ class MetaPlan:
                 'none for sites to divide. Leave it at "trusted".'
             )
         self._check(est)
-        m = population.n_tasks
         self.batch_size = float(est.batch_size or 1)
-        self.n_batches, self.rates = np.ones(m, dtype=np.int64), np.ones(m)
-        if self.batches == "disjoint":
-            self.n_batches = -(-self.sizes // int(self.batch_size))
-        elif self.batches == "poisson":
-            self.rates = np.minimum(1.0, self.batch_size / self.sizes)
+        self._divide(np.maximum(sizes, 1))
         self.reach = mean_sensitivity(1.0, 1.0, self.adjacency)
         if self.mode == "local":  # no curator who could leave a task out: any two data sets
             self.reach = 2.0
@@ -145,6 +144,15 @@ class MetaPlan:
             self.weights = self._weights()
         if self.to is not None:
             self.gain = np.linalg.inv(self.to.T @ (self.weights[:, None] * self.rows) / m)
+
+    def _divide(self, sizes):
+        """Batches of tasks that have so many rows."""
+        m = len(sizes)
+        self.sizes, self.n_batches, self.rates = sizes, np.ones(m, dtype=np.int64), np.ones(m)
+        if self.batches == "disjoint":
+            self.n_batches = -(-sizes // int(self.batch_size))
+        elif self.batches == "poisson":
+            self.rates = np.minimum(1.0, self.batch_size / sizes)
 
     def _settle(self, est, rank):
         """Numbers and lengths of the steps for shared models that follow from `rank` facts."""
@@ -272,12 +280,17 @@ class MetaPlan:
         return np.array([z[rate] for rate in distinct.tolist()])[which]
 
     # --------------------------------------------------------------------- two machines
-    def part(self, positions):
-        """The same plan for some of the tasks only, numbered from 0."""
+    def part(self, positions, sizes):
+        """The same plan for some of the tasks only, numbered from 0, which have so many rows.
+
+        With privacy="local" nobody else knows how many.
+        """
         mine = copy.copy(self)
         for name in _PER_TASK:
             value = getattr(self, name)
             setattr(mine, name, None if value is None else value[positions])
+        if self.mode == "local":
+            mine._divide(sizes)
         return mine
 
     @property
@@ -376,14 +389,14 @@ class MetaPlan:
 
     def task(self, k):
         """What one task spends and adds, as a dict."""
-        private = self.mode is not None
+        private, known = self.mode is not None, self.mode != "local"
         return {
             "epsilon": self.epsilon if private else math.inf,
             "delta": self.delta if private else 0.0,
             "noise_multiplier": float(self.noise_multiplier[k]) if private else 0.0,
-            "n_rows": int(self.sizes[k]),
+            "n_rows": int(self.sizes[k]) if known else None,
             "steps": self.visits * self.inner_steps,
-            "sampling_rate": float(self.rates[k] / self.n_batches[k]),
+            "sampling_rate": float(self.rates[k] / self.n_batches[k]) if known else None,
             "visits": self.visits,
         }
 

@@ -31,7 +31,7 @@ class MetaHalf(Half):
     remembers = False  # tasks draw their noise anew, and are not asked twice if it can be helped
 
     def __init__(self, est, plan, table, positions, source):
-        self.plan, self.table, self.source = plan.part(positions), table, source
+        self.plan, self.table, self.source = plan.part(positions, table.sizes), table, source
         # With seeded noise those of a larger population leave out what the others draw.
         self.positions = None if len(positions) == len(plan.sizes) else positions
         self.visits = np.zeros(table.n_tasks, dtype=np.int64)

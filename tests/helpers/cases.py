@@ -266,11 +266,10 @@ def _rounds():
 
 
 def _meta():
-    task = {"sizes_public": True}
     record = {"sizes_public": True, "record": True}
     for cls, n_classes in ((DPMetaInit, 0), (DPMetaInitClassifier, 2), (DPMetaInitClassifier, 3)):
         yield _case(cls, n_classes, inner_steps=3, **record)
-        yield _case(cls, n_classes, privacy="local", visits=2, unseen_task="mean", **task)
+        yield _case(cls, n_classes, privacy="local", visits=2, unseen_task="mean")
         yield _case(
             cls, n_classes, batches="disjoint", batch_size=4, inner_steps=5, iterate="average",
             adjacency="zero-out", fit_intercept=False, **record,
@@ -285,21 +284,21 @@ def _meta():
     yield _case(
         DPMetaInit, init=START, target_range=(-3, 9), feature_range=(-4, 9), inner_steps=2, **record
     )
-    yield _case(DPMetaInitClassifier, 3, init=STARTS, privacy="local", **task)
+    yield _case(DPMetaInitClassifier, 3, init=STARTS, privacy="local")
     yield _case(DPMetaInitClassifier, 2, init=START, unseen_task="mean", inner_steps=2, **record)
     yield _case(DPMetaInit, group_size=3, inner_steps=2, refine="sgd", **record)
-    yield _case(DPMetaInit, max_rows_per_unit=N_TASKS, inner_steps=2, unit=True, **task)
-    yield _case(DPMetaInit, privacy="local", batches="poisson", batch_size=4, **task)
-    yield _case(DPMetaInit, privacy="local", inner_steps=4, inner_learning_rate=0.1, **task)
+    yield _case(DPMetaInit, max_rows_per_unit=N_TASKS, inner_steps=2, unit=True, sizes_public=True)
+    yield _case(DPMetaInit, privacy="local", batches="poisson", batch_size=4)
+    yield _case(DPMetaInit, privacy="local", inner_steps=4, inner_learning_rate=0.1)
     yield _case(DPMetaInit, inner_steps=2, **SECURE, **record)
-    yield _case(DPMetaInit, privacy="local", **SECURE, **task)
+    yield _case(DPMetaInit, privacy="local", **SECURE)
     yield _case(DPMetaInitClassifier, 2, inner_steps=2, **SECURE, **record)
     few_tasks = pytest.mark.filterwarnings("ignore:relation=:UserWarning")
     related = {"relation": RELATION, "marks": (few_tasks,), "inner_steps": 2}
     yield _case(DPMetaInit, epsilon=1e4, **related, **record)
     related["marks"] += (pytest.mark.slow,)  # the same code in other forms
     yield _case(DPMetaInitClassifier, 3, epsilon=1e4, unseen_task="mean", **related, **record)
-    yield _case(DPMetaInit, epsilon=1e4, privacy="local", **related, **task)
+    yield _case(DPMetaInit, epsilon=1e4, privacy="local", **related)
     slow = (pytest.mark.slow,)  # to compile
     yield _case(DPMetaInit, dtype="float32", inner_steps=2, marks=slow, **record)
 
