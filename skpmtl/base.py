@@ -99,13 +99,16 @@ class TaskIndexed(Documented, BaseEstimator):
                     SingleTaskWarning,
                     stacklevel=users_line(),
                 )
-            warn_of_inferred(self, tasks=form.kind not in ("single", "wide"))
+            inferred = warn_of_inferred(self, tasks=form.kind not in ("single", "wide"))
             table, classes = self._encoded(table)
             # What overflows depends on rows: nobody hears of it but by the result.
             with following(self), np.errstate(all="ignore"):
                 fitted = self._fit_finite(table)
                 if len(table.absent):
                     fitted = self._with_absent(fitted, table)
+            if inferred and "billboard_" in fitted:
+                board = fitted["billboard_"]
+                board.report = fitted["privacy_"] = board.report.disclosing(inferred)
         except BaseException:
             self._forget()
             raise
@@ -216,9 +219,10 @@ class TaskIndexed(Documented, BaseEstimator):
 
 
 def warn_of_inferred(est, *, tasks=True):
-    """`PrivacyLeakWarning` for each list that a private fit takes from the rows."""
+    """`PrivacyLeakWarning` for each list that a private fit takes from the rows. -> their names"""
+    found = []
     if not est._is_private():
-        return
+        return found
     lists = {"tasks": "tasks"} if tasks else {}
     lists |= {"classes": "labels"} if hasattr(est, "classes") else {}
     for name, what in lists.items():
@@ -229,6 +233,8 @@ def warn_of_inferred(est, *, tasks=True):
                 PrivacyLeakWarning,
                 stacklevel=users_line(),
             )
+            found.append(f"the {name}")
+    return found
 
 
 class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):

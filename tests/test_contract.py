@@ -5,6 +5,8 @@ A method that is new has to be in `tests.helpers.cases`, and nowhere else.
 
 import json
 import pickle
+import re
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -27,6 +29,7 @@ from skpmtl.privacy.rng import (
     ExactSource,
     SystemSource,
 )
+from skpmtl.privacy.tape import Tape
 from skpmtl.shards import fit_shards
 from skpmtl.solvers import losses
 from skpmtl.tables import scores
@@ -119,6 +122,31 @@ def test_only_releases_depend_on_all_rows(case):
     """Whatever is public and depends on rows comes from releases, which the report lists."""
     result = replayed(case, everybody)
     assert result.passed, str(result)
+
+
+@every(case for case in CASES if case.private)
+def test_report_says_how_many_releases_of_which_kind(case):
+    """As they are on a tape; what it takes as public and why it is silent is said, too."""
+    case.skip_without_extras()
+    with Tape().running() as tape:
+        est = fit(clone(case.estimator), *arguments(case, long_data(case.n_classes)))
+    made, by_tasks = Counter(), 0
+    for release in tape.releases:
+        if "tasks" in release.entry:  # each of its tasks has added its noise to a part, or several
+            by_tasks += len(release.values)
+        elif len(release.values):
+            made[release.entry["mechanism"]] += 1
+    text = est.privacy_.text(None)
+    told = {kind: int(n) for n, kind in re.findall(r"[:;] (\d+) with ([\w -]+?) noise, sens", text)}
+    assert told == dict(made)
+    each = re.findall(r"[:;] (\d+) by each of (\d+) tasks with Gaussian noise, sens", text)
+    assert sum(int(times) * int(tasks) for times, tasks in each) == by_tasks
+    silent = not made and not by_tasks
+    assert silent == ("published nothing" in text) == ("nothing is released" in text)
+    if silent:
+        assert "because" in est.privacy_.summary() and est.privacy_.epsilon == 0.0
+    assert not re.search(r"= [,.;]", text)  # nothing is said to be empty
+    assert "were read from private rows" not in text
 
 
 def _filled(value):

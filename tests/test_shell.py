@@ -125,6 +125,21 @@ def test_what_is_read_from_rows_is_said(folder, capsys):
         assert f"categories of {name!r} are read from private rows" in warned
     settings = json.loads((folder / "out/public/settings.json").read_text())
     assert settings["categories"]["sex"] == ["female", "male"]
+    stated = load_billboard(folder / "out/public/billboard.npz").privacy_.text(None)
+    lists = ["the tasks", *(f"the categories of {name!r} were" for name in NAMES[3:])]
+    assert lists[0] + " were read from private rows" in stated
+    assert " and ".join(lists[1:]).replace(" were and", " and") + " read from private" in stated
+    assert " ".join((folder / "out/public/privacy.txt").read_text().split()) == stated
+
+
+def test_a_fit_that_releases_nothing_says_why(folder, capsys):
+    rows = pd.read_csv(folder / "data.csv").query("clinic < 'clinic 005'")
+    rows.to_csv(folder / "data.csv", index=False)
+    run("fit data.csv --task clinic --target pressure --epsilon 1 --drop level --output out")
+    line = next(x for x in capsys.readouterr().out.splitlines() if "epsilon = 0" in x)
+    assert "nothing is released, because there are too few tasks for this budget" in line
+    stated = (folder / "out/public/privacy.txt").read_text()
+    assert "published nothing" in stated and "slots" not in stated
 
 
 def test_without_a_budget_nothing_is_promised(folder, capsys):

@@ -13,6 +13,7 @@ from ..privacy.report import (
     TRUSTED_CURATOR,
     PrivacyReport,
     exact_report,
+    silent_report,
 )
 from ..privacy.sampling import accountant_name
 from ..rounds.plan import COUNT_SHARE, SCALE_SHARE, RoundsPlan, columns_within
@@ -146,7 +147,7 @@ class MeanPlan(RoundsPlan):
         notes = {}
         if self.auto and self.n_rounds:
             notes["unit of the updates"] = (
-                "every task's own: nothing is released of it"
+                "every task's own, which stays with it"
                 if self.scale is None
                 else f"a histogram of lengths, which {SCALE_SHARE:.0%} of the squared budget pays "
                 "for; every task's own where it shows no common one"
@@ -163,15 +164,16 @@ class MeanPlan(RoundsPlan):
                 else "the squared budget"
             )
         if not entries:
-            return PrivacyReport(
-                guarantee="joint DP per task",
-                adjacency=self.adjacency,
-                epsilon=0.0,
-                mechanism="none: nothing is released",
-                accountant="nothing to account",
+            reason = "n_rounds=0 leaves no round"
+            if self.measures and self.ratio < math.inf:
+                reason = (
+                    "a shared model would be little but noise: there are too few tasks for this "
+                    "budget and so many coefficients"
+                )
+            return silent_report(
+                reason, adjacency=self.adjacency, public_inputs=public,
                 assumptions=self._assumptions(),
-                public_inputs={} if self.start is None else {"init": self.start.describe()},
-            )
+            )  # fmt: skip
         report = PrivacyReport(
             guarantee="joint DP per task",
             unit="task",

@@ -485,6 +485,7 @@ class MetaPlan:
         for z, k, count in zip(values, first, counts, strict=True):
             entry = {
                 "name": f"{count} task{'s' if count > 1 else ''}",
+                "n_tasks": int(count),
                 "statistic": "clipped update" if local else "sum of clipped gradients",
                 "mechanism": "Gaussian",
                 "sensitivity": self._reached(),

@@ -65,11 +65,10 @@ def _releases(report):
         "<tr>" + "".join(f"<td>{_cell(release.get(name))}</td>" for name in names) + "</tr>"
         for release in releases[:_MOST_RELEASES]
     )
-    count, more = len(releases), ""
-    if count > _MOST_RELEASES:
-        more = f"<p>... {count} in all</p>"
+    counts = ", ".join(f"{count} {mechanism}" for mechanism, count, *_ in report.kinds())
+    more = f"<p>... {len(releases)} in all</p>" if len(releases) > _MOST_RELEASES else ""
     return (
-        f"<details><summary>{count} release{'s' if count > 1 else ''}</summary>"
+        f"<details><summary>Releases: {escape(counts or str(len(releases)))}</summary>"
         f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>{more}</details>'
     )
 

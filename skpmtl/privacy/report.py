@@ -4,7 +4,7 @@ import json
 import math
 import re
 import textwrap
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from numbers import Integral, Real
 
 import numpy as np
@@ -147,9 +147,10 @@ class PrivacyReport:
         """
         if self.guarantee == "none":
             return f"NO differential privacy guarantee: {self._reason()}"
+        reason = f": nothing is released, because {self._reason()}" if self._is_silent() else ""
         return (
             f"{self.guarantee}: epsilon = {self.epsilon:.6g}, delta = {self.delta:.6g} "
-            f"(unit: {self.unit}; adjacency: {self.adjacency})"
+            f"(unit: {self.unit}; adjacency: {self.adjacency}){reason}"
         )
 
     def text(self, width: int | None = 88) -> str:
@@ -214,12 +215,40 @@ class PrivacyReport:
             found.append(f"Notes: {'; '.join(notes)}.")
         return found
 
+    def disclosing(self, lists: list[str]) -> "PrivacyReport":
+        """The statement of a fit that took lists, such as "the tasks", from private rows.
+
+        Parameters
+        ----------
+        lists : list of str
+
+        Returns
+        -------
+        report : PrivacyReport
+        """
+        if not lists or self.guarantee == "none":
+            return self
+        sentence = (
+            f"{' and '.join(lists)} were read from private rows: which exist is disclosed, and "
+            "not protected"
+        )
+        return replace(self, assumptions=(*self.assumptions, sentence))
+
     def _reason(self):
         return self.notes.get("reason", "no noise was added")
+
+    def _is_silent(self):
+        """Whether a private fit released nothing, for a reason."""
+        return self.guarantee != "none" and not self.releases and "reason" in self.notes
 
     def _headline(self):
         if self.guarantee == "none":
             return f"This fit has NO differential privacy guarantee: {self._reason()}."
+        if self._is_silent():
+            return (
+                f"This fit published nothing that depends on the rows of any {self.unit}, because "
+                f"{self._reason()}: every task learns alone."
+            )
         if self.guarantee == "joint DP per task":
             return (
                 f"The statistics published by this fit are (epsilon = {self.epsilon:.6g}, delta "
@@ -241,14 +270,42 @@ class PrivacyReport:
         )
 
     def _noise(self):
-        text = f"Mechanism: {self.mechanism}"
-        if self.noise_std:
-            count = len(self.noise_std)
-            text += f", {count} release{'s' if count > 1 else ''}, sensitivity "
-            text += f"{_short(self.sensitivity)}, noise std {_short(self.noise_std)}"
+        sentences = [f"Mechanism: {self.mechanism}"]
+        kinds = self.kinds()
+        if kinds:
+            listed = "; ".join(_kind(*kind) for kind in kinds)
+            which = f" ({self.notes['releases']})" if "releases" in self.notes else ""
+            sentences.append(f"Releases{which}: {listed}")
+        elif self.noise_std:
+            sensitivity, std = _short(self.sensitivity), _short(self.noise_std)
+            sentences[0] += f", sensitivity {sensitivity}, noise std {std}"
         if any(self.shift):
-            text += f", public shift {_short(self.shift)}"
-        return f"{text}."
+            sentences.append(f"Public shift: {_short(self.shift)}")
+        return ". ".join(sentences) + "."
+
+    def kinds(self) -> list[tuple[str, str, tuple, tuple]]:
+        """The releases by mechanism.
+
+        Returns
+        -------
+        kinds : list of (str, str, tuple of float, tuple of float)
+            For each mechanism its name, how many releases, and their sensitivities and standard
+            deviations of noise. Empty where the releases are not known one by one.
+        """
+        found = {}
+        for entry in self.releases:
+            if not {"mechanism", "sensitivity", "noise_std"} <= entry.keys():
+                return []
+            found.setdefault((entry["mechanism"], entry.get("times")), []).append(entry)
+        kinds = []
+        for (mechanism, times), entries in found.items():
+            count = str(len(entries))
+            if times is not None:  # tasks release themselves: an entry holds all that are alike
+                tasks = sum(entry.get("n_tasks", 0) for entry in entries)
+                count = f"{times} by each of {tasks} tasks" if tasks else f"{times} by every task"
+            numbers = (tuple(e[name] for e in entries) for name in ("sensitivity", "noise_std"))
+            kinds.append((mechanism, count, *numbers))
+        return kinds
 
     def to_dict(self) -> dict[str, object]:
         """Plain dictionary of all fields (tuples as lists)."""
@@ -322,6 +379,23 @@ def _short(value):
         return f"{_short(value[0])} (each of {len(value)})"
     shown = [_short(item) for item in value[:10]]
     return ", ".join(shown) + (f", ... ({len(value)} in all)" if len(value) > 10 else "")
+
+
+def _kind(mechanism, count, sensitivity, noise_std):
+    noise = mechanism if mechanism.endswith("noise") else f"{mechanism} noise"
+    return f"{count} with {noise}, sensitivity {_short(sensitivity)}, noise std {_short(noise_std)}"
+
+
+def silent_report(reason, **fields):
+    """The statement of a private fit that releases nothing, for this reason."""
+    return PrivacyReport(
+        guarantee="joint DP per task",
+        epsilon=0.0,
+        mechanism="none: nothing is released",
+        accountant="nothing to account",
+        notes={"reason": reason},
+        **fields,
+    )
 
 
 def exact_report(reason="the exact solution was computed without noise (epsilon=None)"):

@@ -42,6 +42,11 @@ _RESERVED = (
 )  # fmt: skip
 # Warnings about the seed and about delta come from the search itself.
 _SAID_BEFORE = ("The noise of this fit", "delta=")
+# What is public whatever the candidates are; the rest follows from the one that wins.
+_FACTS = (
+    "n_tasks", "n_features", "n_classes", "target_range", "feature_range", "relation", "clusters",
+    "init",
+)  # fmt: skip
 _PUBLIC_WARNINGS = (PrivacyLeakWarning, SingleTaskWarning)
 _ROUNDING = 1e-13  # epsilon and delta carry mu to an estimator with more than 14 digits
 _ACCOUNTANTS = {
@@ -443,11 +448,14 @@ class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
             mu=math.sqrt(n_trials) * mu if exact else None,
             releases=(*fit.releases, entry),
             accountant=f"skpmtl {__version__}, {_ACCOUNTANTS[selection]}",
-            public_inputs={**fit.public_inputs, **public},
+            public_inputs={k: v for k, v in fit.public_inputs.items() if k in _FACTS} | public,
             assumptions=fit.assumptions if visible else (*fit.assumptions, _UNSEEN),
             notes={
                 **fit.notes,
                 "releases": "those of the winning trial",
+                "settings of the winning trial": ", ".join(
+                    f"{k} = {v}" for k, v in fit.public_inputs.items() if k not in _FACTS
+                ),
                 "mu_trial": mu,
                 "mu_train": fit.mu,
                 "mu_score": score.mu,

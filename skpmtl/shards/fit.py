@@ -111,7 +111,7 @@ def fit_shards(
     """
     workers = None
     try:
-        _check(est, backend)
+        inferred = _check(est, backend)
         dataset = hasattr(parts, "to_arrow_refs")
         if dataset:
             if backend != "ray" or not isinstance(est.task_feature, str):
@@ -140,6 +140,7 @@ def fit_shards(
             journal.same_rows(list(zip(names, prints, strict=True)))
         curator = est._curator(population, source)
         board = run(curator, workers, source, journal, est._adders)
+        board.report = board.report.disclosing(inferred)
         public = est._public_attributes(board, population)
         if models is None:
             found = workers.tell("models", board)
@@ -195,7 +196,7 @@ def _check(est, backend):
             f"{type(est).__name__} without privacy needs all rows in one place: set a finite "
             "epsilon, or use fit, to which X may be a memory map."
         )
-    warn_of_inferred(est)
+    return warn_of_inferred(est)
 
 
 # ------------------------------------------------------------------------- where they run

@@ -126,7 +126,8 @@ def fit(options):
     classify = options.classify or y.dtype.kind not in "biuf"
     if y.isna().any():
         raise ValueError(f"The target {options.target!r} has gaps: drop these rows.")
-    columns = Columns.of(table, options.task, read_public(options.public))
+    public_values = read_public(options.public)
+    columns = Columns.of(table, options.task, public_values)
     table = columns.of_table(table)
     estimator = METHODS[options.method][classify]
     params = {"epsilon": options.epsilon, "delta": options.delta, "task_feature": options.task}
@@ -150,7 +151,10 @@ def fit(options):
 
     public, private = output / "public", output / "private"
     public.mkdir(parents=True)
-    report = model[-1].privacy_
+    listed_ones = public_values.get("categories", {})
+    read = [f"the categories of {n!r}" for n in columns.categories if n not in listed_ones]
+    report = model[-1].privacy_.disclosing(read)
+    model[-1].billboard_.report = model[-1].privacy_ = report
     save_billboard(model[-1], public / BILLBOARD)
     settings = {**columns.to_dict(), "target": options.target}
     (public / SETTINGS).write_text(json.dumps(settings, indent=1), encoding="utf-8")

@@ -18,6 +18,7 @@ from ..privacy.report import (
     PUBLIC_START,
     TRUSTED_CURATOR,
     PrivacyReport,
+    silent_report,
 )
 from .board import possible
 
@@ -207,9 +208,11 @@ class StructurePlan:
             "n_tasks": self.n_tasks,
             "n_features": self.dimension,
             "structures": self.structures,
-            "slots": ", ".join(f"{slot} {share:.3g}" for slot, share in self.slots.items()),
-            "vote_range": VOTE_RANGE[self.classification],
         }
+        if self.slots:
+            shares_of = (f"{slot} {share:.3g}" for slot, share in self.slots.items())
+            public["slots"] = ", ".join(shares_of)
+            public["vote_range"] = VOTE_RANGE[self.classification]
         if self.n_outputs > 1:
             public["n_classes"] = self.n_outputs
         if self.target_range is not None:
@@ -220,16 +223,10 @@ class StructurePlan:
             public["init"] = self.start.describe()
             assumptions = *_ASSUMPTIONS, PUBLIC_START
         if not self.slots:
-            return PrivacyReport(
-                guarantee="joint DP per task",
-                adjacency=self.adjacency,
-                epsilon=0.0,
-                mechanism="none: nothing is released, because there are too few tasks for this "
-                "budget to find anything that they share",
-                accountant="nothing to account",
-                public_inputs=public,
-                assumptions=assumptions,
-            )
+            return silent_report(
+                "there are too few tasks for this budget to find anything that they share",
+                adjacency=self.adjacency, public_inputs=public, assumptions=assumptions,
+            )  # fmt: skip
         if made is None:
             releases = [
                 {"name": slot, "mu": float(self.mu_of(slot))} for slot in self.slots

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from skpmtl import MPMTLLowRankClassifier, load_billboard, save_billboard
 from skpmtl.privacy import (
     DiagonalLaplace,
     PrivacyReport,
@@ -86,7 +87,7 @@ def test_paragraph_states_everything(adjacency):
     text = gaussian(adjacency=adjacency).text(None)
     for words in [
         "epsilon = 1", "delta = 1e-05", "unit: task", f"adjacency: {adjacency}",
-        "symmetric Gaussian", "sensitivity 1.41421", "noise std 5.27", "public shift",
+        "symmetric Gaussian", "sensitivity 1.41421", "noise std 5.27", "Public shift",
         "mu = 0.26805", "operating system", "clip_norm = 1", "n_tasks = 139",
         "the task list is public", "all tasks in every release", "2^-24", "joint",
     ]:  # fmt: skip
@@ -252,3 +253,19 @@ def test_fits_that_release_nothing_cost_nothing():
 def test_delta_of_a_total_is_a_probability(delta):
     with pytest.raises(ValueError, match="delta="):
         compose([gaussian(), gaussian()], delta=delta)
+
+
+@pytest.mark.filterwarnings("ignore:(tasks|classes)=.auto. reads the list")
+def test_lists_that_were_read_from_rows_are_said_to_be(tmp_path):
+    rng = np.random.default_rng(0)
+    X, task = rng.normal(size=(60, 3)), np.repeat(np.arange(6), 10)
+    y = (X[:, 0] > 0).astype(int)
+    path = tmp_path / "billboard.npz"
+    for classes, lists in (("auto", "the tasks and the classes"), ([0, 1], "the tasks")):
+        est = MPMTLLowRankClassifier(epsilon=1.0, classes=classes).fit(X, y, task=task)
+        sentence = f"{lists} were read from private rows: which exist is disclosed"
+        save_billboard(est, path)
+        for report in (est.privacy_, est.billboard_.report, load_billboard(path).privacy_):
+            assert sentence in report.text(None)
+    known = MPMTLLowRankClassifier(epsilon=1.0, classes=[0, 1], tasks=range(6))
+    assert "were read from" not in known.fit(X, y, task=task).privacy_.text(None)

@@ -112,6 +112,11 @@ def test_report_travels_with_the_winner(data):
     for words in ("best of a random number of, on average 3 trials", "n_releases in [1, 2]",
                   "score_range = 0, 1", "epsilon = 2", "Poisson number of trials"):  # fmt: skip
         assert words in text, words
+    # What the search has chosen is no public input.
+    assert not {"n_moment_releases", "vote_range"} & set(fitted.privacy_.public_inputs)
+    assert fitted.privacy_.public_inputs["n_tasks"] == M
+    assert "settings of the winning trial = n_moment_releases" in text
+    assert "Releases (those of the winning trial): " in text
     total = compose([fitted.privacy_, fitted.privacy_])
     assert 2.0 < total.epsilon <= 4.0 + 1e-9
 
