@@ -106,7 +106,7 @@ class TaskIndexed(Documented, BaseEstimator):
                 fitted = self._fit_finite(table)
                 if len(table.absent):
                     fitted = self._with_absent(fitted, table)
-            if inferred and "billboard_" in fitted:
+            if inferred and "privacy_" in fitted:
                 board = fitted["billboard_"]
                 board.report = fitted["privacy_"] = board.report.disclosing(inferred)
         except BaseException:
