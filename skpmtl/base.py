@@ -23,6 +23,7 @@ from ._parameters import parameter
 from ._runtime.compat import Interval, InvalidParameterError, StrOptions
 from ._runtime.stack import users_line
 from .callbacks import RoundCallbacks, followed, following
+from .exchange.board import Personal
 from .exchange.files import FromBillboard, first_tasks, rows_before_tasks
 from .exchange.half import half_of
 from .exchange.protocol import Population, run
@@ -255,7 +256,10 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
         (n_features,) and "mean_intercept_"; with more than two classes, "coef_" (n_tasks,
         n_classes, n_features) and so on. It must set no attribute but `billboard_`, from which
         `_personalize_table` goes on; those of an earlier fit are still there for a warm start.
-    ``_personalize_table(table) -> (coef, intercept)``
+    ``_fit_exact(table) -> dict``
+        A fit without a budget, where that is not the same without noise; see ``exact.py`` of the
+        methods.
+    ``_personalize_table(table) -> Personal or (coef, intercept)``
         Models of the tasks of a table from ``self.billboard_`` and these rows only; where
         ``billboard_.personalize`` takes more than the table.
     ``_planned_report(population) -> PrivacyReport``
@@ -274,15 +278,14 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
         Whether sites can answer; `_questions` says what.
     _reads_sizes : bool
         Whether the plan needs the number of rows of every task.
-    _beside : tuple of str
-        Attributes that some fits have beside models, with one number for each task; see
-        `_told_beside`.
+    _extras : tuple of str
+        Per-task attributes other than the model that some fits have; see `Personal`.
     """
 
     _classification = False
     _federates = False
     _reads_sizes = False
-    _beside = ()
+    _extras = ()
     _parameter_constraints = {
         "fit_intercept": ["boolean"],
         "task_feature": [str, Integral, list, None],
@@ -327,7 +330,7 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
         if not private:
             check_values(table)
             try:
-                fitted = self._fit_table(table)
+                fitted = self._fit_exact(table)
             except (np.linalg.LinAlgError, ArithmeticError) as error:
                 raise ValueError(_NOT_FINITE) from error
             found = [value for value in fitted.values() if isinstance(value, np.ndarray)]
@@ -348,18 +351,20 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
         tasks = half_of(half, table, population)
         curator = self._curator(population, source)
         self.billboard_ = board = run(curator, tasks, source, adders=self._adders)
-        coef, intercept = half.final_models(board, lambda: self._personalize_table(table))
-        public = self._public_attributes(board, population)
-        return {"coef_": coef, "intercept_": intercept, **public}
+        personal = Personal(
+            *half.final_models(board, lambda: self._personalize_table(table))
+        )
+        models = {"coef_": personal.coef, "intercept_": personal.intercept, **personal.extras}
+        return {**models, **self._public_attributes(board, population)}
+
+    def _fit_exact(self, table):
+        return self._fit_table(table)
 
     def _personalize_table(self, table):
         return self.billboard_.personalize(table)
 
-    def _told_beside(self, table):
-        """What the tasks of a table keep beside their models, by name of the attribute. -> dict"""
-        return {}
-
     def _with_absent(self, fitted, table):
+        """Fitted attributes with the tasks that have no rows; their extras are 0."""
         tasks = table.everybody
         here, away = np.searchsorted(tasks, table.tasks), np.searchsorted(tasks, table.absent)
         coef, intercept = self._models_without_rows(fitted, tasks, away)
@@ -367,6 +372,8 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
             "coef_": merge_rows(len(tasks), here, fitted["coef_"], away, coef),
             "intercept_": merge_rows(len(tasks), here, fitted["intercept_"], away, intercept),
         }
+        for name in set(self._extras) & set(fitted):
+            merged[name] = merge_rows(len(tasks), here, fitted[name], away, 0.0)
         return {**fitted, **merged}
 
     def _models_without_rows(self, fitted, tasks, positions):
@@ -491,31 +498,39 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
         if not len(self.tasks_):
             return first_tasks(self, X, y, task, sample_weight)
         table = self._read_new_tasks(X, y, task, sample_weight)
-        coef, intercept = self._personal_models(table)
+        personal = self._personal_models(table)
         tasks, form = self._add_labels(table.everybody)
         old, new = np.searchsorted(tasks, self.tasks_), np.searchsorted(tasks, table.everybody)
-        self.coef_ = merge_rows(len(tasks), old, self.coef_, new, coef)
-        self.intercept_ = merge_rows(len(tasks), old, self.intercept_, new, intercept)
-        self.tasks_, self._form_ = tasks, form
+        merged = {
+            "coef_": merge_rows(len(tasks), old, self.coef_, new, personal.coef),
+            "intercept_": merge_rows(len(tasks), old, self.intercept_, new, personal.intercept),
+        }
+        for name in self._extras:  # of which some are of the tasks of the fit only
+            if name in personal.extras or hasattr(self, name):
+                merged[name] = merge_rows(
+                    len(tasks), old, getattr(self, name, np.nan),
+                    new, personal.extras.get(name, np.nan),
+                )  # fmt: skip
+        vars(self).update(merged, tasks_=tasks, _form_=form)
         return self
 
     def _personal_models(self, table):
-        """`_personalize_table`, with the mean model or zero where that is not finite."""
+        """`Personal`, with the mean model or zero where a model is not finite."""
         with np.errstate(all="ignore"):
-            models = self._finite_models(*self._personalize_table(bound_values(table)))
+            personal = Personal(*self._personalize_table(bound_values(table)))
+        models = self._finite_models(personal.coef, personal.intercept)
         if not len(table.absent):
-            return models
+            return Personal(*models, personal.extras)
         # Of tasks that are new to the billboard, whatever it has for those that it was made with.
         tasks = table.everybody
         here, away = np.searchsorted(tasks, table.tasks), np.searchsorted(tasks, table.absent)
         rest = BaseMTL._models_without_rows(self, vars(self), tasks, away)
-        pairs = zip(models, rest, strict=True)
-        return tuple(merge_rows(len(tasks), here, own, away, other) for own, other in pairs)
+        return merged_tasks(len(tasks), here, Personal(*models, personal.extras), away, rest)
 
     def _first_models(self, table):
         """Fitted attributes with the models of the first tasks after `from_billboard`."""
-        coef, intercept = self._personal_models(table)
-        return {"coef_": coef, "intercept_": intercept}
+        personal = self._personal_models(table)
+        return {"coef_": personal.coef, "intercept_": personal.intercept, **personal.extras}
 
     def _finite_models(self, coef, intercept):
         mean = getattr(self, "mean_coef_", None), getattr(self, "mean_intercept_", None)
@@ -846,9 +861,19 @@ def _of_several_classes():
     return sorted(found)
 
 
+def merged_tasks(n_tasks, here, personal, away, models):
+    """`Personal` of all tasks: of some with rows, and models of others without; their extras
+    are 0."""
+    pairs = zip(personal[:2], models, strict=True)
+    coef, intercept = (merge_rows(n_tasks, here, own, away, other) for own, other in pairs)
+    extras = {k: merge_rows(n_tasks, here, v, away, 0.0) for k, v in personal.extras.items()}
+    return Personal(coef, intercept, extras)
+
+
 def merge_rows(n_rows, *pairs):
     """Array of `n_rows` with `values` at `positions`, for position, values, position, values."""
-    whole = np.empty((n_rows, *pairs[-1].shape[1:]))
+    shape = max((np.shape(values)[1:] for values in pairs[1::2]), key=len)
+    whole = np.empty((n_rows, *shape))
     for positions, values in zip(pairs[::2], pairs[1::2], strict=True):
         whole[positions] = values
     return whole

@@ -52,7 +52,7 @@ class _Clustered(BaseMTL):
     ):
         pass
 
-    def _fit_table(self, table):
+    def _fit_exact(self, table):
         loss = make_loss(table, task_weight=self.task_weight, **self._local_settings())
         penalty = ClusterPenalty(self.alpha, self.ridge, self.n_clusters)
         solution = minimize(

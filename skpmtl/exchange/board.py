@@ -1,11 +1,29 @@
 """What is published: obligations of a billboard; what may be in one is `Public`."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from .._runtime.public import Public
 from ..tables.start import differences
 
-__all__ = ["Board", "OfModels", "Public"]
+__all__ = ["Board", "OfModels", "Personal", "Public"]
+
+
+class Personal(NamedTuple):
+    """What the tasks of one table make of a billboard and their own rows.
+
+    Attributes
+    ----------
+    coef : ndarray (n_tasks, ...)
+    intercept : ndarray (n_tasks, ...)
+    extras : dict of str to ndarray (n_tasks, ...)
+        Per-task attributes other than the model, by name.
+    """
+
+    coef: np.ndarray
+    intercept: np.ndarray
+    extras: dict = {}
 
 
 class Board(Public):

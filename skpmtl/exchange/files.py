@@ -211,7 +211,7 @@ def with_models(est, tasks, coef, intercept, **beside):
 
     Ids are passed as ``task=``.
     """
-    for name in set(est._beside) & set(beside):
+    for name in set(est._extras) & set(beside):
         setattr(est, name, beside[name])
     est.tasks_, est.coef_, est.intercept_ = tasks, coef, intercept
     est._form_ = InputForm("keyword")

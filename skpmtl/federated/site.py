@@ -282,11 +282,11 @@ class Site(Account):
         with np.errstate(all="ignore"):
             half = self._half(self._state())
             models = half.final_models(board, lambda: (est.coef_[at], est.intercept_[at]))
-        est.coef_[at], est.intercept_[at] = est._finite_models(*models)
+        est.coef_[at], est.intercept_[at] = est._finite_models(*models[:2])
         save_billboard(est, self.folder / "billboard.npz")
         (self.folder / "report.txt").write_text(f"{board.report}\n")
         buffer = io.BytesIO()
-        told = {name: getattr(est, name) for name in est._beside if hasattr(est, name)}
+        told = {name: getattr(est, name) for name in est._extras if hasattr(est, name)}
         np.savez(buffer, tasks=est.tasks_, coef=est.coef_, intercept=est.intercept_, **told)
         write_file(self.folder / "models.npz", buffer.getbuffer())
         models = [est.export_task(name) for name in est.tasks_.tolist()]

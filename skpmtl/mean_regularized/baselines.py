@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from .._parameters import target_range
 from ..base import MTLClassifierMixin, MTLRegressorMixin
-from .estimators import MeanFamily
+from .estimators import LinearMeans
 
 __all__ = [
     "LocalOnly",
@@ -47,19 +47,19 @@ billboard_, privacy_, tasks_, n_iter_, n_features_in_, feature_names_in_{classes
 _PULL = "Strength of the personalisation after the rounds; {}the rounds."
 
 
-class _FedAvg(MeanFamily):
+class _FedAvg(LinearMeans):
     update = "fedavg"
 
 
-class _FedProx(MeanFamily):
+class _FedProx(LinearMeans):
     update = "fedprox"
 
 
-class _PPSGD(MeanFamily):
+class _PPSGD(LinearMeans):
     update = "ppsgd"
 
 
-class _LocalOnly(MeanFamily):
+class _LocalOnly(LinearMeans):
     update = "none"
     _federates = False
 

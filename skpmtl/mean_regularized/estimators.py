@@ -3,7 +3,6 @@
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
@@ -14,30 +13,18 @@ from .._runtime.stack import users_line
 from ..base import BaseMTL, KnowsFacts, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.half import half_of
 from ..exchange.protocol import Population, Question, Total, run
-from ..local.centred import CentredTasks, Problem, dense_copy
-from ..local.proximal import lengths
+from ..local.centred import Problem
 from ..privacy.report import exact_report
 from ..rounds.curator import clipped_sum
-from ..rounds.scale import BINS, bins, common_length, sum_of_bins
-from ..solvers.graph import LossOnGraph, minimize_on_graph, without
-from ..solvers.losses import make_loss
-from ..solvers.mean import (
-    cluster_means,
-    fixed_point,
-    held_targets,
-    minimize_exactly,
-    minimize_related,
-)
-from ..solvers.minimize import minimize
-from ..solvers.penalties import EntryNorm
-from ..tables.relation import laplacian, read_relation
-from ..tables.start import differences
-from ..tables.table import distinct_ids
+from ..rounds.scale import BINS, sum_of_bins
+from ..solvers.mean import cluster_means
+from ..tables.relation import read_relation
 from ..tables.targets import public_range
+from . import exact
 from .board import MeanBillboard, cluster_rows
 from .curator import publish
 from .personal import PersonalModels
-from .plan import MeanPlan, auto_rounds, columns_for, doubt
+from .plan import MeanPlan, auto_rounds, columns_for
 from .tasks import KEEP_MODELS, MeanHalf
 from .wide import SparseModels, WideSparse
 
@@ -47,15 +34,10 @@ __all__ = [
 ]
 
 
-_DENSE_LIMIT = 1 << 24  # numbers of sparse rows up to which an exact fit has them dense
-_NEWTON = "iteration %d: objective %.8g, gradient norm %.3g"
-_GAP = "iteration %d: objective %.8g, duality gap %.3g"
-_STEPS = 100  # proximal gradient steps that count as an iteration
-_HELD = 5  # minima one after the other of held targets
 _LOG_ODDS = 3.0  # bound on what intercepts of a task may say of a class: a share of 95 %
 
 
-class MeanFamily(WideSparse, KnowsFacts, BaseMTL):
+class MeanFamily(KnowsFacts, BaseMTL):
     """Estimators that release a mean in rounds and personalise it afterwards.
 
     Subclasses have the attribute or parameter `update`.
@@ -86,7 +68,6 @@ class MeanFamily(WideSparse, KnowsFacts, BaseMTL):
     }
     _boards = (MeanBillboard,)
     _federates = True
-    _sparse_in_place = True
 
     @kept
     def __init__(
@@ -134,36 +115,6 @@ class MeanFamily(WideSparse, KnowsFacts, BaseMTL):
     def _size(self, population):
         """Numbers in one shared model."""
         return population.n_outputs * population.n_features
-
-    # ------------------------------------------------------------------------- fit
-    def _fit_table(self, table):
-        population = Population.of(table)
-        if self._update_name() == "prox" and not self._is_private():
-            if self.relation_rank == "all":
-                return self._fit_on_graph(table, population)
-            cluster_of = self._cluster_rows(table.tasks)
-            which = cluster_rows(table.tasks, cluster_of)
-            relation = self._relation(population)
-            problem, start = self._problem(population), self._start(population)
-            return self._fit_exact(table, problem, which, cluster_of, relation, start)
-        source = self._source()
-        half = self._half(table, population)
-        tasks = half_of(half, table, population)
-        curator = self._curator(population, source)
-        board = run(curator, tasks, source, adders=self._adders)
-        models = half.models(board)
-        fitted = self._fitted(board, models, len(board.clip_norms))
-        own = half.own_models(board)
-        if own is not None:
-            fitted["coef_"] = own
-        fitted["privacy_"] = board.report
-        if not board.has_one_mean:
-            fitted.update(board.attributes())
-        elif models.dense:
-            fitted["mean_coef_"] = board.mean.copy()
-        if board.mean_intercept is None:
-            self._open_intercept(board, table.tasks, models.intercept)
-        return self._with_mean_intercept(fitted, board)
 
     def _curator(self, population, source):
         """The curator half of the rounds; see `skpmtl.exchange`."""
@@ -274,15 +225,13 @@ class MeanFamily(WideSparse, KnowsFacts, BaseMTL):
             )
         return 0.0, 0.0 if auto else float(self.clip_norm)
 
+    def _has_mean(self):
+        if self.billboard_.has_one_mean:
+            return super()._has_mean()
+        return self.billboard_.mean_intercept is not None
+
     def _n_iter(self, board):
         return max(len(board.clip_norms), 1)
-
-    def _public_attributes(self, board, population):
-        found = super()._public_attributes(board, population)
-        if not self.fit_intercept:  # nothing to release
-            board.set_intercept(np.zeros((len(board.centres), board.problem.n_outputs)))
-            self._with_mean_intercept(found, board)
-        return found
 
     # ------------------------------------------------------------------- federated fits
     def _groups(self, population):
@@ -295,7 +244,7 @@ class MeanFamily(WideSparse, KnowsFacts, BaseMTL):
 
     def _questions(self, population):
         n_groups, auto = self._groups(population), isinstance(self.clip_norm, str)
-        C, size = population.n_outputs, self._size(population)
+        size = self._size(population)
         follows = auto or self.clip_quantile is not None
         public = {
             "centre": [(n_groups, size)],
@@ -303,54 +252,27 @@ class MeanFamily(WideSparse, KnowsFacts, BaseMTL):
             "own_units": Integral,
         }
 
-        def total(name, size):
-            def add(contributions, public, positions):
-                to, bound = self._to(population, True)[positions], public["clip_norm"]
-                return clipped_sum(contributions[name], to, bound, (n_groups, size))
-
-            return Total(n_groups * size, "clip_norm", add)
-
         whole = self.sampling == "all" and self.clip_quantile is None
-        of_round = total("update", size) if whole else None
+        of_round = self._total("update", size, population) if whole else None
         found = {"update": Question({"update": (size,), "inside": ()}, public, of_round)}
         if auto:
             of_bins = Total.of(sum_of_bins, "bins", len(BINS), 1.0)
             found["length"] = Question({"bins": BINS.shape}, total=of_bins)
-        if self.unseen_task == "mean":
-            middle, bound = self._intercept_range(population)
-            public = {"board": MeanBillboard, "clip_norm": bound, "middle": middle}
-            of_mean = total("intercept", C)
-            found["intercept"] = Question({"intercept": (C,)}, public, of_mean)
         return found
 
+    def _total(self, name, size, population):
+        """Sum of the clipped vectors `name` of so many numbers, by shared model."""
+        shape = self._groups(population), size
+
+        def add(contributions, public, positions):
+            to, bound = self._to(population, True)[positions], public["clip_norm"]
+            return clipped_sum(contributions[name], to, bound, shape)
+
+        return Total(math.prod(shape), "clip_norm", add)
+
     def _planned_report(self, population):
-        if self._update_name() == "prox" and not self._is_private():
-            return exact_report()
         plan = self._plan(population, self._relation(population, quiet=True))
         return plan.report(plan.bounds(), self._source())
-
-    def _half(self, table, population):
-        """The task half for the tasks of `table`."""
-        which = cluster_rows(table.tasks, self._cluster_rows(population.tasks))
-        relation = self._relation(population, quiet=True)
-        start = self._start(population)
-        return MeanHalf(self, table, self._problem(population), which, relation, start)
-
-    def _open_intercept(self, board, tasks, b):
-        """Mean intercepts of the tasks where there are none, or the report promises nothing."""
-        if not self.fit_intercept:
-            board.set_intercept(np.zeros((len(board.centres), b.shape[1])))
-        elif board.report.guarantee == "none" and board.relation is not None:
-            board.set_intercept(np.linalg.lstsq(board.relation.rows(tasks), b, rcond=None)[0])
-        elif board.report.guarantee == "none":
-            which = cluster_rows(tasks, board.cluster_of)
-            board.set_intercept(cluster_means(b, which, np.bincount(which)))
-
-    def _with_mean_intercept(self, fitted, board):
-        if board.mean_intercept is not None and board.has_one_mean:
-            b = board.mean_intercept
-            fitted["mean_intercept_"] = b if len(board.shape) == 2 else float(b[0])
-        return fitted
 
     def _problem(self, population):
         return Problem(
@@ -388,6 +310,83 @@ class MeanFamily(WideSparse, KnowsFacts, BaseMTL):
             relation=relation,
         )
 
+
+class LinearMeans(WideSparse, MeanFamily):
+    """Linear models around the shared ones, with intercepts apart; their exact fits."""
+
+    _sparse_in_place = True
+
+    def _fit_table(self, table):
+        population = Population.of(table)
+        source = self._source()
+        half = self._half(table, population)
+        tasks = half_of(half, table, population)
+        curator = self._curator(population, source)
+        board = run(curator, tasks, source, adders=self._adders)
+        models = half.models(board)
+        fitted = self._fitted(board, models, len(board.clip_norms))
+        own = half.own_models(board)
+        if own is not None:
+            fitted["coef_"] = own
+        fitted["privacy_"] = board.report
+        if not board.has_one_mean:
+            fitted.update(board.attributes())
+        elif models.dense:
+            fitted["mean_coef_"] = board.mean.copy()
+        if board.mean_intercept is None:
+            self._open_intercept(board, table.tasks, models.intercept)
+        return self._with_mean_intercept(fitted, board)
+
+    def _fit_exact(self, table):
+        if self._update_name() != "prox":  # the same rounds, without noise
+            return self._fit_table(table)
+        return exact.fit(self, table)
+
+    def _half(self, table, population):
+        """The task half for the tasks of `table`."""
+        which = cluster_rows(table.tasks, self._cluster_rows(population.tasks))
+        relation = self._relation(population, quiet=True)
+        start = self._start(population)
+        return MeanHalf(self, table, self._problem(population), which, relation, start)
+
+    def _public_attributes(self, board, population):
+        found = super()._public_attributes(board, population)
+        if not self.fit_intercept:  # nothing to release
+            board.set_intercept(np.zeros((len(board.centres), board.problem.n_outputs)))
+            self._with_mean_intercept(found, board)
+        return found
+
+    def _questions(self, population):
+        found = super()._questions(population)
+        if self.unseen_task == "mean":
+            middle, bound = self._intercept_range(population)
+            public = {"board": MeanBillboard, "clip_norm": bound, "middle": middle}
+            of_mean = self._total("intercept", population.n_outputs, population)
+            shapes = {"intercept": (population.n_outputs,)}
+            found["intercept"] = Question(shapes, public, of_mean)
+        return found
+
+    def _planned_report(self, population):
+        if self._update_name() == "prox" and not self._is_private():
+            return exact_report()
+        return super()._planned_report(population)
+
+    def _open_intercept(self, board, tasks, b):
+        """Mean intercepts of the tasks where there are none, or the report promises nothing."""
+        if not self.fit_intercept:
+            board.set_intercept(np.zeros((len(board.centres), b.shape[1])))
+        elif board.report.guarantee == "none" and board.relation is not None:
+            board.set_intercept(np.linalg.lstsq(board.relation.rows(tasks), b, rcond=None)[0])
+        elif board.report.guarantee == "none":
+            which = cluster_rows(tasks, board.cluster_of)
+            board.set_intercept(cluster_means(b, which, np.bincount(which)))
+
+    def _with_mean_intercept(self, fitted, board):
+        if board.mean_intercept is not None and board.has_one_mean:
+            b = board.mean_intercept
+            fitted["mean_intercept_"] = b if len(board.shape) == 2 else float(b[0])
+        return fitted
+
     def _fitted(self, board, models, n_iter):
         b = models.intercept
         fitted = {
@@ -401,169 +400,10 @@ class MeanFamily(WideSparse, KnowsFacts, BaseMTL):
             fitted["models_"] = SparseModels(models)
         return fitted
 
-    def _fit_exact(self, table, problem, which, cluster_of, relation, start):
-        given = table
-        if relation is not None:
-            table, which = dense_copy(given), np.arange(given.n_tasks)
-        else:
-            table = dense_copy(given, _DENSE_LIMIT) or given
-        centred = CentredTasks(differences(table, start), problem, which)
-        lam, auto = float(np.median(centred.own_pull)), problem.lam == "auto"
-        own = lengths(centred) if auto else None
-        centred.set_pulls(replace(problem, lam=lam))
-        unit = None
-        if auto and problem.loss == "squared":
-            if common_length(bins(own).sum(axis=0), 0.0, len(own)) is None:
-                unit = own
-            centres, n_iter = self._held_minimum(centred, given, relation, unit)
-        else:
-            centres, n_iter, objective, W, b = self._minimum(centred, given, relation)
-        board = self._board(given, problem, centres, cluster_of, relation)
-        board.init, board.personalization, board.lam = start, "mean-reg", lam
-        board.own_units = unit is not None
-        board.report = exact_report()
-        centred.set_pulls(problem)
-        if auto:
-            board.doubt[:] = doubt(math.inf, centres.size / table.n_tasks)
-        if auto or W is None:
-            models = PersonalModels(table, board, centred)
-            fitted, b = self._fitted(board, models, n_iter), models.intercept
-        else:
-            W = W.reshape(table.n_tasks, *board.shape)
-            if start is not None:
-                W, b = W + start.coef.reshape(board.shape), b + start.intercept
-            fitted = {
-                "coef_": W,
-                "intercept_": b if len(board.shape) == 2 else b[:, 0],
-                "n_iter_": n_iter,
-                "objective_": objective,
-                "billboard_": board,
-            }
-        fitted.update(privacy_=board.report, lam_=lam)
-        if not board.has_one_mean:
-            fitted.update(board.attributes())
-        elif "coef_" in fitted:
-            fitted["mean_coef_"] = board.mean.copy()
-        self._open_intercept(board, table.tasks, b)
-        return self._with_mean_intercept(fitted, board)
-
-    def _minimum(self, centred, given, relation):
-        """-> centres, n_iter, objective, W, b: of the objective; None where W is not at hand"""
-        table, which, lam = centred.table, centred.which, centred.problem.lam
-        size = centred.problem.n_outputs * table.n_features
-        centres = np.zeros((which.max() + 1 if relation is None else relation.rank, size))
-        objective = W = b = None
-        if relation is not None:
-            W, b, objective, n_iter = minimize_related(
-                centred, centres, relation.rows(table.tasks), tol=self.tol, max_iter=self.max_iter
-            )
-        elif table.is_sparse:
-            n_iter = fixed_point(centred, centres, tol=self.tol, max_iter=self.max_iter)
-        else:
-            log = self._progress(_NEWTON)
-            W, b, objective, n_iter = minimize_exactly(
-                centred, lam, tol=self.tol, max_iter=self.max_iter, log=log
-            )
-            flat = W.transpose(0, 2, 1) if given.is_sparse else W
-            np.add.at(centres, which, flat.reshape(len(W), size))
-            centres /= np.bincount(which)[:, None]
-        return centres, n_iter, objective, W, b
-
-    def _held_minimum(self, centred, given, relation, unit):
-        """Shared models that no task pulls farther than most do. -> centres, n_iter
-
-        `unit` (n_tasks,): in units of the tasks; None: in those of the target.
-        """
-        table = centred.table
-        if unit is not None:
-            inverse = np.where(unit > 0, 1.0 / np.where(unit > 0, unit, 1.0), 0.0)
-            centred = centred.with_targets(table.y * np.repeat(inverse, table.sizes))
-        around = np.zeros((centred.which.max() + 1, table.n_features))
-        for _ in range(_HELD):
-            held = centred.with_targets(held_targets(centred, around, unit))
-            centres, n_iter, *_ = self._minimum(held, given, relation)
-            around = centres if relation is None else relation.rows(table.tasks) @ centres
-        return centres, n_iter
-
-    def _fit_on_graph(self, table, population):
-        if self.relation is None or self.clusters is not None:
-            raise ValueError(
-                'relation_rank="all" is of a relation= that is a graph or Omega, without clusters=.'
-            )
-        if isinstance(self.lam, str):
-            raise ValueError(
-                'relation_rank="all" needs a number as lam: no rule knows the units of Omega.'
-            )
-        Omega = self._omega(population.tasks)
-        if len(table.absent) and self.l1:
-            raise ValueError(
-                f"l1={self.l1!r} leaves open what tasks= without rows are: leave them out, or pass "
-                "l1=0."
-            )
-        if len(table.absent):
-            here = np.isin(population.tasks, table.tasks)
-            Omega = without(Omega, here, self.ridge / self.lam)[0]
-        problem, start = self._problem(population), self._start(population)
-        dense = differences(dense_copy(table), start)
-        if self.l1:
-            loss = make_loss(
-                dense, classification=self._classification, task_weight=self.task_weight,
-                fit_intercept=self.fit_intercept,
-            )  # fmt: skip
-            solution = minimize(
-                LossOnGraph(loss, Omega, float(self.lam), float(self.ridge)),
-                EntryNorm(population.n_outputs), self.l1, tol=self.tol,
-                max_iter=_STEPS * self.max_iter, log=self._progress(_GAP),
-            )  # fmt: skip
-            W, b = solution.W, loss.intercepts(solution.W).reshape(table.n_tasks, -1)
-            W = W.reshape(*b.shape, -1)
-            objective, gap, n_iter = solution.objective, solution.gap, max(solution.n_iter, 1)
-        else:
-            W, b, objective, gap, n_iter = minimize_on_graph(
-                CentredTasks(dense, problem), Omega, float(self.lam), tol=self.tol,
-                max_iter=self.max_iter, log=self._progress(_NEWTON),
-            )  # fmt: skip
-        if start is not None:
-            b = b + start.intercept
-        mean = W.transpose(0, 2, 1) if table.is_sparse else W
-        mean = mean.reshape(len(W), -1).mean(axis=0)[None]
-        # Others are no vertices: they lie around the mean, as far as a task does on average.
-        pull = float(self.lam * np.asarray(Omega.diagonal()).mean()) or float(self.lam)
-        board = self._board(table, replace(problem, lam=pull), mean, None, None)
-        board.init = start
-        W = W.reshape(len(W), *board.shape)
-        if start is not None:
-            W = W + start.coef.reshape(board.shape)
-        board.personalization, board.lam = "mean-reg", float(self.lam)
-        board.report = exact_report()
-        fitted = {
-            "coef_": W,
-            "intercept_": b if len(board.shape) == 2 else b[:, 0],
-            "n_iter_": n_iter,
-            "objective_": objective,
-            "dual_gap_": gap,
-            "lam_": float(self.lam),
-            "billboard_": board,
-            "privacy_": board.report,
-            "mean_coef_": board.mean.copy(),
-        }
-        self._open_intercept(board, table.tasks, b)
-        return self._with_mean_intercept(fitted, board)
-
-    def _omega(self, tasks):
-        order = None if isinstance(self.tasks, str) else distinct_ids(self.tasks, "The tasks")
-        return laplacian(self.relation, tasks, order=order)
-
     def _models_without_rows(self, fitted, tasks, positions):
         coef, intercept = super()._models_without_rows(fitted, tasks, positions)
-        if "dual_gap_" in fitted:  # vertices that nothing holds but their neighbours
-            here = np.ones(len(tasks), dtype=bool)
-            here[positions] = False
-            extend = without(self._omega(tasks), here, self.ridge / self.lam)[1]
-            W, start = fitted["coef_"], fitted["billboard_"].init
-            from_start = 0.0 if start is None else start.coef.reshape(W.shape[1:])
-            W = W - from_start
-            coef = (extend @ W.reshape(len(W), -1)).reshape(coef.shape) + from_start
+        if "dual_gap_" in fitted:
+            coef = exact.vertices_without_rows(self, fitted, tasks, positions)
         return coef, intercept
 
     def __sklearn_tags__(self):
@@ -590,11 +430,6 @@ class MeanFamily(WideSparse, KnowsFacts, BaseMTL):
             fitted = {name: whole[name] for name in fitted}
         return fitted
 
-    def _has_mean(self):
-        if self.billboard_.has_one_mean:
-            return super()._has_mean()
-        return self.billboard_.mean_intercept is not None
-
     def _mean_models(self, unseen):
         """-> centre of every unseen task, centres (n_centres, n_outputs, d), intercepts
 
@@ -614,7 +449,7 @@ class MeanFamily(WideSparse, KnowsFacts, BaseMTL):
     constraint=[StrOptions({"prox", "algorithm-1", "stateful"})],
 )  # fmt: skip
 @parameter("l1", 0.0, after="ridge", constraint=[Interval(Real, 0, None, closed="left")])
-class _MeanRegularized(MeanFamily):
+class _MeanRegularized(LinearMeans):
     """With the rule of the rounds to choose, and an L1 norm beside the penalty of a graph."""
 
     def _relation(self, population, quiet=False):

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import expit, logsumexp
 
 from .._runtime.compat import Interval, StrOptions
-from ..exchange.board import OfModels
+from ..exchange.board import OfModels, Personal
 from ..local.prior import (
     LocalModels,
     best_scale,
@@ -100,12 +100,7 @@ class PriorBillboard(AboutFacts, OfModels):
             yield "the mean model", self.mean, [self._mean_shape]
 
     def personalize(self, table, *, classification, fit_intercept):
-        """Models of the tasks of `table`, from their rows and this billboard alone."""
-        found = self.weighed(table, classification=classification, fit_intercept=fit_intercept)
-        return found[:2]
-
-    def weighed(self, table, *, classification, fit_intercept):
-        """Models of the tasks, and the part of each that is not of the released prior.
+        """Models of the tasks of `table`, from their rows and this billboard alone.
 
         A task compares the released prior with an even one, M = I / d, so that a billboard that is
         all noise does no harm. For squared loss it averages over both at all scales, and over the
@@ -115,10 +110,9 @@ class PriorBillboard(AboutFacts, OfModels):
 
         Returns
         -------
-        coef, intercept
-            As of `personalize`.
-        apart : ndarray (n_tasks,)
-            Weight, from 0 to 1, of the even prior and of going alone.
+        personal : Personal
+            Its extra "outlier_", (n_tasks,), is the weight, from 0 to 1, of the even prior and of
+            going alone: the part of a model that is not of the released prior.
         """
         settings = {"classification": classification, "fit_intercept": fit_intercept}
         bare, table = table, self._differences(table)
@@ -140,7 +134,7 @@ class PriorBillboard(AboutFacts, OfModels):
             even_loss = np.minimum(even_loss, loss_0)
         alone = even_loss + _DOUBT < loss
         W[alone], b[alone] = even_W[alone], even_b[alone]
-        return W, b, expit(0.5 * (loss - even_loss - _DOUBT))
+        return Personal(W, b, {"outlier_": expit(0.5 * (loss - even_loss - _DOUBT))})
 
     def _averages(self, local, shared, bare, table, fit_intercept):
         m, penalty = table.n_tasks, vote_penalty(self.snr_centre, self.snr_spread)
@@ -162,7 +156,7 @@ class PriorBillboard(AboutFacts, OfModels):
         with np.errstate(invalid="ignore"):
             alone = np.logaddexp.reduce([part[0] for part in found[::2]])
             apart = np.nan_to_num(expit(alone - found[1][0]), nan=1.0)
-        return *mixed(found), apart
+        return Personal(*mixed(found), {"outlier_": apart})
 
     def _models(self, local, root):
         penalty = vote_penalty(self.snr_centre, self.snr_spread)

@@ -1,15 +1,14 @@
 """Model-protected multi-task learning (Liang et al., TPAMI 2022) with a sound guarantee."""
 
-import math
 from numbers import Integral, Real
 
 import numpy as np
 
 from .._parameters import SHAPES, filled, kept, target_range
 from .._runtime.compat import Interval, StrOptions
-from ..base import BaseMTL, KnowsFacts, MTLClassifierMixin, MTLRegressorMixin, merge_rows
+from ..base import BaseMTL, KnowsFacts, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.board import Board
-from ..exchange.protocol import Population, Question, Total, clipped_sum
+from ..exchange.protocol import Question, Total, clipped_sum
 from ..local.centred import Problem
 from ..local.prior import VOTE_RANGE, LocalModels
 from ..privacy.mechanisms import DiagonalGaussian
@@ -17,17 +16,15 @@ from ..privacy.moments import sum_of_directions
 from ..privacy.report import exact_report
 from ..rounds.curator import questions_of_rounds
 from ..rounds.plan import columns_within
-from ..solvers.decomposed import OUTLIERS, minimize_sum
+from ..solvers.decomposed import OUTLIERS
 from ..solvers.fitted import PenaltyBillboard
 from ..solvers.losses import make_loss
-from ..solvers.minimize import minimize
-from ..solvers.penalties import Beside, GroupNorm, TraceNorm
-from ..solvers.strength import auto_alpha, mean_curvature
+from ..solvers.penalties import GroupNorm, TraceNorm
 from ..tables.relation import read_relation
 from ..tables.start import differences
 from ..tables.targets import public_range
+from . import exact
 from .board import PriorBillboard, ProjectionBillboard, RelatedPenaltyBillboard
-from .centres import Centres
 from .curator import (
     release_centres,
     release_intercepts,
@@ -41,7 +38,6 @@ from .plan import MomentPlan, rounds_of
 from .tasks import PriorHalf, ProjectedModels, ProjectionHalf, RelatedHalf, WithMeanModel
 
 _PLAIN_ROUNDS = 3  # rounds of the empirical-Bayes method without noise
-_HELD = 1e-4  # curvature of what follows from facts, over that of the loss
 _PUBLIC_ALPHA = 0.1  # what "auto" is in noisy rounds, where it may not depend on rows
 
 
@@ -69,7 +65,7 @@ class _ModelProtected(KnowsFacts, BaseMTL):
         "outlier_alpha": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
     }
     _boards = (PriorBillboard, ProjectionBillboard, PenaltyBillboard, RelatedPenaltyBillboard)
-    _beside = ("outlier_",)
+    _extras = ("outlier_coef_", "outlier_")
     _federates = True
 
     @kept
@@ -132,38 +128,14 @@ class _ModelProtected(KnowsFacts, BaseMTL):
                 "pass a positive alpha."
             )
 
-    def _fit_table(self, table):
-        if not self._is_private() and self._algorithm() == "proximal":
-            return self._fit_exact(table, self.alpha)
-        try:
-            fitted = super()._fit_table(table)
-        finally:
-            weighed = vars(self).pop("_weighed_", None)
-        board = fitted["billboard_"]
-        if not self._is_private() and board.has_one_mean:
-            W, b = fitted["coef_"], fitted["intercept_"]
-            fitted["mean_coef_"], fitted["mean_intercept_"] = W.mean(axis=0), _mean(b)
-        elif not self._is_private():
-            _, b = board.less_start(fitted["coef_"], fitted["intercept_"])
-            V = board.relation.rows(table.tasks)
-            board.centres.intercept = np.linalg.lstsq(V, b.reshape(len(V), -1), rcond=None)[0]
-            fitted |= board.attributes()
-        if self._weighs_outliers():
-            apart = self._apart(fitted["billboard_"], table) if weighed is None else weighed[1]
-            fitted["outlier_"] = apart
-        return fitted
+    def _fit_exact(self, table):
+        if self._algorithm() == "proximal":
+            return exact.fit(self, table, self.alpha)
+        return exact.with_mean(self, table, self._fit_table(table))
 
     def _weighs_outliers(self):
         """Whether `outlier_` is the weight of what is not of the released prior."""
         return self.outliers is not None and self._algorithm() == "empirical-bayes"
-
-    def _told_beside(self, table):
-        if not self._weighs_outliers():
-            return {}
-        return {"outlier_": self._apart(self.billboard_, table)}
-
-    def _apart(self, board, table):
-        return board.weighed(table, **self._local_settings())[2]
 
     def _has_mean(self):
         board = self.billboard_
@@ -205,121 +177,6 @@ class _ModelProtected(KnowsFacts, BaseMTL):
         return make_loss(
             table, task_weight=self.task_weight, ridge=self.ridge, **self._local_settings()
         )
-
-    def _fit_exact(self, table, alpha):
-        if alpha == 0 and self.ridge == 0:
-            raise ValueError(
-                "alpha=0 with ridge=0 is an unpenalised fit, which shares nothing between tasks: "
-                "pass a positive alpha or ridge, or fit PerTask(LinearRegression())."
-            )
-        init = self._start(Population.of(table))
-        loss = self._loss(differences(table, init))
-        alpha = auto_alpha(loss, self._penalty()) if alpha == "auto" else alpha
-        options = {
-            "tol": self.tol,
-            "max_iter": self.max_iter,
-            "log": self._progress("iteration %d: objective %.8g, duality gap %.3g"),
-        }
-        shape = table.n_tasks, *_several(table), table.n_features
-        own, found, kind = {}, {}, PenaltyBillboard
-        if self.relation is not None:
-            relation = self._relation(Population.of(table))
-            V = relation.rows(table.tasks)
-            penalty = Beside(self._penalty(), V, _HELD * mean_curvature(loss) / alpha)
-            start = self._earlier(loss, "coef_", init)
-            solution = minimize(loss, penalty, alpha, W=start, **options)
-            W, along = solution.W.reshape(shape), penalty.along(solution.W)
-            G = np.linalg.lstsq(V, along.reshape(len(V), -1), rcond=None)[0]
-            P, kind = W - along.reshape(shape), RelatedPenaltyBillboard
-            own = {"centres": Centres(relation, G)}
-        elif self.outliers is None:
-            start = self._earlier(loss, "coef_", init)
-            solution = minimize(loss, self._penalty(), alpha, W=start, **options)
-            W = P = solution.W.reshape(shape)
-        else:
-            penalty = OUTLIERS[self.outliers](shape[1] if len(shape) == 3 else 1)
-            beta = self.outlier_alpha
-            beta = auto_alpha(loss, penalty) if beta == "auto" else beta
-            whole = self._earlier(loss, "coef_", init)
-            before = self._earlier(loss, "outlier_coef_")
-            start = None if whole is None or before is None else (whole - before, before)
-            solution, parts = minimize_sum(
-                loss, (self._penalty(), alpha), (penalty, beta), start=start, **options
-            )
-            P, Q = (part.reshape(shape) for part in parts)
-            W = P + Q
-            own = {"outliers": self.outliers, "outlier_alpha": beta}
-            found = {"outlier_coef_": Q, "outlier_": _norms(Q), "outlier_alpha_": beta}
-        b = loss.intercepts(W.reshape(loss.shape)).reshape(shape[:-1])
-        board = kind.of(
-            P, self._diagonal, alpha=alpha, ridge=self.ridge, task_weight=self.task_weight,
-            init=init, **own,
-        )  # fmt: skip
-        board.report = exact_report()
-        if board.has_one_mean:
-            P, B = board.from_start(P, b)
-            found |= {"mean_coef_": P.mean(axis=0), "mean_intercept_": _mean(B)}
-        else:
-            flat = b.reshape(len(V), -1)
-            board.centres.intercept = np.linalg.lstsq(V, flat, rcond=None)[0]
-            found |= board.attributes()
-        W, b = board.from_start(W, b)
-        return {
-            "coef_": W,
-            "intercept_": b,
-            "n_iter_": max(solution.n_iter, 1),
-            "objective_": solution.objective,
-            "dual_gap_": solution.gap,
-            "alpha_": alpha,
-            "billboard_": board,
-            "privacy_": board.report,
-            **found,
-        }
-
-    def _earlier(self, loss, name, init=None):
-        """Weights of the earlier fit for a warm start; None without one of this shape."""
-        start = getattr(self, name, None) if self.warm_start else None
-        if start is None or start.size != math.prod(loss.shape):
-            return None
-        if init is not None:
-            start = start - init.coef.reshape(start.shape[1:])
-        return start.reshape(loss.shape)
-
-    def _with_absent(self, fitted, table):
-        merged = super()._with_absent(fitted, table)
-        if "outlier_coef_" in fitted:  # tasks without rows are like the others
-            tasks = table.everybody
-            here, away = np.searchsorted(tasks, table.tasks), np.searchsorted(tasks, table.absent)
-            Q = fitted["outlier_coef_"]
-            zero = np.zeros((len(away), *Q.shape[1:]))
-            merged["outlier_coef_"] = Q = merge_rows(len(tasks), here, Q, away, zero)
-            merged["outlier_"] = _norms(Q)
-        elif "outlier_" in fitted:
-            tasks = table.everybody
-            apart = np.zeros(len(tasks))
-            apart[np.searchsorted(tasks, table.tasks)] = fitted["outlier_"]
-            merged["outlier_"] = apart
-        return merged
-
-    def personalize(self, X, y, task=None, sample_weight=None):
-        before, fitted = getattr(self, "tasks_", None), vars(self)
-        try:
-            super().personalize(X, y, task=task, sample_weight=sample_weight)
-        finally:
-            weighed = fitted.pop("_weighed_", None)
-        if "outlier_coef_" in fitted:
-            here, Q = np.searchsorted(self.tasks_, before), self.outlier_coef_
-            self.outlier_coef_ = np.full((len(self.tasks_), *Q.shape[1:]), np.nan)
-            self.outlier_coef_[here] = Q
-            self.outlier_ = _norms(self.outlier_coef_)
-        elif self._weighs_outliers():
-            tasks, apart = weighed
-            old, new = (np.searchsorted(self.tasks_, ids) for ids in (before, tasks))
-            known = fitted.get("outlier_", np.full(len(before), np.nan))
-            self.outlier_ = merge_rows(len(self.tasks_), old, known, new, apart)
-        return self
-
-    personalize.__doc__ = BaseMTL.personalize.__doc__
 
     # ------------------------------------------------------------------------- the two halves
     def _curator(self, population, source):
@@ -385,7 +242,7 @@ class _ModelProtected(KnowsFacts, BaseMTL):
             half = ProjectionHalf(
                 ProjectedModels(self._empty_projections(population), some, **settings)
             )
-        return WithMeanModel(half, table, settings, to)
+        return WithMeanModel(half, table, settings, to, self._weighs_outliers())
 
     def _check_relation(self):
         if self.relation is None:
@@ -502,26 +359,8 @@ class _ModelProtected(KnowsFacts, BaseMTL):
         return super()._goes_on(board) and board.diagonal == cls._diagonal
 
     def _personalize_table(self, table):
-        if not self._weighs_outliers():
-            return self.billboard_.personalize(table, **self._local_settings())
-        *models, apart = self.billboard_.weighed(table, **self._local_settings())
-        self._weighed_ = table.tasks, apart  # until `personalize` has put it with the others
-        return tuple(models)
-
-
-def _several(table):
-    """Shape of what a task has for each class, where there are more than two."""
-    return (table.n_classes,) if table.n_classes > 2 else ()
-
-
-def _norms(Q):
-    """Length of the weights of every task."""
-    return np.linalg.norm(Q.reshape(len(Q), -1), axis=1)
-
-
-def _mean(b):
-    """Mean intercept of the tasks: a number, or one for each of several classes."""
-    return float(b.mean()) if b.ndim == 1 else b.mean(axis=0)
+        personal = self.billboard_.personalize(table, **self._local_settings())
+        return personal if self._weighs_outliers() else personal[:2]
 
 
 class _LowRank(_ModelProtected):

@@ -22,6 +22,7 @@ from ..solvers.path import alpha_grid, follow
 from ..tables.finite import check_values
 from ..tables.folds import folds_of, some_rows
 from ..tables.forms import read_training
+from . import exact
 from .estimators import (
     MPMTLGroupSparse,
     MPMTLGroupSparseClassifier,
@@ -29,7 +30,6 @@ from .estimators import (
     MPMTLLowRankClassifier,
     _GroupSparse,
     _LowRank,
-    _several,
 )
 
 __all__ = [
@@ -171,7 +171,7 @@ def mtl_path(
     with np.errstate(all="ignore"):
         made = est._loss(table)
         alphas = _strengths(made, est._penalty(), alphas, eps, n_alphas)
-        found, shape = [], (table.n_tasks, *_several(table))
+        found, shape = [], (table.n_tasks, *exact.several(table))
         for solution in follow(made, est._penalty(), alphas, tol=tol, max_iter=max_iter):
             W = solution.W
             found.append((W, solution.gap, solution.n_iter, made.intercepts(W), solution.converged))
@@ -265,7 +265,7 @@ class _Validated:
     ):
         pass
 
-    def _fit_table(self, table):
+    def _fit_exact(self, table):
         loss, penalty = self._loss(table), self._penalty()
         alphas = _strengths(loss, penalty, self.alphas, self.eps, self.n_alphas)
         del loss
@@ -286,7 +286,7 @@ class _Validated:
                 log(k + 1, column.min(), alphas[column.argmin()])
         _warn_unless(converged, errors.size)
         alpha = float(alphas[errors.mean(axis=1).argmin()])
-        fitted = self._fit_exact(table, alpha)
+        fitted = exact.fit(self, table, alpha)
         return {**fitted, "alphas_": alphas, f"{self._error}_path_": errors}
 
 
@@ -298,7 +298,7 @@ def _errors(est, table, train, test, alphas):
     """
     part, here = some_rows(table, train, spread=est._spreads_labels and est.fit_intercept)
     rest, there = some_rows(table, test, spread=False)
-    shape = table.n_tasks, math.prod(_several(table)), table.n_features
+    shape = table.n_tasks, math.prod(exact.several(table)), table.n_features
     reader = SquaredLoss(rest, np.ones(rest.n_tasks), False, 0.0)
     mean = est.unseen_task == "mean"
     errors, converged = [], 0

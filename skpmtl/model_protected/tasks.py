@@ -4,6 +4,7 @@ import numpy as np
 
 from .._kernels.clip import clip_rows
 from .._runtime.threads import single_blas_thread
+from ..exchange.board import Personal
 from ..exchange.half import Half
 from ..local.prior import SNR, LocalModels, best_scale, vote_penalty, weak_penalty
 from ..privacy.moments import directions, even_root
@@ -203,8 +204,9 @@ class WithMeanModel(Half):
         What intercepts are multiplied by, with a relation.
     """
 
-    def __init__(self, half, table, settings, to=None):
+    def __init__(self, half, table, settings, to=None, outliers=False):
         self.half, self.table, self.settings, self.to = half, table, settings, to
+        self.outliers = outliers
         self._personal = None
 
     @property
@@ -237,11 +239,12 @@ class WithMeanModel(Half):
 
     def _with_intercepts(self, ask):
         public = ask.public
-        self._personal = W, b = public["board"].personalize(self.table, **self.settings)
-        W, b = public["board"].less_start(W, b)
+        self._personal = Personal(*public["board"].personalize(self.table, **self.settings))
+        W, b = public["board"].less_start(*self._personal[:2])
         W, b = W.reshape(len(W), -1), b.reshape(len(b), -1) - public["middle"]
         return (b if ask.statistic == "intercept" else np.column_stack([W, b])) / public["unit"]
 
     def final_models(self, board, personalize):
         # The question for their mean needed them, too: they are not made twice.
-        return self._personal or personalize()
+        personal = self._personal or personalize()
+        return personal if self.outliers else personal[:2]

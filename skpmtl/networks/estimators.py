@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._parameters import filled, kept
 from .._runtime.compat import Interval, StrOptions
-from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
+from ..base import MTLClassifierMixin, MTLRegressorMixin
 from ..local.centred import Problem
 from ..mean_regularized.board import cluster_rows
 from ..mean_regularized.estimators import MeanFamily
@@ -292,8 +292,6 @@ class _TorchMeanReg(OfModule, MeanFamily):
     def _size(self, population):
         return self._network_of(population).n_shared
 
-    _fit_table = BaseMTL._fit_table
-
     def _curator(self, population, source):
         rounds = super()._curator(population, source)
 
@@ -333,28 +331,14 @@ class _TorchMeanReg(OfModule, MeanFamily):
             population.loss, population.n_outputs, False, "equal", float(self.lam), 0.0
         )
 
-    # What MeanFamily has for linear models, whose intercepts are apart.
-    ridge, task_weight = 0.0, "equal"
-
-    def _public_attributes(self, board, population):
-        return BaseMTL._public_attributes(self, board, population)
-
-    def _questions(self, population):
-        return {"update": super()._questions(population)["update"]}
+    ridge, task_weight = 0.0, "equal"  # parameters of linear models
 
     def _planned_report(self, population):
-        plan = self._plan(population, self._relation(population, quiet=True))
-        return self._stated(plan.report(plan.bounds(), self._source()), population)
+        return self._stated(super()._planned_report(population), population)
 
     def _personalize_table(self, table):
         network = self._of_billboard()
         return personal_networks(self.billboard_, network, LocalSteps(network, table))
-
-    def _first_models(self, table):
-        return BaseMTL._first_models(self, table)
-
-    def _models_without_rows(self, fitted, tasks, positions):
-        return BaseMTL._models_without_rows(self, fitted, tasks, positions)
 
 
 _DOC = """{summary}

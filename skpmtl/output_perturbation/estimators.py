@@ -4,23 +4,19 @@ Both protect a record of a task, as published; Proposition 3 of the paper makes 
 whole tasks of it by group privacy.
 """
 
-import warnings
 from numbers import Integral, Real
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from .._parameters import filled, kept, parameter
 from .._runtime.compat import Interval, StrOptions
-from .._runtime.stack import users_line
-from .._runtime.threads import single_blas_thread
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.protocol import Question
 from ..privacy.report import exact_report
+from . import exact
 from .board import AggregationBillboard, RelationshipBillboard
 from .curator import release_average, release_rounds
 from .plan import AggregationPlan, RelationshipPlan
-from .relationship import smooth
 from .tasks import NewtonModels, PerturbationHalf, RelationshipHalf, coefficients
 
 __all__ = [
@@ -149,15 +145,6 @@ class OutputPerturbation(BaseMTL):
         whole = self.guarantee == "task" and self.group == "direct"
         return self._is_private() and not whole
 
-    def _fit_table(self, table):
-        return super()._fit_table(table) if self._is_private() else self._fit_exact(table)
-
-    def _exact(self, board, models, n_iter):
-        """Fitted attributes without privacy."""
-        coef, intercept = models
-        public = {**board.attributes(), "billboard_": board, "privacy_": board.report}
-        return {"coef_": coef, "intercept_": intercept, **public, "n_iter_": n_iter}
-
     def _half(self, table, population):
         """The task half for the tasks of `table`."""
         plan, at = self._plan(population), np.searchsorted(population.tasks, table.tasks)
@@ -235,11 +222,7 @@ class _Aggregation(OutputPerturbation):
         return AggregationBillboard([average], self.fit_intercept, plan.report(self, source))
 
     def _fit_exact(self, table):
-        models = self._models(table)
-        W = models.solve(np.zeros((table.n_tasks, models.width)))
-        board = AggregationBillboard([W.mean(axis=0)], self.fit_intercept, exact_report())
-        models = board.personalize(table, classification=self._classification)
-        return self._exact(board, models, 1)
+        return exact.average(self, table)
 
 
 _AGGREGATION = """{summary}
@@ -399,39 +382,7 @@ class _Relationship(OutputPerturbation):
         return RelationshipBillboard([], [], models, columns, *settings)
 
     def _fit_exact(self, table):
-        """Alternating minimisation, a proximal gradient method on V, with momentum."""
-        models, ratio = self._models(table), self.alpha / self.lam
-        log = self._progress("iteration %d: columns move by %.3g")
-        V = W = ahead = np.zeros((table.n_tasks, models.width))
-        momentum = 1.0
-        for n_iter in range(1, self.max_iter + 1):
-            W = models.solve(ahead, start=W)
-            with single_blas_thread():
-                new = smooth(W, ratio)
-            moved, size = np.abs(new - ahead).max(), np.abs(new).max()
-            if np.vdot(ahead - new, new - V) > 0.0:
-                momentum = 1.0  # the momentum leads uphill: restart
-            following = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))
-            ahead = new + (momentum - 1.0) / following * (new - V)
-            V, momentum = new, following
-            if log is not None:
-                log(n_iter, moved)
-            if moved <= self.tol * max(size, 1e-300):
-                break
-        else:
-            warnings.warn(
-                f"The columns still move by {moved:.3g} after {self.max_iter} iterations. Raise "
-                "max_iter or tol, or scale the features.",
-                ConvergenceWarning,
-                stacklevel=users_line(),
-            )
-        W = models.solve(V, start=W)
-        board = self._board(W, V)
-        board.report = exact_report()
-        trace = np.linalg.svd(V, compute_uv=False).sum()
-        value = models.value(W, V) + 0.5 * self.alpha * trace**2
-        fitted = self._exact(board, coefficients(W, self.fit_intercept), n_iter)
-        return {**fitted, "objective_": float(value)}
+        return exact.relationship(self, table)
 
 
 _RELATIONSHIP = """{summary}

@@ -145,8 +145,6 @@ def fit_shards(
         if models is None:
             found = workers.tell("models", board)
             fitted = _fitted(est, public, population, positions, found)
-            if est._beside:
-                fitted |= _beside(population, positions, workers.tell("beside", board))
         else:
             fitted = _left(est, public, population, classes, surveys[0].seen, models, workers)
     except BaseException:
@@ -175,12 +173,12 @@ def _left(est, public, population, classes, seen, folder, workers):
     write_billboard(folder, written)
     mean = public.get("mean_coef_"), public.get("mean_intercept_")
     numbers = {name: f"{k:05d}" for k, name in enumerate(workers.names)}
-    beside = workers.tell("keep", (published.billboard_, mean, folder, numbers))[0]
+    extras = workers.tell("keep", (published.billboard_, mean, folder, numbers))[0]
     absent = np.flatnonzero(population.sizes == 0)
     if len(absent):
         rest = finite_models(*est._models_without_rows(public, population.tasks, absent), mean)
-        told = dict.fromkeys(beside, np.zeros(len(absent)))
-        write_models(folder, "without-rows", population.tasks[absent], *rest, **told)
+        zeros = dict.fromkeys(extras, np.zeros(len(absent)))
+        write_models(folder, "without-rows", population.tasks[absent], *rest, **zeros)
     blank = load_billboard(io.BytesIO(written))
     return {name: value for name, value in vars(blank).items() if name.endswith("_")}
 
@@ -356,29 +354,26 @@ def _run_of(est, population, classes):
     }
 
 
-def _beside(population, positions, told):
-    """What the tasks of all parts keep beside their models; 0 without rows. -> attributes"""
-    found = {}
-    for place, part in zip(positions, told, strict=True):
-        for name, values in part.items():
-            found.setdefault(name, np.zeros(population.n_tasks))[place] = values
-    return found
-
-
 def _fitted(est, public, population, positions, models):
     """The attributes that `fit` sets."""
     absent = np.flatnonzero(population.sizes == 0)
+    extras = {name: [part.extras[name] for part in models] for name in models[0].extras}
+    models = [[part[k] for part in models] for k in range(2)]
     if len(absent):
         rest = est._models_without_rows(public, population.tasks, absent)
-        positions, models = [*positions, absent], [*models, rest]
-    coef, intercept = (
-        merge_rows(population.n_tasks, *chain(*zip(positions, values, strict=True)))
-        for values in zip(*models, strict=True)
-    )
+        positions = [*positions, absent]
+        models = [[*parts, more] for parts, more in zip(models, rest, strict=True)]
+        extras = {name: [*parts, 0.0] for name, parts in extras.items()}
+
+    def merged(parts):
+        return merge_rows(population.n_tasks, *chain(*zip(positions, parts, strict=True)))
+
+    coef, intercept = map(merged, models)
     mean = public.get("mean_coef_"), public.get("mean_intercept_")
     coef, intercept = finite_models(coef, intercept, mean)
     return {
         **public,
+        **{name: merged(parts) for name, parts in extras.items()},
         "tasks_": population.tasks,
         "coef_": coef,
         "intercept_": intercept,

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.base import clone
 
-from ..base import merge_rows
+from ..base import merged_tasks
+from ..exchange.board import Personal
 from ..exchange.journal import fingerprint
 from ..privacy.report import PrivacyLeakWarning
 from ..tables.finite import bound_values, finite_models
@@ -97,45 +98,32 @@ class Shard:
             return self.half.answer(ask.local(self.positions)[0])
 
     def models(self, board):
-        """-> coef, intercept of the tasks of the part"""
+        """-> Personal, of the tasks of the part"""
         self.est.billboard_ = board
         with np.errstate(all="ignore"):
-            models = self.half.final_models(
-                board, lambda: self.est._personalize_table(self.table)
+            personal = Personal(
+                *self.half.final_models(board, lambda: self.est._personalize_table(self.table))
             )
         tasks = self._read()[0].everybody
         if len(tasks) == self.table.n_tasks:
-            return models
+            return personal
         # Rows or classes without weight may leave a task without rows.
         here = np.searchsorted(tasks, self.table.tasks)
         away = np.delete(np.arange(len(tasks)), here)
         public = self.est._public_attributes(board, self.population)
         places = np.searchsorted(self.population.tasks, tasks[away])
         rest = self.est._models_without_rows(public, self.population.tasks, places)
-        return tuple(
-            merge_rows(len(tasks), here, own, away, other)
-            for own, other in zip(models, rest, strict=True)
-        )
-
-    def beside(self, board):
-        """-> {attribute: one number for each task of the part}, 0 for those without rows"""
-        self.est.billboard_ = board
-        with np.errstate(all="ignore"):
-            told = self.est._told_beside(self.table)
-        tasks, found = self._read()[0].everybody, {}
-        for name, values in told.items():
-            found[name] = np.zeros(len(tasks))
-            found[name][np.searchsorted(tasks, self.table.tasks)] = values
-        return found
+        return merged_tasks(len(tasks), here, personal, away, rest)
 
     def keep(self, given):
         """Write the models of the part; `given` is the board, the mean model, folder and name.
-        -> names of what the tasks keep beside them
+        -> names of the extras of the tasks
         """
         board, mean, folder, names = given
-        models, told = finite_models(*self.models(board), mean), self.beside(board)
-        write_models(folder, names[self.name], self._read()[0].everybody, *models, **told)
-        return list(told)
+        coef, intercept, extras = self.models(board)
+        models = finite_models(coef, intercept, mean)
+        write_models(folder, names[self.name], self._read()[0].everybody, *models, **extras)
+        return list(extras)
 
     # Messages are numbered, as a worker may be lost, and may get one twice.
     def hear(self, place, message):

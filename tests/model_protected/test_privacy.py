@@ -128,7 +128,7 @@ class Fit:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(estimators, "MomentPlan", lambda *given: plan)
             self.board = run(estimator._curator(Population.of(table), source), half, source)
-        self.W, self.b = self.board.personalize(table, **estimator._local_settings())
+        self.W, self.b, *_ = self.board.personalize(table, **estimator._local_settings())
         self.history = [one.made for one in self.probes]
         self.entries = [one._mechanism.describe() for one in self.probes]
 
