@@ -61,7 +61,7 @@ def test_equals_the_fit_in_one_process(tmp_path, name, seed):
         expected = whole.export_task(task)
         assert_allclose(model["coef"], expected["coef"], rtol=1e-10, atol=1e-12)
         assert_allclose(model["intercept"], expected["intercept"], rtol=1e-10, atol=1e-12)
-    for name in set(whole._beside) & set(vars(whole)):
+    for name in set(whole._extras) & set(vars(whole)):
         sites = [load_models(path.parent) for path in tmp_path.glob("site*/**/models.npz")]
         found = {t: v for est in sites for t, v in zip(est.tasks_, getattr(est, name), strict=True)}
         assert_allclose([found[t] for t in whole.tasks_], getattr(whole, name), atol=1e-9)
