@@ -6,6 +6,9 @@ noise is added.
 
 from .board import Board
 from .half import Half
+from .plan import Plan
 from .protocol import Ask, Draw, Population, Question, Total, clipped_sum, run
 
-__all__ = ["Ask", "Board", "Draw", "Half", "Population", "Question", "Total", "clipped_sum", "run"]
+__all__ = [
+    "Ask", "Board", "Draw", "Half", "Plan", "Population", "Question", "Total", "clipped_sum", "run",
+]  # fmt: skip

@@ -72,7 +72,7 @@ def publish(plan, board, population, to, source, log=None):
         if board.init is not None:
             middle = middle + board.init.intercept
         board.set_intercept(released.reshape(shape) * reach[:, None], middle)
-    board.report = plan.report(bounds, source)
+    board.report = plan.report(source, bounds)
     return board
 
 

@@ -272,7 +272,7 @@ class MeanFamily(KnowsFacts, BaseMTL):
 
     def _planned_report(self, population):
         plan = self._plan(population, self._relation(population, quiet=True))
-        return plan.report(plan.bounds(), self._source())
+        return plan.report(self._source())
 
     def _problem(self, population):
         return Problem(

@@ -2,19 +2,10 @@
 
 import math
 
-from .._version import __version__
-from ..exchange.servers import stated
+from ..exchange.plan import Plan
 from ..privacy.accounting import check_budget, gdp_mu
 from ..privacy.mechanisms import VectorGaussian, mean_sensitivity
-from ..privacy.report import (
-    ALWAYS,
-    PUBLIC_LISTS,
-    PUBLIC_START,
-    TRUSTED_CURATOR,
-    PrivacyReport,
-    exact_report,
-    silent_report,
-)
+from ..privacy.report import PUBLIC_LISTS, TRUSTED_CURATOR, exact_report
 from ..privacy.sampling import accountant_name
 from ..rounds.plan import COUNT_SHARE, SCALE_SHARE, RoundsPlan, columns_within
 
@@ -56,7 +47,7 @@ def columns_for(est, population):
     return columns_within(MeanPlan(est, population.n_tasks, size).ratio)
 
 
-class MeanPlan(RoundsPlan):
+class MeanPlan(Plan, RoundsPlan):
     """`RoundsPlan` of an estimator, with mean intercepts and the report.
 
     Parameters
@@ -116,14 +107,40 @@ class MeanPlan(RoundsPlan):
             self.intercept = VectorGaussian(intercepts[0], sensitivity, float(mu))
 
     # -------------------------------------------------------------------------- report
-    def report(self, bounds, source):
-        """The statement of the guarantee for rounds with these bounds on the updates."""
+    own_assumptions = (
+        TRUSTED_CURATOR,
+        PUBLIC_LISTS,
+        "every task receives its own model only, and keeps its intercepts and scaling to itself",
+    )
+
+    def report(self, source, made=None):
         if self.n_rounds and self.noise_multiplier is None:
             return exact_report("the rounds ran without noise (epsilon=None)")
-        entries = self.entries(bounds)
+        return super().report(source, made)
+
+    def releases(self, made=None):
+        """`made`: bounds on the updates of all rounds; None: those of the start."""
+        entries = self.entries(self.bounds() if made is None else made)
         if self.intercept is not None:
             statistic = "mean of clipped intercepts"
             entries.append({"name": "mean intercept", **self.intercept.describe(statistic)})
+        return entries
+
+    def mechanism(self):
+        what = "updates" if self.n_rounds else "intercepts"
+        return f"Gaussian noise on the mean of clipped {what}"
+
+    @property
+    def silence(self):
+        """Why nothing is released."""
+        if self.measures and self.ratio < math.inf:
+            return (
+                "a shared model would be little but noise: there are too few tasks for this budget "
+                "and so many coefficients"
+            )
+        return "n_rounds=0 leaves no round"
+
+    def public_inputs(self):
         public = {
             "n_tasks": self.n_tasks,
             "n_numbers": self.size,
@@ -138,12 +155,13 @@ class MeanPlan(RoundsPlan):
             public["clusters"] = "public mapping of tasks to clusters"
         if self.relation is not None:
             public["relation"] = self.relation.describe()
-        if self.start is not None:
-            public["init"] = self.start.describe()
         if self.n_rounds:
             public["noise over the longest way"] = self.noise_over_way
         if self.auto:
             public |= {"ratio of the rule for the rounds": self.ratio, "way": self.way}
+        return public
+
+    def notes(self, made=None):
         notes = {}
         if self.auto and self.n_rounds:
             notes["unit of the updates"] = (
@@ -163,53 +181,21 @@ class MeanPlan(RoundsPlan):
                 if self.mu is None
                 else "the squared budget"
             )
-        if not entries:
-            reason = "n_rounds=0 leaves no round"
-            if self.measures and self.ratio < math.inf:
-                reason = (
-                    "a shared model would be little but noise: there are too few tasks for this "
-                    "budget and so many coefficients"
-                )
-            return silent_report(
-                reason, adjacency=self.adjacency, public_inputs=public,
-                assumptions=self._assumptions(),
-            )  # fmt: skip
-        report = PrivacyReport(
-            guarantee="joint DP per task",
-            unit="task",
-            adjacency=self.adjacency,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            mechanism="Gaussian noise on the mean of clipped "
-            + ("updates" if self.n_rounds else "intercepts"),
-            sensitivity=[entry["sensitivity"] for entry in entries],
-            noise_std=[entry["noise_std"] for entry in entries],
-            mu=self.mu,
-            releases=entries,
-            accountant=self._accountant(),
-            sampling=self._scheme(),
-            rng=source.description,
-            arithmetic=source.arithmetic,
-            public_inputs=public,
-            assumptions=self._assumptions(),
-            notes=notes,
-        )
-        return stated(report, self.adders)
+        return notes
 
-    def _assumptions(self):
-        return _ASSUMPTIONS if self.start is None else (*_ASSUMPTIONS, PUBLIC_START)
-
-    def _accountant(self):
-        if self.mu is not None:
-            return f"skpmtl {__version__}, exact Gaussian differential privacy"
-        if self.sampling == "poisson":
+    def accountant(self):
+        if self.mu is None and self.sampling == "poisson":
             return accountant_name()
-        return (
-            f"skpmtl {__version__}, exact mixture over the number of participations, no "
-            "amplification by sampling"
-        )
+        return super().accountant()
 
-    def _scheme(self):
+    @property
+    def accounting(self):
+        """How rounds are accounted."""
+        if self.mu is not None:
+            return super().accounting
+        return "exact mixture over the number of participations, no amplification by sampling"
+
+    def scheme(self):
         q = f"constant denominator q = {self.denominator:.6g}"
         if self.sampling == "poisson":
             return (
@@ -222,10 +208,3 @@ class MeanPlan(RoundsPlan):
                 f"known to all of them; {q}"
             )
         return f"all tasks in every round; {q}"
-
-_ASSUMPTIONS = (
-    TRUSTED_CURATOR,
-    PUBLIC_LISTS,
-    "every task receives its own model only, and keeps its intercepts and scaling to itself",
-    *ALWAYS,
-)

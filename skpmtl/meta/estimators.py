@@ -201,7 +201,7 @@ class _MetaInit(KnowsFacts, BaseMTL):
         return self._once("source", super()._source)
 
     def _planned_report(self, population):
-        return self._plan(population).report(self, self._source())
+        return self._plan(population).report(self._source())
 
     def _curator(self, population, source):
         """The meta-learner; see `skpmtl.exchange`."""
@@ -242,7 +242,7 @@ class _MetaInit(KnowsFacts, BaseMTL):
             middle=plan.middle,
             frame=plan.frame,
             start=plan.start,
-            report=plan.report(self, source),
+            report=plan.report(source),
             relation=plan.relation,
             row_noise=row_noise,
         )

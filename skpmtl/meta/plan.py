@@ -19,11 +19,11 @@ import math
 
 import numpy as np
 
-from .._version import __version__
+from ..exchange.plan import Plan
 from ..exchange.servers import ONE_PROCESS
 from ..privacy.accounting import check_budget, gdp_mu
 from ..privacy.mechanisms import VectorGaussian, mean_sensitivity
-from ..privacy.report import ALWAYS, PUBLIC_LISTS, PUBLIC_START, PrivacyReport
+from ..privacy.report import PUBLIC_LISTS, exact_report
 from ..privacy.sampling import accountant_name, poisson_epsilon, poisson_noise
 from .board import inside
 from .rules import LEFT, course, task_weights
@@ -40,7 +40,7 @@ _PER_TASK = (
 )  # fmt: skip
 
 
-class MetaPlan:
+class MetaPlan(Plan):
     """Public settings and noise of one fit.
 
     Parameters
@@ -106,6 +106,11 @@ class MetaPlan:
         sizes = np.ones(m, dtype=np.int64) if self.mode == "local" else population.sizes
         self.people = est.max_rows_per_unit is not None and self.mode == "task-global"
         self.adjacency, self.visits = est.adjacency, est.visits
+        if self.mode == "local":
+            self.adjacency = "replace-one"
+        self.meta_decay, self.iterate = est.meta_decay, est.iterate
+        self.n_features = population.n_features
+        self.target_range = getattr(est, "target_range", None)
         self.group_size, self.max_rows = est.group_size, est.max_rows_per_unit
         self.clip_norm, self.batches = float(est.clip_norm), est.batches
         self.middle, self.scale = est._scale()
@@ -406,35 +411,43 @@ class MetaPlan:
         spent = {"epsilon": 0.0, "delta": 0.0, "noise_multiplier": 0.0, "n_rows": 0}
         return {**spent, "steps": 0, "sampling_rate": 0.0, "visits": 0}
 
-    def report(self, est, source):
-        """The statement of the guarantee."""
+    @property
+    def guarantee(self):
+        """See `Plan`."""
+        return "local DP per task" if self.mode == "local" else "record-level DP (task-global)"
+
+    def report(self, source, made=None):
         if self.mode is None:
-            return PrivacyReport(
-                guarantee="none",
-                notes={"reason": "nothing was clipped or noised (epsilon=None or privacy=None)"},
-            )
-        local = self.mode == "local"
+            return exact_report("nothing was clipped or noised (epsilon=None or privacy=None)")
+        return super().report(source, made)
+
+    def mechanism(self):
+        if self.mode == "local":
+            return "Gaussian noise on the clipped update of every task, added by the task"
+        return (
+            "Gaussian noise on the sum of clipped gradients in every inner step, added by the task"
+        )
+
+    def public_inputs(self):
         public = {
             "n_tasks": len(self.sizes),
-            "n_features": self.size - int(est.fit_intercept),
+            "n_features": self.n_features,
             "clip_norm": self.clip_norm,
             "inner_steps": self.inner_steps,
             "inner_learning_rate": self.inner_rate,
             "meta_learning_rate": self.meta_rate,
-            "meta_decay": est.meta_decay,
+            "meta_decay": self.meta_decay,
             "tasks_per_round": self.tasks_per_round,
             "visits": self.visits,
-            "iterate": est.iterate,
+            "iterate": self.iterate,
         }
-        if getattr(est, "target_range", None) is not None:
-            public["target_range"] = tuple(est.target_range)
+        if self.target_range is not None:
+            public["target_range"] = tuple(self.target_range)
         if self.frame is not None:
             public["feature_range"] = "a public range of every feature"
-        if self.start is not None:
-            public["init"] = self.start.describe()
-        if not local:
+        if self.mode != "local":
             public["n_rows, for noise and weights"] = f"{self.sizes.min()} to {self.sizes.max()}"
-            public["batch_size"] = est.batch_size
+            public["batch_size"] = None if self.batches == "full" else self.batch_size
             public["group_size"] = self.group
         if self.people:
             public["max_rows_per_unit"] = self.max_rows
@@ -442,32 +455,9 @@ class MetaPlan:
             public["relation"] = self.relation.describe()
         else:
             public["noise over the longest way"] = self.noise_over_way
-        releases = self._releases(local)
-        return PrivacyReport(
-            guarantee="local DP per task" if local else "record-level DP (task-global)",
-            unit=self.unit(),
-            adjacency="replace-one" if local else self.adjacency,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            mechanism=(
-                "Gaussian noise on the clipped update of every task, added by the task"
-                if local
-                else "Gaussian noise on the sum of clipped gradients in every inner step, "
-                "added by the task"
-            ),
-            sensitivity=[entry["sensitivity"] for entry in releases],
-            noise_std=[entry["noise_std"] for entry in releases],
-            mu=self.mu,
-            releases=releases,
-            accountant=self._accountant(),
-            sampling=self._scheme(),
-            rng=source.description,
-            arithmetic=source.arithmetic,
-            public_inputs=public,
-            assumptions=(_LOCAL if local else _RECORD) + (PUBLIC_START,) * (self.start is not None),
-            notes=self._notes(),
-        )
+        return public
 
+    @property
     def unit(self):
         """Whose data the guarantee is about: "task", "person", "record" or "k records"."""
         if self.mode == "local":
@@ -476,9 +466,9 @@ class MetaPlan:
             return "person"
         return "record" if self.group == 1 else f"{self.group} records"
 
-    def _releases(self, local):
+    def releases(self, made=None):
         """One entry for all tasks with the same noise."""
-        entries = []
+        entries, local = [], self.mode == "local"
         values, first, counts = np.unique(
             self.noise_multiplier, return_index=True, return_counts=True
         )
@@ -500,11 +490,16 @@ class MetaPlan:
             entries.append(entry)
         return entries
 
-    def _accountant(self):
+    def accountant(self):
         sampled = self.mode == "task-global" and self.rates.min() < 1
-        return accountant_name() if sampled else _EXACT
+        return accountant_name() if sampled else super().accountant()
 
-    def _scheme(self):
+    @property
+    def own_assumptions(self):
+        """See `Plan`."""
+        return _LOCAL if self.mode == "local" else _RECORD
+
+    def scheme(self):
         order = "tasks in a public random order, in parallel"
         if self.visits > 1:
             order += f", each {self.visits} times (composed)"
@@ -523,7 +518,11 @@ class MetaPlan:
             f"{self.batch_size:.6g}"
         )
 
-    def _notes(self):
+    def with_adders(self, report):
+        """As it is: every task adds its noise itself, and servers only hold shares."""
+        return report
+
+    def notes(self, made=None):
         notes = {}
         if self.relation is not None:
             notes["relation"] = (
@@ -552,13 +551,11 @@ class MetaPlan:
         return notes
 
 
-_EXACT = f"skpmtl {__version__}, exact Gaussian differential privacy"
 _RECORD = (
     "every task adds its noise itself, before anything leaves it: neither the other tasks nor "
     "whoever collects the updates is trusted",
     "the tasks, the number of rows of every task, the features and the classes are public",
     "every fine-tuned model stays with its task",
-    *ALWAYS,
 )
 _LOCAL = (
     "every task adds its noise itself: nobody else is trusted",

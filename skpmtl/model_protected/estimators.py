@@ -223,7 +223,7 @@ class _ModelProtected(KnowsFacts, BaseMTL):
             yield from release_mean(
                 board, plan.mean, population.n_tasks, self.clip_norm, *self._mean_unit()
             )
-        board.report = plan.report(self, source, bounds)
+        board.report = plan.report(source, bounds)
         return board
 
     def _half(self, table, population):
@@ -299,7 +299,7 @@ class _ModelProtected(KnowsFacts, BaseMTL):
             return exact_report()
         relation, start = self._relation(population, quiet=True), self._start(population)
         plan = MomentPlan(self, population, self._algorithm(), relation, start)
-        return plan.report(self, self._source())
+        return plan.report(self._source())
 
     def _check_study(self):
         if self.mechanism == "wishart-published":

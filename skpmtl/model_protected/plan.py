@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from .._version import __version__
-from ..exchange.servers import check_gaussian, divided_mu, stated
+from ..exchange.plan import Plan
+from ..exchange.servers import check_gaussian, divided_mu
 from ..local.prior import VOTE_RANGE
 from ..privacy.accounting import check_budget, published_wishart_delta_bound, pure_epsilons
 from ..privacy.allocation import allocation_weights
@@ -17,13 +17,6 @@ from ..privacy.mechanisms import (
     diagonal_sensitivity,
     mean_sensitivity,
     second_moment_sensitivity,
-)
-from ..privacy.report import (
-    ALWAYS,
-    PUBLIC_LISTS,
-    PUBLIC_START,
-    TRUSTED_CURATOR,
-    PrivacyReport,
 )
 from ..rounds.plan import RoundsPlan
 from .prior import n_releases_for, vote_share
@@ -136,7 +129,7 @@ def rounds_of(est, population, rank):
     return plan if plan.n_rounds else None
 
 
-class MomentPlan:
+class MomentPlan(Plan):
     """Mechanisms of one private fit. Reads public numbers only: counts and parameters.
 
     Parameters
@@ -176,6 +169,10 @@ class MomentPlan:
             )
         self.dimension, self.n_tasks, self.n_outputs = d, m, population.n_outputs
         self.adjacency, self.clip_norm = est.adjacency, est.clip_norm
+        self.allocation, self.noise_shift = est.allocation, est.noise_shift
+        self.alpha, self.diagonal = est._public_alpha(), est._diagonal
+        self.classification = est._classification
+        self.target_range = getattr(est, "target_range", None)
         pure = self.kind != "gaussian"
         # The published mechanism is calibrated like in the paper, with a nominal delta.
         self.epsilon, self.delta = check_budget(
@@ -228,62 +225,80 @@ class MomentPlan:
                 extra[votes],
             )
 
-    def report(self, est, source, bounds=None):
-        """The statement of the guarantee for the releases, with rounds of these bounds."""
-        releases = []
-        votes, moments = iter(self.vote), iter(self.moment)
-        moment_of = "sum of w * w" if est._diagonal else "sum of w w'"
+    # -------------------------------------------------------------------------- report
+    @property
+    def guarantee(self):
+        """See `Plan`."""
+        return "none" if self.kind == "wishart-published" else super().guarantee
+
+    @property
+    def accounting(self):
+        """See `Plan`."""
+        return _ACCOUNTANTS[self.kind]
+
+    def mechanism(self):
+        return self.moment[0].name
+
+    def releases(self, made=None):
+        """`made`: bounds on the updates of the rounds; None: those of the start."""
+        moment_of = "sum of w * w" if self.diagonal else "sum of w w'"
         what = "clipped models w"
         if self.n_outputs > 1:
             what += " of all classes"
         if self.algorithm == "empirical-bayes":
             what = what.replace("clipped models", "unit directions")
-            if est._diagonal and self.kind == "gaussian":
+            if self.diagonal and self.kind == "gaussian":
                 moment_of = "sum of w * w / ||w * w||_2"
+        found = []
         for t in range(len(self.moment) + 1):
             if self.vote:
-                vote = next(votes)
-                releases.append((f"vote {t + 1}", "sum of clipped log10 snr", vote))
+                found.append((f"vote {t + 1}", "sum of clipped log10 snr", self.vote[t]))
             if t < len(self.moment):
-                moment = next(moments)
-                releases.append((f"moment {t + 1}", f"{moment_of}, {what}", moment))
+                found.append((f"moment {t + 1}", f"{moment_of}, {what}", self.moment[t]))
         if self.mean is not None:
             what = "models with intercept" if self.rounds is None else "intercepts"
-            releases.append(("mean", f"mean of clipped {what}", self.mean))
-        first = [] if self.rounds is None else self.rounds.entries(bounds or self.rounds.bounds())
-        mechanisms = [mechanism for _, _, mechanism in releases]
-        published = self.kind == "wishart-published"
-        shift = [
-            mechanism.shift(len(self.moment), est.noise_shift)
-            for mechanism in (self.moment if self.algorithm == "proximal" else [])
+            found.append(("mean", f"mean of clipped {what}", self.mean))
+        first = []
+        if self.rounds is not None:
+            first = self.rounds.entries(self.rounds.bounds() if made is None else made)
+        return first + [
+            {"name": name, **mechanism.describe(statistic)} for name, statistic, mechanism in found
         ]
+
+    def shift(self):
+        if self.algorithm != "proximal":
+            return ()
+        return [moment.shift(len(self.moment), self.noise_shift) for moment in self.moment]
+
+    def public_inputs(self):
         public = {
             "n_tasks": self.n_tasks,
             "n_features": self.dimension,
             "n_moment_releases": len(self.moment),
-            "allocation": est.allocation,
+            "allocation": self.allocation,
         }
         if self.algorithm == "proximal":
-            public.update(
-                alpha=est._public_alpha(), clip_norm=est.clip_norm, noise_shift=est.noise_shift
-            )
+            public |= {"alpha": self.alpha, "clip_norm": self.clip_norm}
+            public["noise_shift"] = self.noise_shift
         elif self.mean is not None:
-            public.update(clip_norm=est.clip_norm)
-        if self.mean is not None and getattr(est, "target_range", None) is not None:
-            public["target_range"] = tuple(map(float, est.target_range))
+            public["clip_norm"] = self.clip_norm
+        if self.mean is not None and self.target_range is not None:
+            public["target_range"] = tuple(map(float, self.target_range))
         if self.vote:
-            public["vote_range"] = VOTE_RANGE[est._classification]
-        if self.start is not None:
-            public["init"] = self.start.describe()
-        notes = {"algorithm": self.algorithm}
+            public["vote_range"] = VOTE_RANGE[self.classification]
         if self.relation is not None:
             public["relation"] = self.relation.describe()
+        return public
+
+    def notes(self, made=None):
+        notes = {"algorithm": self.algorithm}
+        if self.relation is not None:
             notes["relation"] = (
                 f"{_RELATION_SHARE:.0%} of the squared budget pays for the rounds that find it"
                 if self.rounds is not None
                 else "left aside: what it adds would be noise at this budget"
             )
-        if published:
+        if self.kind == "wishart-published":
             nominal = [mechanism.epsilon for mechanism in self.moment]
             notes["reason"] = (
                 "a Wishart matrix is positive semi-definite, so that a release minus w w' is "
@@ -291,32 +306,8 @@ class MomentPlan:
                 "delta is at least 1 - exp(-sum of epsilon_t) whatever epsilon is claimed"
             )
             notes["delta_lower_bound"] = published_wishart_delta_bound(nominal)
-        report = PrivacyReport(
-            guarantee="none" if published else "joint DP per task",
-            unit="task",
-            adjacency=self.adjacency,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            mechanism=self.moment[0].name,
-            sensitivity=[entry["sensitivity"] for entry in first]
-            + [mechanism.sensitivity for mechanism in mechanisms],
-            noise_std=[entry["noise_std"] for entry in first]
-            + [mechanism.noise_std for mechanism in mechanisms],
-            shift=shift,
-            mu=self.mu,
-            releases=first
-            + [
-                {"name": name, **mechanism.describe(statistic)}
-                for name, statistic, mechanism in releases
-            ],
-            accountant=f"skpmtl {__version__}, " + _ACCOUNTANTS[self.kind],
-            rng=source.description,
-            arithmetic=source.arithmetic,
-            public_inputs=public,
-            assumptions=_ASSUMPTIONS if self.start is None else (*_ASSUMPTIONS, PUBLIC_START),
-            notes=notes,
-        )
-        return stated(report, self.adders)
+        return notes
+
 
 _ACCOUNTANTS = {
     "gaussian": "exact Gaussian differential privacy",
@@ -324,9 +315,3 @@ _ACCOUNTANTS = {
     "wishart": "optimal composition of pure releases",
     "wishart-published": "the composition bound of the paper (nominal)",
 }
-_ASSUMPTIONS = (
-    TRUSTED_CURATOR,
-    PUBLIC_LISTS,
-    "every task receives its own model only",
-    *ALWAYS,
-)

@@ -325,7 +325,7 @@ class _TorchMetaInit(OfModule, _MetaInit):
             classes=population.n_classes,
             refine_steps=self.refine_steps,
             refine_learning_rate=float(self.refine_learning_rate),
-            report=self._stated(plan.report(self, source), population),
+            report=self._stated(plan.report(source), population),
         )
 
     def _tasks(self, plan, table, positions, population):

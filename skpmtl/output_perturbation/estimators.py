@@ -154,7 +154,7 @@ class OutputPerturbation(BaseMTL):
     def _planned_report(self, population):
         if not self._is_private():
             return exact_report()
-        return self._plan(population).report(self, self._source())
+        return self._plan(population).report(self._source())
 
     def _check_study(self):
         direct = self.guarantee == "task" and self.group == "direct"
@@ -219,7 +219,7 @@ class _Aggregation(OutputPerturbation):
         """The curator half of a private fit; see `skpmtl.exchange`."""
         plan = self._plan(population)
         average = yield from release_average(plan)
-        return AggregationBillboard([average], self.fit_intercept, plan.report(self, source))
+        return AggregationBillboard([average], self.fit_intercept, plan.report(source))
 
     def _fit_exact(self, table):
         return exact.average(self, table)
@@ -365,7 +365,7 @@ class _Relationship(OutputPerturbation):
         zeros = np.zeros((plan.n_tasks, plan.width))
         log = self._progress("round %d: noise std %.3g to %.3g", self.n_rounds)
         board = yield from release_rounds(self._board(zeros, zeros), plan, log)
-        board.report = plan.report(self, source)
+        board.report = plan.report(source)
         return board
 
     def _models_without_rows(self, fitted, tasks, positions):

@@ -6,11 +6,11 @@ public bounds and numbers of rows.
 
 import numpy as np
 
-from .._version import __version__
-from ..exchange.servers import check_gaussian, stated
+from ..exchange.plan import Plan
+from ..exchange.servers import check_gaussian
 from ..privacy.accounting import check_budget, gdp_epsilon, gdp_mu, pure_epsilons, record_budget
 from ..privacy.mechanisms import VectorGamma, VectorGaussian, mean_sensitivity
-from ..privacy.report import ALWAYS, PUBLIC_LISTS, TRUSTED_CURATOR, PrivacyReport
+from ..privacy.report import ALWAYS, PUBLIC_LISTS, TRUSTED_CURATOR
 from ..tables.ids import listed
 from .bounds import Bounds, Reach
 
@@ -19,7 +19,7 @@ from .bounds import Bounds, Reach
 _GAP = 1e-6
 
 
-class PerturbationPlan:
+class PerturbationPlan(Plan):
     """Budget of a record or of a task, divided among releases. Reads public numbers only.
 
     Parameters
@@ -52,7 +52,9 @@ class PerturbationPlan:
 
     def __init__(self, est, population, n_releases):
         self.unit, self.adjacency = est.guarantee, est.adjacency
-        self.n_tasks = population.n_tasks
+        self.n_tasks, self.n_features = population.n_tasks, population.n_features
+        given = ("lam", "max_row_norm", "max_target", "max_task_rows", "min_task_rows", "clip_norm")
+        self.given = {n: getattr(est, n) for n in given if getattr(est, n, None) is not None}
         self.width = population.n_features + bool(est.fit_intercept)
         self.bounds = Bounds.of(est)
         self.group = est.group if self.unit == "task" else None
@@ -171,16 +173,31 @@ class PerturbationPlan:
         moved = factor * limit if self.group == "direct" else self.size * record
         return Reach(limit, _GAP * influence * bounds.lam, moved, record)
 
-    def _report(self, est, source, *, names, statistic, public, notes):
-        """The statement of the guarantee; `public` and `notes` are the method's own."""
-        given = ("lam", "max_row_norm", "max_target", "max_task_rows", "min_task_rows", "clip_norm")
-        public = {
-            "n_tasks": self.n_tasks,
-            "n_features": self.width - bool(est.fit_intercept),
-            **{n: getattr(est, n) for n in given if getattr(est, n, None) is not None},
-            **public,
-        }
-        notes = dict(notes)
+    # -------------------------------------------------------------------------- report
+    @property
+    def guarantee(self):
+        """See `Plan`."""
+        return f"{self.unit} DP"
+
+    @property
+    def accounting(self):
+        """See `Plan`."""
+        return "composition of pure releases" if self.mu is None else super().accounting
+
+    def mechanism(self):
+        return f"output perturbation, {self.mechanisms[0].name} noise"
+
+    def releases(self, made=None):
+        return [
+            {"name": name, **mechanism.describe(self.statistic)}
+            for name, mechanism in zip(self.names, self.mechanisms, strict=True)
+        ]
+
+    def public_inputs(self):
+        return {"n_tasks": self.n_tasks, "n_features": self.n_features, **self.given}
+
+    def notes(self, made=None):
+        notes = {}
         if self.grouped:
             epsilon, delta = self.record
             notes["group"] = (
@@ -192,6 +209,9 @@ class PerturbationPlan:
             # The lemma is loose for Gaussian noise; this is what was really spent.
             mu = self.mu * np.sqrt(self.adders)
             notes["epsilon_exact"] = float(gdp_epsilon(mu, self.delta))
+        return notes
+
+    def assumptions(self):
         rows = ("the number of rows of every task is public",) if self.rows_are_public else ()
         rows += ("whether Newton's method reaches the local models (else: an error) is no secret",)
         if self.unit == "record":
@@ -199,32 +219,8 @@ class PerturbationPlan:
                 "a record is one row of one task: with a 2-D y, a row with labels in several "
                 "tasks is protected for each of them alone",
             )
-        accounting = "exact Gaussian differential privacy"
-        if self.mu is None:
-            accounting = "composition of pure releases"
         trusted = (self.trusted,) if self.adders == 1 else ()
-        report = PrivacyReport(
-            guarantee=f"{self.unit} DP",
-            unit=self.unit,
-            adjacency=self.adjacency,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            mechanism=f"output perturbation, {self.mechanisms[0].name} noise",
-            sensitivity=[mechanism.sensitivity for mechanism in self.mechanisms],
-            noise_std=[mechanism.noise_std for mechanism in self.mechanisms],
-            mu=self.mu,
-            releases=[
-                {"name": name, **mechanism.describe(statistic)}
-                for name, mechanism in zip(names, self.mechanisms, strict=True)
-            ],
-            accountant=f"skpmtl {__version__}, {accounting}",
-            rng=source.description,
-            arithmetic=source.arithmetic,
-            public_inputs=public,
-            assumptions=(*trusted, *rows, *_ASSUMPTIONS),
-            notes=notes,
-        )
-        return stated(report, self.adders)
+        return *trusted, *rows, _BOUNDED, PUBLIC_LISTS, *ALWAYS
 
 
 class AggregationPlan(PerturbationPlan):
@@ -236,13 +232,11 @@ class AggregationPlan(PerturbationPlan):
         family = VectorGaussian if self.kind == "gaussian" else VectorGamma
         self.mechanisms = [family(self.width, sensitivity, self.shares[0])]
 
-    def report(self, est, source):
-        """The statement of the guarantee."""
+    names, statistic = ("average",), "average of the models of all tasks"
+
+    def notes(self, made=None):
         released = "the noisy average, which is the model of every task: coef_ may be published"
-        return self._report(
-            est, source, names=["average"], statistic="average of the models of all tasks",
-            public={}, notes={"released": released},
-        )  # fmt: skip
+        return {"released": released, **super().notes()}
 
 
 class RelationshipPlan(PerturbationPlan):
@@ -255,30 +249,35 @@ class RelationshipPlan(PerturbationPlan):
 
     def __init__(self, est, population):
         super().__init__(est, population, est.n_rounds)
+        self.alpha = est.alpha
         m, width = self.n_tasks, self.width
         if self.kind == "gaussian":
             self.mechanisms = [VectorGaussian(m * width, 1.0, share) for share in self.shares]
         else:
             self.mechanisms = [VectorGamma(width, 1.0, s, n_vectors=m) for s in self.shares]
 
-    def report(self, est, source):
-        """The statement of the guarantee."""
+    statistic = "updates of all tasks, each in units of its sensitivity"
+
+    @property
+    def names(self):
+        """Of the releases."""
+        return [f"round {t + 1}" for t in range(len(self.mechanisms))]
+
+    def public_inputs(self):
+        rounds = {"alpha": self.alpha, "n_rounds": len(self.mechanisms)}
+        return {**super().public_inputs(), **rounds}
+
+    def notes(self, made=None):
         first = self.reach(np.zeros(self.n_tasks)).sensitivity
-        notes = {
+        return {
             "released": "the noisy models of all tasks go to the curator, who returns to each task "
             "its column of the smoothed matrix; all of it, and with it coef_, may be published",
             "sensitivity of the models in round 1": (first[first > 0].min(), first.max()),
+            **super().notes(),
         }
-        return self._report(
-            est, source, names=[f"round {t + 1}" for t in range(est.n_rounds)],
-            statistic="updates of all tasks, each in units of its sensitivity",
-            public={"alpha": est.alpha, "n_rounds": est.n_rounds}, notes=notes,
-        )  # fmt: skip
 
 
-_ASSUMPTIONS = (
+_BOUNDED = (
     "rows and targets beyond the public bounds were clipped to them, so that nothing is assumed "
-    "about the data",
-    PUBLIC_LISTS,
-    *ALWAYS,
+    "about the data"
 )

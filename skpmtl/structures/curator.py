@@ -66,7 +66,7 @@ def release_structures(population, plan, source, log=None):
         yield from course.run()
     board = course.board
     if plan.private:
-        board.report = plan.report(source, course.made, board.shares)
+        board.report = plan.report(source, (course.made, board.shares))
     return board
 
 

@@ -2,8 +2,8 @@
 
 import math
 
-from .._version import __version__
-from ..exchange.servers import divided_mu, stated
+from ..exchange.plan import Plan
+from ..exchange.servers import divided_mu
 from ..local.prior import VOTE_RANGE
 from ..privacy.accounting import check_budget
 from ..privacy.mechanisms import (
@@ -11,14 +11,6 @@ from ..privacy.mechanisms import (
     VectorGaussian,
     mean_sensitivity,
     second_moment_sensitivity,
-)
-from ..privacy.report import (
-    ALWAYS,
-    PUBLIC_LISTS,
-    PUBLIC_START,
-    TRUSTED_CURATOR,
-    PrivacyReport,
-    silent_report,
 )
 from .board import possible
 
@@ -50,7 +42,7 @@ def n_directions(population):
     return min(_RANK + n_free(population) - 1, population.n_features)
 
 
-class StructurePlan:
+class StructurePlan(Plan):
     """Slots of one fit. Reads public numbers only: counts and parameters.
 
     **Accounting.** A fit is a sequence of slots whose number, order and budgets mu_i follow from
@@ -193,83 +185,47 @@ class StructurePlan:
         return VectorGaussian(dimension, sensitivity, self.mu_of(slot) / math.sqrt(n_rounds))
 
     # -------------------------------------------------------------------------- report
-    def report(self, source, made=None, shares=None):
-        """The statement of the guarantee.
+    accounting = (
+        "exact Gaussian differential privacy, adaptive composition of slots with budgets fixed "
+        "before the fit"
+    )
+    silence = "there are too few tasks for this budget to find anything that they share"
 
-        Parameters
-        ----------
-        source : noise source
-        made : list of (slot, statistic, mechanism), default=None
-            What was released; None: before a fit, when the slots are listed.
-        shares : dict of str to float, default=None
-            Released shares of the structures.
-        """
+    def releases(self, made=None):
+        """`made`: what was released, a list of (slot, statistic, mechanism), and the released
+        shares of the structures; None: before a fit, when the slots are listed."""
+        if made is None:
+            return [{"name": slot, "mu": float(self.mu_of(slot))} for slot in self.slots]
+        entries, _ = made
+        return [{"name": slot, **noise.describe(what)} for slot, what, noise in entries]
+
+    def mechanism(self):
+        return "Gaussian noise in slots of fixed budgets"
+
+    def public_inputs(self):
         public = {
             "n_tasks": self.n_tasks,
             "n_features": self.dimension,
             "structures": self.structures,
         }
         if self.slots:
-            shares_of = (f"{slot} {share:.3g}" for slot, share in self.slots.items())
-            public["slots"] = ", ".join(shares_of)
+            shares = (f"{slot} {share:.3g}" for slot, share in self.slots.items())
+            public["slots"] = ", ".join(shares)
             public["vote_range"] = VOTE_RANGE[self.classification]
         if self.n_outputs > 1:
             public["n_classes"] = self.n_outputs
         if self.target_range is not None:
             less = "" if self.start is None else ", less the start"
             public[f"target_range{less}"] = self.target_range
-        assumptions = _ASSUMPTIONS
-        if self.start is not None:
-            public["init"] = self.start.describe()
-            assumptions = *_ASSUMPTIONS, PUBLIC_START
-        if not self.slots:
-            return silent_report(
-                "there are too few tasks for this budget to find anything that they share",
-                adjacency=self.adjacency, public_inputs=public, assumptions=assumptions,
-            )  # fmt: skip
-        if made is None:
-            releases = [
-                {"name": slot, "mu": float(self.mu_of(slot))} for slot in self.slots
-            ]
-            described = []
-        else:
-            described = [mechanism for _, _, mechanism in made]
-            releases = [
-                {"name": slot, **mechanism.describe(statistic)}
-                for slot, statistic, mechanism in made
-            ]
-        notes = {}
-        if made is not None:
-            used = {slot for slot, _, _ in made}
-            notes["slots not used"] = ", ".join(s for s in self.slots if s not in used) or "none"
-        if shares:
-            notes["released shares of the structures"] = ", ".join(
-                f"{name} {share:.2f}" for name, share in shares.items()
-            )
-        report = PrivacyReport(
-            guarantee="joint DP per task",
-            unit="task",
-            adjacency=self.adjacency,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            mechanism="Gaussian noise in slots of fixed budgets",
-            sensitivity=[mechanism.sensitivity for mechanism in described],
-            noise_std=[mechanism.noise_std for mechanism in described],
-            mu=self.mu,
-            releases=releases,
-            accountant=f"skpmtl {__version__}, exact Gaussian differential privacy, adaptive "
-            "composition of slots with budgets fixed before the fit",
-            rng=source.description,
-            arithmetic=source.arithmetic,
-            public_inputs=public,
-            assumptions=assumptions,
-            notes=notes,
-        )
-        return stated(report, self.adders)
+        return public
 
-_ASSUMPTIONS = (
-    TRUSTED_CURATOR,
-    PUBLIC_LISTS,
-    "every task receives its own model only",
-    *ALWAYS,
-)
+    def notes(self, made=None):
+        if made is None:
+            return {}
+        used = {slot for slot, _, _ in made[0]}
+        notes = {"slots not used": ", ".join(s for s in self.slots if s not in used) or "none"}
+        if made[1]:
+            notes["released shares of the structures"] = ", ".join(
+                f"{name} {share:.2f}" for name, share in made[1].items()
+            )
+        return notes

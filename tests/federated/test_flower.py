@@ -296,7 +296,7 @@ def test_report_says_who_sees_the_participants():
     assert "traffic" not in describe(board, study).notes["transport"]
     plan = study.build()._plan(study.population())
     plan.sampling = "poisson"
-    board.report = dataclasses.replace(board.report, sampling=plan._scheme())
+    board.report = dataclasses.replace(board.report, sampling=plan.scheme())
     assert "traffic of the sites" in describe(board, study).notes["transport"]
 
 

@@ -12,10 +12,9 @@ import numpy as np
 from skpmtl._kernels.clip import clip_rows
 from skpmtl._runtime.compat import Interval
 from skpmtl.base import BaseMTL, MTLRegressorMixin
-from skpmtl.exchange import Ask, Board, Half, Question, clipped_sum
+from skpmtl.exchange import Ask, Board, Half, Plan, Question, clipped_sum
 from skpmtl.privacy.accounting import check_budget, gdp_mu
 from skpmtl.privacy.mechanisms import VectorGaussian, mean_sensitivity
-from skpmtl.privacy.report import PrivacyReport
 
 
 # ------------------------------------------------------------------------------- board.py
@@ -41,21 +40,23 @@ class RidgeBillboard(Board):
 
 
 # -------------------------------------------------------------------------------- plan.py
-class RidgePlan:
+class RidgePlan(Plan):
     def __init__(self, est, population):
-        m = population.n_tasks
-        self.budget, self.adjacency = check_budget(est.epsilon, est.delta, m), est.adjacency
-        sensitivity = mean_sensitivity(est.clip_norm, m, est.adjacency)
-        self.mean = VectorGaussian(population.n_features, sensitivity, gdp_mu(*self.budget))
+        self.n_tasks, self.adjacency = population.n_tasks, est.adjacency
+        self.epsilon, self.delta = check_budget(est.epsilon, est.delta, self.n_tasks)
+        self.mu = gdp_mu(self.epsilon, self.delta)
+        self.clip_norm = float(est.clip_norm)
+        sensitivity = mean_sensitivity(self.clip_norm, self.n_tasks, self.adjacency)
+        self.mean = VectorGaussian(population.n_features, sensitivity, self.mu)
 
-    def report(self, source):
-        epsilon, delta = self.budget
-        return PrivacyReport(
-            "joint DP per task", "task", self.adjacency, epsilon, delta, "Gaussian noise",
-            self.mean.sensitivity, (self.mean.noise_std,), mu=self.mean.mu,
-            releases=({"name": "mean", **self.mean.describe("mean of clipped models")},),
-            rng=source.description, arithmetic=source.arithmetic,
-        )  # fmt: skip
+    def mechanism(self):
+        return "Gaussian noise on the mean of clipped models"
+
+    def releases(self, made=None):
+        return [{"name": "mean", **self.mean.describe("mean of clipped models")}]
+
+    def public_inputs(self):
+        return {"n_tasks": self.n_tasks, "clip_norm": self.clip_norm}
 
 
 # ----------------------------------------------------------------------------- curator.py

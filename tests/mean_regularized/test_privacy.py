@@ -252,7 +252,7 @@ def test_a_fixed_rate_means_a_whole_number_of_tasks(rate, m, q):
     assert_allclose(releases, 1.0, rtol=1e-5)
     std = plan.noise_multiplier / q
     assert [e["noise_std"] for e in plan.entries(bounds)] == pytest.approx([std] * 5)
-    assert f"{q} of {m} tasks in every round" in plan._scheme() and f"q = {q}" in plan._scheme()
+    assert f"{q} of {m} tasks in every round" in plan.scheme() and f"q = {q}" in plan.scheme()
 
 
 def test_copies_of_rows_do_not_change_a_contribution():

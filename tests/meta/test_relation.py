@@ -97,7 +97,7 @@ def test_no_guarantee_depends_on_the_facts():
     plain = MetaPlan(plain, Population(np.arange(M), D, 0, plan.sizes))
     assert plan.relation.leverage > 0.9
     assert_allclose(plan.noise_std, plain.noise_std)
-    report = plan.report(est, est._source())
+    report = plan.report(est._source())
     assert report.public_inputs["relation"].startswith("public, 40 x 3, largest leverage 1")
     assert report.sensitivity[0] == 2 * est.clip_norm
 
