@@ -1,10 +1,14 @@
 """The books of a site: a ledger of all it has answered, which only grows.
 
-One line of JSON for each question of each study, with the SHA-256 of the line before, so that no
-line can be changed or left out unnoticed but the last ones; and those are in the states of the
-studies. The state of a study, with the line in it, is written first, then the ledger, then the
-answer is sent: a process that is killed in between leaves a state that the ledger is completed
-from, and never an answer that is not in the books.
+One line of JSON for each answer, and for each masked sum that was opened, with the SHA-256 of the
+line before, so that no line can be changed or left out unnoticed but the last ones; and those are
+in the states of the studies. The state of a study, with the line in it, is written first, then the
+ledger, then the message is sent: a process that is killed in between leaves a state that the
+ledger is completed from, and never an answer that is not in the books.
+
+All of it may have been put back from a backup. So every message carries a `Mark`, how many lines
+the study has and the code of the last one; the curator stores it, and sends it with its next
+question. Books that lack that line answer nothing.
 """
 
 import hashlib
@@ -22,6 +26,8 @@ from ..exchange.journal import locked, write_file
 from ..tables.ids import listed
 
 __all__ = ["Account", "Books", "Damaged", "Refusal", "private_folder"]
+
+_DIGITS = 12  # of the digest of a study, in the name of its folder
 
 
 class Refusal(Exception):
@@ -48,24 +54,20 @@ class Books:
         self.path = self.folder / "ledger.jsonl"
 
     # ------------------------------------------------------------------------ reading
-    def read(self, states=()):
+    def read(self):
         """All lines, in order; completes the ledger from a state that is one line ahead.
-
-        Parameters
-        ----------
-        states : iterable of (str, str)
-            Name of a study's folder, and the line in its state.
 
         Raises
         ------
         Damaged
+            When a line is changed, or the ledger lacks one that the state of a study has.
         """
         with locked(self.folder):
             lines = self._lines()
-            for place, line in states:
+            for place, line in self._last_lines():
                 if line in lines:
                     continue
-                if _fields(line, place)["before"] != _code(lines):
+                if _fields(line, place)["before"] != _code(lines) or not self.path.exists():
                     raise Damaged(
                         f"{self.path.name} lacks an answer that {place} has: it was cut, replaced "
                         "or removed. Put it back from a backup; without it, nothing here is "
@@ -73,7 +75,15 @@ class Books:
                     )
                 lines.append(line)
                 self._append(line, lines[:-1])
-        return [json.loads(line) for line in lines]
+        return lines
+
+    def _last_lines(self):
+        """Of the states of all studies. -> list of name of a file, line"""
+        found = []
+        for path in sorted(self.folder.glob(f"*-{'[0-9a-f]' * _DIGITS}/state.npz")):
+            line = str(_read_state(path, ["entry"])["entry"])
+            found.append((f"{path.parent.name}/{path.name}", line))
+        return found
 
     def _lines(self):
         """Whole lines; half a one at the end is of a process that was killed as it wrote."""
@@ -116,10 +126,13 @@ class Books:
                     raise Refusal("what this site may spend in all leaves no room for the study")
             at = datetime.now(timezone.utc).isoformat(timespec="seconds")
             line = json.dumps({"before": _code(lines), "at": at, **entry})
+            if not lines:  # a state without a ledger is then one whose ledger was removed
+                write_file(self.path, b"", 0o600)
             write_state(line)
             self._append(line, lines)
 
     def _append(self, line, lines):
+        """Write a line after `lines`, over half a line that a killed process has left."""
         size = sum(len(known.encode()) + 1 for known in lines)
         with open(self.path, "r+b" if size else "wb", opener=_private) as file:
             file.seek(size)
@@ -147,7 +160,7 @@ class Account:
 
     def __init__(self, study, folder, cap=math.inf, curator=""):
         self.study, self.books, self.curator = study, Books(folder, cap), curator
-        self.folder = private_folder(Path(folder) / f"{study.name}-{study.digest[:12]}")
+        self.folder = private_folder(Path(folder) / f"{study.name}-{study.digest[:_DIGITS]}")
 
     def last(self):
         """Number of the last question of the study that was answered here, or -1.
@@ -157,22 +170,50 @@ class Account:
         Damaged
             When the books do not agree with each other.
         """
-        state = self._state()
-        states = [(self.folder.name, str(state["entry"]))] if state else []
-        mine = [e for e in self.books.read(states) if e["digest"] == self.study.digest]
-        if not mine:
-            return -1
-        if not state:
+        return int(self._state()["number"]) if self._mine() else -1
+
+    def mark(self):
+        """How far the books of this study go: number of its lines, code of the last. -> list"""
+        mine = self._mine()
+        return [len(mine), _code(mine)]
+
+    def check_mark(self, mark):
+        """Refuse to go on when the books are older than the curator has seen them.
+
+        Parameters
+        ----------
+        mark : list
+            As of `mark`, of the last message of this site that the curator has.
+
+        Raises
+        ------
+        Damaged
+        """
+        count, code = mark
+        mine = self._mine()
+        if not 0 <= count <= len(mine) or _code(mine[:count]) != code:
+            raise Damaged(
+                f"{self.books.path.name} has {len(mine)} lines of this study, and the curator has "
+                f"seen {count}, or other ones: the books were put back from before, or removed. "
+                "Put back the newer ones; with these, answers would be given a second time"
+            )
+
+    def _mine(self):
+        """Lines of this study, which its state agrees with. -> list of str"""
+        lines = self.books.read()
+        mine = [line for line in lines if json.loads(line)["digest"] == self.study.digest]
+        path = self.folder / "state.npz"
+        if mine and not path.exists():
             raise Damaged(
                 f"the ledger has answers to this study, but {self.folder.name}/state.npz is gone: "
                 "put it back from a backup"
             )
-        if json.loads(str(state["entry"])) != mine[-1]:
+        if mine and str(_read_state(path, ["entry"])["entry"]) != mine[-1]:
             raise Damaged(
                 f"{self.folder.name}/state.npz is not of the last answer in the ledger: put back "
                 "the newer one; with an older one answers would be given a second time"
             )
-        return int(state["number"])
+        return mine
 
     def _begin(self, number, run, walk=None):
         """The state, for a question that may be answered. -> state, number of the last answer
@@ -192,20 +233,24 @@ class Account:
                 f"question {number} of this study was answered before, and so was {last}: a "
                 "second run spends a second budget and needs another name"
             )
-        if walk is not None and state and str(state["walk"]) != walk.codes[last]:
+        if walk is not None and last >= 0 and str(state["walk"]) != walk.codes[last]:
             raise Refusal("what was released before is told otherwise than it was told here")
         if not state:
             self._check_name()
         return state, last
 
     def _enter(self, kept, number, run, statistic, walk=None, **entry):
-        """Write the state and a line of the ledger, before anything is sent."""
-        est = self.study.build()
+        """Write the state after an answer and a line of the ledger, before anything is sent."""
         kept.update(number=np.array(number), run=np.array(run))
         kept["walk"] = np.array("" if walk is None else walk.codes[number])
+        return self._write(kept, number, statistic=statistic, **entry)
+
+    def _write(self, kept, number, **entry):
+        """Write the state and a line of the ledger. -> state"""
+        est = self.study.build()
         entry = {
             "study": self.study.name, "digest": self.study.digest, "curator": self.curator,
-            "run": run, "question": number, "statistic": statistic, **entry,
+            "run": str(kept["run"]), "question": number, **entry,
             "epsilon": float(est.epsilon), "delta": getattr(est, "delta", None),
         }  # fmt: skip
 
@@ -220,7 +265,7 @@ class Account:
 
     def _check_name(self):
         """Refuse a study if one of the same name, with other settings, was answered before."""
-        others = self.folder.parent.glob(f"{self.study.name}-{'[0-9a-f]' * 12}/state.npz")
+        others = self.folder.parent.glob(f"{self.study.name}-{'[0-9a-f]' * _DIGITS}/state.npz")
         if any(path.parent != self.folder for path in others):
             raise Refusal(
                 "another study of this name was answered before: a second run spends a second "
@@ -231,17 +276,22 @@ class Account:
         path = self.folder / "state.npz"
         if not path.exists():
             return {}
-        try:
-            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as found:
-                state = {name: found[name] for name in found.files}
-            missing = self._needs - set(state)
-        except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile) as error:
-            raise Damaged(
-                f"{self.folder.name}/state.npz is damaged: put it back from a backup"
-            ) from error
+        state = _read_state(path)
+        missing = self._needs - set(state)
         if missing:
             raise Damaged(f"{self.folder.name}/state.npz lacks {listed(sorted(missing))}")
         return state
+
+
+def _read_state(path, names=None):
+    """Arrays of a state, of these names or all."""
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as found:
+            return {name: found[name] for name in names or found.files}
+    except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile) as error:
+        raise Damaged(
+            f"{path.parent.name}/{path.name} is damaged: put it back from a backup"
+        ) from error
 
 
 def private_folder(path):

@@ -1,5 +1,6 @@
 """What can be seen before a study starts, at either end: versions, keys, clock, rows, books."""
 
+import json
 import math
 import socket
 import ssl
@@ -80,9 +81,9 @@ def check_site(path, rows=None):
     ledger = []
 
     def books():
-        ledger.extend(Books(home.folder).read())
+        ledger.extend(map(json.loads, Books(home.folder).read()))
         spent = spending(ledger)
-        return f"{len(ledger)} answers to {len(spent)} studies, epsilon {sum(spent.values()):g}"
+        return f"{len(ledger)} lines of {len(spent)} studies, epsilon {sum(spent.values()):g}"
 
     found.look("books", books)
     for part in home.parts:

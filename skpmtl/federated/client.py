@@ -6,7 +6,6 @@ the site, and the curator is told that there is no answer.
 """
 
 import logging
-from contextlib import contextmanager
 from platform import python_version
 
 import numpy as np
@@ -60,6 +59,9 @@ def enrol(message, context):
         told = {"versions": versions, "last": site.last()}
         if isinstance(site, ShareServer):
             return {**told, "server": site.name}, {}
+        if site.study.secure_sum is not None:
+            number, nodes = site.opened
+            told["opened"] = [number, *nodes]
         return {**told, "tasks": site.table.tasks.tolist()}, {}
 
     return _reply(message, context, act)
@@ -132,39 +134,44 @@ def total(message, context):
     return _reply(message, context, act)
 
 
-@contextmanager
-def _silently():
-    """Flower sends the text of an error; this one says nothing, and the site counts as absent."""
-    try:
-        yield
-    except Exception:
-        logger.exception("No part in a secure sum")
-        raise RuntimeError("no answer") from None
+def _guarded(mod):
+    """Flower sends the text of an error; this one sends that of a refusal only, which is public."""
+
+    def guarded(message, context, call_next):
+        try:
+            return mod(message, context, call_next)
+        except Refusal as refusal:
+            logger.error("No part in a secure sum: %s", refusal)
+            raise
+        except Exception:
+            logger.exception("No part in a secure sum")
+            raise RuntimeError("no answer") from None
+
+    return guarded
 
 
-def _open_sum(context, digest, number, nodes):
-    with _silently():
-        Home.of(context.node_config["site"]).site(digest)[0].open_sum(number, nodes)
+def _open_sum(context, digest, number, nodes, run):
+    site, _ = Home.of(context.node_config["site"]).site(digest)
+    site.open_sum(number, nodes, run)
 
 
-@app.train(mods=[secure.opens_once(_open_sum), secaggplus_mod])
+@app.train(mods=[_guarded(secure.opens_once(_open_sum)), secaggplus_mod])
 def add(message, context):
     """The sum of the contributions of its tasks, to be masked before it leaves."""
-    with _silently():
-        settings, arrays = secure.read_question(message)
-        site, _ = _site(context, settings, arrays)
-        number, run, public = settings["number"], settings["run"], settings["public"]
-        pick = arrays.pop("pick", None)
-        if site.study.noise_sites is None:
-            public, statistic = unpack(public, arrays), settings["statistic"]
-            secure.check_protocol(context, site.study.sum_range(statistic, public))
-            total = site.total(number, statistic, public, run, pick)
-        else:
-            walk = Walk(site.study, run, unpack(public, arrays))
-            grid = grid_of(site.study, walk.ask(number))
-            secure.check_protocol(context, grid.range, grid.least)
-            total = site.noisy_total(walk, number, grid)
-        secure.remember(context, settings["study"], number)
+    settings, arrays = secure.read_question(message)
+    site, _ = _site(context, settings, arrays)
+    number, run, public = settings["number"], settings["run"], settings["public"]
+    pick = arrays.pop("pick", None)
+    if site.study.noise_sites is None:
+        public, statistic = unpack(public, arrays), settings["statistic"]
+        secure.check_protocol(context, site.study.sum_range(statistic, public))
+        total = site.total(number, statistic, public, run, pick)
+    else:
+        walk = Walk(site.study, run, unpack(public, arrays))
+        grid = grid_of(site.study, walk.ask(number))
+        secure.check_protocol(context, grid.range, grid.least)
+        total = site.noisy_total(walk, number, grid)
+    secure.remember(context, settings["study"], number, run)
     return Message(secure.write_sum(total), reply_to=message)
 
 

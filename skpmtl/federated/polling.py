@@ -20,12 +20,12 @@ class PollingGrid:
 
     Attributes
     ----------
-    silent : set of int
-        Nodes from which replies did not come.
+    silent : dict of int to str
+        Nodes from which replies did not come, and why.
     """
 
     def __init__(self, grid):
-        self.grid, self.silent = grid, set()
+        self.grid, self.silent = grid, {}
 
     def exchange(self, messages, timeout, again=False):
         """Replies in the order of the messages; None where there is none in time.
@@ -65,11 +65,11 @@ class PollingGrid:
                 break
             if any(reply is None for reply in replies):
                 time.sleep(min(max(_POLL, now / 10), _LATE))
-        self.silent.update(
-            message.metadata.dst_node_id
-            for message, reply in zip(messages, replies, strict=True)
-            if reply is None or reply.has_error()
-        )
+        for message, reply in zip(messages, replies, strict=True):
+            if reply is None:
+                self.silent[message.metadata.dst_node_id] = f"no reply in {timeout:g} s"
+            elif reply.has_error():
+                self.silent[message.metadata.dst_node_id] = str(reply.error.reason)[:500]
         return replies
 
     def send_and_receive(self, messages, *, timeout=None):

@@ -21,6 +21,7 @@ from datetime import timedelta
 from email.utils import parsedate_to_datetime
 
 from ._flower import Message, RecordDict, flower_version
+from .books import Refusal
 from .client import app
 
 try:
@@ -133,10 +134,12 @@ def _answer(link, home, runs, question):
             runs.popitem(last=False)
     try:
         return app(question, runs[run])
+    except Refusal as refusal:  # its text is public
+        error = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, str(refusal))
     except Exception:
         logger.exception("No answer to a %s message", question.metadata.message_type)
         error = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "no answer")
-        return Message(error, reply_to=question)
+    return Message(error, reply_to=question)
 
 
 class _Lost(Exception):

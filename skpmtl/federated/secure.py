@@ -9,7 +9,9 @@ their sums smaller by a factor (`Study.room`), so that there is room for that.
 Where sites add the noise (`skpmtl.federated.masked`) these steps are whole numbers already.
 
 A site opens the sum of a question over one set of sites only (`opens_once`): two sums over other
-sites would show what those in between sent.
+sites would show what those in between sent. It writes the set down when it has all that is asked of
+it and before it sends any; over the same set it may be asked again, for the same sum under other
+masks. Sites that are lost before they have shared their keys are in no mask, and are left out.
 
 The protocol protects against a curator that follows it and looks at what it gets: the keys of the
 sites pass through the curator, who could replace them.
@@ -56,23 +58,48 @@ def write_sum(total):
     return compat.fitres_to_recorddict(FitRes(Status(Code.OK, ""), parameters, 1, {}), False)
 
 
-def remember(context, study, number):
+def remember(context, study, number, run):
     """Which question the sum that is to be opened next belongs to."""
-    context.state.config_records[_OPEN] = ConfigRecord({"study": study, "number": number})
+    context.state.config_records[_OPEN] = ConfigRecord(
+        {"study": study, "number": number, "run": run}
+    )
 
 
 def opens_once(open_sum):
     """A mod of Flower before that of the protocol. It calls ``open_sum(context, study, number,
-    nodes)`` before shares of the masks are sent, which may refuse."""
+    nodes, run)`` before shares of the masks are sent, which may refuse."""
 
     def mod(message, context, call_next):
         configs = message.content.config_records.get(_CONFIGS, {})
         if configs.get("stage") == "unmask":
+            nodes = _check_opening(context, configs)
             asked = context.state.config_records[_OPEN]
-            open_sum(context, asked["study"], asked["number"], list(configs["active_nids"]))
+            open_sum(context, asked["study"], asked["number"], nodes, asked["run"])
         return call_next(message, context)
 
     return mod
+
+
+def _check_opening(context, configs):
+    """Refuse to open a sum for which this site lacks shares, or that shows a single site.
+
+    With shares of both secrets of a site its own sum could be read. -> nodes in the sum
+    """
+    state = context.state.config_records.get(_STATE, {})
+    if state.get("current_stage") != "collect_masked_vectors" or _OPEN not in (
+        context.state.config_records
+    ):
+        raise Refusal("no sum of this site waits to be opened; it may have been started again")
+    active, dead = configs["active_nids"], configs["dead_nids"]
+    if len({*active, *dead}) < len(active) + len(dead) or state["nid"] not in active:
+        raise Refusal("a sum with a site twice, or without this one")
+    lacking = {*active} - {*state["rd_seed_share_dict:K"]} | {*dead} - {*state["sk1_share_dict:K"]}
+    if lacking or len(active) < state["threshold"]:
+        raise Refusal(
+            f"{len(active)} sites are in the sum, {state['threshold']} are needed, and the shares "
+            f"of the nodes {sorted(lacking)} are not here"
+        )
+    return list(active)
 
 
 def check_protocol(context, sum_range, least=0):
@@ -105,6 +132,16 @@ class _Strategy:
         self.answered = [client.node_id for client, _ in results]
         (self.mean,) = parameters_to_ndarrays(results[0][1].parameters)
         return None, {}
+
+
+class _Workflow(SecAggPlusWorkflow):
+    """The protocol among those who shared their keys: Flower asks for shares of others, too."""
+
+    def share_keys_stage(self, grid, context, state):
+        goes_on = super().share_keys_stage(grid, context, state)
+        left = state.sampled_node_ids = set(state.active_node_ids)
+        state.nid_to_neighbours = {node: state.nid_to_neighbours[node] & left for node in left}
+        return goes_on
 
 
 def secure_sum(grid, context, nodes, arrays, settings, sum_range, timeout, key=None, least=0):
@@ -140,7 +177,7 @@ def secure_sum(grid, context, nodes, arrays, settings, sum_range, timeout, key=N
     legacy.state.array_records["parameters"] = compat.parameters_to_arrayrecord(
         ndarrays_to_parameters([]), False
     )
-    workflow = SecAggPlusWorkflow(
+    workflow = _Workflow(
         1.0, max(len(nodes) // 2 + 1, least), max_weight=1.0, clipping_range=sum_range,
         quantization_range=LEVELS, modulus_range=MODULUS, timeout=timeout,
     )  # fmt: skip

@@ -181,6 +181,7 @@ class Sites:
         self.names = {}  # of the nodes that are known
         self.answers = last_answers(read_log(log.path.parent))  # by name of the site
         self.silent = set()  # nodes that are not asked until they show themselves
+        self.opened = {}  # of nodes: the last question whose sum was opened there, over which ones
         self._bytes = [0, 0]  # sent and received for the present question
         self._knocks, self._knocked = {}, {}  # number of a message: node, time; node: last time
 
@@ -259,6 +260,9 @@ class Sites:
             if self._is_server(node, settings):
                 return
             tasks, last = list(settings["tasks"]), int(settings.get("last", -1))
+            if self.study.secure_sum is not None:
+                number, *nodes = settings["opened"]
+                self.opened[node] = number, frozenset(nodes)
         except Exception as error:
             logger.warning("Node %d did not say what tasks it has: %s", node, error)
             return
@@ -401,8 +405,7 @@ class Sites:
 
     def _secure_sum(self, ask, nodes):
         """The same where only the sum over the sites can be read; they have clipped it."""
-        if not 3 <= len(nodes) <= 1000:
-            raise NoAnswer(f"Secure sums need 3 to 1000 sites, not {len(nodes)}.")
+        nodes = self._openable(nodes, 3)
         public = dict(ask.public)
         if self.study.seed is None:
             public.pop("everybody", None)
@@ -418,19 +421,45 @@ class Sites:
         total = self.questions[ask.statistic].total
         return {name: vector if total.whole is None else total.whole(vector)}, told
 
+    def _openable(self, nodes, least):
+        """Those of the nodes over whom the sum can be opened that is asked for next.
+
+        Where some site has opened it already, before this process was started or in a try that
+        was cut off, it is opened over the same sites, or not at all.
+        """
+        found = [mine for number, mine in self.opened.values() if number == self.journal.place]
+        if found:
+            pinned = max(found, key=found.count)
+            away = sorted(self.names.get(n, str(n)) for n in pinned.difference(nodes))
+            if away:
+                raise NoAnswer(
+                    f"The sum of question {self.journal.place} was to be opened over "
+                    f"{len(pinned)} sites, and over others it must not be: {listed(away)} have to "
+                    "be back."
+                )
+            nodes = sorted(pinned)
+        if not least <= len(nodes) <= 1000:
+            raise NoAnswer(f"Secure sums need {least} to 1000 sites here, not {len(nodes)}.")
+        return nodes
+
     def _masked(self, ask, nodes, arrays, settings, sum_range, least=0):
         """The sum over the nodes as one vector, and what is to be told of it."""
         total = self.questions[ask.statistic].total
-        self.grid.silent = set()
+        self.grid.silent = {}
         vector, answered = secure.secure_sum(
             self.grid, self.context, nodes, arrays, settings, sum_range, self.study.timeout,
             self.key, least,
         )  # fmt: skip
+        lost = [f"{self.names.get(n, n)}: {why}" for n, why in sorted(self.grid.silent.items())]
+        for one in lost:
+            logger.warning("Lost in the secure sum of question %d: %s", self.journal.place, one)
         self._lose(self.grid.silent)
         if vector is None or vector.size != total.size:
+            self._lose(nodes)  # also those who took part: they say anew what they have opened
             raise NoAnswer(
-                f"Too few sites took part in the secure sum of question {self.journal.place}. "
-                "Start the curator again when they are back: it goes on from its journal."
+                f"Too few sites took part in the secure sum of question {self.journal.place} "
+                f"({'; '.join(lost)}). Start the curator again when they are back: it goes on "
+                "from its journal."
             )
         holders = self.node_of if ask.pick is None else self.node_of[ask.pick]
         got, m = int(np.isin(holders, answered).sum()), len(holders)
@@ -514,11 +543,7 @@ class NoisySites(Sites):
     def _gather(self, ask, nodes):
         """-> {name: released}, what is to be told of it"""
         grid = grid_of(self.study, ask)
-        if not max(3, grid.least) <= len(nodes) <= 1000:
-            raise NoAnswer(
-                f"Sums with noise of the sites need {max(3, grid.least)} to 1000 of them, not "
-                f"{len(nodes)}."
-            )
+        nodes = self._openable(nodes, max(3, grid.least))
         text, arrays = pack(self.replies)
         settings = {
             "study": self.study.digest, "run": self.journal.token, "number": self.journal.place,

@@ -193,21 +193,47 @@ class Site(Account):
         if len(self.positions) > self.study.secure_sum:
             raise Refusal(f"more than the {self.study.secure_sum} tasks of secure_sum")
 
-    def open_sum(self, number, nodes):
+    def open_sum(self, number, nodes, run):
         """Let the sum of a question be opened over `nodes`: over others never again.
 
+        The set is written down, with a line in the ledger, before any share of a mask is sent.
         Two sums of one question over other sites would differ by what the sites in between sent.
+        Over the same nodes it may be opened again: it is the same sum under other masks.
 
         Raises
         ------
         Refusal
         """
-        path, mine = self.folder / "opened.json", [number, sorted(nodes)]
+        mine = [number, sorted(nodes)]
         with locked(self.folder):
-            known = json.loads(path.read_text()) if path.exists() else [-1, []]
-            if number < known[0] or number == known[0] and mine != known:
-                raise Refusal(f"the sum of question {number} was opened over other sites")
-            write_file(path, json.dumps(mine).encode(), 0o600)
+            state, _ = self._begin(number, run)
+            known = _opened(state)
+            if number < known[0]:
+                raise Refusal(f"the sum of question {known[0]} was opened since")
+            if number == known[0] and mine != known:
+                raise Refusal(
+                    f"the sum of question {number} was opened over other sites, the nodes "
+                    f"{known[1]}: over these it may be opened again, and over no others"
+                )
+            if mine == known:
+                return
+            if not state:  # none of its tasks was drawn up to now
+                state = self._fresh({}, np.zeros(0, np.int64))
+                state.update(number=np.array(-1), run=np.array(run), walk=np.array(""))
+            state["opened"] = np.array(json.dumps(mine))
+            self._write(state, number, opened=mine[1])
+
+    @property
+    def opened(self):
+        """The last question whose sum was opened here, or -1, and over which nodes."""
+        return _opened(self._state())
+
+    def _fresh(self, state, positions):
+        """What a state has of the rows here, and keeps of the state before."""
+        key = state.get("key", np.frombuffer(os.urandom(32), np.uint8))
+        kept = {"positions": positions, "key": key}
+        kept["rows"] = np.array(fingerprint(self.table, key.tobytes()))
+        return kept | {name: state[name] for name in ("opened",) if name in state}
 
     def sealed(self, number, replies, run):
         """The sum of what the tasks here contribute, in shares that servers alone can read.
@@ -252,9 +278,7 @@ class Site(Account):
         for name, shape in question.shapes.items():
             if contributions[name].shape != (len(mine), *shape):
                 raise Refusal(f"public numbers of another shape than in the study ({name})")
-        key = state.get("key", np.frombuffer(os.urandom(32), np.uint8))
-        kept = {"positions": positions, "key": key}
-        kept["rows"] = np.array(fingerprint(self.table, key.tobytes()))
+        kept = self._fresh(state, positions)
         kept.update({f"memory.{name}": value for name, value in half.state.items()})
         kept.update({f"row.{k}": np.ascontiguousarray(v) for k, v in contributions.items()})
         kept.update({} if beside is None else beside())
@@ -293,6 +317,10 @@ class Site(Account):
         text = json.dumps(models, default=lambda array: array.tolist(), indent=1)
         write_file(self.folder / "models.json", text.encode())
         return est
+
+
+def _opened(state):
+    return json.loads(str(state["opened"])) if "opened" in state else [-1, []]
 
 
 def _part(arrays, prefix):

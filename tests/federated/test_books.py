@@ -147,3 +147,13 @@ def test_state_from_a_backup_is_refused(tmp_path):
     state(tmp_path).write_bytes(old)
     with pytest.raises(Damaged, match="not of the last answer"):
         ask(site_of(tmp_path), 1)
+
+
+def test_ledger_that_is_gone_is_not_begun_anew(tmp_path):
+    """Neither after one answer, nor for a study that has none: its cap counts all studies."""
+    ask(site_of(tmp_path, 9.0), 0)
+    (tmp_path / "ledger.jsonl").unlink()
+    for name in ("test", "second"):
+        with pytest.raises(Damaged, match="ledger.jsonl lacks an answer that test-.*state.npz has"):
+            ask(site_of(tmp_path, 9.0, name=name), 0)
+    assert not (tmp_path / "ledger.jsonl").exists()

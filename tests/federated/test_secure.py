@@ -1,5 +1,7 @@
 """Secure sums: Flower's SecAgg+ between the real apps, in one process."""
 
+import json
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -369,6 +371,149 @@ def test_a_sum_is_opened_over_one_set_of_sites(tmp_path, caplog):
     assert "was opened over other sites" in caplog.text
     board = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator", a_context())
     assert_allclose(board.releases, in_process(study).billboard_.releases, rtol=0, atol=1e-4)
+
+
+def stage_of(message):
+    return message.content.config_records.get("secaggplus_configs", {}).get("stage")
+
+
+def restart(grid, node):
+    """Its process: what it had in memory is gone."""
+    grid.contexts[node] = Context(1, node, dict(grid.contexts[node].node_config), RecordDict(), {})
+
+
+def opened_of(folder):
+    """Lines of ledgers about sums that were opened. -> {site: [[question, nodes]]}"""
+    return {
+        path.parent.name: [
+            [line["question"], line["opened"]]
+            for line in map(json.loads, path.read_text().splitlines()) if "opened" in line
+        ]
+        for path in folder.glob("site*/ledger.jsonl")
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("after", ["setup", "share_keys"])
+def test_site_that_is_lost_before_the_masks_is_left_out(tmp_path, after, caplog):
+    """Killed after one of the first stages, and started again: the others open their sum."""
+    study = secure_study(timeout=1.0)
+    expected = without_site_1(tmp_path / "b", study_of("rounds"))
+    done = []
+
+    def killed(node, message, reply):
+        if node == 1001 and stage_of(message) == after and len(done) < 4:  # in every round
+            restart(grid, node)
+            done.append(node)
+        return reply
+
+    grid = InProcessGrid(study, tmp_path / "a", broken=killed)
+    board = curate(grid, study, tmp_path / "a" / "curator", a_context())
+    assert len(done) == len(board.releases) == 4
+    for ours, theirs in zip(board.releases, expected.releases, strict=True):
+        assert_allclose(ours, theirs, rtol=0, atol=1e-4)
+    assert "Lost in the secure sum of question 0: site-1: " in caplog.text
+    assert board.report.notes["contributions"].startswith("12 of 36 were missing")
+
+
+def test_nothing_is_written_before_a_site_can_open_a_sum(tmp_path):
+    """A curator of another version asks for shares that do not exist: the next try succeeds."""
+    study, asked = secure_study(), []
+
+    class Asking(InProcessGrid):
+        def push_messages(self, messages):
+            for message in messages:
+                if stage_of(message) == "unmask" and len(asked) < 3:
+                    asked.append(message)
+                    message.content.config_records["secaggplus_configs"]["dead_nids"] = [1009]
+            return super().push_messages(messages)
+
+    board = curate(Asking(study, tmp_path), study, tmp_path / "curator", a_context())
+    assert len(asked) == 3
+    for openings in opened_of(tmp_path).values():
+        assert openings == [[number, [1000, 1001, 1002]] for number in range(4)]
+    assert_allclose(board.releases, in_process(study).billboard_.releases, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"dead_nids": [1001]},  # with both of its secrets its own sum could be read
+        {"active_nids": [1000, 1001, 1001, 1002]},
+        {"active_nids": [1000]},
+    ],
+)
+def test_sums_that_show_a_site_are_not_opened(tmp_path, change, caplog):
+    study = secure_study(timeout=0.2)
+
+    class Lying(InProcessGrid):
+        def push_messages(self, messages):
+            for message in messages:
+                if stage_of(message) == "unmask":
+                    message.content.config_records["secaggplus_configs"].update(change)
+            return super().push_messages(messages)
+
+    with pytest.raises(RuntimeError, match="Too few sites"):
+        curate(Lying(study, tmp_path), study, tmp_path / "curator", a_context())
+    assert not any(opened_of(tmp_path).values())
+    assert "a site twice, or without" in caplog.text or "2 are needed" in caplog.text
+
+
+def test_sum_that_was_opened_is_asked_for_over_the_same_sites(tmp_path, caplog):
+    """The curator ends before it has the sum, and a site that was away is back."""
+    parts = [[1, 4, 6], [0, 2], [8], [3, 5, 7]]
+    study = secure_study(timeout=1.0)
+
+    def cut(node, message, reply):
+        return None if stage_of(message) == "unmask" else reply
+
+    grid = InProcessGrid(study, tmp_path, parts, cut)
+    grid.offline = {1002}
+    with pytest.warns(UserWarning, match="Held by no site"), pytest.raises(RuntimeError):
+        curate(grid, study, tmp_path / "curator", a_context())
+    assert opened_of(tmp_path)["site0"] == [[0, [1000, 1001, 1003]]]
+    grid = InProcessGrid(study, tmp_path, parts)
+    board = curate(grid, study, tmp_path / "curator", a_context())
+    found = opened_of(tmp_path)
+    assert found.pop("site2")[0] == [1, [1000, 1001, 1002, 1003]]
+    for openings in found.values():
+        assert openings[:2] == [[0, [1000, 1001, 1003]], [1, [1000, 1001, 1002, 1003]]]
+    assert board.report.notes["contributions"].startswith("1 of 36 were missing")
+    assert "over other sites" not in caplog.text
+
+
+def test_site_without_what_it_has_opened_opens_nothing(tmp_path):
+    study = secure_study()
+    InProcessGrid(study, tmp_path)
+    site, _ = Home(tmp_path / "site0.toml").site(study.digest)
+    public = Walk(study, "", []).ask(0).public
+    site.total(0, "update", public, "run")
+    path = site.folder / "state.npz"
+    before = path.read_bytes()
+    site.open_sum(0, [1000, 1001, 1002], "run")
+    site.open_sum(0, [1002, 1001, 1000], "run")
+    with pytest.raises(Refusal, match="opened over other sites"):
+        site.open_sum(0, [1000, 1001], "run")
+    path.write_bytes(before)
+    with pytest.raises(Refusal, match="state.npz is not of the last answer"):
+        site.open_sum(0, [1000, 1001], "run")
+
+
+def test_site_none_of_whose_tasks_were_drawn_opens_one_sum(tmp_path):
+    study = secure_study("meta", seed=None)
+    InProcessGrid(study, tmp_path)
+    site, _ = Home(tmp_path / "site0.toml").site(study.digest)
+    others = np.setdiff1d(np.arange(M), site.positions)
+    public = dict(init=np.zeros((1, D + 1)), round=0)
+    assert not site.total(0, "update", public, "run", others).any()
+    site.open_sum(0, [1000, 1001, 1002], "run")
+    with pytest.raises(Refusal, match="opened over other sites"):
+        site.open_sum(0, [1000, 1001], "run")
+    assert site.total(0, "update", public, "run", site.positions).any()
+    with pytest.raises(Refusal, match="opened over other sites"):
+        site.open_sum(0, [1000, 1001], "run")
+    site.total(1, "update", public | {"round": 1}, "run", site.positions)
+    with pytest.raises(Refusal, match="answered before"):
+        site.open_sum(0, [1000, 1001, 1002], "run")
 
 
 @pytest.mark.parametrize(
