@@ -40,6 +40,8 @@ class Journal:
         Number of the next reply.
     token : str
         Drawn when the folder was made: a run from another folder has another one.
+    begun : bool
+        Whether there is a reply already.
     key : bytes
         The same, for `fingerprint`; it is the curator's secret.
 
@@ -86,7 +88,7 @@ class Journal:
             raise ValueError(_damaged(self.path, "replies are missing"))
         self.token = self._drawn("token", 16)
         self.key = self._drawn("key", 32).encode()
-        self.place = 0
+        self.place, self.begun = 0, bool(names)
 
     def _drawn(self, name, n_bytes):
         """Random bytes as text, drawn once for a folder."""

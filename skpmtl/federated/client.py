@@ -5,6 +5,7 @@ for every message, and would send the text of an error to the curator; here erro
 the site, and the curator is told that there is no answer.
 """
 
+import json
 import logging
 from platform import python_version
 
@@ -31,6 +32,8 @@ def _site(context, settings, arrays):
     site, part = home.site(settings["study"])
     if part.curator:
         check_signature(part.curator, settings, arrays)
+    if "mark" in settings:  # none in the first message: the curator does not know who this is
+        site.check_mark(json.loads(settings["mark"]))
     return site, home.settings.name
 
 
@@ -40,7 +43,8 @@ def _reply(message, context, act):
         settings, arrays = records.read(message.content)
         site, name = _site(context, settings, arrays)
         found, arrays = act(site, settings, arrays)
-        content = records.write(arrays, status="answered", site=name, **found)
+        mark = json.dumps(site.mark())
+        content = records.write(arrays, status="answered", site=name, mark=mark, **found)
     except Refusal as refusal:
         logger.error("Refused: %s", refusal)
         content = records.write(status="refused", reason=str(refusal))
@@ -52,11 +56,11 @@ def _reply(message, context, act):
 
 @app.query()
 def enrol(message, context):
-    """Which tasks this site has, and how far its books go."""
+    """Which tasks this site has."""
 
     def act(site, settings, arrays):
         versions = f"skpmtl {__version__}, Flower {flower_version}, Python {python_version()}"
-        told = {"versions": versions, "last": site.last()}
+        told = {"versions": versions}
         if isinstance(site, ShareServer):
             return {**told, "server": site.name}, {}
         if site.study.secure_sum is not None:
@@ -150,12 +154,11 @@ def _guarded(mod):
     return guarded
 
 
-def _open_sum(context, digest, number, nodes, run):
-    site, _ = Home.of(context.node_config["site"]).site(digest)
-    site.open_sum(number, nodes, run)
+def _remembered(context, digest):
+    return Home.of(context.node_config["site"]).site(digest)[0]
 
 
-@app.train(mods=[_guarded(secure.opens_once(_open_sum)), secaggplus_mod])
+@app.train(mods=[_guarded(secure.opens_once(_remembered)), secaggplus_mod])
 def add(message, context):
     """The sum of the contributions of its tasks, to be masked before it leaves."""
     settings, arrays = secure.read_question(message)

@@ -17,6 +17,8 @@ class PollingGrid:
     Parameters
     ----------
     grid : flwr.serverapp.Grid
+    accept : callable, default=None
+        ``accept(node, content) -> bool``: of each reply, whether it may be used.
 
     Attributes
     ----------
@@ -24,8 +26,8 @@ class PollingGrid:
         Nodes from which replies did not come, and why.
     """
 
-    def __init__(self, grid):
-        self.grid, self.silent = grid, {}
+    def __init__(self, grid, accept=None):
+        self.grid, self.accept, self.silent = grid, accept, {}
 
     def exchange(self, messages, timeout, again=False):
         """Replies in the order of the messages; None where there is none in time.
@@ -65,11 +67,14 @@ class PollingGrid:
                 break
             if any(reply is None for reply in replies):
                 time.sleep(min(max(_POLL, now / 10), _LATE))
-        for message, reply in zip(messages, replies, strict=True):
+        for i, message in enumerate(messages):
+            node, reply = message.metadata.dst_node_id, replies[i]
             if reply is None:
-                self.silent[message.metadata.dst_node_id] = f"no reply in {timeout:g} s"
+                self.silent[node] = f"no reply in {timeout:g} s"
             elif reply.has_error():
-                self.silent[message.metadata.dst_node_id] = str(reply.error.reason)[:500]
+                self.silent[node] = str(reply.error.reason)[:500]
+            elif self.accept is not None and not self.accept(node, reply.content):
+                self.silent[node], replies[i] = "its reply must not be used", None
         return replies
 
     def send_and_receive(self, messages, *, timeout=None):

@@ -14,7 +14,7 @@ from pathlib import Path
 from ..exchange.journal import lock_file
 from ..privacy.accounting import check_budget, gdp_epsilon, optimal_pure_epsilon
 
-__all__ = ["RunLog", "Spent", "last_answers", "line", "missing", "read_log", "standing"]
+__all__ = ["RunLog", "Spent", "line", "missing", "read_log", "standing"]
 
 FINISHED, FAILED, WAITING = 0, 1, 3  # exit statuses
 
@@ -79,12 +79,6 @@ def missing(events):
     """How many contributions of tasks were asked for, and how many did not come. -> int, int"""
     found = questions(events).values()
     return sum(e["tasks"] for e in found), sum(e["missing"] + e["zeroed"] for e in found)
-
-
-def last_answers(events):
-    """{name of a site: number of the last question that it answered}"""
-    found = questions(events)
-    return {name: number for number in sorted(found) for name in found[number]["answered"]}
 
 
 def standing(folder):

@@ -65,17 +65,29 @@ def remember(context, study, number, run):
     )
 
 
-def opens_once(open_sum):
-    """A mod of Flower before that of the protocol. It calls ``open_sum(context, study, number,
-    nodes, run)`` before shares of the masks are sent, which may refuse."""
+def opens_once(site_of):
+    """A mod of Flower before that of the protocol, which has the site write down what it opens.
+
+    The mark of its books goes with its part of the sum, and with its shares of the masks.
+
+    Parameters
+    ----------
+    site_of : callable
+        ``site_of(context, study) -> Site``
+    """
 
     def mod(message, context, call_next):
         configs = message.content.config_records.get(_CONFIGS, {})
-        if configs.get("stage") == "unmask":
+        stage = configs.get("stage")
+        if stage == "unmask":
             nodes = _check_opening(context, configs)
             asked = context.state.config_records[_OPEN]
-            open_sum(context, asked["study"], asked["number"], nodes, asked["run"])
-        return call_next(message, context)
+            site_of(context, asked["study"]).open_sum(asked["number"], nodes, asked["run"])
+        reply = call_next(message, context)
+        if stage in ("collect_masked_vectors", "unmask"):
+            site = site_of(context, context.state.config_records[_OPEN]["study"])
+            reply.content.config_records[_CONFIGS]["mark"] = json.dumps(site.mark())
+        return reply
 
     return mod
 
@@ -121,12 +133,12 @@ def check_protocol(context, sum_range, least=0):
 class _Strategy:
     """What the workflow asks of a strategy: whom to ask what, and where the result goes."""
 
-    def __init__(self, nodes, question):
-        self.nodes, self.question = nodes, question
+    def __init__(self, questions):
+        self.questions = questions
         self.mean, self.answered = None, []
 
     def configure_fit(self, server_round, parameters, client_manager):
-        return [(SimpleNamespace(node_id=node), self.question) for node in self.nodes]
+        return [(SimpleNamespace(node_id=node), one) for node, one in self.questions.items()]
 
     def aggregate_fit(self, server_round, results, failures):
         self.answered = [client.node_id for client, _ in results]
@@ -144,7 +156,7 @@ class _Workflow(SecAggPlusWorkflow):
         return goes_on
 
 
-def secure_sum(grid, context, nodes, arrays, settings, sum_range, timeout, key=None, least=0):
+def secure_sum(grid, context, arrays, settings, sum_range, timeout, key=None, least=0):
     """Sum of what the sites sent, as one vector, and which nodes those are.
 
     The sum is None where the protocol was cut off.
@@ -154,31 +166,32 @@ def secure_sum(grid, context, nodes, arrays, settings, sum_range, timeout, key=N
     grid : PollingGrid
     context : flwr.app.Context
         Of the ServerApp.
-    nodes : list of int
-        At least three.
     arrays : dict of str to ndarray
-    settings : dict of str to str or int
-        The question.
+    settings : dict of int to dict of str to str or int
+        The question, by node; at least three.
     sum_range : float
         Bound on the numbers that a site adds.
     timeout : float
         Seconds for the answers.
     key : Ed25519PrivateKey, default=None
-        Signs the question.
+        Signs the questions.
     least : int, default=0
         Sites without which no sum is opened; more than half of them are needed always.
     """
-    settings = signed(key, {**settings, "names": json.dumps(list(arrays))}, arrays)
-    question = FitIns(ndarrays_to_parameters(list(arrays.values())), settings)
-    strategy = _Strategy(nodes, question)
-    manager = SimpleNamespace(num_available=lambda: len(nodes))
+    parameters, names = ndarrays_to_parameters(list(arrays.values())), json.dumps(list(arrays))
+    questions = {
+        node: FitIns(parameters, signed(key, {**mine, "names": names}, arrays))
+        for node, mine in settings.items()
+    }
+    strategy = _Strategy(questions)
+    manager = SimpleNamespace(num_available=lambda: len(questions))
     legacy = LegacyContext(context, strategy=strategy, client_manager=manager)
-    legacy.state.config_records["config"] = ConfigRecord({"current_round": settings["number"]})
+    legacy.state.config_records["config"] = ConfigRecord({"current_round": 1})
     legacy.state.array_records["parameters"] = compat.parameters_to_arrayrecord(
         ndarrays_to_parameters([]), False
     )
     workflow = _Workflow(
-        1.0, max(len(nodes) // 2 + 1, least), max_weight=1.0, clipping_range=sum_range,
+        1.0, max(len(questions) // 2 + 1, least), max_weight=1.0, clipping_range=sum_range,
         quantization_range=LEVELS, modulus_range=MODULUS, timeout=timeout,
     )  # fmt: skip
     workflow(grid, legacy)

@@ -26,9 +26,10 @@ from ..tables.ids import listed
 from . import records, secure
 from ._flower import Message, MessageType, ServerApp
 from .books import private_folder
+from .marks import Marks
 from .masked import grid_of
 from .polling import PollingGrid
-from .runlog import RunLog, Spent, last_answers, line, missing, read_log
+from .runlog import RunLog, Spent, line, missing, read_log
 from .shares import longest, opened
 from .signing import read_key, signed
 from .study import Study
@@ -37,6 +38,11 @@ from .walk import heard
 logger = logging.getLogger("skpmtl")
 app = ServerApp()
 
+BACKUPS = (
+    "the curator's journal is never put back to an earlier state, nor the books of a site or server "
+    "to before an answer that the curator did not get: that goes unnoticed, and a question would be "
+    "answered again with new noise (older books than the curator has seen are refused)"
+)
 _POLL = 0.1  # seconds between looks for replies
 _KNOCK = 5.0  # seconds between two tries to reach a node that is silent or not known
 _GRACE = 1.0  # seconds, at most, that a question waits for nodes that were just tried
@@ -156,7 +162,8 @@ def describe(board, study, events=()):
         notes["contributions"] = (
             f"{lost} of {asked} were missing (late, refused or not finite) and counted as zero"
         )
-    return replace(board.report, notes=notes)
+    assumptions = [*board.report.assumptions, BACKUPS]
+    return replace(board.report, assumptions=assumptions, notes=notes)
 
 
 class NoAnswer(RuntimeError):
@@ -172,14 +179,14 @@ class Sites:
     """
 
     def __init__(self, grid, study, journal, context, log, key=None):
-        self.grid, self.study, self.journal = PollingGrid(grid), study, journal
+        self.grid, self.study, self.journal = PollingGrid(grid, self._accept), study, journal
         self.context, self.log, self.key = context, log, key
         self.population = study.population()
         self.questions = study.questions
         self.spent = Spent(study.build(), self.population.n_tasks)
         self.node_of = np.zeros(self.population.n_tasks, dtype=np.uint64)  # 0: nobody
         self.names = {}  # of the nodes that are known
-        self.answers = last_answers(read_log(log.path.parent))  # by name of the site
+        self.marks = Marks(log.path.parent / "marks.json", journal.begun)
         self.silent = set()  # nodes that are not asked until they show themselves
         self.opened = {}  # of nodes: the last question whose sum was opened there, over which ones
         self._bytes = [0, 0]  # sent and received for the present question
@@ -234,7 +241,7 @@ class Sites:
             and now - self._knocked.get(node, -wait) >= wait
         ]  # fmt: skip
         self._knocked.update(dict.fromkeys(wanted, now))
-        content = {node: self._write(study=self.study.digest) for node in wanted}
+        content = {node: self._write(node, study=self.study.digest) for node in wanted}
         sent = self.grid.push(self._messages(content, MessageType.QUERY))
         self._knocks = {
             n: (node, at) for n, (node, at) in self._knocks.items()
@@ -251,27 +258,26 @@ class Sites:
             time.sleep(_POLL)
 
     def _take_in(self, node, content, online, strict):
+        if node in self.names and node not in self.silent:  # it was tried twice
+            return
         try:
             settings, _ = records.read(content, {})
             new = node not in self.names
             name = self.names[node] = str(settings.get("site", node))[:100]
             if not self._answered(node, settings):
                 return
+            if not self._accept(node, content):
+                self.silent.add(node)  # it is tried again
+                return
+            self.marks.save()
             if self._is_server(node, settings):
                 return
-            tasks, last = list(settings["tasks"]), int(settings.get("last", -1))
+            tasks = list(settings["tasks"])
             if self.study.secure_sum is not None:
                 number, *nodes = settings["opened"]
                 self.opened[node] = number, frozenset(nodes)
         except Exception as error:
             logger.warning("Node %d did not say what tasks it has: %s", node, error)
-            return
-        if last < self.answers.get(name, -1):
-            logger.warning(
-                "Site %s answered question %d, and its books go up to %d: it is not asked, because "
-                "it would answer a second time. Have them put back.", name, self.answers[name],
-                last,
-            )  # fmt: skip
             return
         try:
             self._assign(node, tasks, () if strict else set(self.holders) - online)
@@ -285,6 +291,26 @@ class Sites:
             versions = str(settings.get("versions", ""))[:200]
             self.log.write("site", node=node, site=name, tasks=len(tasks), versions=versions)
         self.silent.discard(node)
+
+    def _accept(self, node, content):
+        """Whether the books of a node go as far as they did; their mark is remembered."""
+        name = self.names.get(node, str(node))
+        for record in content.config_records.values():
+            if "mark" not in record:
+                continue
+            try:
+                if self.marks.take(name, record["mark"]):
+                    continue
+                why = (
+                    f"has {record['mark']} as the mark of its books, and had {self.marks.of(name)}:"
+                    " they were put back from before, or removed. It would answer a second time; "
+                    "have the newer ones put back"
+                )
+            except (ValueError, TypeError):
+                why = "sent no mark of its books"
+            logger.warning("Site %s is not asked: it %s", name, why)
+            return False
+        return True
 
     def _is_server(self, node, settings):
         """Whether a node has no tasks, but is one of the servers of the study."""
@@ -350,7 +376,7 @@ class Sites:
             if not len(place[node]):
                 continue
             content[node] = self._write(
-                arrays, study=self.study.digest, run=self.journal.token,
+                node, arrays, study=self.study.digest, run=self.journal.token,
                 number=self.journal.place, public=text, statistic=ask.statistic,
                 positions=asked[place[node]].tolist(),
             )  # fmt: skip
@@ -393,7 +419,6 @@ class Sites:
         told["asked"], told["answered"] = (
             sorted(self.names.get(n, str(n)) for n in told[k]) for k in ("asked", "answered")
         )
-        self.answers.update(dict.fromkeys(told["answered"], self.journal.place))
         left = sorted(self.names.get(node, str(node)) for node in self.silent)
         event = self.log.write(
             "question", question=self.journal.place, statistic=ask.statistic, **told, silent=left,
@@ -447,9 +472,10 @@ class Sites:
         total = self.questions[ask.statistic].total
         self.grid.silent = {}
         vector, answered = secure.secure_sum(
-            self.grid, self.context, nodes, arrays, settings, sum_range, self.study.timeout,
-            self.key, least,
+            self.grid, self.context, arrays, {n: self._settings(n, settings) for n in nodes},
+            sum_range, self.study.timeout, self.key, least,
         )  # fmt: skip
+        self.marks.save()
         lost = [f"{self.names.get(n, n)}: {why}" for n, why in sorted(self.grid.silent.items())]
         for one in lost:
             logger.warning("Lost in the secure sum of question %d: %s", self.journal.place, one)
@@ -474,7 +500,9 @@ class Sites:
         while left:
             self._listen(min(_GRACE, self.study.timeout / 10))
             nodes = left - self.silent
-            content = {n: self._write(arrays, study=self.study.digest, public=text) for n in nodes}
+            content = {
+                n: self._write(n, arrays, study=self.study.digest, public=text) for n in nodes
+            }
             for node, reply in self._send(content, MessageType.EVALUATE, again=True).items():
                 left.discard(node)
                 try:
@@ -503,7 +531,13 @@ class Sites:
         return False
 
     # ----------------------------------------------------------------------- messages
-    def _write(self, arrays=None, **settings):
+    def _settings(self, node, settings):
+        """With the mark of the node's books, without which it does not answer."""
+        mark = self.marks.of(self.names.get(node, str(node)))
+        return settings if mark is None else {**settings, "mark": json.dumps(mark)}
+
+    def _write(self, node, arrays=None, **settings):
+        settings = self._settings(node, settings)
         return records.write(arrays, **signed(self.key, settings, arrays or {}))
 
     def _messages(self, content, kind):
@@ -518,6 +552,7 @@ class Sites:
         Nodes that send none are silent.
         """
         found = self.grid.exchange(self._messages(content, kind), self.study.timeout, again)
+        self.marks.save()
         replies = dict(zip(content, found, strict=True))
         lost = [node for node, reply in replies.items() if reply is None or reply.has_error()]
         if lost:
@@ -630,7 +665,7 @@ class ServedSites(Sites):
                 f"sealed.{place}.{name}": site.shares[f"{server}.{name}"]
                 for place, site in enumerate(sites) for name in ask.mechanisms
             }  # fmt: skip
-            content[node] = self._write({**arrays, **shares}, sites=len(sites), **asked)
+            content[node] = self._write(node, {**arrays, **shares}, sites=len(sites), **asked)
         replies = self._send(content, f"{MessageType.TRAIN}.{kind}", again=True)
         found = {}
         for server, node in self.servers.items():
@@ -674,7 +709,7 @@ class ServedSites(Sites):
         """Shares of all sites that answer. -> list of _Shares"""
         pick = np.arange(self.population.n_tasks) if ask.pick is None else np.asarray(ask.pick)
         held = {node: int((self.node_of[pick] == node).sum()) for node in nodes}
-        content = {node: self._write(arrays, **asked) for node in nodes if held[node]}
+        content = {node: self._write(node, arrays, **asked) for node in nodes if held[node]}
         names = {f"{server}.{name}" for server in self.study.servers for name in ask.mechanisms}
         most = longest(ask, self.questions[ask.statistic])
         found = []

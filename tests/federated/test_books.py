@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from skpmtl.federated.books import Damaged, Refusal, spending
+from skpmtl.federated.marks import Marks
 from skpmtl.federated.site import Site
 from tests.helpers.federated_cases import PARTS, D, rows_of, study_of
 
@@ -157,3 +158,42 @@ def test_ledger_that_is_gone_is_not_begun_anew(tmp_path):
         with pytest.raises(Damaged, match="ledger.jsonl lacks an answer that test-.*state.npz has"):
             ask(site_of(tmp_path, 9.0, name=name), 0)
     assert not (tmp_path / "ledger.jsonl").exists()
+
+
+def test_books_from_before_the_mark_answer_nothing(tmp_path):
+    """All of them agree with each other; only somebody who has seen the newer ones can tell."""
+    books, old = tmp_path / "books", tmp_path / "old"
+    ask(site_of(books), 0)
+    shutil.copytree(books, old)
+    first = site_of(books).mark()
+    assert first[0] == 1
+    ask(site_of(books), 1)
+    for mark in (first, site_of(books).mark(), [0, ""]):
+        site_of(books).check_mark(mark)
+    last = site_of(books).mark()
+    assert last[0] == 2
+    for mark in ([2, first[1]], [3, last[1]], [-1, last[1]]):
+        with pytest.raises(Damaged, match="put back from before"):
+            site_of(books).check_mark(mark)
+    site_of(old).check_mark(first)
+    for folder in (old, tmp_path / "new"):
+        with pytest.raises(Damaged, match=r"has [01] lines of this study, .* seen 2"):
+            site_of(folder).check_mark(last)
+
+
+def test_marks_never_go_back(tmp_path):
+    marks = Marks(tmp_path / "marks.json", False)
+    assert marks.of("a") is None
+    assert marks.take("a", '[0, ""]')
+    assert marks.take("a", '[2, "x"]')
+    assert marks.take("a", '[2, "x"]')
+    for older in ('[1, "y"]', '[2, "y"]', '[0, ""]'):
+        assert not marks.take("a", older)
+    for none in ("[]", "{}", '["2", "x"]', "[true, 3]", "no"):
+        with pytest.raises(ValueError):
+            marks.take("a", none)
+    marks.save()
+    assert Marks(tmp_path / "marks.json", True).of("a") == [2, "x"]
+    assert (tmp_path / "marks.json").stat().st_mode & 0o077 == 0
+    with pytest.raises(ValueError, match="missing or damaged"):
+        Marks(tmp_path / "other.json", True)

@@ -610,7 +610,7 @@ def test_only_the_curator_that_the_site_knows_is_answered(tmp_path, caplog):
 
 
 def test_site_without_its_books_is_not_asked_again(tmp_path, caplog):
-    """It would draw new noise for what it has answered; the curator has the answers in its log."""
+    """It would draw new noise for what it has answered; the curator has the marks of its books."""
     study = study_of("meta", seed=None, enrolment=0.5)
 
     class Cut(InProcessGrid):
@@ -626,7 +626,55 @@ def test_site_without_its_books_is_not_asked_again(tmp_path, caplog):
     grid = InProcessGrid(study, tmp_path)
     with pytest.warns(UserWarning, match="Held by no site"):
         curate(grid, study, tmp_path / "curator")
-    assert f"Site {lost} answered question" in caplog.text
+    assert f"Site {lost} is not asked: it has [0, \"\"] as the mark of its books" in caplog.text
     node = 1000 + int(lost[-1])
     assert not [m for m in grid.sent
                 if m.metadata.dst_node_id == node and "train" in m.metadata.message_type]
+
+
+@pytest.mark.parametrize("damage", [None, "", "[]", '{"site-0": [1]}'])
+def test_curator_without_its_marks_asks_nobody(tmp_path, damage):
+    """It could not know which of the sites has books from before."""
+    study = study_of("rounds")
+    curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
+    path = tmp_path / "curator" / "marks.json"
+    count = 4
+    assert {mark[0] for mark in json.loads(path.read_text()).values()} == {count}
+    path.unlink()
+    if damage is not None:
+        path.write_text(damage)
+    grid = InProcessGrid(study, tmp_path)
+    with pytest.raises(ValueError, match="marks.json is missing or damaged"):
+        curate(grid, study, tmp_path / "curator")
+    assert not grid.sent
+    path.write_text("{}")
+    curate(grid, study, tmp_path / "curator")
+
+
+def test_site_from_a_backup_counts_as_silent_until_it_is_mended(tmp_path, caplog):
+    """Its folder is put back while the curator runs: the next question carries the newer mark."""
+    study = study_of("rounds")
+    site, old, new = (tmp_path / name for name in ("site1", "old", "new"))
+    done = []
+
+    def swapped(node, message, reply):
+        if node == 1001 and message.metadata.message_type == "train.answer":
+            done.append(message)
+            if len(done) == 1:
+                shutil.copytree(site, old)
+            if len(done) == 2:
+                shutil.copytree(site, new)
+                shutil.rmtree(site)
+                shutil.copytree(old, site)
+            if len(done) == 3:
+                shutil.rmtree(site)
+                shutil.copytree(new, site)
+        return reply
+
+    board = curate(InProcessGrid(study, tmp_path, broken=swapped), study, tmp_path / "curator")
+    assert len(done) == 4
+    assert "the books were put back from before, or removed" in caplog.text
+    found = [event for event in events(tmp_path) if event["missing"]]
+    assert len(found) == 1
+    assert "site-1" not in found[0]["answered"]
+    assert any("put back" in line for line in board.report.assumptions)

@@ -1,6 +1,7 @@
 """Secure sums: Flower's SecAgg+ between the real apps, in one process."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -496,6 +497,30 @@ def test_site_without_what_it_has_opened_opens_nothing(tmp_path):
     path.write_bytes(before)
     with pytest.raises(Refusal, match="state.npz is not of the last answer"):
         site.open_sum(0, [1000, 1001], "run")
+
+
+def test_curator_has_the_mark_of_what_was_opened(tmp_path, caplog):
+    """A site that is put back to before it opened a sum, with all its files, takes no part."""
+    study = secure_study(timeout=0.3)
+    site, old = tmp_path / "site1", tmp_path / "old"
+
+    def cut(node, message, reply):
+        if stage_of(message) == "collect_masked_vectors" and node == 1001:
+            shutil.copytree(site, old)
+        if stage_of(message) == "unmask":
+            return reply if node == 1001 else None
+        return reply
+
+    grid = InProcessGrid(study, tmp_path, broken=cut)
+    with pytest.raises(RuntimeError, match="Too few sites"):
+        curate(grid, study, tmp_path / "curator", a_context())
+    assert json.loads((tmp_path / "curator" / "marks.json").read_text())["site-1"][0] == 2
+    shutil.rmtree(site)
+    shutil.copytree(old, site)
+    with pytest.warns(UserWarning, match="Held by no site"), pytest.raises(RuntimeError):
+        curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator", a_context())
+    assert "Site site-1 is not asked" in caplog.text
+    assert not opened_of(tmp_path)["site1"]
 
 
 def test_site_none_of_whose_tasks_were_drawn_opens_one_sum(tmp_path):

@@ -1,5 +1,7 @@
 """Servers in place of a trusted curator: the real apps, in one process."""
 
+import shutil
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -12,6 +14,7 @@ pytest.importorskip("flwr", reason="needs Flower: pip install skpmtl[flower]")
 from flwr.app import Message
 
 from skpmtl.exchange import servers
+from skpmtl.exchange.journal import Journal
 from skpmtl.federated import records
 from skpmtl.federated.books import Refusal
 from skpmtl.federated.home import Home
@@ -320,6 +323,56 @@ def test_goes_on_with_the_same_shares(tmp_path):
     board = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
     whole = in_process(study)
     assert_allclose(board.releases, whole.billboard_.releases, rtol=0, atol=1e-5)
+
+
+def noise_of(folder):
+    """What a server has answered last. -> {name: ndarray}"""
+    (path,) = folder.glob("*/state.npz")
+    with np.load(path) as state:
+        return {name: state[name] for name in state.files if name.startswith("total.")}
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_server_from_a_backup_gives_no_second_answer(tmp_path, monkeypatch, caplog, running):
+    """With new noise, from which the sum could be read the better. Its folder is put back after
+    it answered the second question, while the curator runs or before it is started again."""
+    study = served(tmp_path, seed=None, enrolment=1.0)
+    north, old, new = (tmp_path / name for name in ("north", "old", "new"))
+    keep, answers = Journal.keep, []
+
+    def backup(node, message, reply):
+        if node == 2000 and message.metadata.message_type == "train.total":
+            answers.append(noise_of(north))
+            if len(answers) == 1:
+                shutil.copytree(north, old)
+        return reply
+
+    def cut(journal, reply, source):
+        if journal.place == 1:
+            shutil.copytree(north, new)
+            shutil.rmtree(north)
+            shutil.copytree(old, north)
+            if not running:
+                raise KeyboardInterrupt
+        keep(journal, reply, source)
+
+    monkeypatch.setattr(Journal, "keep", cut)
+    grid = InProcessGrid(study, tmp_path, broken=backup)
+    with pytest.raises(RuntimeError if running else KeyboardInterrupt):
+        curate(grid, study, tmp_path / "curator")
+    monkeypatch.setattr(Journal, "keep", keep)
+    if not running:
+        with pytest.raises(RuntimeError, match="Without the servers .*north"):
+            curate(InProcessGrid(study, tmp_path, broken=backup), study, tmp_path / "curator")
+    assert "put back from before" in caplog.text
+    assert len(answers) == 2
+    shutil.rmtree(north)
+    shutil.copytree(new, north)
+    board = curate(InProcessGrid(study, tmp_path, broken=backup), study, tmp_path / "curator")
+    assert len(board.releases) == 4
+    if not running:  # the second question was not in the journal
+        assert_array_equal(answers[2]["total.update"], answers[1]["total.update"])
+    assert any("put back" in line for line in board.report.assumptions)
 
 
 def test_without_a_server_nothing_is_released(tmp_path):
