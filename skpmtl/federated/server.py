@@ -39,9 +39,9 @@ logger = logging.getLogger("skpmtl")
 app = ServerApp()
 
 BACKUPS = (
-    "the curator's journal is never put back to an earlier state, nor the books of a site or server "
-    "to before an answer that the curator did not get: that goes unnoticed, and a question would be "
-    "answered again with new noise (older books than the curator has seen are refused)"
+    "the curator's journal is never put back to an earlier state, nor the books of a site or a "
+    "server to before an answer that the curator did not get: that goes unnoticed, and a question "
+    "would be answered again with new noise (older books than the curator has seen are refused)"
 )
 _POLL = 0.1  # seconds between looks for replies
 _KNOCK = 5.0  # seconds between two tries to reach a node that is silent or not known
