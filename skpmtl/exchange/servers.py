@@ -22,6 +22,11 @@ of them suffice. A plan has mu sqrt(h / n) of the budget, which makes s = sqrt(n
 mu: the noise of h sites together has the standard deviation sensitivity / mu. P servers are P such
 parties of whom one suffices (`Adders`).
 
+**One sum.** Each honest site agrees to one set of sites for a question, and t sites that agree can
+open its sum. A curator that lies about which sites are lost, with n - h sites on its side, needs t
+- (n - h) honest ones for each of two sets, and there are h: with t > n - h / 2 (`Adders.least`) it
+opens one sum only, and no difference of two, in which there is the noise of fewer sites.
+
 **What is not checked.** Shares are uniform numbers, and servers cannot see whether a sum is within
 its bounds: a site that does not bound its contributions, or sends anything else, changes the
 release by as much as it likes. It does not weaken the guarantee of others, whose bounded
@@ -72,6 +77,11 @@ class Adders(float):
         self = super().__new__(cls, count / honest)
         self.count, self.honest = count, honest
         return self
+
+    @property
+    def least(self):
+        """Sites without which no masked sum is opened, so that a question has one sum only."""
+        return max(self.honest, (2 * self.count - self.honest) // 2 + 1)
 
     def __getnewargs__(self):
         return self.count, self.honest
@@ -136,6 +146,13 @@ def stated(report, adders):
             "noise and show nobody what they send. The guarantee holds against the others, and "
             "who collects masked sums, together; sites bound what they send, which nobody can check"
         )
+        left = adders.least - (count - honest)
+        if left < honest:
+            who += (
+                f". Those who collect the sums can leave honest sites out as if they were lost; "
+                f"since {adders.least} of the {count} sites are needed, {left} honest ones remain, "
+                f"with whose noise mu is {math.sqrt(honest / left):.4g} times the stated one"
+            )
         price = (
             f"{count} sites add the noise to their sums, each so much that that of {honest} "
             f"suffices: together {root:.4g} times the noise of a trusted curator."

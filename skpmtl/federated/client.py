@@ -172,7 +172,7 @@ def add(message, context):
     else:
         walk = Walk(site.study, run, unpack(public, arrays))
         grid = grid_of(site.study, walk.ask(number))
-        secure.check_protocol(context, grid.range, grid.least)
+        secure.check_protocol(context, grid.range, grid.least, grid.sites)
         total = site.noisy_total(walk, number, grid)
     secure.remember(context, settings["study"], number, run)
     return Message(secure.write_sum(total), reply_to=message)

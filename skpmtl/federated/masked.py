@@ -7,7 +7,8 @@ of a public step g (`Grid`), with noise z of its own:
     round(room * v / g) + z,    z normal with standard deviation s / (g sqrt(n)), whole numbers.
 
 s is the standard deviation of the noise that the plan has for the sum; it allows for n sites of
-whose noise that of h suffices (`skpmtl.exchange.servers`). Masks, and the sum over the sites, are
+whose noise that of h suffices, and says how many are needed to open a sum, so that there is one
+(`skpmtl.exchange.servers`). Masks, and the sum over the sites, are
 modulo 2^32, so that what comes out is the sum of these numbers exactly: rounding is before the
 noise, and what remains is one release with the noise of all sites that take part, of h at least.
 
@@ -30,6 +31,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..exchange.servers import Adders
 from .study import LEVELS
 
 __all__ = ["Grid", "LEAST", "grid_of"]
@@ -50,6 +52,8 @@ class Grid:
         Of one site, in the units of the sum.
     room : float
         Factor of sums before they are rounded.
+    sites : int
+        There are, at most.
     least : int
         Sites without which no sum is opened.
     """
@@ -57,6 +61,7 @@ class Grid:
     step: float
     noise_std: float
     room: float
+    sites: int
     least: int
 
     @property
@@ -91,8 +96,8 @@ def grid_of(study, ask):
     """
     ((_, mechanism),) = ask.mechanisms.items()
     total = study.questions[ask.statistic].total
-    n, h = study.noise_sites
-    std = mechanism.noise_std * ask.divide / math.sqrt(n)
+    adders = Adders(*study.noise_sites)
+    std = mechanism.noise_std * ask.divide / math.sqrt(adders.count)
     most = total.reach(ask.public) * study.secure_sum + _FAR * std
     step = 2.0 ** math.ceil(math.log2(most / (LEVELS // 2)))
     room = 1.0 - math.sqrt(total.size) * step / (mechanism.sensitivity * ask.divide)
@@ -102,4 +107,4 @@ def grid_of(study, ask):
             f"of {study.secure_sum} tasks to be rounded to {step:.3g}. Lower epsilon or "
             "secure_sum, or leave noise_sites out."
         )
-    return Grid(step, std, room, h)
+    return Grid(step, std, room, adders.count, adders.least)

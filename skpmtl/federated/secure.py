@@ -18,6 +18,7 @@ sites pass through the curator, who could replace them.
 """
 
 import json
+import math
 from types import SimpleNamespace
 
 from ..exchange.wire import from_npy
@@ -114,10 +115,10 @@ def _check_opening(context, configs):
     return list(active)
 
 
-def check_protocol(context, sum_range, least=0):
+def check_protocol(context, sum_range, least=0, most=math.inf):
     """Refuse settings of the curator under which a sum would show too much, or be too coarse.
 
-    `least`: sites of whom the noise suffices.
+    `least`: sites that are needed to open a sum; `most`: sites that there are.
     """
     state = context.state.config_records[_STATE]
     sites, shares, threshold = (state[k] for k in ("sample_num", "share_num", "threshold"))
@@ -125,7 +126,7 @@ def check_protocol(context, sum_range, least=0):
     known = sum_range > 0 and found == [sum_range, LEVELS, MODULUS, 1.0]
     if not known or sites < 3 or shares != sites:
         raise Refusal(f"secure sums over {sites} sites with the settings {found}")
-    if 2 * threshold <= sites or threshold < least:
+    if 2 * threshold <= sites or threshold < least or sites > most:
         raise Refusal(f"secure sums over {sites} sites that {threshold} of them can open")
 
 

@@ -20,7 +20,7 @@ from .._version import __version__
 from ..exchange.files import save_billboard
 from ..exchange.journal import Journal, write_file
 from ..exchange.protocol import run
-from ..exchange.servers import ONE_PROCESS
+from ..exchange.servers import ONE_PROCESS, Adders
 from ..exchange.wire import pack
 from ..tables.ids import listed
 from . import records, secure
@@ -127,13 +127,14 @@ def describe(board, study, events=()):
                 "protocol sees sums over the sites that take part in a round only"
             )
     elif study.noise_sites is not None:
-        n, h = study.noise_sites
+        adders = Adders(*study.noise_sites)
         text = (
-            f"Flower with secure aggregation (SecAgg+), noise of {n} sites of which that of {h} "
-            "suffices: nobody adds noise but the sites, and a curator that follows the protocol "
-            f"sees sums over more than half of the sites, {h} or more, with the noise of all of "
-            "them; sites bound what their tasks add, and are trusted to do so: one that does not "
-            "voids the guarantee of its own tasks only"
+            f"Flower with secure aggregation (SecAgg+), noise of {adders.count} sites of which "
+            f"that of {adders.honest} suffices: nobody adds noise but the sites, and a curator "
+            "that does not replace the keys of the sites, which pass through it, sees one sum for "
+            f"each question, over {adders.least} sites or more, with the noise of all of them; "
+            "sites bound what their tasks add, and are trusted to do so: one that does not voids "
+            "the guarantee of its own tasks only"
         )
         notes["servers"] = notes["servers"].replace(ONE_PROCESS, "")
     elif study.secure_sum is not None:

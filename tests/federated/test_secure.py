@@ -1,7 +1,10 @@
 """Secure sums: Flower's SecAgg+ between the real apps, in one process."""
 
 import json
+import math
+import re
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,11 +19,13 @@ from flwr.common.secure_aggregation.quantization import dequantize, quantize
 
 from skpmtl.exchange import Total
 from skpmtl.exchange.journal import Journal
+from skpmtl.exchange.servers import Adders
 from skpmtl.federated import records
 from skpmtl.federated.books import Refusal
 from skpmtl.federated.client import app
 from skpmtl.federated.home import Home
 from skpmtl.federated.masked import LEAST, grid_of
+from skpmtl.federated.secure import check_protocol
 from skpmtl.federated.server import curate
 from skpmtl.federated.study import LEVELS
 from skpmtl.federated.walk import Walk
@@ -289,25 +294,89 @@ def test_noise_of_two_sites_is_that_of_a_trusted_curator():
         assert S * (1 - grid.room) == pytest.approx(np.sqrt(size) * grid.step)
 
 
-def test_two_sites_suffice_and_a_curator_goes_on(tmp_path):
+def two_sums(n, h, t):
+    """Whether t sites per sum let n - h sites and a curator that lies open two of them: sites
+    agree to one set each, and a group of a honest ones and another of h - a are told two sets."""
+    return any(min(a, h - a) + (n - h) >= t for a in range(h + 1))
+
+
+def test_threshold_leaves_one_sum_for_all_numbers_of_sites():
+    """All n and h: sites accept what leaves one sum, and noise of h sites, and nothing less."""
+    for n in range(3, 41):
+        for h in range(2, n):
+            least = Adders(n, h).least
+            assert h <= least <= n
+            for threshold in range(1, n + 1):
+                state = {
+                    "sample_num": n, "share_num": n, "threshold": threshold, "max_weight": 1.0,
+                    "clipping_range": 2.0, "target_range": LEVELS, "mod_range": 2**32,
+                }  # fmt: skip
+                records_ = {"secaggplus_state": state}
+                context = SimpleNamespace(state=SimpleNamespace(config_records=records_))
+                try:
+                    check_protocol(context, 2.0, least, n)
+                    accepted = True
+                except Refusal:
+                    accepted = False
+                assert accepted == (threshold >= h and not two_sums(n, h, threshold))
+                state.update(sample_num=n + 1, share_num=n + 1)
+                with pytest.raises(Refusal):
+                    check_protocol(context, 2.0, least, n)
+
+
+def test_sites_refuse_a_threshold_that_allows_two_sums(tmp_path, caplog):
+    """The curator and one of three sites could open {1, 2, 3} and {2, 3}."""
+    study = noisy_study(timeout=0.3)
+    (mechanism,) = Walk(study, "", []).steps[0].mechanisms.values()
+    assert grid_of(study, Walk(study, "", []).steps[0]).least == 3
+
+    class Lying(InProcessGrid):
+        def push_messages(self, messages):
+            for message in messages:
+                if stage_of(message) == "setup":
+                    message.content.config_records["secaggplus_configs"]["threshold"] = 2
+            return super().push_messages(messages)
+
+    with pytest.raises(RuntimeError, match="Too few sites"):
+        curate(Lying(study, tmp_path), study, tmp_path / "curator", a_context())
+    assert "secure sums over 3 sites that 2 of them can open" in caplog.text
+    assert not list(tmp_path.glob("site*/*/state.npz"))
+
+
+@pytest.mark.parametrize("n, h, left", [(3, 2, None), (5, 3, 2), (10, 6, 4), (11, 10, 9)])
+def test_report_has_what_a_curator_that_lies_can_leave_out(n, h, left):
+    study = study_of("rounds", secure_sum=3, noise_sites=[n, h])
+    report = in_process(study).privacy_
+    (line,) = [line for line in report.assumptions if f"{h} of the sites in every sum" in line]
+    found = re.search(r"(\d+) honest ones remain, with whose noise mu is ([\d.]+) times", line)
+    if left is None:
+        assert found is None
+    else:  # all honest ones but those that may be lost, whose noise has a share of the variance
+        lost = n - Adders(n, h).least
+        assert int(found[1]) == left == h - lost
+        assert float(found[2]) == pytest.approx(math.sqrt(h / left), rel=1e-3)
+
+
+def test_sites_that_suffice_and_a_curator_that_goes_on(tmp_path):
     """Ended after the second of three questions was answered, and before it had the sum; then
     one site is lost, which takes its noise with it."""
+    parts = [[1, 4, 6], [0, 2], [3, 5], [7, 8]]
     parameters, asked = {"clip_norm": 1.0, "n_rounds": 3}, []
-    study = noisy_study(seed=None, parameters=parameters)
+    study = noisy_study(seed=None, parameters=parameters, noise_sites=[4, 3])
 
     class Cut(InProcessGrid):
         def push_messages(self, messages):
             asked.extend(m for m in messages if "fitins.config" in m.content.config_records)
             numbers = super().push_messages(messages)
-            if len(asked) == 2 * 3:
+            if len(asked) == 2 * 4:
                 raise KeyboardInterrupt
             return numbers
 
     with pytest.raises(KeyboardInterrupt):
-        curate(Cut(study, tmp_path), study, tmp_path / "curator", a_context())
+        curate(Cut(study, tmp_path, parts), study, tmp_path / "curator", a_context())
     states = {path: np.load(path)["noise"] for path in tmp_path.glob("site*/*/state.npz")}
     journal = tmp_path / "curator" / "journal"
-    assert len(states) == 3 and len(list(journal.glob("*.npz"))) == 1
+    assert len(states) == 4 and len(list(journal.glob("*.npz"))) == 1
 
     def lost(node, message, reply):
         if "fitins.config" not in message.content.config_records:
@@ -318,14 +387,14 @@ def test_two_sites_suffice_and_a_curator_goes_on(tmp_path):
             assert_array_equal(np.load(path)["noise"], states[path])
         return reply if second or node != 1001 else None
 
-    grid = InProcessGrid(study, tmp_path, broken=lost)
+    grid = InProcessGrid(study, tmp_path, parts, lost)
     board = curate(grid, study, tmp_path / "curator", a_context())
     assert len(board.releases) == 3
     replies = [{"update": np.ravel(board.releases[k])} for k in range(2)]
     ask = Walk(study, "", replies).steps[-1]
-    sums, found = exact_sums(study, tmp_path, ask, (0, 2))
+    sums, found = exact_sums(study, tmp_path, ask, (0, 2, 3))
     assert_array_equal(np.ravel(board.releases[2]), sums * found.step / ask.divide)
-    assert board.report.notes["contributions"].startswith("3 of 27 were missing")
+    assert board.report.notes["contributions"].startswith("2 of 27 were missing")
 
 
 def test_noise_of_a_site_is_drawn_once(tmp_path):
