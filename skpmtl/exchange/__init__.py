@@ -7,7 +7,8 @@ noise is added.
 from .board import Board
 from .half import Half
 from .plan import Plan
-from .protocol import Ask, Draw, Population, Question, Total, clipped_sum, run
+from .protocol import Ask, Draw, Population, Question, Total, run
+from .sums import clipped_sum
 
 __all__ = [
     "Ask", "Board", "Draw", "Half", "Plan", "Population", "Question", "Total", "clipped_sum", "run",

@@ -15,7 +15,6 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from .._kernels.clip import clip_rows
 from ..privacy.tape import replied
 from . import servers
 
@@ -25,7 +24,6 @@ __all__ = [
     "Population",
     "Question",
     "Total",
-    "clipped_sum",
     "run",
 ]
 
@@ -235,20 +233,6 @@ def _fault(found, expected):
         return " is negative" if expected is Integral and found < 0 else None
     same = np.ndim(found) == 0 and found == expected
     return None if same else f"={found!r} is not that of the study"
-
-
-def clipped_sum(name, bound):
-    """``combine`` of an `Ask`: the sum of vectors of length `bound` at most.
-
-    Longer ones are scaled down to it, and one that is not finite counts as 0.
-    """
-
-    def combine(contributions, positions=None):
-        vectors = np.array(contributions[name], dtype=float)
-        clip_rows(vectors, float(bound), 2, vectors)
-        return {name: vectors.sum(axis=0)}
-
-    return combine
 
 
 @dataclass(frozen=True)

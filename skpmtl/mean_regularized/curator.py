@@ -3,7 +3,8 @@
 import numpy as np
 
 from ..exchange.protocol import Ask
-from ..rounds.curator import clipped_sum, gains, kept, release_centre
+from ..exchange.sums import clipped_sum
+from ..rounds.curator import gains, kept, release_centre
 from ..rounds.scale import common_length, sum_of_bins
 from ..rounds.shrinkage import CHANCE, shrinkage
 
@@ -65,7 +66,7 @@ def publish(plan, board, population, to, source, log=None):
         middle, bound = plan.intercept_range
         ask = Ask(
             "intercept", {"board": board, "clip_norm": bound, "middle": middle},
-            {"intercept": plan.intercept}, sum_of_intercepts(to, bound, shape), m,
+            {"intercept": plan.intercept}, clipped_sum("intercept", bound, to, shape), m,
         )  # fmt: skip
         released = (yield ask)["intercept"]
         board.releases.append(released)
@@ -74,13 +75,3 @@ def publish(plan, board, population, to, source, log=None):
         board.set_intercept(released.reshape(shape) * reach[:, None], middle)
     board.report = plan.report(source, bounds)
     return board
-
-
-def sum_of_intercepts(to, clip_norm, shape):
-    """``combine`` of the mean intercepts: like `sum_of_updates`, as one flat vector."""
-
-    def combine(contributions, positions):
-        b = contributions["intercept"]
-        return {"intercept": clipped_sum(b, to[positions], clip_norm, shape)}
-
-    return combine

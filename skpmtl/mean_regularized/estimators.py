@@ -13,9 +13,9 @@ from .._runtime.stack import users_line
 from ..base import BaseMTL, KnowsFacts, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.half import half_of
 from ..exchange.protocol import Population, Question, Total, run
+from ..exchange.sums import sum_of_clipped
 from ..local.centred import Problem
 from ..privacy.report import exact_report
-from ..rounds.curator import clipped_sum
 from ..rounds.scale import BINS, sum_of_bins
 from ..solvers.mean import cluster_means
 from ..tables.relation import read_relation
@@ -266,7 +266,7 @@ class MeanFamily(KnowsFacts, BaseMTL):
 
         def add(contributions, public, positions):
             to, bound = self._to(population, True)[positions], public["clip_norm"]
-            return clipped_sum(contributions[name], to, bound, shape)
+            return sum_of_clipped(contributions[name], bound, to, shape)
 
         return Total(math.prod(shape), "clip_norm", add)
 

@@ -4,8 +4,8 @@ import numpy as np
 
 from .._kernels.clip import clip_rows
 from .._runtime.threads import in_order
+from ..exchange.sums import sum_of_clipped
 from ..local.updates import add_clipped_columns, add_clipped_rows, in_units
-from ..rounds.curator import clipped_sum
 from ..rounds.tasks import RoundsHalf
 
 _PLAIN_STEPS = 20  # gradient steps of one round of the other updates
@@ -124,7 +124,7 @@ class MeanHalf(RoundsHalf):
             return super().answer(ask)
         b, board = self.contributions(ask)["intercept"], ask.public["board"]
         shape = len(board.centres), b.shape[1]
-        return {"intercept": clipped_sum(b, self.to, ask.public["clip_norm"], shape)}
+        return {"intercept": sum_of_clipped(b, ask.public["clip_norm"], self.to, shape)}
 
     def contributions(self, ask):
         """As of `RoundsHalf`, or "intercept" (n, n_outputs)."""

@@ -4,7 +4,8 @@ import numpy as np
 
 from .._kernels.clip import clip_rows
 from .._runtime.threads import single_blas_thread
-from ..exchange.protocol import Ask, clipped_sum
+from ..exchange.protocol import Ask
+from ..exchange.sums import clipped_sum
 from ..local.prior import VOTE_RANGE, VOTE_SPREAD
 from ..privacy.moments import (
     LEAST_NOISE,
@@ -16,7 +17,6 @@ from ..privacy.moments import (
     shrink_matrix,
     sum_of_directions,
 )
-from ..rounds.curator import clipped_sum as sum_of_rows
 from ..rounds.curator import gains, release_centre
 from ..rounds.scale import common_length, sum_of_bins
 from ..rounds.shrinkage import CHANCE, shrinkage
@@ -184,22 +184,12 @@ def release_intercepts(board, mechanism, to, clip_norm, middle, unit):
     m, r = to.shape
     shape = r, board.n_outputs
     public = {"board": board, "clip_norm": clip_norm, "middle": middle, "unit": unit}
-    combine = sum_of_intercepts(to, clip_norm, shape)
+    combine = clipped_sum("intercept", clip_norm, to, shape)
     ask = Ask("intercept", public, {"intercept": mechanism}, combine, m, half_adds=True)
     released = (yield ask)["intercept"]
     board.releases.append(released)
     rows = m * unit * released.reshape(shape)
     board.centres.intercept = rows + middle * board.relation.of_constant[:, None]
-
-
-def sum_of_intercepts(to, clip_norm, shape):
-    """``combine`` of the intercepts."""
-
-    def combine(contributions, positions):
-        rows = to[positions]
-        return {"intercept": sum_of_rows(contributions["intercept"], rows, clip_norm, shape)}
-
-    return combine
 
 
 def release_mean(board, mechanism, n_tasks, clip_norm, middle, unit):

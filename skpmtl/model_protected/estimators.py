@@ -8,7 +8,8 @@ from .._parameters import SHAPES, filled, kept, target_range
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, KnowsFacts, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.board import Board
-from ..exchange.protocol import Question, Total, clipped_sum
+from ..exchange.protocol import Question, Total
+from ..exchange.sums import clipped_sum
 from ..local.centred import Problem
 from ..local.prior import VOTE_RANGE, LocalModels
 from ..privacy.mechanisms import DiagonalGaussian
@@ -31,7 +32,6 @@ from .curator import (
     release_mean,
     release_prior,
     release_projections,
-    sum_of_intercepts,
     votes_of,
 )
 from .plan import MomentPlan, rounds_of
@@ -332,7 +332,7 @@ class _ModelProtected(KnowsFacts, BaseMTL):
         public = {"board": Board, **bound, **unit}
         if self.unseen_task == "mean" and "update" in found:
             to, shape = relation.weights(population.tasks), (relation.rank, C)
-            combine = sum_of_intercepts(to, self.clip_norm, shape)
+            combine = clipped_sum("intercept", self.clip_norm, to, shape)
             total = Total.of(combine, "intercept", relation.rank * C, self.clip_norm)
             found["intercept"] = Question({"intercept": (C,)}, public, total)
         elif self.unseen_task == "mean":

@@ -6,9 +6,9 @@ from .._kernels.clip import clip_rows
 from .._runtime.threads import single_blas_thread
 from ..exchange.board import Personal
 from ..exchange.half import Half
+from ..exchange.sums import sum_of_clipped
 from ..local.prior import SNR, LocalModels, best_scale, vote_penalty, weak_penalty
 from ..privacy.moments import directions, even_root
-from ..rounds.curator import clipped_sum as sum_of_rows
 from ..rounds.tasks import RoundsHalf
 from ..solvers.losses import LogisticLoss, MultinomialLoss, SquaredLoss
 from .centres import about
@@ -234,7 +234,7 @@ class WithMeanModel(Half):
         if ask.statistic == "intercept":
             b = self._with_intercepts(ask)
             shape = self.to.shape[1], b.shape[1]
-            return {"intercept": sum_of_rows(b, self.to, ask.public["clip_norm"], shape)}
+            return {"intercept": sum_of_clipped(b, ask.public["clip_norm"], self.to, shape)}
         return self.half.answer(ask)
 
     def _with_intercepts(self, ask):

@@ -21,8 +21,8 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from .._kernels.clip import clip_rows
 from ..exchange.protocol import Ask, Draw, Question, Total
+from ..exchange.sums import sum_of_clipped
 from ..tables.finite import run_away
 from .scale import BINS, sum_of_bins
 
@@ -136,7 +136,7 @@ def sum_of_updates(to, clip_norm, shape):
 
     def combine(contributions, positions):
         inside = np.nan_to_num(np.asarray(contributions["inside"], dtype=float), nan=0.0)
-        total = clipped_sum(contributions["update"], to[positions], clip_norm, shape)
+        total = sum_of_clipped(contributions["update"], clip_norm, to[positions], shape)
         return {
             "update": total.reshape(shape),
             "inside": np.array([np.clip(inside, -0.5, 0.5).sum()]),
@@ -145,25 +145,14 @@ def sum_of_updates(to, clip_norm, shape):
     return combine
 
 
-def clipped_sum(contributions, to, clip_norm, shape):
-    """Sum of the clipped contributions by centre, flat; one that is not finite is 0."""
-    D, total = np.array(contributions, dtype=float), np.zeros(shape)
-    clip_rows(D, clip_norm, 2, D)
-    if to.ndim == 2:
-        total += to.T @ D
-    else:
-        np.add.at(total, to, D)
-    return total.ravel()
-
-
 def questions_of_rounds(relation, population):
     """What may be asked in rounds around a relation with bounds by rule. -> {name: Question}"""
     size = population.n_outputs * population.n_features
     shape, weights = (relation.rank, size), relation.weights(population.tasks)
 
     def add(contributions, public, positions):
-        return clipped_sum(
-            contributions["update"], weights[positions], public["clip_norm"], shape
+        return sum_of_clipped(
+            contributions["update"], public["clip_norm"], weights[positions], shape
         )
 
     public = {"centre": [shape], "clip_norm": Real, "own_units": Integral}

@@ -21,7 +21,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..exchange.protocol import Ask, clipped_sum
+from ..exchange.protocol import Ask
+from ..exchange.sums import clipped_sum
 from ..local.prior import VOTE_RANGE, VOTE_SPREAD
 from ..privacy.moments import (
     LEAST_NOISE,
@@ -290,8 +291,8 @@ class _Course:
         middle, reach = 0.5 * (low + high), 0.5 * (high - low)
         found = yield from self.ask(
             "mean intercept", "intercept", "mean of clipped intercepts",
-            self.plan.intercept("mean intercept", reach), sum_of_intercepts(middle, reach), self.m,
-            centre=slopes,
+            self.plan.intercept("mean intercept", reach),
+            clipped_sum("intercept", reach, less=middle), self.m, centre=slopes,
         )  # fmt: skip
         b = np.clip(middle + found, low, high)
         self.board = replace(self.board, mean=np.append(slopes, b))
@@ -393,16 +394,6 @@ def sum_of_votes(contributions, positions=None):
 def sum_of_moments(contributions, positions=None):
     """Of u u' of unit directions u, (d, d)."""
     return {"moment": sum_of_directions(contributions["moment"], False, None)}
-
-
-def sum_of_intercepts(middle, reach):
-    """``combine`` of intercepts, as far as they are within `reach` of the middle, less that."""
-    clipped = clipped_sum("b", reach)
-
-    def combine(contributions, positions=None):
-        return {"intercept": clipped({"b": contributions["intercept"] - middle})["b"]}
-
-    return combine
 
 
 def histogram(contributions, positions=None):

@@ -7,7 +7,8 @@ import numpy as np
 from .._parameters import SHAPES, TARGET_RANGE, filled, kept, target_range
 from .._runtime.compat import StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
-from ..exchange.protocol import Question, Total, clipped_sum
+from ..exchange.protocol import Question, Total
+from ..exchange.sums import clipped_sum
 from ..privacy.report import exact_report
 from ..tables.start import differences
 from ..tables.targets import public_range
@@ -15,7 +16,6 @@ from .board import StructureBillboard, possible
 from .curator import (
     histogram,
     release_structures,
-    sum_of_intercepts,
     sum_of_moments,
     sum_of_votes,
 )
@@ -133,7 +133,7 @@ class _PrivateMTL(BaseMTL):
         if self.unseen_task == "mean" and self.fit_intercept:
             low, high = self._sent_range()
             reach = 0.5 * (high - low)
-            combine = sum_of_intercepts(0.5 * (low + high), reach)
+            combine = clipped_sum("intercept", reach, less=0.5 * (low + high))
             of_mean = Total.of(combine, "intercept", C, reach)
             found["intercept"] = Question({"intercept": (C,)}, centre, of_mean)
         return found

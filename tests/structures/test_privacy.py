@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from skpmtl import PrivateMTL, PrivateMTLClassifier
-from skpmtl.exchange.protocol import Population, clipped_sum
+from skpmtl.exchange.protocol import Population
+from skpmtl.exchange.sums import clipped_sum
 from skpmtl.privacy.moments import directions, sum_of_directions
 from skpmtl.privacy.rng import noise_source
 from skpmtl.structures.curator import _Course, histogram, sum_of_votes

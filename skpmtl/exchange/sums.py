@@ -1,0 +1,57 @@
+"""Sums of bounded contributions, which curators ask for and noise is added to."""
+
+import numpy as np
+
+from .._kernels.clip import clip_rows
+
+__all__ = ["clipped_sum", "sum_of_clipped"]
+
+
+def sum_of_clipped(vectors, bound, to=None, shape=None):
+    """Sum of vectors, each scaled down to the length `bound`; one that is not finite counts as 0.
+
+    Parameters
+    ----------
+    vectors : array-like (n, ...)
+    bound : float
+    to : ndarray (n,) of int64 or (n, p), default=None
+        Place of every vector in the sum; or row by which it is multiplied, of length 1 at most.
+    shape : tuple, default=None
+        (p, size) of the sum with `to`, which is flat.
+
+    Returns
+    -------
+    total : ndarray
+    """
+    D = np.array(vectors, dtype=float)
+    clip_rows(D, float(bound), 2, D)
+    if to is None:
+        return D.sum(axis=0)
+    if to.ndim == 2:
+        return (to.T @ D).ravel()
+    total = np.zeros(shape)
+    np.add.at(total, to, D)
+    return total.ravel()
+
+
+def clipped_sum(name, bound, to=None, shape=None, less=None):
+    """``combine`` of an `Ask` for `sum_of_clipped`.
+
+    Parameters
+    ----------
+    name : str
+        Of the contributions and their sum.
+    bound, shape
+        As of `sum_of_clipped`.
+    to : ndarray (n_tasks,) or (n_tasks, p), default=None
+        Of all tasks, as of `sum_of_clipped`.
+    less : float or ndarray, default=None
+        Public value that is subtracted from every contribution before it is clipped.
+    """
+
+    def combine(contributions, positions=None):
+        vectors = contributions[name] if less is None else contributions[name] - less
+        places = None if to is None else to[positions]
+        return {name: sum_of_clipped(vectors, bound, places, shape)}
+
+    return combine
