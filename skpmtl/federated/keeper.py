@@ -1,7 +1,8 @@
 """Keeps the curator's side of studies going: the SuperLink, the keys of the sites, the runs.
 
-What fails is started again and goes on from the database and the journal; what cannot succeed
-ends it, with a true exit status. Flower's own commands do not tell whether a run has failed.
+What fails is started again and goes on from the database and the journal; what cannot succeed as
+it is ends it, with a true exit status, and is tried when it is started the next time. Flower's own
+commands do not tell whether a run has failed.
 """
 
 import json
@@ -20,7 +21,7 @@ from ..exchange.journal import lock_file, write_file
 from .books import private_folder
 from .front import Front
 from .page import write_page
-from .runlog import FAILED, FINISHED, WAITING, line, read_log, standing
+from .runlog import FAILED, FINISHED, WAITING, line, may_pass, read_log, standing
 from .study import Study
 
 __all__ = ["Keeper", "read_curator"]
@@ -111,7 +112,7 @@ class _Run:
     def __init__(self, path, folder):
         self.path, self.name = path, Study.load(path).name
         self.folder = private_folder(folder / self.name)
-        self.seen = len(read_log(self.folder))
+        self.before = self.seen = len(read_log(self.folder))
         self.started, self.begun, self.pause, self.tries = None, 0, _PAUSES[0], 0
         self.next = 0.0
 
@@ -153,28 +154,45 @@ class Keeper:
     def _run(self):
         self._open_front()
         while not self.stop:
-            for run in self.runs:
-                self._show(run)
-            left = [run for run in self.runs if self._stands(run) == WAITING]
-            if not left:
-                break
-            if self.link is None or self.link.poll() is not None:
-                self._start_link()
-            for run in left:
-                self._go_on(run)
+            try:
+                if not self._look():
+                    break
+            except OSError as error:
+                if not may_pass(error):
+                    raise
+                logger.warning("%s: %s; tried again", type(error).__name__, error)
+                time.sleep(_PAUSES[0])
             time.sleep(_LOOK)
         status = [self._stands(run) for run in self.runs]
         for run in self.runs:
-            write_page(run.folder)
             logger.info("%s: %s", run.name, standing(run.folder)[1])
+            try:
+                write_page(run.folder)
+            except OSError as error:
+                logger.warning("%s has no page: %s", run.name, error)
         return FINISHED if status == [FINISHED] * len(status) else FAILED
 
+    def _look(self):
+        """Start what is to run and does not. -> whether anything is left"""
+        for run in self.runs:
+            self._show(run)
+        left = [run for run in self.runs if self._stands(run) == WAITING]
+        if left and (self.link is None or self.link.poll() is not None):
+            self._start_link()
+        for run in left:
+            self._go_on(run)
+        return bool(left)
+
     def _stands(self, run):
-        """As `standing`, where what may still succeed is not failed."""
+        """As `standing`, where what may still succeed is not failed.
+
+        That is what may pass, and whatever ended a run before this process was started.
+        """
         status, _ = standing(run.folder)
         if status == FAILED and run.tries <= _TRIES:
-            ends = [e for e in read_log(run.folder) if e["event"] == "end"]
-            if ends[-1]["error"].startswith("NoAnswer"):  # sites may come back
+            events = read_log(run.folder)
+            last = max(i for i, e in enumerate(events) if e["event"] == "end")
+            if last < run.before or events[last].get("passes"):
                 return WAITING
         if status == WAITING and run.tries > _TRIES:
             return FAILED
@@ -205,17 +223,20 @@ class Keeper:
             return
         if run.started is not None:
             logger.warning("%s: the run has not begun", run.name)
-        run.tries += 1
-        if run.tries > _TRIES:
+        if run.tries == _TRIES:
+            run.tries += 1
             logger.error("%s: given up; see %s", run.name, self.flower / "superlink.txt")
             return
-        run.begun, run.started = starts, now
+        run.begun, run.started = starts, None
         app, key = self.flower / f"app-{run.name}", self.folder / "curator.key"
         write_app(app, run.path, run.folder, key if key.exists() else "")
         found = self._call("run", str(app), "here", "--format", "json")
+        run.tries += 1  # not where the disk was full
         if found.returncode:
             logger.warning("%s: not started: %s", run.name, _last(found.stdout + found.stderr))
-            run.started, run.next = None, now + _PAUSES[0]
+            run.next = now + _PAUSES[0]
+        else:
+            run.started = now
 
     # --------------------------------------------------------------------- SuperLink
     def _open_front(self):

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
 
+from ..exchange.journal import write_file
 from ._flower import Message, RecordDict, flower_version
 from .books import Refusal
 from .client import app
@@ -247,7 +248,7 @@ class _Link:
                 raise
             found = self.client.ActivateNode(request)  # by the clock that the answer has shown
         self.node = Node(node_id=found.node_id)
-        self._known.write_text(str(found.node_id))
+        write_file(self._known, str(found.node_id).encode())
         logger.info("Connected to %s as node %d", self.address, found.node_id)
 
     def receive(self):
@@ -267,7 +268,7 @@ class _Link:
                 if said is not None:
                     logger.info("The connection to %s is back", self.address)
                 break
-            except (httpx.HTTPError, RuntimeError) as error:
+            except (httpx.HTTPError, RuntimeError, OSError) as error:
                 why = _why(error)
                 if why != said:
                     logger.warning("No connection to %s, trying on: %s", self.address, why)

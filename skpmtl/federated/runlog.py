@@ -3,6 +3,11 @@
 The log is private to the curator: it has which site answered when, and, where participants are
 sampled, who took part. `standing` reads from it how a run stands, `missing` how much of it did not
 come; `skpmtl.federated.page` shows it.
+
+What is no whole line counts as nothing. A line is on the disk before the journal has the release it
+is about, so that half of one, which a full disk or a killed process has left, is of a question that
+was not released, is asked again, and gets a line of its own. No answer, noise or budget hangs on
+the log.
 """
 
 import json
@@ -14,7 +19,7 @@ from pathlib import Path
 from ..exchange.journal import lock_file
 from ..privacy.accounting import check_budget, gdp_epsilon, optimal_pure_epsilon
 
-__all__ = ["RunLog", "Spent", "line", "missing", "read_log", "standing"]
+__all__ = ["RunLog", "Spent", "line", "may_pass", "missing", "read_log", "standing"]
 
 FINISHED, FAILED, WAITING = 0, 1, 3  # exit statuses
 
@@ -39,35 +44,53 @@ class RunLog:
         }
         at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         event = {"at": at, "event": event, **fields}
-        with open(self.path, "a", opener=lambda p, flags: os.open(p, flags, 0o600)) as file:
-            file.write(json.dumps(event, allow_nan=False) + "\n")
+        with open(self.path, "a+b", opener=lambda p, flags: os.open(p, flags, 0o600)) as file:
+            file.truncate(_whole(file))
+            file.write(json.dumps(event, allow_nan=False).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
         return event
 
 
-def read_log(folder):
-    """Events of a run; half a line at the end, of a process that was killed, is left out.
+def _whole(file):
+    """Bytes up to the end of the last whole line of a file; reads little of a long one."""
+    end = file.seek(0, os.SEEK_END)
+    while end:
+        start = max(end - 4096, 0)
+        file.seek(start)
+        found = file.read(end - start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0
 
-    Raises
-    ------
-    ValueError
-        For a line that is no event.
-    """
+
+def read_log(folder):
+    """Events of a run, without lines that are none."""
     path = Path(folder) / "run.jsonl"
     if not path.exists():
         return []
-    *lines, _ = path.read_text().split("\n")
+    *lines, _ = path.read_bytes().split(b"\n")
     events = []
-    for i, line in enumerate(lines):
+    for line in lines:
         try:
             event = json.loads(line)
             event["event"], event["at"]
-        except (ValueError, TypeError, KeyError) as error:
-            raise ValueError(
-                f"{path} is damaged at line {i + 1}: remove the line. Nothing but this log and "
-                "the count of missing contributions hangs on it."
-            ) from error
+        except (ValueError, TypeError, KeyError):
+            continue
         events.append(event)
     return events
+
+
+def may_pass(error):
+    """Whether a run that an error has ended may succeed when it is started again as it is.
+
+    A full disk, a lost connection and a server that is away may pass; what follows from settings,
+    files and code does not.
+    """
+    stays = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, ImportError,
+             AssertionError, NotImplementedError, FileNotFoundError, PermissionError)  # fmt: skip
+    return not isinstance(error, stays)
 
 
 def questions(events):

@@ -29,7 +29,7 @@ from .books import private_folder
 from .marks import Marks
 from .masked import grid_of
 from .polling import PollingGrid
-from .runlog import RunLog, Spent, line, missing, read_log
+from .runlog import RunLog, Spent, line, may_pass, missing, questions, read_log
 from .shares import longest, opened
 from .signing import read_key, signed
 from .study import Study
@@ -81,7 +81,8 @@ def curate(grid, study, folder, context=None, key=None):
         try:
             board = _curate(grid, study, folder, context, journal, log, key)
         except Exception as error:  # whoever ends the process may start it again
-            log.write("end", error=f"{type(error).__name__}: {error}"[:500])
+            text = f"{type(error).__name__}: {error}"[:500]
+            log.write("end", error=text, passes=may_pass(error))
             raise
         log.write("end", error=None, epsilon=board.report.epsilon)
     return board
@@ -98,15 +99,18 @@ def _curate(grid, study, folder, context, journal, log, key):
     if walks:
         curator = heard(curator, sites.replies)
     board = run(curator, sites, source, journal)
-    board.report = describe(board, study, read_log(folder))
+    board.report = describe(board, study, read_log(folder), sites.asked)
     save_billboard(study.published(board), folder / "billboard.npz")
     write_file(folder / "report.json", (board.report.to_json(indent=1) + "\n").encode())
     sites.publish(board)
     return board
 
 
-def describe(board, study, events=()):
-    """The report of a billboard with what the transport, and the log of the run, add to it."""
+def describe(board, study, events=(), n_questions=0):
+    """The report of a billboard with what the transport, and the log of the run, add to it.
+
+    `n_questions`: how many were answered; the log may have lost some.
+    """
     est, population = study.build(), study.population()
     told = est._transport(population)
     notes = dict(board.report.notes)
@@ -163,6 +167,8 @@ def describe(board, study, events=()):
         notes["contributions"] = (
             f"{lost} of {asked} were missing (late, refused or not finite) and counted as zero"
         )
+        if unknown := n_questions - len(questions(events)):
+            notes["contributions"] += f"; of {unknown} questions the log of the run was lost"
     assumptions = [*board.report.assumptions, BACKUPS]
     return replace(board.report, assumptions=assumptions, notes=notes)
 
@@ -185,6 +191,7 @@ class Sites:
         self.population = study.population()
         self.questions = study.questions
         self.spent = Spent(study.build(), self.population.n_tasks)
+        self.asked = 0  # questions that were answered, also by the journal
         self.node_of = np.zeros(self.population.n_tasks, dtype=np.uint64)  # 0: nobody
         self.names = {}  # of the nodes that are known
         self.marks = Marks(log.path.parent / "marks.json", journal.begun)
@@ -340,6 +347,7 @@ class Sites:
     # ---------------------------------------------------------------------- questions
     def recalled(self, ask):
         """A question that the journal has the answer to."""
+        self.asked += 1
         self.spent.add(ask)
 
     def answer(self, ask):
@@ -416,6 +424,7 @@ class Sites:
 
     def _tell(self, ask, nodes, seconds, told):
         """One line in the log of the run, and one for who looks on."""
+        self.asked += 1
         self.spent.add(ask)
         told["asked"], told["answered"] = (
             sorted(self.names.get(n, str(n)) for n in told[k]) for k in ("asked", "answered")

@@ -678,3 +678,15 @@ def test_site_from_a_backup_counts_as_silent_until_it_is_mended(tmp_path, caplog
     assert len(found) == 1
     assert "site-1" not in found[0]["answered"]
     assert any("put back" in line for line in board.report.assumptions)
+
+
+def test_report_says_of_which_questions_the_log_was_lost(tmp_path):
+    study = study_of("rounds")
+    board = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
+    assert board.report.notes["contributions"].endswith("counted as zero")
+    path = tmp_path / "curator" / "run.jsonl"
+    lines = path.read_text().splitlines(True)
+    path.write_text("".join(line for line in lines if '"question": 2' not in line))
+    board = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
+    assert board.report.notes["contributions"].startswith("0 of 27 were missing")
+    assert board.report.notes["contributions"].endswith("of 1 questions the log of the run was lost")

@@ -1,0 +1,141 @@
+"""The log of a run, and the process that keeps runs going, on full disks and after crashes."""
+
+import errno
+import json
+import os
+import subprocess
+from dataclasses import asdict
+
+import pytest
+
+from skpmtl.federated import keeper
+from skpmtl.federated.runlog import RunLog, missing, read_log, standing
+from tests.helpers.federated_cases import study_of
+
+TOLD = {"tasks": 9, "missing": 3, "zeroed": 0, "answered": ["a"], "holders": 1, "epsilon": 0.5}
+
+
+def write_question(folder, number):
+    RunLog(folder).write("question", question=number, **TOLD)
+
+
+@pytest.mark.parametrize("half", [b"{", b'{"at": "2026", "event": "end", "error": ', b"\0" * 9000])
+def test_half_a_line_is_an_event_that_never_was(tmp_path, half):
+    for number in (0, 1):
+        write_question(tmp_path, number)
+    whole = (tmp_path / "run.jsonl").read_bytes()
+    (tmp_path / "run.jsonl").write_bytes(whole + half)
+    assert [event["question"] for event in read_log(tmp_path)] == [0, 1]
+    write_question(tmp_path, 2)  # it is asked again
+    found = (tmp_path / "run.jsonl").read_bytes()
+    assert found.startswith(whole) and len(found.splitlines()) == 3
+    assert [json.loads(line)["question"] for line in found.splitlines()] == [0, 1, 2]
+    assert missing(read_log(tmp_path)) == (27, 9)
+
+
+def test_lines_that_are_no_events_are_left_out(tmp_path):
+    """As half a line with a whole one behind it, which earlier versions wrote."""
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(b'no\n[]\n{"event": 1}\n{"at": {"at": 1}\n\xff\xfe\n')
+    assert standing(tmp_path) == (3, "not started")
+    write_question(tmp_path, 0)
+    assert len(read_log(tmp_path)) == 1
+    assert path.stat().st_size > 40
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs RLIMIT_FSIZE")
+def test_a_full_disk_loses_the_event_and_nothing_else(tmp_path):
+    import resource
+
+    write_question(tmp_path, 0)
+    size = (tmp_path / "run.jsonl").stat().st_size
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20, before[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            write_question(tmp_path, 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (tmp_path / "run.jsonl").stat().st_size == size + 20
+    write_question(tmp_path, 1)
+    assert [event["question"] for event in read_log(tmp_path)] == [0, 1]
+
+
+class Runs(keeper.Keeper):
+    """A keeper whose runs end as they are told to; there is no SuperLink.
+
+    Parameters
+    ----------
+    ends : list of str, None or OSError
+        Of each run, its error; an OSError is one of this process itself.
+    """
+
+    def __init__(self, folder, ends):
+        super().__init__(folder)
+        self.ends, self.link = list(ends), self
+
+    def poll(self):
+        return None
+
+    def terminate(self):
+        pass
+
+    def wait(self, timeout=None):
+        pass
+
+    def _open_front(self):
+        pass
+
+    def _call(self, *words):
+        end = self.ends.pop(0)
+        if isinstance(end, OSError):
+            raise end
+        log = RunLog(self.runs[0].folder)
+        log.write("start", study="test")
+        passes = end is None or not end.startswith("ValueError")
+        log.write("end", error=end, passes=passes, epsilon=1.0)
+        return subprocess.CompletedProcess(words, 0, "", "")
+
+
+FULL = f"OSError: [Errno {errno.ENOSPC}] No space left on device"
+
+
+@pytest.fixture
+def curator(tmp_path, monkeypatch):
+    monkeypatch.setattr(keeper, "_LOOK", 0.0)
+    monkeypatch.setattr(keeper, "_PAUSES", (0.0, 0.0))
+    (tmp_path / "curator.toml").write_text(
+        'host = "localhost"\nport = 9000\nstudies = ["study.json"]\n'
+    )
+    (tmp_path / "study.json").write_text(json.dumps(asdict(study_of("rounds"))))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "ends, status",
+    [
+        ([None], 0),
+        ([FULL, FULL, FULL, FULL, FULL, None], 0),
+        (["NoAnswer: none", "ConnectionError: no", None], 0),
+        ([*[OSError(errno.ENOSPC, "full")] * 5, FULL, None], 0),
+        ([FULL, "ValueError: no", None], 1),
+    ],
+)
+def test_what_may_pass_is_tried_again(curator, ends, status):
+    found = Runs(curator, ends)
+    assert found.run() == status
+    assert found.ends == ([] if status == 0 else [None])
+
+
+@pytest.mark.parametrize("error", [FULL, "ValueError: no", "NoAnswer: none"])
+def test_what_ended_an_earlier_process_is_tried_when_it_is_started(curator, error):
+    """Without a hand on run.jsonl, which ends with half a line here."""
+    first = Runs(curator, [])
+    log = RunLog(first.runs[0].folder)
+    log.write("start", study="test")
+    log.write("end", error=error)  # as earlier versions wrote it
+    with open(log.path, "ab") as file:
+        file.write(b'{"at": "2026-')
+    assert Runs(curator, [None]).run() == 0
+    assert Runs(curator, []).run() == 0
+    assert standing(first.runs[0].folder)[0] == 0
