@@ -5,6 +5,7 @@ import hmac
 import io
 import json
 import os
+import re
 import secrets
 import stat
 import zipfile
@@ -48,10 +49,16 @@ class Journal:
     Raises
     ------
     ValueError
-        When the folder holds another run, is damaged, cannot be locked, or is in use.
+        When the folder holds another run, is damaged, cannot be locked, or is in use, and for an
+        address in place of a folder.
     """
 
     def __init__(self, path, run):
+        if re.match("[A-Za-z][A-Za-z0-9+.-]+:/", os.fspath(path)):
+            raise ValueError(
+                f"journal={os.fspath(path)!r} is an address, and a journal needs a folder with "
+                "locks: give the path of one on this machine, or mount the storage here."
+            )
         self.path = Path(path)
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:

@@ -22,7 +22,7 @@ from ..exchange.protocol import Population, run
 from ..tables.finite import finite_models
 from ..tables.ids import listed, locate
 from ..tables.table import distinct_ids
-from .models import write_billboard, write_models
+from .models import make_folder, write_billboard, write_models
 from .parts import address, called
 from .worker import Shard
 
@@ -62,8 +62,9 @@ def fit_shards(
         ``skpmtl[ray]``), which open the parts by the same paths. They join the cluster that
         ``ray.init`` connected to; without it Ray is started on this machine.
     journal : path-like, default=None
-        Folder for what was released. A fit that was cut off goes on from there when it is called
-        again with the same arguments and rows, and spends nothing twice. One fit at a time uses it.
+        Folder for what was released, on this machine or mounted here. A fit that was cut off goes
+        on from there when it is called again with the same arguments and rows, and spends nothing
+        twice. One fit at a time uses it.
     models : path-like or address, default=None
         Folder to which every worker writes the models of its part, beside the billboard. They then
         do not come here: the estimator is as one of `load_billboard`, and `load_models` reads
@@ -85,7 +86,7 @@ def fit_shards(
     ValueError
         If `epsilon` is not finite, a part cannot be read (it is named), a task is in two parts or
         not in the list, parts differ in their features, or `journal` holds another fit or one of
-        other rows, or is used by another process.
+        other rows, is used by another process, or is an address.
     ImportError
         If Ray is missing.
 
@@ -132,6 +133,8 @@ def fit_shards(
         surveys = workers.each("survey")
         population, classes, positions = _population(est, parts, surveys)
         workers.prepare(population, classes)
+        if models is not None:
+            make_folder(os.fspath(models))
         source = est._source()
         if journal is not None:
             journal = Journal(journal, _run_of(est, population, classes))

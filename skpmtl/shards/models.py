@@ -12,14 +12,21 @@ from ..tables.ids import listed, locate
 from ..tables.table import distinct_ids
 from .parts import opened
 
-__all__ = ["load_models", "write_billboard", "write_models"]
+__all__ = ["load_models", "make_folder", "write_billboard", "write_models"]
 
 
-def write_billboard(folder, data):
-    """Write a file of `save_billboard` into a folder, which is made."""
+def make_folder(folder):
+    """Make the folder for models, before anything is released that could then not be stored."""
     files, root = opened(folder)
     if files is None:
         Path(root).mkdir(mode=0o700, parents=True, exist_ok=True)
+    else:
+        files.makedirs(root, exist_ok=True)
+
+
+def write_billboard(folder, data):
+    """Write a file of `save_billboard` into a folder."""
+    files, root = opened(folder)
     _write(files, f"{root}/billboard.npz", data)
 
 

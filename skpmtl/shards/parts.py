@@ -7,6 +7,7 @@ fsspec.
 """
 
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -68,6 +69,11 @@ def read_part(part, task_feature, target, weight):
 def opened(where):
     """-> file system of fsspec (None for paths of this machine), path in it"""
     if "://" not in where:
+        if re.match("[A-Za-z][A-Za-z0-9+.-]+:/", where):
+            raise ValueError(
+                f"{where!r} is an address that a Path has changed: give it as text, such as "
+                '"s3://bucket/folder".'
+            )
         return None, where
     try:
         from fsspec.core import url_to_fs

@@ -165,6 +165,39 @@ def test_parts_and_models_at_addresses(memory, tmp_path):
         fit_shards(clone(est), ["memory://nothing"])
 
 
+def test_addresses_are_written_to_or_refused(memory, tmp_path, monkeypatch):
+    """And no folder of their name is made here; a folder that is missing there is."""
+    est = clone(CASES["labels"]).set_params(tasks=range(M))
+    X, y, task = rows(est)
+    parts = write_parts(tmp_path, X, y, task, SPLIT)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(ValueError, match="journal='memory://kept' is an address.* locks: give the"):
+        fit_shards(clone(est), parts, journal="memory://kept")
+    for given in ({"journal": Path("s3://kept")}, {"models": Path("s3://kept")}):
+        with pytest.raises(ValueError, match="'s3:/kept' is an address"):
+            fit_shards(clone(est), parts, **given)
+    with pytest.raises(ValueError, match="Part 's3:/kept': .*give it as text"):
+        fit_shards(clone(est), [Path("s3://kept")])
+    assert not list(Path().iterdir())
+    for place in ("memory://a/b", f"file://{tmp_path}/a/b"):
+        fit_shards(clone(est), parts, models=place)
+        assert_array_equal(load_models(place).tasks_, range(M))
+    assert not list(Path().iterdir())
+
+
+def test_models_that_cannot_be_stored_are_no_reason_to_release(tmp_path, monkeypatch):
+    est = clone(CASES["labels"]).set_params(tasks=range(M))
+    X, y, task = rows(est)
+    parts = write_parts(tmp_path, X, y, task, SPLIT)
+    (tmp_path / "file").write_text("")
+    asked = []
+    monkeypatch.setattr("skpmtl.shards.fit.run", lambda *args: asked.append(args))
+    with pytest.raises(OSError):
+        fit_shards(est, parts, models=tmp_path / "file" / "models")
+    assert not asked
+
+
 def test_what_tasks_keep_beside_their_models(tmp_path):
     est = MPMTLLowRank(tasks=range(M + 1), outliers="tasks", random_state=3)  # one without rows
     X, y, task = rows(est)
