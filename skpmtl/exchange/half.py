@@ -1,8 +1,10 @@
 """The tasks' side of a method: what a half owes to curators, shards and sites."""
 
+import copy
+
 import numpy as np
 
-__all__ = ["Half", "HalfOfSome", "half_of"]
+__all__ = ["Half", "HalfOfSome", "contributed", "half_of"]
 
 
 class Half:
@@ -91,3 +93,27 @@ def half_of(half, table, population):
     if not len(table.absent):
         return half
     return HalfOfSome(half, np.searchsorted(population.tasks, table.tasks))
+
+
+def contributed(tasks, ask):
+    """What each task contributes to a question, from a copy of the tasks' side.
+
+    Returns
+    -------
+    positions : ndarray (n,) of int64
+        Of the tasks in the population.
+    contributions : dict of str to ndarray (n, ...)
+        Empty where tasks add their noise themselves, and where they are on other machines.
+    """
+    positions, half = np.empty(0, dtype=np.int64), tasks
+    if isinstance(tasks, HalfOfSome):
+        half = tasks.half
+        ask, positions = ask.local(tasks.positions)
+    if None in ask.mechanisms.values() or not isinstance(half, Half):
+        return positions[:0], {}
+    found = copy.deepcopy(half).contributions(ask)
+    if half is tasks:
+        positions = ask.pick
+        if positions is None:
+            positions = np.arange(len(next(iter(found.values()))))
+    return positions, {name: np.array(value) for name, value in found.items()}

@@ -11,12 +11,14 @@ machines: see `skpmtl.shards` and `skpmtl.federated`.
 
 import sys
 from dataclasses import dataclass, field, replace
+from functools import partial
 from numbers import Integral, Real
 
 import numpy as np
 
-from ..privacy.tape import replied
+from ..privacy.tape import queried, replied
 from . import servers
+from .half import contributed
 
 __all__ = [
     "Ask",
@@ -283,6 +285,8 @@ def run(curator, tasks, source, journal=None, adders=1):
             if isinstance(step, Ask) and hasattr(tasks, "recalled"):
                 tasks.recalled(step)
             continue
+        if isinstance(step, Ask):
+            queried(step, partial(contributed, tasks, step))
         if isinstance(step, Draw):
             reply = {"drawn": drawn(step.draw, source)}
         elif hasattr(tasks, "released"):

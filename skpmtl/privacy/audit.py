@@ -8,6 +8,7 @@ from scipy.stats import beta, chi2, norm
 from sklearn.base import clone
 
 from .accounting import compose_gdp, gdp_epsilon, pure_epsilon
+from .noise_checks import RISK
 from .report import PrivacyLeakWarning
 from .rng import SeededSource, SystemSource
 from .tape import Tape, distance
@@ -168,7 +169,7 @@ def audit(
     if not 0.5 < confidence < 1:
         raise ValueError(f"confidence={confidence!r} must lie between 0.5 and 1.")
     if replay:
-        return _replayed(target, data, neighbour)
+        return _replayed(target, data, neighbour, n_draws)
     seeds = np.random.default_rng(random_state)
     if hasattr(target, "fit"):
         _check_pair(data, neighbour)
@@ -254,13 +255,13 @@ def _check_pair(data, neighbour):
         )
 
 
-def _replayed(estimator, data, neighbour):
+def _replayed(estimator, data, neighbour, n_draws):
     from .replay import replay  # it imports the input layer, which imports this package
 
     if not hasattr(estimator, "fit"):
         raise ValueError("replay=True is for estimators: a mechanism publishes its release only.")
     _check_pair(data, neighbour)
-    failures, course, (observed, stated) = replay(estimator, data, neighbour)
+    failures, course, (observed, stated), spread = replay(estimator, data, neighbour, n_draws)
     report = course.fitted.privacy_
     return AuditResult(
         passed=not failures,
@@ -268,8 +269,8 @@ def _replayed(estimator, data, neighbour):
         epsilon_lower=0.0,
         epsilon_claimed=report.epsilon,
         delta=report.delta,
-        confidence=1.0,
-        noise_ratio=(),
+        confidence=1.0 - RISK,
+        noise_ratio=(spread,),
         sensitivity_observed=float(observed),
         sensitivity_stated=float(stated),
         event="replay",

@@ -375,6 +375,9 @@ class VectorGamma(_Mechanism):
         )
         self.noise_std = self.scale * math.sqrt(dimension + 1.0)
 
+    def describe(self, statistic=None):
+        return {**super().describe(statistic), "n_vectors": self.n_vectors}
+
     def _noise_steps(self, source):
         if source.exact:
             raise ValueError(

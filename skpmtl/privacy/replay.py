@@ -1,7 +1,10 @@
-"""Does anything but the releases of a fit depend on one task's rows?"""
+"""Does anything but the releases of a fit depend on one task's rows, and is the noise as stated?"""
 
+import copyreg
+import inspect
 import io
-import logging
+import math
+import types
 import warnings
 from dataclasses import dataclass, field
 
@@ -9,12 +12,20 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 
 from ..tables.forms import read_training
+from . import noise_checks
+from .costs import epsilon_of_tape, gaussian_cost, parties
+from .observation import closure, lasting, observing
 from .tape import Tape, TapeError, distance
 
 _ROWS = ("coef_", "intercept_", "models_", "outlier_")  # a row belongs to its task alone
 # What a fit of these guarantees computes is private altogether, the models of all tasks too.
 _ALL_PUBLIC = ("task DP", "record DP")
+# Stays with its task, is compared elsewhere, or is how far a generator is.
+_OWN = {"models_", "_skl_callbacks", "random_state"}
 _TOLERANCE = 1e-9
+_COST = 1e-6  # relative, for rounding and for the noise of Poisson batches that is searched for
+_SAME = 1e-9  # relative, for what other tasks contribute: where their rows lie in memory matters
+_MOST_FITS = 40
 
 
 # ---------------------------------------------------------------- one fit, and what was seen
@@ -27,32 +38,26 @@ class Playback:
     fitted : estimator or None
         None: `error` says why.
     tape : Tape
-    said : dict of str to list
-        Warnings, log lines and calls of callbacks.
+    said : dict of str to object
+        Warnings, log lines, printed text, files and calls of callbacks.
+    lasting : dict
+        See `skpmtl.privacy.observation.lasting`.
     """
 
     fitted: object
     tape: Tape
     said: dict
+    lasting: dict
     error: BaseException | None = None
 
 
 @dataclass
-class _Listener(logging.Handler):
-    """Handler of the logger and callback of scikit-learn, which keep what they are told."""
+class _Listener:
+    """Callback of scikit-learn, which keeps what it is called with."""
 
-    lines: list = field(default_factory=list)
     calls: list = field(default_factory=list)
 
     max_propagation_depth = None
-
-    def __post_init__(self):
-        logging.Handler.__init__(self, logging.DEBUG)
-
-    __hash__ = logging.Handler.__hash__
-
-    def emit(self, record):
-        self.lines.append((record.levelname, record.getMessage()))
 
     def _call(self, event, context):
         self.calls.append((event, context.task_name, context.task_id, context.max_subtasks))
@@ -72,40 +77,31 @@ class _Listener(logging.Handler):
 
 def observed_fit(estimator, data, played=None):
     """Fit a clone, on a new tape or on one that is played. -> Playback"""
-    model, tape, listener = clone(estimator), Tape(played), _Listener()
+    model, tape, listener = clone(estimator), Tape(played, with_queries=True), _Listener()
     if hasattr(model, "set_callbacks"):
         model.set_callbacks(listener)
-    logger = logging.getLogger("skpmtl")
-    level, error = logger.level, None
-    logger.addHandler(listener)
-    logger.setLevel(logging.DEBUG)
+    said, error = {}, None
     try:
-        with warnings.catch_warnings(record=True) as caught, tape.running():
-            warnings.simplefilter("always")
+        with observing(said), tape.running():
             model.fit(*data)
     except Exception as failure:
         error = failure
-    finally:
-        logger.setLevel(level)
-        logger.removeHandler(listener)
-    said = {
-        "warnings": [(warning.category.__name__, str(warning.message)) for warning in caught],
-        "log lines": listener.lines,
-        "calls of callbacks": listener.calls,
-    }
-    return Playback(None if error else model, tape, said, error)
+    said["calls of callbacks"] = listener.calls
+    return Playback(None if error else model, tape, said, lasting(estimator), error)
 
 
 # ---------------------------------------------------------------- the audit
-def replay(estimator, data, neighbour):
-    """-> failures, Playback of `data`, largest (observed, stated) sensitivity"""
+def replay(estimator, data, neighbour, n_fits=None):
+    """-> failures, Playback of `data`, largest (observed, stated) sensitivity, spread of noise"""
     first = observed_fit(estimator, data)
     if first.error is not None:
         raise first.error
     report = first.fitted.privacy_
-    changed, n_rows = changed_tasks(estimator, data, neighbour)
+    changed, n_rows, positions = changed_tasks(estimator, data, neighbour)
     second = observed_fit(estimator, neighbour, first.tape)
     failures, worst = list(_unstated(report, first.tape)), (np.nan, np.nan)
+    if not failures:
+        failures += _costs(first)
     if isinstance(second.error, TapeError):
         failures.append(f"Releases: with the rows of the neighbour {second.error}.")
     elif second.error is not None:
@@ -119,43 +115,118 @@ def replay(estimator, data, neighbour):
         )
     else:
         failures += _differences(first, second, changed, report.guarantee in _ALL_PUBLIC)
+        failures += _queries(first.tape, second.tape, positions)
     if _are_neighbours(report, len(changed), n_rows):
         found, worst = _sensitivities(first.tape, second.tape, report.adjacency)
         failures += found
-    return failures, first, worst
+    spread = np.nan
+    if report.guarantee != "none":
+        tapes = [first.tape, *_more_noise(estimator, (neighbour, data), first.tape, n_fits)]
+        found, spread = _noise(tapes)
+        failures += found
+    return failures, first, worst, spread
+
+
+# ---------------------------------------------------------------- noise and its cost
+def _more_noise(estimator, pair, tape, n_fits):
+    """Tapes of more fits, of the neighbour and of the data in turn."""
+    enough = min(_MOST_FITS, noise_checks.fits_needed(tape))
+    seeded = getattr(estimator, "random_state", None) is not None
+    for number in range(enough if n_fits is None else n_fits):
+        model, tape = clone(estimator), Tape()
+        if seeded:  # the same seed would give the same noise again, which is no fault
+            model.set_params(random_state=1_000_003 * (number + 1))
+        try:
+            with observing({}), tape.running():
+                model.fit(*pair[number % 2])
+        except Exception:
+            continue  # what fails depends on rows, which the replay says
+        yield tape
+
+
+def _noise(tapes):
+    found = [
+        f"Noise: release {place + 1} of fit {number + 1} is not on the public grid of its noise."
+        for number, tape in enumerate(tapes)
+        for place in list(noise_checks.off_grid(tape))[:1]
+    ]
+    noises = [noise for n, tape in enumerate(tapes) for noise in noise_checks.noise_of(tape, n)]
+    return found + noise_checks.failures(noises), noise_checks.spread(noises)
+
+
+def _costs(first):
+    """What the releases on the tape cost, against what the report states."""
+    report, fitted = first.fitted.privacy_, first.fitted
+    spent = epsilon_of_tape(report, first.tape, fitted)
+    if spent is not None and spent > report.epsilon * (1.0 + _COST):
+        yield (
+            f"Cost: sensitivities and noise of the releases cost epsilon = {spent:.6g} at delta = "
+            f"{report.delta:.6g}, but {report.epsilon:.6g} is stated."
+        )
+    model = getattr(fitted, "best_estimator_", fitted)
+    if "slots" in report.public_inputs and model is fitted:
+        yield from _slots(report, model, math.sqrt(parties(report)))
+
+
+def _slots(report, model, root):
+    """Budgets that were fixed before the fit, of which releases may leave some unused."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the fit has warned
+        planned = model._planned_report(model._population_).releases
+    total = float(np.linalg.norm([entry["mu"] for entry in planned]))
+    if total > report.mu * (1.0 + _COST):
+        yield f"Cost: the budget shares have mu = {total:.6g} together, of {report.mu:.6g}."
+    shares = {entry["name"]: entry["mu"] for entry in planned}
+    for name in dict.fromkeys(entry["name"] for entry in report.releases):
+        spent = root * gaussian_cost([e for e in report.releases if e["name"] == name])
+        if spent > shares.get(name, 0.0) * (1.0 + _COST):
+            yield (
+                f"Cost: releases of the budget share {name!r} cost mu = {spent:.6g}, of "
+                f"{shares.get(name, 0.0):.6g} that were planned."
+            )
 
 
 def changed_tasks(estimator, data, neighbour):
-    """Ids of the tasks whose rows differ, and in how many rows."""
-    tables = []
-    for X, y, *rest in (data, neighbour):
+    """Ids of the tasks whose rows or weights differ, in how many rows, and their positions."""
+    names, tables = list(inspect.signature(estimator.fit).parameters), []
+    for given in (data, neighbour):
         reader = clone(estimator)
         reader = getattr(reader, "estimator", reader)  # of a search
-        tables.append(read_training(reader, X, y, *rest[:1], tasks=reader.tasks)[0])
+        given = dict(zip(names, given, strict=False))
+        X, y, task = (given.get(name) for name in ("X", "y", "task"))
+        all_rows = hasattr(reader, "_counts_rows") and reader._counts_rows()
+        table, _ = read_training(
+            reader, X, y, task, given.get("sample_weight"), tasks=reader.tasks, all_rows=all_rows
+        )
+        tables.append(table)
     everybody = [table.everybody for table in tables]
     if not np.array_equal(*everybody):
         raise ValueError(
             "data and neighbour have other tasks, which are public: neighbours differ in the rows "
             "of one task."
         )
-    changed, n_rows = [], 0
-    for task in everybody[0].tolist():
-        (X, y), (X2, y2) = (_rows_of(table, task) for table in tables)
+    changed, positions, n_rows = [], [], 0
+    for position, task in enumerate(everybody[0].tolist()):
+        (X, y, w), (X2, y2, w2) = (_rows_of(table, task) for table in tables)
         if X.shape != X2.shape:
-            changed.append(task)
-            n_rows += max(len(y), len(y2))
-            continue
-        X, X2 = (x.toarray() if hasattr(x, "toarray") else x for x in (X, X2))
-        n_differ = int(((X != X2).any(axis=1) | (y != y2)).sum())
+            n_differ = max(len(y), len(y2))
+        else:
+            X, X2 = (x.toarray() if hasattr(x, "toarray") else x for x in (X, X2))
+            n_differ = int(((X != X2).any(axis=1) | (y != y2) | (w != w2)).sum())
         if n_differ:
             changed.append(task)
+            positions.append(position)
             n_rows += n_differ
-    return changed, n_rows
+    return changed, n_rows, positions
 
 
 def _rows_of(table, task):
+    """-> X, y and weights of a task"""
     k = np.flatnonzero(table.tasks == task)
-    return table.task(k[0]) if len(k) else (table.X[:0], table.y[:0])
+    if not len(k):
+        return table.X[:0], table.y[:0], np.empty(0)
+    X, y = table.task(k[0])
+    return X, y, table.counts[table.offsets[k[0]] : table.offsets[k[0] + 1]]
 
 
 def _are_neighbours(report, n_tasks, n_rows):
@@ -219,7 +290,11 @@ def _differences(first, second, changed, all_public):
     """One text for every public thing in which two fits from the same releases differ."""
     for what, lines in first.said.items():
         if lines != second.said[what]:
-            yield f"Said: {what} depend on the rows."
+            verb = "depends" if what == "printed text" else "depend"
+            yield f"Said: {what} {verb} on the rows."
+    for name in sorted(set(first.lasting) | set(second.lasting)):
+        if first.lasting.get(name) != second.lasting.get(name):
+            yield f"Process: {name} holds what depends on the rows."
     a, b = first.fitted, second.fitted
     for name in _public_differences(a, b, changed, all_public, ""):
         yield f"Attribute: {name} depends on more than the releases."
@@ -233,31 +308,65 @@ def _differences(first, second, changed, all_public):
         yield f"File: {name} of the saved billboard depends on more than the releases."
 
 
+def _queries(first, second, changed):
+    """What depends on more than the releases of what tasks are asked, and of what they answer.
+
+    The rows of the tasks at the positions `changed` differ.
+    """
+    if len(first.queries) != len(second.queries):
+        yield f"Query: there are {len(second.queries)} instead of {len(first.queries)}."
+        return
+    found = {}
+    for number, (a, b) in enumerate(zip(first.queries, second.queries, strict=True)):
+        where = f"query {number + 1} ({a.public['statistic']!r})"
+        for name in differing(a.public, b.public, ""):
+            found.setdefault(name, f"Query: {name} of {where} depends on more than the releases.")
+        same = np.setdiff1d(np.intersect1d(a.positions, b.positions), changed)
+        for name in a.contributions:
+            left, right = (
+                q.contributions[name][np.isin(q.positions, same)] for q in (a, b)
+            )  # fmt: skip
+            if not np.allclose(left, right, rtol=_SAME, atol=_SAME * np.abs(left).max(initial=0)):
+                text = f"Query: {name!r} of other tasks in {where} depends on the rows of this one."
+                found.setdefault((name, "contributions"), text)
+    yield from found.values()
+
+
 def _public_differences(a, b, changed, all_public, prefix):
     keep = slice(None)
     if hasattr(a, "tasks_") and not all_public:
         keep = ~np.isin(a.tasks_, changed)
-    names = [sorted(n for n in vars(m) if n.endswith("_") and n[:2] != "__") for m in (a, b)]
+    names = [sorted(set(vars(model)) - _OWN) for model in (a, b)]
     if names[0] != names[1]:
         for name in sorted(set(names[0]) ^ set(names[1])):
             yield f"{prefix}{name} (whether it is there)"
         return
-    if hasattr(a, "coef_") and "coef_" not in names[0]:  # written out at every access
-        names[0].append("coef_")
-    for name in names[0]:
-        if name == "models_":
+    values = [{**vars(model), **_properties(model)} for model in (a, b)]
+    for name in sorted((set(values[0]) & set(values[1])) - _OWN):
+        pair = [found[name] for found in values]
+        if isinstance(pair[0], BaseEstimator):
+            yield from _public_differences(*pair, changed, all_public, f"{prefix}{name}.")
             continue
-        values = [getattr(model, name) for model in (a, b)]
-        if isinstance(values[0], BaseEstimator):
-            yield from _public_differences(*values, changed, all_public, f"{prefix}{name}.")
-            continue
-        if name in _ROWS and np.shape(values[0]) == np.shape(values[1]):
-            values = [value[keep] for value in values]
-        yield from differing(*values, prefix + name)
-    if hasattr(a, "export_task"):
+        if name in _ROWS and np.shape(pair[0]) == np.shape(pair[1]):
+            pair = [value[keep] for value in pair]
+        yield from differing(*pair, prefix + name)
+    if hasattr(a, "export_task") and hasattr(a, "tasks_"):
         for task in a.tasks_[keep].tolist():
             if any(True for _ in differing(a.export_task(task), b.export_task(task), "")):
                 yield f"{prefix}export_task({task!r})"
+
+
+def _properties(model):
+    """Values of properties, such as models that are written out at every access."""
+    found = {}
+    for name, _ in inspect.getmembers(type(model), lambda member: isinstance(member, property)):
+        try:
+            value = getattr(model, name)
+        except Exception:  # of another kind of fit
+            continue
+        if not callable(value):
+            found[name] = value
+    return found
 
 
 def _saved(model):
@@ -292,12 +401,31 @@ def differing(a, b, name, seen=None):
             return
         for place, pair in enumerate(zip(a, b, strict=True)):
             yield from differing(*pair, f"{name}[{place}]", seen)
-    elif hasattr(a, "__dict__") and not isinstance(a, type) and not callable(a):
-        if (id(a), id(b)) not in seen:
-            seen.add((id(a), id(b)))
-            yield from differing(vars(a), vars(b), name, seen)
-    elif callable(a):
-        if getattr(a, "__qualname__", a) != getattr(b, "__qualname__", b):
+    elif isinstance(a, (type, types.ModuleType, types.BuiltinFunctionType)):
+        if a is not b:
             yield name
-    elif a != b:
-        yield name
+    elif (id(a), id(b)) not in seen:
+        seen.add((id(a), id(b)))
+        parts = [_parts(value) for value in (a, b)]
+        if None not in parts:
+            yield from differing(*parts, name, seen)
+        elif type(a).__eq__ is not object.__eq__ and a != b:
+            yield name
+
+
+def _parts(value):
+    """What an object consists of; None where it does not say, as locks and generators."""
+    if isinstance(value, (str, bytes, int, set, frozenset)) or value is None:
+        return None
+    if isinstance(value, types.FunctionType):
+        given = value.__defaults__, value.__kwdefaults__, vars(value)
+        return {"name": value.__qualname__, "closure": closure(value), "given": given}
+    if isinstance(value, types.MethodType):
+        return value.__func__, value.__self__
+    if hasattr(value, "__dict__") and type(value).__reduce__ is object.__reduce__:
+        slots = copyreg._slotnames(type(value))
+        return {**{n: getattr(value, n) for n in slots if hasattr(value, n)}, **vars(value)}
+    try:
+        return [list(p) if hasattr(p, "__next__") else p for p in value.__reduce_ex__(4)]
+    except Exception:
+        return None

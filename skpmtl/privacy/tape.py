@@ -34,6 +34,25 @@ class Release:
     values: np.ndarray
 
 
+@dataclass(frozen=True)
+class Query:
+    """What a curator asked the tasks, and what each of them contributed.
+
+    Attributes
+    ----------
+    public : dict
+        All fields of the `Ask`.
+    positions : ndarray (n,) of int64
+        Of tasks in the population.
+    contributions : dict of str to ndarray (n, ...)
+        Of these tasks, before they are added up; empty where tasks add their noise themselves.
+    """
+
+    public: dict
+    positions: np.ndarray
+    contributions: dict
+
+
 class Tape:
     """Records all that is random in a fit, or plays it.
 
@@ -41,14 +60,18 @@ class Tape:
     ----------
     played : Tape, default=None
         Its replies are given instead of new ones, whatever the rows are.
+    with_queries : bool, default=False
+        Whether queries are recorded, which takes another answer to each.
 
     Attributes
     ----------
     releases : list of Release
+    queries : list of Query
     """
 
-    def __init__(self, played=None):
-        self.releases, self._played = [], played
+    def __init__(self, played=None, *, with_queries=False):
+        self.releases, self.queries = [], []
+        self._played, self._with_queries = played, with_queries
 
     @contextmanager
     def running(self):
@@ -58,6 +81,16 @@ class Tape:
             yield self
         finally:
             _RUNNING.reset(token)
+
+    def query(self, ask, contributed):
+        """Record a question to the tasks; see `queried`."""
+        if not self._with_queries:
+            return
+        public = {
+            name: value if callable(value) else copy.deepcopy(value)
+            for name, value in vars(ask).items()
+        }
+        self.queries.append(Query(public, *contributed()))
 
     def reply(self, entry, draw, values):
         """The reply to a fit that describes its release by `entry`; see `replied`."""
@@ -96,6 +129,20 @@ def replied(entry, draw, values):
     """
     tape = _RUNNING.get()
     return draw() if tape is None else tape.reply(entry(), draw, values)
+
+
+def queried(ask, contributed):
+    """Note a question of a curator on the tape that is running, if there is one.
+
+    Parameters
+    ----------
+    ask : Ask
+    contributed : callable () -> positions, contributions
+        See `Query`.
+    """
+    tape = _RUNNING.get()
+    if tape is not None:
+        tape.query(ask, contributed)
 
 
 def _equal(a, b):
