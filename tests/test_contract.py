@@ -104,7 +104,7 @@ def replayed(case, other):
     case.skip_without_extras()
     data = long_data(case.n_classes)
     pair = arguments(case, data), arguments(case, other(case, data))
-    return audit(case.estimator, *pair, replay=True)
+    return audit(case.estimator, *pair, replay=True, n_draws=2)
 
 
 @every(CASES)

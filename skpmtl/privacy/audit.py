@@ -1,17 +1,21 @@
 """Attack a mechanism or a fitted estimator and compare with what it claims."""
 
 import warnings
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.stats import beta, chi2, norm
 from sklearn.base import clone
 
-from .accounting import compose_gdp, gdp_epsilon, pure_epsilon
-from .noise_checks import RISK
+from . import noise_checks
+from .accounting import gdp_epsilon
+from .costs import epsilon_of_pure, gaussian_cost, is_gaussian, parties
 from .report import PrivacyLeakWarning
 from .rng import SeededSource, SystemSource
-from .tape import Tape, distance
+from .tape import Tape, TapeError, distance
+
+_TAPES = 60  # runs whose noise is tested number by number
 
 
 @dataclass(frozen=True)
@@ -187,45 +191,51 @@ def audit(
         raise ValueError(f"n_draws={n_draws!r} is too small for a bound: use 20 or more.")
     seed = int(seeds.integers(2**31))
     first, book = run(data, seed)
-    replayed = all(map(np.array_equal, first, run(data, seed)[0]))
+    replayed = _same(first, run(data, seed)[0])
     other = run(neighbour, seed)[0]
-    if len(other) != len(first):
-        raise ValueError(
-            f"data and neighbour published {len(first)} and {len(other)} releases: their number "
-            "itself depends on private rows."
-        )
-    claim = _claim(book, epsilon, delta)
-    failures = list(_book_failures(book, claim[1]))
-    entries = book["releases"]
+    if replayed and [r.key for r in first] != [r.key for r in other]:
+        _check_numbers(run, data, neighbour, seed, (first, other))
     # The noise is replayed, so up to the first release that differs the histories agree and
     # that release differs by the signal alone; later ones react to it and tell nothing.
-    where, signal, observed, stated = 0, None, np.nan, entries[0]["sensitivity"]
+    where, signal, observed, stated = 0, None, np.nan, first[0].entry["sensitivity"]
+    failures = []
     if replayed:
-        differs = [not np.array_equal(*pair) for pair in zip(first, other, strict=True)]
+        differs = [not np.array_equal(a.values, b.values) for a, b in zip(first, other)]  # noqa: B905
         where = differs.index(True) if any(differs) else 0
-        signal, entry = other[where] - first[where], entries[where]
+        signal, entry = other[where].values - first[where].values, first[where].entry
         observed, stated = distance(signal, entry["norm"]), entry["sensitivity"]
         if observed > stated * (1 + 1e-9) + entry["noise_std"] * 2.0**-24 * signal.size:
             failures.append(
                 f"Sensitivity: under the same noise release {where + 1} differs by "
                 f"{observed:.6g} ({entry['norm']}), but {stated:.6g} is stated."
             )
-    draws = [
-        [np.stack(release) for release in zip(*(run(d)[0] for _ in range(n_draws)), strict=True)]
-        for d in (data, neighbour)
-    ]
+        signal = signal / entry["noise_std"]
+    runs = [[run(d) for _ in range(n_draws)] for d in (data, neighbour)]
+    claim = _claim(book, epsilon, delta)
+    books = [book, *(drawn for side in runs for _, drawn in side)]
+    failures = [*_books_failures(books, claim[1]), *failures]
+    made = [first, other, *(releases for side in runs for releases, _ in side)]
+    shown = {release.key: release for releases in reversed(made) for release in releases[::-1]}
+    keys = list(dict.fromkeys(release.key for releases in made for release in releases))
+    entries = [shown[key].entry for key in keys]
+    draws = [_Draws.of([releases for releases, _ in side], shown, keys) for side in runs]
     risk = (1.0 - confidence) / 2  # for the noise tests and for the bound
     ratios = []
-    for t, entry in enumerate(entries):
-        ratio, caught = _noise_ratio([d[t] for d in draws], entry, risk / len(entries))
+    for t in range(len(keys)):
+        groups = [d.standardised[t][d.there[t]] for d in draws]
+        ratio, caught = _noise_ratio(groups, entries[t], risk / len(keys))
         ratios.append(ratio)
         if caught:
             failures.append(
                 f"Noise: release {t + 1} has {ratio:.3f} times the stated std "
-                f"{entry['noise_std']:.6g}."
+                f"{entries[t]['noise_std']:.6g}."
             )
+    noises = [noise for n, drawn in enumerate(books[:_TAPES]) for noise in _noise(drawn, n)]
+    failures += noise_checks.failures(noises)
+    if values is not None:
+        values = [value / entries[0]["noise_std"] for value in values]
     known = {} if signal is None else {where: signal}
-    lower, event, scores, threshold = _attack(draws, known, entries, values, claim[1], risk)
+    lower, event, scores, threshold = _attack(draws, known, values, claim[1], risk)
     if lower > claim[0]:
         failures.append(
             f"Budget: epsilon is at least {lower:.4g} at delta = {claim[1]:.4g}, but "
@@ -269,7 +279,7 @@ def _replayed(estimator, data, neighbour, n_draws):
         epsilon_lower=0.0,
         epsilon_claimed=report.epsilon,
         delta=report.delta,
-        confidence=1.0 - RISK,
+        confidence=1.0 - noise_checks.RISK,
         noise_ratio=(spread,),
         sensitivity_observed=float(observed),
         sensitivity_stated=float(stated),
@@ -281,31 +291,40 @@ def _replayed(estimator, data, neighbour, n_draws):
 
 
 # ---------------------------------------------------------------- running the target
+@dataclass(frozen=True)
+class _Made:
+    """One release of one run; those of several runs with the same key are compared."""
+
+    key: tuple
+    values: np.ndarray
+    entry: dict
+
+
 def _mechanism_runner(mechanism, seeds):
     fresh = SystemSource() if seeds is None else SeededSource(seeds)
     bound = getattr(mechanism, "delta_lower_bound", 0.0)
-    book = {"report": None, "releases": (mechanism.describe(),), "delta_lower_bound": bound}
+    book = {"report": None, "entry": mechanism.describe(), "delta_lower_bound": bound}
 
     def run(value, seed=None):
         source = fresh if seed is None else SeededSource(np.random.default_rng(seed))
-        return [np.asarray(mechanism.release(value, source))], book
+        return [_Made((), np.asarray(mechanism.release(value, source)), book["entry"])], book
 
     return run
 
 
 def _estimator_runner(estimator, seeds):
-    def run(data, seed=None):
+    def run(data, seed=None, played=None):
         if seed is None and seeds is not None:
             seed = int(seeds.integers(2**31))
-        with warnings.catch_warnings(), Tape().running() as tape:
+        with warnings.catch_warnings(), Tape(played).running() as tape:
             warnings.simplefilter("ignore", PrivacyLeakWarning)  # seeds are part of the audit
             fitted = clone(estimator).set_params(random_state=seed).fit(*data)
         report, board = fitted.privacy_, fitted.billboard_
         releases = [np.atleast_1d(np.asarray(r, float)) for r in getattr(board, "releases", ())]
         by_task = _releases_of_tasks(tape)
+        book = {"report": report, "tape": tape}
         if by_task and report.releases:
-            releases, entries = zip(*by_task, strict=True)
-            return releases, {"report": report, "releases": entries}
+            return _numbered(by_task), book
         if not releases or not report.releases:
             raise ValueError(
                 "nothing to audit: the fit published no noisy statistic "
@@ -316,13 +335,24 @@ def _estimator_runner(estimator, seeds):
                 f"the report lists {len(report.releases)} releases, but the billboard holds "
                 f"{len(releases)}: the audit needs both in step."
             )
-        return releases, {"report": report, "releases": report.releases}
+        found = zip(releases, report.releases, strict=True)
+        return _numbered([(entry.get("name"), r, entry) for r, entry in found]), book
 
     return run
 
 
+def _numbered(releases):
+    """Releases by name, mechanism and shape, and how many like it were before."""
+    found, before = [], Counter()
+    for name, values, entry in releases:
+        kind = name, entry["mechanism"], values.shape
+        found.append(_Made((*kind, before[kind]), values, entry))
+        before[kind] += 1
+    return found
+
+
 def _releases_of_tasks(tape):
-    """What tasks released themselves, task by task in whatever order: pairs (release, entry)."""
+    """What tasks released themselves, task by task in whatever order: (task, release, entry)."""
     found = []
     for release in tape.releases:
         if "tasks" not in release.entry:
@@ -332,15 +362,68 @@ def _releases_of_tasks(tape):
         stds = release.entry["noise_std"].tolist()
         for k, std, steps in zip(release.entry["tasks"], stds, sent, strict=True):
             mu = release.entry["sensitivity"] / std
-            found += [(k, step, {**release.entry, "noise_std": std, "mu": mu}) for step in steps]
-    return [pair for _, *pair in sorted(found, key=lambda item: item[0])]
+            entry = {**release.entry, "noise_std": std, "mu": mu}
+            found += [(int(k), step, entry) for step in steps]
+    return sorted(found, key=lambda item: item[0])
+
+
+def _same(first, again):
+    return [r.key for r in first] == [r.key for r in again] and all(
+        np.array_equal(a.values, b.values) for a, b in zip(first, again, strict=True)
+    )
+
+
+def _check_numbers(run, data, neighbour, seed, found):
+    """Releases that differ in number or kind have to follow from earlier ones, not from rows."""
+    try:
+        again, _ = run(neighbour, seed, run(data, seed)[1]["tape"])
+        follows = [r.key for r in again] == [r.key for r in found[0]]
+    except TapeError:
+        follows = False
+    if not follows:
+        raise ValueError(
+            f"data and neighbour published {len(found[0])} and {len(found[1])} releases: their "
+            "number or kind itself depends on private rows."
+        )
+
+
+@dataclass(frozen=True)
+class _Draws:
+    """Releases of all runs on one data set, by key.
+
+    Attributes
+    ----------
+    standardised : list of ndarray (n_draws, ...)
+        Over the stated std of each; 0 in runs that did not make this release.
+    there : list of ndarray (n_draws,) of bool
+    """
+
+    standardised: list
+    there: list
+
+    @classmethod
+    def of(cls, runs, shown, keys):
+        """Of these runs; `shown` holds one release of every key."""
+        n, made = len(runs), [{release.key: release for release in run} for run in runs]
+        standardised = [np.zeros((n, *shown[key].values.shape)) for key in keys]
+        there = [np.array([key in run for run in made]) for key in keys]
+        for key, values in zip(keys, standardised, strict=True):
+            for i, run in enumerate(made):
+                if key in run:
+                    values[i] = run[key].values / run[key].entry["noise_std"]
+        return cls(standardised, there)
+
+    @property
+    def numbers(self):
+        """Of releases in every run."""
+        return np.sum(self.there, axis=0)
 
 
 # ---------------------------------------------------------------- the claim
 def _claim(book, epsilon, delta):
-    report, entry = book["report"], book["releases"][0]
+    report = book["report"]
     if report is None:
-        mu, nominal = entry.get("mu"), entry.get("epsilon")
+        mu, nominal = book["entry"].get("mu"), book["entry"].get("epsilon")
         delta = (0.0 if mu is None else 1e-5) if delta is None else delta
     else:
         mu, nominal = report.mu, report.epsilon
@@ -351,8 +434,19 @@ def _claim(book, epsilon, delta):
     return float(epsilon), float(delta)
 
 
+def _books_failures(books, delta):
+    """Does the claim of every run follow from what is known in closed form?"""
+    known, found = set(), {}
+    for book in books:
+        report = book["report"]
+        key = report and (report.epsilon, report.sensitivity, report.noise_std, report.mu)
+        if key not in known:
+            known.add(key)
+            found.update(dict.fromkeys(_book_failures(book, delta)))
+    return list(found)
+
+
 def _book_failures(book, delta):
-    """Does the claim follow from what is known in closed form?"""
     report = book["report"]
     if report is None:
         if book["delta_lower_bound"] > delta:
@@ -366,14 +460,13 @@ def _book_failures(book, delta):
         return
     entries = report.releases
     if report.mu is not None:
-        mus = [entry["sensitivity"] / entry["noise_std"] for entry in entries]
-        mu = compose_gdp(mus)
+        mu = np.sqrt(parties(report)) * gaussian_cost(entries)
         if "times" in entries[0]:  # tasks compose in parallel; a batch has every n-th record
             times = [-(-entry["times"] // entry.get("n_batches", 1)) for entry in entries]
-            mu = max(np.sqrt(times) * mus)
+            mu = max(np.sqrt(t) * gaussian_cost([e]) for t, e in zip(times, entries, strict=True))
         spent = float(gdp_epsilon(mu, report.delta))
     elif all("epsilon" in entry for entry in entries):
-        spent = pure_epsilon([entry["epsilon"] for entry in entries], report.delta)
+        spent = epsilon_of_pure(report, [entry["epsilon"] for entry in entries])
     else:
         return  # sampling: not a function of the releases alone
     if spent > report.epsilon * (1 + 1e-6):
@@ -384,26 +477,36 @@ def _book_failures(book, delta):
 
 
 # ---------------------------------------------------------------- exact checks
+def _noise(book, number):
+    """Noise of the releases of one run, where they are on a tape."""
+    if "tape" not in book or book["report"].guarantee == "none":
+        return []
+    return noise_checks.noise_of(book["tape"], number)
+
+
 def _noise_ratio(groups, entry, risk):
     """-> (observed / stated std, whether it is significantly below 1).
 
-    Deviations from each group's mean are chi-squared for Gaussian noise; what an adaptive
-    release adds to the variance only raises them. Other noise has heavier tails: a normal
-    approximation, with a margin of 10 %.
+    `groups` hold releases over their stated std. Deviations from each group's mean are
+    chi-squared for Gaussian noise; what an adaptive release adds to the variance only raises
+    them. Other noise has heavier tails: a normal approximation, with a margin of 10 %.
     """
-    squares = []
+    squares, groups = [], [draws for draws in groups if len(draws) > 1]
+    if not groups:
+        return np.nan, False
     for draws in groups:
-        centred = (draws - draws.mean(axis=0)) / entry["noise_std"]
-        if centred.ndim == 3:  # off-diagonal entries have half the variance and occur once
+        centred = draws - draws.mean(axis=0)
+        if entry["norm"] in ("frobenius", "nuclear"):
+            # Entries off the diagonal have half the variance and occur once.
             squares.append(np.square(centred).sum(axis=(1, 2)))
             entries = draws.shape[1] * (draws.shape[1] + 1) // 2
         else:
-            squares.append(np.square(centred).sum(axis=1))
-            entries = draws.shape[1]
+            squares.append(np.square(centred).reshape(len(draws), -1).sum(axis=1))
+            entries = draws[0].size
     squares = np.concatenate(squares)
     degrees = entries * (len(squares) - len(groups))
     ratio = float(np.sqrt(squares.sum() / degrees))
-    if "mu" in entry:
+    if is_gaussian(entry):
         return ratio, bool(chi2.cdf(squares.sum(), degrees) < risk)
     # A sample with few large values has a small mean and a small spread: never less than the
     # spread of independent Laplace entries, whose squares have variance 5.
@@ -413,11 +516,11 @@ def _noise_ratio(groups, entry, risk):
 
 
 # ---------------------------------------------------------------- the attack
-def _attack(draws, known, entries, values, delta, risk):
+def _attack(draws, known, values, delta, risk):
     """Choose an event on the first half of the draws, bound its odds on the second."""
-    half = len(draws[0][0]) // 2
+    half = len(draws[0].there[0]) // 2
     best = (-np.inf,)
-    for name, statistic in _statistics(draws, known, entries, values, half):
+    for name, statistic in _statistics(draws, known, values, half):
         scores = [statistic(d) for d in draws]
         for bound, threshold, above, swapped in _events([s[:half] for s in scores], delta, risk):
             if bound > best[0]:
@@ -431,17 +534,21 @@ def _attack(draws, known, entries, values, delta, risk):
     return max(0.0, lower), event, tuple(fresh), float(threshold)
 
 
-def _statistics(draws, known, entries, values, half):
+def _statistics(draws, known, values, half):
     """Pairs (name, function of the draws of one data set)."""
     # What separates the two means: learned, but for the one that the replay shows.
-    axes = [n[:half].mean(axis=0) - d[:half].mean(axis=0) for d, n in zip(*draws, strict=True)]
+    left, right = (d.standardised for d in draws)
+    axes = [n[:half].mean(axis=0) - d[:half].mean(axis=0) for d, n in zip(left, right, strict=True)]
     for t, signal in known.items():
         axes[t] = signal
-    weights = [axis / entry["noise_std"] ** 2 for axis, entry in zip(axes, entries, strict=True)]
 
     def projection(chosen):
-        def score(groups):
-            return sum(groups[t].reshape(len(groups[t]), -1) @ weights[t].ravel() for t in chosen)
+        def score(d):
+            parts = (d.standardised[t] for t in chosen)
+            return sum(
+                part.reshape(len(part), -1) @ axes[t].ravel()
+                for t, part in zip(chosen, parts, strict=True)
+            )
 
         return score
 
@@ -449,11 +556,13 @@ def _statistics(draws, known, entries, values, half):
         yield f"projection of release {t + 1} on the difference", projection([t])
     if not known or len(axes) > 1:
         yield "projection of all releases on the differences", projection(range(len(axes)))
+    if not all(d.there[t].all() for d in draws for t in range(len(axes))):
+        yield "number of releases", lambda d: d.numbers.astype(float)
     if values is not None:  # the noise itself is known: look for one-sided noise
         for name, value in zip(("data", "neighbour"), values, strict=True):
 
-            def smallest(groups, value=value):
-                noise = groups[0] - value
+            def smallest(d, value=value):
+                noise = d.standardised[0] - value
                 if noise.ndim == 3:
                     return np.linalg.eigvalsh(noise)[:, 0]
                 return noise.min(axis=1)

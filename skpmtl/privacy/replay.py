@@ -25,7 +25,7 @@ _OWN = {"models_", "_skl_callbacks", "random_state"}
 _TOLERANCE = 1e-9
 _COST = 1e-6  # relative, for rounding and for the noise of Poisson batches that is searched for
 _SAME = 1e-9  # relative, for what other tasks contribute: where their rows lie in memory matters
-_MOST_FITS = 40
+_MOST_FITS = 60
 
 
 # ---------------------------------------------------------------- one fit, and what was seen

@@ -157,6 +157,33 @@ def test_releases_must_be_countable(fault, words):
         audit(Toy(fault=fault), *neighbours(), n_draws=20)
 
 
+class Adaptive(Toy):
+    """Releases something else where the first release is large, or where a row is."""
+
+    def fit(self, X, y, task):
+        super().fit(X, y, task)
+        first, second = self.billboard_.releases
+        more = np.abs(X).max() > 50 if self.fault == "by rows" else first[0, 0] > 1.0
+        if more:
+            extra = VectorGaussian(2, 1e-3, 0.01)
+            self.billboard_.releases.append(extra.release(np.zeros(2), noise_source(None)))
+            entries = (*self.privacy_.releases, extra.describe("extra"))
+            self.privacy_ = dataclasses.replace(self.privacy_, releases=entries)
+        return self
+
+
+def test_number_of_releases_may_follow_from_releases():
+    a, b = neighbours()
+    numbers = {len(Adaptive(fault=None).fit(*a).billboard_.releases) for _ in range(40)}
+    assert numbers == {2, 3}
+    for seed in range(2):  # whatever the noise of the two that are compared
+        result = audit(Adaptive(), a, b, n_draws=40, random_state=seed)
+        assert not [text for text in result.failures if "Report" not in text], str(result)
+        assert len(result.noise_ratio) == 3
+    with pytest.raises(ValueError, match="depends on private rows"):
+        audit(Adaptive(fault="by rows"), *neighbours(), n_draws=20)
+
+
 def test_removed_clip_breaks_the_bound_too():
     result = audit(Toy(fault="no clip"), *neighbours(), random_state=0)
     assert result.epsilon_lower > result.epsilon_claimed == 1.0

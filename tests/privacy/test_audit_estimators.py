@@ -11,10 +11,12 @@ from skpmtl import (
     MPMTLGroupSparseClassifier,
     MPMTLLowRank,
     MPMTLLowRankClassifier,
+    PrivateMTL,
 )
 from skpmtl.model_protected import curator, estimators, tasks
 from skpmtl.model_protected.plan import MomentPlan
 from skpmtl.privacy import audit, moments
+from skpmtl.privacy.rng import SeededSource
 
 N_TASKS = 8
 SETTINGS = {
@@ -73,6 +75,25 @@ def test_sound_estimators_pass(model, way):
     # The neighbours use up most of what is stated, so that the check has something to see.
     assert 0.75 < result.sensitivity_observed / result.sensitivity_stated <= 1.0 + 1e-7
     assert np.abs(np.array(result.noise_ratio) - 1.0).max() < 0.3
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "n_tasks"),
+    [(12.0, 20), *(pytest.param(e, 60, marks=pytest.mark.slow) for e in (3.0, 6.0))],
+)
+def test_releases_that_follow_from_earlier_ones(epsilon, n_tasks):
+    """How many there are, of which kind and with which noise, is not the same in all fits."""
+    rng = np.random.default_rng(0)
+    X, task = rng.standard_normal((12 * n_tasks, 3)), np.repeat(np.arange(n_tasks), 12)
+    W = 1.0 + 0.7 * rng.standard_normal((n_tasks, 3))
+    data = []
+    for axis in (0, 1):
+        W[3] = 50.0 * np.eye(3)[axis]
+        data.append((X, np.einsum("ij,ij->i", X, W[task]), task))
+    estimator = PrivateMTL(tasks=range(n_tasks), epsilon=epsilon)
+    result = audit(estimator, *data, n_draws=20, random_state=1)
+    assert result.passed, str(result)
+    assert len(result.noise_ratio) > 38  # rounds of a mean, or further moments
 
 
 # ---------------------------------------------------------------- (a) published noise
@@ -181,6 +202,18 @@ def test_halved_noise_is_caught(algorithm):
     result = run(estimator, neighbours(), n_draws=100, random_state=0)
     assert any(text.startswith("Noise") for text in result.failures)
     assert np.abs(np.array(result.noise_ratio) - 0.5).min() < 0.05
+
+
+class OneSeed(MPMTLLowRank):
+    """Every fit has the same noise."""
+
+    def _source(self):
+        return SeededSource(np.random.default_rng(0))
+
+
+def test_the_same_noise_in_all_fits_is_caught():
+    result = run(OneSeed(tasks=range(N_TASKS)), neighbours(), n_draws=20, random_state=0)
+    assert any("used again" in text for text in result.failures)
 
 
 def test_halved_noise_that_is_stated_is_caught_by_the_arithmetic():
