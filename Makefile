@@ -4,6 +4,7 @@
 # make test-ray      the same for "ray"           make test-torch  and for "torch"
 # make test-spu      and for "spu": PYTHON of version 3.10 or 3.11
 # make test-processors   the numerical ones with the instructions of other processors
+# make test-rounding     all with other last bits in their tables, under eight seeds
 # make test-versions     what scikit-learn asks of estimators, with its older releases
 # make bench   timings against other solvers      make lint       ruff, mypy
 # .ci/release  builds a release, and tests it where nothing else is
@@ -18,7 +19,8 @@ BIN = $(VENV)/bin
 ARGS ?=
 WORKERS ?= auto
 
-.PHONY: demo test test-slow test-flower test-ray test-torch test-spu test-processors test-versions bench doc lint clean
+.PHONY: demo test test-slow test-flower test-ray test-torch test-spu test-processors test-rounding \
+  test-versions bench doc lint clean
 
 demo: $(VENV)/with-plot
 	$(BIN)/python -m skpmtl $(ARGS)
@@ -53,6 +55,11 @@ test-flower test-ray test-torch test-spu: test-%:
 # The tests whose numbers hang on the order of sums, as processors with other instructions do them.
 test-processors: $(VENV)/with-test
 	$(BIN)/python -m tests.processors $(ARGS)
+
+# ARGS="--seeds N" for another number, "--parts" to deal the cases out to the seeds.
+test-rounding: export OMP_NUM_THREADS ?= 1
+test-rounding: $(VENV)/with-test
+	$(BIN)/python -m tests.rounding -q -n $(WORKERS) --maxprocesses 8 --dist worksteal $(ARGS)
 
 # The oldest release that is supported and those up to the newest, each in an environment of its
 # own, with the SciPy of its time.

@@ -6,8 +6,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.rounding import change_tables
+
 GOLDEN = (5**0.5 - 1) / 2
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+def pytest_addoption(parser):
+    parser.addoption("--rounding", type=int, metavar="SEED", help="other last bits in all tables")
+    parser.addoption("--part", metavar="K/N", help="every N-th of the cases, those of part K < N")
+
+
+def pytest_configure(config):
+    if config.option.rounding is not None:
+        change_tables(config.option.rounding)
+    if config.option.part:
+        config.pluginmanager.register(Part(config.option.part))
+
+
+def pytest_runtest_setup(item):
+    mark = item.get_closest_marker("exact_bits")
+    if mark and item.config.option.rounding is not None:
+        pytest.skip(f"needs its numbers bit by bit: {mark.args[0]}")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -36,6 +56,22 @@ def pytest_collection_modifyitems(items):
         for k, item in enumerate(cases):
             if k not in kept:
                 item.add_marker("slow")
+
+
+class Part:
+    """Every N-th of the cases that are left when slow ones are out."""
+
+    def __init__(self, text):
+        self.k, self.n = map(int, text.split("/"))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config, items):
+        kept, left = [], []
+        for i, item in enumerate(items):
+            # One place further in every round, as values of a parameter may take turns.
+            (kept if (i + i // self.n) % self.n == self.k else left).append(item)
+        items[:] = kept
+        config.hook.pytest_deselected(items=left)
 
 
 @pytest.fixture
