@@ -2,6 +2,8 @@
 
 import ast
 import re
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -81,6 +83,30 @@ def test_files_that_are_named_exist(name):
     text = (ROOT / name).read_text(encoding="utf-8")
     named = re.findall(r"(?<![\w./-])(?:skpmtl|tests|benchmarks|doc)/[\w/]+\.(?:py|rst)", text)
     assert [path for path in named if not (ROOT / path).is_file()] == []
+
+
+def test_source_distribution_has_all_files_of_the_repository():
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        pytest.skip("needs git and a clone")
+    listed = subprocess.run(
+        ["git", "-c", f"safe.directory={ROOT}", "ls-files"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    lines = (ROOT / "MANIFEST.in").read_text(encoding="utf-8").splitlines()
+    rules = [(rule, names) for rule, *names in map(str.split, lines)]
+    assert {rule for rule, names in rules} <= {"include", "graft", "prune", "global-exclude"}
+
+    def named(rule):
+        return {name for one, names in rules for name in names if one == rule}
+
+    def included(path):
+        above = {folder.as_posix() for folder in path.parents}
+        grafted = named("graft") & above and not named("prune") & above
+        return path.as_posix() in named("include") or grafted
+
+    left_out = [name for name in listed.stdout.splitlines() if not included(Path(name))]
+    assert listed.stdout and left_out == []
+    assert named("global-exclude") == {"__pycache__", "*.py[cod]", "*.nb[ic]"}
 
 
 def test_recipe_and_citation_say_what_pyproject_says():
