@@ -9,6 +9,7 @@ checked and not negative; the numbers past the end of a row that eight at a time
 past the last row that four may, belong to the caller.
 """
 
+import inspect
 import operator
 from itertools import product
 
@@ -27,7 +28,7 @@ def up(sizes, multiple):
     return -(-sizes // multiple) * multiple
 
 
-_NUMBER, _PLACE = ir.DoubleType(), ir.IntType(32)
+_NUMBER, _PLACE, _BYTE = ir.DoubleType(), ir.IntType(32), ir.IntType(8)
 _REGISTER = ir.VectorType(_NUMBER, LANES)
 _REGISTERS = ir.ArrayType(_REGISTER, ROWS)
 
@@ -186,6 +187,25 @@ _typed(root, lambda args: signature(_vector, _vector))
 _typed(greater, lambda args: signature(_vector, _vector, _vector))
 
 
+# Newer pointers of llvmlite do not know what they point to, and older functions do not ask for it.
+_ASKED = "typ" in inspect.signature(ir.IRBuilder.load).parameters  # since 0.44
+
+
+def _step(builder, place, kind, index):
+    """The address of entry `index` from `place` on, where numbers of a kind lie."""
+    return builder.gep(place, [index], **({"source_etype": kind} if _ASKED else {}))
+
+
+def _fetch(builder, place, kind, **options):
+    place = builder.bitcast(place, kind.as_pointer())
+    return builder.load(place, **options, **({"typ": kind} if _ASKED else {}))
+
+
+def _number(context, kind):
+    """What llvmlite calls the entries of an array."""
+    return context.get_data_type(kind.dtype)
+
+
 def _address(context, builder, kind, array, index, below=0):
     """Of an entry, or of the one so many rows below it."""
 
@@ -195,13 +215,14 @@ def _address(context, builder, kind, array, index, below=0):
         at = context.data_model_manager[kind].get_field_position(name)
         return builder.extract_value(array, at)
 
-    place, strides = field("data"), field("strides")
+    place, strides = builder.bitcast(field("data"), _BYTE.as_pointer()), field("strides")
     for axis, i in enumerate(index[:-1]):
         if below and axis == len(index) - 2:
             i = builder.add(i, i.type(below))
         jump = builder.mul(builder.extract_value(strides, axis), i)
-        place = cgutils.pointer_add(builder, place, jump, place.type)
-    return builder.gep(place, [index[-1]])
+        place = _step(builder, place, _BYTE, jump)
+    number = _number(context, kind)
+    return _step(builder, builder.bitcast(place, number.as_pointer()), number, index[-1])
 
 
 def _shuffled(builder, x, places):
@@ -214,15 +235,14 @@ def _repeated(builder, x):
     return _shuffled(builder, first, [0] * LANES)
 
 
-def _read(builder, place):
-    kind = ir.VectorType(place.type.pointee, LANES)
-    x = builder.load(builder.bitcast(place, kind.as_pointer()), align=4)
-    return builder.fpext(x, _REGISTER) if kind != _REGISTER else x
+def _read(builder, place, number):
+    x = _fetch(builder, place, ir.VectorType(number, LANES), align=4)
+    return builder.fpext(x, _REGISTER) if number != _NUMBER else x
 
 
-def _read_repeated(builder, place):
-    x = builder.load(place)
-    return _repeated(builder, builder.fpext(x, _NUMBER) if x.type != _NUMBER else x)
+def _read_repeated(builder, place, number):
+    x = _fetch(builder, place, number)
+    return _repeated(builder, builder.fpext(x, _NUMBER) if number != _NUMBER else x)
 
 
 def _write(builder, place, x):
@@ -245,12 +265,14 @@ def _unstacked(builder, x, kind):
 
 @lower_builtin(load, types.Array, types.VarArg(types.Any))
 def _load(context, builder, sig, args):
-    return _read(builder, _address(context, builder, sig.args[0], args[0], args[1:]))
+    place = _address(context, builder, sig.args[0], args[0], args[1:])
+    return _read(builder, place, _number(context, sig.args[0]))
 
 
 @lower_builtin(same, types.Array, types.VarArg(types.Any))
 def _same(context, builder, sig, args):
-    return _read_repeated(builder, _address(context, builder, sig.args[0], args[0], args[1:]))
+    place = _address(context, builder, sig.args[0], args[0], args[1:])
+    return _read_repeated(builder, place, _number(context, sig.args[0]))
 
 
 @lower_builtin(store, types.Array, types.VarArg(types.Any))
@@ -266,20 +288,22 @@ def _places(context, builder, sig, args):
 
 @lower_builtin(load4, types.Array, types.VarArg(types.Any))
 def _load4(context, builder, sig, args):
-    return _stacked(builder, (_read(builder, p) for p in _places(context, builder, sig, args)))
+    number, places = _number(context, sig.args[0]), _places(context, builder, sig, args)
+    return _stacked(builder, (_read(builder, place, number) for place in places))
 
 
 @lower_builtin(down, types.Array, types.VarArg(types.Any))
 def _down(context, builder, sig, args):
-    places = _places(context, builder, sig, args)
-    return _stacked(builder, (_read_repeated(builder, p) for p in places))
+    number, places = _number(context, sig.args[0]), _places(context, builder, sig, args)
+    return _stacked(builder, (_read_repeated(builder, place, number) for place in places))
 
 
 @lower_builtin(along, types.Array, types.VarArg(types.Any))
 def _along(context, builder, sig, args):
+    number = _number(context, sig.args[0])
     place = _address(context, builder, sig.args[0], args[0], args[1:])
-    places = (builder.gep(place, [_PLACE(t)]) for t in range(ROWS))
-    return _stacked(builder, (_read_repeated(builder, p) for p in places))
+    places = (_step(builder, place, number, _PLACE(t)) for t in range(ROWS))
+    return _stacked(builder, (_read_repeated(builder, place, number) for place in places))
 
 
 @lower_builtin(store4, types.Array, types.VarArg(types.Any))
