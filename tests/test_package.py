@@ -14,6 +14,7 @@ import skpmtl
 from . import stubs
 
 ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = Path(skpmtl.__file__).parent
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -29,7 +30,7 @@ def declared():
 
     def modules(requirements):
         names = (re.match(r"[A-Za-z0-9_.-]+", text)[0] for text in requirements)
-        return {MODULES.get(name, name) for name in names}
+        return {MODULES.get(name, name) for name in names} - {"skpmtl"}  # an extra of its own
 
     extras = {
         name: modules(requirements)
@@ -63,13 +64,13 @@ def imports(tree):
 def test_imports_are_declared():
     always, extras = declared()
     found = set()
-    for path in sorted((ROOT / "skpmtl").rglob("*.py")):
+    for path in sorted(PACKAGE.rglob("*.py")):
         for name, at_once in imports(ast.parse(path.read_text(encoding="utf-8"))):
             if name in sys.stdlib_module_names | {"skpmtl", "tomllib"}:  # the latter with Flower
                 continue
             found.add(name)
             assert name in always or (name in extras and not at_once), (
-                f"{path.relative_to(ROOT)} imports {name}: declare it in pyproject.toml, as a "
+                f"{path.relative_to(PACKAGE)} imports {name}: declare it in pyproject.toml, as a "
                 "dependency, or as an extra if it is imported only when it is needed"
             )
     assert always | extras == found | FOR_OTHERS
@@ -83,6 +84,31 @@ def test_files_that_are_named_exist(name):
     text = (ROOT / name).read_text(encoding="utf-8")
     named = re.findall(r"(?<![\w./-])(?:skpmtl|tests|benchmarks|doc)/[\w/]+\.(?:py|rst)", text)
     assert [path for path in named if not (ROOT / path).is_file()] == []
+
+
+def brought(extra):
+    """Names of all that an extra installs on top of the dependencies."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    found = set()
+    for text in project["optional-dependencies"][extra]:
+        name, extras = re.match(r"([\w.-]+)(?:\[(.*?)\])?", text).groups()
+        found |= {name}.union(*(brought(more) for more in extras.split(","))) if extras else {name}
+    return found
+
+
+def test_what_is_documented_can_read_tables():
+    """By README for tables of one's own, by the guide and by containers of kits for sites."""
+    kit = (PACKAGE / "federated" / "kit.py").read_text(encoding="utf-8")
+    guide = (ROOT / "doc" / "federated.rst").read_text(encoding="utf-8")
+    readme = (ROOT / "README.rst").read_text(encoding="utf-8")
+    before, command, _ = readme.partition("python -m skpmtl fit")
+    places = {"README": before, "kit": kit, "guide": guide}
+    assert command and 'rows = "rows.csv"' in kit and "rows.csv" in guide
+    for place, text in places.items():
+        extras = re.findall(r"pip install .*\"[\w.]*\[(\w+)\]", text)
+        assert extras, place
+        assert all({"pandas", "pyarrow"} <= brought(extra) for extra in extras), place
+    assert brought("parquet") >= {"pandas", "pyarrow"}, "its old name"
 
 
 def test_source_distribution_has_all_files_of_the_repository():

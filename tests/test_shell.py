@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import numpy as np
 import pandas as pd
@@ -49,6 +50,14 @@ def at_home(folder, target):
     model = columns.pipeline(load_billboard(folder / "out/public/billboard.npz"))
     rows = model[:-1].fit_transform(columns.of_table(late))
     return model[-1].personalize(rows, late[target]).predict(rows)
+
+
+@pytest.mark.parametrize(("module", "file"), [("pandas", "data.csv"), ("pyarrow", "data.parquet")])
+def test_what_tables_need_is_named(folder, module, file, monkeypatch):
+    (folder / "data.parquet").write_bytes(b"PAR1")
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(SystemExit, match=r'pip install "skpmtl\[tables\]"'):
+        run(f"fit {file} --task clinic --target pressure --epsilon 1 --output out")
 
 
 def test_regression(folder, capsys):

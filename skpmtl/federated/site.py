@@ -51,12 +51,18 @@ def read_rows(path, study, task="task", target="y", weight=None):
         table = np.load(path, allow_pickle=False)
         X, (ids, y, *weights) = np.delete(table, known, axis=1), table[:, known].T
     elif path.suffix in (".csv", ".parquet"):
-        import pandas as pd
+        try:
+            import pandas as pd
 
-        if path.suffix == ".csv":
-            table = pd.read_csv(path, dtype={task: str} if as_text else None)
-        else:
-            table = pd.read_parquet(path)
+            if path.suffix == ".csv":
+                table = pd.read_csv(path, dtype={task: str} if as_text else None)
+            else:
+                table = pd.read_parquet(path)
+        except ImportError:
+            raise ImportError(
+                f"{path} is read by pandas, and Parquet with pyarrow: install the extra with  "
+                'pip install "skpmtl[tables]"'
+            ) from None
         names = study.feature_names or [c for c in table.columns if c not in known]
         X, (ids, y, *weights) = table[names], (table[name].to_numpy() for name in known)
     else:

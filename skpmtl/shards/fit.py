@@ -47,7 +47,7 @@ def fit_shards(
         One worker each. A part has all rows of its tasks and is either a folder with the files
         ``X.npy`` (n_samples, n_features), ``y.npy`` and ``task.npy``, and ``weight.npy`` where rows
         have weights (`sample_weight` of ``fit``), or a parquet file with the
-        column `task_feature` of `est` and the column `target` (extra ``skpmtl[parquet]``), or a
+        column `task_feature` of `est` and the column `target` (extra ``skpmtl[tables]``), or a
         pair of such a file and the numbers of some of its row groups, which alone are read. X
         of type float64, in C order, with rows sorted by task, is read from the disk as it is
         needed; everything else is copied into the memory of the worker. An address with a

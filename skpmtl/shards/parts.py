@@ -54,7 +54,7 @@ def read_part(part, task_feature, target, weight):
         from pyarrow.parquet import ParquetFile
     except ImportError as error:
         raise ImportError(
-            "Parquet parts need pandas and pyarrow: pip install skpmtl[parquet]"
+            "Parquet parts need pandas and pyarrow: pip install skpmtl[tables]"
         ) from error
     with files.open(root) if files else open(root, "rb") as stream:
         file = ParquetFile(stream)

@@ -21,15 +21,18 @@ _MOST_CATEGORIES = 50
 
 def read_table(path, needed):
     """A CSV or Parquet file as a frame; ValueError where a needed column is missing."""
-    try:
-        import pandas as pd
-    except ImportError:
-        raise ValueError("Reading tables needs pandas: pip install pandas.") from None
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"{path} is not a file.")
     try:
+        import pandas as pd
+
         table = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
+    except ImportError:
+        raise ValueError(
+            "Tables are read by pandas, and Parquet with pyarrow: install the extra with  "
+            'pip install "skpmtl[tables]"'
+        ) from None
     except ValueError:  # of which the text may show values
         raise ValueError(f"{path} could not be read as a table with one row per record.") from None
     missing = [name for name in needed if name not in table.columns]

@@ -127,6 +127,15 @@ def test_ids_of_text_keep_their_zeros(tmp_path):
     assert read_rows(tmp_path / "rows.csv", study)[2].tolist() == ["007"]
 
 
+@pytest.mark.parametrize(("module", "ending"), [("pandas", "csv"), ("pyarrow", "parquet")])
+def test_what_tables_need_is_named(tmp_path, module, ending, monkeypatch):
+    path = tmp_path / f"rows.{ending}"
+    path.write_bytes(b"PAR1")
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=r'pip install "skpmtl\[tables\]"'):
+        read_rows(path, study_of("rounds", features=1))
+
+
 def site_of(study, folder, part=PARTS[0]):
     X, y, task = rows_of(study)
     mine = np.isin(task, part)
