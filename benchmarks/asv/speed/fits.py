@@ -1,0 +1,74 @@
+"""Exact fits at a tenth of the largest alpha, and private fits of all estimators."""
+
+import warnings
+
+import numpy as np
+
+import skpmtl
+
+from .tables import cpu_seconds, generated, largest_alpha, school, shared_rows
+
+EXACT = {"trace": "MPMTLLowRank", "l21": "MPMTLGroupSparse"}
+PRIVATE = (
+    "DPAggregation", "DPMetaInit", "DPRelationship", "MPMTLGroupSparse", "MPMTLLowRank", "PPSGD",
+    "PrivateFedAvg", "PrivateFedProx", "PrivateMTL", "PrivateMeanRegMTL",
+    "MPMTLLowRankClassifier", "PrivateMeanRegMTLClassifier",
+)  # fmt: skip
+# Tasks, rows of each, features.
+SIZES = {"60x20x10": (60, 20, 10), "100x40x30": (100, 40, 30), "400x10x20": (400, 10, 20)}
+WIDE = {"50x20x200": (50, 20, 200), "10x30x300": (10, 30, 300), "one X, 60x200x300": (60, 200, 300)}
+
+
+class _Fit:
+    timer = cpu_seconds
+    sample_time = 0.05
+
+    def exact(self, penalty, X, y, task):
+        warnings.simplefilter("ignore")
+        alpha = 0.1 * largest_alpha(X, y, task, penalty)
+        self.model = getattr(skpmtl, EXACT[penalty])(alpha, epsilon=None)
+        self.given = (X, y) if task is None else (X, y, task)
+
+    def time_fit(self, *_):
+        self.model.fit(*self.given)
+
+
+class School(_Fit):
+    params, param_names = [list(EXACT)], ["penalty"]
+
+    def setup(self, penalty):
+        self.exact(penalty, *school())
+
+
+class Generated(_Fit):
+    params = [["lowrank", "groupsparse"], list(EXACT)]
+    param_names = ["table", "penalty"]
+
+    def setup(self, table, penalty):
+        self.exact(penalty, *generated(table, 320, 30, 30))
+
+
+class Wide(_Fit):
+    params, param_names = [list(WIDE)], ["table"]
+
+    def setup(self, table):
+        if table.startswith("one X"):
+            self.exact("l21", *shared_rows(*WIDE[table]), None)
+        else:
+            self.exact("l21", *generated("groupsparse", *WIDE[table]))
+
+
+class Private(_Fit):
+    params = [list(PRIVATE), list(SIZES)]
+    param_names = ["estimator", "table"]
+
+    def setup(self, name, size):
+        warnings.simplefilter("ignore")  # random_state is no secret here
+        X, y, task = generated("lowrank", *SIZES[size])
+        given = {"epsilon": 1.0, "tasks": np.arange(task[-1] + 1), "random_state": 0}
+        if name in ("DPAggregation", "DPRelationship"):
+            given.update(group="direct", max_row_norm=1.0, max_target=64.0)
+        if name.endswith("Classifier"):
+            given["classes"], y = [0, 1], (y > 0).astype(int)
+        self.model = getattr(skpmtl, name)(**given)
+        self.given = X, y, task

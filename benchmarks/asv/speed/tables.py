@@ -1,0 +1,69 @@
+"""Frozen tables and the clock of the benchmarks.
+
+The tables are written in numpy here: a changed generator of the package does not change them.
+"""
+
+import resource
+import time
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+SCHOOL = Path(__file__).resolve().parents[3] / "skpmtl" / "datasets" / "data" / "school.npz"
+
+
+def cpu_seconds():
+    """CPU seconds of this process and of the children that it has waited for."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+def unit_rows(X):
+    return X / np.linalg.norm(X, axis=-1, keepdims=True)
+
+
+@cache
+def school():
+    """30 % of each school, rows of unit length, centred scores. -> X, y, task"""
+    with np.load(SCHOOL) as file:
+        X, y = file["features"].astype(float), file["score"].astype(float)
+        task = np.repeat(np.arange(len(file["sizes"])), file["sizes"])
+    rng, train = np.random.default_rng(20261121), np.zeros(len(y), bool)
+    for k in np.unique(task):
+        rows = np.flatnonzero(task == k)
+        train[rng.permutation(rows)[: round(0.3 * len(rows))]] = True
+    return unit_rows(X[train]), y[train] - y[train].mean(), task[train]
+
+
+@cache
+def generated(kind, m, n, d, seed=0):
+    """Tasks with models of rank 2 ("lowrank") or with 4 features ("groupsparse"). -> X, y, task"""
+    rng = np.random.default_rng(seed)
+    X = unit_rows(rng.standard_normal((m, n, d)))
+    if kind == "lowrank":
+        W = 3.0 * rng.standard_normal((m, 2)) @ rng.standard_normal((2, d))
+    else:
+        W = np.zeros((m, d))
+        W[:, :4] = rng.uniform(1, 50, (m, 4)) * rng.choice([-1.0, 1.0], (m, 4))
+    y = np.einsum("knj,kj->kn", X, W) + rng.standard_normal((m, n))
+    return X.reshape(-1, d), y.ravel(), np.repeat(np.arange(m), n)
+
+
+@cache
+def shared_rows(m, n, d, seed=0):
+    """The same rows for all tasks, a column of y for each. -> X (n, d), Y (n, m)"""
+    rng = np.random.default_rng(seed)
+    X, W = unit_rows(rng.standard_normal((n, d))), np.zeros((d, m))
+    W[: d // 20] = rng.uniform(1, 50, (d // 20, m)) * rng.choice([-1.0, 1.0], (d // 20, m))
+    return X, X @ W + rng.standard_normal((n, m))
+
+
+def largest_alpha(X, y, task, penalty):
+    """Dual norm of the gradient of the mean squared losses at zero: alpha that gives zero."""
+    if task is None:
+        G = X.T @ (y - y.mean(axis=0)) / len(X)
+    else:
+        parts = (task == k for k in np.unique(task))
+        G = np.array([X[part].T @ (y[part] - y[part].mean()) / part.sum() for part in parts]).T
+    return np.linalg.norm(G, 2) if penalty == "trace" else np.linalg.norm(G, axis=1).max()
