@@ -33,7 +33,7 @@ class AuditResult:
     confidence : float
         Joint confidence of all statistical checks.
     noise_ratio : tuple of float
-        Observed over stated noise std, per release.
+        Observed over stated noise std, per release; NaN for one that hardly any run made.
     sensitivity_observed, sensitivity_stated : float
         Distance of the neighbours' first differing release under the same noise; NaN if the
         noise cannot be replayed.
@@ -43,10 +43,11 @@ class AuditResult:
         The statistic of that event on fresh draws of the data and of its neighbour.
     threshold : float
     n_replayed : int or None
-        Releases and draws that ``replay=True`` played to the fit of the neighbour. Statistical
-        attributes are then empty or NaN, and `confidence` is 1: nothing is left to chance.
-        Sensitivities are those of the release that comes nearest to its bound; "stated" is twice
-        what the report states under "zero-out".
+        Releases and draws that ``replay=True`` played to the fit of the neighbour. `noise_ratio`
+        is then that of all noise, `confidence` that of the tests of noise (1 - 1e-9), and
+        the other statistical attributes are empty or NaN. Sensitivities are those of the release
+        that comes nearest to its bound; "stated" is twice what the report states under
+        "zero-out".
     """
 
     passed: bool
@@ -129,15 +130,37 @@ def audit(
     epsilon >= log((p - delta) / q). Two faults are too small for that and are looked for
     directly: the noise variance against the stated one, and the distance of the first
     differing release under the same noise against the stated sensitivity. For estimators the
-    report's own arithmetic is repeated too.
+    report's own arithmetic is repeated in every run, and the noise of the first runs is tested as
+    in a replay. The number, kind and noise of releases may follow from earlier releases; where
+    they follow from rows the audit ends with an error.
 
-    With ``replay=True`` an estimator is fitted twice only, and nothing is estimated: the releases
-    of the fit of `data` are played to the fit of `neighbour`, whatever its rows. All that others
-    can see must then be equal to the last bit: the models of the other tasks, every other fitted
-    attribute, the report, the saved billboard, warnings, log lines and calls of callbacks; and no
-    release may be further apart, before noise, than its stated sensitivity (under "zero-out"
-    twice of it, as both neighbours contribute). A fit that uses one task's rows anywhere but in a
-    release fails, however small the effect.
+    With ``replay=True`` the releases of a fit of `data` are played to a fit of `neighbour`,
+    whatever its rows. It **finds**
+
+    - whatever others can see and does not follow from the releases, to the last bit: the models
+      of the other tasks, every other attribute (also private ones, nested ones and variables of
+      functions), the report, the saved billboard, the public part of every query to the tasks,
+      warnings, log lines of all loggers, printed text, files that Python code writes, calls of
+      callbacks, and what modules and classes of the estimator keep after a fit;
+    - contributions of other tasks that depend on the rows of this one;
+    - releases that are further apart, before noise, than their stated sensitivity (under
+      "zero-out" twice of it, as both neighbours contribute);
+    - releases that cost more than the report states, by their sensitivities and noise: under
+      Gaussian and pure composition, with sampled rounds, of each task's own releases, with
+      amplification where batches are Poisson samples, in a search, and of every budget share that
+      is fixed before the fit;
+    - noise that is not on its public grid, is missing from some numbers, has another spread or
+      distribution than stated, is correlated, or is used again in the same or in another fit.
+      Further fits of both data sets give enough of it to find half the stated noise. All these
+      tests together raise a false alarm with probability 1e-9.
+
+    It **cannot find** a sensitivity that is too small where these neighbours do not reach it; what
+    depends on rows for other rows only; how long a fit takes and how much memory it needs; what
+    compiled extensions write to files, sockets and other processes; the state of modules other
+    than those of the package and of the estimator's classes; correlations between numbers that are
+    neither neighbours nor in the same place; off-diagonal noise of Wishart releases; the cost of
+    Poisson batches where groups of records or persons are protected; and a noise source that can
+    be predicted. No audit proves privacy.
 
     Parameters
     ----------
@@ -157,14 +180,17 @@ def audit(
     epsilon, delta : float, default=None
         The claim. None: what the mechanism (at delta 0 or 1e-5) or the report states.
     n_draws : int, default=None
-        Runs on each neighbour; None: 2000 for a mechanism, 200 for an estimator.
+        Runs on each neighbour; None: 2000 for a mechanism, 200 for an estimator. In a replay:
+        further fits for tests of the noise; None: as many as find half the stated noise, up to
+        60. Releases of many numbers need one, and 0 leaves out what only other fits show.
     confidence : float, default=0.999
     random_state : int, default=None
         Reproducible audit; None: noise from the operating system. A replay leaves the
-        `random_state` of the estimator as it is.
+        `random_state` of the estimator as it is, but for other seeds in further fits of one that
+        has a seed.
     replay : bool, default=False
-        Exact audit of an estimator by two fits, instead of the statistical one; `epsilon`,
-        `delta`, `n_draws` and `confidence` have no part in it.
+        Audit of an estimator by playing its releases, instead of the statistical one; `epsilon`,
+        `delta` and `confidence` have no part in it.
 
     Returns
     -------
@@ -200,7 +226,8 @@ def audit(
     where, signal, observed, stated = 0, None, np.nan, first[0].entry["sensitivity"]
     failures = []
     if replayed:
-        differs = [not np.array_equal(a.values, b.values) for a, b in zip(first, other)]  # noqa: B905
+        pairs = zip(first, other, strict=False)
+        differs = [not np.array_equal(a.values, b.values) for a, b in pairs]
         where = differs.index(True) if any(differs) else 0
         signal, entry = other[where].values - first[where].values, first[where].entry
         observed, stated = distance(signal, entry["norm"]), entry["sensitivity"]
