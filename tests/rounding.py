@@ -2,9 +2,9 @@
 
 The order of sums differs between processors, and with it the last digits of every result. Under a
 seed the last bit of each number of a table is a hash of its other bits, so that sums round
-otherwise, as on another processor: what hangs on rounding fails here. Integers stay, equal numbers
-stay equal, and a table that is made again stays as it is. Tables of a process that a test starts
-anew keep their bits.
+otherwise, as on another processor: what hangs on rounding fails here. Equal numbers stay equal, and
+a table that is made again stays as it is. Numbers that float32 holds, integers among them, stay,
+since tables of both types are to hold the same.
 
 ``python -m tests.rounding`` runs all tests under each of several seeds, with ``--parts`` a part of
 their cases under each, so that all seeds together meet every case once.
@@ -20,8 +20,9 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-# Numbers of the tables of `changed_tables`, by name of the field.
+# Numbers of the tables of `change_tables`, by name of the field.
 NUMBERS = {"X", "y", "Y", "weights", "base", "matrix"}
+changed = None  # the seed of this process
 
 
 def rounded(a, seed):
@@ -30,7 +31,7 @@ def rounded(a, seed):
     Parameters
     ----------
     a : object
-        An array or a CSR matrix of float64 or float32; anything else is returned as it is.
+        An array or a CSR matrix of float64; anything else is returned as it is.
     seed : int
     """
     if sparse.issparse(a):
@@ -40,25 +41,25 @@ def rounded(a, seed):
         a = a.copy()
         a.data = data
         return a
-    if not isinstance(a, np.ndarray) or a.dtype not in (np.float64, np.float32):
+    if not isinstance(a, np.ndarray) or a.dtype != np.float64:
         return a
-    word = np.dtype(f"u{a.itemsize}").type
-    bits = np.ascontiguousarray(a).view(word).reshape(a.shape)
-    # A finalizer of MurmurHash3: each bit hangs on all others. Products of arrays wrap around.
-    mixed = (bits & ~word(1)).astype(np.uint64) ^ np.uint64(seed * 0x9E3779B97F4A7C15 % 2**64)
+    bits, one = np.ascontiguousarray(a).view(np.uint64).reshape(a.shape), np.uint64(1)
+    # The finalizer of MurmurHash3: each bit hangs on all others. Products wrap around.
+    mixed = (bits & ~one) ^ np.uint64(seed * 0x9E3779B97F4A7C15 % 2**64)
     for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
         mixed ^= mixed >> np.uint64(33)
         mixed *= np.uint64(factor)
-    last = (mixed >> np.uint64(63)).astype(word)
-    tiny = np.finfo(a.dtype).tiny
-    with np.errstate(invalid="ignore"):
-        real = np.isfinite(a) & (a != np.rint(a)) & (np.abs(a) > tiny)
-    changed = real & ((bits & word(1)) != last)
-    return (bits ^ changed.astype(word)).view(a.dtype) if changed.any() else a
+    with np.errstate(over="ignore", under="ignore"):
+        held = (a == a.astype(np.float32)) | (a == np.rint(a)) | ~np.isfinite(a)
+    held |= np.abs(a) <= np.finfo(np.float64).tiny
+    other = ~held & ((bits & one) != mixed >> np.uint64(63))
+    return (bits ^ other).view(np.float64) if other.any() else a
 
 
 def change_tables(seed):
-    """All tables that are made from now on have last bits of the seed."""
+    """All tables that this process makes from now on have last bits of the seed."""
+    global changed
+    changed = seed
     from skpmtl.fedmtl.clients import ClientRows, ClientTable
     from skpmtl.tables.forms import Rows
     from skpmtl.tables.table import TaskTable

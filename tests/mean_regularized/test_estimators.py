@@ -923,6 +923,7 @@ def test_exact_classes_with_columns_that_intercepts_repeat(columns, lam):
     assert_allclose(est.predict_proba(X, task=task), near.predict_proba(X, task=task), atol=1e-3)
 
 
+@pytest.mark.exact_bits("the memory of copies is measured")
 @pytest.mark.parametrize("cls", [PrivateMeanRegMTL, PrivateMeanRegMTLClassifier])
 @pytest.mark.spread(1)
 def test_memory_of_exact_fits(cls):
@@ -944,6 +945,7 @@ def test_memory_of_exact_fits(cls):
     assert peak < 1.4 * (X.nbytes + y.nbytes + task.nbytes) + blocks
 
 
+@pytest.mark.exact_bits("rows stay in a memory map")
 def test_memory_map_keeps_no_matrices(tmp_path):
     """Beside a table that may be larger than memory nothing of its size is kept."""
     rng = np.random.default_rng(0)

@@ -65,6 +65,7 @@ def test_a_generator_is_drawn_from_once(tmp_path):
     assert_same_fit(fit_shards(est(), parts), whole, rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.exact_bits("rows stay in a memory map")
 def test_rows_stay_on_the_disk_and_answers_are_sums(tmp_path):
     """Rows sorted by task are used where they are; what comes back has the size of a release."""
     est = CASES["prior"]

@@ -105,6 +105,7 @@ def test_polars_needs_no_pyarrow(monkeypatch, school_like):
     assert_allclose(est.predict(table), same.predict(frame))
 
 
+@pytest.mark.exact_bits("the memory of rows that are used in place")
 def test_table_is_sorted_and_shares_memory_when_it_can():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(6, 2)), np.arange(6.0)
@@ -316,6 +317,7 @@ def test_names_lost_after_fit_leave_the_position(school_like):
         est.predict(frame[frame.columns[::-1]])
 
 
+@pytest.mark.exact_bits("rows are those given")
 def test_numeric_columns_next_to_strings_stay_numeric(school_like):
     frame, y = school_like()
     frame["flag"] = np.arange(len(frame)) % 2 == 0
@@ -502,6 +504,7 @@ def test_compiled_loops_meet_one_kind_of_array(form):
         assert list(map(numba.typeof, again)) == list(map(numba.typeof, seen))
 
 
+@pytest.mark.exact_bits("the memory of copies is measured")
 @pytest.mark.parametrize("shape", [(40_000, 50), (50, 40_000)], ids=["long", "wide"])
 @pytest.mark.parametrize(
     "layout",
