@@ -52,7 +52,8 @@ test-flower test-ray test-torch test-spu: test-%:
 	  $(VENV)-$*/bin/python -m pytest $(FILES_$*) $(ARGS); \
 	else echo "Skipped: the extra skpmtl[$*] cannot be installed here."; fi
 
-# The tests whose numbers hang on the order of sums, as processors with other instructions do them.
+# The tests whose numbers hang on the order of sums, as processors with other instructions do them;
+# ARGS="--parts" deals the cases out to these processors.
 test-processors: $(VENV)/with-test
 	$(BIN)/python -m tests.processors $(ARGS)
 
