@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._diagram import Documented, ShowsPrivacy
 from ._parameters import parameter
-from ._runtime.compat import Interval, InvalidParameterError, StrOptions
+from ._runtime.compat import Interval, InvalidParameterError, StrOptions, check_parameters
 from ._runtime.stack import users_line
 from .callbacks import RoundCallbacks, followed, following
 from .exchange.board import Personal
@@ -303,7 +303,7 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
     }
 
     def _check_parameters(self):
-        self._validate_params()
+        check_parameters(self)
         epsilon = getattr(self, "epsilon", None)
         if epsilon is not None and not epsilon > 0:
             raise InvalidParameterError(

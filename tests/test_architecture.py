@@ -83,6 +83,24 @@ def test_a_curator_does_not_know_the_task_half(path):
         assert "tasks" not in found and "table" not in found, f"it imports {'.'.join(found)}"
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_private_names_of_scikit_learn_are_in_one_file(path):
+    """Where each has a replacement for the day on which it is gone."""
+    found = []
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            found += [f"{node.module}.{name.name}" for name in node.names]
+        elif isinstance(node, ast.Import):
+            found += [name.name for name in node.names]
+        elif isinstance(node, ast.Attribute):
+            found.append(ast.unparse(node))
+    private = [
+        name for name in found
+        if name.split(".")[0] == "sklearn" and any(re.match(r"_(?!_)", k) for k in name.split("."))
+    ]  # fmt: skip
+    assert private == [] or path == ROOT / "_runtime" / "compat.py"
+
+
 def test_the_root_is_small():
     modules = {path.stem for path in ROOT.glob("*.py")} - {"__init__", "__main__", "_version"}
     assert len(modules) <= 14, sorted(modules)

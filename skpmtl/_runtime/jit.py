@@ -27,7 +27,7 @@ _STAMPS = tuple(
 # Kernels that make arrays. The others need not count who holds those that they are given, which is
 # an eighth of their code and of the time that they take to compile.
 _ALLOCATING = {"empty", "zeros", "full", "copy"}
-_told = []  # whether it was said that compiled code cannot be kept
+_told = []  # whether something was said about how compiled code is kept
 
 
 def njit(function):
@@ -54,9 +54,22 @@ def njit(function):
         compiled = numba.njit(**options)(function)
     if hasattr(compiled, "compile"):  # not with NUMBA_DISABLE_JIT
         compiled.compile = partial(_compile, compiled.compile)
-    cache = getattr(compiled, "_cache", None)
+        _protect(getattr(compiled, "_cache", None))
+    return compiled
+
+_USED = (
+    "save", "_load_index", "_load_data", "_save_index", "_save_data", "_data_name", "_data_path",
+    "_dump", "_index_path", "_source_stamp",
+)  # fmt: skip
+
+
+def _protect(cache):
+    """Let the cache of a kernel find what is damaged, or of an older version, before it runs."""
+    if type(cache).__name__ == "NullCache":  # nothing is kept
+        return
     file = getattr(cache, "_cache_file", None)
-    if file is not None and all(hasattr(file, name) for name in _USED):
+    missing = [name for name in _USED if not hasattr(file, name)]
+    if not missing:
         file._source_stamp = file._source_stamp, _STAMPS
         file.save = partial(_save, file)
         file._load_index = partial(_load_index, file, file._load_index)
@@ -65,12 +78,23 @@ def njit(function):
     if hasattr(cache, "load_overload") and hasattr(cache, "save_overload"):
         cache.load_overload = partial(_attempt, cache.load_overload)
         cache.save_overload = partial(_attempt, cache.save_overload)
-    return compiled
+    else:
+        missing.append("load_overload")
+    if missing:
+        _tell(
+            "numba %s keeps compiled code in another way (there is no %s): it is not checked for "
+            "damage or changes of other files. After an update, remove the folder __pycache__ of "
+            "skpmtl/_kernels, or that of NUMBA_CACHE_DIR.",
+            numba.__version__,
+            missing[0],
+        )
 
-_USED = (
-    "save", "_load_index", "_load_data", "_save_index", "_save_data", "_data_name", "_data_path",
-    "_dump", "_index_path", "_source_stamp",
-)  # fmt: skip
+
+def _tell(message, *values):
+    """Log what has to be known about compiled code, the first time only."""
+    if not _told:
+        _told.append(True)
+        logger.warning(message, *values)
 
 
 def _compile(compile, *arguments):
@@ -92,13 +116,11 @@ def _attempt(call, *arguments):
     try:
         return call(*arguments)
     except Exception as error:  # of files, of pickle, of the loader
-        if not _told:
-            _told.append(True)
-            logger.warning(
-                "Compiled code cannot be read or kept, and this process compiles afresh (%s). "
-                "NUMBA_CACHE_DIR names another folder.",
-                error,
-            )
+        _tell(
+            "Compiled code cannot be read or kept, and this process compiles afresh (%s). "
+            "NUMBA_CACHE_DIR names another folder.",
+            error,
+        )
 
 
 # Files end in a digest: changed machine code would end the process, or compute something else.

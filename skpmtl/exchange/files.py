@@ -18,6 +18,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from .._runtime.compat import check_parameters
 from .._runtime.stack import users_line
 from .._version import __version__
 from ..tables.finite import bound_values
@@ -370,7 +371,7 @@ def estimator_of(cls, board, classes, n_features, feature_names, params):
             f"{settings[other[0]]!r}: leave {other[0]} out."
         )
     est = cls(**{**settings, **params})
-    est._validate_params()
+    check_parameters(est)
     classes = _checked_classes(est, board, classes)
     d = board.n_features
     if n_features is not None and n_features != d:

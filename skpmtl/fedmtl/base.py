@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._diagram import ShowsPrivacy
 from .._parameters import kept
-from .._runtime.compat import Interval, InvalidParameterError, StrOptions
+from .._runtime.compat import Interval, InvalidParameterError, StrOptions, check_parameters
 from .._runtime.stack import users_line
 from ..base import BaseMTL, TaskIndexed
 from ..callbacks import RoundCallbacks, following
@@ -107,7 +107,7 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
 
     # ------------------------------------------------------------------ fitting
     def _check_parameters(self):
-        self._validate_params()
+        check_parameters(self)
         hidden = self._hidden()
         if any(not isinstance(width, Integral) or width < 1 for width in hidden):
             raise InvalidParameterError(

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._diagram import ShowsBest
 from .._parameters import kept
-from .._runtime.compat import Interval, InvalidParameterError, StrOptions
+from .._runtime.compat import Interval, InvalidParameterError, StrOptions, check_parameters
 from .._runtime.stack import users_line
 from .._version import __version__
 from ..metrics import check_scorer, task_scores
@@ -290,7 +290,7 @@ class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
         return replace(fit._planned_report(population), epsilon=epsilon, delta=delta, mu=mu)
 
     def _check_parameters(self):
-        self._validate_params()
+        check_parameters(self)
         name = type(self.estimator).__name__
         if hasattr(self.estimator, "steps"):
             raise TypeError(

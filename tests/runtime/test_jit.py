@@ -6,6 +6,7 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numba
 import numpy as np
@@ -135,6 +136,24 @@ def test_a_change_in_another_file_of_kernels_compiles_afresh(call, monkeypatch):
     changed = ((name, time + (name == "registers.py"), size) for name, time, size in _jit._STAMPS)
     monkeypatch.setattr(_jit, "_STAMPS", tuple(changed))
     assert not call() and call()
+
+
+@pytest.mark.parametrize("name", ["load_overload", "_cache_file", "_data_name", "_source_stamp"])
+def test_names_of_numba_that_are_gone(name, monkeypatch, caplog):
+    """It is logged, once, that files are not checked, and nothing else happens."""
+    monkeypatch.setattr(_jit, "_told", [])
+
+    def double(x):
+        return x + x
+
+    cache = numba.njit(cache=True)(double)._cache
+    file = {key: getattr(cache._cache_file, key) for key in _jit._USED if key != name}
+    known = {key: getattr(cache, key) for key in ("load_overload", "save_overload") if key != name}
+    if name != "_cache_file":
+        known["_cache_file"] = SimpleNamespace(**file)
+    for _ in range(2):
+        _jit._protect(SimpleNamespace(**known))
+    assert len(caplog.records) == 1 and "is not checked" in caplog.text
 
 
 @pytest.mark.parametrize("enabled", [True, False])
