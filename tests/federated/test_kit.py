@@ -1,5 +1,6 @@
 """Kits: what is in them, and federations of them that faults befall while nobody looks on."""
 
+import json
 import os
 import re
 import shutil
@@ -441,7 +442,45 @@ def test_all_processes_are_killed_and_started_again(tmp_path):
         running.kill("curator")
         running.start("curator")
         assert running.finish() == dict.fromkeys(["curator", *SITES], 0)
-    same_as_one_process(kit, "exam", rtol=1e-4)
+        lost = [event["missing"] for event in running.questions()]
+    assert one_sum_for_each_question(kit)
+    assert set(lost) <= {0, 3}
+    if not any(lost):  # "b" is left out of a sum in the middle of which it was killed
+        same_as_one_process(kit, "exam", rtol=1e-4)
+
+
+def one_sum_for_each_question(kit):
+    """{question: nodes} of the sums that sites opened, which have to agree."""
+    found = {}
+    for name in SITES:
+        text = (kit / name / "books" / "ledger.jsonl").read_text()
+        for line in map(json.loads, text.splitlines()):
+            if "opened" in line:
+                assert found.setdefault(line["question"], line["opened"]) == line["opened"]
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noise_sites", ["", "\nnoise_sites = [3, 2]"])
+def test_site_is_killed_in_the_middle_of_a_secure_sum(tmp_path, noise_sites):
+    """After its first message of the first sum, and started 3 s later: the study goes on, over
+    the other two, or over all three again where all are needed."""
+    study = write_study(tmp_path, "exam", lines=f"secure_sum = 3{noise_sites}",
+                        parameters="n_rounds = 2\nclip_norm = 1.0")  # fmt: skip
+    study.write_text(study.read_text().replace("timeout = 90", "timeout = 20"))
+    kit = kit_of(tmp_path, study, address=f"localhost:{free_port()}")
+    with Running(kit) as running:
+        wait_for(lambda: "train of run" in (kit / "b.txt").read_text(), LIMIT)
+        running.kill("b")
+        time.sleep(3)
+        running.start("b")
+        assert running.finish() == dict.fromkeys(["curator", *SITES], 0)
+        lost = [event["missing"] for event in running.questions()]
+    assert len(lost) == 2 and set(lost) <= ({0} if noise_sites else {0, 3})
+    assert sorted(one_sum_for_each_question(kit)) == [0, 1]
+    for name in SITES:
+        (place,) = (kit / name / "books").glob("exam-*")
+        assert len(load_models(place).tasks_) == 3
 
 
 @pytest.mark.slow
