@@ -459,10 +459,11 @@ class Sites:
     def _openable(self, nodes, least):
         """Those of the nodes over whom the sum can be opened that is asked for next.
 
-        Where some site has opened it already, before this process was started or in a try that
+        Where one of them has opened it already, before this process was started or in a try that
         was cut off, it is opened over the same sites, or not at all.
         """
-        found = [mine for number, mine in self.opened.values() if number == self.journal.place]
+        found = [self.opened[node] for node in nodes if node in self.opened]
+        found = [mine for number, mine in found if number == self.journal.place]
         if found:
             pinned = max(found, key=found.count)
             away = sorted(self.names.get(n, str(n)) for n in pinned.difference(nodes))

@@ -551,6 +551,30 @@ def test_sum_that_was_opened_is_asked_for_over_the_same_sites(tmp_path, caplog):
     assert "over other sites" not in caplog.text
 
 
+def test_site_that_alone_opened_a_sum_and_is_gone_ends_nothing(tmp_path):
+    """One share of four opens nothing: the others, who have sent none, open theirs."""
+    parts, lost = [[1, 4, 6], [0, 2], [3, 5], [7, 8]], []
+    study = secure_study(timeout=0.5, enrolment=20.0)
+
+    class Losing(InProcessGrid):
+        def ask(self, node, message):
+            if stage_of(message) != "unmask" or len(lost) == 4:
+                return super().ask(node, message)
+            lost.append(node)
+            if node == 1001:
+                super().ask(node, message)
+                self.offline.add(node)
+            return None
+
+    grid = Losing(study, tmp_path, parts)
+    board = curate(grid, study, tmp_path / "curator", a_context())
+    found = opened_of(tmp_path)
+    assert found.pop("site1") == [[0, [1000, 1001, 1002, 1003]]]
+    for openings in found.values():
+        assert openings == [[number, [1000, 1002, 1003]] for number in range(4)]
+    assert board.report.notes["contributions"].startswith("8 of 36 were missing")
+
+
 def test_site_without_what_it_has_opened_opens_nothing(tmp_path):
     study = secure_study()
     InProcessGrid(study, tmp_path)
