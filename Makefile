@@ -7,6 +7,9 @@
 # make test-rounding     all with other last bits in their tables, under eight seeds
 # make test-versions     what scikit-learn asks of estimators, with its older releases
 # make bench   timings against other solvers      make lint       ruff, mypy
+# make bench-compare REV=COMMIT     speed of the last commit over COMMIT (ARGS="--only fits.School")
+# make accuracy-compare REV=COMMIT  the same for accuracy
+# make reproduce   all results of benchmarks/results, a day (ARGS=--stale lists what is out of date)
 # .ci/release  builds a release, and tests it where nothing else is
 # make doc     documentation, in doc/_build/html  make clean      removes what the others made
 #
@@ -20,7 +23,7 @@ ARGS ?=
 WORKERS ?= auto
 
 .PHONY: demo test test-slow test-flower test-ray test-torch test-spu test-processors test-rounding \
-  test-versions bench doc lint clean
+  test-versions bench bench-compare accuracy-compare reproduce doc lint clean
 
 demo: $(VENV)/with-plot
 	$(BIN)/python -m skpmtl $(ARGS)
@@ -77,6 +80,16 @@ test-version-%:
 bench: $(VENV)/with-test
 	$(BIN)/python -m benchmarks.run peers $(ARGS)
 	$(BIN)/python -m benchmarks.startup
+
+REV ?= $(error REV=COMMIT names the commit to compare with)
+bench-compare: $(VENV)/with-test
+	$(BIN)/python -m benchmarks.compare $(REV) $(ARGS)
+
+accuracy-compare: $(VENV)/with-test
+	$(BIN)/python -m benchmarks.accuracy $(REV) $(ARGS)
+
+reproduce: $(VENV)/with-test
+	$(BIN)/python -m benchmarks.reproduce $(ARGS)
 
 doc: $(VENV)/with-doc
 	$(BIN)/python -m sphinx -W --keep-going -b html $(ARGS) doc doc/_build/html

@@ -206,7 +206,7 @@ def main(arguments=None):
     if options.store:
         store(options.store, results, new, old)
     if slower:
-        print(f"\n{len(slower)} slower by more than 10 %. Explain each in CHANGELOG.rst, or mend it:",
+        print(f"\nSlower by more than 10 %: {len(slower)}. Mend each, or explain it in CHANGELOG.rst:",
               *slower, sep="\n  ")  # fmt: skip
     return 1 if slower else 0
 

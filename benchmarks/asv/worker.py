@@ -12,7 +12,6 @@ import os
 import pkgutil
 import resource
 import sys
-from pathlib import Path
 
 if __name__ == "__main__":  # nothing else may print between the lines
     answers = os.fdopen(os.dup(1), "w", buffering=1)
