@@ -206,7 +206,7 @@ def main(arguments=None):
     if options.store:
         store(options.store, results, new, old)
     if slower:
-        print(f"\nSlower by more than 10 %: {len(slower)}. Mend each, or explain it in CHANGELOG.rst:",
+        print("\nSlower by more than 10 %; mend each, or explain it in CHANGELOG.rst:",
               *slower, sep="\n  ")  # fmt: skip
     return 1 if slower else 0
 

@@ -3,9 +3,9 @@
     python -m benchmarks.reproduce [--only TEXT] [--stale] [--again]
 
 Runs the commands that fill ``benchmarks/results``, a day of one or two cores together. A command
-that was run at a commit since which ``skpmtl/`` is unchanged is left out, so that a run that was cut
-off goes on where it stopped; ``--again`` runs it nevertheless. ``benchmarks/results/commits.csv``
-says for every file at which commit it was made, when, how, and in how many seconds.
+is left out if ``skpmtl/`` is unchanged since its last run, so that an interrupted run continues
+where it stopped; ``--again`` runs it nevertheless. ``benchmarks/results/commits.csv`` holds the
+commit, date, command and seconds of every file.
 ``--stale`` runs nothing and lists the files that were made before the package was changed, with the
 parts of ``skpmtl/`` that were. A command that fails, for want of an extra or of data, is named at
 the end, and its files stay as they are.
