@@ -70,10 +70,12 @@ def test_examples_in_docstrings(name):
 def test_texts_render(path):
     """docutils without Sphinx, as package indexes render a README; any warning is an error.
 
-    Only pages of the documentation may link to each other, and to pages that exist.
+    Only pages of the documentation may link: to pages that exist, and to names of the API page.
     """
     docutils.parsers.rst.roles.register_local_role("doc", _link)
-    assert path.parent.name == "doc" or ":doc:" not in path.read_text()
+    docutils.parsers.rst.roles.register_local_role("class", _name)
+    docutils.parsers.rst.roles.register_local_role("func", _name)
+    assert path.parent.name == "doc" or not re.search(":(doc|class|func):", path.read_text())
     settings = {"halt_level": 2, "report_level": 5, "file_insertion_enabled": False}
     tree = docutils.core.publish_doctree(path.read_text(), settings_overrides=settings)
     assert tree.next_node(docutils.nodes.title) is not None
@@ -87,6 +89,12 @@ def _link(name, rawtext, text, lineno, inliner, options=None, content=()):
     else:
         exists = (ROOT / "doc" / f"{target}.rst").exists()
     assert exists, text
+    return [docutils.nodes.literal(rawtext, text)], []
+
+
+def _name(name, rawtext, text, lineno, inliner, options=None, content=()):
+    listed = (ROOT / "doc" / "api.rst").read_text().split()
+    assert text.startswith("~skpmtl.") and text.removeprefix("~skpmtl.") in listed, text
     return [docutils.nodes.literal(rawtext, text)], []
 
 
