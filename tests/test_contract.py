@@ -99,17 +99,17 @@ def assert_same(found, expected):
 
 
 # ---------------------------------------------------------------------------------- leaks
-def replayed(case, other):
-    """Fits of the data of a case, and of others, from the same releases."""
+def replayed(case, other, n_draws=0):
+    """Fits of the data of a case, and of others, from the same releases; further fits for noise."""
     case.skip_without_extras()
     data = long_data(case.n_classes)
     pair = arguments(case, data), arguments(case, other(case, data))
-    return audit(case.estimator, *pair, replay=True, n_draws=2)
+    return audit(case.estimator, *pair, replay=True, n_draws=n_draws)
 
 
 @every(CASES)
 def test_only_releases_depend_on_a_neighbour(case):
-    result = replayed(case, neighbour)
+    result = replayed(case, neighbour, n_draws=2)
     assert result.passed, str(result)
     if result.n_replayed and not case.sampled:
         # The neighbours are far apart, so that the check of sensitivities has something to see.

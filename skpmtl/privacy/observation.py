@@ -26,6 +26,8 @@ class _Lines(logging.Handler):
         if record.name.partition(".")[0] != "numba":  # which logs how it compiles
             self.lines.append((record.name, record.levelname, record.getMessage()))
 
+_FIXED = (str, bytes, bool, types.NoneType, types.ModuleType, property, types.BuiltinFunctionType)
+
 
 @contextlib.contextmanager
 def observing(said):
@@ -170,7 +172,7 @@ def lasting(estimator):
 
 
 def _add(found, name, value, module):
-    if isinstance(value, types.ModuleType):
+    if isinstance(value, _FIXED):
         return
     if hasattr(value, "cache_info"):
         found[name] = value.cache_info().currsize
@@ -179,12 +181,12 @@ def _add(found, name, value, module):
             for key, item in list(vars(value).items()):
                 if not key.startswith("__"):
                     _add(found, f"{name}.{key}", getattr(item, "__func__", item), module)
-    elif inspect.isfunction(value):
+    elif isinstance(value, types.FunctionType):
         if value.__module__ == module:
-            cells = list(closure(value).values())
-            parts = vars(value), value.__defaults__, value.__kwdefaults__, *cells
-            for part in parts:
-                _keep(found, name, part)
+            cells = closure(value).values() if value.__closure__ else ()
+            for part in (value.__dict__, value.__defaults__, value.__kwdefaults__, *cells):
+                if part:
+                    _keep(found, name, part)
     else:
         _keep(found, name, value)
 
@@ -199,7 +201,7 @@ def closure(function):
 
 def _keep(found, name, value):
     """By its pickle, where it has one; the size of others."""
-    if value is None or callable(value) or isinstance(value, (str, bytes)) or not _is_plain(value):
+    if isinstance(value, _FIXED) or callable(value) or not _holds(value):
         return
     try:
         found[name] = pickle.dumps((found.get(name), value))
@@ -207,8 +209,7 @@ def _keep(found, name, value):
         found[name] = len(value) if hasattr(value, "__len__") else None
 
 
-def _is_plain(value):
+def _holds(value):
     """Containers, arrays, numbers, and objects of classes in Python."""
-    return isinstance(value, (dict, list, set, tuple, bytearray, int, float)) or hasattr(
-        value, "__dict__"
-    ) or hasattr(value, "dtype")  # fmt: skip
+    plain = (int, float, dict, list, set, tuple, bytearray)
+    return isinstance(value, plain) or hasattr(value, "__dict__") or hasattr(value, "dtype")
