@@ -36,8 +36,10 @@ def pair():
 
 
 def found(estimator, text, data=None):
-    """A replay fails with this text, and nothing else than what begins with its first word."""
-    result = audit(estimator, *(data or pair()), replay=True)
+    """The result of a replay, which has this text among its failures."""
+    # Without tests of noise, which need more fits, where there is another fault.
+    n_draws = None if "Noise" in text or "std" in text or "used" in text or "none" in text else 0
+    result = audit(estimator, *(data or pair()), replay=True, n_draws=n_draws)
     assert not result.passed
     assert any(text in failure for failure in result.failures), str(result)
     return result
