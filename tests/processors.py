@@ -73,7 +73,7 @@ def main(arguments):
     if platform.machine() not in ("x86_64", "AMD64"):
         print(f"Skipped: the settings are for x86-64, and this is {platform.machine()}.")
         return 0
-    parser = argparse.ArgumentParser("python -m tests.processors")
+    parser = argparse.ArgumentParser("python -m tests.processors", allow_abbrev=False)
     parser.add_argument("--parts", action="store_true", help="deal the cases out to the settings")
     options, others = parser.parse_known_args(arguments)  # others are for pytest
     with ThreadPoolExecutor(min(os.cpu_count() or 1, len(SETTINGS))) as pool:

@@ -83,11 +83,13 @@ def change_tables(seed):
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser("python -m tests.rounding", description=__doc__.split(":")[0])
+    parser = argparse.ArgumentParser("python -m tests.rounding", allow_abbrev=False)
     parser.add_argument("--seeds", type=int, default=8, metavar="N", help="how many (default 8)")
     parser.add_argument("--first", type=int, default=1, metavar="SEED", help="the first of them")
     parser.add_argument("--parts", action="store_true", help="deal the cases out to the seeds")
     options, others = parser.parse_known_args(arguments)  # others are for pytest
+    if options.seeds < 1:
+        parser.error("--seeds must be at least 1")
     seeds, failed = range(options.first, options.first + options.seeds), []
     for k, seed in enumerate(seeds):
         part = ["--part", f"{k}/{len(seeds)}"] if options.parts else []
