@@ -6,6 +6,7 @@
 # make test-processors   the numerical ones with the instructions of other processors
 # make test-rounding     all with other last bits in their tables, under eight seeds
 # make test-versions     what scikit-learn asks of estimators, with its older releases
+# make test-next         the tests with pre-releases of NumPy, SciPy, scikit-learn and numba
 # make bench   timings against other solvers      make lint       ruff, mypy
 # make bench-compare REV=COMMIT     speed of the last commit over COMMIT (ARGS="--only fits.School")
 # make accuracy-compare REV=COMMIT  the same for accuracy
@@ -24,7 +25,7 @@ ARGS ?=
 WORKERS ?= auto
 
 .PHONY: demo test test-slow test-flower test-ray test-torch test-spu test-processors test-rounding \
-  test-versions test-mutants bench bench-compare accuracy-compare reproduce doc lint clean
+  test-versions test-next test-mutants bench bench-compare accuracy-compare reproduce doc lint clean
 
 demo: $(VENV)/with-plot
 	$(BIN)/python -m skpmtl $(ARGS)
@@ -80,6 +81,16 @@ test-version-%:
 	$(VENV)-sklearn-$*/bin/python -m pip install --quiet --disable-pip-version-check \
 	  --editable ".[test]" "scikit-learn==$*.*" "scipy<1.17"
 	$(VENV)-sklearn-$*/bin/python -m pytest -n $(WORKERS) --maxprocesses 8 $(FILES_versions) $(ARGS)
+
+# What comes next, as far as the index has it: the newest of each, pre-releases too.
+NEXT = numpy scipy scikit-learn numba llvmlite
+test-next: export OMP_NUM_THREADS ?= 1
+test-next:
+	$(MAKE) VENV=$(VENV)-next $(VENV)-next/made
+	$(VENV)-next/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[test]"
+	$(VENV)-next/bin/python -m pip install --quiet --disable-pip-version-check --pre --upgrade $(NEXT)
+	@$(VENV)-next/bin/python -m pip list --format freeze | grep -E "^($(subst $() ,|,$(NEXT)))="
+	$(VENV)-next/bin/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal $(ARGS)
 
 bench: $(VENV)/with-test
 	$(BIN)/python -m benchmarks.run peers $(ARGS)

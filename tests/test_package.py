@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import skpmtl
+from skpmtl._runtime.compat import callback_management_context
 
 from . import stubs
 
@@ -83,7 +84,9 @@ def test_imports_are_declared():
 def test_files_that_are_named_exist(name):
     text = (ROOT / name).read_text(encoding="utf-8")
     named = re.findall(r"(?<![\w./-])(?:skpmtl|tests|benchmarks|doc)/[\w/]+\.(?:py|rst)", text)
-    assert [path for path in named if not (ROOT / path).is_file()] == []
+    # The package may be installed elsewhere.
+    roots = {path: PACKAGE.parent if path.startswith("skpmtl/") else ROOT for path in named}
+    assert [path for path, root in roots.items() if not (root / path).is_file()] == []
 
 
 def brought(extra):
@@ -155,6 +158,7 @@ def test_supported_versions_of_python_are_listed():
     assert [int(k) for k in listed] == list(range(int(listed[0]), int(listed[-1]) + 1))
 
 
+@pytest.mark.skipif(callback_management_context is None, reason="hints have set_callbacks")
 def test_type_hints_are_those_of_constraints_and_docstrings():
     assert stubs.PATH.read_text() == stubs.stub(), "run python -m tests.stubs"
     assert (stubs.PATH.parent / "py.typed").exists()

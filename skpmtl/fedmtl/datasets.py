@@ -88,8 +88,8 @@ def make_fedmtl_clients(
     --------
     >>> from skpmtl.fedmtl import make_fedmtl_clients
     >>> X, y, client = make_fedmtl_clients(4, 20, random_state=0)
-    >>> X.shape, y.shape, (y[:1] == y[:1]).sum()
-    ((80, 12), (80, 8), np.int64(2))
+    >>> X.shape, y.shape, int((y[:1] == y[:1]).sum())
+    ((80, 12), (80, 8), 2)
     """
     if isinstance(tasks_per_client, str):
         if tasks_per_client not in _WAYS or (tasks_per_client == "pairs" and n_tasks % 2):

@@ -22,7 +22,9 @@ def _within(values):
         # Within the bound if their squares add up to no more than its square.
         if flat.dtype == np.float64 and flat @ flat <= LARGEST**2:
             return True
-        return not flat.size or bool(max(flat.max(), -flat.min()) <= LARGEST)
+        # Of float32, 1e30 is a little more.
+        largest = np.float32(LARGEST) if flat.dtype == np.float32 else LARGEST
+        return not flat.size or bool(max(flat.max(), -flat.min()) <= largest)
 
 
 def bound_values(table):

@@ -3,7 +3,7 @@
 Every "type: ignore" marks a mistake that must be found; mypy warns of those that are not needed.
 """
 
-from typing import assert_type
+from typing import Any, assert_type
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ est = skpmtl.PrivateMTL(epsilon=1.0, tasks=["a", "b", "c"], dtype=np.float32)
 assert_type(est.fit(X, y, task=task), skpmtl.PrivateMTL)
 assert_type(est.personalize(X, y, task), skpmtl.PrivateMTL)
 assert_type(est.privacy_, PrivacyReport)
-assert_type(est.coef_, NDArray)
+assert_type(est.coef_, NDArray[Any])
 assert_type(est.privacy_.summary(), str)
 assert_type(skpmtl.DPMetaInitClassifier(classes=[0, 1]).fit(X, y).score(X, y), float)
 skpmtl.PrivateMeanRegMTL(epsilon=None, target_range=(0, 1), clusters={"a": 1}, unseen_task="mean")
