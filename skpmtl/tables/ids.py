@@ -21,7 +21,8 @@ def factorize(values):
     uniques : ndarray of shape (m,)
         Distinct values in no particular order.
     """
-    if hasattr(values, "factorize") and np.ndim(values) == 1:  # pandas hashes, without a copy
+    # pandas hashes, without a copy; among objects its older versions take "a\\0" for "a".
+    if hasattr(values, "factorize") and np.ndim(values) == 1 and values.dtype != object:
         codes, uniques = values.factorize()
         return codes.astype(np.int64, copy=False), np.asarray(uniques)
     if isinstance(values, (list, tuple)):  # as an array, [1, "a"] would become two strings
