@@ -487,7 +487,7 @@ def test_site_that_is_lost_before_the_masks_is_left_out(tmp_path, after, caplog)
 
 def test_nothing_is_written_before_a_site_can_open_a_sum(tmp_path):
     """A curator of another version asks for shares that do not exist: the next try succeeds."""
-    study, asked = secure_study(), []
+    study, asked = secure_study(enrolment=60.0), []
 
     class Asking(InProcessGrid):
         def push_messages(self, messages):
@@ -554,7 +554,7 @@ def test_sum_that_was_opened_is_asked_for_over_the_same_sites(tmp_path, caplog):
 def test_site_that_alone_opened_a_sum_and_is_gone_ends_nothing(tmp_path):
     """One share of four opens nothing: the others, who have sent none, open theirs."""
     parts, lost = [[1, 4, 6], [0, 2], [3, 5], [7, 8]], []
-    study = secure_study(timeout=0.5, enrolment=20.0)
+    study = secure_study(timeout=0.5, enrolment=60.0)
 
     class Losing(InProcessGrid):
         def ask(self, node, message):
