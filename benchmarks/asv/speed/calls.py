@@ -25,7 +25,7 @@ def _fitted(name):
 
 class Calls:
     params, param_names = [ESTIMATORS], ["estimator"]
-    timer = cpu_seconds
+    timer = staticmethod(cpu_seconds)
     sample_time = 0.05
 
     def setup(self, name):

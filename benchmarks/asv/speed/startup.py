@@ -26,7 +26,7 @@ def _process(program, **environment):
 
 
 class _Process:
-    timer = cpu_seconds
+    timer = staticmethod(cpu_seconds)
     number, repeat, warmup_time = 1, 5, 0.0
     process_pairs = 6  # of `benchmarks.compare`, which then measures once in each
 
