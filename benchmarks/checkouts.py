@@ -5,6 +5,7 @@ what differs is `skpmtl/` alone. Folders and caches of numba stay in ``build/ben
 """
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -27,14 +28,15 @@ def checkout(revision):
     """-> short name of the commit, folder with its `skpmtl/`"""
     name = git("rev-parse", "--short=10", f"{revision}^{{commit}}")
     folder = _PLACE / name / "tree"
-    if not (folder / "skpmtl").is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
-        archive = subprocess.Popen(
-            ["git", "-C", str(ROOT), "archive", name, "skpmtl"], stdout=subprocess.PIPE
+    if not folder.is_dir():
+        part = folder.with_name("part")  # an interrupted run leaves no half of a tree
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        archive = subprocess.run(
+            ["git", "-C", str(ROOT), "archive", name, "skpmtl"], stdout=subprocess.PIPE, check=True
         )
-        subprocess.run(["tar", "-x", "-C", str(folder)], stdin=archive.stdout, check=True)
-        if archive.wait():
-            raise SystemExit(f"git archive {name} failed.")
+        subprocess.run(["tar", "-x", "-C", str(part)], input=archive.stdout, check=True)
+        part.rename(folder)
     return name, folder
 
 

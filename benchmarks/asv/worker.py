@@ -10,7 +10,6 @@ import itertools
 import json
 import os
 import pkgutil
-import resource
 import sys
 
 if __name__ == "__main__":  # nothing else may print between the lines
@@ -51,6 +50,8 @@ class Measured:
     def value(self, least):
         """Seconds of a call, or the process's peak of bytes."""
         if self.memory:
+            import resource  # not on Windows
+
             self.call()
             unit = 1 if sys.platform == "darwin" else 1024
             return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
