@@ -1,6 +1,7 @@
 """One journal is one budget: for one process at a time, and for the rows it was begun with."""
 
 import os
+import stat
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from scipy import sparse
 
 from skpmtl import MPMTLLowRank
 from skpmtl.exchange.journal import Journal, fingerprint, write_file
+from skpmtl.privacy.rng import SeededSource
 from skpmtl.shards import fit as shards
 from skpmtl.shards.fit import fit_shards
 from skpmtl.tables.table import TaskTable
@@ -44,6 +46,23 @@ def test_a_journal_is_open_once(tmp_path):
     with pytest.raises(ValueError, match="another run"):
         Journal(tmp_path, {"run": 2})
     Journal(tmp_path, {"run": 1}).close()  # the error has left nothing locked
+
+
+def test_a_journal_that_is_opened_again_begins_at_its_first_reply(tmp_path):
+    source = SeededSource(np.random.default_rng(0))
+    with Journal(tmp_path, {}) as journal:
+        assert (journal.begun, journal.place) == (False, 0)
+        assert len(bytes.fromhex(journal.key.decode())) == 32
+        for k in range(2):
+            source.normal(1)
+            journal.keep({"x": np.array(k)}, source)
+        assert journal.place == 2 and journal.recall(source) is None
+    after, source = source.normal(1), SeededSource(np.random.default_rng(0))
+    with Journal(tmp_path, {}) as journal:
+        assert (journal.begun, journal.place) == (True, 0)
+        assert [int(journal.recall(source)["x"]) for _ in range(2)] == [0, 1]
+        assert journal.recall(source) is None and journal.place == 2
+    assert source.normal(1) == after  # noise goes on, and is not drawn twice
 
 
 RACE = """
@@ -131,6 +150,15 @@ def test_other_rows_are_refused(tmp_path, monkeypatch, finished):
         assert_array_equal(again.moment, whole.moment)
 
 
+def test_other_rows_are_refused_before_the_first_reply(tmp_path):
+    with Journal(tmp_path, {}) as journal:
+        journal.same_rows([("a", "1"), ("b", "2")])
+        journal.same_rows([("a", "1"), ("b", "2")])
+        for rows in ([("a", "1"), ("b", "3")], [("b", "2")]):
+            with pytest.raises(ValueError, match="b has other rows"):
+                journal.same_rows(rows)
+
+
 def test_lost_secrets_are_damage(tmp_path):
     parts, est = write_parts(tmp_path), MPMTLLowRank(tasks=range(M), random_state=0)
     journal = tmp_path / "journal"
@@ -195,12 +223,15 @@ def test_files_keep_permissions_and_links(tmp_path):
     try:
         write_file(path, b"1")
         write_file(tmp_path / "secret", b"1", 0o600)
-        with Journal(tmp_path / "journal", {}):
-            pass
+        with Journal(tmp_path / "journal", {}) as journal:
+            journal.same_rows([])
+            journal.keep({}, None)
     finally:
         os.umask(before)
     assert path.stat().st_mode & 0o777 == 0o640
-    for secret in ("secret", "journal/key", "journal/token", "journal/run.json"):
+    secrets = {"key", "token", "run.json", "rows.json", "lock", "000000.npz"}
+    assert {p.name for p in (tmp_path / "journal").iterdir()} == secrets
+    for secret in ("secret", *(f"journal/{name}" for name in secrets)):
         assert (tmp_path / secret).stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "journal").stat().st_mode & 0o777 == 0o700
     path.chmod(0o604)
@@ -213,6 +244,25 @@ def test_files_keep_permissions_and_links(tmp_path):
     with pytest.raises(ValueError, match="is no file"):
         write_file("/dev/null", b"3")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "journal", "link", "secret"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="folders are synced on posix")
+def test_a_file_is_on_disk_before_its_name_and_then_its_folder(tmp_path, monkeypatch):
+    done, fsync, replace = [], os.fsync, os.replace
+
+    def synced(file):
+        found = os.fstat(file)
+        done.append("folder" if stat.S_ISDIR(found.st_mode) else found.st_size)
+        fsync(file)
+
+    def renamed(*paths):
+        done.append("name")
+        replace(*paths)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", renamed)
+    write_file(tmp_path / "file", b"12345")
+    assert done == [5, "name", "folder"]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs RLIMIT_FSIZE")

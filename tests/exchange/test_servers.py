@@ -10,8 +10,9 @@ from sklearn.base import clone
 from skpmtl import DPAggregation, DPMetaInit, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
 from skpmtl.exchange import servers
 from skpmtl.exchange.protocol import Ask, release
-from skpmtl.privacy import gdp_mu
+from skpmtl.privacy import PrivacyReport, gdp_mu
 from skpmtl.privacy.mechanisms import SymmetricGaussian, VectorGaussian
+from skpmtl.privacy.report import TRUSTED_CURATOR
 from skpmtl.privacy.rng import SeededSource, noise_source
 from skpmtl.search import PrivateSearch
 from tests.helpers.cases import long_data
@@ -104,6 +105,46 @@ def test_noise_of_one_server_suffices_and_all_have_the_stated_one():
     assert "curator is trusted" not in str(report)
 
 
+def test_two_sets_of_sites_cannot_both_be_opened():
+    """t sites for each of two sums, and all but h lie: fewer than t is not enough, h at least."""
+    for n in range(3, 12):
+        for h in range(2, n):
+            t = servers.Adders(n, h).least
+            assert 2 * (t - (n - h)) > h
+            assert t == h or 2 * (t - 1 - (n - h)) <= h
+
+
+def test_a_report_on_sites_states_the_budget_of_the_honest_ones():
+    entries = [VectorGaussian(3, 1.0, mu).describe("x") for mu in (0.3, 0.4)]
+    report = PrivacyReport(
+        "joint DP per task", epsilon=1.0, delta=1e-5, mu=0.5, releases=entries,
+        assumptions=[TRUSTED_CURATOR, "the task list is public"],
+    )  # fmt: skip
+    found = servers.stated(report, servers.Adders(5, 3))
+    assert found.mu == pytest.approx(0.5 * math.sqrt(5 / 3))
+    mus = [entry["mu"] for entry in found.releases]
+    assert mus == pytest.approx([0.3 * math.sqrt(5 / 3), 0.4 * math.sqrt(5 / 3)])
+    assert [entry["sites"] for entry in found.releases] == [(5, 3)] * 2
+    assert [entry["noise_std"] for entry in found.releases] == [e["noise_std"] for e in entries]
+    text = found.text(None)
+    assert "1.291 times the noise" in text and "the task list is public" in text
+    # 4 of 5 are needed: 2 who lie and 2 of the 3 honest ones.
+    assert "4 of the 5 sites are needed, 2 honest ones remain" in text and "1.225 times" in text
+    assert TRUSTED_CURATOR not in text and servers.stated(report, servers.Adders(1)) is report
+
+
+def test_sums_without_noise_have_forty_bits_below_their_bound():
+    for bound, step in ((1.0, 2.0**-40), (3.0, 2.0**-38), (4.0, 2.0**-38)):
+        assert servers.step_of(None, bound) == step
+    ask = ask_for(None, bound=1.0)
+    largest = np.array([2.0**21 - 2.0**-30, -(2.0**21) + 1.0])
+    parts = servers.shares(ask, {"x": largest}, 2)
+    np.testing.assert_array_equal(servers.opened(ask, parts)["x"], largest)
+    for value in (2.0**21, -(2.0**21)):
+        with pytest.raises(ValueError, match="too large"):
+            servers.shares(ask, {"x": np.array([0.0, value])}, 2)
+
+
 def test_updates_that_have_their_noise_cost_nothing_more():
     X, y, task = long_data()
     one = DPMetaInit(tasks=range(6), inner_steps=2, random_state=0)
@@ -132,6 +173,8 @@ def test_exact_noise():
     [
         (PrivateMTL(curator="server"), "'curator' parameter"),
         (PrivateMTL(curator=("servers", 1)), "P from 2 to 16"),
+        (PrivateMTL(curator=("servers", 17)), "P from 2 to 16"),
+        (PrivateMTL(curator=("sites", 1001, 2)), "h from 2 to n - 1"),
         (PrivateMTL(curator=("servers", 2.5)), "P from 2 to 16"),
         (PrivateMTL(curator=("servers",)), "P from 2 to 16"),
         (PrivateMTL(curator=("sites", 3, 3)), "h from 2 to n - 1"),
@@ -153,6 +196,15 @@ def test_refusals(est, message):
     with pytest.raises(ValueError, match=message.replace("(", r"\(")):
         est.fit(*long_data())
     assert not hasattr(est, "billboard_")
+
+
+def test_the_most_parties():
+    for curator, count, honest in (
+        ("trusted", 1, 1), ("servers", 2, 1), (("servers", 16), 16, 1),
+        (("sites", 1000, 999), 1000, 999), (("sites", 3, 2), 3, 2),
+    ):  # fmt: skip
+        adders = servers.adders_of(curator)
+        assert (adders.count, adders.honest, float(adders)) == (count, honest, count / honest)
 
 
 def test_a_study_across_sites_has_one_curator():

@@ -214,6 +214,13 @@ def test_pairs_compose_with_their_deltas():
     many = compose([pair(0.1, 1e-9)] * 100, delta=1e-5)
     inner = 1 - (1 - 1e-5) / (1 - 1e-9) ** 100
     assert many.epsilon == pytest.approx(optimal_pure_epsilon([0.1] * 100, inner), rel=1e-9)
+    mixed = compose([gaussian(1.0, 1e-5), pair(0.4, 1e-6)])
+    mu, p, e = gdp_mu(1.0, 1e-5), 1 / (1 + math.exp(-0.4)), mixed.epsilon
+    assert 1 - mixed.delta == pytest.approx((1 - 1e-5) * (1 - 1e-6), rel=1e-15)
+    spent = p * gdp_delta(mu, e - 0.4) + (1 - p) * gdp_delta(mu, e + 0.4)
+    assert spent == pytest.approx(1e-5, rel=1e-6)
+    again = compose([gaussian(1.0, 1e-5), pair(0.4, 1e-6)], delta=mixed.delta)
+    assert again.epsilon == pytest.approx(e, rel=1e-6) and again.delta == mixed.delta
     with pytest.raises(ValueError, match="pass at least that"):
         compose([pair(0.1, 1e-6)] * 3, delta=1e-6)
     with pytest.raises(ValueError, match="leaves nothing"):
@@ -222,7 +229,7 @@ def test_pairs_compose_with_their_deltas():
 
 def test_no_guarantee_poisons():
     total = compose([gaussian(), NONE, gaussian()])
-    assert total.guarantee == "none" and total.epsilon == math.inf
+    assert (total.guarantee, total.epsilon, total.delta) == ("none", math.inf, 0.0)
     assert "fits 2 of 3" in total.text(None)
 
 

@@ -58,6 +58,7 @@ def test_fixed_size_calibration(adjacency, expected):
     epsilon = fixed_size_epsilon(2.0, 100, rate, 1e-5, adjacency)
     assert epsilon == pytest.approx(expected, abs=0.051)
     assert fixed_size_delta(2.0, 100, rate, epsilon, adjacency) == pytest.approx(1e-5, rel=1e-9)
+    assert fixed_size_epsilon(2.0, 1, 0.1, 0.11, adjacency) == 0.0  # who is drawn is 0.1 of it
     z = fixed_size_noise(1.0, 1e-8, 100, rate, adjacency)
     assert fixed_size_delta(z, 100, rate, 1.0, adjacency) == pytest.approx(1e-8, rel=1e-9)
     assert z <= blocks_mu(1.0, 100, adjacency) / gdp_mu(1.0, 1e-8)
@@ -70,6 +71,8 @@ def test_fixed_size_calibration(adjacency, expected):
 def test_rate_one_needs_no_library():
     assert poisson_epsilon(3.0, 4, 1.0, 1e-5, "zero-out") == pytest.approx(gdp_epsilon(2 / 3, 1e-5))
     assert poisson_noise(1.0, 1e-5, 4, 1.0, "replace-one") == pytest.approx(4 / gdp_mu(1.0, 1e-5))
+    pair = poisson_epsilon(3.0, 4, 1.0, 1e-5, "zero-out", group_size=2)
+    assert pair == pytest.approx(gdp_epsilon(4 / 3, 1e-5))
     with pytest.raises(ValueError, match="group_size=2"):
         poisson_epsilon(3.0, 4, 0.5, 1e-5, "replace-one", group_size=2)
 
@@ -96,16 +99,18 @@ def test_poisson(dp, adjacency, expected):
     assert "dp-accounting 0." in accountant_name()
 
 
-def test_poisson_one_round_has_a_closed_form(dp):
-    """One round, zero-out: (1-p) N(0, z^2) + p N(1, z^2) against N(0, z^2), both orders."""
+@pytest.mark.parametrize("group_size", [1, 2])
+def test_poisson_one_round_has_a_closed_form(dp, group_size):
+    """One round, zero-out: as many of a group as are drawn against none, both orders."""
     from scipy.integrate import quad
-    from scipy.stats import norm
+    from scipy.stats import binom, norm
 
     p, z, delta = 0.3, 0.8, 1e-3
-    epsilon = poisson_epsilon(z, 1, p, delta, "zero-out")
+    epsilon = poisson_epsilon(z, 1, p, delta, "zero-out", group_size=group_size)
 
     def mixture(x):
-        return (1 - p) * norm.pdf(x, 0, z) + p * norm.pdf(x, 1, z)
+        members = range(group_size + 1)
+        return sum(binom.pmf(k, group_size, p) * norm.pdf(x, k, z) for k in members)
 
     def alone(x):
         return norm.pdf(x, 0, z)
