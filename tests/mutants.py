@@ -3,8 +3,8 @@
 A mutant is the package with one expression or statement changed. It is killed when a default test
 of its file fails or takes too long. Those of `FILES` are drawn at random until the minutes are
 over, and run in copies of the checkout. Survivors that compute the same as the original belong
-into ``mutants_equivalent.txt``, with the reason. Texts, type hints, decorators, logging and what
-is raised are not changed.
+into ``mutants_equivalent.txt``, with the reason. Texts, type hints, decorators, logging, what is
+raised, and tolerances (numbers below 1e-6) are not changed.
 
 Of the tools at hand, mutmut runs all mutants of a file, in its own layout, and the operators of
 cosmic-ray delete no statements, so that a missing clip would go unseen.
@@ -85,14 +85,15 @@ class Mutant(NamedTuple):
 
     file: str
     line: int
+    text: str
     old: str
     new: str
     source: str
 
     @property
     def key(self):
-        """The file and the change, whatever the line."""
-        return self.file, self.old, self.new
+        """The file, the text of the line and the change, wherever the line is now."""
+        return self.file, self.text, self.old, self.new
 
 
 def parts(node):
@@ -130,7 +131,7 @@ def changes(node):
             yield with_field(value=not node.value)
         case ast.Constant(value=int()):
             yield with_field(value=node.value + 1)
-        case ast.Constant(value=float()):
+        case ast.Constant(value=float(value)) if not 0 < value < 1e-6:
             yield with_field(value=2 * node.value if node.value else 1.0)
         case ast.Name(id=name) if name in NAMES:
             yield with_field(id=NAMES[name])
@@ -162,7 +163,7 @@ def mutants(file, source):
     whole, found = b"".join(lines), []
     for node in parts(ast.parse(source)):
         for place, new in changes(node):
-            text = ast.unparse(new)
+            text, line = ast.unparse(new), lines[place.lineno - 1].decode().strip()
             begin = starts[place.lineno - 1] + place.col_offset
             end = starts[place.end_lineno - 1] + place.end_col_offset
             within = text if isinstance(place, ast.stmt) else f"({text})"
@@ -171,15 +172,15 @@ def mutants(file, source):
                 compile(changed, file, "exec")
             except SyntaxError:  # a pattern, a break outside of a loop
                 continue
-            found.append(Mutant(file, place.lineno, ast.unparse(place), text, changed))
+            found.append(Mutant(file, place.lineno, line, ast.unparse(place), text, changed))
     return found
 
 
 def equivalents(path):
-    """The keys of the mutants that compute the same, from lines "file | old | new | reason"."""
+    """The keys of mutants that compute the same: "file || line || old || new || reason"."""
     lines = path.read_text().splitlines() if path.exists() else []
-    rows = [line.split(" | ") for line in lines if line and not line.startswith("#")]
-    return {(file, old, new) for file, old, new, reason in rows}
+    rows = [line.split(" || ") for line in lines if line and not line.startswith("#")]
+    return {(file, text, old, new) for file, text, old, new, reason in rows}
 
 
 class Failures:
@@ -256,7 +257,8 @@ def measure(root, files, table, *, minutes, seed, limit, equivalent=(), processe
             path.write_text(source)
             if failed is None:
                 survived.append(mutant)
-                print(f"{mutant.file}:{mutant.line}\n- {mutant.old}\n+ {mutant.new}", flush=True)
+                print(f"{mutant.file}:{mutant.line} survives:", flush=True)
+                print(f"- {mutant.old}\n+ {mutant.new}", flush=True)
                 continue
             if failed not in sound and failure(copied, [failed], limit, context):
                 raise SystemExit(f"{failed} fails without a mutant: mend it first.")

@@ -37,6 +37,7 @@ def test_texts_hints_and_raises_stay():
     ("source", "news"),
     [
         ("a.append(b)", ["pass"]),
+        ("a = 1e-9, 1e-3, 0.0", ["0.002", "1.0"]),
         ("a.b = 0", ["pass", "1"]),
         ("a += b", ["a -= b"]),
         ("a = not b and -c", ["not b or -c", "b", "c"]),
@@ -59,10 +60,10 @@ def test_toy(tmp_path, capsys):
     (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
     told = tmp_path / "equivalent.txt"
     told.write_text(
-        "# file | old | new | reason\n"
-        "toy.py | bound < 0 | not bound < 0 | toy\n"
-        "toy.py | bound < 0 | bound <= 0 | toy\n"
-        "toy.py | 0 | 1 | toy\n"
+        "# file || line || old || new || reason\n"
+        "toy.py || if bound < 0: || bound < 0 || not bound < 0 || toy\n"
+        "toy.py || if bound < 0: || bound < 0 || bound <= 0 || toy\n"
+        "toy.py || if bound < 0: || 0 || 1 || toy\n"
     )
     killed, survived = mutants.measure(
         tmp_path, ["toy.py"], {"toy": ["test_toy.py"]}, minutes=1, seed=0, limit=60,
@@ -72,7 +73,7 @@ def test_toy(tmp_path, capsys):
         "max": "tests/test_toy.py::test_clipped"
     }
     assert [mutant.new for mutant in survived] == ["4.0"]
-    assert "toy.py:2\n- 2.0\n+ 4.0" in capsys.readouterr().out
+    assert "toy.py:2 survives:\n- 2.0\n+ 4.0" in capsys.readouterr().out
     assert (tmp_path / "toy.py").read_text() == TOY
 
 
