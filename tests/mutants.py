@@ -35,36 +35,40 @@ FILES = [
     *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("skpmtl/exchange/*.py")),
     *(f"skpmtl/{method}/{name}.py" for method in METHODS for name in ("curator", "plan")),
 ]
+NUMBERS = ["privacy/test_numbers.py", "privacy/test_report.py"]
 METHOD_TESTS = [f"{method}/test_privacy.py" for method in METHODS[:-2]]
 METHOD_TESTS += ["output_perturbation/test_estimators.py"]
 # The tests of a file in the folder tests, the quickest to notice first; the longest prefix counts.
 TESTS = {
     "skpmtl/privacy/": ["privacy"],
     "skpmtl/privacy/_numbers.py": ["privacy/test_numbers.py", "privacy/test_mechanisms.py"],
-    "skpmtl/privacy/accounting.py": ["privacy/test_accounting.py", "privacy/test_report.py"],
+    "skpmtl/privacy/accounting.py": ["privacy/test_accounting.py", *NUMBERS],
     "skpmtl/privacy/allocation.py": ["privacy/test_accounting.py", *METHOD_TESTS],
     "skpmtl/privacy/audit.py": ["privacy/test_audit.py"],
     "skpmtl/privacy/composition.py": ["privacy/test_accounting.py", "privacy/test_report.py"],
     "skpmtl/privacy/html.py": ["privacy/test_report.py", "test_diagram.py"],
-    "skpmtl/privacy/mechanisms.py": ["privacy/test_mechanisms.py", "privacy/test_secure.py"],
+    "skpmtl/privacy/mechanisms.py": ["privacy/test_mechanisms.py", *NUMBERS],
     "skpmtl/privacy/moments.py": ["privacy/test_mechanisms.py", *METHOD_TESTS],
     "skpmtl/privacy/replay.py": ["privacy/test_replay.py"],
     "skpmtl/privacy/report.py": ["privacy/test_report.py", "privacy/test_replay.py"],
     "skpmtl/privacy/rng.py": ["privacy/test_rng.py", "privacy/test_secure.py"],
-    "skpmtl/privacy/sampling.py": ["privacy/test_sampling.py", "privacy/test_mechanisms.py"],
-    "skpmtl/privacy/selection.py": ["privacy/test_selection.py"],
+    "skpmtl/privacy/sampling.py": ["privacy/test_sampling.py", *NUMBERS],
+    "skpmtl/privacy/selection.py": ["privacy/test_selection.py", *NUMBERS],
     "skpmtl/privacy/tape.py": ["privacy/test_report.py", "privacy/test_replay.py"],
     "skpmtl/exchange/": ["exchange"],
     "skpmtl/exchange/files.py": ["exchange/test_billboard_files.py", "exchange"],
     "skpmtl/exchange/journal.py": ["exchange/test_journal.py", "exchange"],
     "skpmtl/exchange/servers.py": ["exchange/test_servers.py", "exchange"],
     "skpmtl/mean_regularized/": ["mean_regularized"],
-    "skpmtl/meta/": ["meta"],
-    "skpmtl/model_protected/": ["model_protected"],
+    "skpmtl/meta/": ["meta/test_privacy.py", "meta"],
+    "skpmtl/model_protected/": ["model_protected/test_privacy.py", "model_protected"],
     "skpmtl/output_perturbation/": ["output_perturbation"],
-    "skpmtl/rounds/": ["meta/test_privacy.py", "meta/test_estimators.py", "mean_regularized"],
-    "skpmtl/structures/": ["structures"],
-}
+    "skpmtl/rounds/": [
+        "mean_regularized/test_relation.py", "mean_regularized/test_privacy.py",
+        "model_protected/test_relation.py", "model_protected/test_relation_exact.py",
+    ],
+    "skpmtl/structures/": ["structures/test_privacy.py", "structures"],
+}  # fmt: skip
 LOADED = ["numpy", "scipy.optimize", "scipy.stats", "sklearn.utils.estimator_checks", "numba"]
 LOADED += ["pandas", "pytest"]
 

@@ -311,6 +311,8 @@ def test_from_billboard():
     there = PrivateMeanRegMTLClassifier.from_billboard(
         est.export_billboard(), classes=["low", "high"], n_features=4, feature_names="abcd"
     )
+    assert there.tasks_.shape == (0,) and there.intercept_.shape == (0,)
+    assert there.coef_.shape == (0, 4)
     assert there.personalization == "ewc" and there.classes_.tolist() == ["high", "low"]
     there.personalize(pd.DataFrame(X[new], columns=list("abcd")), y[new], task=task[new])
     est.personalize(X[new], y[new], task=task[new])

@@ -13,6 +13,7 @@ from scipy.stats import beta
 from skpmtl import DPMetaInit, DPMetaInitClassifier
 from skpmtl.exchange import Population
 from skpmtl.meta import finetune
+from skpmtl.meta.plan import MetaPlan
 from skpmtl.privacy import PrivacyLeakWarning, gdp_epsilon
 from skpmtl.privacy.sampling import poisson_epsilon
 from skpmtl.tables.forms import read_training
@@ -119,6 +120,18 @@ def test_unsampled_noise(how, visits, group, adjacency, c):
         assert told["n_rows"] == n and told["visits"] == visits and told["steps"] == 7 * visits
         share = 1.0 if how == "full" else 1.0 / math.ceil(n / 5)
         assert told["sampling_rate"] == pytest.approx(share)
+
+
+@pytest.mark.parametrize("privacy", ["task-global", "local"])
+def test_whole_numbers_stay_exact_where_there_is_next_to_no_noise(privacy):
+    """The grid is that of the largest sum of clipped gradients, or of one clipped update."""
+    est = estimator(epsilon=1e40, clip_norm=3.0, privacy=privacy)
+    plan = MetaPlan(est, Population(np.arange(3), 4, 0, np.array(SIZES)))
+    largest = 3.0 * (np.array(SIZES) if privacy == "task-global" else np.ones(3))
+    steps = largest / plan.noise_step
+    assert (2.0**50 < steps).all() and (steps <= 2.0**51).all()
+    moved = math.sqrt(plan.size) * plan.noise_step  # by rounding
+    np.testing.assert_allclose(1.0 - plan.shrink, moved / (plan.reach * 3.0), rtol=0.1)
 
 
 def check_sampled_noise(adjacency, group, visits, sizes, tight=True):

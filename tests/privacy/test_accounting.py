@@ -173,6 +173,15 @@ def test_pure_calibration_goes_both_ways(method, epsilon, weights):
         assert budgets.sum() >= epsilon * (1 - 1e-12)  # never worse than the plain sum
 
 
+def test_pure_calibration_stays_on_the_private_side():
+    """Not a bit more than the budget, where the root of a search may be either side of it."""
+    for epsilon in np.linspace(0.1, 5.0, 20):
+        budgets = pure_epsilons(epsilon, 1e-5, np.ones(30), "cb")
+        assert cb_epsilon(budgets, 1e-5) <= epsilon
+        budgets = pure_epsilons(epsilon, 1e-5, np.ones(30), "optimal")
+        assert optimal_pure_delta(budgets, epsilon) <= 1e-5
+
+
 def test_pure_tables():
     """Diagonal Laplace over exact Gaussian noise, std per entry, d irrelevant (section 3)."""
     table = {0.1: ([0.88, 2.3, 2.3, 2.3], [0.85, 1.4, 1.4, 1.4]),
