@@ -58,6 +58,7 @@ TESTS = {
     "skpmtl/exchange/": ["exchange"],
     "skpmtl/exchange/files.py": ["exchange/test_billboard_files.py", "exchange"],
     "skpmtl/exchange/journal.py": ["exchange/test_journal.py", "exchange"],
+    "skpmtl/exchange/protocol.py": ["exchange", "federated/test_sites.py"],
     "skpmtl/exchange/servers.py": ["exchange/test_servers.py", "exchange"],
     "skpmtl/mean_regularized/": ["mean_regularized"],
     "skpmtl/meta/": ["meta/test_privacy.py", "meta"],

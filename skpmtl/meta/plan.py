@@ -390,7 +390,7 @@ class MetaPlan(Plan):
 
     def _reached(self):
         """Sensitivity of what a task adds its noise to, for all records of a group."""
-        return self.reach * self.clip_norm * (1 if self.mode == "local" else self.group)
+        return self.reach * self.clip_norm * self.group
 
     def task(self, k):
         """What one task spends and adds, as a dict."""

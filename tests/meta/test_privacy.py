@@ -501,6 +501,27 @@ def test_the_report(cls, batches):
         est.task_privacy(17)
 
 
+def test_the_stated_sensitivity_is_that_of_all_records_of_a_group():
+    X, y = rows()
+    for parameters, records in (
+        ({"group_size": 3}, 3), ({"group_size": 3, "privacy": "local"}, 1),
+        ({"group_size": 2, "max_rows_per_unit": 3}, 2), ({}, 1),
+    ):  # fmt: skip
+        est = estimator(clip_norm=0.5, adjacency="replace-one", **parameters)
+        more = {"unit": np.arange(len(X))} if est.max_rows_per_unit else {}
+        report = est.fit(X, y, task=TASK, **more).privacy_
+        assert {entry["sensitivity"] for entry in report.releases} == {2 * 0.5 * records}
+
+
+def test_tasks_that_were_not_in_the_fit_have_spent_nothing():
+    X, y = rows()
+    est = fit().personalize(X[:5], y[:5], task=np.full(5, 9))
+    assert est.task_privacy(9) == {
+        "epsilon": 0.0, "delta": 0.0, "noise_multiplier": 0.0, "n_rows": 0, "steps": 0,
+        "sampling_rate": 0.0, "visits": 0,
+    }  # fmt: skip
+
+
 def test_the_report_of_groups_persons_and_none():
     assert fit(group_size=3).privacy_.unit in ("3 records", "k records")
     assert "3" in fit(group_size=3).privacy_.text(None)
