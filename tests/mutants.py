@@ -48,7 +48,7 @@ TESTS = {
     "skpmtl/privacy/composition.py": ["privacy/test_accounting.py", "privacy/test_report.py"],
     "skpmtl/privacy/html.py": ["privacy/test_report.py", "test_diagram.py"],
     "skpmtl/privacy/mechanisms.py": ["privacy/test_mechanisms.py", *NUMBERS],
-    "skpmtl/privacy/moments.py": ["privacy/test_mechanisms.py", *METHOD_TESTS],
+    "skpmtl/privacy/moments.py": ["privacy/test_moments.py", *METHOD_TESTS],
     "skpmtl/privacy/replay.py": ["privacy/test_replay.py"],
     "skpmtl/privacy/report.py": ["privacy/test_report.py", "privacy/test_replay.py"],
     "skpmtl/privacy/rng.py": ["privacy/test_rng.py", "privacy/test_secure.py"],

@@ -13,6 +13,7 @@ from scipy.stats import beta
 from skpmtl import DPMetaInit, DPMetaInitClassifier
 from skpmtl.exchange import Population
 from skpmtl.meta import finetune
+from skpmtl.meta.curator import _HELD, sum_of_updates
 from skpmtl.meta.plan import MetaPlan
 from skpmtl.privacy import PrivacyLeakWarning, gdp_epsilon
 from skpmtl.privacy.sampling import poisson_epsilon
@@ -511,6 +512,19 @@ def test_the_stated_sensitivity_is_that_of_all_records_of_a_group():
         more = {"unit": np.arange(len(X))} if est.max_rows_per_unit else {}
         report = est.fit(X, y, task=TASK, **more).privacy_
         assert {entry["sensitivity"] for entry in report.releases} == {2 * 0.5 * records}
+
+
+def test_updates_without_a_budget_are_held_to_their_median():
+    def total(*updates):
+        updates = np.array(updates)[:, None]
+        return sum_of_updates(plan, {"update": updates}, np.arange(len(updates)))["update"][0]
+
+    plan = MetaPlan(estimator(epsilon=None), Population(np.arange(3), 1, 0, np.array(SIZES)))
+    assert plan.holds and plan.size == 2
+    assert total([1.0, 0.0], [0.0, 1.0], [3e9, 4e9]) == pytest.approx(
+        [1.0 + 0.6 * _HELD, 1.0 + 0.8 * _HELD]
+    )
+    assert total([0.0, 0.0], [0.0, 0.0], [3.0, 4.0]).tolist() == [3.0, 4.0]
 
 
 def test_tasks_that_were_not_in_the_fit_have_spent_nothing():

@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from skpmtl.exchange.protocol import Population
 from skpmtl.meta.plan import MetaPlan
 from skpmtl.model_protected import tasks
 from skpmtl.privacy import audit, moments, noise_source
+from skpmtl.privacy.replay import _sensitivities
 from tests.helpers.cases import (
     CASES,
     CHANGED,
@@ -275,3 +277,23 @@ def test_a_search_is_replayed():
     )  # fmt: skip
     result = audit(search, data, neighbour(case, data), replay=True)
     assert result.passed, str(result)
+
+
+# ---------------------------------------------------------------- distances of releases
+def tape(*values):
+    entry = {"sensitivity": 2.0, "norm": "l2", "mechanism": "Gaussian"}
+    made = [SimpleNamespace(entry=entry, values=np.array(v, dtype=float)) for v in values]
+    return SimpleNamespace(releases=made)
+
+
+def test_the_release_that_is_nearest_to_its_bound_is_returned():
+    first = tape([[0.0, 0.0]], [], [[1.0, 1.0]])
+    near, far = tape([[0.6, 0.8]], [], [[1.0, 2.5]]), tape([[3.0, 4.0]], [], [[1.0, 1.0]])
+    assert _sensitivities(first, near, "replace-one") == ([], (1.5, 2.0))
+    assert _sensitivities(first, near, "zero-out") == ([], (1.5, 4.0))
+    failures, worst = _sensitivities(first, far, "replace-one")
+    assert worst == (5.0, 2.0) and "release 1 (Gaussian) differs by 5" in failures[0]
+    failures, worst = _sensitivities(first, far, "zero-out")
+    assert worst == (5.0, 4.0) and "but 4 is twice what is stated" in failures[0]
+    failures, worst = _sensitivities(first, tape([[0.0]], [], [[1.0, 2.0]]), "replace-one")
+    assert failures == ["Sensitivity: release 1 is of other shape."] and worst == (1.0, 2.0)

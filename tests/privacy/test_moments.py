@@ -1,0 +1,132 @@
+"""Directions of models within their bound, and shapes of noisy sums of them."""
+
+import math
+
+import numpy as np
+import pytest
+
+from skpmtl.privacy import moments
+from skpmtl.privacy.mechanisms import DiagonalGaussian, DiagonalLaplace
+
+
+def test_directions_have_length_one_or_none():
+    rng = np.random.default_rng(0)
+    W = rng.normal(size=(6, 3)) * 10.0 ** np.array([0, -300, 300, 3, 0, 0])[:, None]
+    W[4], W[5, 1] = 0.0, np.inf
+    U = moments.directions(W)
+    length = np.linalg.norm(U, axis=1)
+    assert (length <= 1.0).all() and (length[:4] > 1.0 - 1e-11).all() and not U[4:].any()
+    scaled = W[:4] / np.abs(W[:4]).max(axis=1)[:, None]
+    np.testing.assert_allclose(U[:4], scaled / np.linalg.norm(scaled, axis=1)[:, None], rtol=1e-11)
+    several = rng.normal(size=(4, 3, 2))  # of three classes: of length 1 together
+    np.testing.assert_allclose(np.square(moments.directions(several)).sum(axis=(1, 2)), 1.0)
+
+
+@pytest.mark.parametrize("classes", [1, 3])
+@pytest.mark.parametrize("block", [1, 10**6])
+def test_sums_are_those_of_the_definition(classes, block, monkeypatch):
+    monkeypatch.setattr(moments, "_BLOCK", block)
+    rng, d = np.random.default_rng(1), 4
+    W = rng.normal(size=(7, classes, d))
+    U = W / np.linalg.norm(W, axis=(1, 2), keepdims=True)
+    given = W[:, 0] if classes == 1 else W
+    np.testing.assert_allclose(
+        moments.sum_of_directions(given, False, None), np.einsum("kcj,kcl->jl", U, U), rtol=1e-10
+    )
+    squares = np.square(U).sum(axis=1)
+    for mechanism in (None, DiagonalLaplace(d, 2.0, 1.0)):
+        found = moments.sum_of_directions(given, True, mechanism)
+        np.testing.assert_allclose(found, squares.sum(axis=0), rtol=1e-10)
+    found = moments.sum_of_directions(given, True, DiagonalGaussian(d, 2.0, 1.0))
+    unit = squares / np.linalg.norm(squares, axis=1)[:, None]
+    np.testing.assert_allclose(found, unit.sum(axis=0), rtol=1e-10)
+    one = moments.squared_directions(moments.directions(given), DiagonalGaussian(d, 2.0, 1.0))
+    assert (np.linalg.norm(one, axis=1) <= 1.0).all()
+
+
+def test_sampling_variance_is_twice_that_of_directions_of_chance():
+    rng, m, d = np.random.default_rng(2), 50, 8
+    U = moments.directions(rng.normal(size=(4000 * m, d)))
+    sums = np.square(U).reshape(4000, m, d).sum(axis=1)
+    # Exactly 2 (d - 1) / (d^2 (d + 2)) for one task.
+    exact = m * 2 * (d - 1) / (d**2 * (d + 2))
+    assert sums.var() == pytest.approx(exact, rel=0.03)
+    assert moments.sampling_variance(m, d) == pytest.approx(2 * exact * (d + 2) / (d - 1))
+
+
+def test_an_average_of_releases_that_stay_has_the_least_variance():
+    average = moments.DriftingAverage()
+    value, variance = average.add(np.array([1.0, 3.0]), 0.5, 2)
+    assert variance == 0.5 and value.tolist() == [1.0, 3.0]
+    for release, noise in (([1.1, 2.9], 0.25), ([1.0, 3.1], 2.0)):
+        before, spread = value, variance
+        value, variance = average.add(np.array(release), noise, 2)
+        weights = np.array([1 / spread, 1 / noise])
+        assert variance == pytest.approx(1 / weights.sum())
+        np.testing.assert_allclose(value, weights @ [before, release] / weights.sum())
+
+
+def test_an_average_follows_a_statistic_that_moves():
+    average = moments.DriftingAverage()
+    average.add(np.zeros(2), 0.5, 2)
+    value, variance = average.add(np.array([3.0, 4.0]), 0.25, 2)
+    drift = 25.0 / 2 - 0.75
+    trust = 0.25 / (0.75 + drift)
+    np.testing.assert_allclose(value, (1 - trust) * np.array([3.0, 4.0]))
+    assert variance == pytest.approx(trust**2 * 0.5 + (1 - trust) ** 2 * 0.25)
+    exact = moments.DriftingAverage()
+    exact.add(np.zeros(2), 0.0, 2)
+    assert exact.add(np.zeros(2), 0.0, 2)[1] == 0.0
+
+
+def test_a_matrix_without_noise_is_kept_and_one_of_noise_is_even():
+    rng, d, trace = np.random.default_rng(3), 6, 40.0
+    A = rng.normal(size=(d, d))
+    S = A @ A.T
+    found = moments.shrink_matrix(S, 0.0, trace)
+    np.testing.assert_allclose(found, S * (trace / np.trace(S)), rtol=1e-10)
+    np.testing.assert_allclose(
+        moments.shrink_matrix(np.zeros((d, d)), 0.0, trace), np.eye(d) * trace / d, atol=1e-12
+    )
+    noise = rng.normal(size=(d, d))
+    even = moments.shrink_matrix(1e-3 * (noise + noise.T) + np.eye(d) * trace / d, 5.0, trace, 0.0)
+    np.testing.assert_allclose(even, np.eye(d) * trace / d, atol=1e-9)
+
+
+@pytest.mark.parametrize("tilt", [0.0, 0.5, 1.0])
+def test_eigenvalues_within_the_noise_count_by_their_place_in_it(tilt):
+    d, std, trace = 4, 2.0, 100.0
+    x, edge = np.array([-6.0, -1.0, 2.0, 5.0]), 2.0 * std * math.sqrt(d)
+    found = moments.shrink_matrix(np.diag(trace / d + x), std, trace, tilt)
+    np.testing.assert_allclose(found, np.diag(trace / d * (1.0 + tilt * x / edge)), atol=1e-9)
+
+
+def test_a_direction_that_stands_out_is_shrunk_as_the_spiked_model_says():
+    d, std, trace, spike = 5, 1.0, 1000.0, 700.0
+    values = np.full(d, (trace - spike) / d)
+    values[-1] += spike
+    Q = np.linalg.qr(np.random.default_rng(4).normal(size=(d, d)))[0]
+    found = moments.shrink_matrix((Q * values) @ Q.T, std, trace, 0.0)
+    level, edge = np.linalg.eigvalsh(found), 2.0 * std * math.sqrt(d)
+    assert np.trace(found) == pytest.approx(trace)
+    np.testing.assert_allclose(level[:-1], level[0], rtol=1e-9)
+    # Its height is measured from the level of the others, which share what is left.
+    lower = (trace - values[-1]) / (d - 1)
+    height = math.sqrt((values[-1] - lower) ** 2 - edge**2)
+    assert level[-1] - level[0] == pytest.approx(height, rel=1e-9)
+
+
+def test_diagonals_have_sum_one_and_follow_what_noise_allows():
+    d, trace = 10, 100.0
+    s = np.full(d, 2.0)
+    s[:2] = 42.0
+    np.testing.assert_allclose(moments.shrink_diagonal(s, 0.0, trace), s / trace)
+    sure = moments.shrink_diagonal(s, 0.3, trace)
+    np.testing.assert_allclose(sure, s / trace, atol=0.01)
+    unsure = moments.shrink_diagonal(s, 1e4, trace)
+    np.testing.assert_allclose(unsure, 1.0 / d, atol=0.01)
+    for found in (sure, unsure):
+        assert found.sum() == pytest.approx(1.0) and (found > 0).all()
+    wide = moments.shrink_diagonal(s, 0.3, (trace, 3 * trace))
+    np.testing.assert_allclose(wide, s / trace, atol=0.02)
+    assert moments.shrink_diagonal(np.array([-3.0]), 1.0, 5.0).tolist() == [1.0]
