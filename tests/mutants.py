@@ -4,7 +4,7 @@ A mutant is the package with one expression or statement changed. It is killed w
 of its file fails or takes too long. Those of `FILES` are drawn at random until the minutes are
 over, and run in copies of the checkout. Survivors that compute the same as the original belong
 into ``mutants_equivalent.txt``, with the reason. Texts, type hints, decorators, logging, what is
-raised, and tolerances (numbers below 1e-6) are not changed.
+raised, ``strict=`` and tolerances (numbers below 1e-6) are not changed.
 
 Of the tools at hand, mutmut runs all mutants of a file, in its own layout, and the operators of
 cosmic-ray delete no statements, so that a missing clip would go unseen.
@@ -109,7 +109,7 @@ def parts(node):
             continue
         for child in value if isinstance(value, list) else [value]:
             match child:
-                case ast.Raise() | ast.JoinedStr():
+                case ast.Raise() | ast.JoinedStr() | ast.keyword(arg="strict"):
                     pass
                 case ast.Call(func=ast.Attribute(attr=called)) if called in TELLS:
                     pass

@@ -10,6 +10,7 @@ from scipy.stats import chi2, norm
 
 from skpmtl.privacy import (
     PrivacyLeakWarning,
+    accounting,
     allocation_weights,
     cb_epsilon,
     check_budget,
@@ -82,6 +83,15 @@ def test_gdp_numbers_and_limits():
 def test_gdp_refuses(bad):
     with pytest.raises(ValueError, match="delta=|epsilon="):
         gdp_mu(*bad)
+
+
+@pytest.mark.parametrize("mu", [0.3, 0.95])
+def test_far_tails_are_differences_of_logarithms(mu):
+    for x in (30.0, 48.0, 51.0, 60.0, 300.0):  # past 50 a series takes over
+        epsilon = mu * (x + mu / 2)
+        first, second = norm.logcdf(-x), epsilon + norm.logcdf(-x - mu)
+        direct = first + math.log(-math.expm1(second - first))
+        assert accounting._log_delta(mu, epsilon) == pytest.approx(direct, abs=1e-6)
 
 
 def test_gaussian_composition_is_the_root_of_squares():
