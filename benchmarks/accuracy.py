@@ -22,8 +22,8 @@ from statistics import mean, stdev
 import skpmtl
 
 from .checkouts import checkout, git, python
-from .strangers.compare import error_of, made
-from .strangers.shapes import SHAPES
+from .unseen.compare import error_of, made
+from .unseen.shapes import SHAPES
 
 
 @dataclass(frozen=True)

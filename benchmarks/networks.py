@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from skpmtl import networks
-from skpmtl.exchange import Ask, Population
+from skpmtl.exchange import Population, Query
 
 from .run import write_rows
 
@@ -54,18 +54,22 @@ def timed(device, given, update, personalization, kind):
     )  # fmt: skip
     table, _ = est._read_training(X, y, task)
     table, _ = est._encoded(table)
-    half = est._half(table, Population.of(table))
-    centre = {"centre": np.zeros((1, half.network.n_shared)), "clip_norm": 1.0}
-    ask = Ask("update", {**centre, "own_units": 0}, {}, None)
+    task_side = est._task_side(table, Population.of(table))
+    centre = {"centre": np.zeros((1, task_side.network.n_shared)), "clip_norm": 1.0}
+    query = Query("update", {**centre, "own_units": 0}, {}, None)
     best = None
     for _ in range(4):  # the first one warms up
         begin, cpu = time.perf_counter(), time.process_time()
-        found = half.answer(ask)["update"] if kind == "round" else half.contributions(ask)["update"]
+        found = (
+            task_side.answer(query)["update"]
+            if kind == "round"
+            else task_side.contributions(query)["update"]
+        )
         if device != "cpu":
             torch.cuda.synchronize()
         spent = time.perf_counter() - begin, time.process_time() - cpu
         best = spent if best is None else min(best, spent)
-    return *best, found, half.network.n_shared
+    return *best, found, task_side.network.n_shared
 
 
 def measure(quick=False):

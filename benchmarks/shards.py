@@ -1,15 +1,15 @@
-"""What Ray adds to a release: questions to two actors against the work of the slower one.
+"""What Ray adds to a release: queries to two actors against the work of the slower one.
 
 Every repeat fits once in process, once on actors, and once on actors that answer with zeros, in
-turn; numbers are medians over all questions and repeats, in milliseconds of the clock. `overhead`
-is the time of a question through Ray less the time that the slowest actor says it worked on it,
-`overhead_least` its minimum, and `empty` the time of a question without work. `rebuilt_ms` is the
-question during which an actor was killed, and `same_bits` whether the result of that fit is that
+turn; numbers are medians over all queries and repeats, in milliseconds of the clock. `overhead`
+is the time of a query through Ray less the time that the slowest actor says it worked on it,
+`overhead_least` its minimum, and `empty` the time of a query without work. `rebuilt_ms` is the
+query during which an actor was killed, and `same_bits` whether the result of that fit is that
 of an undisturbed one. `load` is the load average of the machine meanwhile, which had better be
 less than its number of processors.
 
 With ``--only large`` a table of 4 GB is fitted by four actors, which keep the models, and one of
-them is killed in the middle of its third question. `peak_gb` is the largest resident memory of a
+them is killed in the middle of its third query. `peak_gb` is the largest resident memory of a
 process of the fit (the driver or an actor), read every .1 s, the mapped rows of its part included,
 and `anonymous_gb` that without mapped files. `seconds` is the time of that fit, start of
 its actors included, and `undisturbed` that of one without a loss.
@@ -65,32 +65,32 @@ class Timed(shards.Shard):
 class Empty(shards.Shard):
     """Answers with zeros."""
 
-    def answer(self, ask):
+    def answer(self, query):
         d = self.table.n_features
         shapes = {"vote": (1,), "moment": (d, d), "inside": (1,)}
-        like = ask.public.get("centre", ask.public.get("init"))
+        like = query.public.get("centre", query.public.get("init"))
         return {
             name: np.zeros(shapes[name] if name in shapes else like.shape)
-            for name in ask.mechanisms
+            for name in query.mechanisms
         }
 
 
 class Watched:
-    """Asks workers, and keeps the seconds of every question."""
+    """Asks workers, and keeps the seconds of every query."""
 
     def __init__(self, workers):
         self.workers, self.seconds, self.slowest = workers, [], []
 
-    def answer(self, ask):
+    def answer(self, query):
         start = time.perf_counter()
-        found = self.workers.answer(ask)
+        found = self.workers.answer(query)
         self.seconds.append(time.perf_counter() - start)
         if getattr(self.workers, "shard", None) is Timed:
             self.slowest.append(max(self.workers.each("seconds")))
         return found
 
 
-def _ask(workers, est, parts):
+def _query(workers, est, parts):
     """One curator, up to the release; -> Watched"""
     watched = Watched(workers)
     population, classes, _ = shards._population(est, parts, workers.each("survey"))
@@ -105,7 +105,7 @@ def _actors(kind):
 
 
 class _Deadly(shards._Actors):
-    """One actor dies in the middle of the third question."""
+    """One actor dies in the middle of the third query."""
 
     told, seconds = 0, []
 
@@ -126,7 +126,7 @@ class _Deadly(shards._Actors):
 
 
 def _lose_one(est, parts, **settings):
-    """-> fitted estimator, seconds of the question that met a death"""
+    """-> fitted estimator, seconds of the query that met a death"""
     usual = shards._Actors
     shards._Actors = _Deadly
     try:
@@ -159,9 +159,7 @@ def measure(quick, repeats, only=""):
             os.mkdir(os.path.join(folder, "whole"))
             whole = write_parts(os.path.join(folder, "whole"), m, n, d, 1)
             for name, settings in ESTIMATORS:
-                est = getattr(skpmtl, name)(
-                    **settings, epsilon=1.0, tasks=range(m), random_state=0
-                )
+                est = getattr(skpmtl, name)(**settings, epsilon=1.0, tasks=range(m), random_state=0)
                 if only in repr(est):
                     yield _one(est, whole, parts, repeats, (m, n, d), settings)
     finally:
@@ -237,7 +235,7 @@ def _one(est, whole, parts, repeats, shape, settings):
         for k, engine in enumerate(engines):
             if k:
                 engine.log.clear()
-            watched = _ask(engine, est, whole if k == 0 else parts)
+            watched = _query(engine, est, whole if k == 0 else parts)
             if repeat:
                 found[k].append(watched)
                 load.append(os.getloadavg()[0])

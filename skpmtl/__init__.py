@@ -1,6 +1,6 @@
 """Private multi-task learning for people who think in scikit-learn."""
 
-from . import networks as networks  # its boards can be read from files
+from . import networks as networks  # its billboards can be read from files
 from ._runtime.threads import get_num_threads, set_num_threads
 from ._version import __version__
 from .baselines import PerTask

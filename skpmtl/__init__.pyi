@@ -67,7 +67,7 @@ class ClusteredMTL(RegressorMixin, BaseEstimator):
     @classmethod
     def from_billboard(
         cls,
-        board: Any,
+        billboard: Any,
         *,
         classes: ArrayLike | None = None,
         n_features: int | None = None,
@@ -133,7 +133,7 @@ class ClusteredMTLClassifier(ClassifierMixin, BaseEstimator):
     @classmethod
     def from_billboard(
         cls,
-        board: Any,
+        billboard: Any,
         *,
         classes: ArrayLike | None = None,
         n_features: int | None = None,
@@ -207,7 +207,7 @@ class DPAggregation(RegressorMixin, BaseEstimator):
     @classmethod
     def from_billboard(
         cls,
-        board: Any,
+        billboard: Any,
         *,
         classes: ArrayLike | None = None,
         n_features: int | None = None,
@@ -284,7 +284,7 @@ class DPAggregationClassifier(ClassifierMixin, BaseEstimator):
     @classmethod
     def from_billboard(
         cls,
-        board: Any,
+        billboard: Any,
         *,
         classes: ArrayLike | None = None,
         n_features: int | None = None,
@@ -394,7 +394,7 @@ class DPMetaInit(RegressorMixin, BaseEstimator):
     @classmethod
     def from_billboard(
         cls,
-        board: Any,
+        billboard: Any,
         *,
         classes: ArrayLike | None = None,
         n_features: int | None = None,
@@ -509,7 +509,7 @@ class DPMetaInitClassifier(ClassifierMixin, BaseEstimator):
     @classmethod
     def from_billboard(
         cls,
-        board: Any,
+        billboard: Any,
         *,
         classes: ArrayLike | None = None,
         n_features: int | None = None,
@@ -594,7 +594,7 @@ class DPRelationship(RegressorMixin, BaseEstimator):
     @classmethod
     def from_billboard(
         cls,
-        board: Any,
+        billboard: Any,
         *,
         classes: ArrayLike | None = None,
         n_features: int | None = None,
@@ -680,7 +680,7 @@ class DPRelationshipClassifier(ClassifierMixin, BaseEstimator):
     @classmethod
     def from_billboard(
         cls,
-        board: Any,
+        billboard: Any,
         *,
         classes: ArrayLike | None = None,
         n_features: int | None = None,
@@ -961,7 +961,7 @@ class LocalOnly(RegressorMixin, BaseEstimator):
     @classmethod
     def from_billboard(
         cls,
-        board: Any,
+        billboard: Any,
         *,
         classes: ArrayLike | None = None,
         n_features: int | None = None,
@@ -1063,7 +1063,7 @@ class LocalOnlyClassifier(ClassifierMixin, BaseEstimator):
     @classmethod
     def from_billboard(
         cls,
-        board: Any,
+        billboard: Any,
         *,
         classes: ArrayLike | None = None,
         n_features: int | None = None,
@@ -1168,7 +1168,7 @@ class MPMTLGroupSparse(RegressorMixin, BaseEstimator):
     @classmethod
     def from_billboard(
         cls,
-        board: Any,
+        billboard: Any,
         *,
         classes: ArrayLike | None = None,
         n_features: int | None = None,
@@ -1237,7 +1237,7 @@ class MPMTLGroupSparseCV(RegressorMixin, BaseEstimator):
     @classmethod
     def from_billboard(
         cls,
-        board: Any,
+        billboard: Any,
         *,
         classes: ArrayLike | None = None,
         n_features: int | None = None,
@@ -1345,7 +1345,7 @@ class MPMTLGroupSparseClassifier(ClassifierMixin, BaseEstimator):
     @classmethod
     def from_billboard(
         cls,
-        board: Any,
+        billboard: Any,
         *,
         classes: ArrayLike | None = None,
         n_features: int | None = None,
@@ -1421,7 +1421,7 @@ class MPMTLGroupSparseClassifierCV(ClassifierMixin, BaseEstimator):
     @classmethod
     def from_billboard(
         cls,
-        board: Any,
+        billboard: Any,
         *,
         classes: ArrayLike | None = None,
         n_features: int | None = None,
@@ -1526,7 +1526,7 @@ class MPMTLLowRank(RegressorMixin, BaseEstimator):
     @classmethod
     def from_billboard(
         cls,
-        board: Any,
+        billboard: Any,
         *,
         classes: ArrayLike | None = None,
         n_features: int | None = None,
@@ -1595,7 +1595,7 @@ class MPMTLLowRankCV(RegressorMixin, BaseEstimator):
     @classmethod
     def from_billboard(
         cls,
-        board: Any,
+        billboard: Any,
         *,
         classes: ArrayLike | None = None,
         n_features: int | None = None,
@@ -1703,7 +1703,7 @@ class MPMTLLowRankClassifier(ClassifierMixin, BaseEstimator):
     @classmethod
     def from_billboard(
         cls,
-        board: Any,
+        billboard: Any,
         *,
         classes: ArrayLike | None = None,
         n_features: int | None = None,
@@ -1779,7 +1779,7 @@ class MPMTLLowRankClassifierCV(ClassifierMixin, BaseEstimator):
     @classmethod
     def from_billboard(
         cls,
-        board: Any,
+        billboard: Any,
         *,
         classes: ArrayLike | None = None,
         n_features: int | None = None,
@@ -1878,7 +1878,7 @@ class PPSGD(RegressorMixin, BaseEstimator):
     @classmethod
     def from_billboard(
         cls,
-        board: Any,
+        billboard: Any,
         *,
         classes: ArrayLike | None = None,
         n_features: int | None = None,
@@ -1980,7 +1980,7 @@ class PPSGDClassifier(ClassifierMixin, BaseEstimator):
     @classmethod
     def from_billboard(
         cls,
-        board: Any,
+        billboard: Any,
         *,
         classes: ArrayLike | None = None,
         n_features: int | None = None,
@@ -2102,7 +2102,7 @@ class PrivateFedAvg(RegressorMixin, BaseEstimator):
     @classmethod
     def from_billboard(
         cls,
-        board: Any,
+        billboard: Any,
         *,
         classes: ArrayLike | None = None,
         n_features: int | None = None,
@@ -2204,7 +2204,7 @@ class PrivateFedAvgClassifier(ClassifierMixin, BaseEstimator):
     @classmethod
     def from_billboard(
         cls,
-        board: Any,
+        billboard: Any,
         *,
         classes: ArrayLike | None = None,
         n_features: int | None = None,
@@ -2303,7 +2303,7 @@ class PrivateFedProx(RegressorMixin, BaseEstimator):
     @classmethod
     def from_billboard(
         cls,
-        board: Any,
+        billboard: Any,
         *,
         classes: ArrayLike | None = None,
         n_features: int | None = None,
@@ -2405,7 +2405,7 @@ class PrivateFedProxClassifier(ClassifierMixin, BaseEstimator):
     @classmethod
     def from_billboard(
         cls,
-        board: Any,
+        billboard: Any,
         *,
         classes: ArrayLike | None = None,
         n_features: int | None = None,
@@ -2471,7 +2471,7 @@ class PrivateMTL(RegressorMixin, BaseEstimator):
     @classmethod
     def from_billboard(
         cls,
-        board: Any,
+        billboard: Any,
         *,
         classes: ArrayLike | None = None,
         n_features: int | None = None,
@@ -2539,7 +2539,7 @@ class PrivateMTLClassifier(ClassifierMixin, BaseEstimator):
     @classmethod
     def from_billboard(
         cls,
-        board: Any,
+        billboard: Any,
         *,
         classes: ArrayLike | None = None,
         n_features: int | None = None,
@@ -2644,7 +2644,7 @@ class PrivateMeanRegMTL(RegressorMixin, BaseEstimator):
     @classmethod
     def from_billboard(
         cls,
-        board: Any,
+        billboard: Any,
         *,
         classes: ArrayLike | None = None,
         n_features: int | None = None,
@@ -2753,7 +2753,7 @@ class PrivateMeanRegMTLClassifier(ClassifierMixin, BaseEstimator):
     @classmethod
     def from_billboard(
         cls,
-        board: Any,
+        billboard: Any,
         *,
         classes: ArrayLike | None = None,
         n_features: int | None = None,

@@ -7,9 +7,9 @@ def main(arguments=None):
     """Run a command; `arguments` are those of the command line."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] and arguments[0] in ("fit", "personalize", "predict"):
-        from .shell.table import main as run
+        from .cli.table import main as run
     else:
-        from .shell.study import main as run
+        from .cli.study import main as run
     return run(arguments)
 
 

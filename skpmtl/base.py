@@ -23,11 +23,11 @@ from ._parameters import parameter
 from ._runtime.compat import Interval, InvalidParameterError, StrOptions, check_parameters
 from ._runtime.stack import users_line
 from .callbacks import RoundCallbacks, followed, following
-from .exchange.board import Personal
+from .exchange.billboard import Personal
 from .exchange.files import FromBillboard, first_tasks, rows_before_tasks
-from .exchange.half import half_of
 from .exchange.protocol import Population, run
-from .exchange.servers import adders_of
+from .exchange.servers import noise_parties_of
+from .exchange.task_side import task_side_of
 from .privacy.report import PrivacyLeakWarning
 from .privacy.rng import SeededSource, noise_source
 from .tables.finite import all_finite, bound_values, check_values, finite_models
@@ -108,8 +108,8 @@ class TaskIndexed(Documented, BaseEstimator):
                 if len(table.absent):
                     fitted = self._with_absent(fitted, table)
             if inferred and "privacy_" in fitted:
-                board = fitted["billboard_"]
-                board.report = fitted["privacy_"] = board.report.disclosing(inferred)
+                billboard = fitted["billboard_"]
+                billboard.report = fitted["privacy_"] = billboard.report.disclosing(inferred)
         except BaseException:
             self._forget()
             raise
@@ -171,7 +171,7 @@ class TaskIndexed(Documented, BaseEstimator):
         if classes is not None and given is not None:
             if raw and isinstance(given, str):
                 raise ValueError(
-                    f'class_weight={given!r} changes the weight of a record with those of all '
+                    f"class_weight={given!r} changes the weight of a record with those of all "
                     "others of its task, which no guarantee for single records allows: give a "
                     "mapping {class: weight}."
                 )
@@ -247,9 +247,9 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
     `MTLRegressorMixin` or `MTLClassifierMixin` first, and implements
 
     ``_curator(population, source)``
-        Generator of questions that returns the billboard; see `skpmtl.exchange.run`.
-    ``_half(table, population)``
-        The tasks' side, a `skpmtl.exchange.Half`.
+        Generator of queries that returns the billboard; see `skpmtl.exchange.run`.
+    ``_task_side(table, population)``
+        The task side, a `skpmtl.exchange.TaskSide`.
     ``_fit_table(table) -> dict``
         Where a fit is more than these two. All fitted attributes: "coef_" (n_tasks, n_features),
         "intercept_" (n_tasks,), "billboard_", and for `unseen_task="mean"` "mean_coef_"
@@ -268,14 +268,14 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
 
     What else a method may declare has defaults here: `_public_attributes`,
     `_models_without_rows`, and for federated fits
-    `_federates`, `_questions`, `_reads_sizes`, `_check_study` and `_transport`.
+    `_federates`, `_query_specs`, `_reads_sizes`, `_check_study` and `_transport`.
 
     Attributes
     ----------
-    _boards : tuple of type
+    _billboards : tuple of type
         Kinds of billboards that the class publishes and goes on with.
     _federates : bool
-        Whether sites can answer; `_questions` says what.
+        Whether sites can answer; `_query_specs` says what.
     _reads_sizes : bool
         Whether the plan needs the number of rows of every task.
     _extras : tuple of str
@@ -309,16 +309,16 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
             raise InvalidParameterError(
                 f"epsilon={epsilon!r} must be positive. A fit without privacy is epsilon=None."
             )
-        if self._adders > 1 and not self._is_private():
+        if self._noise_parties.count > 1 and not self._is_private():
             raise ValueError(
                 f"curator={self.curator!r} adds up contributions of a private fit: pass a finite "
                 'epsilon, or leave it at "trusted".'
             )
 
     @property
-    def _adders(self):
-        """`Adders` of the noise, servers or sites; one is a curator that is trusted."""
-        return adders_of(getattr(self, "curator", "trusted"))
+    def _noise_parties(self):
+        """`NoiseParties` of the noise, servers or sites; one is a curator that is trusted."""
+        return noise_parties_of(getattr(self, "curator", "trusted"))
 
     def _is_private(self):
         """Whether the budget is finite."""
@@ -344,18 +344,18 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
             fitted["coef_"], fitted["intercept_"] = models
         return fitted
 
-    # ------------------------------------------------------------------- the two halves
+    # ------------------------------------------------------------------ curator and task side
     def _fit_table(self, table):
         population, source = Population.of(table), self._source()
-        half = self._half(table, population)
-        tasks = half_of(half, table, population)
+        task_side = self._task_side(table, population)
+        tasks = task_side_of(task_side, table, population)
         curator = self._curator(population, source)
-        self.billboard_ = board = run(curator, tasks, source, adders=self._adders)
+        self.billboard_ = billboard = run(curator, tasks, source, noise_parties=self._noise_parties)
         personal = Personal(
-            *half.final_models(board, lambda: self._personalize_table(table))
+            *task_side.final_models(billboard, lambda: self._personalize_table(table))
         )
         models = {"coef_": personal.coef, "intercept_": personal.intercept, **personal.extras}
-        return {**models, **self._public_attributes(board, population)}
+        return {**models, **self._public_attributes(billboard, population)}
 
     def _fit_exact(self, table):
         return self._fit_table(table)
@@ -382,9 +382,9 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
         Those of tasks that were not fitted where ``unseen_task="mean"``; else what the billboard
         tells a task that knows nothing else, with the mean intercept where only the fit knows it.
         """
-        board = fitted["billboard_"]
-        coef, intercept = board.without_rows(tasks[positions])
-        mean = self.unseen_task == "mean" or "mean_intercept_" not in board.attributes()
+        billboard = fitted["billboard_"]
+        coef, intercept = billboard.without_rows(tasks[positions])
+        mean = self.unseen_task == "mean" or "mean_intercept_" not in billboard.attributes()
         if mean and "mean_intercept_" in fitted:
             intercept[:] = fitted["mean_intercept_"]
             if self.unseen_task == "mean" and "mean_coef_" in fitted:
@@ -440,19 +440,23 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
             seed = seed.randint(2**31)
         return SeededSource(np.random.default_rng(seed))
 
-    def _public_attributes(self, board, population):
+    def _public_attributes(self, billboard, population):
         """Fitted attributes that follow from the billboard and public numbers."""
-        found = {"n_iter_": self._n_iter(board), "billboard_": board, "privacy_": board.report}
-        return {**board.attributes(), **found}
+        found = {
+            "n_iter_": self._n_iter(billboard),
+            "billboard_": billboard,
+            "privacy_": billboard.report,
+        }
+        return {**billboard.attributes(), **found}
 
-    def _n_iter(self, board):
-        return max(len(board.releases), 1)
+    def _n_iter(self, billboard):
+        return max(len(billboard.releases), 1)
 
     def _check_study(self):
         """Raise ValueError for parameters that sites cannot follow, or that protect nobody."""
 
-    def _questions(self, population):
-        """What sites answer, whoever asks. -> {statistic: Question}"""
+    def _query_specs(self, population):
+        """What sites answer, whoever asks. -> {statistic: Query}"""
         raise NotImplementedError
 
     def _transport(self, population):
@@ -642,7 +646,7 @@ class Scored:
 
 
 class KnowsFacts:
-    """Mixin of estimators with a `relation`, whose boards have `relation` and ``with_facts``."""
+    """Mixin of estimators with a `relation`; their billboards have it, and ``with_facts``."""
 
     def relate(self, facts):
         """Give public facts of tasks that the relation of the fit did not have.

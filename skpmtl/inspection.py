@@ -148,11 +148,11 @@ class ConvergenceDisplay:
                 f"{type(estimator).__name__} has no noisy mean of rounds to draw: pass a fitted "
                 "PrivateMeanRegMTL or federated baseline (of a Pipeline its last step)."
             )
-        board, scores, name = estimator.billboard_, None, None
-        models = board.replay() if X is not None else None
-        history = board.history()
+        billboard, scores, name = estimator.billboard_, None, None
+        models = billboard.replay() if X is not None else None
+        history = billboard.history()
         if not history:
-            board.replay()  # says why there is nothing to draw
+            billboard.replay()  # says why there is nothing to draw
         if X is not None:
             if estimator.privacy_.guarantee != "none":
                 warnings.warn(
@@ -164,7 +164,7 @@ class ConvergenceDisplay:
                 )
             replayed, scores = copy(estimator), []
             for centres in models:
-                replayed.billboard_ = replace(board, centres=centres, personalization="none")
+                replayed.billboard_ = replace(billboard, centres=centres, personalization="none")
                 replayed.personalize(X, y, task=task)
                 scores.append(replayed.score(X, y, task=task))
             name = "accuracy" if is_classifier(estimator) else "R2"
@@ -829,9 +829,7 @@ class TaskRelatednessDisplay(_HeatMapDisplay):
     plot.__doc__ = _HeatMapDisplay.plot.__doc__
 
     @classmethod
-    def from_coef(
-        cls, coef, *, tasks=None, measure="correlation", outlier=None, ax=None, **kwargs
-    ):
+    def from_coef(cls, coef, *, tasks=None, measure="correlation", outlier=None, ax=None, **kwargs):
         """Compare the rows of a matrix of coefficients and draw the display.
 
         Parameters
@@ -931,6 +929,7 @@ class TaskRelatednessDisplay(_HeatMapDisplay):
             estimator.coef_, tasks=estimator.tasks_, measure=measure,
             outlier=getattr(estimator, "outlier_", None), ax=ax, **kwargs,
         )  # fmt: skip
+
 
 def _of_path(path):
     """Norms of the tasks' coefficients and sizes along a path."""

@@ -1,4 +1,4 @@
-"""The plan of the house: imports run one way, and a curator never sees the tasks' side."""
+"""The plan of the house: imports run one way, and a curator never sees the task side."""
 
 import ast
 import re
@@ -30,7 +30,7 @@ FLOORS = (
     ("baselines", "model_selection", "preprocessing", "pipeline", "inspection"),
     ("search", "federated", "shards"),
     ("__init__",),
-    ("shell",),
+    ("cli",),
     ("__main__", "warm"),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
@@ -78,7 +78,7 @@ def test_imports_run_one_way(path):
 
 
 @pytest.mark.parametrize("path", ROOT.rglob("curator.py"), ids=lambda path: path.parent.name)
-def test_a_curator_does_not_know_the_task_half(path):
+def test_a_curator_does_not_know_the_task_side(path):
     for found in imports(path):
         assert "tasks" not in found and "table" not in found, f"it imports {'.'.join(found)}"
 
@@ -106,7 +106,7 @@ def test_the_root_is_small():
     assert len(modules) <= 14, sorted(modules)
 
 
-FILES_OF_METHODS = ("estimators", "baselines", "board", "plan", "curator", "tasks")
+FILES_OF_METHODS = ("estimators", "baselines", "billboard", "plan", "curator", "tasks")
 GENERIC = (
     "exchange", "shards", "federated", "search", "base", "tables", "local", "rounds", "solvers"
 )  # fmt: skip
@@ -141,9 +141,9 @@ def classes_of_methods():
     ids=lambda path: path.relative_to(ROOT).as_posix(),
 )
 def test_what_serves_all_methods_names_none(path):
-    """Files, wire, shards and sites read what boards, halves and estimators declare."""
+    """Files, wire, shards and sites read what billboards, task sides and estimators declare."""
     classes = classes_of_methods()
-    assert {"MPMTLLowRank", "FedMTLClassifier", "MeanHalf", "MetaBillboard"} <= classes
+    assert {"MPMTLLowRank", "FedMTLClassifier", "MeanTaskSide", "MetaBillboard"} <= classes
     text = " ".join(words(tree(path)))
     named = {name for name in (*METHODS, *classes) if re.search(rf"\b{name}\b", text)}
     assert not named

@@ -266,19 +266,19 @@ def test_report(case):
 @every(FIRST.values())
 def test_noise_is_that_of_the_operating_system_unless_asked_for_otherwise(case):
     est, given = clone(case.estimator), arguments(case, long_data(case.n_classes))
-    boards = []
+    billboards = []
     for seed in (None, None, 0, 0, 1):
         np.random.seed(0)  # noqa: NPY002  # numpy's global stream has no part in it
         est.set_params(random_state=seed)
-        boards.append(fit(est, *given).billboard_)
+        billboards.append(fit(est, *given).billboard_)
         if seed is None and est.privacy_.releases:
             described = est.privacy_.rng, est.privacy_.arithmetic
             assert described == (SystemSource.description, SYSTEM_ARITHMETIC)
     first, again, one, same, other = (np.concatenate([np.empty(0), *map(np.ravel, released(b))])
-                                      for b in boards)  # fmt: skip
+                                      for b in billboards)  # fmt: skip
     assert_array_equal(one, same)
     if one.size:
-        for a, b in ((first, again), (one, other)):  # noise may lead to other questions
+        for a, b in ((first, again), (one, other)):  # noise may lead to other queries
             assert a.shape != b.shape or (a != b).any()
 
 
@@ -483,20 +483,20 @@ def test_nothing_private_is_in_the_file(case, tmp_path):
 @pytest.mark.spread(99)
 def test_wire(case):
     """JSON and arrays, for a network; also while a fit goes on, when there is no report yet."""
-    board = fitted(case)[0].billboard_
-    text, arrays = pack(board)
+    billboard = fitted(case)[0].billboard_
+    text, arrays = pack(billboard)
     other = unpack(text, {name: array.copy() for name, array in arrays.items()})
-    assert type(other) is type(board) and other is not board
+    assert type(other) is type(billboard) and other is not billboard
     text_again, arrays_again = pack(other)
     assert text_again == text and list(arrays_again) == list(arrays)
     for name, array in arrays.items():
         assert_array_equal(arrays_again[name], array)
         assert arrays_again[name].dtype == array.dtype
-    if hasattr(board, "history"):
-        assert other.history() == board.history()
-        if board.clip_norms and "LocalOnly" not in case.name:
-            assert_array_equal(other.replay(), board.replay())
-    text, arrays = pack(replace(board, report=None))
+    if hasattr(billboard, "history"):
+        assert other.history() == billboard.history()
+        if billboard.clip_norms and "LocalOnly" not in case.name:
+            assert_array_equal(other.replay(), billboard.replay())
+    text, arrays = pack(replace(billboard, report=None))
     assert unpack(text, arrays).report is None
 
 
@@ -509,40 +509,40 @@ def test_sites_agree_with_one_process(case):
     whole, coef = est.billboard_, est.coef_
     for send in ("sums", "contributions"):
         sites = Sites(clone(est), rows_of(case, data), [[1, 4], [0, 2, 3, 5]], send)
-        board = sites.run()
+        billboard = sites.run()
         assert sites.asked or not whole.report.releases
-        for ours, theirs in zip(released(board), released(whole), strict=True):
+        for ours, theirs in zip(released(billboard), released(whole), strict=True):
             assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
-        assert board.report == whole.report
-        assert_allclose(sites.models(board), coef, rtol=1e-10, atol=1e-12)
+        assert billboard.report == whole.report
+        assert_allclose(sites.models(billboard), coef, rtol=1e-10, atol=1e-12)
 
 
 class Bounded(Sites):
     """Every task on a site of its own, of which one sends what it likes; or nothing (NaN)."""
 
-    def answer(self, ask):
-        self.asked.append(ask)
-        sent, place = self.contributions(ask)
-        honest = ask.combine({k: v.copy() for k, v in sent.items()}, place)
+    def answer(self, query):
+        self.asked.append(query)
+        sent, place = self.contributions(query)
+        honest = query.combine({k: v.copy() for k, v in sent.items()}, place)
         for k in range(len(place)):
             others = {name: np.delete(v, k, axis=0) for name, v in sent.items()}
-            without = ask.combine(others, np.delete(place, k))
-            for name, mechanism in ask.mechanisms.items():
+            without = query.combine(others, np.delete(place, k))
+            for name, mechanism in query.mechanisms.items():
                 if self.est.adjacency == "zero-out":
                     own = {n: v[k : k + 1].copy() for n, v in sent.items()}
-                    alone = ask.combine(own, place[k : k + 1])
-                    self.check(mechanism, alone[name] / ask.divide)
-                    self.check(mechanism, (honest[name] - without[name]) / ask.divide)
+                    alone = query.combine(own, place[k : k + 1])
+                    self.check(mechanism, alone[name] / query.divide)
+                    self.check(mechanism, (honest[name] - without[name]) / query.divide)
             for garbage in (np.nan, np.inf, 1e300, -1e12):
                 broken = {name: v.copy() for name, v in sent.items()}
                 for value in broken.values():
                     value[k] = garbage
-                sums = ask.combine(broken, place)
-                for name, mechanism in ask.mechanisms.items():
+                sums = query.combine(broken, place)
+                for name, mechanism in query.mechanisms.items():
                     if np.isnan(garbage):
                         assert_allclose(sums[name], without[name], rtol=1e-13, atol=1e-13)
                     other = (without if self.est.adjacency == "zero-out" else honest)[name]
-                    self.check(mechanism, (other - sums[name]) / ask.divide)
+                    self.check(mechanism, (other - sums[name]) / query.divide)
         return honest
 
     largest = 0.0
@@ -568,8 +568,8 @@ def test_the_curator_bounds_what_tasks_send(case):
     usual = long_data(case.n_classes)
     for data in (usual, neighbour(case, everybody(case, usual))):
         sites = Bounded(seeded(case), rows_of(case, data), [[k] for k in TASKS])
-        board = sites.run()
-        if not board.report.releases:  # too few tasks for the budget: nobody is asked
+        billboard = sites.run()
+        if not billboard.report.releases:  # too few tasks for the budget: nobody is asked
             return
         assert sites.asked
     if hasattr(sites.est, "max_task_rows") and sites.est.max_task_rows:
@@ -611,8 +611,8 @@ def test_an_interrupted_run_repeats_no_release(case):
     whole, asked = start(first)
     number = len(first.kept)
     for cut in {1, number // 2, number} if number else ():
-        board, again = start(Recorder(first.kept[:cut]))
-        for ours, theirs in zip(released(board), released(whole), strict=True):
+        billboard, again = start(Recorder(first.kept[:cut]))
+        for ours, theirs in zip(released(billboard), released(whole), strict=True):
             assert_array_equal(ours, theirs)
         draws = sum("drawn" in reply for reply, _ in first.kept[:cut])
         assert len(again) == len(asked) - (cut - draws)

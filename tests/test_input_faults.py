@@ -100,7 +100,7 @@ print("all refused")
 def uses(bad):
     """Everything that takes sparse rows, given these."""
     good = csr()
-    board = MPMTLLowRank(epsilon=None).fit(good, Y, task=TASK)
+    billboard = MPMTLLowRank(epsilon=None).fit(good, Y, task=TASK)
     mean = PrivateMeanRegMTL(epsilon=None).fit(good, Y, task=TASK)
     alone = PerTask(Ridge()).fit(good, Y, task=TASK)
     column = PerTask(Ridge(), task_feature=0)
@@ -113,7 +113,7 @@ def uses(bad):
         "fit of a mapping": lambda: PrivateMeanRegMTL(epsilon=None).fit(*pairs),
         "wide": lambda: MPMTLLowRank(epsilon=None).fit(bad, np.column_stack([Y, Y])),
         "column": lambda: column.fit(bad, Y),
-        "predict": lambda: board.predict(bad, task=TASK),
+        "predict": lambda: billboard.predict(bad, task=TASK),
         "predict in place": lambda: mean.predict(bad, task=TASK),
         "personalize": lambda: mean.personalize(bad, Y, task=TASK),
         "score": lambda: alone.score(bad, Y, task=TASK),

@@ -257,11 +257,11 @@ def test_convergence_scores_the_mean_of_every_round_with_a_warning(labels):
         epsilon=50.0, n_rounds=3, clip_norm=1.0, clip_quantile=0.5, fit_intercept=False,
         server_learning_rate=0.5, unseen_task="mean", tasks=range(6), **listed,
     ).fit(X, y, task=task)  # fmt: skip
-    coef, board = est.coef_.copy(), est.billboard_
+    coef, billboard = est.coef_.copy(), est.billboard_
     with pytest.warns(PrivacyLeakWarning, match="score of every round"):
         display = ConvergenceDisplay.from_estimator(est, X, y, task=task)
     expected, mean = [], np.zeros(4)
-    for update in board.releases[::2]:
+    for update in billboard.releases[::2]:
         mean = mean + 0.5 * update
         z = X @ mean
         error = np.mean((z > 0) == y) if labels else 1 - np.mean((z - y) ** 2) / np.var(y)
@@ -270,7 +270,7 @@ def test_convergence_scores_the_mean_of_every_round_with_a_warning(labels):
     np.testing.assert_array_equal(display.lines_[0].get_ydata(), display.scores)
     assert display.axes_[0].get_ylabel() == ("accuracy" if labels else "R2")
     np.testing.assert_array_equal(est.coef_, coef)  # the estimator is as it was
-    assert est.billboard_ is board
+    assert est.billboard_ is billboard
 
 
 def test_convergence_without_privacy_warns_of_nothing():

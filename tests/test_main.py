@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
-from skpmtl.shell import study
-from skpmtl.shell.study import main
+from skpmtl.cli import study
+from skpmtl.cli.study import main
 
 
 @pytest.fixture(autouse=True)

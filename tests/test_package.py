@@ -101,7 +101,7 @@ def brought(extra):
 
 def test_what_is_documented_can_read_tables():
     """By README for tables of one's own, by the guide and by containers of kits for sites."""
-    kit = (PACKAGE / "federated" / "kit.py").read_text(encoding="utf-8")
+    kit = (PACKAGE / "federated" / "provisioning.py").read_text(encoding="utf-8")
     guide = (ROOT / "doc" / "federated.rst").read_text(encoding="utf-8")
     readme = (ROOT / "README.rst").read_text(encoding="utf-8")
     before, command, _ = readme.partition("python -m skpmtl fit")

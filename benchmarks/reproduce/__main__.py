@@ -41,7 +41,7 @@ def _commands():
         yield f"benchmarks.run {suite} --output {RESULTS / suite}.csv", [suite]
     yield f"benchmarks.startup --output {RESULTS / 'startup.csv'}", ["startup"]
     yield f"benchmarks.networks --output {RESULTS / 'networks.csv'}", ["networks"]
-    yield f"benchmarks.strangers --output {RESULTS / 'strangers.csv'}", ["strangers"]
+    yield f"benchmarks.unseen --output {RESULTS / 'unseen.csv'}", ["unseen"]
     for script in ("networks_images", "networks_text"):
         yield f"benchmarks.reproduce.{script} --tune", [f"{script}_tuning"]
     for script in _SCRIPTS:

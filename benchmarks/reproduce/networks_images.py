@@ -278,8 +278,10 @@ class Images:
             images, y = digits()
             pick = np.random.default_rng(0).permutation(len(y))[:400]
             some = rng.choice(pick, (100 if quick else 1200, 64))
-            batches = [(styled(images[one], style), y[one])
-                       for one, style in zip(some, styles(rng, len(some)), strict=True)]
+            batches = [
+                (styled(images[one], style), y[one])
+                for one, style in zip(some, styles(rng, len(some)), strict=True)
+            ]
         else:
             X, y = glyphs(2_000 if quick else 100_000 if self.fonts else 40_000, self.fonts)
             steps = 12_000 if self.fonts and not wide else 4000
@@ -333,10 +335,10 @@ def of_network(read, start, epsilon, seed, quick):
     (train, test), side, classes = read(seed, quick)
     est = network(read, start, epsilon, train, side, classes, seed, quick, personalization="none")
     found = {"released": scored(est, train, test)}
-    board = est.billboard_
+    billboard = est.billboard_
     for variant, folds in [*((variant, 3) for variant in PERSONAL[1:]), ("mean-reg", None)]:
-        board.personalization = est.personalization = variant
-        board.personal_folds = est.personal_folds = folds
+        billboard.personalization = est.personalization = variant
+        billboard.personal_folds = est.personal_folds = folds
         est.personalize(train[0], train[1], task=train[2])
         name = variant if folds else f"{variant}, all of the way"
         found[name] = est.score(test[0], test[1], task=test[2])

@@ -12,7 +12,7 @@ from ..privacy.report import exact_report
 from ..solvers.clusters import ClusterPenalty
 from ..solvers.losses import make_loss
 from ..solvers.minimize import minimize
-from .board import ClusterBillboard
+from .billboard import ClusterBillboard
 
 __all__ = ["ClusteredMTL", "ClusteredMTLClassifier"]
 
@@ -31,7 +31,7 @@ class _Clustered(BaseMTL):
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="neither")],
     }
-    _boards = (ClusterBillboard,)
+    _billboards = (ClusterBillboard,)
 
     @kept
     def __init__(
@@ -61,7 +61,7 @@ class _Clustered(BaseMTL):
         )  # fmt: skip
         W, b = solution.W, loss.intercepts(solution.W)
         _, s, T = np.linalg.svd(W, full_matrices=False)
-        board = ClusterBillboard(
+        billboard = ClusterBillboard(
             False, (T.T * penalty.weights(s)) @ T, float(self.alpha), float(self.ridge),
             self.task_weight, table.n_tasks, report=exact_report(), n_clusters=self.n_clusters,
         )  # fmt: skip
@@ -73,8 +73,8 @@ class _Clustered(BaseMTL):
             "n_iter_": max(solution.n_iter, 1),
             "objective_": solution.objective,
             "dual_gap_": solution.gap,
-            "billboard_": board,
-            "privacy_": board.report,
+            "billboard_": billboard,
+            "privacy_": billboard.report,
         }
 
     @property
@@ -82,8 +82,8 @@ class _Clustered(BaseMTL):
         """M of the objective, (n_tasks, n_tasks), at the models of all tasks in `tasks_`."""
         check_is_fitted(self)
         U, s, _ = np.linalg.svd(self.coef_, full_matrices=False)
-        board = self.billboard_
-        u = ClusterPenalty(board.alpha, board.ridge, board.n_clusters).weights(s)
+        billboard = self.billboard_
+        u = ClusterPenalty(billboard.alpha, billboard.ridge, billboard.n_clusters).weights(s)
         return (U * u) @ U.T
 
     def _local_settings(self):

@@ -4,12 +4,13 @@ Read `skpmtl.exchange.protocol.run` first: it is the only place where contributi
 noise is added.
 """
 
-from .board import Board
-from .half import Half
+from .billboard import Billboard
 from .plan import Plan
-from .protocol import Ask, Draw, Population, Question, Total, run
+from .protocol import Population, PublicDraw, Query, QuerySpec, Total, run
 from .sums import clipped_sum
+from .task_side import TaskSide
 
 __all__ = [
-    "Ask", "Board", "Draw", "Half", "Plan", "Population", "Question", "Total", "clipped_sum", "run",
+    "Billboard", "Plan", "Population", "PublicDraw", "Query", "QuerySpec", "TaskSide", "Total",
+    "clipped_sum", "run",
 ]  # fmt: skip

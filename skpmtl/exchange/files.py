@@ -25,12 +25,12 @@ from ..tables.finite import bound_values
 from ..tables.forms import InputForm, is_mapping_of_tasks, read_rows, read_training, task_position
 from ..tables.ids import listed
 from ..tables.table import SingleTaskWarning
-from .board import Board
+from .billboard import Billboard
 from .journal import write_file
 from .wire import (
     FORMAT,
     Complaints,
-    check_board,
+    check_billboard,
     decode,
     decode_all,
     encode,
@@ -60,7 +60,7 @@ def estimators():
     return {
         name: cls
         for name, cls in FromBillboard._known.items()
-        if cls._boards and issubclass(cls, (RegressorMixin, ClassifierMixin))
+        if cls._billboards and issubclass(cls, (RegressorMixin, ClassifierMixin))
     }
 
 
@@ -103,8 +103,8 @@ def save_billboard(est, path):
     >>> here, there = task < 40, task == 40
     >>> curator = MPMTLLowRank(tasks=range(40)).fit(X[here], y[here], task=task[here])
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     save_billboard(curator, Path(folder, "board.npz"))
-    ...     device = load_billboard(Path(folder, "board.npz"))
+    ...     save_billboard(curator, Path(folder, "billboard.npz"))
+    ...     device = load_billboard(Path(folder, "billboard.npz"))
     >>> device.personalize(X[there], y[there], task=task[there]).tasks_
     array([40])
     """
@@ -121,21 +121,21 @@ def file_of(est):
             "step."
         )
     check_is_fitted(est)
-    board = est.billboard_
-    if board.report is None:
+    billboard = est.billboard_
+    if billboard.report is None:
         raise ValueError("The billboard has no privacy report, without which it is not published.")
     arrays, given = {}, est.get_params(deep=False)
     names = _feature_names(est)
     header = {
-        "board": encode(board, "board", arrays),
+        "board": encode(billboard, "board", arrays),
         "estimator": cls.__name__,
         "feature_names": None if names is None else names.tolist(),
         "format": FORMAT,
-        "n_features": board.n_features,
+        "n_features": billboard.n_features,
         "package": f"skpmtl {__version__}",
         "params": {
             name: _encode_parameter(name, given[name])
-            for name in sorted(set(given) - set(board.parameters()))
+            for name in sorted(set(given) - set(billboard.parameters()))
             if name.partition("__")[0] not in (*_NOT_WRITTEN, *cls._stays)
         },
     }
@@ -197,13 +197,13 @@ def _loaded(stream, name):
         if "classes" in members:
             classes = from_npy(members.pop("classes")(), "classes", _CLASS_TYPES)
         arrays = {name: from_npy(read(), name) for name, read in members.items()}
-        board = decode_all(header["board"], arrays)
+        billboard = decode_all(header["board"], arrays)
         params = {name: decode(value, {}) for name, value in header["params"].items()}
         cls = estimators().get(header["estimator"])
         if cls is None:
             raise ValueError(f"estimator {header['estimator']!r} is not known")
         return estimator_of(
-            cls, board, classes, header["n_features"], header["feature_names"], params
+            cls, billboard, classes, header["n_features"], header["feature_names"], params
         )
 
 
@@ -217,8 +217,8 @@ def with_models(est, tasks, coef, intercept, **beside):
     est.tasks_, est.coef_, est.intercept_ = tasks, coef, intercept
     est._form_ = InputForm("keyword")
     est.n_features_in_ = est.billboard_.n_features
-    if est._board_names_ is not None:
-        est.feature_names_in_ = est._board_names_
+    if est._billboard_names_ is not None:
+        est.feature_names_in_ = est._billboard_names_
     return est
 
 
@@ -277,7 +277,7 @@ def _feature_names(est):
     """Names of the features, without a task column, or None."""
     names = getattr(est, "feature_names_in_", None)
     if names is None:
-        return getattr(est, "_board_names_", None)
+        return getattr(est, "_billboard_names_", None)
     position = est._form_.position
     return names if position is None else np.delete(names, position)
 
@@ -288,7 +288,7 @@ class FromBillboard:
 
     Attributes
     ----------
-    _boards : tuple of type
+    _billboards : tuple of type
         Kinds of billboards that the class publishes and goes on with; those of a class without
         any are not written. A class of another package than the one that declares them is its
         author's own affair: its billboards are written if it declares them again.
@@ -296,13 +296,13 @@ class FromBillboard:
         Further parameters, with all of theirs, that stay where the rows of the fit are.
     """
 
-    _boards = ()
+    _billboards = ()
     _stays = ()
     _known = {}  # name -> class
 
     def __init_subclass__(cls, **keywords):
         super().__init_subclass__(**keywords)
-        owner = next(base for base in cls.__mro__ if "_boards" in vars(base))
+        owner = next(base for base in cls.__mro__ if "_billboards" in vars(base))
         if owner.__module__.partition(".")[0] != cls.__module__.partition(".")[0]:
             return
         old = FromBillboard._known.setdefault(cls.__name__, cls)
@@ -310,17 +310,19 @@ class FromBillboard:
             FromBillboard._known[cls.__name__] = cls
 
     @classmethod
-    def _goes_on(cls, board):
+    def _goes_on(cls, billboard):
         """Whether a billboard of this kind can be personalised by this class."""
-        return isinstance(board, cls._boards)
+        return isinstance(billboard, cls._billboards)
 
     @classmethod
-    def from_billboard(cls, board, *, classes=None, n_features=None, feature_names=None, **params):
+    def from_billboard(
+        cls, billboard, *, classes=None, n_features=None, feature_names=None, **params
+    ):
         """An estimator without tasks, which `personalize` fills from a published billboard.
 
         Parameters
         ----------
-        board : billboard
+        billboard : billboard
             `billboard_` of a fit of this class, or of one with the same kind of billboard.
         classes : array-like of shape (n_classes,), default=None
             `classes_` of the fit; for classifiers, which need them.
@@ -340,30 +342,30 @@ class FromBillboard:
         Raises
         ------
         TypeError, ValueError
-            If `board` is no billboard, or does not go with the class or the other arguments.
+            If `billboard` is no billboard, or does not go with the class or the other arguments.
         """
-        return estimator_of(cls, board, classes, n_features, feature_names, params)
+        return estimator_of(cls, billboard, classes, n_features, feature_names, params)
 
     def _billboard_file(self):
         """What `save_billboard` writes. -> buffer"""
         return file_of(self)
 
 
-def estimator_of(cls, board, classes, n_features, feature_names, params):
-    kind = type(board).__name__
-    if not isinstance(board, Board) or type(board) is not written_type(kind):
+def estimator_of(cls, billboard, classes, n_features, feature_names, params):
+    kind = type(billboard).__name__
+    if not isinstance(billboard, Billboard) or type(billboard) is not written_type(kind):
         raise TypeError(
             f"board must be a billboard, not {kind}: take billboard_ or export_billboard() of a "
             "fitted estimator, or load_billboard(path) for a file."
         )
-    if not cls._goes_on(board):
-        owners = [name for name, owner in estimators().items() if owner._goes_on(board)]
+    if not cls._goes_on(billboard):
+        owners = [name for name, owner in estimators().items() if owner._goes_on(billboard)]
         raise ValueError(
             f"{cls.__name__} does not go on with this {kind}; {listed(sorted(owners), 20)} are "
             "made for it."
         )
-    check_board(board)
-    settings = board.parameters()
+    check_billboard(billboard)
+    settings = billboard.parameters()
     other = [name for name in params if name in settings and params[name] != settings[name]]
     if other:
         raise ValueError(
@@ -372,8 +374,8 @@ def estimator_of(cls, board, classes, n_features, feature_names, params):
         )
     est = cls(**{**settings, **params})
     check_parameters(est)
-    classes = _checked_classes(est, board, classes)
-    d = board.n_features
+    classes = _checked_classes(est, billboard, classes)
+    d = billboard.n_features
     if n_features is not None and n_features != d:
         raise ValueError(f"n_features={n_features!r}, but the billboard is for {d} features.")
     names = None
@@ -383,16 +385,16 @@ def estimator_of(cls, board, classes, n_features, feature_names, params):
             raise ValueError(
                 f"feature_names={listed(names)} must be {d} strings, without the task column."
             )
-    shape = board.model_shape
+    shape = billboard.model_shape
     state = {
         "tasks_": np.empty(0, dtype=np.int64),
         "_form_": InputForm("none"),
         "coef_": np.empty((0, *shape)),
         "intercept_": np.empty((0, *shape[:-1])),
-        "billboard_": board,
-        "privacy_": board.report,
-        "_board_names_": names,
-        **board.attributes(),
+        "billboard_": billboard,
+        "privacy_": billboard.report,
+        "_billboard_names_": names,
+        **billboard.attributes(),
     }
     if classes is not None:
         est.classes, state["classes_"] = classes.tolist(), classes
@@ -401,19 +403,19 @@ def estimator_of(cls, board, classes, n_features, feature_names, params):
     return est
 
 
-def _checked_classes(est, board, classes):
+def _checked_classes(est, billboard, classes):
     """Sorted array, None for regression."""
     name = type(est).__name__
     if not est._classification:
         if classes is not None:
             raise ValueError(f"classes={listed(classes)} are for classifiers; {name} has none.")
-        if board.n_classes:
+        if billboard.n_classes:
             raise ValueError(f"{name} is for real targets, the billboard for classes.")
         return None
     if classes is None:
         raise ValueError(f"{name} needs classes=, those of the fit: pass its classes_.")
     classes = np.unique(np.asarray(classes))
-    expected = 2 if board.n_classes is None else board.n_classes
+    expected = 2 if billboard.n_classes is None else billboard.n_classes
     if not expected or len(classes) != expected or classes.dtype.kind not in "biufU":
         raise ValueError(
             f"classes={listed(classes)} do not go with this billboard, which is for "
@@ -468,7 +470,7 @@ def rows_before_tasks(est, X, task, mean):
 
 def _check_features(probe, n_features, position):
     """Compare the input that `probe` has read with the billboard."""
-    expected, known = probe.billboard_.n_features, probe._board_names_
+    expected, known = probe.billboard_.n_features, probe._billboard_names_
     if n_features != expected:
         raise ValueError(
             f"X has {n_features} features"
@@ -492,6 +494,4 @@ def _check_features(probe, n_features, position):
         return
     odd = [name for name in names if name not in set(known)]
     problem = f"unknown features {listed(odd)}" if odd else "its features in another order"
-    raise ValueError(
-        f"X has {problem}: the billboard is for {listed(known, 20)}, in this order."
-    )
+    raise ValueError(f"X has {problem}: the billboard is for {listed(known, 20)}, in this order.")

@@ -9,7 +9,7 @@ from ..privacy.report import (
     PrivacyReport,
     silent_report,
 )
-from .servers import stated
+from .servers import TRUSTED, stated
 
 __all__ = ["Plan"]
 
@@ -25,7 +25,7 @@ class Plan:
         As of `PrivacyReport`.
     epsilon, delta, mu : float or None
         mu is None where the accounting is not by Gaussian differential privacy.
-    adders : Adders or 1
+    noise_parties : NoiseParties
         Who adds the noise (`skpmtl.exchange.servers`).
     start : Start or None
         Public initial model.
@@ -41,7 +41,7 @@ class Plan:
     accounting = "exact Gaussian differential privacy"
     own_assumptions = (TRUSTED_CURATOR, PUBLIC_LISTS, "every task receives its own model only")
     silence = "there are no releases"
-    start, adders = None, 1
+    start, noise_parties = None, TRUSTED
 
     def releases(self, made=None):
         """Entries of all releases, in their order.
@@ -129,8 +129,8 @@ class Plan:
             assumptions=self.assumptions(),
             notes=self.notes(made),
         )
-        return self.with_adders(report)
+        return self.with_noise_parties(report)
 
-    def with_adders(self, report):
+    def with_noise_parties(self, report):
         """The report, with the assumptions about those who add the noise."""
-        return stated(report, self.adders)
+        return stated(report, self.noise_parties)

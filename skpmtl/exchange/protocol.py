@@ -1,10 +1,10 @@
-"""What curator and tasks say to each other: questions, answers, releases.
+"""What curator and tasks say to each other: queries, answers, releases.
 
-The curator of a method is a generator. It yields `Ask`, a public question to the tasks, and is
+The curator of a method is a generator. It yields `Query`, a public query to the tasks, and is
 sent what was *released* of their answers; it never sees an answer, so that everything it computes
 is a function of the releases. `run` is the only place where answers are summed and noise is added.
 
-The task half of a method has ``answer(ask)``, the sums of what its tasks contribute, and
+The task side of a method has ``answer(ask)``, the sums of what its tasks contribute, and
 ``contributions(ask)``, the same before summing, for a curator elsewhere. Both may also be on other
 machines: see `skpmtl.shards` and `skpmtl.federated`.
 """
@@ -18,13 +18,14 @@ import numpy as np
 
 from ..privacy.tape import queried, replied
 from . import servers
-from .half import contributed
+from .servers import TRUSTED
+from .task_side import contributed
 
 __all__ = [
-    "Ask",
-    "Draw",
+    "Query",
+    "PublicDraw",
     "Population",
-    "Question",
+    "QuerySpec",
     "Total",
     "run",
 ]
@@ -59,7 +60,7 @@ class Population:
 
     @property
     def loss(self):
-        """"squared", "logistic" or "multinomial"."""
+        """ "squared", "logistic" or "multinomial"."""
         return {0: "squared", 2: "logistic"}.get(self.n_classes, "multinomial")
 
     @property
@@ -78,13 +79,13 @@ class Population:
 
 
 @dataclass(frozen=True)
-class Ask:
-    """A question to the tasks, with what is to be released of their answers.
+class Query:
+    """A query to the tasks, with what is to be released of their answers.
 
     Parameters
     ----------
     statistic : str
-        What is asked for; the task half knows it by this name.
+        What is asked for; the task side knows it by this name.
     public : dict
         Everything a task needs beside its rows to answer.
     mechanisms : dict of str to mechanism or None
@@ -97,7 +98,7 @@ class Ask:
     pick : ndarray of int64, default=None
         Positions of the tasks that are asked, sorted; None: all.
     half_adds : bool, default=False
-        Whether halves add up by themselves, so that `combine` need not travel to them.
+        Whether task sides add up by themselves, so that `combine` need not travel to them.
     bound : float, default=None
         Public bound on the sums, where they are released without noise.
     """
@@ -108,11 +109,11 @@ class Ask:
     combine: object
     divide: float = 1.0
     pick: np.ndarray | None = None
-    half_adds: bool = False
+    task_side_adds: bool = False
     bound: float | None = None
 
     def local(self, positions):
-        """The same question to the tasks at `positions` of the population, who are numbered
+        """The same query to the tasks at `positions` of the population, who are numbered
         from 0, and the positions of those who are asked."""
         if self.pick is None:
             return self, positions
@@ -129,10 +130,10 @@ class Total:
     size : int
         Numbers in it.
     bound : float or str
-        Length of what one task adds to it at most; a name: that public number of the question.
+        Length of what one task adds to it at most; a name: that public number of the query.
     add : callable
         ``add(contributions, public, positions) -> ndarray`` of `size` numbers in all, for the tasks
-        at `positions` of the population. It bounds every contribution, as ``combine`` of an `Ask`.
+        at `positions` of the population. It bounds every contribution, as ``combine`` of a `Query`.
     whole : callable, default=None
         From the vector to the sum that is asked for; None: they are the same.
     is_noisy : bool, default=False
@@ -146,7 +147,7 @@ class Total:
     is_noisy: bool = False
 
     def reach(self, public):
-        """The bound, with the public numbers of a question."""
+        """The bound, with the public numbers of a query."""
         return float(public[self.bound] if isinstance(self.bound, str) else self.bound)
 
     @classmethod
@@ -173,7 +174,7 @@ class Total:
 
 
 @dataclass(frozen=True)
-class Question:
+class QuerySpec:
     """What may be asked by one name, settled before the fit: sites answer nothing else.
 
     Parameters
@@ -181,7 +182,7 @@ class Question:
     shapes : dict of str to tuple
         Shapes of what one task contributes, by name.
     public : dict, default={}
-        What the public numbers of the question have to be, by name: the number itself, or a type
+        What the public numbers of the query have to be, by name: the number itself, or a type
         (`numbers.Real` for any finite number, `numbers.Integral` for a count, `numpy.int64` for a
         vector of them, a kind of billboard), or a list of the shapes that an array of finite
         numbers of float64 may have, or a tuple of that list for a list of such arrays.
@@ -195,7 +196,7 @@ class Question:
     total: Total | None = None
 
     def check(self, public):
-        """The public numbers that the study names; a half does not see others.
+        """The public numbers that the study names; a task side does not see others.
 
         Raises
         ------
@@ -204,7 +205,7 @@ class Question:
         """
         for name, expected in self.public.items():
             if name not in public:
-                raise ValueError(f"a question without {name}")
+                raise ValueError(f"a query without {name}")
             fault = _fault(public[name], expected)
             if fault:
                 raise ValueError(name + fault)
@@ -238,7 +239,7 @@ def _fault(found, expected):
 
 
 @dataclass(frozen=True)
-class Draw:
+class PublicDraw:
     """A random decision of the curator, such as who takes part: ``draw(source) -> ndarray``."""
 
     draw: object
@@ -254,14 +255,14 @@ class NoJournal:
         pass
 
 
-def run(curator, tasks, source, journal=None, adders=1):
+def run(curator, tasks, source, journal=None, noise_parties=TRUSTED):
     """Run a curator to its end. -> what it returns
 
     Parameters
     ----------
     curator : generator of Ask and Draw
     tasks : object with ``answer(ask) -> {name: sum}``
-        Where it has ``recalled(ask)``, that is called with every question that the journal answers.
+        Where it has ``recalled(ask)``, that is called with every query that the journal answers.
         Where it has ``released(ask)`` in place of ``answer``, that is the release already: somebody
         else has added the noise.
     source : noise source
@@ -269,7 +270,7 @@ def run(curator, tasks, source, journal=None, adders=1):
         ``recall(source)`` gives the next reply of an earlier run, or None when there is none;
         ``keep(reply, source)`` is called with every new one before the curator sees it. A run that
         was cut off then goes on where it stopped and draws no noise twice.
-    adders : Adders or 1, default=1
+    noise_parties : NoiseParties, default=TRUSTED
         More than one: in place of a trusted curator, that many servers add shares of the sums and
         noise; see `skpmtl.exchange.servers`.
     """
@@ -282,17 +283,17 @@ def run(curator, tasks, source, journal=None, adders=1):
             return end.value
         reply = journal.recall(source)
         if reply is not None:
-            if isinstance(step, Ask) and hasattr(tasks, "recalled"):
+            if isinstance(step, Query) and hasattr(tasks, "recalled"):
                 tasks.recalled(step)
             continue
-        if isinstance(step, Ask):
+        if isinstance(step, Query):
             queried(step, partial(contributed, tasks, step))
-        if isinstance(step, Draw):
+        if isinstance(step, PublicDraw):
             reply = {"drawn": drawn(step.draw, source)}
         elif hasattr(tasks, "released"):
             reply = tasks.released(step)
-        elif adders > 1:
-            reply = servers.release(step, tasks.answer(step), source, adders)
+        elif noise_parties.count > 1:
+            reply = servers.release(step, tasks.answer(step), source, noise_parties)
         else:
             reply = release(step, tasks.answer(step), source)
         journal.keep(reply, source)
@@ -303,12 +304,12 @@ def drawn(draw, source):
     return replied(lambda: {"mechanism": "draw"}, lambda: draw(source), ())
 
 
-def release(ask, sums, source):
+def release(query, sums, source):
     """Divide the sums of an answer and add the noise. -> {name: released}"""
     out = {}
-    for name, mechanism in ask.mechanisms.items():
+    for name, mechanism in query.mechanisms.items():
         total = sums[name]
-        if ask.divide != 1.0:
-            total /= ask.divide
+        if query.divide != 1.0:
+            total /= query.divide
         out[name] = total if mechanism is None else mechanism.release(total, source)
     return out

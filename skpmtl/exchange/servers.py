@@ -16,13 +16,14 @@ that of all servers, the public is better protected than the report says.
 sites each rounds its own sum, by half a step of the grid at most, 2^-24 of the noise: neighbours
 differ in the sum of one site, so that the sensitivity is that of one rounding.
 
-**Sites that add the noise.** Where sums are masked in place of shared (`skpmtl.federated.masked`),
-each of n sites adds noise of standard deviation s / sqrt(n) to its sum before it is masked, and h
+**Sites that add the noise.** Where sums are masked in place of shared
+(`skpmtl.federated.site_noise`), each of n sites adds noise of standard deviation s / sqrt(n) to its
+sum before it is masked, and h
 of them suffice. A plan has mu sqrt(h / n) of the budget, which makes s = sqrt(n / h) sensitivity /
 mu: the noise of h sites together has the standard deviation sensitivity / mu. P servers are P such
-parties of whom one suffices (`Adders`).
+parties of whom one suffices (`NoiseParties`).
 
-**One sum.** Each honest site agrees to one set of sites for a question, and t sites that agree can
+**One sum.** Each honest site agrees to one set of sites for a query, and t sites that agree can
 open its sum. A curator that lies about which sites are lost, with n - h sites on its side, needs t
 - (n - h) honest ones for each of two sets, and there are h: with t > n - h / 2 (`Adders.least`) it
 opens one sum only, and no difference of two, in which there is the noise of fewer sites.
@@ -37,7 +38,7 @@ nothing by it.
 
 import math
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -46,8 +47,8 @@ from ..privacy.report import TRUSTED_CURATOR
 from ..privacy.tape import replied
 
 __all__ = [
-    "Adders", "SumServer", "adders_of", "check_gaussian", "divided_mu", "opened", "release",
-    "shares", "stated",
+    "NoiseParties", "SumServer", "TRUSTED", "check_gaussian", "divided_mu", "noise_parties_of",
+    "opened", "release", "shares", "stated",
 ]  # fmt: skip
 
 MOST = 16
@@ -60,35 +61,37 @@ _LARGEST = 2.0**61  # steps of a sum, so that those of several sites do not wrap
 _FREE_BITS = 40  # of a sum that is released without further noise, below its bound
 
 
-class Adders(float):
+@dataclass(frozen=True)
+class NoiseParties:
     """Parties that add noise, and how many of them suffice.
-
-    As a number: how many times the variance of a trusted curator's noise it takes.
 
     Parameters
     ----------
-    count : int
-        Each adds noise of 1 / count of the variance of all.
+    count : int, default=1
+        Each adds noise of 1 / count of the variance of all; one is a trusted curator.
     honest : int, default=1
         How many of them together add enough.
     """
 
-    def __new__(cls, count, honest=1):
-        self = super().__new__(cls, count / honest)
-        self.count, self.honest = count, honest
-        return self
+    count: int = 1
+    honest: int = 1
+
+    @property
+    def variance(self):
+        """Of their noise together, in units of that of a trusted curator."""
+        return self.count / self.honest
 
     @property
     def least(self):
-        """Sites without which no masked sum is opened, so that a question has one sum only."""
+        """Sites without which no masked sum is opened, so that a query has one sum only."""
         return max(self.honest, (2 * self.count - self.honest) // 2 + 1)
 
-    def __getnewargs__(self):
-        return self.count, self.honest
+
+TRUSTED = NoiseParties()
 
 
-def adders_of(curator):
-    """Who adds noise by the parameter `curator`. -> `Adders`, one for a trusted curator
+def noise_parties_of(curator):
+    """Who adds noise by the parameter `curator`. -> `NoiseParties`, one for a trusted curator
 
     Raises
     ------
@@ -97,16 +100,16 @@ def adders_of(curator):
         h from 2 to n - 1.
     """
     if isinstance(curator, str):
-        found = {"trusted": Adders(1), "servers": Adders(2)}.get(curator)
+        found = {"trusted": TRUSTED, "servers": NoiseParties(2)}.get(curator)
     else:
         name, *counts = curator if np.shape(curator) in ((2,), (3,)) else (None,)
         whole = all(str(count).isdecimal() for count in counts)
         counts = [int(count) for count in counts] if whole else []
         found = None
         if name == "servers" and len(counts) == 1 and 2 <= counts[0] <= MOST:
-            found = Adders(*counts)
+            found = NoiseParties(*counts)
         elif name == "sites" and len(counts) == 2 and 2 <= counts[1] < counts[0] <= MOST_SITES:
-            found = Adders(*counts)
+            found = NoiseParties(*counts)
     if found is None:
         raise ValueError(
             f'curator={curator!r} must be "trusted", "servers", which are two, ("servers", P) '
@@ -116,29 +119,30 @@ def adders_of(curator):
     return found
 
 
-def divided_mu(epsilon, delta, adders):
+def divided_mu(epsilon, delta, noise_parties):
     """Gaussian-DP parameter of all releases together, P servers adding noise for it each.
 
     A release of sensitivity D and this mu has noise sqrt(P) D / mu(epsilon, delta), of which one
-    server adds D / mu(epsilon, delta). P is that of `Adders`, n / h of sites.
+    server adds D / mu(epsilon, delta). P is that of `NoiseParties`, n / h of sites.
     """
-    return gdp_mu(epsilon, delta) / math.sqrt(adders)
+    return gdp_mu(epsilon, delta) / math.sqrt(noise_parties.variance)
 
 
-def check_gaussian(adders, what):
+def check_gaussian(noise_parties, what):
     """Refuse servers for other noise: sums of that of several are not of its kind."""
-    if adders > 1:
+    if noise_parties.count > 1:
         raise ValueError(
             f'curator="servers" needs Gaussian noise in releases of all tasks, and {what}: leave '
             'that at its default, or take curator="trusted".'
         )
 
 
-def stated(report, adders):
+def stated(report, noise_parties):
     """What a report says with servers, from that of a plan made with `divided_mu`."""
-    if adders == 1 or report.guarantee == "none" or not report.releases:
+    if noise_parties.count == 1 or report.guarantee == "none" or not report.releases:
         return report
-    root, count, honest = math.sqrt(adders), adders.count, adders.honest
+    root = math.sqrt(noise_parties.variance)
+    count, honest = noise_parties.count, noise_parties.honest
     if honest > 1:
         parties = {"sites": [count, honest]}
         who = (
@@ -146,12 +150,13 @@ def stated(report, adders):
             "noise and show nobody what they send. The guarantee holds against the others, and "
             "who collects masked sums, together; sites bound what they send, which nobody can check"
         )
-        left = adders.least - (count - honest)
+        left = noise_parties.least - (count - honest)
         if left < honest:
             who += (
                 f". Those who collect the sums can leave honest sites out as if they were lost; "
-                f"since {adders.least} of the {count} sites are needed, {left} honest ones remain, "
-                f"with whose noise mu is {math.sqrt(honest / left):.4g} times the stated one"
+                f"since {noise_parties.least} of the {count} sites are needed, {left} honest ones "
+                f"remain, with whose noise mu is {math.sqrt(honest / left):.4g} times the stated "
+                "one"
             )
         price = (
             f"{count} sites add the noise to their sums, each so much that that of {honest} "
@@ -185,21 +190,21 @@ def step_of(mechanism, bound):
     return 2.0 ** (math.ceil(math.log2(bound)) - _FREE_BITS)
 
 
-def shares(ask, sums, n_servers):
+def shares(query, sums, n_servers):
     """What every server is sent of the sums of one site. -> list of {name: ndarray of uint64}
 
     Parameters
     ----------
-    ask : Ask
+    query : Query
     sums : dict of str to ndarray
         Before they are divided by ``ask.divide``.
     n_servers : int
     """
     parts = [{} for _ in range(n_servers)]
-    for name, mechanism in ask.mechanisms.items():
-        total = np.asarray(sums[name], dtype=float) / ask.divide
+    for name, mechanism in query.mechanisms.items():
+        total = np.asarray(sums[name], dtype=float) / query.divide
         if mechanism is None:
-            steps = np.rint(total / step_of(None, ask.bound))
+            steps = np.rint(total / step_of(None, query.bound))
         else:
             steps = mechanism.steps(total)
         if not np.abs(steps).max(initial=0.0) < _LARGEST:  # also of what is not finite
@@ -216,11 +221,11 @@ def shares(ask, sums, n_servers):
 
 
 class SumServer:
-    """One of P servers, for one question.
+    """One of P servers, for one query.
 
     Parameters
     ----------
-    ask : Ask
+    query : Query
     n_servers : int
 
     Attributes
@@ -229,25 +234,25 @@ class SumServer:
         Sums of what was received.
     """
 
-    def __init__(self, ask, n_servers):
-        self.ask, self.n_servers, self.totals = ask, n_servers, {}
+    def __init__(self, query, n_servers):
+        self.query, self.n_servers, self.totals = query, n_servers, {}
 
     def receive(self, part):
         """Add what a site sent."""
         self.totals = {
-            name: self.totals.get(name, np.uint64(0)) + part[name] for name in self.ask.mechanisms
+            name: self.totals.get(name, np.uint64(0)) + part[name] for name in self.query.mechanisms
         }
 
     def publish(self, source):
         """Its totals with its noise: the only numbers that leave it."""
-        return with_noise(self.totals, noise_of_one(self.ask, source, self.n_servers))
+        return with_noise(self.totals, noise_of_one(self.query, source, self.n_servers))
 
 
-def noise_of_one(ask, source, n_servers):
+def noise_of_one(query, source, n_servers):
     """What one server adds to its totals where there is noise. -> {name: ndarray of uint64}"""
     return {
         name: mechanism.noise_of_one(source, n_servers).astype(np.int64).view(np.uint64)
-        for name, mechanism in ask.mechanisms.items() if mechanism is not None
+        for name, mechanism in query.mechanisms.items() if mechanism is not None
     }  # fmt: skip
 
 
@@ -256,20 +261,20 @@ def with_noise(totals, noise):
     return {k: t + noise[k].reshape(t.shape) if k in noise else t for k, t in totals.items()}
 
 
-def opened(ask, published):
+def opened(query, published):
     """The release from what all servers published. -> {name: ndarray}"""
     found = {}
-    for name, mechanism in ask.mechanisms.items():
+    for name, mechanism in query.mechanisms.items():
         total = sum(one[name] for one in published)
-        found[name] = total.view(np.int64).astype(float) * step_of(mechanism, ask.bound)
+        found[name] = total.view(np.int64).astype(float) * step_of(mechanism, query.bound)
     return found
 
 
-def release(ask, sums, source, adders):
-    """The release of an answer by servers, `Adders`, that are all here. -> {name: ndarray}"""
-    found, count = {}, adders.count
-    for name, mechanism in ask.mechanisms.items():
-        part = replace(ask, mechanisms={name: mechanism})
+def release(query, sums, source, noise_parties):
+    """The release of an answer by servers, `NoiseParties`, that are all here. -> {name: ndarray}"""
+    found, count = {}, noise_parties.count
+    for name, mechanism in query.mechanisms.items():
+        part = replace(query, mechanisms={name: mechanism})
 
         def draw(part=part, name=name):
             servers = [SumServer(part, count) for _ in range(count)]
@@ -280,6 +285,6 @@ def release(ask, sums, source, adders):
         if mechanism is None:
             found[name] = draw()
         else:
-            value = np.asarray(sums[name], dtype=float) / ask.divide
+            value = np.asarray(sums[name], dtype=float) / query.divide
             found[name] = replied(mechanism.describe, draw, value[None])
     return found

@@ -35,7 +35,7 @@ def sum_of_clipped(vectors, bound, to=None, shape=None):
 
 
 def clipped_sum(name, bound, to=None, shape=None, less=None):
-    """``combine`` of an `Ask` for `sum_of_clipped`.
+    """``combine`` of a `Query` for `sum_of_clipped`.
 
     Parameters
     ----------

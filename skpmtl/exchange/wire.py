@@ -1,10 +1,10 @@
 """Billboards as JSON and named arrays, for files and for the network.
 
 Reading one runs no code but that of its class: types come from a closed list, those that derive
-from `skpmtl.exchange.board.Public`; arrays are plain numbers, and everything is checked before it
-is used. The same list keeps private things in: only a field of such a class is written.
+from `skpmtl.exchange.billboard.Public`; arrays are plain numbers, and everything is checked before
+it is used. The same list keeps private things in: only a field of such a class is written.
 
-What belongs to a billboard its class says, see `skpmtl.exchange.Board`.
+What belongs to a billboard its class says, see `skpmtl.exchange.Billboard`.
 """
 
 import io
@@ -25,7 +25,7 @@ from .._runtime.compat import make_constraint
 from .._version import __version__
 from ..privacy.report import PrivacyReport
 from ..tables.ids import listed
-from .board import Board, Public
+from .billboard import Billboard, Public
 
 __all__ = [
     "pack",
@@ -282,8 +282,8 @@ def _decode_object(name, content, arrays):
     for key, hint in typing.get_type_hints(kind).items():
         _check_field(kind, key, state[key], hint)
     out = kind(**state)
-    if isinstance(out, Board):
-        check_board(out)
+    if isinstance(out, Billboard):
+        check_billboard(out)
     return out
 
 
@@ -311,13 +311,13 @@ def _fits(value, hint):
     return isinstance(value, hint)
 
 
-def check_board(board):
+def check_billboard(billboard):
     """Raise ValueError unless the arrays of a billboard are what its class declares."""
-    if not isinstance(board.report, PrivacyReport | None):
+    if not isinstance(billboard.report, PrivacyReport | None):
         raise ValueError("its privacy report is not one")
-    if board.n_features < 1:
+    if billboard.n_features < 1:
         raise ValueError("it has no features")
-    for what, array, shapes in board.declared():
+    for what, array, shapes in billboard.declared():
         found = np.shape(array)
         if found not in shapes or not isinstance(array, np.ndarray if found else Real):
             raise ValueError(f"{what} has the shape {found}, not {' or '.join(map(str, shapes))}")

@@ -7,7 +7,7 @@ import sys
 import warnings
 from pathlib import Path
 
-from .books import Refusal
+from .ledger import Refusal
 from .study import Study
 
 
@@ -47,7 +47,7 @@ def main(arguments=None):
 
 
 def _kit(given):
-    from .kit import make_kit
+    from .provisioning import make_kit
 
     servers = make_kit(
         given.study, given.sites, given.address, given.folder, given.task, given.target
@@ -61,7 +61,7 @@ def _kit(given):
 
 
 def _key(given):
-    from .shares import new_share_key
+    from .secret_shares import new_share_key
 
     if given.path.exists():
         raise ValueError(f"{given.path} is there already: what was sealed for it would be lost.")
@@ -85,35 +85,35 @@ def _check(given):
 
 
 def _site(given):
-    from .home import Home
-    from .resident import serve, stop_on_signals
+    from .site_config import SiteConfig
+    from .site_process import serve, stop_on_signals
 
-    home = Home(given.folder / "site.toml", given.rows)
-    for part in home.parts:  # what is wrong here is said before anything is answered
+    config = SiteConfig(given.folder / "site.toml", given.rows)
+    for part in config.parts:  # what is wrong here is said before anything is answered
         study = Study.load(part.file)
-        site = home.open(part, study)
+        site = config.open(part, study)
         what = f"server {site.name}" if part.server else f"{len(site.positions)} tasks"
         print(f"{study.name}: {what}, digest {study.digest}", flush=True)
-    serve(home, stop_on_signals())
+    serve(config, stop_on_signals())
     return 0
 
 
 def _curator(given):
-    from .keeper import Keeper
+    from .supervisor import Supervisor
 
-    keeper = Keeper(given.folder)
+    supervisor = Supervisor(given.folder)
 
     def stop(*_):
-        keeper.stop = True
+        supervisor.stop = True
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
-    return keeper.run()
+    return supervisor.run()
 
 
 def _status(given):
-    from .keeper import read_curator
     from .runlog import FAILED, standing
+    from .supervisor import read_curator
 
     folders = [given.folder]
     if (given.folder / "curator.toml").exists():

@@ -14,10 +14,10 @@ from platform import python_version
 import numpy as np
 
 from .._version import __version__
-from .books import Books, Refusal, spending
-from .home import Home
-from .keeper import read_curator
+from .ledger import Ledger, Refusal, spending
+from .site_config import SiteConfig
 from .study import Study
+from .supervisor import read_curator
 
 __all__ = ["check_curator", "check_site", "describe_study"]
 
@@ -65,13 +65,13 @@ def check_site(path, rows=None):
     homes = []
 
     def settings():
-        homes.append(Home(path, rows))
+        homes.append(SiteConfig(path, rows))
         return f"{homes[0].settings.name}, {len(homes[0].parts)} studies"
 
     if not found.look("settings", settings):
         return found.faults
-    home = homes[0]
-    settings = home.settings
+    config = homes[0]
+    settings = config.settings
     if settings.certificate is None:
         found.fault("connection", "no certificate: what is sent can be read on the way")
     else:
@@ -81,39 +81,39 @@ def check_site(path, rows=None):
     ledger = []
 
     def books():
-        ledger.extend(map(json.loads, Books(home.folder).read()))
+        ledger.extend(map(json.loads, Ledger(config.folder).read()))
         spent = spending(ledger)
         return f"{len(ledger)} lines of {len(spent)} studies, epsilon {sum(spent.values()):g}"
 
     found.look("books", books)
-    for part in home.parts:
-        found.look("study", lambda part=part: _study(home, part, ledger))
+    for part in config.parts:
+        found.look("study", lambda part=part: _study(config, part, ledger))
     found.look("superlink", lambda: _superlink(settings))
     return found.faults
 
 
-def _study(home, part, ledger):
+def _study(config, part, ledger):
     study = Study.load(part.file)
-    site = home.open(part, study)
+    site = config.open(part, study)
     signed = "" if part.curator else ", OF WHOEVER ASKS (site.toml names no curator)"
     if part.server is not None:
         _private(part.server)
         describe_study(study)
         last = site.last()
-        return f"{study.name}: server {site.name}, answered up to question {last}{signed}"
+        return f"{study.name}: server {site.name}, answered up to query {last}{signed}"
     spent = spending(ledger)
     spent[study.digest] = float(study.build().epsilon)
     total = math.fsum(spent.values())
-    if total > home.settings.epsilon * (1 + 1e-12):
+    if total > config.settings.epsilon * (1 + 1e-12):
         raise ValueError(
             f"{study.name} needs epsilon {spent[study.digest]:g}, which makes {total:g} in all; "
-            f"site.toml allows {home.settings.epsilon:g}."
+            f"site.toml allows {config.settings.epsilon:g}."
         )
     length = np.median(np.linalg.norm(site.table.X, axis=1))
     describe_study(study)
     return (
         f"{study.name}: {len(site.positions)} tasks, {len(site.table.y)} rows of median length "
-        f"{length:.3g}, answered up to question {site.last()}{signed}"
+        f"{length:.3g}, answered up to query {site.last()}{signed}"
     )
 
 
@@ -165,7 +165,7 @@ def _port(port):
 def _versions(found):
     def versions():
         from ._flower import flower_version
-        from .resident import VERSIONS
+        from .site_process import VERSIONS
 
         if not flower_version.startswith(tuple(f"{v}." for v in VERSIONS)):
             _no(f"Flower {flower_version} is none of {', '.join(VERSIONS)}")

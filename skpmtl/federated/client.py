@@ -1,8 +1,8 @@
 """The Flower ClientApp of a site; ``--node-config 'site="/path/site.toml"'``.
 
-`skpmtl.federated.resident` runs it in a process that stays. A SuperNode of Flower starts a new one
-for every message, and would send the text of an error to the curator; here errors go to the log of
-the site, and the curator is told that there is no answer.
+`skpmtl.federated.site_process` runs it in a process that stays. A SuperNode of Flower starts a new
+one for every message, and would send the text of an error to the curator; here errors go to the log
+of the site, and the curator is told that there is no answer.
 """
 
 import json
@@ -13,28 +13,28 @@ import numpy as np
 
 from .._version import __version__
 from ..exchange.wire import unpack
-from . import records, secure
+from . import records, secure_sum
 from ._flower import ClientApp, Message, flower_version, secaggplus_mod
-from .books import Refusal
-from .home import Home
-from .masked import grid_of
-from .shares import ShareServer
+from .ledger import Refusal
+from .secret_shares import ShareServer
 from .signing import check_signature
-from .walk import Walk
+from .site_config import SiteConfig
+from .site_noise import grid_of
+from .transcript import Transcript
 
 logger = logging.getLogger("skpmtl")
 app = ClientApp()
 
 
 def _site(context, settings, arrays):
-    """The site of the study that a question is about, if it may be asked."""
-    home = Home.of(context.node_config["site"])
-    site, part = home.site(settings["study"])
+    """The site of the study that a query is about, if it may be asked."""
+    config = SiteConfig.of(context.node_config["site"])
+    site, part = config.site(settings["study"])
     if part.curator:
         check_signature(part.curator, settings, arrays)
     if "mark" in settings:  # none in the first message: the curator does not know who this is
         site.check_mark(json.loads(settings["mark"]))
-    return site, home.settings.name
+    return site, config.settings.name
 
 
 def _reply(message, context, act):
@@ -73,7 +73,7 @@ def enrol(message, context):
 
 @app.train("answer")
 def answer(message, context):
-    """Bounded contributions of its tasks to one question."""
+    """Bounded contributions of its tasks to one query."""
 
     def act(site, settings, arrays):
         if site.study.secure_sum is not None:
@@ -155,27 +155,27 @@ def _guarded(mod):
 
 
 def _remembered(context, digest):
-    return Home.of(context.node_config["site"]).site(digest)[0]
+    return SiteConfig.of(context.node_config["site"]).site(digest)[0]
 
 
-@app.train(mods=[_guarded(secure.opens_once(_remembered)), secaggplus_mod])
+@app.train(mods=[_guarded(secure_sum.opens_once(_remembered)), secaggplus_mod])
 def add(message, context):
     """The sum of the contributions of its tasks, to be masked before it leaves."""
-    settings, arrays = secure.read_question(message)
+    settings, arrays = secure_sum.read_query(message)
     site, _ = _site(context, settings, arrays)
     number, run, public = settings["number"], settings["run"], settings["public"]
     pick = arrays.pop("pick", None)
     if site.study.noise_sites is None:
         public, statistic = unpack(public, arrays), settings["statistic"]
-        secure.check_protocol(context, site.study.sum_range(statistic, public))
+        secure_sum.check_protocol(context, site.study.sum_range(statistic, public))
         total = site.total(number, statistic, public, run, pick)
     else:
-        walk = Walk(site.study, run, unpack(public, arrays))
-        grid = grid_of(site.study, walk.ask(number))
-        secure.check_protocol(context, grid.range, grid.least, grid.sites)
-        total = site.noisy_total(walk, number, grid)
-    secure.remember(context, settings["study"], number, run)
-    return Message(secure.write_sum(total), reply_to=message)
+        transcript = Transcript(site.study, run, unpack(public, arrays))
+        grid = grid_of(site.study, transcript.query(number))
+        secure_sum.check_protocol(context, grid.range, grid.least, grid.sites)
+        total = site.noisy_total(transcript, number, grid)
+    secure_sum.remember(context, settings["study"], number, run)
+    return Message(secure_sum.write_sum(total), reply_to=message)
 
 
 @app.evaluate()

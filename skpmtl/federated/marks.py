@@ -1,7 +1,7 @@
 """How far the books of every site go, as the curator has seen them: never back.
 
-A site, or a server, sends the mark of its books (`skpmtl.federated.books.Account.mark`) with every
-answer, and the curator sends the last one that it has with every question. Books that were put back
+A site, or a server, sends the mark of its books (`skpmtl.federated.ledger.Account.mark`) with every
+answer, and the curator sends the last one that it has with every query. Books that were put back
 from before, or removed, are so noticed at both ends before anything is answered a second time.
 """
 

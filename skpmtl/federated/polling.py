@@ -8,7 +8,7 @@ from ._flower import Message
 logger = logging.getLogger("skpmtl")
 
 _POLL, _LATE = 0.1, 0.5  # seconds between two looks: at first, and at most
-_TRIES = 3  # times that a question is sent within its time
+_TRIES = 3  # times that a query is sent within its time
 
 
 class PollingGrid:
@@ -54,9 +54,7 @@ class PollingGrid:
                 else:
                     sent = messages
                 numbers = self.grid.push_messages(sent)
-                waiting.update(
-                    (n, i) for n, i in zip(numbers, left, strict=False) if n is not None
-                )
+                waiting.update((n, i) for n, i in zip(numbers, left, strict=False) if n is not None)
                 tries += 1
             for reply in self._pull(list(waiting)):
                 place = waiting.pop(reply.metadata.reply_to_message_id, None)

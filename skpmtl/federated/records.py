@@ -1,4 +1,4 @@
-"""Questions and answers as records of Flower messages: settings, and named arrays.
+"""Queries and answers as records of Flower messages: settings, and named arrays.
 
 Small arrays travel with the settings, because each record of its own costs an exchange between
 site and SuperLink; large ones are records of Flower, which it sends in pieces.

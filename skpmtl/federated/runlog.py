@@ -2,10 +2,10 @@
 
 The log is private to the curator: it has which site answered when, and, where participants are
 sampled, who took part. `standing` reads from it how a run stands, `missing` how much of it did not
-come; `skpmtl.federated.page` shows it.
+come; `skpmtl.federated.run_report` shows it.
 
 What is no whole line counts as nothing. A line is on the disk before the journal has the release it
-is about, so that half of one, which a full disk or a killed process has left, is of a question that
+is about, so that half of one, which a full disk or a killed process has left, is of a query that
 was not released, is asked again, and gets a line of its own. No answer, noise or budget hangs on
 the log.
 """
@@ -94,7 +94,7 @@ def may_pass(error):
 
 
 def questions(events):
-    """{number: its last event} of the questions; one may have been asked again after a restart."""
+    """{number: its last event} of the queries; one may have been asked again after a restart."""
     return {e["question"]: e for e in events if e["event"] == "question"}
 
 
@@ -114,7 +114,7 @@ def standing(folder):
     if not events:
         return WAITING, "not started"
     asked = questions(events)
-    text = f"{len(asked)} questions answered"
+    text = f"{len(asked)} queries answered"
     if asked:
         last = asked[max(asked)]
         text += f", the last one by {len(last['answered'])} of {last['holders']} sites"
@@ -178,13 +178,13 @@ class Spent:
 
     def __init__(self, est, n_tasks):
         self.mus, self.epsilons, self.known = [], [], True
-        self.root = math.sqrt(est._adders)  # against all servers but one
+        self.root = math.sqrt(est._noise_parties.variance)  # against all servers but one
         self.delta = check_budget(est.epsilon, getattr(est, "delta", None), n_tasks, pure=True)[1]
         self.default = check_budget(est.epsilon, getattr(est, "delta", None), n_tasks)[1]
 
-    def add(self, ask):
-        self.known &= ask.pick is None
-        for mechanism in ask.mechanisms.values():
+    def add(self, query):
+        self.known &= query.pick is None
+        for mechanism in query.mechanisms.values():
             mu, epsilon = getattr(mechanism, "mu", None), getattr(mechanism, "epsilon", None)
             self.known &= mu is not None or epsilon is not None
             if mu is not None:

@@ -2,7 +2,7 @@
 
 Settings (``flwr run --run-config``): ``study``, a file; ``folder``, where the curator keeps its
 journal and the log of the run, which are secret, and writes billboard.npz and report.json, which
-are public; ``key``, a file with the key that signs the questions, or nothing.
+are public; ``key``, a file with the key that signs the queries, or nothing.
 """
 
 import io
@@ -20,32 +20,32 @@ from .._version import __version__
 from ..exchange.files import save_billboard
 from ..exchange.journal import Journal, write_file
 from ..exchange.protocol import run
-from ..exchange.servers import ONE_PROCESS, Adders
+from ..exchange.servers import ONE_PROCESS, NoiseParties
 from ..exchange.wire import pack
 from ..tables.ids import listed
-from . import records, secure
+from . import records, secure_sum
 from ._flower import Message, MessageType, ServerApp
-from .books import private_folder
+from .ledger import private_folder
 from .marks import Marks
-from .masked import grid_of
 from .polling import PollingGrid
 from .runlog import RunLog, Spent, line, may_pass, missing, questions, read_log
-from .shares import longest, opened
+from .secret_shares import longest, opened
 from .signing import read_key, signed
+from .site_noise import grid_of
 from .study import Study
-from .walk import heard
+from .transcript import heard
 
 logger = logging.getLogger("skpmtl")
 app = ServerApp()
 
 BACKUPS = (
     "the curator's journal is never put back to an earlier state, nor the books of a site or a "
-    "server to before an answer that the curator did not get: that goes unnoticed, and a question "
+    "server to before an answer that the curator did not get: that goes unnoticed, and a query "
     "would be answered again with new noise (older books than the curator has seen are refused)"
 )
 _POLL = 0.1  # seconds between looks for replies
 _KNOCK = 5.0  # seconds between two tries to reach a node that is silent or not known
-_GRACE = 1.0  # seconds, at most, that a question waits for nodes that were just tried
+_GRACE = 1.0  # seconds, at most, that a query waits for nodes that were just tried
 
 
 @app.main()
@@ -56,8 +56,8 @@ def main(grid, context):
         logger.addHandler(logging.StreamHandler())
     logger.setLevel(logging.INFO)
     key = read_key(config["key"]) if config.get("key") else None
-    board = curate(grid, Study.load(config["study"]), config["folder"], context, key)
-    print(board.report)
+    billboard = curate(grid, Study.load(config["study"]), config["folder"], context, key)
+    print(billboard.report)
 
 
 def curate(grid, study, folder, context=None, key=None):
@@ -72,20 +72,20 @@ def curate(grid, study, folder, context=None, key=None):
     context : flwr.app.Context, default=None
         Of the ServerApp; for secure sums.
     key : Ed25519PrivateKey, default=None
-        Signs the questions.
+        Signs the queries.
     """
     folder = private_folder(Path(folder))
     log = RunLog(folder)
     with Journal(folder / "journal", {"study": study.text}) as journal:
         log.write("start", study=study.name, digest=study.digest, skpmtl=__version__)
         try:
-            board = _curate(grid, study, folder, context, journal, log, key)
+            billboard = _curate(grid, study, folder, context, journal, log, key)
         except Exception as error:  # whoever ends the process may start it again
             text = f"{type(error).__name__}: {error}"[:500]
             log.write("end", error=text, passes=may_pass(error))
             raise
-        log.write("end", error=None, epsilon=board.report.epsilon)
-    return board
+        log.write("end", error=None, epsilon=billboard.report.epsilon)
+    return billboard
 
 
 def _curate(grid, study, folder, context, journal, log, key):
@@ -98,22 +98,22 @@ def _curate(grid, study, folder, context, journal, log, key):
     curator = est._curator(sites.population, source)
     if walks:
         curator = heard(curator, sites.replies)
-    board = run(curator, sites, source, journal)
-    board.report = describe(board, study, read_log(folder), sites.asked)
-    save_billboard(study.published(board), folder / "billboard.npz")
-    write_file(folder / "report.json", (board.report.to_json(indent=1) + "\n").encode())
-    sites.publish(board)
-    return board
+    billboard = run(curator, sites, source, journal)
+    billboard.report = describe(billboard, study, read_log(folder), sites.asked)
+    save_billboard(study.published(billboard), folder / "billboard.npz")
+    write_file(folder / "report.json", (billboard.report.to_json(indent=1) + "\n").encode())
+    sites.publish(billboard)
+    return billboard
 
 
-def describe(board, study, events=(), n_questions=0):
+def describe(billboard, study, events=(), n_questions=0):
     """The report of a billboard with what the transport, and the log of the run, add to it.
 
     `n_questions`: how many were answered; the log may have lost some.
     """
     est, population = study.build(), study.population()
     told = est._transport(population)
-    notes = dict(board.report.notes)
+    notes = dict(billboard.report.notes)
     if study.servers is not None:
         names = ", ".join(sorted(study.servers))
         text = (
@@ -131,12 +131,12 @@ def describe(board, study, events=(), n_questions=0):
                 "protocol sees sums over the sites that take part in a round only"
             )
     elif study.noise_sites is not None:
-        adders = Adders(*study.noise_sites)
+        parties = NoiseParties(*study.noise_sites)
         text = (
-            f"Flower with secure aggregation (SecAgg+), noise of {adders.count} sites of which "
-            f"that of {adders.honest} suffices: nobody adds noise but the sites, and a curator "
+            f"Flower with secure aggregation (SecAgg+), noise of {parties.count} sites of which "
+            f"that of {parties.honest} suffices: nobody adds noise but the sites, and a curator "
             "that does not replace the keys of the sites, which pass through it, sees one sum for "
-            f"each question, over {adders.least} sites or more, with the noise of all of them; "
+            f"each query, over {parties.least} sites or more, with the noise of all of them; "
             "sites bound what their tasks add, and are trusted to do so: one that does not voids "
             "the guarantee of its own tasks only"
         )
@@ -156,21 +156,21 @@ def describe(board, study, events=(), n_questions=0):
             "of every single task, from which, over the rounds, personal models can be rebuilt; "
             "so can whoever runs or reads the SuperLink"
         )
-    if board.report.sampling and board.report.sampling.startswith("Poisson"):
+    if billboard.report.sampling and billboard.report.sampling.startswith("Poisson"):
         text += (
             "; who takes part in a round, which the accounting takes as secret, can also be seen "
             "by who watches the traffic of the sites"
         )
     notes["transport"] = text
     asked, lost = missing(events)
-    if asked and board.report.sampling.startswith("all tasks"):
+    if asked and billboard.report.sampling.startswith("all tasks"):
         notes["contributions"] = (
             f"{lost} of {asked} were missing (late, refused or not finite) and counted as zero"
         )
         if unknown := n_questions - len(questions(events)):
-            notes["contributions"] += f"; of {unknown} questions the log of the run was lost"
-    assumptions = [*board.report.assumptions, BACKUPS]
-    return replace(board.report, assumptions=assumptions, notes=notes)
+            notes["contributions"] += f"; of {unknown} queries the log of the run was lost"
+    assumptions = [*billboard.report.assumptions, BACKUPS]
+    return replace(billboard.report, assumptions=assumptions, notes=notes)
 
 
 class NoAnswer(RuntimeError):
@@ -191,13 +191,13 @@ class Sites:
         self.population = study.population()
         self.questions = study.questions
         self.spent = Spent(study.build(), self.population.n_tasks)
-        self.asked = 0  # questions that were answered, also by the journal
+        self.asked = 0  # queries that were answered, also by the journal
         self.node_of = np.zeros(self.population.n_tasks, dtype=np.uint64)  # 0: nobody
         self.names = {}  # of the nodes that are known
         self.marks = Marks(log.path.parent / "marks.json", journal.begun)
         self.silent = set()  # nodes that are not asked until they show themselves
-        self.opened = {}  # of nodes: the last question whose sum was opened there, over which ones
-        self._bytes = [0, 0]  # sent and received for the present question
+        self.opened = {}  # of nodes: the last query whose sum was opened there, over which ones
+        self._bytes = [0, 0]  # sent and received for the present query
         self._knocks, self._knocked = {}, {}  # number of a message: node, time; node: last time
 
     @property
@@ -344,13 +344,13 @@ class Sites:
             )
         self.node_of[positions] = node
 
-    # ---------------------------------------------------------------------- questions
-    def recalled(self, ask):
-        """A question that the journal has the answer to."""
+    # ---------------------------------------------------------------------- queries
+    def recalled(self, query):
+        """A query that the journal has the answer to."""
         self.asked += 1
-        self.spent.add(ask)
+        self.spent.add(query)
 
-    def answer(self, ask):
+    def answer(self, query):
         """Sums over all tasks that are asked; called by `skpmtl.exchange.run`."""
         start = time.monotonic()
         while True:
@@ -358,24 +358,24 @@ class Sites:
             self._listen(min(_GRACE, self.study.timeout / 10))
             nodes = [node for node in self.holders if node not in self.silent]
             try:
-                sums, told = self._gather(ask, nodes)
+                sums, told = self._gather(query, nodes)
                 break
             except NoAnswer:
                 # As long as sites are silent they may come back, and are asked the same again.
                 if not self.silent or time.monotonic() - start > self.study.enrolment:
                     raise
                 time.sleep(_POLL)
-        self._tell(ask, nodes, time.monotonic() - begun, told)
+        self._tell(query, nodes, time.monotonic() - begun, told)
         return sums
 
-    def _gather(self, ask, nodes):
+    def _gather(self, query, nodes):
         """-> {name: sum}, what is to be told of it"""
-        return (self._secure_sum if self.study.secure_sum else self._sum)(ask, nodes)
+        return (self._secure_sum if self.study.secure_sum else self._sum)(query, nodes)
 
-    def _sum(self, ask, nodes):
+    def _sum(self, query, nodes):
         m = self.population.n_tasks
-        asked = np.arange(m) if ask.pick is None else np.asarray(ask.pick)
-        public = dict(ask.public)
+        asked = np.arange(m) if query.pick is None else np.asarray(query.pick)
+        public = dict(query.public)
         if self.study.seed is None:  # who else takes part is needed for reproducible noise only
             public.pop("everybody", None)
         text, arrays = pack(public)
@@ -386,10 +386,10 @@ class Sites:
                 continue
             content[node] = self._write(
                 node, arrays, study=self.study.digest, run=self.journal.token,
-                number=self.journal.place, public=text, statistic=ask.statistic,
+                number=self.journal.place, public=text, statistic=query.statistic,
                 positions=asked[place[node]].tolist(),
             )  # fmt: skip
-        shapes = self.questions[ask.statistic].shapes
+        shapes = self.questions[query.statistic].shapes
         given = {name: np.full((len(asked), *s), np.nan) for name, s in shapes.items()}
         answered, got = [], 0
         for node, reply in self._send(content, f"{MessageType.TRAIN}.answer", again=True).items():
@@ -399,7 +399,7 @@ class Sites:
                 if not self._answered(node, settings):
                     continue
                 if settings["number"] != self.journal.place:
-                    raise ValueError(f"an answer to question {settings['number']}")
+                    raise ValueError(f"an answer to query {settings['number']}")
                 for name in shapes:
                     given[name][place[node]] = found[name]
                 answered.append(node)
@@ -409,7 +409,7 @@ class Sites:
         # Under sampling the sites of those who were drawn may all be away, as nobody may be drawn.
         if not answered and all(node in content or node in self.silent for node in self.holders):
             raise NoAnswer(
-                f"No site at all answered question {self.journal.place}, so that nothing but "
+                f"No site at all answered query {self.journal.place}, so that nothing but "
                 "noise would be released. Start the curator again when sites are back: it goes "
                 "on from its journal."
             )
@@ -420,40 +420,40 @@ class Sites:
             "asked": list(content), "answered": answered, "tasks": len(asked),
             "missing": len(asked) - got, "zeroed": int(got - finite.sum()),
         }  # fmt: skip
-        return ask.combine(given, asked), told
+        return query.combine(given, asked), told
 
-    def _tell(self, ask, nodes, seconds, told):
+    def _tell(self, query, nodes, seconds, told):
         """One line in the log of the run, and one for who looks on."""
         self.asked += 1
-        self.spent.add(ask)
+        self.spent.add(query)
         told["asked"], told["answered"] = (
             sorted(self.names.get(n, str(n)) for n in told[k]) for k in ("asked", "answered")
         )
         left = sorted(self.names.get(node, str(node)) for node in self.silent)
         event = self.log.write(
-            "question", question=self.journal.place, statistic=ask.statistic, **told, silent=left,
+            "question", question=self.journal.place, statistic=query.statistic, **told, silent=left,
             holders=len(self.holders), seconds=round(seconds, 3), bytes_out=self._bytes[0],
             bytes_in=self._bytes[1], epsilon=self.spent.epsilon(),
         )  # fmt: skip
         self._bytes = [0, 0]
         logger.log(logging.WARNING if told["zeroed"] else logging.INFO, line(event))
 
-    def _secure_sum(self, ask, nodes):
+    def _secure_sum(self, query, nodes):
         """The same where only the sum over the sites can be read; they have clipped it."""
         nodes = self._openable(nodes, 3)
-        public = dict(ask.public)
+        public = dict(query.public)
         if self.study.seed is None:
             public.pop("everybody", None)
         text, arrays = pack(public)
         settings = {"study": self.study.digest, "run": self.journal.token, "public": text}
-        settings.update(number=self.journal.place, statistic=ask.statistic)
-        if ask.pick is not None:
-            arrays = {**arrays, "pick": ask.pick}
-        (name,) = ask.mechanisms
+        settings.update(number=self.journal.place, statistic=query.statistic)
+        if query.pick is not None:
+            arrays = {**arrays, "pick": query.pick}
+        (name,) = query.mechanisms
         vector, told = self._masked(
-            ask, nodes, arrays, settings, self.study.sum_range(ask.statistic, ask.public)
+            query, nodes, arrays, settings, self.study.sum_range(query.statistic, query.public)
         )
-        total = self.questions[ask.statistic].total
+        total = self.questions[query.statistic].total
         return {name: vector if total.whole is None else total.whole(vector)}, told
 
     def _openable(self, nodes, least):
@@ -469,7 +469,7 @@ class Sites:
             away = sorted(self.names.get(n, str(n)) for n in pinned.difference(nodes))
             if away:
                 raise NoAnswer(
-                    f"The sum of question {self.journal.place} was to be opened over "
+                    f"The sum of query {self.journal.place} was to be opened over "
                     f"{len(pinned)} sites, and over others it must not be: {listed(away)} have to "
                     "be back."
                 )
@@ -478,34 +478,34 @@ class Sites:
             raise NoAnswer(f"Secure sums need {least} to 1000 sites here, not {len(nodes)}.")
         return nodes
 
-    def _masked(self, ask, nodes, arrays, settings, sum_range, least=0):
+    def _masked(self, query, nodes, arrays, settings, sum_range, least=0):
         """The sum over the nodes as one vector, and what is to be told of it."""
-        total = self.questions[ask.statistic].total
+        total = self.questions[query.statistic].total
         self.grid.silent = {}
-        vector, answered = secure.secure_sum(
+        vector, answered = secure_sum.secure_sum(
             self.grid, self.context, arrays, {n: self._settings(n, settings) for n in nodes},
             sum_range, self.study.timeout, self.key, least,
         )  # fmt: skip
         self.marks.save()
         lost = [f"{self.names.get(n, n)}: {why}" for n, why in sorted(self.grid.silent.items())]
         for one in lost:
-            logger.warning("Lost in the secure sum of question %d: %s", self.journal.place, one)
+            logger.warning("Lost in the secure sum of query %d: %s", self.journal.place, one)
         self._lose(self.grid.silent)
         if vector is None or vector.size != total.size:
             self._lose(nodes)  # also those who took part: they say anew what they have opened
             raise NoAnswer(
-                f"Too few sites took part in the secure sum of question {self.journal.place} "
+                f"Too few sites took part in the secure sum of query {self.journal.place} "
                 f"({'; '.join(lost)}). Start the curator again when they are back: it goes on "
                 "from its journal."
             )
-        holders = self.node_of if ask.pick is None else self.node_of[ask.pick]
+        holders = self.node_of if query.pick is None else self.node_of[query.pick]
         got, m = int(np.isin(holders, answered).sum()), len(holders)
         told = {"asked": nodes, "answered": answered, "tasks": m, "missing": m - got, "zeroed": 0}
         return vector.ravel(), told
 
-    def publish(self, board):
+    def publish(self, billboard):
         """Send the billboard to all sites; those that are silent have the time of the enrolment."""
-        text, arrays = pack(board)
+        text, arrays = pack(billboard)
         end = time.monotonic() + max(self.study.timeout, self.study.enrolment)
         left = self._everybody()
         while left:
@@ -582,32 +582,32 @@ class NoisySites(Sites):
         super().__init__(*args)
         self.replies = []  # all that was released and drawn, as `heard` keeps it
 
-    def released(self, ask):
+    def released(self, query):
         """The release of what the tasks answer; called by `skpmtl.exchange.run`."""
-        return self.answer(ask)
+        return self.answer(query)
 
-    def _gather(self, ask, nodes):
+    def _gather(self, query, nodes):
         """-> {name: released}, what is to be told of it"""
-        grid = grid_of(self.study, ask)
+        grid = grid_of(self.study, query)
         nodes = self._openable(nodes, max(3, grid.least))
         text, arrays = pack(self.replies)
         settings = {
             "study": self.study.digest, "run": self.journal.token, "number": self.journal.place,
             "public": text,
         }  # fmt: skip
-        vector, told = self._masked(ask, nodes, arrays, settings, grid.range, grid.least)
+        vector, told = self._masked(query, nodes, arrays, settings, grid.range, grid.least)
         vector = np.rint(vector / grid.step) * grid.step  # whole numbers, which the mean has lost
-        total = self.questions[ask.statistic].total
-        (name,) = ask.mechanisms
+        total = self.questions[query.statistic].total
+        (name,) = query.mechanisms
         whole = vector if total.whole is None else total.whole(vector)
-        return {name: whole / ask.divide}, told
+        return {name: whole / query.divide}, told
 
 
 class ServedSites(Sites):
     """Sites that send sealed shares, and the servers who open and add them; see `.shares`.
 
     First the servers say which shares open. Those that do at all of them are on disk before any
-    server is asked for a total: these answer a question once, about one set of shares, which a
+    server is asked for a total: these answer a query once, about one set of shares, which a
     curator that was started again has to send as it was.
     """
 
@@ -638,11 +638,11 @@ class ServedSites(Sites):
     def _everybody(self):
         return set(self.holders) | set(self.servers.values())
 
-    def released(self, ask):
+    def released(self, query):
         """The release of what the tasks answer; called by `skpmtl.exchange.run`."""
-        return self.answer(ask)
+        return self.answer(query)
 
-    def _gather(self, ask, nodes):
+    def _gather(self, query, nodes):
         """-> {name: released}, what is to be told of it"""
         if not self._complete() or not self.silent.isdisjoint(self.servers.values()):
             here = {name for name, node in self.servers.items() if node not in self.silent}
@@ -657,24 +657,24 @@ class ServedSites(Sites):
         }  # fmt: skip
         sites = self._recalled()
         if sites is None:
-            sites = self._collect(ask, nodes, asked, arrays)
-            sites = self._agreed(ask, sites, asked, arrays)
+            sites = self._collect(query, nodes, asked, arrays)
+            sites = self._agreed(query, sites, asked, arrays)
             self._keep(sites)
-        found = self._from_servers("total", ask, sites, asked, arrays)
-        m = self.population.n_tasks if ask.pick is None else len(ask.pick)
+        found = self._from_servers("total", query, sites, asked, arrays)
+        m = self.population.n_tasks if query.pick is None else len(query.pick)
         told = {
             "asked": nodes, "answered": [site.node for site in sites], "tasks": m,
             "missing": m - sum(site.tasks for site in sites), "zeroed": 0,
         }  # fmt: skip
-        return opened(ask, [found[name][1] for name in sorted(found)]), told
+        return opened(query, [found[name][1] for name in sorted(found)]), told
 
-    def _from_servers(self, kind, ask, sites, asked, arrays):
+    def _from_servers(self, kind, query, sites, asked, arrays):
         """What every server answers about its shares. -> {server: (settings, arrays)}"""
         content = {}
         for server, node in self.servers.items():
             shares = {
                 f"sealed.{place}.{name}": site.shares[f"{server}.{name}"]
-                for place, site in enumerate(sites) for name in ask.mechanisms
+                for place, site in enumerate(sites) for name in query.mechanisms
             }  # fmt: skip
             content[node] = self._write(node, {**arrays, **shares}, sites=len(sites), **asked)
         replies = self._send(content, f"{MessageType.TRAIN}.{kind}", again=True)
@@ -690,11 +690,11 @@ class ServedSites(Sites):
                 raise RuntimeError(f"The server {server} gives no {kind}: {reason}")
         return found
 
-    def _agreed(self, ask, sites, asked, arrays):
+    def _agreed(self, query, sites, asked, arrays):
         """The sites whose shares open at all servers; others count as nothing at all of them."""
         left = set(range(len(sites)))
         for server, (settings, _) in self._from_servers(
-            "opens", ask, sites, asked, arrays
+            "opens", query, sites, asked, arrays
         ).items():
             try:
                 here = set(settings["places"])
@@ -711,18 +711,18 @@ class ServedSites(Sites):
             left &= here
         if not left:
             raise NoAnswer(
-                f"No share of question {self.journal.place} opens at all servers, so that nothing "
+                f"No share of query {self.journal.place} opens at all servers, so that nothing "
                 "but noise would be released. Their logs say why."
             )
         return [sites[place] for place in sorted(left)]
 
-    def _collect(self, ask, nodes, asked, arrays):
+    def _collect(self, query, nodes, asked, arrays):
         """Shares of all sites that answer. -> list of _Shares"""
-        pick = np.arange(self.population.n_tasks) if ask.pick is None else np.asarray(ask.pick)
+        pick = np.arange(self.population.n_tasks) if query.pick is None else np.asarray(query.pick)
         held = {node: int((self.node_of[pick] == node).sum()) for node in nodes}
         content = {node: self._write(node, arrays, **asked) for node in nodes if held[node]}
-        names = {f"{server}.{name}" for server in self.study.servers for name in ask.mechanisms}
-        most = longest(ask, self.questions[ask.statistic])
+        names = {f"{server}.{name}" for server in self.study.servers for name in query.mechanisms}
+        most = longest(query, self.questions[query.statistic])
         found = []
         for node, reply in self._send(content, f"{MessageType.TRAIN}.seal", again=True).items():
             try:
@@ -730,7 +730,7 @@ class ServedSites(Sites):
                 if not self._answered(node, settings):
                     continue
                 if settings["number"] != self.journal.place or set(shares) != names:
-                    raise ValueError(f"{sorted(shares)} for question {settings['number']}")
+                    raise ValueError(f"{sorted(shares)} for query {settings['number']}")
                 if any(
                     a.dtype != np.uint8 or a.ndim != 1 or a.size > most for a in shares.values()
                 ):
@@ -741,7 +741,7 @@ class ServedSites(Sites):
             found.append(_Shares(node, held[node], shares))
         if not found:
             raise NoAnswer(
-                f"No site at all answered question {self.journal.place}, so that nothing but "
+                f"No site at all answered query {self.journal.place}, so that nothing but "
                 "noise would be released. The run goes on when sites are back."
             )
         return found
@@ -755,7 +755,7 @@ class ServedSites(Sites):
         write_file(self._kept, buffer.getbuffer(), 0o600)
 
     def _recalled(self):
-        """What was written down for this question before; None if nothing was."""
+        """What was written down for this query before; None if nothing was."""
         if not self._kept.exists():
             return None
         with np.load(self._kept, allow_pickle=False) as found:

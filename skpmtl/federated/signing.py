@@ -1,4 +1,4 @@
-"""Signatures (Ed25519) of the curator's questions: a site knows whom it answers.
+"""Signatures (Ed25519) of the curator's queries: a site knows whom it answers.
 
 Whoever can start a program on the SuperLink could ask otherwise. A signature covers all settings
 of a message and the numbers that come with it.
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ..exchange.journal import write_file
-from .books import Refusal
+from .ledger import Refusal
 
 __all__ = ["check_signature", "new_key", "signed"]
 
@@ -59,7 +59,7 @@ def check_signature(public, settings, arrays):
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
         key.verify(bytes.fromhex(settings["signature"]), _text(settings, arrays))
     except (InvalidSignature, KeyError, TypeError, ValueError) as error:
-        raise Refusal("the question is not signed by the curator that this site knows") from error
+        raise Refusal("the query is not signed by the curator that this site knows") from error
 
 
 def _text(settings, arrays):

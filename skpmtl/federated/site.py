@@ -1,6 +1,6 @@
 """What a site computes: answers about its own rows, once each, and its own models at the end.
 
-No engine is in here; `skpmtl.federated.client` carries questions and answers. Between questions
+No engine is in here; `skpmtl.federated.client` carries queries and answers. Between queries
 nothing stays in memory: what must last is one file in the site's own folder, and in its books.
 """
 
@@ -15,13 +15,13 @@ import numpy as np
 
 from ..exchange.files import load_billboard, save_billboard, with_models
 from ..exchange.journal import fingerprint, locked, write_file
-from ..exchange.protocol import Ask
+from ..exchange.protocol import Query
 from ..tables.finite import bound_values
 from ..tables.forms import read_training
 from ..tables.ids import listed
-from .books import Account, Refusal
-from .shares import seal
-from .walk import Walk
+from .ledger import Account, Refusal
+from .secret_shares import seal
+from .transcript import Transcript
 
 __all__ = ["Refusal", "Site", "load_models", "read_rows"]
 
@@ -112,34 +112,34 @@ class Site(Account):
             raise ValueError(f"Not among the tasks of the study: {listed(unknown)}.")
         self.last()
 
-    def _half(self, state):
-        """The task half as the last question left it."""
-        half = self.est._half(self.table, self.population)
-        half.state = _part(state, "memory.")
-        return half
+    def _task_side(self, state):
+        """The task side as the last query left it."""
+        task_side = self.est._task_side(self.table, self.population)
+        task_side.state = _part(state, "memory.")
+        return task_side
 
-    # ---------------------------------------------------------------------- questions
-    def answer(self, number, statistic, public, positions, run="", walk=None, beside=None):
+    # ---------------------------------------------------------------------- queries
+    def answer(self, number, statistic, public, positions, run="", transcript=None, beside=None):
         """What the tasks at `positions` contribute. -> {name: array (n, ...)}
 
-        A question that was answered already gets the same answer, from the file: neither is noise
+        A query that was answered already gets the same answer, from the file: neither is noise
         drawn for it again, nor does a running model take a second step.
 
         Parameters
         ----------
         number : int
-            Of the question; they increase.
+            Of the query; they increase.
         statistic, public
-            See `skpmtl.exchange.Ask`.
+            See `skpmtl.exchange.Query`.
         positions : ndarray (n,) of int64
             Of the tasks in the population, sorted.
         run : str
             Token of the curator's journal. Only the run that asked first is answered: the noise
-            of a second one would be new, also where the questions are the same.
+            of a second one would be new, also where the queries are the same.
         walk : Walk, default=None
-            Where the site made the question itself.
+            Where the site made the query itself.
         beside : callable, default=None
-            ``beside() -> {name: ndarray}``, what is drawn once for this question and kept with the
+            ``beside() -> {name: ndarray}``, what is drawn once for this query and kept with the
             answer.
 
         Raises
@@ -147,7 +147,7 @@ class Site(Account):
         Refusal
         """
         with locked(self.folder):
-            state, last = self._begin(number, run, walk)
+            state, last = self._begin(number, run, transcript)
             if state and str(state["rows"]) != fingerprint(self.table, state["key"].tobytes()):
                 raise Refusal(
                     "the rows here are not those of the earlier answers to this study, which a "
@@ -155,7 +155,7 @@ class Site(Account):
                 )
             if number > last:
                 state = self._compute(
-                    state, number, statistic, public, positions, run, walk, beside
+                    state, number, statistic, public, positions, run, transcript, beside
                 )
             elif not np.array_equal(state["positions"], positions):
                 raise Refusal(f"question {number} was about other tasks when it was answered")
@@ -165,7 +165,7 @@ class Site(Account):
         """Sum over the tasks here, or those at `pick` in the population, of what they contribute.
 
         As one vector, for sums over the sites that nobody can take apart; see
-        `skpmtl.federated.secure`.
+        `skpmtl.federated.secure_sum`.
         """
         self._check_secure_sum()
         if self.study.noise_sites is not None:
@@ -177,20 +177,20 @@ class Site(Account):
         contributions = self.answer(number, statistic, public, positions, run)
         return np.ravel(total.add(contributions, public, positions)) * self.study.room(total)
 
-    def noisy_total(self, walk, number, grid):
-        """The same with noise of this site, in whole steps of a grid, for a question of `walk`.
+    def noisy_total(self, transcript, number, grid):
+        """The same with noise of this site, in whole steps of a grid, for a query of `transcript`.
 
-        The noise is drawn once for a question, and kept with the answer.
+        The noise is drawn once for a query, and kept with the answer.
         """
         self._check_secure_sum()
-        ask = walk.ask(number)
-        total = self.study.questions[ask.statistic].total
+        query = transcript.query(number)
+        total = self.study.questions[query.statistic].total
         source = self.est._source().stream(int(self.positions[0])).stream(number)
         found = self.answer(
-            number, ask.statistic, ask.public, self.positions, walk.run, walk,
+            number, query.statistic, query.public, self.positions, transcript.run, transcript,
             lambda: {"noise": grid.noise(source, total.size)},
         )  # fmt: skip
-        vector = np.ravel(total.add(found, ask.public, self.positions))
+        vector = np.ravel(total.add(found, query.public, self.positions))
         return grid.sent(vector, self._state()["noise"])
 
     def _check_secure_sum(self):
@@ -200,10 +200,10 @@ class Site(Account):
             raise Refusal(f"more than the {self.study.secure_sum} tasks of secure_sum")
 
     def open_sum(self, number, nodes, run):
-        """Let the sum of a question be opened over `nodes`: over others never again.
+        """Let the sum of a query be opened over `nodes`: over others never again.
 
         The set is written down, with a line in the ledger, before any share of a mask is sent.
-        Two sums of one question over other sites would differ by what the sites in between sent.
+        Two sums of one query over other sites would differ by what the sites in between sent.
         Over the same nodes it may be opened again: it is the same sum under other masks.
 
         Raises
@@ -215,23 +215,23 @@ class Site(Account):
             state, _ = self._begin(number, run)
             known = _opened(state)
             if number < known[0]:
-                raise Refusal(f"the sum of question {known[0]} was opened since")
+                raise Refusal(f"the sum of query {known[0]} was opened since")
             if number == known[0] and mine != known:
                 raise Refusal(
-                    f"the sum of question {number} was opened over other sites, the nodes "
+                    f"the sum of query {number} was opened over other sites, the nodes "
                     f"{known[1]}: over these it may be opened again, and over no others"
                 )
             if mine == known:
                 return
             if not state:  # none of its tasks was drawn up to now
                 state = self._fresh({}, np.zeros(0, np.int64))
-                state.update(number=np.array(-1), run=np.array(run), walk=np.array(""))
+                state.update(number=np.array(-1), run=np.array(run), transcript=np.array(""))
             state["opened"] = np.array(json.dumps(mine))
             self._write(state, number, opened=mine[1])
 
     @property
     def opened(self):
-        """The last question whose sum was opened here, or -1, and over which nodes."""
+        """The last query whose sum was opened here, or -1, and over which nodes."""
         return _opened(self._state())
 
     def _fresh(self, state, positions):
@@ -249,21 +249,24 @@ class Site(Account):
         number, run
             As for `answer`.
         replies : list of dict of str to ndarray
-            All that was released and drawn before, from which the question follows.
+            All that was released and drawn before, from which the query follows.
 
         Returns
         -------
         {server.name: bytes}
         """
-        walk = Walk(self.study, run, replies)
-        ask = walk.ask(number)
-        positions = self.positions if ask.pick is None else np.intersect1d(self.positions, ask.pick)
-        found = self.answer(number, ask.statistic, ask.public, positions, run, walk)
-        mark = hmac.digest(self._state()["key"].tobytes(), walk.codes[number].encode(), "sha256")
+        transcript = Transcript(self.study, run, replies)
+        query = transcript.query(number)
+        positions = (
+            self.positions if query.pick is None else np.intersect1d(self.positions, query.pick)
+        )
+        found = self.answer(number, query.statistic, query.public, positions, run, transcript)
+        key = self._state()["key"].tobytes()
+        mark = hmac.digest(key, transcript.codes[number].encode(), "sha256")
         with np.errstate(all="ignore"):
-            return seal(walk, ask, ask.combine(found, positions), mark)
+            return seal(transcript, query, query.combine(found, positions), mark)
 
-    def _compute(self, state, number, statistic, public, positions, run, walk, beside):
+    def _compute(self, state, number, statistic, public, positions, run, transcript, beside):
         if not np.isin(positions, self.positions).all() or not len(positions):
             raise Refusal("asked for tasks that are not here")
         if (np.diff(positions) <= 0).any():  # every answer would be one more visit
@@ -273,23 +276,23 @@ class Site(Account):
         if question is None:
             raise Refusal(f"the study releases no {statistic}")
         with np.errstate(all="ignore"):
-            half = self._half(state)
+            task_side = self._task_side(state)
             try:
-                ask = Ask(statistic, question.check(public), {}, None, pick=mine)
-                half.check(ask)
+                query = Query(statistic, question.check(public), {}, None, pick=mine)
+                task_side.check(query)
             except ValueError as error:
                 raise Refusal(str(error)) from error
-            found = half.contributions(ask)
+            found = task_side.contributions(query)
         contributions = {name: found[name] for name in question.shapes}
         for name, shape in question.shapes.items():
             if contributions[name].shape != (len(mine), *shape):
                 raise Refusal(f"public numbers of another shape than in the study ({name})")
         kept = self._fresh(state, positions)
-        kept.update({f"memory.{name}": value for name, value in half.state.items()})
+        kept.update({f"memory.{name}": value for name, value in task_side.state.items()})
         kept.update({f"row.{k}": np.ascontiguousarray(v) for k, v in contributions.items()})
         kept.update({} if beside is None else beside())
         tasks = self.population.tasks[positions].tolist()
-        return self._enter(kept, number, run, statistic, walk, tasks=tasks)
+        return self._enter(kept, number, run, statistic, transcript, tasks=tasks)
 
     # ------------------------------------------------------------------------- the end
     @property
@@ -297,24 +300,24 @@ class Site(Account):
         """Whether the models are there."""
         return (self.folder / "models.json").exists()
 
-    def publish(self, board):
+    def publish(self, billboard):
         """Write the billboard, and the models of this site's tasks, which stay here.
 
         Files: billboard.npz and report.txt; models.npz and models.json, which `load_models` and
         people read.
         """
-        if board.report is None or not np.isfinite(board.report.epsilon):
+        if billboard.report is None or not np.isfinite(billboard.report.epsilon):
             raise Refusal("the billboard has no privacy report")
-        est = self.study.published(board)
+        est = self.study.published(billboard)
         X, y, task, *weights = self.rows
         est.personalize(X, y, task=task, **dict(zip(["sample_weight"], weights, strict=False)))
         at = np.searchsorted(est.tasks_, self.table.tasks)  # others have rows without weight
         with np.errstate(all="ignore"):
-            half = self._half(self._state())
-            models = half.final_models(board, lambda: (est.coef_[at], est.intercept_[at]))
+            task_side = self._task_side(self._state())
+            models = task_side.final_models(billboard, lambda: (est.coef_[at], est.intercept_[at]))
         est.coef_[at], est.intercept_[at] = est._finite_models(*models[:2])
         save_billboard(est, self.folder / "billboard.npz")
-        (self.folder / "report.txt").write_text(f"{board.report}\n")
+        (self.folder / "report.txt").write_text(f"{billboard.report}\n")
         buffer = io.BytesIO()
         told = {name: getattr(est, name) for name in est._extras if hasattr(est, name)}
         np.savez(buffer, tasks=est.tasks_, coef=est.coef_, intercept=est.intercept_, **told)

@@ -67,7 +67,7 @@ class Study:
     n_rows : int, default=None
         Rows of a task, for estimators whose steps and noise follow from it: a public round number.
     timeout : float, default=60.0
-        Seconds that the curator waits for the answers to one question.
+        Seconds that the curator waits for the answers to one query.
     enrolment : float, default=300.0
         Seconds that the curator waits at the start until all tasks are held by a site.
     secure_sum : int, default=None
@@ -79,7 +79,7 @@ class Study:
         each so much that the noise of h of them suffices; 2 <= h < n.
     servers : dict of str to str, default=None
         Names and public keys of 2 to 16 servers that take the place of a trusted curator, see
-        `skpmtl.federated.shares`; each has made its key itself.
+        `skpmtl.federated.secret_shares`; each has made its key itself.
     seed : int, default=None
         Reproducible noise, which protects nobody: for tests.
 
@@ -228,11 +228,11 @@ class Study:
     # ------------------------------------------------------------------- what follows
     @cached_property
     def questions(self):
-        """What sites answer. -> {statistic: Question}"""
-        return self.build()._questions(self.population())
+        """What sites answer. -> {statistic: Query}"""
+        return self.build()._query_specs(self.population())
 
     def sum_range(self, statistic, public):
-        """Bound on the numbers that a site adds to a secure sum, for a question."""
+        """Bound on the numbers that a site adds to a secure sum, for a query."""
         return self.questions[statistic].total.reach(public) * self.secure_sum
 
     def room(self, total):
@@ -299,13 +299,13 @@ class Study:
             est.set_params(classes=list(self.classes))
         return est
 
-    def published(self, board):
+    def published(self, billboard):
         """The estimator of a billboard, without tasks."""
         cls, given = self._settings()
         for name in {*_mappings(given), "init"} & set(given):  # the billboard has them
             del given[name]
         return cls.from_billboard(
-            board, classes=self.class_labels, n_features=self.n_features,
+            billboard, classes=self.class_labels, n_features=self.n_features,
             feature_names=self.feature_names, **given,
         )  # fmt: skip
 

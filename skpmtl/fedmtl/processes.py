@@ -93,7 +93,7 @@ class LocalServers:
             self.servers.append(server)
             self.running.callback(_end, server)
 
-    def ask(self, number, what):
+    def query(self, number, what):
         """Let all servers do a round.
 
         Raises

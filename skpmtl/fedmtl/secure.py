@@ -183,7 +183,7 @@ class MpcServers(LocalServers):
                 new.mkdir(mode=0o700)
             for i, own in enumerate(shares):
                 write_secret(place / "in" / f"{i}.shares", own[rank])
-        self.ask(job.round, f"{job}")
+        self.query(job.round, f"{job}")
         found = []
         for i in range(job.n_clients):
             answers = [(place / "out" / f"{i}.shares").read_bytes() for place in places]

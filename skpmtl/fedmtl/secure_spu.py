@@ -129,7 +129,7 @@ class SpuServers(LocalServers):
         for i in range(shapes.n_clients):
             for place, own in zip(places, split(*_numbers(padded, i)), strict=True):
                 write_secret(place / "in" / f"{i}.shares", own)
-        self.ask(number, f"Round {number}")
+        self.query(number, f"Round {number}")
         new_shared, new_heads = np.empty((shapes.n_clients, shapes.n_shared)), []
         for i in range(shapes.n_clients):
             answers = [(place / "out" / f"{i}.shares").read_bytes() for place in places]

@@ -11,9 +11,9 @@ from .._parameters import TARGET_RANGE, filled, kept, parameter, target_range
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.stack import users_line
 from ..base import BaseMTL, KnowsFacts, MTLClassifierMixin, MTLRegressorMixin
-from ..exchange.half import half_of
-from ..exchange.protocol import Population, Question, Total, run
+from ..exchange.protocol import Population, QuerySpec, Total, run
 from ..exchange.sums import sum_of_clipped
+from ..exchange.task_side import task_side_of
 from ..local.centred import Problem
 from ..privacy.report import exact_report
 from ..rounds.scale import BINS, sum_of_bins
@@ -21,11 +21,11 @@ from ..solvers.mean import cluster_means
 from ..tables.relation import read_relation
 from ..tables.targets import public_range
 from . import exact
-from .board import MeanBillboard, cluster_rows
+from .billboard import MeanBillboard, cluster_rows
 from .curator import publish
 from .personal import PersonalModels
 from .plan import MeanPlan, auto_rounds, columns_for
-from .tasks import KEEP_MODELS, MeanHalf
+from .tasks import KEEP_MODELS, MeanTaskSide
 from .wide import SparseModels, WideSparse
 
 __all__ = [
@@ -54,9 +54,7 @@ class MeanFamily(KnowsFacts, BaseMTL):
         "local_steps": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "local_learning_rate": [Interval(Real, 0, None, closed="neither")],
         "server_learning_rate": [Interval(Real, 0, None, closed="neither")],
-        "personalization": [
-            StrOptions({"mean-reg", "finetune", "symmetrized-kl", "ewc", "none"})
-        ],
+        "personalization": [StrOptions({"mean-reg", "finetune", "symmetrized-kl", "ewc", "none"})],
         "ridge": [Interval(Real, 0, None, closed="left")],
         "init": "no_validation",  # by `read_start`
         "task_weight": [StrOptions({"equal", "samples"})],
@@ -66,7 +64,7 @@ class MeanFamily(KnowsFacts, BaseMTL):
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="neither")],
     }
-    _boards = (MeanBillboard,)
+    _billboards = (MeanBillboard,)
     _federates = True
 
     @kept
@@ -127,17 +125,17 @@ class MeanFamily(KnowsFacts, BaseMTL):
         cluster_of, to = self._cluster_rows(population.tasks), self._to(population, True)
         centres = np.zeros((self._groups(population), self._size(population)))
         plan = self._plan(population, relation)
-        board = self._board(population, problem, centres, cluster_of, relation)
-        board.init = self._start(population)
-        board.server_rate, board.sampling, board.sampling_rate = (
+        billboard = self._billboard(population, problem, centres, cluster_of, relation)
+        billboard.init = self._start(population)
+        billboard.server_rate, billboard.sampling, billboard.sampling_rate = (
             plan.server_rate, plan.sampling, plan.rate
         )  # fmt: skip
-        board.noise_multiplier, board.round_delta = plan.noise_multiplier, plan.round_delta
-        board.adaptive = plan.quantile is not None and plan.noise_multiplier is not None
+        billboard.noise_multiplier, billboard.round_delta = plan.noise_multiplier, plan.round_delta
+        billboard.adaptive = plan.quantile is not None and plan.noise_multiplier is not None
         told = f"round %d: noise std %.3g ({plan.noise_over_way:.3g} of the longest way)"
         log = self._progress(told, plan.n_rounds)
         self._warn_of_noise(plan)
-        return publish(plan, board, population, to, source, log)
+        return publish(plan, billboard, population, to, source, log)
 
     def _to(self, population, quiet=False):
         """Public: the shared model of every task, or what it multiplies its contribution by; see
@@ -230,8 +228,8 @@ class MeanFamily(KnowsFacts, BaseMTL):
             return super()._has_mean()
         return self.billboard_.mean_intercept is not None
 
-    def _n_iter(self, board):
-        return max(len(board.clip_norms), 1)
+    def _n_iter(self, billboard):
+        return max(len(billboard.clip_norms), 1)
 
     # ------------------------------------------------------------------- federated fits
     def _groups(self, population):
@@ -242,7 +240,7 @@ class MeanFamily(KnowsFacts, BaseMTL):
         cluster_of = self._cluster_rows(population.tasks)
         return 1 if cluster_of is None else len(set(cluster_of.values()))
 
-    def _questions(self, population):
+    def _query_specs(self, population):
         n_groups, auto = self._groups(population), isinstance(self.clip_norm, str)
         size = self._size(population)
         follows = auto or self.clip_quantile is not None
@@ -254,10 +252,10 @@ class MeanFamily(KnowsFacts, BaseMTL):
 
         whole = self.sampling == "all" and self.clip_quantile is None
         of_round = self._total("update", size, population) if whole else None
-        found = {"update": Question({"update": (size,), "inside": ()}, public, of_round)}
+        found = {"update": QuerySpec({"update": (size,), "inside": ()}, public, of_round)}
         if auto:
             of_bins = Total.of(sum_of_bins, "bins", len(BINS), 1.0)
-            found["length"] = Question({"bins": BINS.shape}, total=of_bins)
+            found["length"] = QuerySpec({"bins": BINS.shape}, total=of_bins)
         return found
 
     def _total(self, name, size, population):
@@ -294,7 +292,7 @@ class MeanFamily(KnowsFacts, BaseMTL):
             task: number[str(name)] for task, name in self.clusters.items() if str(name) in number
         }
 
-    def _board(self, population, problem, centres, cluster_of, relation):
+    def _billboard(self, population, problem, centres, cluster_of, relation):
         shape = (population.n_features,)
         return MeanBillboard(
             centres=centres,
@@ -319,51 +317,51 @@ class LinearMeans(WideSparse, MeanFamily):
     def _fit_table(self, table):
         population = Population.of(table)
         source = self._source()
-        half = self._half(table, population)
-        tasks = half_of(half, table, population)
+        task_side = self._task_side(table, population)
+        tasks = task_side_of(task_side, table, population)
         curator = self._curator(population, source)
-        board = run(curator, tasks, source, adders=self._adders)
-        models = half.models(board)
-        fitted = self._fitted(board, models, len(board.clip_norms))
-        own = half.own_models(board)
+        billboard = run(curator, tasks, source, noise_parties=self._noise_parties)
+        models = task_side.models(billboard)
+        fitted = self._fitted(billboard, models, len(billboard.clip_norms))
+        own = task_side.own_models(billboard)
         if own is not None:
             fitted["coef_"] = own
-        fitted["privacy_"] = board.report
-        if not board.has_one_mean:
-            fitted.update(board.attributes())
+        fitted["privacy_"] = billboard.report
+        if not billboard.has_one_mean:
+            fitted.update(billboard.attributes())
         elif models.dense:
-            fitted["mean_coef_"] = board.mean.copy()
-        if board.mean_intercept is None:
-            self._open_intercept(board, table.tasks, models.intercept)
-        return self._with_mean_intercept(fitted, board)
+            fitted["mean_coef_"] = billboard.mean.copy()
+        if billboard.mean_intercept is None:
+            self._open_intercept(billboard, table.tasks, models.intercept)
+        return self._with_mean_intercept(fitted, billboard)
 
     def _fit_exact(self, table):
         if self._update_name() != "prox":  # the same rounds, without noise
             return self._fit_table(table)
         return exact.fit(self, table)
 
-    def _half(self, table, population):
-        """The task half for the tasks of `table`."""
+    def _task_side(self, table, population):
+        """The task side for the tasks of `table`."""
         which = cluster_rows(table.tasks, self._cluster_rows(population.tasks))
         relation = self._relation(population, quiet=True)
         start = self._start(population)
-        return MeanHalf(self, table, self._problem(population), which, relation, start)
+        return MeanTaskSide(self, table, self._problem(population), which, relation, start)
 
-    def _public_attributes(self, board, population):
-        found = super()._public_attributes(board, population)
+    def _public_attributes(self, billboard, population):
+        found = super()._public_attributes(billboard, population)
         if not self.fit_intercept:  # nothing to release
-            board.set_intercept(np.zeros((len(board.centres), board.problem.n_outputs)))
-            self._with_mean_intercept(found, board)
+            billboard.set_intercept(np.zeros((len(billboard.centres), billboard.problem.n_outputs)))
+            self._with_mean_intercept(found, billboard)
         return found
 
-    def _questions(self, population):
-        found = super()._questions(population)
+    def _query_specs(self, population):
+        found = super()._query_specs(population)
         if self.unseen_task == "mean":
             middle, bound = self._intercept_range(population)
-            public = {"board": MeanBillboard, "clip_norm": bound, "middle": middle}
+            public = {"billboard": MeanBillboard, "clip_norm": bound, "middle": middle}
             of_mean = self._total("intercept", population.n_outputs, population)
             shapes = {"intercept": (population.n_outputs,)}
-            found["intercept"] = Question(shapes, public, of_mean)
+            found["intercept"] = QuerySpec(shapes, public, of_mean)
         return found
 
     def _planned_report(self, population):
@@ -371,28 +369,30 @@ class LinearMeans(WideSparse, MeanFamily):
             return exact_report()
         return super()._planned_report(population)
 
-    def _open_intercept(self, board, tasks, b):
+    def _open_intercept(self, billboard, tasks, b):
         """Mean intercepts of the tasks where there are none, or the report promises nothing."""
         if not self.fit_intercept:
-            board.set_intercept(np.zeros((len(board.centres), b.shape[1])))
-        elif board.report.guarantee == "none" and board.relation is not None:
-            board.set_intercept(np.linalg.lstsq(board.relation.rows(tasks), b, rcond=None)[0])
-        elif board.report.guarantee == "none":
-            which = cluster_rows(tasks, board.cluster_of)
-            board.set_intercept(cluster_means(b, which, np.bincount(which)))
+            billboard.set_intercept(np.zeros((len(billboard.centres), b.shape[1])))
+        elif billboard.report.guarantee == "none" and billboard.relation is not None:
+            billboard.set_intercept(
+                np.linalg.lstsq(billboard.relation.rows(tasks), b, rcond=None)[0]
+            )
+        elif billboard.report.guarantee == "none":
+            which = cluster_rows(tasks, billboard.cluster_of)
+            billboard.set_intercept(cluster_means(b, which, np.bincount(which)))
 
-    def _with_mean_intercept(self, fitted, board):
-        if board.mean_intercept is not None and board.has_one_mean:
-            b = board.mean_intercept
-            fitted["mean_intercept_"] = b if len(board.shape) == 2 else float(b[0])
+    def _with_mean_intercept(self, fitted, billboard):
+        if billboard.mean_intercept is not None and billboard.has_one_mean:
+            b = billboard.mean_intercept
+            fitted["mean_intercept_"] = b if len(billboard.shape) == 2 else float(b[0])
         return fitted
 
-    def _fitted(self, board, models, n_iter):
+    def _fitted(self, billboard, models, n_iter):
         b = models.intercept
         fitted = {
-            "intercept_": b if len(board.shape) == 2 else b[:, 0],
+            "intercept_": b if len(billboard.shape) == 2 else b[:, 0],
             "n_iter_": max(n_iter, 1),
-            "billboard_": board,
+            "billboard_": billboard,
         }
         if models.dense:
             fitted["coef_"] = models.coef
@@ -438,10 +438,10 @@ class LinearMeans(WideSparse, MeanFamily):
         ValueError
             For tasks that the public mapping does not name.
         """
-        board = self.billboard_
-        which, centres = board.around(unseen)
-        models = board.models(centres).reshape(len(centres), -1, board.shape[-1])
-        return which, models, board.intercepts(unseen)
+        billboard = self.billboard_
+        which, centres = billboard.around(unseen)
+        models = billboard.models(centres).reshape(len(centres), -1, billboard.shape[-1])
+        return which, models, billboard.intercepts(unseen)
 
 
 @parameter(

@@ -18,7 +18,7 @@ from ..solvers.penalties import EntryNorm
 from ..tables.relation import laplacian
 from ..tables.start import differences
 from ..tables.table import distinct_ids
-from .board import cluster_rows
+from .billboard import cluster_rows
 from .personal import PersonalModels
 from .plan import doubt
 
@@ -57,34 +57,34 @@ def _fit_around_means(est, given):
         centres, n_iter = _held_minimum(est, centred, given, relation, unit)
     else:
         centres, n_iter, objective, W, b = _minimum(est, centred, given, relation)
-    board = est._board(given, problem, centres, cluster_of, relation)
-    board.init, board.personalization, board.lam = start, "mean-reg", lam
-    board.own_units = unit is not None
-    board.report = exact_report()
+    billboard = est._billboard(given, problem, centres, cluster_of, relation)
+    billboard.init, billboard.personalization, billboard.lam = start, "mean-reg", lam
+    billboard.own_units = unit is not None
+    billboard.report = exact_report()
     centred.set_pulls(problem)
     if auto:
-        board.doubt[:] = doubt(math.inf, centres.size / table.n_tasks)
+        billboard.doubt[:] = doubt(math.inf, centres.size / table.n_tasks)
     if auto or W is None:
-        models = PersonalModels(table, board, centred)
-        fitted, b = est._fitted(board, models, n_iter), models.intercept
+        models = PersonalModels(table, billboard, centred)
+        fitted, b = est._fitted(billboard, models, n_iter), models.intercept
     else:
-        W = W.reshape(table.n_tasks, *board.shape)
+        W = W.reshape(table.n_tasks, *billboard.shape)
         if start is not None:
-            W, b = W + start.coef.reshape(board.shape), b + start.intercept
+            W, b = W + start.coef.reshape(billboard.shape), b + start.intercept
         fitted = {
             "coef_": W,
-            "intercept_": b if len(board.shape) == 2 else b[:, 0],
+            "intercept_": b if len(billboard.shape) == 2 else b[:, 0],
             "n_iter_": n_iter,
             "objective_": objective,
-            "billboard_": board,
+            "billboard_": billboard,
         }
-    fitted.update(privacy_=board.report, lam_=lam)
-    if not board.has_one_mean:
-        fitted.update(board.attributes())
+    fitted.update(privacy_=billboard.report, lam_=lam)
+    if not billboard.has_one_mean:
+        fitted.update(billboard.attributes())
     elif "coef_" in fitted:
-        fitted["mean_coef_"] = board.mean.copy()
-    est._open_intercept(board, table.tasks, b)
-    return est._with_mean_intercept(fitted, board)
+        fitted["mean_coef_"] = billboard.mean.copy()
+    est._open_intercept(billboard, table.tasks, b)
+    return est._with_mean_intercept(fitted, billboard)
 
 
 def _minimum(est, centred, given, relation):
@@ -170,26 +170,26 @@ def _fit_on_graph(est, table):
     mean = mean.reshape(len(W), -1).mean(axis=0)[None]
     # Others are no vertices: they lie around the mean, as far as a task does on average.
     pull = float(est.lam * np.asarray(Omega.diagonal()).mean()) or float(est.lam)
-    board = est._board(table, replace(problem, lam=pull), mean, None, None)
-    board.init = start
-    W = W.reshape(len(W), *board.shape)
+    billboard = est._billboard(table, replace(problem, lam=pull), mean, None, None)
+    billboard.init = start
+    W = W.reshape(len(W), *billboard.shape)
     if start is not None:
-        W = W + start.coef.reshape(board.shape)
-    board.personalization, board.lam = "mean-reg", float(est.lam)
-    board.report = exact_report()
+        W = W + start.coef.reshape(billboard.shape)
+    billboard.personalization, billboard.lam = "mean-reg", float(est.lam)
+    billboard.report = exact_report()
     fitted = {
         "coef_": W,
-        "intercept_": b if len(board.shape) == 2 else b[:, 0],
+        "intercept_": b if len(billboard.shape) == 2 else b[:, 0],
         "n_iter_": n_iter,
         "objective_": objective,
         "dual_gap_": gap,
         "lam_": float(est.lam),
-        "billboard_": board,
-        "privacy_": board.report,
-        "mean_coef_": board.mean.copy(),
+        "billboard_": billboard,
+        "privacy_": billboard.report,
+        "mean_coef_": billboard.mean.copy(),
     }
-    est._open_intercept(board, table.tasks, b)
-    return est._with_mean_intercept(fitted, board)
+    est._open_intercept(billboard, table.tasks, b)
+    return est._with_mean_intercept(fitted, billboard)
 
 
 def vertices_without_rows(est, fitted, tasks, positions):

@@ -45,7 +45,7 @@ class PersonalModels:
     Parameters
     ----------
     table : TaskTable
-    board : MeanBillboard
+    billboard : MeanBillboard
     centred : CentredTasks, default=None
         Of this table, from the rounds; made here where it is missing or for another problem.
     dense : bool, default=None
@@ -56,31 +56,33 @@ class PersonalModels:
     intercept : ndarray (n_tasks, n_outputs)
     """
 
-    def __init__(self, table, board, centred=None, dense=None):
-        if board.relation is not None:
+    def __init__(self, table, billboard, centred=None, dense=None):
+        if billboard.relation is not None:
             table = dense_copy(table)
-        board = board.for_rows(table.is_sparse)
-        self.board, self.problem = board, board.problem
-        self.which, self.centres = board.around(table.tasks)
-        if centred is None or centred.problem != board.problem:
-            centred = CentredTasks(differences(table, board.init), board.problem, self.which)
+        billboard = billboard.for_rows(table.is_sparse)
+        self.billboard, self.problem = billboard, billboard.problem
+        self.which, self.centres = billboard.around(table.tasks)
+        if centred is None or centred.problem != billboard.problem:
+            centred = CentredTasks(
+                differences(table, billboard.init), billboard.problem, self.which
+            )
         self.centred, self._given = centred, table
-        self.shape = board.shape
-        self.intercept = np.empty((table.n_tasks, board.problem.n_outputs))
+        self.shape = billboard.shape
+        self.intercept = np.empty((table.n_tasks, billboard.problem.n_outputs))
         size = table.n_tasks * self.centres.shape[1]
         self.dense = not table.is_sparse or size <= _DENSE_LIMIT if dense is None else dense
         everybody = np.arange(table.n_tasks)
         # Tasks of their own units multiply the centre by them.
-        self._unit = lengths(self.centred) if board.own_units else np.ones(table.n_tasks)
-        self._hold, self._pull = float(board.problem.ridge), self._own_pulls()
+        self._unit = lengths(self.centred) if billboard.own_units else np.ones(table.n_tasks)
+        self._hold, self._pull = float(billboard.problem.ridge), self._own_pulls()
         self._candidates, self._lone, self._stored = None, None, None
         self.share = self._unit.copy()  # of the centre, around which a model is solved for
         self.share_of_start = np.ones(table.n_tasks)
-        if board.personalization == "mean-reg":
+        if billboard.personalization == "mean-reg":
             self.share *= share_of_centre(self._pull, self._hold)
-            if isinstance(board.problem.lam, str) and board.problem.lam == "auto":
+            if isinstance(billboard.problem.lam, str) and billboard.problem.lam == "auto":
                 around, lone = self.centred.own_pull, self.centred.lone_pull
-                doubt, reaches = self._doubt(), board.reaches if self.centres.any() else ()
+                doubt, reaches = self._doubt(), billboard.reaches if self.centres.any() else ()
                 if self.problem.loss == "squared":
                     # Alone a task has its own pull, or any: as where nothing was released.
                     reaches = *reaches, (0.0, doubt)
@@ -89,18 +91,18 @@ class PersonalModels:
                     around = around + _FEW_ROWS * lone
                     given = doubt, reaches, self._hold
                     self._candidates = Candidates(around, *given, strengths=CLASS_STRENGTHS)
-                if board.init is not None:  # which may be a bad one
+                if billboard.init is not None:  # which may be a bad one
                     self._lone = self._without_start(around, lone)
         if self.dense:
             self.coef = self._dense(everybody)
             return
         # Columns and values of a model against the indices and values of the rows.
-        C = board.problem.n_outputs
+        C = billboard.problem.n_outputs
         room = 2 * len(table.X.data)
         if (C + 1) * int(self.centred.widths.sum()) <= room:
             self._stored = [None] * table.n_tasks
         averages = self._candidates is not None
-        if self._stored is not None or board.problem.fit_intercept or averages:
+        if self._stored is not None or billboard.problem.fit_intercept or averages:
             for local in self._locals(everybody):
                 for k, columns, values in self._solved(local):
                     if self._stored is not None:
@@ -123,7 +125,7 @@ class PersonalModels:
 
     def _own_pulls(self):
         """Pulls to the centre of every task, for the variant asked for."""
-        variant, problem = self.board.personalization, self.problem
+        variant, problem = self.billboard.personalization, self.problem
         if variant == "symmetrized-kl" and isinstance(problem.lam, str):
             return np.full(len(self.which), _AUTO_DIVERGENCE)
         return self.centred.own_pull
@@ -133,15 +135,15 @@ class PersonalModels:
         less tasks have in common. Of a centre that was not shrunk by its known noise only what that
         leaves counts, and no more than a part of signal over noise; without a centre the weight is
         that of what takes its place, 1."""
-        board = self.board
+        billboard = self.billboard
         squares = np.einsum("kj,kj->k", self.centres, self.centres)
-        if board.relation is None:
-            signal, doubt = board.signal[self.which], board.doubt[self.which]
+        if billboard.relation is None:
+            signal, doubt = billboard.signal[self.which], billboard.doubt[self.which]
             squares = squares[self.which]
         else:
-            signal, doubt = np.full(len(squares), board.signal.mean()), board.doubt[0]
+            signal, doubt = np.full(len(squares), billboard.signal.mean()), billboard.doubt[0]
         with np.errstate(all="ignore"):  # rows that overflow
-            if not board.own_units:  # in which the task's own model has length 1
+            if not billboard.own_units:  # in which the task's own model has length 1
                 exact = {"n_steps": 200, "tol": 1e-7} if self.problem.loss == "squared" else {}
                 squares /= np.maximum(lengths(self.centred, **exact) ** 2, 1e-300)
             least, most = _SHORT
@@ -159,9 +161,9 @@ class PersonalModels:
         shares."""
         f, share, local = self._averaged(block, self.centred, self._candidates)
         self.share[block] = share
-        if self.board.init is None:
+        if self.billboard.init is None:
             return local
-        b = local.b + self.board.init.intercept
+        b = local.b + self.billboard.init.intercept
         other, _, lone = self._averaged(block, *self._lone)
         part = expit(np.nan_to_num(f - other))
         self.share_of_start[block] = part
@@ -234,15 +236,15 @@ class PersonalModels:
         if self._candidates is not None:
             return self._average(block)
         local = self._towards_centre(block)
-        if self.board.init is not None:
-            local.b += self.board.init.intercept
+        if self.billboard.init is not None:
+            local.b += self.billboard.init.intercept
         return local
 
     def _towards_centre(self, block):
-        board, variant = self.board, self.board.personalization
+        billboard, variant = self.billboard, self.billboard.personalization
         if variant == "mean-reg":
             return self._proximal(block, self._pull, self._hold, self._unit)
-        steps = _FINETUNE_STEPS if isinstance(board.local_steps, str) else board.local_steps
+        steps = _FINETUNE_STEPS if isinstance(billboard.local_steps, str) else billboard.local_steps
         pull, penalty = self._pull, "quadratic"
         if variant == "finetune":
             pull = np.zeros_like(pull)
@@ -289,26 +291,26 @@ class PersonalModels:
         if self._candidates is not None and not centred.table.is_sparse:
             found = self._weighed(centred, self._candidates)
             W, b = found[1], found[2]
-            if self.board.init is not None:
-                start = self.board.init
+            if self.billboard.init is not None:
+                start = self.billboard.init
                 found = found[0], W + start.coef, b + start.intercept
                 W, b = mixed([found, self._weighed(*self._lone)])
             self.intercept[:] = b
             return W.reshape(len(W), *self.shape)
-        if is_squared(centred) and self.board.personalization == "mean-reg":
+        if is_squared(centred) and self.billboard.personalization == "mean-reg":
             W, b = self._weighed(centred, Candidates.one(self._pull, self._hold))[1:]
-            if self.board.init is not None:
-                W, b = W + self.board.init.coef, b + self.board.init.intercept
+            if self.billboard.init is not None:
+                W, b = W + self.billboard.init.coef, b + self.billboard.init.intercept
             self.intercept[:] = b
             return W[:, 0]
-        centres = self.board.shaped(self.centres)
+        centres = self.billboard.shaped(self.centres)
         coef = np.empty((len(self.which), *self.shape))
         for local in self._locals(everybody):
             pick = local.pick
             coef[pick] = centres[self.which[pick]]
             coef[pick] *= self.share[pick].reshape(-1, *[1] * len(self.shape))
-            if self.board.init is not None:
-                whole = self.board.init.coef.reshape(self.shape)
+            if self.billboard.init is not None:
+                whole = self.billboard.init.coef.reshape(self.shape)
                 coef[pick] += np.multiply.outer(self.share_of_start[pick], whole)
             if centred.table.is_sparse:
                 for k, columns, values in self._solved(local):
@@ -331,10 +333,10 @@ class PersonalModels:
         """Coefficients of one task, of shape `shape`."""
         if self.dense:
             return self.coef[k].copy()
-        centres = self.board.shaped(self.centres)
+        centres = self.billboard.shaped(self.centres)
         coef = centres[self.which[k]] * self.share[k]
-        if self.board.init is not None:
-            coef += self.share_of_start[k] * self.board.init.coef.reshape(self.shape)
+        if self.billboard.init is not None:
+            coef += self.share_of_start[k] * self.billboard.init.coef.reshape(self.shape)
         for _, columns, values in self.differences([k]):
             coef.reshape(self.problem.n_outputs, -1)[:, columns] += values.T
         return coef
@@ -343,8 +345,8 @@ class PersonalModels:
         """Scores (n_rows, n_outputs) of CSR rows under the model of task k."""
         shared = self.centres[self.which[k]].reshape(X.shape[1], -1)
         out = self.share[k] * (X @ shared)
-        if self.board.init is not None:
-            out += self.share_of_start[k] * (X @ self.board.init.coef.T)
+        if self.billboard.init is not None:
+            out += self.share_of_start[k] * (X @ self.billboard.init.coef.T)
         for _, columns, values in self.differences([k]):
             out += X[:, columns] @ values
         return out + self.intercept[k]

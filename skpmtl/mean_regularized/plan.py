@@ -63,9 +63,7 @@ class MeanPlan(Plan, RoundsPlan):
     start : Start, default=None
     """
 
-    def __init__(
-        self, est, n_tasks, size, intercepts=None, groups=None, relation=None, start=None
-    ):
+    def __init__(self, est, n_tasks, size, intercepts=None, groups=None, relation=None, start=None):
         self.update, self.clustered = est._update_name(), est.clusters is not None
         self.relation, self.start = relation, start
         auto = isinstance(est.clip_norm, str)
@@ -90,7 +88,7 @@ class MeanPlan(Plan, RoundsPlan):
             n_tasks, size, budget, n_rounds, aside=_INTERCEPT_SHARE if intercepts else 0.0,
             adjacency=est.adjacency, clip_norm=est.clip_norm, quantile=est.clip_quantile,
             server_rate=est.server_learning_rate, sampling=est.sampling, rate=est.sampling_rate,
-            groups=groups, adders=est._adders,
+            groups=groups, noise_parties=est._noise_parties,
             far=est._classification or (relation is not None and len(groups) > 1),
             n_started=1 if start is None else len(start.coef),
         )  # fmt: skip

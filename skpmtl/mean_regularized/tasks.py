@@ -1,4 +1,4 @@
-"""The task half of the rounds: what tasks send, and what they keep."""
+"""The task side of the rounds: what tasks send, and what they keep."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from .._kernels.clip import clip_rows
 from .._runtime.threads import in_order
 from ..exchange.sums import sum_of_clipped
 from ..local.updates import add_clipped_columns, add_clipped_rows, in_units
-from ..rounds.tasks import RoundsHalf
+from ..rounds.tasks import RoundsTaskSide
 
 _PLAIN_STEPS = 20  # gradient steps of one round of the other updates
 KEEP_MODELS = ("algorithm-1", "stateful", "ppsgd")  # updates with a dense model per task
@@ -94,14 +94,14 @@ class RunningModels:
         return self.W
 
 
-class MeanHalf(RoundsHalf):
-    """The task half of the rounds, with intercepts at the end.
+class MeanTaskSide(RoundsTaskSide):
+    """The task side of the rounds, with intercepts at the end.
 
     Parameters
     ----------
     est : estimator
     table, problem, which, relation, start
-        As of `RoundsHalf`.
+        As of `RoundsTaskSide`.
     """
 
     def __init__(self, est, table, problem, which, relation=None, start=None):
@@ -119,23 +119,23 @@ class MeanHalf(RoundsHalf):
     def remembers(self):
         return self.updates.W is not None
 
-    def answer(self, ask):
-        if ask.statistic != "intercept":
-            return super().answer(ask)
-        b, board = self.contributions(ask)["intercept"], ask.public["board"]
-        shape = len(board.centres), b.shape[1]
-        return {"intercept": sum_of_clipped(b, ask.public["clip_norm"], self.to, shape)}
+    def answer(self, query):
+        if query.statistic != "intercept":
+            return super().answer(query)
+        b, billboard = self.contributions(query)["intercept"], query.public["billboard"]
+        shape = len(billboard.centres), b.shape[1]
+        return {"intercept": sum_of_clipped(b, query.public["clip_norm"], self.to, shape)}
 
-    def contributions(self, ask):
-        """As of `RoundsHalf`, or "intercept" (n, n_outputs)."""
-        if ask.statistic != "intercept":
-            return super().contributions(ask)
-        board = ask.public["board"]
-        b = self.models(board).intercept - ask.public["middle"]
-        if board.init is not None:
-            b -= board.init.intercept
-        clip_rows(b, ask.public["clip_norm"], 2, b)
-        return {"intercept": b if ask.pick is None else b[ask.pick]}
+    def contributions(self, query):
+        """As of `RoundsTaskSide`, or "intercept" (n, n_outputs)."""
+        if query.statistic != "intercept":
+            return super().contributions(query)
+        billboard = query.public["billboard"]
+        b = self.models(billboard).intercept - query.public["middle"]
+        if billboard.init is not None:
+            b -= billboard.init.intercept
+        clip_rows(b, query.public["clip_norm"], 2, b)
+        return {"intercept": b if query.pick is None else b[query.pick]}
 
     @property
     def state(self):
@@ -147,20 +147,20 @@ class MeanHalf(RoundsHalf):
         if arrays:
             self.updates.W = arrays["running"]
 
-    def final_models(self, board, personalize):
+    def final_models(self, billboard, personalize):
         coef, intercept = personalize()
-        own = self.own_models(board)
+        own = self.own_models(billboard)
         return coef if own is None else own, intercept
 
-    def own_models(self, board):
+    def own_models(self, billboard):
         """Coefficients that the rounds left with the tasks, for personalization="none"; or None."""
-        if not self.remembers or board.personalization != "none":
+        if not self.remembers or billboard.personalization != "none":
             return None
-        unit = self.unit() if board.own_units else np.ones(self.table.n_tasks)
-        return board.models(self.updates.models(self.around(board.centres), unit))
+        unit = self.unit() if billboard.own_units else np.ones(self.table.n_tasks)
+        return billboard.models(self.updates.models(self.around(billboard.centres), unit))
 
-    def models(self, board):
+    def models(self, billboard):
         """`PersonalModels` under a billboard, made once."""
-        if self._models[0] is not board:
-            self._models = board, board.personalize(self.table, self.centred)
+        if self._models[0] is not billboard:
+            self._models = billboard, billboard.personalize(self.table, self.centred)
         return self._models[1]

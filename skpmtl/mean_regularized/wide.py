@@ -100,15 +100,19 @@ class RestingModels:
     """
 
     def __init__(self, fitted, tasks):
-        board = fitted["billboard_"]
-        self.which, self.models = board.resting(tasks)
+        billboard = fitted["billboard_"]
+        self.which, self.models = billboard.resting(tasks)
         shape = len(tasks), *fitted["intercept_"].shape[1:]
         self.intercept = np.zeros(shape)
-        if board.init is not None:
-            self.intercept[:] = board.init.intercept.reshape(shape[1:])
-        if board.mean_intercept is not None:
-            shift = np.atleast_2d(board.mean_intercept)
-            zero = np.zeros((1, shift.shape[1])) if board.init is None else board.init.intercept
+        if billboard.init is not None:
+            self.intercept[:] = billboard.init.intercept.reshape(shape[1:])
+        if billboard.mean_intercept is not None:
+            shift = np.atleast_2d(billboard.mean_intercept)
+            zero = (
+                np.zeros((1, shift.shape[1]))
+                if billboard.init is None
+                else billboard.init.intercept
+            )
             zero = np.atleast_2d(zero)
             self.intercept[:] = np.concatenate([shift, zero])[self.which].reshape(shape)
 

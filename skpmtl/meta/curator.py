@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 
 from .._kernels.clip import clip_rows
-from ..exchange.protocol import Ask, Draw
+from ..exchange.protocol import PublicDraw, Query
 from ..tables.finite import run_away
 
 _HELD = 3.0  # times the median length of updates without a budget
@@ -15,7 +15,7 @@ def release_init(plan, decay, log=None):
     """The curator of all rounds, see `skpmtl.exchange`.
 
     In every round some tasks get the initialisation, and the mean of their updates moves it. A
-    round adds no noise here (the mechanism of its `Ask` is None): every task has added its own
+    round adds no noise here (the mechanism of its `Query` is None): every task has added its own
     before anything left it, also to what a curator alone would see.
 
     Parameters
@@ -29,9 +29,9 @@ def release_init(plan, decay, log=None):
 
     Yields
     ------
-    Draw of the order of the tasks, once in each visit, and Ask for "update": the weighted sum of
-    the updates of the next tasks in that order, (n_outputs, size); with a relation each multiplied
-    by its row, (r, n_outputs, size).
+    PublicDraw of the order of the tasks, once in each visit, and Query for "update": the weighted
+    sum of the updates of the next tasks in that order, (n_outputs, size); with a relation each
+    multiplied by its row, (r, n_outputs, size).
 
     Returns
     -------
@@ -46,14 +46,15 @@ def release_init(plan, decay, log=None):
     init = plan.begin.copy()
     t, lengths = 0, []
     for _ in range(plan.visits):
-        order = (yield Draw(lambda source: source.permutation(len(plan.sizes))))["drawn"]
+        order = (yield PublicDraw(lambda source: source.permutation(len(plan.sizes))))["drawn"]
         for first in range(0, len(order), plan.tasks_per_round):
             pick = np.sort(order[first : first + plan.tasks_per_round])
-            ask = Ask(
+            query = Query(
                 "update", {"init": init, "round": t, "everybody": pick}, {"update": None},
-                partial(sum_of_updates, plan), len(pick), pick, half_adds=True, bound=plan.longest,
+                partial(sum_of_updates, plan), len(pick), pick, task_side_adds=True,
+                bound=plan.longest,
             )  # fmt: skip
-            update = (yield ask)["update"]
+            update = (yield query)["update"]
             if plan.gain is not None:
                 update = np.tensordot(plan.gain, update, axes=1)
             init += plan.meta_rate * decay**t * update

@@ -13,17 +13,17 @@ from .._parameters import filled, kept, target_range
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.stack import users_line
 from ..base import BaseMTL, KnowsFacts, MTLClassifierMixin, MTLRegressorMixin
-from ..exchange.protocol import Question, Total
+from ..exchange.protocol import QuerySpec, Total
 from ..privacy.report import PrivacyLeakWarning
 from ..tables.ids import encode_ids, listed, locate
 from ..tables.relation import read_relation
 from ..tables.targets import public_range, public_ranges
 from ..tables.units import check_units, owners
 from ..tables.weights import in_rows
-from .board import MetaBillboard, outside, split_models, within
+from .billboard import MetaBillboard, outside, split_models, within
 from .curator import release_init, sum_of_updates
 from .plan import MetaPlan
-from .tasks import MetaHalf
+from .tasks import MetaTaskSide
 
 __all__ = [
     "DPMetaInit",
@@ -58,7 +58,7 @@ class _MetaInit(KnowsFacts, BaseMTL):
         "refine_steps": [Interval(Integral, 1, None, closed="left")],
         "refine_learning_rate": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
     }
-    _boards = (MetaBillboard,)
+    _billboards = (MetaBillboard,)
     _federates = _reads_sizes = True
     # While fit runs: its `unit`, whether X is a mapping, and what was made `_once`.
     _unit, _mapped, _made = None, False, None
@@ -179,7 +179,7 @@ class _MetaInit(KnowsFacts, BaseMTL):
         return super()._fit_table(table)
 
     def _once(self, name, make):
-        """What both halves of a running `fit` need, made once."""
+        """What both task sides of a running `fit` need, made once."""
         if self._made is None:
             return make()
         if name not in self._made:
@@ -247,8 +247,8 @@ class _MetaInit(KnowsFacts, BaseMTL):
             row_noise=row_noise,
         )
 
-    def _half(self, table, population):
-        """The task half for the tasks of `table`, which draw their noise themselves.
+    def _task_side(self, table, population):
+        """The task side for the tasks of `table`, which draw their noise themselves.
 
         Where the guarantee is for persons, it refuses rows that have no owners, and owners of too
         many rows: elsewhere than in `fit` nobody could count them.
@@ -262,7 +262,7 @@ class _MetaInit(KnowsFacts, BaseMTL):
         return self._tasks(plan, table, positions, population)
 
     def _tasks(self, plan, table, positions, population):
-        return MetaHalf(self, plan, table, positions, self._source())
+        return MetaTaskSide(self, plan, table, positions, self._source())
 
     def _check_owners(self, plan, table):
         unit, bound = self._unit, self.max_rows_per_unit
@@ -284,10 +284,10 @@ class _MetaInit(KnowsFacts, BaseMTL):
             )
         check_units(owners(unit, table, self._mapped), table, bound, self.group_size)
 
-    def _public_attributes(self, board, population):
+    def _public_attributes(self, billboard, population):
         plan = self._plan(population)
-        found = {"n_iter_": plan.n_rounds, "billboard_": board, "privacy_": board.report}
-        return {**board.attributes(), **found, "_plan_": (plan, population.tasks)}
+        found = {"n_iter_": plan.n_rounds, "billboard_": billboard, "privacy_": billboard.report}
+        return {**billboard.attributes(), **found, "_plan_": (plan, population.tasks)}
 
     # ------------------------------------------------------------------- federated fits
     def _check_study(self):
@@ -299,7 +299,7 @@ class _MetaInit(KnowsFacts, BaseMTL):
                 "not told."
             )
 
-    def _questions(self, population):
+    def _query_specs(self, population):
         plan = self._plan(population)
         shape = plan.n_outputs, plan.size
         public = {"init": [plan.begin.shape], "round": Integral}
@@ -313,7 +313,7 @@ class _MetaInit(KnowsFacts, BaseMTL):
             Total.of(combine, "update", size, length * plan.longest),
             whole=lambda vector: vector.reshape(whole), is_noisy=True,
         )  # fmt: skip
-        return {"update": Question({"update": shape}, public, total)}
+        return {"update": QuerySpec({"update": shape}, public, total)}
 
     def _transport(self, population):
         longest = self._plan(population).longest
@@ -324,11 +324,11 @@ class _MetaInit(KnowsFacts, BaseMTL):
         )
 
     def _personalize_table(self, table):
-        table, board = _dense(table, self), self.billboard_
+        table, billboard = _dense(table, self), self.billboard_
         if table.weights is None or table.masses is not None:
             return self._refined(table)
         # Of a fit that counts rows: those of weight 0 were rows to the curator alone.
-        coef, intercept = board.without_rows(table.tasks)
+        coef, intercept = billboard.without_rows(table.tasks)
         if table.weights.any():
             here = in_rows(table)
             at = np.searchsorted(table.tasks, here.tasks)

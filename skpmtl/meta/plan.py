@@ -25,7 +25,7 @@ from ..privacy.accounting import check_budget, gdp_mu
 from ..privacy.mechanisms import VectorGaussian, mean_sensitivity
 from ..privacy.report import PUBLIC_LISTS, exact_report
 from ..privacy.sampling import accountant_name, poisson_epsilon, poisson_noise
-from .board import inside
+from .billboard import inside
 from .rules import LEFT, course, task_weights
 
 # Poisson: up to so many different rates are calibrated one by one, others rounded up to a grid,
@@ -117,8 +117,8 @@ class MetaPlan(Plan):
         self.frame = est._frame(population.n_features)
         self.start = est._start(population)
         self.begin = self._begin(est.fit_intercept)
-        self.adders = est._adders
-        if self.adders.honest > 1:
+        self.noise_parties = est._noise_parties
+        if self.noise_parties.honest > 1:
             raise ValueError(
                 f"curator={est.curator!r}: tasks add their noise themselves here, so that there is "
                 'none for sites to divide. Leave it at "trusted".'
@@ -518,7 +518,7 @@ class MetaPlan(Plan):
             f"{self.batch_size:.6g}"
         )
 
-    def with_adders(self, report):
+    def with_noise_parties(self, report):
         """As it is: every task adds its noise itself, and servers only hold shares."""
         return report
 
@@ -542,11 +542,11 @@ class MetaPlan(Plan):
         if self.people:
             most = f"one person has up to {self.group} row(s) in a task and {self.max_rows} in all"
             notes["composition"] = f"{most}; the budgets of these tasks add up"
-        if self.adders > 1:
+        if self.noise_parties.count > 1:
             notes["servers"] = (
-                f"{self.adders.count} servers hold additive shares of the updates: unless all "
-                "of them pool what they were sent, nobody sees the update of one task, noisy as it "
-                "is." + ONE_PROCESS
+                f"{self.noise_parties.count} servers hold additive shares of the updates: "
+                "unless all of them pool what they were sent, nobody sees the update of one task, "
+                "noisy as it is." + ONE_PROCESS
             )
         return notes
 

@@ -1,10 +1,10 @@
-"""The task half of a meta round: inner steps from the initialisation, with the task's own noise."""
+"""The task side of a meta round: inner steps from the initialisation, with the task's own noise."""
 
 import numpy as np
 
 from .._kernels.clip import clip_rows
 from .._runtime.threads import cost_blocks
-from ..exchange.half import Half
+from ..exchange.task_side import TaskSide
 from ..privacy.rng import SeededSource, add_on_grid
 from ..privacy.tape import replied
 from .finetune import even_weights, own_rates, row_norms, run_inner
@@ -12,10 +12,10 @@ from .finetune import even_weights, own_rates, row_norms, run_inner
 _BLOCK = 1 << 21  # numbers of noise, and marks of Poisson batches, held at once
 
 
-class MetaHalf(Half):
+class MetaTaskSide(TaskSide):
     """What the tasks of a round send, clipped and noised as the plan says.
 
-    Unlike in the other methods it is the half that adds noise: no task trusts anybody else.
+    Unlike in the other methods it is the task side that adds noise: no task trusts anybody else.
 
     Parameters
     ----------
@@ -46,29 +46,29 @@ class MetaHalf(Half):
         else:
             self.rate = np.full(table.n_tasks, float(rate))
 
-    def answer(self, ask):
+    def answer(self, query):
         """Weighted sum of what the tasks of the round send, in shape of the initialisation."""
         plan = self.plan
         if plan.holds:  # against the length of most
-            return ask.combine(self.contributions(ask), ask.pick)
-        total = np.zeros(ask.public["init"].shape)
-        for block, updates in self._sent(ask):
+            return query.combine(self.contributions(query), query.pick)
+        total = np.zeros(query.public["init"].shape)
+        for block, updates in self._sent(query):
             weights = plan.weights[block]
             if plan.to is not None:
                 weights = (weights[:, None] * plan.to[block]).T
             total += np.tensordot(weights, updates, axes=1)
         return {"update": total}
 
-    def contributions(self, ask):
+    def contributions(self, query):
         """What each task of the round sends: "update" (n, n_outputs, size)."""
-        init = ask.public["init"]
-        self.visits[ask.pick] += 1
-        parts = [self.plan.weights[block, None, None] * sent for block, sent in self._sent(ask)]
+        init = query.public["init"]
+        self.visits[query.pick] += 1
+        parts = [self.plan.weights[block, None, None] * sent for block, sent in self._sent(query)]
         return {"update": np.concatenate([np.empty((0, *init.shape[-2:])), *parts])}
 
-    def check(self, ask):
+    def check(self, query):
         # Here the tasks spend the budget, and no curator can make them spend more.
-        if (self.visits[ask.pick] >= self.plan.visits).any():
+        if (self.visits[query.pick] >= self.plan.visits).any():
             raise ValueError(f"tasks take part {self.plan.visits} times, which is done")
 
     @property
@@ -80,19 +80,19 @@ class MetaHalf(Half):
     def state(self, arrays):
         self.visits = arrays.get("visits", self.visits)
 
-    def _sent(self, ask):
-        init, number = ask.public["init"], ask.public["round"]
+    def _sent(self, query):
+        init, number = query.public["init"], query.public["round"]
         source, begun = self.source.stream(number), self.plan.steps_before(number)
         if self.positions is None or not isinstance(source, SeededSource):
-            for block in self._blocks(ask.pick):
+            for block in self._blocks(query.pick):
                 yield block, self._updates(block, self.plan.starts(init, block), begun, source)
             return
         # Reproducible noise is one stream for all tasks of a round, of which these take their part.
         numbers = self.plan.n_outputs * self.plan.size
         numbers *= self.plan.inner_steps if self.plan.mode == "task-global" else 1
-        places = np.searchsorted(ask.public["everybody"], self.positions[ask.pick])
+        places = np.searchsorted(query.public["everybody"], self.positions[query.pick])
         gaps = np.diff(places, prepend=-1) - 1
-        for k, gap in zip(ask.pick, gaps, strict=True):
+        for k, gap in zip(query.pick, gaps, strict=True):
             source.normal(gap * numbers)
             one = np.array([k])
             yield one, self._updates(one, self.plan.starts(init, one), begun, source)

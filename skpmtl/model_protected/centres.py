@@ -36,7 +36,7 @@ class Centres(Public):
     constraints = {"own_units": ["boolean"]}
 
     def declared(self, size, n_outputs):
-        """Arrays with their shapes, as `skpmtl.exchange.Board.declared`."""
+        """Arrays with their shapes, as `skpmtl.exchange.Billboard.declared`."""
         if not isinstance(self.relation, Relation):
             raise ValueError("its centres have no relation")
         yield from self.relation.declared()
@@ -47,7 +47,7 @@ class Centres(Public):
             yield "intercepts of the centres", self.intercept, [(self.relation.rank, n_outputs)]
 
     def asked(self):
-        """What a question tells about them."""
+        """What a query tells about them."""
         return {"centres": self.coef, "own_units": int(self.own_units)}
 
     def of(self, table, fit_intercept):
@@ -66,7 +66,7 @@ class Centres(Public):
 
 
 class AboutFacts:
-    """Mixin of boards of models that lie about `centres`, or about 0 where that is None."""
+    """Mixin of billboards of models that lie about `centres`, or about 0 where that is None."""
 
     @property
     def relation(self):

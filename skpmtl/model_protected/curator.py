@@ -4,7 +4,7 @@ import numpy as np
 
 from .._kernels.clip import clip_rows
 from .._runtime.threads import single_blas_thread
-from ..exchange.protocol import Ask
+from ..exchange.protocol import Query
 from ..exchange.sums import clipped_sum
 from ..local.prior import VOTE_RANGE, VOTE_SPREAD
 from ..privacy.moments import (
@@ -20,7 +20,7 @@ from ..privacy.moments import (
 from ..rounds.curator import gains, release_centre
 from ..rounds.scale import common_length, sum_of_bins
 from ..rounds.shrinkage import CHANCE, shrinkage
-from .board import PriorBillboard
+from .billboard import PriorBillboard
 from .centres import Centres
 from .projection import project, second_moment
 
@@ -49,7 +49,7 @@ def release_centres(plan, relation, population, log=None):
 
     Yields
     ------
-    As `skpmtl.rounds.curator.release_centre`, and before that Ask for "length".
+    As `skpmtl.rounds.curator.release_centre`, and before that Query for "length".
 
     Returns
     -------
@@ -62,7 +62,7 @@ def release_centres(plan, relation, population, log=None):
     to, size = relation.weights(population.tasks), population.n_outputs * population.n_features
     G, length, releases, std = np.zeros((relation.rank, size)), None, [], None
     if plan.scale is not None:
-        released = (yield Ask("length", {}, {"bins": plan.scale}, sum_of_bins))["bins"]
+        released = (yield Query("length", {}, {"bins": plan.scale}, sum_of_bins))["bins"]
         length = common_length(released, plan.scale.noise_std, population.n_tasks)
         releases.append(released)
     found, bounds = yield from release_centre(plan, to, G, length, log)
@@ -105,7 +105,7 @@ def release_prior(
     low, high = VOTE_RANGE[classification]
     middle, sum_of_votes = 0.5 * (low + high), votes_of(classification)
     M = np.full(d, 1.0 / d) if diagonal else np.eye(d) / d
-    board = PriorBillboard(
+    billboard = PriorBillboard(
         diagonal, M, None, None, m, n_outputs=population.n_outputs, centres=centres
     )
     about = {} if centres is None else centres.asked()
@@ -115,27 +115,31 @@ def release_prior(
         return {"moment": sum_of_directions(contributions["moment"], diagonal, moment[t])}
 
     for t in range(len(moment) + 1):
-        root = root_of(board.moment) if t else even_root(d)
-        ask = Ask("vote", {"root": root, **about}, {"vote": vote[t]}, sum_of_votes)
-        total = (yield ask)["vote"]
+        root = root_of(billboard.moment) if t else even_root(d)
+        query = Query("vote", {"root": root, **about}, {"vote": vote[t]}, sum_of_votes)
+        total = (yield query)["vote"]
         noise = 0.0
         if vote[t] is None or t < 2:
             votes = []
         votes.append(total[0] / m)
         if vote[t] is not None:
-            board.releases.append(total)
+            billboard.releases.append(total)
             # Votes under released priors hardly differ: their mean has less noise.
             noise = vote[t].noise_std / (m * np.sqrt(len(votes)))
-        board.snr_centre = float(np.clip(middle + np.mean(votes), low, high))
-        board.snr_spread = float(np.hypot(VOTE_SPREAD, noise))
+        billboard.snr_centre = float(np.clip(middle + np.mean(votes), low, high))
+        billboard.snr_spread = float(np.hypot(VOTE_SPREAD, noise))
         if t == len(moment):
-            return board
-        public = {"root": root, "snr_centre": board.snr_centre, "snr_spread": board.snr_spread}
+            return billboard
+        public = {
+            "root": root,
+            "snr_centre": billboard.snr_centre,
+            "snr_spread": billboard.snr_spread,
+        }
         public |= about
-        S = (yield Ask("moment", public, {"moment": moment[t]}, sum_of_moments))["moment"]
+        S = (yield Query("moment", public, {"moment": moment[t]}, sum_of_moments))["moment"]
         std = 0.0
         if moment[t] is not None:
-            board.releases.append(S)
+            billboard.releases.append(S)
             # The spectrum of Wishart noise ends 18 % beyond that of a Gaussian of its variance.
             std = moment[t].noise_std * (1.18 if moment[t].norm == "nuclear" else 1.0)
         size = d if diagonal else d * (d + 1) / 2
@@ -144,66 +148,66 @@ def release_prior(
         if diagonal:
             unit_length = moment[t] is not None and moment[t].norm == "l2"
             trace = (float(m), m * np.sqrt(d)) if unit_length else float(m)
-            board.moment = shrink_diagonal(S, np.sqrt(variance), trace, np.sqrt(sampling))
+            billboard.moment = shrink_diagonal(S, np.sqrt(variance), trace, np.sqrt(sampling))
         else:
             noise, sampling = np.sqrt(variance / 2), np.sqrt(sampling / 2)
-            board.moment = shrink_matrix(S, noise, float(m), tilt, sampling) / m
+            billboard.moment = shrink_matrix(S, noise, float(m), tilt, sampling) / m
         if log is not None:
             log(t + 1, std)
 
 
-def release_projections(board, mechanisms, *, alpha, clip_norm, noise_shift, log=None):
-    """The curator of Algorithms 2 and 3, see `skpmtl.exchange`; fills and returns `board`."""
-    public = {"clip_norm": float(clip_norm), "projections": board.projections}
+def release_projections(billboard, mechanisms, *, alpha, clip_norm, noise_shift, log=None):
+    """The curator of Algorithms 2 and 3, see `skpmtl.exchange`; fills and returns `billboard`."""
+    public = {"clip_norm": float(clip_norm), "projections": billboard.projections}
 
     def sum_of_moments(contributions, positions=None):
         C = np.array(contributions["moment"], dtype=float)
         whole = C.reshape(len(C), -1)  # of all classes
         clip_rows(whole, clip_norm, 2, whole)
-        return {"moment": second_moment(C.reshape(-1, C.shape[-1]), board.diagonal)}
+        return {"moment": second_moment(C.reshape(-1, C.shape[-1]), billboard.diagonal)}
 
     for t, mechanism in enumerate(mechanisms):
-        S = (yield Ask("moment", public, {"moment": mechanism}, sum_of_moments))["moment"]
-        board.releases.append(S)
+        S = (yield Query("moment", public, {"moment": mechanism}, sum_of_moments))["moment"]
+        billboard.releases.append(S)
         shift = mechanism.shift(len(mechanisms), noise_shift)
         with single_blas_thread():
             M = project(S + (shift if S.ndim == 1 else shift * np.eye(len(S))), alpha)
-        board.projections.append(M)
+        billboard.projections.append(M)
         if log is not None:
             log(t + 1, mechanism.noise_std)
-    return board
+    return billboard
 
 
-def release_intercepts(board, mechanism, to, clip_norm, middle, unit):
+def release_intercepts(billboard, mechanism, to, clip_norm, middle, unit):
     """One release more, for unseen_task="mean" with a relation: intercepts that follow from facts.
 
-    Fills ``board.centres.intercept``; coefficients follow from facts already. As in `release_mean`
-    tasks send what their models of (y - middle) / unit have, less the start, and as in the rounds
-    that is multiplied by their rows `to`, of length 1.
+    Fills ``billboard.centres.intercept``; coefficients follow from facts already. As in
+    `release_mean` tasks send what their models of (y - middle) / unit have, less the start, and as
+    in the rounds that is multiplied by their rows `to`, of length 1.
     """
     m, r = to.shape
-    shape = r, board.n_outputs
-    public = {"board": board, "clip_norm": clip_norm, "middle": middle, "unit": unit}
+    shape = r, billboard.n_outputs
+    public = {"billboard": billboard, "clip_norm": clip_norm, "middle": middle, "unit": unit}
     combine = clipped_sum("intercept", clip_norm, to, shape)
-    ask = Ask("intercept", public, {"intercept": mechanism}, combine, m, half_adds=True)
-    released = (yield ask)["intercept"]
-    board.releases.append(released)
+    query = Query("intercept", public, {"intercept": mechanism}, combine, m, task_side_adds=True)
+    released = (yield query)["intercept"]
+    billboard.releases.append(released)
     rows = m * unit * released.reshape(shape)
-    board.centres.intercept = rows + middle * board.relation.of_constant[:, None]
+    billboard.centres.intercept = rows + middle * billboard.relation.of_constant[:, None]
 
 
-def release_mean(board, mechanism, n_tasks, clip_norm, middle, unit):
-    """One release more, for unseen_task="mean": the mean of the models of `board`, clipped.
+def release_mean(billboard, mechanism, n_tasks, clip_norm, middle, unit):
+    """One release more, for unseen_task="mean": the mean of the models of `billboard`, clipped.
 
-    Fills ``board.mean``. The tasks personalise first, so that this is the last question. They send
+    Fills ``billboard.mean``. The tasks personalise first, so that this is the last query. They send
     models of (y - middle) / unit, so that what is clipped has no unit, and with a start what they
     add to it.
     """
-    public = {"board": board, "clip_norm": clip_norm, "middle": middle, "unit": unit}
-    ask = Ask("mean", public, {"mean": mechanism}, clipped_sum("mean", clip_norm), n_tasks)
-    released = (yield ask)["mean"]
-    board.releases.append(released)
-    board.mean = released * unit
-    board.mean[-board.n_outputs :] += middle
-    if board.init is not None:
-        board.mean += np.append(board.init.flat(), board.init.intercept)
+    public = {"billboard": billboard, "clip_norm": clip_norm, "middle": middle, "unit": unit}
+    query = Query("mean", public, {"mean": mechanism}, clipped_sum("mean", clip_norm), n_tasks)
+    released = (yield query)["mean"]
+    billboard.releases.append(released)
+    billboard.mean = released * unit
+    billboard.mean[-billboard.n_outputs :] += middle
+    if billboard.init is not None:
+        billboard.mean += np.append(billboard.init.flat(), billboard.init.intercept)

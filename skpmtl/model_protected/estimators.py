@@ -7,15 +7,15 @@ import numpy as np
 from .._parameters import SHAPES, filled, kept, target_range
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, KnowsFacts, MTLClassifierMixin, MTLRegressorMixin
-from ..exchange.board import Board
-from ..exchange.protocol import Question, Total
+from ..exchange.billboard import Billboard
+from ..exchange.protocol import QuerySpec, Total
 from ..exchange.sums import clipped_sum
 from ..local.centred import Problem
 from ..local.prior import VOTE_RANGE, LocalModels
 from ..privacy.mechanisms import DiagonalGaussian
 from ..privacy.moments import sum_of_directions
 from ..privacy.report import exact_report
-from ..rounds.curator import questions_of_rounds
+from ..rounds.curator import query_specs_of_rounds
 from ..rounds.plan import columns_within
 from ..solvers.decomposed import OUTLIERS
 from ..solvers.fitted import PenaltyBillboard
@@ -25,7 +25,7 @@ from ..tables.relation import read_relation
 from ..tables.start import differences
 from ..tables.targets import public_range
 from . import exact
-from .board import PriorBillboard, ProjectionBillboard, RelatedPenaltyBillboard
+from .billboard import PriorBillboard, ProjectionBillboard, RelatedPenaltyBillboard
 from .curator import (
     release_centres,
     release_intercepts,
@@ -35,14 +35,20 @@ from .curator import (
     votes_of,
 )
 from .plan import MomentPlan, rounds_of
-from .tasks import PriorHalf, ProjectedModels, ProjectionHalf, RelatedHalf, WithMeanModel
+from .tasks import (
+    PriorTaskSide,
+    ProjectedModels,
+    ProjectionTaskSide,
+    RelatedTaskSide,
+    WithMeanModel,
+)
 
 _PLAIN_ROUNDS = 3  # rounds of the empirical-Bayes method without noise
 _PUBLIC_ALPHA = 0.1  # what "auto" is in noisy rounds, where it may not depend on rows
 
 
 class _ModelProtected(KnowsFacts, BaseMTL):
-    """Both halves of model-protected learning, for second moments and for their diagonals."""
+    """Both task sides of model-protected learning, for second moments and for their diagonals."""
 
     _parameter_constraints = {
         **BaseMTL._parameter_constraints,
@@ -64,7 +70,7 @@ class _ModelProtected(KnowsFacts, BaseMTL):
         "outliers": [StrOptions(set(OUTLIERS)), None],
         "outlier_alpha": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
     }
-    _boards = (PriorBillboard, ProjectionBillboard, PenaltyBillboard, RelatedPenaltyBillboard)
+    _billboards = (PriorBillboard, ProjectionBillboard, PenaltyBillboard, RelatedPenaltyBillboard)
     _extras = ("outlier_coef_", "outlier_")
     _federates = True
 
@@ -138,14 +144,14 @@ class _ModelProtected(KnowsFacts, BaseMTL):
         return self.outliers is not None and self._algorithm() == "empirical-bayes"
 
     def _has_mean(self):
-        board = self.billboard_
-        if board.has_one_mean:
+        billboard = self.billboard_
+        if billboard.has_one_mean:
             return super()._has_mean()
-        return board.centres.intercept is not None or not self.fit_intercept
+        return billboard.centres.intercept is not None or not self.fit_intercept
 
-    def _n_iter(self, board):
+    def _n_iter(self, billboard):
         """Number of releases, or of rounds without noise."""
-        return board.report.public_inputs.get("n_moment_releases", _PLAIN_ROUNDS)
+        return billboard.report.public_inputs.get("n_moment_releases", _PLAIN_ROUNDS)
 
     def _algorithm(self):
         if self.algorithm != "auto":
@@ -178,7 +184,7 @@ class _ModelProtected(KnowsFacts, BaseMTL):
             table, task_weight=self.task_weight, ridge=self.ridge, **self._local_settings()
         )
 
-    # ------------------------------------------------------------------------- the two halves
+    # ------------------------------------------------------------------------ curator and task side
     def _curator(self, population, source):
         """The curator half of a fit; see `skpmtl.exchange`."""
         relation, plan = self._relation(population), None
@@ -193,7 +199,7 @@ class _ModelProtected(KnowsFacts, BaseMTL):
         moment = plan.moment if plan else [None] * _PLAIN_ROUNDS
         log = self._progress("release %d: noise std %.3g", len(moment))
         if self._algorithm() == "empirical-bayes":
-            board = yield from release_prior(
+            billboard = yield from release_prior(
                 population,
                 self._diagonal,
                 moment=moment,
@@ -203,46 +209,46 @@ class _ModelProtected(KnowsFacts, BaseMTL):
                 centres=centres,
                 log=log,
             )
-            board.releases[:0] = releases if plan else []
-            board.init = start
+            billboard.releases[:0] = releases if plan else []
+            billboard.init = start
         else:
-            board = yield from release_projections(
+            billboard = yield from release_projections(
                 self._empty_projections(population, start), moment,
                 alpha=self._public_alpha(), clip_norm=self.clip_norm,
                 noise_shift=self.noise_shift, log=log,
             )  # fmt: skip
         if plan is None:
-            board.report = exact_report()
-            return board
+            billboard.report = exact_report()
+            return billboard
         if plan.mean is not None and rounds is not None:
             to = relation.weights(population.tasks)
             yield from release_intercepts(
-                board, plan.mean, to, self.clip_norm, *self._mean_unit()
+                billboard, plan.mean, to, self.clip_norm, *self._mean_unit()
             )
         elif plan.mean is not None:
             yield from release_mean(
-                board, plan.mean, population.n_tasks, self.clip_norm, *self._mean_unit()
+                billboard, plan.mean, population.n_tasks, self.clip_norm, *self._mean_unit()
             )
-        board.report = plan.report(source, bounds)
-        return board
+        billboard.report = plan.report(source, bounds)
+        return billboard
 
-    def _half(self, table, population):
-        """The task half for the tasks of `table`."""
+    def _task_side(self, table, population):
+        """The task side for the tasks of `table`."""
         settings, start, to = self._local_settings(), self._start(population), None
         some = differences(table, start)
         if self._algorithm() == "empirical-bayes":
             relation = self._relation(population, quiet=True)
             if self._rounds(population, relation) is None:
-                half = PriorHalf(LocalModels(some, **settings))
+                task_side = PriorTaskSide(LocalModels(some, **settings))
             else:
                 problem = Problem(population.loss, population.n_outputs, self.fit_intercept)
-                half = RelatedHalf(some, relation, problem, settings)
+                task_side = RelatedTaskSide(some, relation, problem, settings)
                 to = relation.weights(table.tasks)
         else:
-            half = ProjectionHalf(
+            task_side = ProjectionTaskSide(
                 ProjectedModels(self._empty_projections(population), some, **settings)
             )
-        return WithMeanModel(half, table, settings, to, self._weighs_outliers())
+        return WithMeanModel(task_side, table, settings, to, self._weighs_outliers())
 
     def _check_relation(self):
         if self.relation is None:
@@ -307,7 +313,7 @@ class _ModelProtected(KnowsFacts, BaseMTL):
                 f"mechanism={self.mechanism!r} has no guarantee: a federated fit needs one."
             )
 
-    def _questions(self, population):
+    def _query_specs(self, population):
         d, bound = population.n_features, {"clip_norm": float(self.clip_norm)}
         unit = dict(zip(("middle", "unit"), self._mean_unit(), strict=True))
         C = population.n_outputs
@@ -322,23 +328,23 @@ class _ModelProtected(KnowsFacts, BaseMTL):
             rounds, found = self._rounds(population, relation), {}
             if rounds is not None:
                 shape = [(relation.rank, C * d)]
-                found |= questions_of_rounds(relation, population)
+                found |= query_specs_of_rounds(relation, population)
                 root |= {"centres": shape, "own_units": Integral}
-            found["vote"] = Question({"vote": ()}, root, votes)
-            found["moment"] = Question(model, root | scale, of_moment)
+            found["vote"] = QuerySpec({"vote": ()}, root, votes)
+            found["moment"] = QuerySpec(model, root | scale, of_moment)
         else:
             projections = {"projections": ([(d,) if self._diagonal else (d, d)],)}
-            found = {"moment": Question(model, projections | bound)}
-        public = {"board": Board, **bound, **unit}
+            found = {"moment": QuerySpec(model, projections | bound)}
+        public = {"billboard": Billboard, **bound, **unit}
         if self.unseen_task == "mean" and "update" in found:
             to, shape = relation.weights(population.tasks), (relation.rank, C)
             combine = clipped_sum("intercept", self.clip_norm, to, shape)
             total = Total.of(combine, "intercept", relation.rank * C, self.clip_norm)
-            found["intercept"] = Question({"intercept": (C,)}, public, total)
+            found["intercept"] = QuerySpec({"intercept": (C,)}, public, total)
         elif self.unseen_task == "mean":
             size = C * (d + 1)
             mean = Total.of(clipped_sum("mean", self.clip_norm), "mean", size, self.clip_norm)
-            found["mean"] = Question({"mean": (size,)}, public, mean)
+            found["mean"] = QuerySpec({"mean": (size,)}, public, mean)
         return found
 
     def _total_moment(self, d):
@@ -355,8 +361,8 @@ class _ModelProtected(KnowsFacts, BaseMTL):
         return Total.of_moment(combine, d)
 
     @classmethod
-    def _goes_on(cls, board):
-        return super()._goes_on(board) and board.diagonal == cls._diagonal
+    def _goes_on(cls, billboard):
+        return super()._goes_on(billboard) and billboard.diagonal == cls._diagonal
 
     def _personalize_table(self, table):
         personal = self.billboard_.personalize(table, **self._local_settings())
@@ -378,13 +384,12 @@ class _GroupSparse(_ModelProtected):
     _diagonal = True
     _parameter_constraints = {
         **_ModelProtected._parameter_constraints,
-        "mechanism": [
-            StrOptions({"auto", "gaussian", "laplace", "wishart", "wishart-published"})
-        ],
+        "mechanism": [StrOptions({"auto", "gaussian", "laplace", "wishart", "wishart-published"})],
     }
 
     def _penalty(self):
         return GroupNorm()
+
 
 _DOC = """{summary}
 
@@ -420,7 +425,7 @@ _DOC = """{summary}
         "empirical-bayes".
         "empirical-bayes" releases a prior, and every task decides alone how far to trust it;
         without privacy it has nothing to tune, and on average over the regressions of
-        ``benchmarks/strangers`` errs no more than with a budget, to a percent. "proximal"
+        ``benchmarks/unseen`` errs no more than with a budget, to a percent. "proximal"
         without privacy minimises the objective below; with privacy it is Algorithm {algorithm}
         of [1]_ with sound noise.
     {init} Priors, second moments, penalties and `ridge` are about differences to it. With
@@ -557,10 +562,10 @@ _MATRIX = {
     " guarantee (delta = 0).",
     "algorithm": "2",
     "malsar": "These are the problems of `Least_RMTL` [2]_ and `Least_SparseTrace` [3]_ of MALSAR.",
-    "robust": "J. Chen, J. Zhou, J. Ye, \"Integrating low-rank and group-sparse structures for\n"
-    "       robust multi-task learning\", KDD 2011.",
-    "second_robust": "J. Chen, J. Liu, J. Ye, \"Learning incoherent sparse and low-rank patterns\n"
-    "       from multiple tasks\", KDD 2010.",
+    "robust": 'J. Chen, J. Zhou, J. Ye, "Integrating low-rank and group-sparse structures for\n'
+    '       robust multi-task learning", KDD 2011.',
+    "second_robust": 'J. Chen, J. Liu, J. Ye, "Learning incoherent sparse and low-rank patterns\n'
+    '       from multiple tasks", KDD 2010.',
 }
 _DIAGONAL = {
     "structure": "share their non-zero rows through the L2,1 norm",
@@ -573,9 +578,9 @@ _DIAGONAL = {
     "algorithm": "3",
     "malsar": "These are the problem of `Least_rMTFL` [2]_ of MALSAR, and that of its\n    "
     "`Least_Dirty` [3]_ with Euclidean norms of features in place of largest entries.",
-    "robust": "P. Gong, J. Ye, C. Zhang, \"Robust multi-task feature learning\", KDD 2012.",
-    "second_robust": "A. Jalali, P. Ravikumar, S. Sanghavi, C. Ruan, \"A dirty model for\n"
-    "       multi-task learning\", NIPS 2010.",
+    "robust": 'P. Gong, J. Ye, C. Zhang, "Robust multi-task feature learning", KDD 2012.',
+    "second_robust": 'A. Jalali, P. Ravikumar, S. Sanghavi, C. Ruan, "A dirty model for\n'
+    '       multi-task learning", NIPS 2010.',
 }
 _RANGE = """
     target_range : (float, float) or None, default=None
@@ -624,9 +629,7 @@ class MPMTLLowRank(_OfRange, _LowRank):
         also="MPMTLLowRankClassifier : The same for binary targets.\n"
         "    MPMTLGroupSparse : A shared selection of features instead of a shared subspace.",
         objective=f"    {_SQUARED} + alpha ||W||_*\n       {_RIDGE},",
-        example=_EXAMPLE.format(
-            name="MPMTLLowRank", generator="make_low_rank_tasks", target="y"
-        ),
+        example=_EXAMPLE.format(name="MPMTLLowRank", generator="make_low_rank_tasks", target="y"),
         **_MATRIX,
     )
 

@@ -12,7 +12,7 @@ from ..solvers.minimize import minimize
 from ..solvers.penalties import Beside
 from ..solvers.strength import auto_alpha, mean_curvature
 from ..tables.start import differences
-from .board import RelatedPenaltyBillboard
+from .billboard import RelatedPenaltyBillboard
 from .centres import Centres
 
 _HELD = 1e-4  # curvature of what follows from facts, over that of the loss
@@ -72,12 +72,12 @@ def fit(est, table, alpha):
         lengths = np.linalg.norm(Q.reshape(len(Q), -1), axis=1)
         found = {"outlier_coef_": Q, "outlier_": lengths, "outlier_alpha_": beta}
     b = loss.intercepts(W.reshape(loss.shape)).reshape(shape[:-1])
-    board = kind.of(
+    billboard = kind.of(
         P, est._diagonal, alpha=alpha, ridge=est.ridge, task_weight=est.task_weight,
         init=init, **own,
     )  # fmt: skip
-    board.report = exact_report()
-    W, B = board.from_start(W, b)
+    billboard.report = exact_report()
+    W, B = billboard.from_start(W, b)
     found = {
         "coef_": W,
         "intercept_": B,
@@ -85,11 +85,11 @@ def fit(est, table, alpha):
         "objective_": solution.objective,
         "dual_gap_": solution.gap,
         "alpha_": alpha,
-        "billboard_": board,
-        "privacy_": board.report,
+        "billboard_": billboard,
+        "privacy_": billboard.report,
         **found,
     }
-    return {**found, **_shared(board, board.from_start(P, b)[0], B, b, table.tasks)}
+    return {**found, **_shared(billboard, billboard.from_start(P, b)[0], B, b, table.tasks)}
 
 
 def several(table):
@@ -99,19 +99,19 @@ def several(table):
 
 def with_mean(est, table, fitted):
     """Attributes of the releases without noise, with a mean model that nothing was spent on."""
-    board, W, B = fitted["billboard_"], fitted["coef_"], fitted["intercept_"]
-    b = B if board.has_one_mean else board.less_start(W, B)[1]
-    return {**fitted, **_shared(board, W, B, b, table.tasks)}
+    billboard, W, B = fitted["billboard_"], fitted["coef_"], fitted["intercept_"]
+    b = B if billboard.has_one_mean else billboard.less_start(W, B)[1]
+    return {**fitted, **_shared(billboard, W, B, b, table.tasks)}
 
 
-def _shared(board, W, B, b, tasks):
+def _shared(billboard, W, B, b, tasks):
     """The mean of the models W, B, or intercepts b that follow from facts. -> attributes"""
-    if board.has_one_mean:
+    if billboard.has_one_mean:
         mean = float(B.mean()) if B.ndim == 1 else B.mean(axis=0)
         return {"mean_coef_": W.mean(axis=0), "mean_intercept_": mean}
-    V = board.relation.rows(tasks)
-    board.centres.intercept = np.linalg.lstsq(V, b.reshape(len(V), -1), rcond=None)[0]
-    return board.attributes()
+    V = billboard.relation.rows(tasks)
+    billboard.centres.intercept = np.linalg.lstsq(V, b.reshape(len(V), -1), rcond=None)[0]
+    return billboard.attributes()
 
 
 def _earlier(est, loss, name, init=None):

@@ -231,7 +231,7 @@ class _Validated:
     # What the estimator of one strength has as parameters.
     epsilon, algorithm, outliers, warm_start = None, "proximal", None, False
     relation, relation_rank, init = None, None, None
-    _boards = ()  # a model of one strength has files: that of `alpha_`
+    _billboards = ()  # a model of one strength has files: that of `alpha_`
     _federates = False
     _parameter_constraints = {
         **BaseMTL._parameter_constraints,
@@ -304,9 +304,7 @@ def _errors(est, table, train, test, alphas):
     errors, converged = [], 0
     with np.errstate(all="ignore"):
         loss = est._loss(part)
-        for solution in follow(
-            loss, est._penalty(), alphas, tol=est.tol, max_iter=est.max_iter
-        ):
+        for solution in follow(loss, est._penalty(), alphas, tol=est.tol, max_iter=est.max_iter):
             W = solution.W.reshape(len(here), *shape[1:])
             b = loss.intercepts(solution.W).reshape(len(here), shape[1])
             coef, intercept = np.zeros(shape), np.empty(shape[:2])

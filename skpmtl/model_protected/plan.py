@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..exchange.plan import Plan
-from ..exchange.servers import check_gaussian, divided_mu
+from ..exchange.servers import TRUSTED, check_gaussian, divided_mu
 from ..local.prior import VOTE_RANGE
 from ..privacy.accounting import check_budget, published_wishart_delta_bound, pure_epsilons
 from ..privacy.allocation import allocation_weights
@@ -86,7 +86,8 @@ def mean_mechanism(kind, dimension, clip_norm, n_tasks, adjacency, budget):
 
 
 def shared_budget(
-    kind, epsilon, delta, n_releases, allocation, *, acceleration=False, extra=(), adders=1
+    kind, epsilon, delta, n_releases, allocation, *, acceleration=False, extra=(),
+    noise_parties=TRUSTED,
 ):  # fmt: skip
     """Budgets of the moment releases and of the `extra` ones.
 
@@ -105,7 +106,7 @@ def shared_budget(
     weights = allocation_weights(allocation, n_releases, acceleration=acceleration)
     extra = np.asarray(extra, dtype=float)
     if kind == "gaussian":
-        mu = divided_mu(epsilon, delta, adders)
+        mu = divided_mu(epsilon, delta, noise_parties)
         moment = mu * np.sqrt(1.0 - extra.sum()) * weights / np.linalg.norm(weights)
         return moment, mu * np.sqrt(extra)
     shares = np.concatenate([weights / weights.sum() * (1.0 - extra.sum()), extra])
@@ -124,7 +125,7 @@ def rounds_of(est, population, rank):
     budget = check_budget(est.epsilon, est.delta, m)
     plan = RoundsPlan(
         m, rank * size, budget, None, share=_RELATION_SHARE, adjacency=est.adjacency,
-        groups=groups, far=True, adders=est._adders,
+        groups=groups, far=True, noise_parties=est._noise_parties,
     )  # fmt: skip
     return plan if plan.n_rounds else None
 
@@ -178,10 +179,10 @@ class MomentPlan(Plan):
         self.epsilon, self.delta = check_budget(
             est.epsilon, est.delta, m, pure=pure and self.kind != "wishart-published"
         )
-        self.adders = est._adders
+        self.noise_parties = est._noise_parties
         if pure:
-            check_gaussian(self.adders, f"mechanism={est.mechanism!r} is not")
-        self.mu = None if pure else divided_mu(self.epsilon, self.delta, self.adders)
+            check_gaussian(self.noise_parties, f"mechanism={est.mechanism!r} is not")
+        self.mu = None if pure else divided_mu(self.epsilon, self.delta, self.noise_parties)
         self.relation, self.rounds = relation, None
         if relation is not None:
             self.rounds = rounds_of(est, population, relation.rank)
@@ -210,7 +211,7 @@ class MomentPlan(Plan):
         budgets, extra = shared_budget(
             self.kind, self.epsilon, self.delta, n_releases, est.allocation,
             acceleration=est.acceleration, extra=[share] * votes + mean + centres,
-            adders=self.adders,
+            noise_parties=self.noise_parties,
         )  # fmt: skip
         self.moment = moment_mechanisms(
             self.kind, est._diagonal, budgets, clip_norm=bound, adjacency=est.adjacency,
@@ -221,7 +222,11 @@ class MomentPlan(Plan):
         if mean:
             numbers = d + 1 if self.rounds is None else relation.rank
             self.mean = mean_mechanism(
-                self.kind, population.n_outputs * numbers, est.clip_norm, m, est.adjacency,
+                self.kind,
+                population.n_outputs * numbers,
+                est.clip_norm,
+                m,
+                est.adjacency,
                 extra[votes],
             )
 

@@ -1,21 +1,21 @@
-"""The task halves of model-protected learning."""
+"""The task sides of model-protected learning."""
 
 import numpy as np
 
 from .._kernels.clip import clip_rows
 from .._runtime.threads import single_blas_thread
-from ..exchange.board import Personal
-from ..exchange.half import Half
+from ..exchange.billboard import Personal
 from ..exchange.sums import sum_of_clipped
+from ..exchange.task_side import TaskSide
 from ..local.prior import SNR, LocalModels, best_scale, vote_penalty, weak_penalty
 from ..privacy.moments import directions, even_root
-from ..rounds.tasks import RoundsHalf
+from ..rounds.tasks import RoundsTaskSide
 from ..solvers.losses import LogisticLoss, MultinomialLoss, SquaredLoss
 from .centres import about
 
 
-class PriorHalf(Half):
-    """The task half of `release_prior`: votes and directions of the tasks of a table."""
+class PriorTaskSide(TaskSide):
+    """The task side of `release_prior`: votes and directions of the tasks of a table."""
 
     def __init__(self, local):
         self.local = local
@@ -23,7 +23,7 @@ class PriorHalf(Half):
 
     @property
     def state(self):
-        """Newton steps start where those of the last question ended."""
+        """Newton steps start where those of the last query ended."""
         if self._root is None or not self.local.classification:
             return {}
         criterion, level = self._found
@@ -36,20 +36,20 @@ class PriorHalf(Half):
             self.local._scores[:] = arrays["scores"]
             self._root, self._found = arrays["root"], (arrays["criterion"], arrays["level"])
 
-    def contributions(self, ask):
-        """"vote": the scale that each task likes best, (m,); or "moment": its direction, (m, d),
+    def contributions(self, query):
+        """ "vote": the scale that each task likes best, (m,); or "moment": its direction, (m, d),
         or (m, C, d) of C classes."""
-        criterion, level = self._criteria(ask.public["root"])
-        if ask.statistic == "vote":  # by the rows alone: a prior would be counted with every task
+        criterion, level = self._criteria(query.public["root"])
+        if query.statistic == "vote":  # by the rows alone: a prior would be counted with every task
             criterion = criterion - weak_penalty(self.local.classification)
             return {"vote": np.log10(SNR)[criterion.argmin(axis=1)]}
-        return {"moment": directions(self._models(ask.public, criterion, level))}
+        return {"moment": directions(self._models(query.public, criterion, level))}
 
-    def answer(self, ask):
-        if ask.statistic == "vote":
-            return ask.combine(self.contributions(ask))
-        criterion, level = self._criteria(ask.public["root"])
-        return ask.combine({"moment": self._models(ask.public, criterion, level)})
+    def answer(self, query):
+        if query.statistic == "vote":
+            return query.combine(self.contributions(query))
+        criterion, level = self._criteria(query.public["root"])
+        return query.combine({"moment": self._models(query.public, criterion, level)})
 
     def _criteria(self, root):
         # A vote and a moment ask about the same prior one after the other.
@@ -63,8 +63,8 @@ class PriorHalf(Half):
         return W if self.local.centre is None else W - self.local.centre
 
 
-class RelatedHalf(Half):
-    """The task half of `release_centres`, and then of `release_prior` about the centres.
+class RelatedTaskSide(TaskSide):
+    """The task side of `release_centres`, and then of `release_prior` about the centres.
 
     Parameters
     ----------
@@ -79,35 +79,35 @@ class RelatedHalf(Half):
     def __init__(self, table, relation, problem, settings):
         self.table, self.relation, self.settings = table, relation, settings
         which = np.zeros(table.n_tasks, dtype=np.int64)
-        self.rounds, self.prior = RoundsHalf(table, problem, which, relation), None
+        self.rounds, self.prior = RoundsTaskSide(table, problem, which, relation), None
         self._about, self._kept = None, {}
 
     @property
     def state(self):
-        """That of `PriorHalf`."""
+        """That of `PriorTaskSide`."""
         return self._kept if self.prior is None else self.prior.state
 
     @state.setter
     def state(self, arrays):
         self._kept = arrays
 
-    def contributions(self, ask):
-        """As of `RoundsHalf`, and of `PriorHalf` for models less their centres."""
-        return self._half(ask).contributions(ask)
+    def contributions(self, query):
+        """As of `RoundsTaskSide`, and of `PriorTaskSide` for models less their centres."""
+        return self._task_side(query).contributions(query)
 
-    def answer(self, ask):
-        return self._half(ask).answer(ask)
+    def answer(self, query):
+        return self._task_side(query).answer(query)
 
-    def _half(self, ask):
-        if ask.statistic in ("length", "update"):
+    def _task_side(self, query):
+        if query.statistic in ("length", "update"):
             return self.rounds
-        coef = ask.public["centres"]
+        coef = query.public["centres"]
         if self.prior is None or not np.array_equal(self._about, coef):
             centre = about(
-                coef, self.relation, ask.public["own_units"], self.table,
+                coef, self.relation, query.public["own_units"], self.table,
                 self.settings["fit_intercept"],
             )  # fmt: skip
-            self.prior = PriorHalf(LocalModels(self.table, centre=centre, **self.settings))
+            self.prior = PriorTaskSide(LocalModels(self.table, centre=centre, **self.settings))
             self._about, self.prior.state = coef, self._kept
         return self.prior
 
@@ -115,14 +115,14 @@ class RelatedHalf(Half):
 class ProjectedModels:
     """What all tasks do between two releases, vectorised over the tasks."""
 
-    def __init__(self, board, table, *, classification, fit_intercept):
+    def __init__(self, billboard, table, *, classification, fit_intercept):
         # Rows as they are: Gram matrices would be chosen by the sizes of all tasks together, and a
         # task's numbers must not differ by a bit with the others' rows.
         several = classification and table.n_classes > 2
         loss = MultinomialLoss if several else LogisticLoss if classification else SquaredLoss
-        scale = table.scale(board.task_weight)
-        self.loss = loss(table, scale, fit_intercept, board.ridge, grid=False)
-        self.acceleration = board.acceleration
+        scale = table.scale(billboard.task_weight)
+        self.loss = loss(table, scale, fit_intercept, billboard.ridge, grid=False)
+        self.acceleration = billboard.acceleration
         # The start is the task's own model under an even prior; steps are its own as well.
         local = LocalModels(table, classification=classification, fit_intercept=fit_intercept)
         root = even_root(table.n_features)
@@ -166,85 +166,85 @@ class ProjectedModels:
         return self.projected.reshape(self.shape), b.reshape(self.shape[:-1])
 
 
-class ProjectionHalf(Half):
-    """The task half of `release_projections`: clipped models of the tasks of a table."""
+class ProjectionTaskSide(TaskSide):
+    """The task side of `release_projections`: clipped models of the tasks of a table."""
 
     def __init__(self, models):
         self.models = models
 
-    def contributions(self, ask):
-        """"moment": the clipped model of each task, (m, d), or (m, C, d) of C classes."""
-        W = self._current(ask)
+    def contributions(self, query):
+        """ "moment": the clipped model of each task, (m, d), or (m, C, d) of C classes."""
+        W = self._current(query)
         C = np.empty((len(W), W[0].size))
-        clip_rows(W.reshape(C.shape), ask.public["clip_norm"], 2, C)
+        clip_rows(W.reshape(C.shape), query.public["clip_norm"], 2, C)
         return {"moment": C.reshape(W.shape)}
 
-    def answer(self, ask):
+    def answer(self, query):
         # `combine` clips them: once is enough.
-        return ask.combine({"moment": self._current(ask)})
+        return query.combine({"moment": self._current(query)})
 
-    def _current(self, ask):
-        # A worker that missed questions has more than one step to make.
-        for projection in ask.public["projections"][self.models.t :]:
+    def _current(self, query):
+        # A worker that missed queries has more than one step to make.
+        for projection in query.public["projections"][self.models.t :]:
             self.models.update(projection)
         return self.models.W.reshape(self.models.shape)
 
 
-class WithMeanModel(Half):
-    """A task half that also answers for the mean model, or intercepts, of unseen_task="mean".
+class WithMeanModel(TaskSide):
+    """A task side that also answers for the mean model, or intercepts, of unseen_task="mean".
 
     Parameters
     ----------
-    half : Half
-        For all other questions.
+    task_side : TaskSide
+        For all other queries.
     table : TaskTable
     settings : dict
-        Of `personalize` of the boards.
+        Of `personalize` of the billboards.
     to : ndarray (n_tasks, r), default=None
         What intercepts are multiplied by, with a relation.
     """
 
-    def __init__(self, half, table, settings, to=None, outliers=False):
-        self.half, self.table, self.settings, self.to = half, table, settings, to
+    def __init__(self, task_side, table, settings, to=None, outliers=False):
+        self.task_side, self.table, self.settings, self.to = task_side, table, settings, to
         self.outliers = outliers
         self._personal = None
 
     @property
     def state(self):
-        return self.half.state
+        return self.task_side.state
 
     @state.setter
     def state(self, arrays):
-        self.half.state = arrays
+        self.task_side.state = arrays
 
-    def contributions(self, ask):
-        found = self._contributions(ask)
-        return found if ask.pick is None else {k: v[ask.pick] for k, v in found.items()}
+    def contributions(self, query):
+        found = self._contributions(query)
+        return found if query.pick is None else {k: v[query.pick] for k, v in found.items()}
 
-    def _contributions(self, ask):
-        if ask.statistic not in ("mean", "intercept"):
-            return self.half.contributions(ask)
-        models = self._with_intercepts(ask)
-        clip_rows(models, ask.public["clip_norm"], 2, models)
-        return {ask.statistic: models}
+    def _contributions(self, query):
+        if query.statistic not in ("mean", "intercept"):
+            return self.task_side.contributions(query)
+        models = self._with_intercepts(query)
+        clip_rows(models, query.public["clip_norm"], 2, models)
+        return {query.statistic: models}
 
-    def answer(self, ask):
-        if ask.statistic == "mean":
-            return ask.combine({"mean": self._with_intercepts(ask)})
-        if ask.statistic == "intercept":
-            b = self._with_intercepts(ask)
+    def answer(self, query):
+        if query.statistic == "mean":
+            return query.combine({"mean": self._with_intercepts(query)})
+        if query.statistic == "intercept":
+            b = self._with_intercepts(query)
             shape = self.to.shape[1], b.shape[1]
-            return {"intercept": sum_of_clipped(b, ask.public["clip_norm"], self.to, shape)}
-        return self.half.answer(ask)
+            return {"intercept": sum_of_clipped(b, query.public["clip_norm"], self.to, shape)}
+        return self.task_side.answer(query)
 
-    def _with_intercepts(self, ask):
-        public = ask.public
-        self._personal = Personal(*public["board"].personalize(self.table, **self.settings))
-        W, b = public["board"].less_start(*self._personal[:2])
+    def _with_intercepts(self, query):
+        public = query.public
+        self._personal = Personal(*public["billboard"].personalize(self.table, **self.settings))
+        W, b = public["billboard"].less_start(*self._personal[:2])
         W, b = W.reshape(len(W), -1), b.reshape(len(b), -1) - public["middle"]
-        return (b if ask.statistic == "intercept" else np.column_stack([W, b])) / public["unit"]
+        return (b if query.statistic == "intercept" else np.column_stack([W, b])) / public["unit"]
 
-    def final_models(self, board, personalize):
-        # The question for their mean needed them, too: they are not made twice.
+    def final_models(self, billboard, personalize):
+        # The query for their mean needed them, too: they are not made twice.
         personal = self._personal or personalize()
         return personal if self.outliers else personal[:2]

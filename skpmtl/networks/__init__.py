@@ -3,7 +3,7 @@
 torch, of the extra ``skpmtl[torch]``, is imported when one of them is fitted.
 """
 
-from .board import NetworkBillboard
+from .billboard import NetworkBillboard
 from .estimators import TorchMeanRegClassifier, TorchMeanRegRegressor
 from .features import TorchFeatures
 from .meta import InitBillboard, TorchMetaInitClassifier, TorchMetaInitRegressor

@@ -11,15 +11,15 @@ from .._parameters import filled, kept
 from .._runtime.compat import Interval, StrOptions
 from ..base import MTLClassifierMixin, MTLRegressorMixin
 from ..local.centred import Problem
-from ..mean_regularized.board import cluster_rows
+from ..mean_regularized.billboard import cluster_rows
 from ..mean_regularized.estimators import MeanFamily
 from ..privacy.report import PUBLIC_MODULE
 from ..tables.ids import listed
 from ..tables.table import by_code
-from .board import NetworkBillboard
+from .billboard import NetworkBillboard
 from .module import FlatModule
 from .steps import LocalSteps
-from .tasks import NetworkHalf, personal_networks
+from .tasks import NetworkTaskSide, personal_networks
 
 __all__ = ["TorchMeanRegClassifier", "TorchMeanRegRegressor"]
 
@@ -100,13 +100,13 @@ class OfModule:
     # ------------------------------------------------------------------------ networks
     def _of_billboard(self):
         """The module of a fit, held against its billboard."""
-        board = self.billboard_
-        network = self._network(board.n_features, board.n_classes)
-        if network.layout != board.layout or network.start.shape != board.model_shape:
+        billboard = self.billboard_
+        network = self._network(billboard.n_features, billboard.n_classes)
+        if network.layout != billboard.layout or network.start.shape != billboard.model_shape:
             raise ValueError(
                 "The module has other parameters than the one of the fit: "
                 f"{listed([name for name, _ in network.layout], 8)} in place of "
-                f"{listed([name for name, _ in board.layout], 8)}, or of other shapes."
+                f"{listed([name for name, _ in billboard.layout], 8)}, or of other shapes."
             )
         return network
 
@@ -175,7 +175,7 @@ class OfModule:
         return super()._read_rows(X, *given, **named)
 
     def _row_scores(self, rows):
-        network, board = self._of_billboard(), self.billboard_
+        network, billboard = self._of_billboard(), self.billboard_
         if rows.codes is None:
             X = rows.features()
             return np.stack(
@@ -185,7 +185,7 @@ class OfModule:
         out = np.empty((len(rows.codes), *several))
         unseen = None
         if rows.unseen is not None and len(rows.unseen):
-            unseen = board.without_rows(rows.unseen)[0]
+            unseen = billboard.without_rows(rows.unseen)[0]
         for k, part in by_code(rows.codes):
             numbers = self.coef_[k] if k >= 0 else unseen[-1 - k]
             out[part] = network.predict(numbers, rows.features(part))
@@ -244,7 +244,7 @@ class _TorchMeanReg(OfModule, MeanFamily):
         "batch_size": [Interval(Integral, 1, None, closed="left"), None],
         "device": [str],
     }  # fmt: skip
-    _boards = (NetworkBillboard,)
+    _billboards = (NetworkBillboard,)
     _stays = ("module", "device")
     _sparse_in_place = False
 
@@ -296,23 +296,23 @@ class _TorchMeanReg(OfModule, MeanFamily):
         rounds = super()._curator(population, source)
 
         def curator():
-            board = yield from rounds
-            board.report = self._stated(board.report, population)
-            return board
+            billboard = yield from rounds
+            billboard.report = self._stated(billboard.report, population)
+            return billboard
 
         return curator()
 
-    def _half(self, table, population):
+    def _task_side(self, table, population):
         if table.is_sparse:
             raise ValueError(f"{type(self).__name__} does not take sparse X: pass X.toarray().")
         which = cluster_rows(table.tasks, self._cluster_rows(population.tasks))
         relation = self._relation(population, quiet=True)
-        return NetworkHalf(self, self._network_of(population), table, which, relation)
+        return NetworkTaskSide(self, self._network_of(population), table, which, relation)
 
-    def _board(self, population, problem, centres, cluster_of, relation):
+    def _billboard(self, population, problem, centres, cluster_of, relation):
         network = self._network_of(population)
-        board = super()._board(population, problem, centres, cluster_of, relation)
-        given = {**vars(board), "shape": (network.n_shared,), "sparse": False}
+        billboard = super()._billboard(population, problem, centres, cluster_of, relation)
+        given = {**vars(billboard), "shape": (network.n_shared,), "sparse": False}
         return NetworkBillboard(
             **given,
             start=network.start.double().cpu().numpy(),
@@ -327,9 +327,7 @@ class _TorchMeanReg(OfModule, MeanFamily):
         )
 
     def _problem(self, population):
-        return Problem(
-            population.loss, population.n_outputs, False, "equal", float(self.lam), 0.0
-        )
+        return Problem(population.loss, population.n_outputs, False, "equal", float(self.lam), 0.0)
 
     ridge, task_weight = 0.0, "equal"  # parameters of linear models
 

@@ -11,13 +11,13 @@ from .._runtime.compat import Interval, StrOptions
 from .._runtime.stack import users_line
 from .._runtime.torch_modules import drawing
 from ..base import MTLClassifierMixin, MTLRegressorMixin
-from ..exchange.board import Board
+from ..exchange.billboard import Billboard
 from ..exchange.wire import MOST_STEPS
 from ..meta.curator import release_init
 from ..meta.estimators import _MetaInit
 from ..meta.plan import MetaPlan
-from ..meta.tasks import MetaHalf
-from .board import check_layout
+from ..meta.tasks import MetaTaskSide
+from .billboard import check_layout
 from .estimators import OfModule, check_arguments
 from .module import plain_numbers
 from .steps import LocalSteps, Pace
@@ -31,7 +31,7 @@ _NOISY = 0.25  # noise over the longest way from which on initialisations did ha
 
 
 @dataclass
-class InitBillboard(Board):
+class InitBillboard(Billboard):
     """What was published: the numbers of a network that tasks start from.
 
     Attributes
@@ -88,8 +88,8 @@ class InitBillboard(Board):
         yield "the initialisation", self.init, [(size,)]
 
 
-class NetworkMetaHalf(MetaHalf):
-    """The task half of meta-learning with a module: inner steps, with the task's own noise.
+class NetworkMetaTaskSide(MetaTaskSide):
+    """The task side of meta-learning with a module: inner steps, with the task's own noise.
 
     Parameters
     ----------
@@ -248,7 +248,7 @@ class _TorchMetaInit(OfModule, _MetaInit):
         "privacy": [StrOptions({"task-global", "local"}), None],
         "device": [str],
     }  # fmt: skip
-    _boards = (InitBillboard,)
+    _billboards = (InitBillboard,)
     _stays = ("module", "device")
 
     @kept
@@ -330,17 +330,17 @@ class _TorchMetaInit(OfModule, _MetaInit):
 
     def _tasks(self, plan, table, positions, population):
         network = self._network_of(population)
-        return NetworkMetaHalf(self, plan, table, positions, self._source(), network)
+        return NetworkMetaTaskSide(self, plan, table, positions, self._source(), network)
 
     def _refined(self, table):
         """Networks of tasks after fine-tuning. -> coef, intercept"""
-        network, board = self._of_billboard(), self.billboard_
-        starts = network.tensor(board.init).repeat(table.n_tasks, 1)
+        network, billboard = self._of_billboard(), self.billboard_
+        starts = network.tensor(billboard.init).repeat(table.n_tasks, 1)
         local, left = LocalSteps(network, table), np.arange(table.n_tasks)
         coef = starts.double().cpu().numpy()
-        for rate in board.refine_learning_rate * _RATES:
+        for rate in billboard.refine_learning_rate * _RATES:
             grown, begin = [], starts[: len(left)]
-            pace = Pace(board.refine_steps, float(rate), 0.0, None)
+            pace = Pace(billboard.refine_steps, float(rate), 0.0, None)
             for places, ends in local.walk(left, begin, begin, pace):
                 for k, end in zip(left[places], ends, strict=True):
                     if local.grows(k, starts[0], end):

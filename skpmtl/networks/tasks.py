@@ -1,15 +1,15 @@
-"""The task half of the rounds with networks: what tasks send, and what they keep."""
+"""The task side of the rounds with networks: what tasks send, and what they keep."""
 
 import numpy as np
 
-from ..exchange.half import Half
+from ..exchange.task_side import TaskSide
 from .steps import LocalSteps, Pace
 
 KEEP_MODELS = ("algorithm-1", "stateful")  # updates with a network per task
 _WAYS = np.linspace(0.0, 1.0, 5)  # parts of the way from the shared network to a task's own
 
 
-class NetworkHalf(Half):
+class NetworkTaskSide(TaskSide):
     """Updates of the shared parameters; all else stays with the tasks.
 
     =============  ====================  ==============================
@@ -57,20 +57,20 @@ class NetworkHalf(Half):
     def _keeps(self):
         return self.running is not None or self.network.n_kept > 0
 
-    def contributions(self, ask):
+    def contributions(self, query):
         """Of each task asked: "update" (n, size), clipped, and "inside" (n,), 1/2 or -1/2."""
-        pick = self._asked(ask)
+        pick = self._asked(query)
         sent, inside = np.empty((len(pick), self.network.n_shared)), np.empty(len(pick))
-        for places, D, below in self._clipped(pick, ask.public):
+        for places, D, below in self._clipped(pick, query.public):
             sent[places], inside[places] = D.cpu().numpy(), below.cpu().numpy() - 0.5
         return {"update": sent, "inside": inside}
 
-    def answer(self, ask):
-        torch, pick = self.network.torch, self._asked(ask)
-        shape = ask.public["centre"].shape
+    def answer(self, query):
+        torch, pick = self.network.torch, self._asked(query)
+        shape = query.public["centre"].shape
         total = torch.zeros(shape, dtype=torch.float64, device=self.network.device)
         count = 0
-        for places, D, below in self._clipped(pick, ask.public):
+        for places, D, below in self._clipped(pick, query.public):
             count += int(below.sum())
             to = self.to[pick[places]]
             if to.ndim == 1:
@@ -80,8 +80,8 @@ class NetworkHalf(Half):
         inside = np.array([count - 0.5 * len(pick)])
         return {"update": total.cpu().numpy(), "inside": inside}
 
-    def _asked(self, ask):
-        return np.arange(self.table.n_tasks) if ask.pick is None else ask.pick
+    def _asked(self, query):
+        return np.arange(self.table.n_tasks) if query.pick is None else query.pick
 
     def _clipped(self, pick, public):
         """Clipped updates of the tasks, some at a time: places, float64 (n, size), inside (n,)."""
@@ -92,9 +92,7 @@ class NetworkHalf(Half):
         begin = centres if self.running is None else self.running[pick]
         starts = torch.cat([begin, kept], dim=1)
         self.round += 1
-        walk = self.local.walk(
-            pick, starts, centres, self.steps, pull=self.pull, salt=self.round
-        )
+        walk = self.local.walk(pick, starts, centres, self.steps, pull=self.pull, salt=self.round)
         for places, ends in walk:
             ends[~torch.isfinite(ends).all(dim=1)] = torch.nan  # sends, and keeps, nothing
             new, own = ends.split([network.n_shared, network.n_kept], dim=1)
@@ -134,23 +132,23 @@ class NetworkHalf(Half):
             value = int(values) if name == "round" else self.network.tensor(values)
             setattr(self, name, value)
 
-    def final_models(self, board, personalize):
+    def final_models(self, billboard, personalize):
         """Networks of the tasks from what the rounds left with them. -> coef, intercept"""
         if not self._keeps:
             return personalize()
         kept = self.kept
-        if board.personalization == "none" and self.running is not None:
+        if billboard.personalization == "none" and self.running is not None:
             both = self.network.torch.cat([self.running, kept], dim=1)
             return both.double().cpu().numpy(), np.zeros(len(both))
-        return personal_networks(board, self.network, self.local, kept)
+        return personal_networks(billboard, self.network, self.local, kept)
 
 
-def personal_networks(board, network, local, kept=None):
+def personal_networks(billboard, network, local, kept=None):
     """Networks of the tasks of a table from the billboard, and from what they kept.
 
     Parameters
     ----------
-    board : NetworkBillboard
+    billboard : NetworkBillboard
     network : FlatModule
     local : LocalSteps
         Of the tasks.
@@ -164,22 +162,22 @@ def personal_networks(board, network, local, kept=None):
         Zeros.
     """
     torch, table = network.torch, local.table
-    which, centres = board.around(table.tasks)
-    first, rest = np.split(board.start, [network.n_shared])
+    which, centres = billboard.around(table.tasks)
+    first, rest = np.split(billboard.start, [network.n_shared])
     centres = network.tensor(first + centres)[torch.as_tensor(which, device=network.device)]
     if kept is None:
         kept = network.tensor(rest).repeat(table.n_tasks, 1)
     starts = torch.cat([centres, kept], dim=1)
-    coef, variant = np.empty(starts.shape), board.personalization
+    coef, variant = np.empty(starts.shape), billboard.personalization
     if variant == "none":
         return starts.double().cpu().numpy(), np.zeros(len(coef))
-    pull = 0.0 if variant == "finetune" else board.problem.lam
+    pull = 0.0 if variant == "finetune" else billboard.problem.lam
     penalty = {"symmetrized-kl": "predictions", "ewc": "fisher"}.get(variant, "quadratic")
     steps = Pace(
-        board.personal_steps, board.learning_rate, board.momentum, board.batch_size
+        billboard.personal_steps, billboard.learning_rate, billboard.momentum, billboard.batch_size
     )
     everybody, given = np.arange(table.n_tasks), {"pull": pull, "penalty": penalty}
-    if board.personal_folds is not None:
+    if billboard.personal_folds is not None:
         public = torch.cat([network.tensor(first).repeat(len(coef), 1), kept], dim=1)
         losses = [
             local.losses(local.rows_of(k), ends)
@@ -191,8 +189,8 @@ def personal_networks(board, network, local, kept=None):
     for places, ends in local.walk(everybody, starts, centres, steps, **given):
         coef[places] = ends.double().cpu().numpy()
     begin = starts.double().cpu().numpy()
-    if board.personal_folds is not None:
-        way = _held_out(board.personal_folds, local, starts, centres, steps, given) @ _WAYS
+    if billboard.personal_folds is not None:
+        way = _held_out(billboard.personal_folds, local, starts, centres, steps, given) @ _WAYS
         coef = begin + way[:, None] * (coef - begin)
     # Steps that ran away: the task stays where it began.
     lost = ~np.isfinite(coef).all(axis=1)

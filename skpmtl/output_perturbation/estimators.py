@@ -11,13 +11,13 @@ import numpy as np
 from .._parameters import filled, kept, parameter
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
-from ..exchange.protocol import Question
+from ..exchange.protocol import QuerySpec
 from ..privacy.report import exact_report
 from . import exact
-from .board import AggregationBillboard, RelationshipBillboard
+from .billboard import AggregationBillboard, RelationshipBillboard
 from .curator import release_average, release_rounds
 from .plan import AggregationPlan, RelationshipPlan
-from .tasks import NewtonModels, PerturbationHalf, RelationshipHalf, coefficients
+from .tasks import NewtonModels, PerturbationTaskSide, RelationshipTaskSide, coefficients
 
 __all__ = [
     "DPAggregation",
@@ -82,7 +82,7 @@ _COMMON = """epsilon : float or None, default=1.0
     mean_intercept_ : float
         {average}
     tasks_ : ndarray of shape (n_tasks,){classes}
-    billboard_ : {board}
+    billboard_ : {billboard}
         What was released.
     {privacy_}
     n_iter_ : int
@@ -121,7 +121,7 @@ class OutputPerturbation(BaseMTL):
         "clip_norm": [None, Interval(Real, 0, None, closed="neither")],
     }
     _federates = True
-    _half_of = PerturbationHalf
+    _task_side_of = PerturbationTaskSide
     _centre_per_task = False
 
     def _check_parameters(self):
@@ -145,11 +145,11 @@ class OutputPerturbation(BaseMTL):
         whole = self.guarantee == "task" and self.group == "direct"
         return self._is_private() and not whole
 
-    def _half(self, table, population):
-        """The task half for the tasks of `table`."""
+    def _task_side(self, table, population):
+        """The task side for the tasks of `table`."""
         plan, at = self._plan(population), np.searchsorted(population.tasks, table.tasks)
         plan.check_rows(table, at)
-        return self._half_of(self._models(table, plan.bounds), plan, at)
+        return self._task_side_of(self._models(table, plan.bounds), plan, at)
 
     def _planned_report(self, population):
         if not self._is_private():
@@ -165,10 +165,10 @@ class OutputPerturbation(BaseMTL):
                 "told how many there are, and the sensitivity is divided by it."
             )
 
-    def _questions(self, population):
+    def _query_specs(self, population):
         m, width = population.n_tasks, population.n_features + bool(self.fit_intercept)
         centre = {"centre": [(m, width) if self._centre_per_task else (width,)]}
-        return {"model": Question({"model": (width,)}, centre)}
+        return {"model": QuerySpec({"model": (width,)}, centre)}
 
     def _personalize_table(self, table):
         return self.billboard_.personalize(table, classification=self._classification)
@@ -184,7 +184,7 @@ class OutputPerturbation(BaseMTL):
 
 
 class _Aggregation(OutputPerturbation):
-    _boards = (AggregationBillboard,)
+    _billboards = (AggregationBillboard,)
 
     @kept
     def __init__(
@@ -274,7 +274,7 @@ _OF_AGGREGATION = dict(
     more="",
     coef="The average, once for every task.",
     average="The average.",
-    board="AggregationBillboard",
+    billboard="AggregationBillboard",
     n_iter="1.",
     objective="",
 )
@@ -315,8 +315,8 @@ class DPAggregationClassifier(MTLClassifierMixin, _Aggregation):
 
 
 class _Relationship(OutputPerturbation):
-    _boards = (RelationshipBillboard,)
-    _half_of = RelationshipHalf
+    _billboards = (RelationshipBillboard,)
+    _task_side_of = RelationshipTaskSide
     _centre_per_task = True
     _parameter_constraints = {
         **OutputPerturbation._parameter_constraints,
@@ -364,9 +364,9 @@ class _Relationship(OutputPerturbation):
         plan = self._plan(population)
         zeros = np.zeros((plan.n_tasks, plan.width))
         log = self._progress("round %d: noise std %.3g to %.3g", self.n_rounds)
-        board = yield from release_rounds(self._board(zeros, zeros), plan, log)
-        board.report = plan.report(source)
-        return board
+        billboard = yield from release_rounds(self._billboard(zeros, zeros), plan, log)
+        billboard.report = plan.report(source)
+        return billboard
 
     def _models_without_rows(self, fitted, tasks, positions):
         # As of all tasks: what was released at their places, here columns and noise alone.
@@ -377,7 +377,7 @@ class _Relationship(OutputPerturbation):
             return super()._models_without_rows(fitted, tasks, positions)
         return coefficients(np.zeros((len(positions), models.shape[1])), self.fit_intercept)
 
-    def _board(self, models, columns):
+    def _billboard(self, models, columns):
         settings = float(self.lam), float(self.alpha), self.fit_intercept
         return RelationshipBillboard([], [], models, columns, *settings)
 
@@ -459,7 +459,7 @@ _OF_RELATIONSHIP = dict(
     "largest\n        coefficient.",
     coef="The models W: noisy, so that all of them may be published; exact with epsilon=None.",
     average="Their mean.",
-    board="RelationshipBillboard",
+    billboard="RelationshipBillboard",
     n_iter="Rounds, or iterations of the exact solver.",
     objective="\n    objective_ : float\n        Value of the objective; exact solution only.",
 )

@@ -8,7 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 from .._runtime.stack import users_line
 from .._runtime.threads import single_blas_thread
 from ..privacy.report import exact_report
-from .board import AggregationBillboard
+from .billboard import AggregationBillboard
 from .relationship import smooth
 from .tasks import coefficients
 
@@ -17,8 +17,8 @@ def average(est, table):
     """The average of the models, which is that of every task. -> fitted attributes"""
     models = est._models(table)
     W = models.solve(np.zeros((table.n_tasks, models.width)))
-    board = AggregationBillboard([W.mean(axis=0)], est.fit_intercept, exact_report())
-    return _fitted(board, board.personalize(table, classification=est._classification), 1)
+    billboard = AggregationBillboard([W.mean(axis=0)], est.fit_intercept, exact_report())
+    return _fitted(billboard, billboard.personalize(table, classification=est._classification), 1)
 
 
 def relationship(est, table):
@@ -49,15 +49,15 @@ def relationship(est, table):
             stacklevel=users_line(),
         )
     W = models.solve(V, start=W)
-    board = est._board(W, V)
-    board.report = exact_report()
+    billboard = est._billboard(W, V)
+    billboard.report = exact_report()
     trace = np.linalg.svd(V, compute_uv=False).sum()
     value = models.value(W, V) + 0.5 * est.alpha * trace**2
-    fitted = _fitted(board, coefficients(W, est.fit_intercept), n_iter)
+    fitted = _fitted(billboard, coefficients(W, est.fit_intercept), n_iter)
     return {**fitted, "objective_": float(value)}
 
 
-def _fitted(board, models, n_iter):
+def _fitted(billboard, models, n_iter):
     coef, intercept = models
-    public = {**board.attributes(), "billboard_": board, "privacy_": board.report}
+    public = {**billboard.attributes(), "billboard_": billboard, "privacy_": billboard.report}
     return {"coef_": coef, "intercept_": intercept, **public, "n_iter_": n_iter}

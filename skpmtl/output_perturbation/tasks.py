@@ -1,4 +1,4 @@
-"""The task half of output perturbation: regularised models of all tasks around public centres.
+"""The task side of output perturbation: regularised models of all tasks around public centres.
 
 Model of task k around a public centre v_k, with Z the clipped rows (and a constant feature):
 
@@ -13,7 +13,7 @@ Elsewhere the sum of losses is divided by that of the weights.
 import numpy as np
 
 from .._runtime.threads import single_blas_thread
-from ..exchange.half import Half
+from ..exchange.task_side import TaskSide
 from ..local.grams import grams, row_blocks
 from ..solvers.losses import LogisticLoss, SquaredLoss
 from ..tables.ids import listed
@@ -163,8 +163,8 @@ class NewtonModels:
         return inverse
 
 
-class PerturbationHalf(Half):
-    """The task half of `release_average` and `release_rounds`: models around public centres.
+class PerturbationTaskSide(TaskSide):
+    """The task side of `release_average` and `release_rounds`: models around public centres.
 
     Parameters
     ----------
@@ -181,19 +181,19 @@ class PerturbationHalf(Half):
     def __init__(self, models, plan, positions):
         self.models, self.plan, self.positions = models, plan, positions
 
-    def contributions(self, ask):
-        """"model": how far each task's model is from its centre, within its limit, (n, width)."""
-        U, limit = self._updates(ask)
-        pick = slice(None) if ask.pick is None else ask.pick
+    def contributions(self, query):
+        """ "model": how far each task's model is from its centre, within its limit, (n, width)."""
+        U, limit = self._updates(query)
+        pick = slice(None) if query.pick is None else query.pick
         return {"model": bounded(U[pick], limit[pick])}
 
-    def answer(self, ask):
+    def answer(self, query):
         # `combine` bounds them: once is enough.
-        return ask.combine({"model": self._updates(ask)[0]}, self.positions)
+        return query.combine({"model": self._updates(query)[0]}, self.positions)
 
-    def _updates(self, ask):
+    def _updates(self, query):
         """-> w - v of the tasks, their limits"""
-        given, m, at = ask.public["centre"], self.plan.n_tasks, self.positions
+        given, m, at = query.public["centre"], self.plan.n_tasks, self.positions
         centre = np.broadcast_to(given, (m, self.models.width))
         reach = self.plan.reach(np.linalg.norm(centre, axis=1))
         return self.models.solve(centre[at], gradient=reach.gradient[at]) - centre[at], (
@@ -201,11 +201,11 @@ class PerturbationHalf(Half):
         )
 
 
-class RelationshipHalf(PerturbationHalf):
+class RelationshipTaskSide(PerturbationTaskSide):
     """The same, where also a task itself is left with its noisy model."""
 
-    def final_models(self, board, personalize):
-        return coefficients(board.models[self.positions], board.fit_intercept)
+    def final_models(self, billboard, personalize):
+        return coefficients(billboard.models[self.positions], billboard.fit_intercept)
 
 
 def coefficients(models, fit_intercept):

@@ -346,8 +346,8 @@ def _estimator_runner(estimator, seeds):
         with warnings.catch_warnings(), Tape(played).running() as tape:
             warnings.simplefilter("ignore", PrivacyLeakWarning)  # seeds are part of the audit
             fitted = clone(estimator).set_params(random_state=seed).fit(*data)
-        report, board = fitted.privacy_, fitted.billboard_
-        releases = [np.atleast_1d(np.asarray(r, float)) for r in getattr(board, "releases", ())]
+        report, billboard = fitted.privacy_, fitted.billboard_
+        releases = [np.atleast_1d(np.asarray(r, float)) for r in getattr(billboard, "releases", ())]
         by_task = _releases_of_tasks(tape)
         book = {"report": report, "tape": tape}
         if by_task and report.releases:

@@ -97,7 +97,7 @@ class DriftingAverage:
 
 # Noise below a fifth of the contribution of one task is taken for that much: the directions of so
 # few tasks are chance. Chosen of six rules on one draw of the regressions of
-# ``benchmarks/strangers``, fresh ones among them, and on three draws of the low-rank generator.
+# ``benchmarks/unseen``, fresh ones among them, and on three draws of the low-rank generator.
 LEAST_NOISE = 0.2
 # A trace is that of fewer tasks than are listed where the noise on it would be this many times its
 # std; of so small a part of them at least.
@@ -110,7 +110,7 @@ def sampling_variance(n_tasks, d):
     A direction drawn from the sphere has u_j^2 with variance about 2 / d^2. It counts twice, as
     directions of few rows are estimates. Without it a release with little noise, or none, is
     believed in more directions than there are tasks to tell: error would rise with epsilon. The
-    factor was chosen on the tables of the role "tuning" in ``benchmarks/strangers``.
+    factor was chosen on the tables of the role "tuning" in ``benchmarks/unseen``.
     """
     return 4.0 * n_tasks / d**2
 
@@ -178,6 +178,7 @@ def shrink_matrix(S, std, trace, tilt=0.5, sampling=0.0):
     shape = 1.0 + tilt * np.clip(x / edge, -1.0, 1.0)
     levels = spikes + (trace - spikes.sum()) * shape / shape.sum()
     return (U * (levels * (whole / trace))) @ U.T
+
 
 _SHARES = np.array([0.0, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97, 0.995])
 # Prior odds of the most uneven share: without them an unknown trace, whose noise is that of a

@@ -118,9 +118,7 @@ def _gamma(noise, entry):
     """The same directions, with the lengths that standard normals have."""
     x = noise.reshape(entry.get("n_vectors", 1), -1)
     d, length = x.shape[1], np.linalg.norm(x, axis=1)
-    size = np.where(
-        length > d, chi2.isf(gamma.sf(length, d), d), chi2.ppf(gamma.cdf(length, d), d)
-    )
+    size = np.where(length > d, chi2.isf(gamma.sf(length, d), d), chi2.ppf(gamma.cdf(length, d), d))
     return x * (np.sqrt(size) / np.maximum(length, 1e-300))[:, None]
 
 
@@ -217,11 +215,11 @@ def _correlations(noises):
     yield p, "Noise: that of entries of one release is correlated."
     within = pairs["of entries of one release"]
     for z in (noise.z for noise in noises):
-        half = z.shape[1] // 2
-        within.append((0, z[:, : 2 * half : 2], z[:, 1 : 2 * half : 2]))
+        task_side = z.shape[1] // 2
+        within.append((0, z[:, : 2 * task_side : 2], z[:, 1 : 2 * task_side : 2]))
         odd = z[:, 1:]
         within.append((1, odd[:, : odd.shape[1] // 2 * 2 : 2], odd[:, 1::2]))
-        within.append((2, z[:, :half], z[:, half : 2 * half]))
+        within.append((2, z[:, :task_side], z[:, task_side : 2 * task_side]))
         rows = len(z) // 2 * 2
         pairs["of releases of one fit"].append((2, z[:rows:2], z[1:rows:2]))
     for i, (a, b) in enumerate(zip(noises, noises[1:], strict=False)):

@@ -301,10 +301,10 @@ def _differences(first, second, changed, all_public):
     if str(a.privacy_) != str(b.privacy_):
         yield "Report: its text depends on the rows."
     try:
-        boards = [_saved(getattr(model, "best_estimator_", model)) for model in (a, b)]
+        billboards = [_saved(getattr(model, "best_estimator_", model)) for model in (a, b)]
     except ValueError:
         return  # of a class that others cannot go on with
-    for name in differing(*boards, "array"):
+    for name in differing(*billboards, "array"):
         yield f"File: {name} of the saved billboard depends on more than the releases."
 
 

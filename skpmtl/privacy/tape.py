@@ -35,13 +35,13 @@ class Release:
 
 
 @dataclass(frozen=True)
-class Query:
+class QueryRecord:
     """What a curator asked the tasks, and what each of them contributed.
 
     Attributes
     ----------
     public : dict
-        All fields of the `Ask`.
+        All fields of the `Query`.
     positions : ndarray (n,) of int64
         Of tasks in the population.
     contributions : dict of str to ndarray (n, ...)
@@ -66,7 +66,7 @@ class Tape:
     Attributes
     ----------
     releases : list of Release
-    queries : list of Query
+    queries : list of QueryRecord
     """
 
     def __init__(self, played=None, *, with_queries=False):
@@ -82,15 +82,15 @@ class Tape:
         finally:
             _RUNNING.reset(token)
 
-    def query(self, ask, contributed):
-        """Record a question to the tasks; see `queried`."""
+    def query(self, query, contributed):
+        """Record a query to the tasks; see `queried`."""
         if not self._with_queries:
             return
         public = {
             name: value if callable(value) else copy.deepcopy(value)
-            for name, value in vars(ask).items()
+            for name, value in vars(query).items()
         }
-        self.queries.append(Query(public, *contributed()))
+        self.queries.append(QueryRecord(public, *contributed()))
 
     def reply(self, entry, draw, values):
         """The reply to a fit that describes its release by `entry`; see `replied`."""
@@ -131,18 +131,18 @@ def replied(entry, draw, values):
     return draw() if tape is None else tape.reply(entry(), draw, values)
 
 
-def queried(ask, contributed):
-    """Note a question of a curator on the tape that is running, if there is one.
+def queried(query, contributed):
+    """Note a query of a curator on the tape that is running, if there is one.
 
     Parameters
     ----------
-    ask : Ask
+    query : skpmtl.exchange.Query
     contributed : callable () -> positions, contributions
-        See `Query`.
+        See `QueryRecord`.
     """
     tape = _RUNNING.get()
     if tape is not None:
-        tape.query(ask, contributed)
+        tape.query(query, contributed)
 
 
 def _equal(a, b):

@@ -21,7 +21,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from ..exchange.protocol import Ask, Draw, Question, Total
+from ..exchange.protocol import PublicDraw, Query, QuerySpec, Total
 from ..exchange.sums import sum_of_clipped
 from ..tables.finite import run_away
 from .scale import BINS, sum_of_bins
@@ -54,8 +54,9 @@ def release_centre(plan, to, centres, length=None, log=None):
 
     Yields
     ------
-    Draw of the participants, where they are sampled, and Ask for "update": the sum of the clipped
-    updates, (n_centres, size), and "inside": how many were inside the bound, minus one half each.
+    PublicDraw of the participants, where they are sampled, and Query for "update": the
+    sum of the clipped updates, (n_centres, size), and "inside": how many were inside the bound,
+    minus one half each.
 
     Returns
     -------
@@ -75,15 +76,15 @@ def release_centre(plan, to, centres, length=None, log=None):
     for t in range(plan.n_rounds):
         pick = None
         if plan.sampling != "all":
-            pick = (yield Draw(plan.draw))["drawn"]
+            pick = (yield PublicDraw(plan.draw))["drawn"]
         update, counter = plan.mechanisms(clip_norm) if private else (None, None)
         mechanisms = {"update": update}
         if counter is not None:
             mechanisms["inside"] = counter
-        released = yield Ask(
+        released = yield Query(
             "update", {"centre": centres, "clip_norm": clip_norm, "own_units": int(own_units)},
             mechanisms, sum_of_updates(to, clip_norm, centres.shape), plan.denominator, pick,
-            half_adds=True,
+            task_side_adds=True,
         )  # fmt: skip
         total = released.pop("update").reshape(centres.shape)
         bounds.append(clip_norm)
@@ -145,8 +146,8 @@ def sum_of_updates(to, clip_norm, shape):
     return combine
 
 
-def questions_of_rounds(relation, population):
-    """What may be asked in rounds around a relation with bounds by rule. -> {name: Question}"""
+def query_specs_of_rounds(relation, population):
+    """What may be asked in rounds around a relation with bounds by rule. -> {name: Query}"""
     size = population.n_outputs * population.n_features
     shape, weights = (relation.rank, size), relation.weights(population.tasks)
 
@@ -159,6 +160,6 @@ def questions_of_rounds(relation, population):
     of_bins = Total.of(sum_of_bins, "bins", len(BINS), 1.0)
     total = Total(relation.rank * size, "clip_norm", add)
     return {
-        "update": Question({"update": (size,), "inside": ()}, public, total),
-        "length": Question({"bins": BINS.shape}, total=of_bins),
+        "update": QuerySpec({"update": (size,), "inside": ()}, public, total),
+        "length": QuerySpec({"bins": BINS.shape}, total=of_bins),
     }

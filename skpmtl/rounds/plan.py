@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from ..exchange.servers import divided_mu
+from ..exchange.servers import TRUSTED, divided_mu
 from ..privacy.accounting import gdp_epsilon
 from ..privacy.mechanisms import VectorGaussian, mean_sensitivity
 from ..privacy.rng import add_on_grid
@@ -155,7 +155,7 @@ class RoundsPlan:
         columns, r times the part n_tasks / r.
     far, n_started
         See `path`.
-    adders : Adders or 1, default=1
+    noise_parties : NoiseParties, default=TRUSTED
         More than one: servers or sites add the noise (`skpmtl.exchange.servers`).
 
     Attributes
@@ -191,14 +191,14 @@ class RoundsPlan:
     def __init__(
         self, n_tasks, size, budget, n_rounds, *, share=1.0, aside=0.0, adjacency="replace-one",
         clip_norm="auto", quantile=None, server_rate=1.0, sampling="all", rate=1.0, groups=None,
-        far=False, n_started=1, adders=1,
+        far=False, n_started=1, noise_parties=TRUSTED,
     ):  # fmt: skip
         self.n_tasks, self.size, self.adjacency, self.share = n_tasks, size, adjacency, share
         self.auto, self.quantile = isinstance(clip_norm, str), quantile
         self.clip_norm = 1.0 if self.auto else float(clip_norm)
         self.server_rate, self.sampling, self.rate = server_rate, sampling, float(rate)
-        self.adders = adders
-        if adders > 1 and sampling != "all":
+        self.noise_parties = noise_parties
+        if noise_parties.count > 1 and sampling != "all":
             raise ValueError(
                 f'sampling={sampling!r} with curator="servers": servers see who takes part. Take '
                 'sampling="all".'
@@ -239,7 +239,7 @@ class RoundsPlan:
             )
 
     def _mu(self):
-        return divided_mu(self.epsilon, self.delta, self.adders) * math.sqrt(self.share)
+        return divided_mu(self.epsilon, self.delta, self.noise_parties) * math.sqrt(self.share)
 
     def _sampled_noise(self, epsilon, delta, n_rounds):
         find = poisson_noise if self.sampling == "poisson" else fixed_size_noise

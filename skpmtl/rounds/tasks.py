@@ -1,8 +1,8 @@
-"""The tasks' half of the rounds: lengths of their models, and clipped updates."""
+"""The task side of the rounds: lengths of their models, and clipped updates."""
 
 import numpy as np
 
-from ..exchange.half import Half
+from ..exchange.task_side import TaskSide
 from ..local.centred import CentredTasks, dense_copy
 from ..local.proximal import lengths
 from ..local.updates import ProximalUpdates
@@ -12,7 +12,7 @@ from .scale import bins, sum_of_bins
 _PROX_STEPS, _PROX_TOL = 12, 1e-3  # of the accelerated steps of one round
 
 
-class RoundsHalf(Half):
+class RoundsTaskSide(TaskSide):
     """What the tasks of a table answer in the rounds.
 
     Parameters
@@ -51,26 +51,26 @@ class RoundsHalf(Half):
             self._unit = lengths(self.centred)
         return self._unit
 
-    def answer(self, ask):
-        if ask.statistic == "length":
-            return sum_of_bins(self.contributions(ask), None)
-        total, clip_norm = np.zeros(ask.public["centre"].shape), ask.public["clip_norm"]
-        pick = np.arange(self.table.n_tasks) if ask.pick is None else ask.pick
-        unit = self.unit() if ask.public["own_units"] else None
-        centres = self.around(ask.public["centre"])
+    def answer(self, query):
+        if query.statistic == "length":
+            return sum_of_bins(self.contributions(query), None)
+        total, clip_norm = np.zeros(query.public["centre"].shape), query.public["clip_norm"]
+        pick = np.arange(self.table.n_tasks) if query.pick is None else query.pick
+        unit = self.unit() if query.public["own_units"] else None
+        centres = self.around(query.public["centre"])
         count = self.updates.sum_of_updates(pick, centres, clip_norm, total, unit, self.to)
         return {"update": total, "inside": np.array([count - 0.5 * len(pick)])}
 
-    def contributions(self, ask):
+    def contributions(self, query):
         """What each task contributes: "update" (n, size) and "inside" (n,), 1/2 or -1/2, or
         "bins" (n, 81)."""
-        if ask.statistic == "length":
+        if query.statistic == "length":
             sent = bins(self.unit())
-            return {"bins": sent if ask.pick is None else sent[ask.pick]}
-        clip_norm, centres = ask.public["clip_norm"], self.around(ask.public["centre"])
-        pick = np.arange(self.table.n_tasks) if ask.pick is None else ask.pick
+            return {"bins": sent if query.pick is None else sent[query.pick]}
+        clip_norm, centres = query.public["clip_norm"], self.around(query.public["centre"])
+        pick = np.arange(self.table.n_tasks) if query.pick is None else query.pick
         sent, inside = np.empty((len(pick), centres.shape[1])), np.empty(len(pick))
-        unit, related = self.unit() if ask.public["own_units"] else None, self._rows is not None
+        unit, related = self.unit() if query.public["own_units"] else None, self._rows is not None
         to = np.zeros(self.table.n_tasks, dtype=np.int64) if related else self.to
         for i, k in enumerate(pick):
             total = np.zeros((1, centres.shape[1]) if related else centres.shape)

@@ -1,8 +1,8 @@
 """Private fits of tables in parts that hold whole tasks each, here or on Ray.
 
-Every part has a worker that reads it and answers the questions of the curator (`skpmtl.exchange`)
+Every part has a worker that reads it and answers the queries of the curator (`skpmtl.exchange`)
 with sums; rows stay with the worker. Sums are added in the order of the parts, and noise is added
-once, where the curator is. Answers of some methods depend on earlier questions (running models,
+once, where the curator is. Answers of some methods depend on earlier queries (running models,
 starting values), so that a lost worker is rebuilt by asking it all of them again: what it is asked
 follows from releases, and its answers of earlier rounds are not used.
 """
@@ -142,11 +142,11 @@ def fit_shards(
             names = [f"Part {part}" for part in parts]
             journal.same_rows(list(zip(names, prints, strict=True)))
         curator = est._curator(population, source)
-        board = run(curator, workers, source, journal, est._adders)
-        board.report = board.report.disclosing(inferred)
-        public = est._public_attributes(board, population)
+        billboard = run(curator, workers, source, journal, est._noise_parties)
+        billboard.report = billboard.report.disclosing(inferred)
+        public = est._public_attributes(billboard, population)
         if models is None:
-            found = workers.tell("models", board)
+            found = workers.tell("models", billboard)
             fitted = _fitted(est, public, population, positions, found)
         else:
             fitted = _left(est, public, population, classes, surveys[0].seen, models, workers)
@@ -218,20 +218,20 @@ class _Here:
         """Replies to a message of the curator."""
         return self.each(method, argument)
 
-    def answer(self, ask):
-        """Sum of the answers to a question."""
+    def answer(self, query):
+        """Sum of the answers to a query."""
         total = None
-        for sums in self.tell("answer", ask):
+        for sums in self.tell("answer", query):
             if total is None:  # copied, because what came from elsewhere is read-only
                 total = {name: np.array(value) for name, value in sums.items()}
             else:
                 total = {name: total[name] + sums[name] for name in total}
         return total
 
-    def recalled(self, ask):
-        """Let the workers take part in a question that a journal answers."""
+    def recalled(self, query):
+        """Let the workers take part in a query that a journal answers."""
         if self.remember:
-            self.tell("answer", ask)
+            self.tell("answer", query)
 
     def close(self):
         pass
@@ -283,7 +283,7 @@ class _Actors(_Here):
         super().prepare(*self.setup)
 
     def tell(self, method, argument):
-        if method == "answer" and argument.half_adds:
+        if method == "answer" and argument.task_side_adds:
             argument = replace(argument, combine=None)
         if not self.remember:
             self.log.clear()

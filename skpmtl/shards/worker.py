@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.base import clone
 
 from ..base import merged_tasks
-from ..exchange.board import Personal
+from ..exchange.billboard import Personal
 from ..exchange.journal import fingerprint
 from ..privacy.report import PrivacyLeakWarning
 from ..tables.finite import bound_values, finite_models
@@ -51,12 +51,12 @@ def _kind(ids):
 
 
 class Shard:
-    """The rows of a part, and the task half of the method for them."""
+    """The rows of a part, and the task side of the method for them."""
 
     def __init__(self, est, part, target, weight=None, name=None):
         self.est, self.part, self.target, self.weight = clone(est), part, target, weight
         self.name = called(part) if name is None else name
-        self.given = self.half = self.reply = None
+        self.given = self.task_side = self.reply = None
         self.heard = 0
 
     def survey(self):
@@ -81,28 +81,30 @@ class Shard:
             table, _ = self._read()
             self.table = bound_values(self.est._encoded(table, classes)[0])
             with np.errstate(all="ignore"):
-                self.half = self.est._half(self.table, population)
+                self.task_side = self.est._task_side(self.table, population)
         self.population = population
         self.positions = np.searchsorted(population.tasks, self.table.tasks)
         self.heard = 0
-        self.remembers = self.half.remembers
+        self.remembers = self.task_side.remembers
         return self.remembers
 
     def fingerprint(self, key, population, classes):
-        if self.half is None:  # a new worker
+        if self.task_side is None:  # a new worker
             self.prepare(population, classes)
         return fingerprint(self.table, key)
 
-    def answer(self, ask):
+    def answer(self, query):
         with np.errstate(all="ignore"):
-            return self.half.answer(ask.local(self.positions)[0])
+            return self.task_side.answer(query.local(self.positions)[0])
 
-    def models(self, board):
+    def models(self, billboard):
         """-> Personal, of the tasks of the part"""
-        self.est.billboard_ = board
+        self.est.billboard_ = billboard
         with np.errstate(all="ignore"):
             personal = Personal(
-                *self.half.final_models(board, lambda: self.est._personalize_table(self.table))
+                *self.task_side.final_models(
+                    billboard, lambda: self.est._personalize_table(self.table)
+                )
             )
         tasks = self._read()[0].everybody
         if len(tasks) == self.table.n_tasks:
@@ -110,17 +112,17 @@ class Shard:
         # Rows or classes without weight may leave a task without rows.
         here = np.searchsorted(tasks, self.table.tasks)
         away = np.delete(np.arange(len(tasks)), here)
-        public = self.est._public_attributes(board, self.population)
+        public = self.est._public_attributes(billboard, self.population)
         places = np.searchsorted(self.population.tasks, tasks[away])
         rest = self.est._models_without_rows(public, self.population.tasks, places)
         return merged_tasks(len(tasks), here, personal, away, rest)
 
     def keep(self, given):
-        """Write the models of the part; `given` is the board, the mean model, folder and name.
+        """Write the models of the part; `given` is the billboard, the mean model, folder and name.
         -> names of the extras of the tasks
         """
-        board, mean, folder, names = given
-        coef, intercept, extras = self.models(board)
+        billboard, mean, folder, names = given
+        coef, intercept, extras = self.models(billboard)
         models = finite_models(coef, intercept, mean)
         write_models(folder, names[self.name], self._read()[0].everybody, *models, **extras)
         return list(extras)
@@ -128,7 +130,7 @@ class Shard:
     # Messages are numbered, as a worker may be lost, and may get one twice.
     def hear(self, place, message):
         """Reply to a message; None when this is a new worker that missed what came before."""
-        if self.half is None or place > self.heard:
+        if self.task_side is None or place > self.heard:
             return None
         if place == self.heard:
             method, argument = pickle.loads(message)
@@ -155,4 +157,3 @@ class Shard:
             yield
         except (ValueError, TypeError, OSError) as error:
             raise ValueError(f"Part {self.name}: {error}") from error
-

@@ -6,7 +6,7 @@ from numbers import Integral, Real
 import numpy as np
 
 from .._runtime.compat import Interval, StrOptions
-from ..exchange.board import OfModels
+from ..exchange.billboard import OfModels
 from ..local.prior import LocalModels
 from ..tables.start import Start
 from .decomposed import OUTLIERS, minimize_sum
@@ -124,9 +124,7 @@ class PenaltyBillboard(OfModels):
                 fit_intercept=fit_intercept,
                 ridge=1.0,
             )
-            models = LocalModels(
-                inner, classification=classification, fit_intercept=fit_intercept
-            )
+            models = LocalModels(inner, classification=classification, fit_intercept=fit_intercept)
             W, _ = models.solve(np.ones(B.shape[1]), loss.scale[:: self.n_outputs])
             W = W.reshape(loss.shape)
             W = minimize(loss, TraceNorm(), 0.0, W=W, tol=1e-10).W @ B.T  # certifies or mends it

@@ -40,7 +40,7 @@ def auto_alpha(loss, penalty):
     The variance s_k^2 of the squared loss is that of y_k over 1 + snr_k, with the signal to noise
     ratio that explains the task best under the prior N(0, kappa I); that of class labels is
     p (1 - p) with the share p of the class in the task, and half a row for it and half for others.
-    `SHARE` was chosen on the tables of the role "tuning" in ``benchmarks/strangers``.
+    `SHARE` was chosen on the tables of the role "tuning" in ``benchmarks/unseen``.
     """
     table, scale = loss.table, loss.scale
     weight = scale * _noise(loss)

@@ -21,7 +21,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..exchange.protocol import Ask
+from ..exchange.protocol import Query
 from ..exchange.sums import clipped_sum
 from ..local.prior import VOTE_RANGE, VOTE_SPREAD
 from ..privacy.moments import (
@@ -32,7 +32,7 @@ from ..privacy.moments import (
     shrink_matrix,
     sum_of_directions,
 )
-from .board import WEIGHTS, Structure, StructureBillboard, alone
+from .billboard import WEIGHTS, Structure, StructureBillboard, alone
 from .plan import SIZE_BINS
 
 _CLEAR = 2.0  # standard deviations of its squared length from which it is one
@@ -60,25 +60,25 @@ def release_structures(population, plan, source, log=None):
 
     Returns
     -------
-    board : StructureBillboard
+    billboard : StructureBillboard
     """
     course = _Course(population, plan, log)
     if plan.slots:
         yield from course.run()
-    board = course.board
+    billboard = course.billboard
     if plan.private:
-        board.report = plan.report(source, (course.made, board.shares))
-    return board
+        billboard.report = plan.report(source, (course.made, billboard.shares))
+    return billboard
 
 
 class _Course:
-    """One fit, from question to question; `board` is what everybody knows so far."""
+    """One fit, from query to query; `billboard` is what everybody knows so far."""
 
     def __init__(self, population, plan, log):
         self.plan, self.log = plan, log
         self.m, self.d, C = population.n_tasks, population.n_features, population.n_outputs
         self.shape = (self.d,) if C == 1 else (C, self.d)  # of a model
-        self.board = StructureBillboard.empty(self.m, *self.shape)
+        self.billboard = StructureBillboard.empty(self.m, *self.shape)
         self.made = []  # (slot, statistic, mechanism) of all releases
         self.spent = {}  # mu^2 by slot
         self.average, self.size_of_moment = DriftingAverage(), self.d * (self.d + 1) / 2
@@ -137,19 +137,19 @@ class _Course:
             self.rebuild()
             yield from self.vote(*votes)
 
-    # ------------------------------------------------------------------------ questions
-    def ask(self, slot, statistic, words, mechanism, combine, divide=1.0, **public):
+    # ------------------------------------------------------------------------ queries
+    def query(self, slot, statistic, words, mechanism, combine, divide=1.0, **public):
         """-> what is released of one statistic, in a slot that has that much left"""
         if mechanism is not None:
             self.spent[slot] = self.spent.get(slot, 0.0) + mechanism.mu**2
             if self.spent[slot] > self.plan.mu_of(slot) ** 2 * (1.0 + 1e-9):
                 raise RuntimeError(f"the slot {slot!r} has no budget left")
-        reply = yield Ask(statistic, public, {statistic: mechanism}, combine, divide)
+        reply = yield Query(statistic, public, {statistic: mechanism}, combine, divide)
         released = reply[statistic]
         if mechanism is not None:
-            # A new board: what was asked before must not change under those who remember it.
-            releases = [*self.board.releases, released]
-            self.board = replace(self.board, releases=releases)
+            # A new billboard: what was asked before must not change under those who remember it.
+            releases = [*self.billboard.releases, released]
+            self.billboard = replace(self.billboard, releases=releases)
             self.made.append((slot, words, mechanism))
             if self.log is not None:
                 self.log(len(self.made), mechanism.noise_std)
@@ -162,12 +162,12 @@ class _Course:
         means D and N of the two, N_j / D_j is the scale of those who follow j. Where noise hides
         it, the scale of all together stands in.
         """
-        structures, J = self.board.structures, len(self.board.structures)
+        structures, J = self.billboard.structures, len(self.billboard.structures)
         words, found = "mean of shares of structures, and of these times scales", []
         for slot in slots:
             mechanism = self.plan.vote(slot)
-            released = yield from self.ask(
-                slot, "vote", words, mechanism, sum_of_votes, self.m, board=self.board
+            released = yield from self.query(
+                slot, "vote", words, mechanism, sum_of_votes, self.m, billboard=self.billboard
             )
             found.append((released, _variance(mechanism)))
         released, variance = _pooled(found)
@@ -196,15 +196,15 @@ class _Course:
                 of_scale["snr_centre"] = float(min(max(centre, low), high))
                 of_scale["snr_spread"] = math.hypot(VOTE_SPREAD, 2.0 * noise)
             found.append(replace(s, weight=float(w), share=float(share), **of_scale))
-        self.board = replace(self.board, structures=found)
+        self.billboard = replace(self.billboard, structures=found)
 
     def moment(self, slot):
         """Second moment of the directions. -> release, variance of its noise"""
         mechanism = self.plan.moment(slot)
-        where = " about own centres" if self.board.about_centre else ""
+        where = " about own centres" if self.billboard.about_centre else ""
         words = f"sum of u u', unit directions u of models{where}"
-        S = yield from self.ask(
-            slot, "moment", words, mechanism, sum_of_moments, board=self.board
+        S = yield from self.query(
+            slot, "moment", words, mechanism, sum_of_moments, billboard=self.billboard
         )
         return S, _variance(mechanism)
 
@@ -217,9 +217,9 @@ class _Course:
         V = np.ascontiguousarray(np.linalg.eigh(S)[1][:, : -rank - 1 : -1])
         mechanism = self.plan.direction("direction")
         words = f"mean of V' u, V the top {rank} eigenvectors of moment 1"
-        c = yield from self.ask(
+        c = yield from self.query(
             "direction", "direction", words, mechanism, clipped_sum("direction", 1.0), self.m,
-            board=self.board, basis=V,
+            billboard=self.billboard, basis=V,
         )  # fmt: skip
         c = self.model(c)
         variance, square, size = _variance(mechanism), float(np.vdot(c, c)), rank * self.plan.n_free
@@ -240,19 +240,18 @@ class _Course:
         std, even = max(math.sqrt(variance), LEAST_NOISE), self.m / self.d
         direction = np.linalg.eigvalsh(S)[-1] - even
         feature = S.diagonal().max() - even
-        return (
-            direction <= std * math.sqrt(2.0 * self.d)
-            and feature <= std * math.sqrt(2.0 * math.log(self.d + 1.0))
+        return direction <= std * math.sqrt(2.0 * self.d) and feature <= std * math.sqrt(
+            2.0 * math.log(self.d + 1.0)
         )
 
     def sizes(self):
         """Typical length of models; None when noise hides it."""
         mechanism = self.plan.size("size")
         words = "histogram of the lengths of models, bins by factors of 4"
-        counts = yield from self.ask(
-            "size", "size", words, mechanism, histogram, board=self.board
+        counts = yield from self.query(
+            "size", "size", words, mechanism, histogram, billboard=self.billboard
         )
-        self.length = _size(counts, math.sqrt(_variance(mechanism)), self.board.n_tasks)
+        self.length = _size(counts, math.sqrt(_variance(mechanism)), self.billboard.n_tasks)
 
     def rounds(self, slot):
         """The mean by rounds: everybody's clipped way from it to a model of its own.
@@ -266,13 +265,13 @@ class _Course:
         for t, bound in enumerate(bounds):
             mechanism = plan.round(slot, float(bound))
             words = f"mean of clipped updates, round {t + 1} of {plan.n_rounds}"
-            centre = centre + self.model((yield from self.ask(
+            centre = centre + self.model((yield from self.query(
                 slot, "update", words, mechanism, clipped_sum("update", bound), self.m,
                 centre=centre, clip_norm=float(bound),
             )))  # fmt: skip
         self.centre, length = centre, np.linalg.norm(centre)
         if length > 0:
-            self.board = replace(self.board, about_centre=True)
+            self.billboard = replace(self.billboard, about_centre=True)
         if length > 0 and self.average.value is not None:
             # Of the moments so far only what is not the mean; later ones are about it.
             t = np.linalg.svd(np.atleast_2d(centre))[2][: self.plan.n_free]
@@ -282,22 +281,22 @@ class _Course:
 
     def mean_model(self):
         """Model of tasks that were not fitted: the centre of all structures, a mean intercept."""
-        slopes = self.board.centre
+        slopes = self.billboard.centre
         if self.plan.target_range is None:
             mean = np.append(slopes, np.zeros(self.plan.n_outputs))
-            self.board = replace(self.board, mean=mean)
+            self.billboard = replace(self.billboard, mean=mean)
             return
         low, high = self.plan.target_range
         middle, reach = 0.5 * (low + high), 0.5 * (high - low)
-        found = yield from self.ask(
+        found = yield from self.query(
             "mean intercept", "intercept", "mean of clipped intercepts",
             self.plan.intercept("mean intercept", reach),
             clipped_sum("intercept", reach, less=middle), self.m, centre=slopes,
         )  # fmt: skip
         b = np.clip(middle + found, low, high)
-        self.board = replace(self.board, mean=np.append(slopes, b))
+        self.billboard = replace(self.billboard, mean=np.append(slopes, b))
 
-    # ----------------------------------------------------------------- between questions
+    # ----------------------------------------------------------------- between queries
     def model(self, released):
         """A vector of all classes as models; what these have in common is noise, and taken away."""
         if len(self.shape) == 1:
@@ -328,7 +327,7 @@ class _Course:
             Structure(name, weight, a, M)
             for weight, (name, a, M) in zip(weights, found, strict=True)
         ]
-        self.board = replace(self.board, structures=found)
+        self.billboard = replace(self.billboard, structures=found)
 
     def weights(self, names):
         """Of structures before any vote, of sum 1; alone counts for more among few tasks."""
@@ -346,7 +345,7 @@ class _Course:
     def mean_is_followed(self):
         if self.centre is None:
             return False
-        shares = self.board.shares
+        shares = self.billboard.shares
         followed = shares["mean"] + shares["half of the mean"]
         return followed > _FOLLOWED * max(sum(shares.values()), _FEWEST)
 

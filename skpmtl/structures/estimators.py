@@ -7,12 +7,12 @@ import numpy as np
 from .._parameters import SHAPES, TARGET_RANGE, filled, kept, target_range
 from .._runtime.compat import StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
-from ..exchange.protocol import Question, Total
+from ..exchange.protocol import QuerySpec, Total
 from ..exchange.sums import clipped_sum
 from ..privacy.report import exact_report
 from ..tables.start import differences
 from ..tables.targets import public_range
-from .board import StructureBillboard, possible
+from .billboard import StructureBillboard, possible
 from .curator import (
     histogram,
     release_structures,
@@ -20,21 +20,21 @@ from .curator import (
     sum_of_votes,
 )
 from .plan import SIZE_BINS, STRUCTURES, StructurePlan, n_directions
-from .tasks import StructureHalf
+from .tasks import StructureTaskSide
 
 _LOGITS = (-5.0, 5.0)  # public range of intercepts of classifiers
 _PLAIN = "the structures were found without noise (epsilon=None)"
 
 
 class _PrivateMTL(BaseMTL):
-    """Both halves, for squared and logistic loss."""
+    """Curator and task side, for squared and logistic loss."""
 
     _parameter_constraints = {
         **BaseMTL._parameter_constraints,
         "structure": [StrOptions({"auto", *STRUCTURES}), list, tuple],
         "init": "no_validation",  # by `read_start`
     }
-    _boards = (StructureBillboard,)
+    _billboards = (StructureBillboard,)
     _federates = True
 
     @kept
@@ -84,20 +84,20 @@ class _PrivateMTL(BaseMTL):
     def _settings(self):
         return {"classification": self._classification, "fit_intercept": self.fit_intercept}
 
-    # ------------------------------------------------------------------------- the two halves
+    # ------------------------------------------------------------------------ curator and task side
     def _curator(self, population, source):
         start = self._start(population)
         plan = StructurePlan(self, population, self._structures(), start)
         log = self._progress("release %d: noise std %.3g")
-        board = yield from release_structures(population, plan, source, log)
-        board.take_start(start)
+        billboard = yield from release_structures(population, plan, source, log)
+        billboard.take_start(start)
         if not plan.private:
-            board.report = exact_report(_PLAIN)
-        return board
+            billboard.report = exact_report(_PLAIN)
+        return billboard
 
-    def _half(self, table, population):
+    def _task_side(self, table, population):
         names, table = possible(self._structures()), differences(table, self._start(population))
-        return StructureHalf(table, population.n_tasks, self._settings(), names)
+        return StructureTaskSide(table, population.n_tasks, self._settings(), names)
 
     def _planned_report(self, population):
         if not self._is_private():
@@ -106,36 +106,36 @@ class _PrivateMTL(BaseMTL):
         plan = StructurePlan(self, population, self._structures(), start)
         return plan.report(self._source())
 
-    def _questions(self, population):
+    def _query_specs(self, population):
         d, C, names = population.n_features, population.n_outputs, possible(self._structures())
         model = (d,) if C == 1 else (C, d)
-        board, centre = {"board": StructureBillboard}, {"centre": [model]}
+        billboard, centre = {"billboard": StructureBillboard}, {"centre": [model]}
         votes = 2 * len(names)
         of_votes = Total.of(sum_of_votes, "vote", votes, np.sqrt(2.0))
         found = {
-            "vote": Question({"vote": (votes,)}, board, of_votes),
-            "moment": Question({"moment": model}, board, Total.of_moment(sum_of_moments, d)),
+            "vote": QuerySpec({"vote": (votes,)}, billboard, of_votes),
+            "moment": QuerySpec({"moment": model}, billboard, Total.of_moment(sum_of_moments, d)),
         }
         if "mean" in names:
             rank = n_directions(population)
-            basis = {**board, "basis": [(d, rank)]}
+            basis = {**billboard, "basis": [(d, rank)]}
             unit = Total.of(clipped_sum("direction", 1.0), "direction", C * rank, 1.0)
-            found["direction"] = Question({"direction": (C * rank,)}, basis, unit)
+            found["direction"] = QuerySpec({"direction": (C * rank,)}, basis, unit)
             sizes = Total.of(histogram, "size", SIZE_BINS, 1.0)
-            found["size"] = Question({"size": ()}, board, sizes)
+            found["size"] = QuerySpec({"size": ()}, billboard, sizes)
 
             def updates(contributions, public, positions):
                 return clipped_sum("update", public["clip_norm"])(contributions)["update"]
 
             of_round = Total(C * d, "clip_norm", updates)
             public = {**centre, "clip_norm": Real}
-            found["update"] = Question({"update": (C * d,)}, public, of_round)
+            found["update"] = QuerySpec({"update": (C * d,)}, public, of_round)
         if self.unseen_task == "mean" and self.fit_intercept:
             low, high = self._sent_range()
             reach = 0.5 * (high - low)
             combine = clipped_sum("intercept", reach, less=0.5 * (low + high))
             of_mean = Total.of(combine, "intercept", C, reach)
-            found["intercept"] = Question({"intercept": (C,)}, centre, of_mean)
+            found["intercept"] = QuerySpec({"intercept": (C,)}, centre, of_mean)
         return found
 
     def _sent_range(self):

@@ -32,7 +32,7 @@ from ..privacy.moments import root_of
 # prior stays: noise of one spread of the tasks.
 _HINT = 0.67
 # Centre of the weak prior on log10(snr) of ways from a centre, for squared and log-losses. Chosen
-# from three on the tables of the role "tuning" in ``benchmarks/strangers``, and four of tasks with
+# from three on the tables of the role "tuning" in ``benchmarks/unseen``, and four of tasks with
 # few rows around a mean.
 _AROUND = {False: -1.0, True: -2.0}
 _LOOSE = 1e-3  # Newton steps of models of which only the direction counts

@@ -12,7 +12,7 @@ from ..privacy.mechanisms import (
     mean_sensitivity,
     second_moment_sensitivity,
 )
-from .board import possible
+from .billboard import possible
 
 STRUCTURES = ("low-rank", "sparse", "mean")
 _RANK = 3  # of the span in which a mean is looked for; every class beyond two takes one more
@@ -107,10 +107,10 @@ class StructurePlan(Plan):
         self.names = possible(structures)
         self.private = est._is_private()
         self.epsilon = self.delta = None
-        self.mu, self.adders = math.inf, est._adders
+        self.mu, self.noise_parties = math.inf, est._noise_parties
         if self.private:
             self.epsilon, self.delta = check_budget(est.epsilon, est.delta, m)
-            self.mu = divided_mu(self.epsilon, self.delta, self.adders)
+            self.mu = divided_mu(self.epsilon, self.delta, self.noise_parties)
         self.mean = est.unseen_task == "mean"
         self.target_range = est._sent_range() if self.mean else None
         self.ratio = m * self.mu / (self._reach(math.sqrt(2.0), 1.0) * math.sqrt(2.0 * d))
@@ -145,7 +145,7 @@ class StructurePlan(Plan):
         return replace_one if self.adjacency == "replace-one" else zero_out
 
     # ---------------------------------------------------------------------- mechanisms
-    # One for every kind of question; None without privacy.
+    # One for every kind of query; None without privacy.
     def vote(self, slot):
         """For the mean of the votes, (p, q) in one vector."""
         sensitivity = self._reach(2.0, math.sqrt(2.0)) / self.n_tasks

@@ -1,9 +1,9 @@
-"""The tasks' side of several structures: votes, directions, sizes and updates."""
+"""The task side of several structures: votes, directions, sizes and updates."""
 
 import numpy as np
 
 from .._kernels.clip import clip_rows
-from ..exchange.half import Half
+from ..exchange.task_side import TaskSide
 from ..local.curvature import largest_eigenvalues
 from ..local.prior import LocalModels
 from ..privacy.moments import directions, even_root
@@ -14,10 +14,10 @@ _PULL, _PULL_OF_CLASSES = 0.05, 0.005
 _LOOSE = 1e-3  # Newton steps of updates
 
 
-class StructureHalf(Half):
-    """The task half for the tasks of a table.
+class StructureTaskSide(TaskSide):
+    """The task side for the tasks of a table.
 
-    An answer follows from the question and the rows; what is kept is kept for speed.
+    An answer follows from the query and the rows; what is kept is kept for speed.
     """
 
     remembers = False
@@ -28,8 +28,8 @@ class StructureHalf(Half):
         self._last = None, None
         self._kappa = None
 
-    def contributions(self, ask):
-        """What every task sends, by the statistic of the question:
+    def contributions(self, query):
+        """What every task sends, by the statistic of the query:
 
         - "vote": shares p of all structures that a fit may find, and p times scales in -1 ... 1,
           (m, 2 n_names);
@@ -39,11 +39,11 @@ class StructureHalf(Half):
         - "update": clipped way to a model around the centre, (m, n_outputs * d);
         - "intercept": of the public slopes, (m, n_outputs).
         """
-        found = getattr(self, "_" + ask.statistic)(ask.public)
-        return {ask.statistic: found if ask.pick is None else found[ask.pick]}
+        found = getattr(self, "_" + query.statistic)(query.public)
+        return {query.statistic: found if query.pick is None else found[query.pick]}
 
     def _vote(self, public):
-        structures = public["board"].structures
+        structures = public["billboard"].structures
         self.evidence.forget(structures)
         place = [self.names.index(s.name) for s in structures]
         p, q = np.zeros((2, self.table.n_tasks, len(self.names)))
@@ -52,14 +52,14 @@ class StructureHalf(Half):
         return np.concatenate([p, q], axis=1)
 
     def _moment(self, public):
-        return directions(self._models(public["board"]))
+        return directions(self._models(public["billboard"]))
 
     def _direction(self, public):
         U = self._moment(public) @ public["basis"]
         return U.reshape(len(U), -1)
 
     def _size(self, public):
-        W = self._models(public["board"])
+        W = self._models(public["billboard"])
         W = W.reshape(len(W), -1)
         largest = np.abs(W).max(axis=1)
         with np.errstate(divide="ignore"):
@@ -93,9 +93,9 @@ class StructureHalf(Half):
             self._kappa = self.table.n_features / np.maximum(pull * curvature, 1e-300)
         return self._kappa
 
-    def _models(self, board):
+    def _models(self, billboard):
         """Models whose directions are asked for, made once."""
-        key = board.structures, board.about_centre
+        key = billboard.structures, billboard.about_centre
         known = self._last[0]
         if known is None or known[0] is not key[0] or known[1] != key[1]:
             self._last = key, self.evidence.directed(*key)

@@ -152,7 +152,7 @@ class Relation(Public):
         return f"public, {size}, largest leverage {self.leverage:.3g} ({names}){more}"
 
     def declared(self):
-        """Arrays with their shapes, as `skpmtl.exchange.Board.declared`."""
+        """Arrays with their shapes, as `skpmtl.exchange.Billboard.declared`."""
         n, r = len(self.tasks), len(self.names)
         if r < 1 or not 0 < self.leverage <= 1.0 + 1e-9 or self.n_fitted < 1:
             raise ValueError("its relation has no columns, tasks or leverage")
@@ -362,7 +362,7 @@ def _array_of(given, order):
     if Z.ndim != 2 or len(Z) != len(order):
         raise ValueError(
             f"relation= has the shape {Z.shape} for {len(order)} tasks: an array has a row for "
-            "every one, in the order of tasks= (sorted where that is \"auto\")."
+            'every one, in the order of tasks= (sorted where that is "auto").'
         )
     return dict(zip(order.tolist(), Z.tolist(), strict=True))
 

@@ -31,7 +31,7 @@ from skpmtl import (
 )
 from skpmtl.exchange.files import estimators
 from skpmtl.exchange.wire import pack, unpack
-from skpmtl.model_protected.board import PriorBillboard
+from skpmtl.model_protected.billboard import PriorBillboard
 from skpmtl.tables.table import SingleTaskWarning
 from tests.helpers.cases import EXACT, FIRST
 from tests.helpers.tiny_ridge import TinyRidge
@@ -285,7 +285,8 @@ def test_it_is_an_estimator_like_others(tmp_path):
     )
     there = roundtrip(est, tmp_path)
     assert {**est.get_params(), "verbose": 0, "clusters": None} == {
-        **there.get_params(), "clusters": None
+        **there.get_params(),
+        "clusters": None,
     }
     assert clone(there).get_params() == there.get_params()
     assert not hasattr(clone(there), "billboard_")
@@ -294,7 +295,7 @@ def test_it_is_an_estimator_like_others(tmp_path):
     there.set_params(clusters=None, random_state=1, epsilon=None)
     there.fit(X[old], y[old], task=task[old])
     assert_array_equal(there.tasks_, est.tasks_)
-    assert not hasattr(there, "_board_names_") and there.billboard_.cluster_of is None
+    assert not hasattr(there, "_billboard_names_") and there.billboard_.cluster_of is None
     meta = roundtrip(fitted(DPMetaInit(epsilon=3.0, **SEED), 0)[0], tmp_path)
     meta.personalize(X[old], y[old], task=task[old])
     spent = meta.task_privacy("t3")
@@ -317,26 +318,26 @@ def test_from_billboard():
     there.personalize(pd.DataFrame(X[new], columns=list("abcd")), y[new], task=task[new])
     est.personalize(X[new], y[new], task=task[new])
     assert_same(there.coef_, est.coef_[np.searchsorted(est.tasks_, there.tasks_)])
-    board = est.billboard_
+    billboard = est.billboard_
     make = PrivateMeanRegMTLClassifier.from_billboard
     for message, call in {
-        "needs classes=, those of the fit": lambda: make(board),
-        "which is for 2 classes": lambda: make(board, classes=[1, 2, 3]),
+        "needs classes=, those of the fit": lambda: make(billboard),
+        "which is for 2 classes": lambda: make(billboard, classes=[1, 2, 3]),
         "n_features=5, but the billboard is for 4": lambda: make(
-            board, classes=[0, 1], n_features=5
+            billboard, classes=[0, 1], n_features=5
         ),
-        "must be 4 strings": lambda: make(board, classes=[0, 1], feature_names=list("abc")),
+        "must be 4 strings": lambda: make(billboard, classes=[0, 1], feature_names=list("abc")),
         "fit_intercept=False, but the billboard was made with True": lambda: make(
-            board, classes=[0, 1], fit_intercept=False
+            billboard, classes=[0, 1], fit_intercept=False
         ),
-        "'tol' parameter": lambda: make(board, classes=[0, 1], tol=-1),
-        "is for real targets, the billboard for classes": lambda: (
-            PrivateMeanRegMTL.from_billboard(board)
+        "'tol' parameter": lambda: make(billboard, classes=[0, 1], tol=-1),
+        "is for real targets, the billboard for classes": lambda: PrivateMeanRegMTL.from_billboard(
+            billboard
         ),
-        "PrivateFedAvg has none": lambda: PrivateFedAvg.from_billboard(board, classes=[0, 1]),
-        "DPMetaInit does not go on with this MeanBillboard": lambda: (
-                DPMetaInit.from_billboard(board)
-            ),
+        "PrivateFedAvg has none": lambda: PrivateFedAvg.from_billboard(billboard, classes=[0, 1]),
+        "DPMetaInit does not go on with this MeanBillboard": lambda: DPMetaInit.from_billboard(
+            billboard
+        ),
     }.items():
         with pytest.raises(ValueError, match=message):
             call()
@@ -348,9 +349,7 @@ def test_from_billboard():
 
 
 def test_every_estimator_with_a_billboard_is_covered():
-    found = {
-        name for name in skpmtl.__all__ if getattr(getattr(skpmtl, name), "_boards", ())
-    }
+    found = {name for name in skpmtl.__all__ if getattr(getattr(skpmtl, name), "_billboards", ())}
     known = {n for n, cls in estimators().items() if cls.__module__.startswith("skpmtl.")}
     assert found == known - set(networks.__all__)  # tests/networks has those
     covered = {*FIRST, *(type(case.estimator) for case in EXACT)}
@@ -362,7 +361,7 @@ def test_a_variant_from_elsewhere_is_written_only_if_it_says_so():
         pass
 
     assert "Variant" not in estimators()
-    declared = type("Declared", (MPMTLLowRank,), {"_boards": MPMTLLowRank._boards})
+    declared = type("Declared", (MPMTLLowRank,), {"_billboards": MPMTLLowRank._billboards})
     assert estimators().pop("Declared") is declared
 
 

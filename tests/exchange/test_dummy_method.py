@@ -50,7 +50,7 @@ def test_fit(rows):
     assert est._planned_report(est._population_) == est.privacy_
 
 
-def test_other_boards_are_refused(rows, tmp_path):
+def test_other_billboards_are_refused(rows, tmp_path):
     X, y, task = rows
     est = estimator().fit(X, y, task=task)
     with pytest.raises(ValueError, match=r"RidgeBillboard; \['PrivateRidge'\] are made for it"):
@@ -75,15 +75,15 @@ class Sites:
     def __init__(self, sites, journal):
         self.sites, self.journal = sites, journal
 
-    def answer(self, ask):
-        name = ask.statistic
-        shapes = self.sites[0].est._questions(self.sites[0].population)[name].shapes
+    def answer(self, query):
+        name = query.statistic
+        shapes = self.sites[0].est._query_specs(self.sites[0].population)[name].shapes
         given = {key: np.full((M, *shape), np.nan) for key, shape in shapes.items()}
         for site in self.sites:
-            found = site.answer(self.journal.place, name, ask.public, site.positions, "run")
+            found = site.answer(self.journal.place, name, query.public, site.positions, "run")
             for key in shapes:
                 given[key][site.positions] = found[key]
-        return ask.combine(given, np.arange(M))
+        return query.combine(given, np.arange(M))
 
 
 def test_sites(rows, tmp_path):
@@ -98,11 +98,11 @@ def test_sites(rows, tmp_path):
     source = est._source()
     with Journal(tmp_path / "journal", {"study": study.text}) as journal:
         curator = est._curator(study.population(), source)
-        board = run(curator, Sites(sites, journal), source, journal)
+        billboard = run(curator, Sites(sites, journal), source, journal)
     whole = estimator().fit(X, y, task=task)
-    assert_allclose(board.releases[0], whole.billboard_.releases[0], rtol=1e-12)
+    assert_allclose(billboard.releases[0], whole.billboard_.releases[0], rtol=1e-12)
     for site, tasks in zip(sites, PARTS, strict=True):
-        site.publish(unpack(*pack(board)))
+        site.publish(unpack(*pack(billboard)))
         assert_allclose(load_models(site.folder).coef_, whole.coef_[tasks], rtol=1e-12)
         for name, public, message in (
             ("model", {"clip_norm": 9.0}, "clip_norm=9.0 is not that of the study"),

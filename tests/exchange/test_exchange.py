@@ -1,4 +1,4 @@
-"""Questions and answers: what a curator is told, what it keeps, what it bounds."""
+"""Queries and answers: what a curator is told, what it keeps, what it bounds."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from numpy.testing import assert_array_equal
 
 from skpmtl import DPMetaInit, DPMetaInitClassifier, PrivateMeanRegMTL
 from skpmtl.exchange.journal import Journal
-from skpmtl.exchange.protocol import Ask, Draw, run
+from skpmtl.exchange.protocol import PublicDraw, Query, run
 from tests.helpers.cases import CASES, N_TASKS, TASKS, every, long_data, seeded
 from tests.helpers.sites import Sites
 
@@ -21,16 +21,16 @@ class Garbled(Sites):
         self.longest = self.est._plan(self.population).longest_updates()
         return super().run()
 
-    def answer(self, ask):
-        sent, place = self.contributions(ask)
+    def answer(self, query):
+        sent, place = self.contributions(query)
         honest = sent["update"]
         self.inside.extend(np.linalg.norm(honest, axis=(1, 2)) / self.longest[place])
-        a = ask.combine({"update": honest}, place)
+        a = query.combine({"update": honest}, place)
         assert_array_equal(a["update"], honest.sum(axis=0))  # to the last bit
         for k in range(len(place)):
             broken = honest.copy()
             broken[k, :, :2] = self.garbage
-            b = ask.combine({"update": broken}, place)["update"]
+            b = query.combine({"update": broken}, place)["update"]
             assert np.linalg.norm(a["update"] - b) <= 2.0 * self.longest[place[k]]
             self.broken_sums += 1
         return a
@@ -63,12 +63,12 @@ def test_curator_sees_releases_only():
             return np.array([7.0])
 
     def curator():
-        drawn = (yield Draw(lambda source: source))["drawn"]
-        got = yield Ask("x", {}, {"x": Noise()}, None, 2.0)
+        drawn = (yield PublicDraw(lambda source: source))["drawn"]
+        got = yield Query("x", {}, {"x": Noise()}, None, 2.0)
         return drawn, got
 
     class Tasks:
-        def answer(self, ask):
+        def answer(self, query):
             return {"x": secret.copy(), "not asked for": np.array([1.0])}
 
     drawn, got = run(curator(), Tasks(), "source")
@@ -86,22 +86,22 @@ def test_journal_on_disk_resumes_and_refuses_other_runs(tmp_path):
         if cut is not None:
             answer, asked = sites.answer, []
 
-            def dying(ask):
-                asked.append(ask)
+            def dying(query):
+                asked.append(query)
                 if len(asked) == cut:
                     raise KeyboardInterrupt
-                return answer(ask)
+                return answer(query)
 
             sites.answer = dying
         with Journal(folder, {"estimator": repr(est), "tasks": list(TASKS)}) as journal:
-            board = sites.run(journal)
-        return board, sites.asked
+            billboard = sites.run(journal)
+        return billboard, sites.asked
 
     whole, asked = start(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         start(tmp_path / "cut", cut=2)
-    board, again = start(tmp_path / "cut")
-    assert_array_equal(board.centres, whole.centres)
+    billboard, again = start(tmp_path / "cut")
+    assert_array_equal(billboard.centres, whole.centres)
     assert len(again) == len(asked) - 1
     assert start(tmp_path / "cut")[1] == []  # everything was released already
     with pytest.raises(ValueError, match="another run"):

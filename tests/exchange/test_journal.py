@@ -116,11 +116,11 @@ def cut_off(est, parts, journal, monkeypatch):
     """A fit that breaks off after its first release."""
     answer, asked = shards._Here.answer, []
 
-    def dying(self, ask):
-        asked.append(ask)
+    def dying(self, query):
+        asked.append(query)
         if len(asked) == 2:
             raise KeyboardInterrupt
-        return answer(self, ask)
+        return answer(self, query)
 
     with monkeypatch.context() as patch:
         patch.setattr(shards._Here, "answer", dying)

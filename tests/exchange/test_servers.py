@@ -9,7 +9,7 @@ from sklearn.base import clone
 
 from skpmtl import DPAggregation, DPMetaInit, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
 from skpmtl.exchange import servers
-from skpmtl.exchange.protocol import Ask, release
+from skpmtl.exchange.protocol import Query, release
 from skpmtl.privacy import PrivacyReport, gdp_mu
 from skpmtl.privacy.mechanisms import SymmetricGaussian, VectorGaussian
 from skpmtl.privacy.report import TRUSTED_CURATOR
@@ -18,8 +18,8 @@ from skpmtl.search import PrivateSearch
 from tests.helpers.cases import long_data
 
 
-def ask_for(mechanism, divide=1.0, bound=None):
-    return Ask("x", {}, {"x": mechanism}, None, divide, bound=bound)
+def query_for(mechanism, divide=1.0, bound=None):
+    return Query("x", {}, {"x": mechanism}, None, divide, bound=bound)
 
 
 class Given:
@@ -38,13 +38,15 @@ class Given:
 def test_equals_the_trusted_curator_at_the_same_noise(n_servers):
     rng = np.random.default_rng(0)
     mechanism, value = VectorGaussian(40, 0.3, 0.7), rng.normal(size=40)
-    ask = ask_for(mechanism, divide=8.0)
+    query = query_for(mechanism, divide=8.0)
     parts = rng.normal(size=(n_servers, 40))
-    found = servers.release(ask, {"x": value}, Given(*parts), servers.Adders(n_servers))["x"]
+    found = servers.release(query, {"x": value}, Given(*parts), servers.NoiseParties(n_servers))[
+        "x"
+    ]
     # The noise that all of them added, as one curator would: whole numbers of steps each.
     scale = mechanism.noise_std / math.sqrt(n_servers) / mechanism.step
     noise = np.rint(parts * scale).sum(axis=0) * mechanism.step / mechanism.noise_std
-    trusted = release(ask, {"x": value.copy()}, Given(noise))["x"]
+    trusted = release(query, {"x": value.copy()}, Given(noise))["x"]
     np.testing.assert_array_equal(found, trusted)
 
 
@@ -52,14 +54,14 @@ def test_every_site_rounds_by_half_a_step_at_most():
     rng = np.random.default_rng(1)
     mechanism, sums = SymmetricGaussian(4, 1.4, 0.5), rng.normal(size=(7, 4, 4))
     sums += sums.transpose(0, 2, 1)
-    ask = ask_for(mechanism)
-    one, whole = (servers.SumServer(ask, 1) for _ in range(2))
+    query = query_for(mechanism)
+    one, whole = (servers.SumServer(query, 1) for _ in range(2))
     for own in sums:
-        one.receive(*servers.shares(ask, {"x": own}, 1))
-    whole.receive(*servers.shares(ask, {"x": sums.sum(axis=0)}, 1))
+        one.receive(*servers.shares(query, {"x": own}, 1))
+    whole.receive(*servers.shares(query, {"x": sums.sum(axis=0)}, 1))
     quiet = Given(np.zeros(10), np.zeros(10))
-    difference = servers.opened(ask, [one.publish(quiet)])["x"]
-    difference = difference - servers.opened(ask, [whole.publish(quiet)])["x"]
+    difference = servers.opened(query, [one.publish(quiet)])["x"]
+    difference = difference - servers.opened(query, [whole.publish(quiet)])["x"]
     assert 0 < np.abs(difference).max() <= 4 * mechanism.step
 
 
@@ -68,7 +70,7 @@ def test_what_all_servers_but_one_are_sent_is_uniform(left_out):
     """Of any value: so are the bytes of the shares, and so is every sum of two of them."""
     mechanism = VectorGaussian(20_000, 1.0, 1.0)
     for value in (np.zeros(20_000), np.full(20_000, 1e3)):
-        sent = servers.shares(ask_for(mechanism), {"x": value}, 3)
+        sent = servers.shares(query_for(mechanism), {"x": value}, 3)
         a, b = (part["x"] for r, part in enumerate(sent) if r != left_out)
         for numbers in (a, b, a + b, a - b):
             counts = np.bincount(numbers.view(np.uint8), minlength=256)
@@ -90,8 +92,8 @@ def test_noise_of_one_server_suffices_and_all_have_the_stated_one():
     report, source = est.privacy_, SeededSource(np.random.default_rng(0))
     assert report.noise_std[0] == mechanism.noise_std
     one = np.concatenate([mechanism.noise_of_one(source, 3) for _ in range(3000)]) * mechanism.step
-    zero = ask_for(mechanism)
-    three, nothing = servers.Adders(3), {"x": np.zeros(3)}
+    zero = query_for(mechanism)
+    three, nothing = servers.NoiseParties(3), {"x": np.zeros(3)}
     public = [servers.release(zero, nothing, source, three)["x"] for _ in range(3000)]
     # 9000 normals: their std is known within 0.75 %, 4.4 sigma here.
     alone = report.sensitivity[0] * math.sqrt(4) / gdp_mu(2.0, report.delta)
@@ -109,7 +111,7 @@ def test_two_sets_of_sites_cannot_both_be_opened():
     """t sites for each of two sums, and all but h lie: fewer than t is not enough, h at least."""
     for n in range(3, 12):
         for h in range(2, n):
-            t = servers.Adders(n, h).least
+            t = servers.NoiseParties(n, h).least
             assert 2 * (t - (n - h)) > h
             assert t == h or 2 * (t - 1 - (n - h)) <= h
 
@@ -120,7 +122,7 @@ def test_a_report_on_sites_states_the_budget_of_the_honest_ones():
         "joint DP per task", epsilon=1.0, delta=1e-5, mu=0.5, releases=entries,
         assumptions=[TRUSTED_CURATOR, "the task list is public"],
     )  # fmt: skip
-    found = servers.stated(report, servers.Adders(5, 3))
+    found = servers.stated(report, servers.NoiseParties(5, 3))
     assert found.mu == pytest.approx(0.5 * math.sqrt(5 / 3))
     mus = [entry["mu"] for entry in found.releases]
     assert mus == pytest.approx([0.3 * math.sqrt(5 / 3), 0.4 * math.sqrt(5 / 3)])
@@ -130,19 +132,19 @@ def test_a_report_on_sites_states_the_budget_of_the_honest_ones():
     assert "1.291 times the noise" in text and "the task list is public" in text
     # 4 of 5 are needed: 2 who lie and 2 of the 3 honest ones.
     assert "4 of the 5 sites are needed, 2 honest ones remain" in text and "1.225 times" in text
-    assert TRUSTED_CURATOR not in text and servers.stated(report, servers.Adders(1)) is report
+    assert TRUSTED_CURATOR not in text and servers.stated(report, servers.NoiseParties(1)) is report
 
 
 def test_sums_without_noise_have_forty_bits_below_their_bound():
     for bound, step in ((1.0, 2.0**-40), (3.0, 2.0**-38), (4.0, 2.0**-38)):
         assert servers.step_of(None, bound) == step
-    ask = ask_for(None, bound=1.0)
+    query = query_for(None, bound=1.0)
     largest = np.array([2.0**21 - 2.0**-30, -(2.0**21) + 1.0])
-    parts = servers.shares(ask, {"x": largest}, 2)
-    np.testing.assert_array_equal(servers.opened(ask, parts)["x"], largest)
+    parts = servers.shares(query, {"x": largest}, 2)
+    np.testing.assert_array_equal(servers.opened(query, parts)["x"], largest)
     for value in (2.0**21, -(2.0**21)):
         with pytest.raises(ValueError, match="too large"):
-            servers.shares(ask, {"x": np.array([0.0, value])}, 2)
+            servers.shares(query, {"x": np.array([0.0, value])}, 2)
 
 
 def test_updates_that_have_their_noise_cost_nothing_more():
@@ -203,8 +205,9 @@ def test_the_most_parties():
         ("trusted", 1, 1), ("servers", 2, 1), (("servers", 16), 16, 1),
         (("sites", 1000, 999), 1000, 999), (("sites", 3, 2), 3, 2),
     ):  # fmt: skip
-        adders = servers.adders_of(curator)
-        assert (adders.count, adders.honest, float(adders)) == (count, honest, count / honest)
+        noise_parties = servers.noise_parties_of(curator)
+        assert noise_parties == servers.NoiseParties(count, honest)
+        assert noise_parties.variance == count / honest
 
 
 def test_a_study_across_sites_has_one_curator():
@@ -217,6 +220,6 @@ def test_a_sum_that_would_wrap_around_is_refused():
     mechanism = VectorGaussian(2, 1.0, 1.0)
     for value in (1e12, np.nan, np.inf):
         with pytest.raises(ValueError, match="Lower clip_norm or epsilon"):
-            servers.shares(ask_for(mechanism), {"x": np.array([0.0, value])}, 2)
+            servers.shares(query_for(mechanism), {"x": np.array([0.0, value])}, 2)
     with pytest.raises(ValueError, match="without a public bound"):
-        servers.shares(ask_for(None), {"x": np.zeros(2)}, 2)
+        servers.shares(query_for(None), {"x": np.zeros(2)}, 2)

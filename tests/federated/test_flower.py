@@ -52,8 +52,8 @@ SIBLINGS = (
 def test_equals_the_fit_in_one_process(tmp_path, name, seed):
     study = study_of(name, seed=seed)
     whole = in_process(study)
-    board = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
-    for ours, theirs in zip(released(board), released(whole.billboard_), strict=True):
+    billboard = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
+    for ours, theirs in zip(released(billboard), released(whole.billboard_), strict=True):
         assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
     models = models_of(tmp_path, study)
     assert sorted(models) == list(range(M))
@@ -73,7 +73,7 @@ def test_equals_the_fit_in_one_process(tmp_path, name, seed):
 
 # ------------------------------------------------------------------------------- faults
 def replace(change):
-    """``broken`` of a grid: node 1001 sends other arrays to every question."""
+    """``broken`` of a grid: node 1001 sends other arrays to every query."""
 
     def broken(node, message, reply):
         if node != 1001 or "train" not in message.metadata.message_type:
@@ -112,9 +112,11 @@ GARBAGE = {
     "silence": lambda a: None,
     "error": lambda a: lambda message: Message(Error(code=2, reason="?"), reply_to=message),
     "nothing": lambda a: lambda message: Message(RecordDict(), reply_to=message),
-    "other question": lambda a: lambda message: Message(
-        records.write({k: v.numpy() for k, v in a.items()}, status="answered", number=99),
-        reply_to=message,
+    "other question": lambda a: (
+        lambda message: Message(
+            records.write({k: v.numpy() for k, v in a.items()}, status="answered", number=99),
+            reply_to=message,
+        )
     ),
 }
 
@@ -133,10 +135,10 @@ def test_garbage_counts_as_nothing(tmp_path, kind, caplog, two_sites):
     """As if the tasks of the site were there and sent zero; the denominator stays."""
     study = study_of("rounds", timeout=0.3, **TWO_ROUNDS)
     grid = InProcessGrid(study, tmp_path, broken=replace(GARBAGE[kind]))
-    board = curate(grid, study, tmp_path / "curator")
-    for ours, theirs in zip(board.releases, two_sites.releases, strict=True):
+    billboard = curate(grid, study, tmp_path / "curator")
+    for ours, theirs in zip(billboard.releases, two_sites.releases, strict=True):
         assert_array_equal(ours, theirs)
-    assert board.report == two_sites.report
+    assert billboard.report == two_sites.report
     if kind not in ("nan", "inf"):  # these are numbers, which the sum takes for zero
         assert "1001" in caplog.text
 
@@ -152,9 +154,9 @@ def test_garbage_counts_as_nothing(tmp_path, kind, caplog, two_sites):
 def test_garbage_in_other_statistics(tmp_path, name, kind):
     study = study_of(name, timeout=0.2)
     grid = InProcessGrid(study, tmp_path / "a", broken=replace(GARBAGE[kind]))
-    board = curate(grid, study, tmp_path / "a" / "curator")
+    billboard = curate(grid, study, tmp_path / "a" / "curator")
     expected = without_site_1(tmp_path / "b", study)
-    for ours, theirs in zip(released(board), released(expected), strict=True):
+    for ours, theirs in zip(released(billboard), released(expected), strict=True):
         assert_array_equal(ours, theirs)
 
 
@@ -228,8 +230,8 @@ def test_no_answer_at_all_releases_nothing(tmp_path):
     with pytest.raises(RuntimeError, match="No site at all"):
         curate(InProcessGrid(study, tmp_path, broken=silent), study, tmp_path / "curator")
     assert not list((tmp_path / "curator" / "journal").glob("*.npz"))
-    board = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
-    for ours, theirs in zip(board.releases, in_process(study).billboard_.releases, strict=True):
+    billboard = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
+    for ours, theirs in zip(billboard.releases, in_process(study).billboard_.releases, strict=True):
         assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
@@ -242,7 +244,7 @@ def test_no_answer_at_all_releases_nothing(tmp_path):
     ),
 )  # fmt: skip
 def test_restarted_curator_repeats_nothing(tmp_path, name, answered):
-    """Cut off at a question, before or after the sites answered it; also if only some did."""
+    """Cut off at a query, before or after the sites answered it; also if only some did."""
     study, asked = study_of(name), []
 
     class Cut(InProcessGrid):
@@ -259,11 +261,11 @@ def test_restarted_curator_repeats_nothing(tmp_path, name, answered):
         curate(Cut(study, tmp_path), study, tmp_path / "curator")
     kept = {p.name: p.read_bytes() for p in (tmp_path / "curator" / "journal").glob("*.npz")}
     grid = InProcessGrid(study, tmp_path)
-    board = curate(grid, study, tmp_path / "curator")
+    billboard = curate(grid, study, tmp_path / "curator")
     for file, content in kept.items():
         assert (tmp_path / "curator" / "journal" / file).read_bytes() == content
     whole = in_process(study)
-    for ours, theirs in zip(released(board), released(whole.billboard_), strict=True):
+    for ours, theirs in zip(released(billboard), released(whole.billboard_), strict=True):
         assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
     for task, model in models_of(tmp_path, study).items():
         assert_allclose(model["coef"], whole.export_task(task)["coef"], rtol=1e-10, atol=1e-12)
@@ -282,7 +284,7 @@ def test_second_run_of_a_study_is_refused_by_the_sites(tmp_path, caplog):
 
 
 def test_second_run_of_one_round_is_refused(tmp_path, caplog):
-    """Its only question is the last one that the sites answered, and the noise would be new."""
+    """Its only query is the last one that the sites answered, and the noise would be new."""
     study = study_of("rounds", parameters={"n_rounds": 1}, seed=None)
     curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
     with pytest.raises(RuntimeError, match="No site at all"):
@@ -292,12 +294,12 @@ def test_second_run_of_one_round_is_refused(tmp_path, caplog):
 
 def test_report_says_who_sees_the_participants():
     study = study_of("rounds")
-    board = in_process(study).billboard_
-    assert "traffic" not in describe(board, study).notes["transport"]
+    billboard = in_process(study).billboard_
+    assert "traffic" not in describe(billboard, study).notes["transport"]
     plan = study.build()._plan(study.population())
     plan.sampling = "poisson"
-    board.report = dataclasses.replace(board.report, sampling=plan.scheme())
-    assert "traffic of the sites" in describe(board, study).notes["transport"]
+    billboard.report = dataclasses.replace(billboard.report, sampling=plan.scheme())
+    assert "traffic of the sites" in describe(billboard, study).notes["transport"]
 
 
 def test_duplicated_question_gets_the_same_answer(tmp_path):
@@ -366,10 +368,10 @@ def test_site_that_comes_back_goes_on(tmp_path, name):
             return out
 
     grid = Restarted(study, tmp_path)
-    board = curate(grid, study, tmp_path / "curator")
+    billboard = curate(grid, study, tmp_path / "curator")
     assert 2001 in {m.metadata.dst_node_id for m in grid.sent}
     whole = in_process(study)
-    for ours, theirs in zip(released(board), released(whole.billboard_), strict=True):
+    for ours, theirs in zip(released(billboard), released(whole.billboard_), strict=True):
         assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
@@ -475,12 +477,12 @@ def events(tmp_path, kind="question"):
 
 
 def test_silent_site_is_not_waited_for_again(tmp_path):
-    """It costs the time of one question, is skipped, and taken back when it shows itself."""
+    """It costs the time of one query, is skipped, and taken back when it shows itself."""
     study = study_of("rounds", parameters={"clip_norm": 1.0, "n_rounds": 6}, timeout=2.0)
     trains = []
 
     class Dropped(InProcessGrid):
-        """The connection of node 1001 is gone during questions 1 to 3; it stays registered, and
+        """The connection of node 1001 is gone during queries 1 to 3; it stays registered, and
         what it is sent waits for it."""
 
         kept = []
@@ -498,10 +500,10 @@ def test_silent_site_is_not_waited_for_again(tmp_path):
             self.offline = {1001} if 1 <= len(events(tmp_path)) <= 3 else set()
             while self.kept and not self.offline:
                 number, message = self.kept.pop(0)
-                self.replies[number] = self.ask(1001, message)
+                self.replies[number] = self.query(1001, message)
             return list(self.contexts)
 
-    board = curate(Dropped(study, tmp_path), study, tmp_path / "curator")
+    billboard = curate(Dropped(study, tmp_path), study, tmp_path / "curator")
     found = events(tmp_path)
     names = ["site-0", "site-1", "site-2"]
     assert [e["answered"] == names for e in found] == [True, False, False, False, True, True]
@@ -511,7 +513,7 @@ def test_silent_site_is_not_waited_for_again(tmp_path):
     assert max(found[2]["seconds"], found[3]["seconds"]) < 2.0
     asked = [m.metadata.dst_node_id for m in trains]
     assert asked.count(1001) == 1 + 3 + 2  # three times what may have been lost on the way
-    assert board.report.notes["contributions"].startswith("9 of 54 were missing")
+    assert billboard.report.notes["contributions"].startswith("9 of 54 were missing")
 
 
 def test_lost_question_is_sent_again(tmp_path):
@@ -523,15 +525,15 @@ def test_lost_question_is_sent_again(tmp_path):
             return None
         return reply
 
-    board = curate(InProcessGrid(study, tmp_path, broken=broken), study, tmp_path / "curator")
+    billboard = curate(InProcessGrid(study, tmp_path, broken=broken), study, tmp_path / "curator")
     whole = in_process(study).billboard_
-    for ours, theirs in zip(board.releases, whole.releases, strict=True):
+    for ours, theirs in zip(billboard.releases, whole.releases, strict=True):
         assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
-    assert board.report.notes["contributions"].startswith("0 of 36")
+    assert billboard.report.notes["contributions"].startswith("0 of 36")
 
 
 def test_late_and_doubled_replies(tmp_path):
-    """Every reply comes twice, and the first one after the question was sent again."""
+    """Every reply comes twice, and the first one after the query was sent again."""
     study = study_of("rounds", timeout=0.6)
 
     class Postman(InProcessGrid):
@@ -546,10 +548,12 @@ def test_late_and_doubled_replies(tmp_path):
 
     grid = Postman(study, tmp_path)
     grid.since = {}
-    board = curate(grid, study, tmp_path / "curator")
-    assert_allclose(board.releases, in_process(study).billboard_.releases, rtol=1e-12, atol=1e-12)
+    billboard = curate(grid, study, tmp_path / "curator")
+    assert_allclose(
+        billboard.releases, in_process(study).billboard_.releases, rtol=1e-12, atol=1e-12
+    )
     asked = [m for m in grid.sent if m.metadata.message_type == "train.answer"]
-    assert len(asked) >= 2 * 3 * len(board.releases)  # all of them were sent again
+    assert len(asked) >= 2 * 3 * len(billboard.releases)  # all of them were sent again
 
 
 def test_run_waits_until_some_site_is_back(tmp_path):
@@ -561,8 +565,8 @@ def test_run_waits_until_some_site_is_back(tmp_path):
             return reply if len(back) > 12 else None
         return reply
 
-    board = curate(InProcessGrid(study, tmp_path, broken=broken), study, tmp_path / "curator")
-    for ours, theirs in zip(board.releases, in_process(study).billboard_.releases, strict=True):
+    billboard = curate(InProcessGrid(study, tmp_path, broken=broken), study, tmp_path / "curator")
+    for ours, theirs in zip(billboard.releases, in_process(study).billboard_.releases, strict=True):
         assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
@@ -571,20 +575,20 @@ def test_run_waits_until_some_site_is_back(tmp_path):
 )
 def test_epsilon_so_far_ends_at_that_of_the_report(tmp_path, name):
     study = study_of(name)
-    board = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
+    billboard = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
     found = [e["epsilon"] for e in events(tmp_path)]
     assert (np.diff(found) > 0).all()
-    assert_allclose(found[-1], board.report.epsilon, rtol=1e-6)
+    assert_allclose(found[-1], billboard.report.epsilon, rtol=1e-6)
     assert standing(tmp_path / "curator")[0] == 0
 
 
 def test_numbers_that_count_as_zero_are_in_the_log(tmp_path, caplog):
     study = study_of("rounds")
     nan = replace(GARBAGE["nan"])
-    board = curate(InProcessGrid(study, tmp_path, broken=nan), study, tmp_path / "curator")
+    billboard = curate(InProcessGrid(study, tmp_path, broken=nan), study, tmp_path / "curator")
     assert [e["zeroed"] for e in events(tmp_path)] == [3, 3, 3, 3]
     assert "3 not finite and counted as zero" in caplog.text
-    assert board.report.notes["contributions"].startswith("12 of 36 were missing")
+    assert billboard.report.notes["contributions"].startswith("12 of 36 were missing")
     secret = study_of("sampled", name="secret")
     other = curate(InProcessGrid(secret, tmp_path / "b"), secret, tmp_path / "b" / "curator")
     assert "contributions" not in other.report.notes  # who takes part is not told
@@ -603,8 +607,8 @@ def test_only_the_curator_that_the_site_knows_is_answered(tmp_path, caplog):
             curate(grid, study, tmp_path / "intruder", key=key)
     assert "not signed by the curator" in caplog.text
     assert not list(tmp_path.glob("site*/*/state.npz"))
-    board = curate(grid, study, tmp_path / "curator", key=read_key(tmp_path / "curator.key"))
-    assert_array_equal(board.releases, in_process(study).billboard_.releases)
+    billboard = curate(grid, study, tmp_path / "curator", key=read_key(tmp_path / "curator.key"))
+    assert_array_equal(billboard.releases, in_process(study).billboard_.releases)
     ledger = (tmp_path / "site0" / "ledger.jsonl").read_text().splitlines()
     assert {json.loads(line)["curator"] for line in ledger} == {public}
 
@@ -626,10 +630,13 @@ def test_site_without_its_books_is_not_asked_again(tmp_path, caplog):
     grid = InProcessGrid(study, tmp_path)
     with pytest.warns(UserWarning, match="Held by no site"):
         curate(grid, study, tmp_path / "curator")
-    assert f"Site {lost} is not asked: it has [0, \"\"] as the mark of its books" in caplog.text
+    assert f'Site {lost} is not asked: it has [0, ""] as the mark of its books' in caplog.text
     node = 1000 + int(lost[-1])
-    assert not [m for m in grid.sent
-                if m.metadata.dst_node_id == node and "train" in m.metadata.message_type]
+    assert not [
+        m
+        for m in grid.sent
+        if m.metadata.dst_node_id == node and "train" in m.metadata.message_type
+    ]
 
 
 @pytest.mark.parametrize("damage", [None, "", "[]", '{"site-0": [1]}'])
@@ -652,7 +659,7 @@ def test_curator_without_its_marks_asks_nobody(tmp_path, damage):
 
 
 def test_site_from_a_backup_counts_as_silent_until_it_is_mended(tmp_path, caplog):
-    """Its folder is put back while the curator runs: the next question carries the newer mark."""
+    """Its folder is put back while the curator runs: the next query carries the newer mark."""
     study = study_of("rounds")
     site, old, new = (tmp_path / name for name in ("site1", "old", "new"))
     done = []
@@ -671,22 +678,22 @@ def test_site_from_a_backup_counts_as_silent_until_it_is_mended(tmp_path, caplog
                 shutil.copytree(new, site)
         return reply
 
-    board = curate(InProcessGrid(study, tmp_path, broken=swapped), study, tmp_path / "curator")
+    billboard = curate(InProcessGrid(study, tmp_path, broken=swapped), study, tmp_path / "curator")
     assert len(done) == 4
     assert "the books were put back from before, or removed" in caplog.text
     found = [event for event in events(tmp_path) if event["missing"]]
     assert len(found) == 1
     assert "site-1" not in found[0]["answered"]
-    assert any("put back" in line for line in board.report.assumptions)
+    assert any("put back" in line for line in billboard.report.assumptions)
 
 
 def test_report_says_of_which_questions_the_log_was_lost(tmp_path):
     study = study_of("rounds")
-    board = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
-    assert board.report.notes["contributions"].endswith("counted as zero")
+    billboard = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
+    assert billboard.report.notes["contributions"].endswith("counted as zero")
     path = tmp_path / "curator" / "run.jsonl"
     lines = path.read_text().splitlines(True)
     path.write_text("".join(line for line in lines if '"question": 2' not in line))
-    board = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
-    assert board.report.notes["contributions"].startswith("0 of 27 were missing")
-    assert "; of 1 questions the log of the run was lost" in board.report.notes["contributions"]
+    billboard = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
+    assert billboard.report.notes["contributions"].startswith("0 of 27 were missing")
+    assert "; of 1 queries the log of the run was lost" in billboard.report.notes["contributions"]

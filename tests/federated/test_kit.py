@@ -24,13 +24,13 @@ from skpmtl.datasets.generators import make_low_rank_tasks
 from skpmtl.federated import Study, load_models
 from skpmtl.federated.__main__ import main as command
 from skpmtl.federated._flower import flower_version
-from skpmtl.federated.front import Front
-from skpmtl.federated.home import Home, Settings
-from skpmtl.federated.kit import make_kit
-from skpmtl.federated.page import write_page
-from skpmtl.federated.resident import VERSIONS
+from skpmtl.federated.provisioning import make_kit
+from skpmtl.federated.proxy import Proxy
+from skpmtl.federated.run_report import write_page
 from skpmtl.federated.runlog import RunLog, read_log
-from skpmtl.federated.shares import new_share_key
+from skpmtl.federated.secret_shares import new_share_key
+from skpmtl.federated.site_config import Settings, SiteConfig
+from skpmtl.federated.site_process import VERSIONS
 from skpmtl.privacy import PrivacyReport
 from tests.helpers.federated_cases import released
 from tests.helpers.relay import Relay, free_port, wait_for
@@ -138,7 +138,7 @@ def test_settings_of_a_site_are_checked(tmp_path, old, new, message):
     path = kit_of(tmp_path) / "a" / "site.toml"
     path.write_text(path.read_text().replace(old, new))
     with pytest.raises(ValueError, match=message):
-        Home(path)
+        SiteConfig(path)
 
 
 def test_flower_is_of_a_version_that_sites_run_with():
@@ -164,7 +164,7 @@ def test_status_is_true(tmp_path, capsys):
     assert command(["status", str(tmp_path)]) == 3
     log.write("end", error="ValueError: no")
     assert command(["status", str(tmp_path)]) == 1
-    assert "failed: ValueError: no (2 questions answered" in capsys.readouterr().out
+    assert "failed: ValueError: no (2 queries answered" in capsys.readouterr().out
     log.write("end", error=None, epsilon=1.1)
     assert command(["status", str(tmp_path)]) == 0
     write_page(tmp_path)
@@ -201,11 +201,11 @@ def test_door_of_the_superlink(tmp_path, request_, passes):
     inner = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     inner.load_cert_chain(place / "link.pem", place / "link.key")
     port, seen = free_port(), []
-    front = Front(port, 0, place / "link.pem", place / "link.key", place / "ca.pem")
-    front.start()
+    proxy = Proxy(port, 0, place / "link.pem", place / "link.key", place / "ca.pem")
+    proxy.start()
     with socket.create_server(("127.0.0.1", 0)) as server:
-        front.ready.wait(10)
-        front.inner = server.getsockname()[1]
+        proxy.ready.wait(10)
+        proxy.inner = server.getsockname()[1]
 
         def serve():
             plain = server.accept()[0]
@@ -233,9 +233,7 @@ def test_door_of_the_superlink(tmp_path, request_, passes):
         if not passes:
             socket.create_connection(server.getsockname()).close()
         thread.join(10)
-    assert found.startswith(b"HTTP/1.1 200" if passes else b"HTTP/1.1 403") or not (
-        passes or found
-    )
+    assert found.startswith(b"HTTP/1.1 200" if passes else b"HTTP/1.1 403") or not (passes or found)
     assert b"".join(seen) == (request_ if passes else b"")
 
 
@@ -372,7 +370,7 @@ class Running:
         return [e for e in read_log(self.kit / "curator" / study) if e["event"] == "question"]
 
     def reach(self, number, study="exam"):
-        """Wait until so many questions are answered."""
+        """Wait until so many queries are answered."""
         wait_for(lambda: len(self.questions(study)) >= number, LIMIT)
 
     def finish(self):
@@ -387,8 +385,8 @@ def same_as_one_process(kit, study, names=SITES, rtol=1e-12):
     X, y, task = ROWS
     study = Study.load(kit / "curator" / f"{study}.toml")
     whole = study.build().set_params(tasks=study.tasks).fit(X, y, task=task)
-    board = load_billboard(kit / "curator" / study.name / "billboard.npz").billboard_
-    for ours, theirs in zip(released(board), released(whole.billboard_), strict=True):
+    billboard = load_billboard(kit / "curator" / study.name / "billboard.npz").billboard_
+    for ours, theirs in zip(released(billboard), released(whole.billboard_), strict=True):
         assert_allclose(ours, theirs, rtol=rtol, atol=rtol)
     for name in names:
         (place,) = (kit / name / "books").glob(f"{study.name}-*")

@@ -23,10 +23,10 @@ from skpmtl import load_billboard
 from skpmtl.datasets.generators import make_low_rank_tasks
 from skpmtl.datasets.school import load_school
 from skpmtl.federated import Study, load_models
-from skpmtl.federated.keeper import ENVIRONMENT, write_app
-from skpmtl.federated.masked import grid_of
 from skpmtl.federated.runlog import FINISHED, WAITING, standing
-from skpmtl.federated.walk import Walk
+from skpmtl.federated.site_noise import grid_of
+from skpmtl.federated.supervisor import ENVIRONMENT, write_app
+from skpmtl.federated.transcript import Transcript
 from skpmtl.privacy import PrivacyReport
 from tests.helpers.relay import Relay, free_port, reachable, wait_for
 
@@ -224,7 +224,7 @@ def test_school_over_plain_sockets(tmp_path):
             assert row.tobytes() not in up
     sent = arrays_in(up)
     updates, inside = ([a for a in sent if a.ndim == n] for n in (2, 1))
-    # On a busy machine a question may have been sent again, and gets the same answer.
+    # On a busy machine a query may have been sent again, and gets the same answer.
     assert len({update.tobytes() for update in updates}) == 2 * 3
     assert len(inside) == len(updates)
     assert len(sent) == len(updates) + len(inside)
@@ -287,12 +287,12 @@ def test_secure_sums_over_plain_sockets(tmp_path, noise_sites):
     if noise_sites is None:
         assert_allclose(public.billboard_.centres, whole.billboard_.centres, atol=1e-5)
     else:
-        ask, sums = Walk(study, "", []).steps[0], 0.0
-        grid = grid_of(study, ask)
+        query, sums = Transcript(study, "", []).steps[0], 0.0
+        grid = grid_of(study, query)
         for k in range(3):
             with np.load(federation.site(k) / "state.npz") as kept:
                 sums += grid.sent(kept["row.update"].sum(axis=0), kept["noise"])
-        assert_array_equal(np.ravel(public.billboard_.releases[0]), sums / ask.divide)
+        assert_array_equal(np.ravel(public.billboard_.releases[0]), sums / query.divide)
     assert all(array.dtype.kind == "i" for array in arrays_in(up))
     for k, part in enumerate(parts):
         with np.load(federation.site(k) / "state.npz") as kept:

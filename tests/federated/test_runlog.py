@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 import pytest
 
-from skpmtl.federated import keeper
+from skpmtl.federated import supervisor
 from skpmtl.federated.runlog import RunLog, missing, read_log, standing
 from tests.helpers.federated_cases import study_of
 
@@ -19,12 +19,12 @@ def write_question(folder, number):
     RunLog(folder).write("question", question=number, **TOLD)
 
 
-@pytest.mark.parametrize("half", [b"{", b'{"at": "2026", "event": "end", "error": ', b"\0" * 9000])
-def test_half_a_line_is_an_event_that_never_was(tmp_path, half):
+@pytest.mark.parametrize("piece", [b"{", b'{"at": "2026", "event": "end", "error": ', b"\0" * 9000])
+def test_half_a_line_is_an_event_that_never_was(tmp_path, piece):
     for number in (0, 1):
         write_question(tmp_path, number)
     whole = (tmp_path / "run.jsonl").read_bytes()
-    (tmp_path / "run.jsonl").write_bytes(whole + half)
+    (tmp_path / "run.jsonl").write_bytes(whole + piece)
     assert [event["question"] for event in read_log(tmp_path)] == [0, 1]
     write_question(tmp_path, 2)  # it is asked again
     found = (tmp_path / "run.jsonl").read_bytes()
@@ -61,7 +61,7 @@ def test_a_full_disk_loses_the_event_and_nothing_else(tmp_path):
     assert [event["question"] for event in read_log(tmp_path)] == [0, 1]
 
 
-class Runs(keeper.Keeper):
+class Runs(supervisor.Supervisor):
     """A keeper whose runs end as they are told to; there is no SuperLink.
 
     Parameters
@@ -102,8 +102,8 @@ FULL = f"OSError: [Errno {errno.ENOSPC}] No space left on device"
 
 @pytest.fixture
 def curator(tmp_path, monkeypatch):
-    monkeypatch.setattr(keeper, "_LOOK", 0.0)
-    monkeypatch.setattr(keeper, "_PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(supervisor, "_LOOK", 0.0)
+    monkeypatch.setattr(supervisor, "_PAUSES", (0.0, 0.0))
     (tmp_path / "curator.toml").write_text(
         'host = "localhost"\nport = 9000\nstudies = ["study.json"]\n'
     )

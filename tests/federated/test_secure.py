@@ -19,16 +19,16 @@ from flwr.common.secure_aggregation.quantization import dequantize, quantize
 
 from skpmtl.exchange import Total
 from skpmtl.exchange.journal import Journal
-from skpmtl.exchange.servers import Adders
+from skpmtl.exchange.servers import NoiseParties
 from skpmtl.federated import records
-from skpmtl.federated.books import Refusal
 from skpmtl.federated.client import app
-from skpmtl.federated.home import Home
-from skpmtl.federated.masked import LEAST, grid_of
-from skpmtl.federated.secure import check_protocol
+from skpmtl.federated.ledger import Refusal
+from skpmtl.federated.secure_sum import check_protocol
 from skpmtl.federated.server import curate
+from skpmtl.federated.site_config import SiteConfig
+from skpmtl.federated.site_noise import LEAST, grid_of
 from skpmtl.federated.study import LEVELS
-from skpmtl.federated.walk import Walk
+from skpmtl.federated.transcript import Transcript
 from skpmtl.privacy.rng import SystemSource
 from skpmtl.structures.curator import sum_of_moments
 from tests.helpers.federated_grid import InProcessGrid, models_of, without_site_1
@@ -54,7 +54,7 @@ MORE_STRUCTURES = ("structures", "structures, labels")
 def test_secure_sums_agree_to_their_rounding(tmp_path, case):
     study = secure_study(case)
     grid = InProcessGrid(study, tmp_path)
-    board = curate(grid, study, tmp_path / "curator", a_context())
+    billboard = curate(grid, study, tmp_path / "curator", a_context())
     whole = in_process(study).billboard_
     # The first release: rounding of three sites, and the room that they leave for it.
     votes = case in STRUCTURES + MORE_STRUCTURES
@@ -62,15 +62,15 @@ def test_secure_sums_agree_to_their_rounding(tmp_path, case):
     total, public = study.questions[first].total, {"clip_norm": 1.0}
     step = 2 * study.sum_range(first, public) / LEVELS
     least = 1 if first == "vote" and case in ("prior", "labels") or first == "length" else M
-    moved = np.abs(board.releases[0] - whole.releases[0]).max()
+    moved = np.abs(billboard.releases[0] - whole.releases[0]).max()
     smaller = (1.0 - study.room(total)) * M * total.reach(public)
     assert 0 < moved <= (3 * step + smaller) / least + 1e-6 * total.reach(public)
-    assert len(board.releases) == len(whole.releases)
-    assert "secure aggregation" in board.report.notes["transport"]
+    assert len(billboard.releases) == len(whole.releases)
+    assert "secure aggregation" in billboard.report.notes["transport"]
     assert sorted(models_of(tmp_path, study)) == list(range(M))
     # Site by site nothing but masked integers left.
     sent = [r for r in grid.received if "train" in r.metadata.message_type]
-    assert len(sent) == 4 * 3 * len(board.releases)
+    assert len(sent) == 4 * 3 * len(billboard.releases)
     for reply in sent:
         assert all(not record for record in reply.content.array_records.values())
 
@@ -114,8 +114,8 @@ def test_secure_sum_of_the_sites_that_are_left(tmp_path):
         return reply
 
     grid = InProcessGrid(study, tmp_path / "a", broken=lost)
-    board = curate(grid, study, tmp_path / "a" / "curator", a_context())
-    for ours, theirs in zip(board.releases, expected.releases, strict=True):
+    billboard = curate(grid, study, tmp_path / "a" / "curator", a_context())
+    for ours, theirs in zip(billboard.releases, expected.releases, strict=True):
         assert_allclose(ours, theirs, atol=1e-4)
 
 
@@ -127,8 +127,8 @@ def test_secure_sum_stops_below_its_threshold_and_goes_on(tmp_path):
     )  # fmt: skip
     with pytest.raises(RuntimeError, match="Too few sites"):
         curate(grid, study, tmp_path / "curator", a_context())
-    board = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator", a_context())
-    assert_allclose(board.centres, in_process(study).billboard_.centres, atol=1e-4)
+    billboard = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator", a_context())
+    assert_allclose(billboard.centres, in_process(study).billboard_.centres, atol=1e-4)
 
 
 def test_site_with_secure_sums_answers_no_plain_question(tmp_path, caplog):
@@ -144,9 +144,7 @@ def test_site_with_secure_sums_answers_no_plain_question(tmp_path, caplog):
     assert dict(reply.content["settings"])["reason"] == "the study has secure sums"
 
 
-@pytest.mark.parametrize(
-    "change", [{"clipping_range": 1e6}, {"max_weight": 7.0}, {"threshold": 1}]
-)
+@pytest.mark.parametrize("change", [{"clipping_range": 1e6}, {"max_weight": 7.0}, {"threshold": 1}])
 def test_site_refuses_weaker_secure_sums(tmp_path, change, caplog):
     """Coarser steps would cost more than the bound covers, fewer shares show single sites."""
     study = secure_study()
@@ -208,12 +206,12 @@ def test_sums_of_noisy_updates(tmp_path, case):
     tasks that were drawn take part with zeros."""
     study = secure_study(case)
     grid = InProcessGrid(study, tmp_path)
-    board = curate(grid, study, tmp_path / "curator", a_context())
+    billboard = curate(grid, study, tmp_path / "curator", a_context())
     whole = in_process(study).billboard_
     step = 2 * study.sum_range("update", {}) / LEVELS
-    assert np.abs(board.init - whole.init).max() <= 20 * step
-    assert "secure aggregation" in board.report.notes["transport"]
-    assert board.report.epsilon == whole.report.epsilon
+    assert np.abs(billboard.init - whole.init).max() <= 20 * step
+    assert "secure aggregation" in billboard.report.notes["transport"]
+    assert billboard.report.epsilon == whole.report.epsilon
     for reply in [r for r in grid.received if "train" in r.metadata.message_type]:
         assert all(not record for record in reply.content.array_records.values())
 
@@ -247,22 +245,22 @@ def test_release_is_the_sum_of_what_sites_made_noisy(tmp_path, case):
     """To the last bit: whole numbers of steps, the noise of three sites among them."""
     study = noisy_study(case, seed=None)
     grid = InProcessGrid(study, tmp_path)
-    board = curate(grid, study, tmp_path / "curator", a_context())
+    billboard = curate(grid, study, tmp_path / "curator", a_context())
     replies = []
     journal = sorted((tmp_path / "curator" / "journal").glob("*.npz"))
     with Journal(tmp_path / "curator" / "journal", {"study": study.text}) as kept:
         while (reply := kept.recall(study.build()._source())) is not None:
             replies.append(reply)
     assert len(replies) == len(journal)
-    ask = Walk(study, "", replies[:-1]).steps[-1]
-    sums, found = exact_sums(study, tmp_path, ask)
-    total = study.questions[ask.statistic].total
+    query = Transcript(study, "", replies[:-1]).steps[-1]
+    sums, found = exact_sums(study, tmp_path, query)
+    total = study.questions[query.statistic].total
     vector = sums * found.step
     whole = vector if total.whole is None else total.whole(vector)
-    (name,) = ask.mechanisms
-    assert_array_equal(replies[-1][name], whole / ask.divide)
+    (name,) = query.mechanisms
+    assert_array_equal(replies[-1][name], whole / query.divide)
     assert sorted(models_of(tmp_path, study)) == list(range(M))
-    report = board.report
+    report = billboard.report
     assert "noise of 3 sites of which that of 2 suffices" in report.notes["transport"]
     assert "one process" not in report.notes["servers"]
     assert any("2 of the sites in every sum are honest" in line for line in report.assumptions)
@@ -273,12 +271,12 @@ def test_noise_of_two_sites_is_that_of_a_trusted_curator():
     """And of symmetric matrices: the triangle, with sqrt(2) off the diagonal, has one std."""
     for case in ("rounds", "prior"):
         study, trusted = noisy_study(case), secure_study(case)
-        ask, plain = (Walk(s, "", []).steps[0] for s in (study, trusted))
-        while "moment" not in ask.mechanisms and case == "prior":
-            replies = [{k: np.zeros(m.shape) for k, m in ask.mechanisms.items()}]
-            ask, plain = (Walk(s, "", replies).steps[-1] for s in (study, trusted))
-        (name,) = ask.mechanisms
-        grid, size = grid_of(study, ask), study.questions[ask.statistic].total.size
+        query, plain = (Transcript(s, "", []).steps[0] for s in (study, trusted))
+        while "moment" not in query.mechanisms and case == "prior":
+            replies = [{k: np.zeros(m.shape) for k, m in query.mechanisms.items()}]
+            query, plain = (Transcript(s, "", replies).steps[-1] for s in (study, trusted))
+        (name,) = query.mechanisms
+        grid, size = grid_of(study, query), study.questions[query.statistic].total.size
         noise = grid.noise(SystemSource(), 40_000) + grid.noise(SystemSource(), 40_000)
         wanted = plain.mechanisms[name].noise_std * plain.divide
         # 40,000 normals: their std is known within .35 %.
@@ -286,7 +284,7 @@ def test_noise_of_two_sites_is_that_of_a_trusted_curator():
         assert grid.noise_std >= LEAST * grid.step
         assert grid.steps(np.zeros(size)).shape == (size,)
         # Neighbouring sums of one site stay within the sensitivity after rounding.
-        S, rng = ask.mechanisms[name].sensitivity * ask.divide, np.random.default_rng(0)
+        S, rng = query.mechanisms[name].sensitivity * query.divide, np.random.default_rng(0)
         for _ in range(200):
             v, way = rng.normal(size=(2, size))
             moved = grid.steps(v + S * way / np.linalg.norm(way)) - grid.steps(v)
@@ -304,7 +302,7 @@ def test_threshold_leaves_one_sum_for_all_numbers_of_sites():
     """All n and h: sites accept what leaves one sum, and noise of h sites, and nothing less."""
     for n in range(3, 41):
         for h in range(2, n):
-            least = Adders(n, h).least
+            least = NoiseParties(n, h).least
             assert h <= least <= n
             for threshold in range(1, n + 1):
                 state = {
@@ -327,8 +325,8 @@ def test_threshold_leaves_one_sum_for_all_numbers_of_sites():
 def test_sites_refuse_a_threshold_that_allows_two_sums(tmp_path, caplog):
     """The curator and one of three sites could open {1, 2, 3} and {2, 3}."""
     study = noisy_study(timeout=0.3)
-    (mechanism,) = Walk(study, "", []).steps[0].mechanisms.values()
-    assert grid_of(study, Walk(study, "", []).steps[0]).least == 3
+    (mechanism,) = Transcript(study, "", []).steps[0].mechanisms.values()
+    assert grid_of(study, Transcript(study, "", []).steps[0]).least == 3
 
     class Lying(InProcessGrid):
         def push_messages(self, messages):
@@ -352,13 +350,13 @@ def test_report_has_what_a_curator_that_lies_can_leave_out(n, h, left):
     if left is None:
         assert found is None
     else:  # all honest ones but those that may be lost, whose noise has a share of the variance
-        lost = n - Adders(n, h).least
+        lost = n - NoiseParties(n, h).least
         assert int(found[1]) == left == h - lost
         assert float(found[2]) == pytest.approx(math.sqrt(h / left), rel=1e-3)
 
 
 def test_sites_that_suffice_and_a_curator_that_goes_on(tmp_path):
-    """Ended after the second of three questions was answered, and before it had the sum; then
+    """Ended after the second of three queries was answered, and before it had the sum; then
     one site is lost, which takes its noise with it."""
     parts = [[1, 4, 6], [0, 2], [3, 5], [7, 8]]
     parameters, asked = {"clip_norm": 1.0, "n_rounds": 3}, []
@@ -382,32 +380,32 @@ def test_sites_that_suffice_and_a_curator_that_goes_on(tmp_path):
         if "fitins.config" not in message.content.config_records:
             return reply
         second = len(list(journal.glob("*.npz"))) == 1
-        if second:  # the noise of a question is not drawn again
+        if second:  # the noise of a query is not drawn again
             path = next(p for p in states if f"site{node - 1000}/" in str(p))
             assert_array_equal(np.load(path)["noise"], states[path])
         return reply if second or node != 1001 else None
 
     grid = InProcessGrid(study, tmp_path, parts, lost)
-    board = curate(grid, study, tmp_path / "curator", a_context())
-    assert len(board.releases) == 3
-    replies = [{"update": np.ravel(board.releases[k])} for k in range(2)]
-    ask = Walk(study, "", replies).steps[-1]
-    sums, found = exact_sums(study, tmp_path, ask, (0, 2, 3))
-    assert_array_equal(np.ravel(board.releases[2]), sums * found.step / ask.divide)
-    assert board.report.notes["contributions"].startswith("2 of 27 were missing")
+    billboard = curate(grid, study, tmp_path / "curator", a_context())
+    assert len(billboard.releases) == 3
+    replies = [{"update": np.ravel(billboard.releases[k])} for k in range(2)]
+    query = Transcript(study, "", replies).steps[-1]
+    sums, found = exact_sums(study, tmp_path, query, (0, 2, 3))
+    assert_array_equal(np.ravel(billboard.releases[2]), sums * found.step / query.divide)
+    assert billboard.report.notes["contributions"].startswith("2 of 27 were missing")
 
 
 def test_noise_of_a_site_is_drawn_once(tmp_path):
     study = noisy_study(seed=None)
     InProcessGrid(study, tmp_path)
-    site, _ = Home(tmp_path / "site0.toml").site(study.digest)
-    walk = Walk(study, "run", [])
-    grid = grid_of(study, walk.ask(0))
-    first = site.noisy_total(walk, 0, grid)
-    assert_array_equal(site.noisy_total(walk, 0, grid), first)
+    site, _ = SiteConfig(tmp_path / "site0.toml").site(study.digest)
+    transcript = Transcript(study, "run", [])
+    grid = grid_of(study, transcript.query(0))
+    first = site.noisy_total(transcript, 0, grid)
+    assert_array_equal(site.noisy_total(transcript, 0, grid), first)
     with pytest.raises(Refusal, match="sites add the noise"):
-        site.total(0, "update", walk.ask(0).public, "run")
-    other = Walk(study, "run", [{"update": np.zeros(3)}])
+        site.total(0, "update", transcript.query(0).public, "run")
+    other = Transcript(study, "run", [{"update": np.zeros(3)}])
     assert (site.noisy_total(other, 1, grid) != first).any()
 
 
@@ -439,8 +437,8 @@ def test_a_sum_is_opened_over_one_set_of_sites(tmp_path, caplog):
         grid = InProcessGrid(study, tmp_path, broken=lost)
         curate(grid, study, tmp_path / "curator", a_context())
     assert "was opened over other sites" in caplog.text
-    board = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator", a_context())
-    assert_allclose(board.releases, in_process(study).billboard_.releases, rtol=0, atol=1e-4)
+    billboard = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator", a_context())
+    assert_allclose(billboard.releases, in_process(study).billboard_.releases, rtol=0, atol=1e-4)
 
 
 def stage_of(message):
@@ -477,12 +475,12 @@ def test_site_that_is_lost_before_the_masks_is_left_out(tmp_path, after, caplog)
         return reply
 
     grid = InProcessGrid(study, tmp_path / "a", broken=killed)
-    board = curate(grid, study, tmp_path / "a" / "curator", a_context())
-    assert len(done) == len(board.releases) == 4
-    for ours, theirs in zip(board.releases, expected.releases, strict=True):
+    billboard = curate(grid, study, tmp_path / "a" / "curator", a_context())
+    assert len(done) == len(billboard.releases) == 4
+    for ours, theirs in zip(billboard.releases, expected.releases, strict=True):
         assert_allclose(ours, theirs, rtol=0, atol=1e-4)
-    assert "Lost in the secure sum of question 0: site-1: " in caplog.text
-    assert board.report.notes["contributions"].startswith("12 of 36 were missing")
+    assert "Lost in the secure sum of query 0: site-1: " in caplog.text
+    assert billboard.report.notes["contributions"].startswith("12 of 36 were missing")
 
 
 def test_nothing_is_written_before_a_site_can_open_a_sum(tmp_path):
@@ -497,11 +495,11 @@ def test_nothing_is_written_before_a_site_can_open_a_sum(tmp_path):
                     message.content.config_records["secaggplus_configs"]["dead_nids"] = [1009]
             return super().push_messages(messages)
 
-    board = curate(Asking(study, tmp_path), study, tmp_path / "curator", a_context())
+    billboard = curate(Asking(study, tmp_path), study, tmp_path / "curator", a_context())
     assert len(asked) == 3
     for openings in opened_of(tmp_path).values():
         assert openings == [[number, [1000, 1001, 1002]] for number in range(4)]
-    assert_allclose(board.releases, in_process(study).billboard_.releases, rtol=0, atol=1e-4)
+    assert_allclose(billboard.releases, in_process(study).billboard_.releases, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -542,12 +540,12 @@ def test_sum_that_was_opened_is_asked_for_over_the_same_sites(tmp_path, caplog):
         curate(grid, study, tmp_path / "curator", a_context())
     assert opened_of(tmp_path)["site0"] == [[0, [1000, 1001, 1003]]]
     grid = InProcessGrid(study, tmp_path, parts)
-    board = curate(grid, study, tmp_path / "curator", a_context())
+    billboard = curate(grid, study, tmp_path / "curator", a_context())
     found = opened_of(tmp_path)
     assert found.pop("site2")[0] == [1, [1000, 1001, 1002, 1003]]
     for openings in found.values():
         assert openings[:2] == [[0, [1000, 1001, 1003]], [1, [1000, 1001, 1002, 1003]]]
-    assert board.report.notes["contributions"].startswith("1 of 36 were missing")
+    assert billboard.report.notes["contributions"].startswith("1 of 36 were missing")
     assert "over other sites" not in caplog.text
 
 
@@ -557,29 +555,29 @@ def test_site_that_alone_opened_a_sum_and_is_gone_ends_nothing(tmp_path):
     study = secure_study(timeout=0.5, enrolment=60.0)
 
     class Losing(InProcessGrid):
-        def ask(self, node, message):
+        def query(self, node, message):
             if stage_of(message) != "unmask" or len(lost) == 4:
-                return super().ask(node, message)
+                return super().query(node, message)
             lost.append(node)
             if node == 1001:
-                super().ask(node, message)
+                super().query(node, message)
                 self.offline.add(node)
             return None
 
     grid = Losing(study, tmp_path, parts)
-    board = curate(grid, study, tmp_path / "curator", a_context())
+    billboard = curate(grid, study, tmp_path / "curator", a_context())
     found = opened_of(tmp_path)
     assert found.pop("site1") == [[0, [1000, 1001, 1002, 1003]]]
     for openings in found.values():
         assert openings == [[number, [1000, 1002, 1003]] for number in range(4)]
-    assert board.report.notes["contributions"].startswith("8 of 36 were missing")
+    assert billboard.report.notes["contributions"].startswith("8 of 36 were missing")
 
 
 def test_site_without_what_it_has_opened_opens_nothing(tmp_path):
     study = secure_study()
     InProcessGrid(study, tmp_path)
-    site, _ = Home(tmp_path / "site0.toml").site(study.digest)
-    public = Walk(study, "", []).ask(0).public
+    site, _ = SiteConfig(tmp_path / "site0.toml").site(study.digest)
+    public = Transcript(study, "", []).query(0).public
     site.total(0, "update", public, "run")
     path = site.folder / "state.npz"
     before = path.read_bytes()
@@ -619,7 +617,7 @@ def test_curator_has_the_mark_of_what_was_opened(tmp_path, caplog):
 def test_site_none_of_whose_tasks_were_drawn_opens_one_sum(tmp_path):
     study = secure_study("meta", seed=None)
     InProcessGrid(study, tmp_path)
-    site, _ = Home(tmp_path / "site0.toml").site(study.digest)
+    site, _ = SiteConfig(tmp_path / "site0.toml").site(study.digest)
     others = np.setdiff1d(np.arange(M), site.positions)
     public = dict(init=np.zeros((1, D + 1)), round=0)
     assert not site.total(0, "update", public, "run", others).any()
@@ -654,4 +652,4 @@ def test_noise_that_is_too_little_for_its_grid_is_refused():
     parameters = {"clip_norm": 1.0, "n_rounds": 1, "epsilon": 1e6}
     study = noisy_study(secure_sum=5000, parameters=parameters)
     with pytest.raises(ValueError, match="too little beside sums"):
-        grid_of(study, Walk(study, "", []).steps[0])
+        grid_of(study, Transcript(study, "", []).steps[0])

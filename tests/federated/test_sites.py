@@ -1,4 +1,4 @@
-"""The halves of a federation that need no engine: studies, and what a site answers."""
+"""The task sides of a federation that need no engine: studies, and what a site answers."""
 
 import importlib
 import json
@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import skpmtl
-from skpmtl.exchange.protocol import Ask, Question
+from skpmtl.exchange.protocol import Query, QuerySpec
 from skpmtl.federated.__main__ import main as command
 from skpmtl.federated.site import Refusal, Site, load_models, read_rows
 from skpmtl.federated.study import Study, federated
@@ -241,7 +241,7 @@ def test_numbers_of_another_kind_are_refused(tmp_path, change, message):
     ],
 )
 def test_what_a_question_may_hold(expected, found, fault):
-    question = Question({}, {"number": expected})
+    question = QuerySpec({}, {"number": expected})
     if fault is None:
         assert list(question.check({"number": found, "more": 1})) == ["number"]
         return
@@ -266,11 +266,11 @@ def test_running_models_step_once_per_question(tmp_path):
     public = {"centre": np.zeros((1, D)), "clip_norm": 1.0, "own_units": 0}
     positions = np.array(PARTS[0])
     whole = site_of(study, tmp_path / "a")
-    half = whole.est._half(whole.table, whole.population)
+    task_side = whole.est._task_side(whole.table, whole.population)
     for number in (0, 1, 1, 1, 2):
         found = site_of(study, tmp_path / "b").answer(number, "update", public, positions)
     for _ in range(3):
-        expected = half.contributions(Ask("update", public, {}, None))
+        expected = task_side.contributions(Query("update", public, {}, None))
     assert_allclose(found["update"], expected["update"], rtol=1e-13)
 
 

@@ -350,9 +350,7 @@ def _exact():
     yield _case(ClusteredMTLClassifier, 2, ridge=0.02, tol=1e-9, close=1e-3)
     for cls in (MPMTLLowRankClassifier, MPMTLGroupSparseClassifier):
         yield _case(cls, 3, alpha=0.01, epsilon=None, tol=1e-9, close=1e-3)
-    yield _case(
-        PrivateMeanRegMTL, lam=0.3, epsilon=None, ridge=0.1, unseen_task="mean", close=1e-4
-    )
+    yield _case(PrivateMeanRegMTL, lam=0.3, epsilon=None, ridge=0.1, unseen_task="mean", close=1e-4)
     yield _case(PrivateMeanRegMTLClassifier, 2, lam=0.1, epsilon=None, close=1e-4)
     yield _case(PrivateMeanRegMTL, lam=0.3, init=START, epsilon=None, ridge=0.1, close=1e-4)
     graph = {"relation": GRAPH, "relation_rank": "all", "epsilon": None}
@@ -371,8 +369,8 @@ def _exact():
     yield _case(DPRelationship, lam=0.1, alpha=0.01, epsilon=None, fit_intercept=False)
 
 
-# Estimators that share plan, board and half with another one, which has all its options among the
-# quick cases: so many of theirs are quick, the others the same code once more.
+# Estimators that share plan, billboard and task side with another one, which has all its options
+# among the quick cases: so many of theirs are quick, the others the same code once more.
 _SIBLINGS = {
     MPMTLGroupSparse: 6,
     MPMTLGroupSparseClassifier: 5,

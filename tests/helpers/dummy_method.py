@@ -12,14 +12,14 @@ import numpy as np
 from skpmtl._kernels.clip import clip_rows
 from skpmtl._runtime.compat import Interval
 from skpmtl.base import BaseMTL, MTLRegressorMixin
-from skpmtl.exchange import Ask, Board, Half, Plan, Question, clipped_sum
+from skpmtl.exchange import Billboard, Plan, Query, QuerySpec, TaskSide, clipped_sum
 from skpmtl.privacy.accounting import check_budget, gdp_mu
 from skpmtl.privacy.mechanisms import VectorGaussian, mean_sensitivity
 
 
-# ------------------------------------------------------------------------------- board.py
+# ------------------------------------------------------------------------------- billboard.py
 @dataclass
-class RidgeBillboard(Board):
+class RidgeBillboard(Billboard):
     releases: list
     alpha: float
     report: object = None
@@ -62,19 +62,19 @@ class RidgePlan(Plan):
 # ----------------------------------------------------------------------------- curator.py
 def release_mean(plan, population, clip_norm):
     mechanisms, combine = {"model": plan.mean}, clipped_sum("model", clip_norm)
-    ask = Ask("model", {"clip_norm": clip_norm}, mechanisms, combine, population.n_tasks)
-    return (yield ask)["model"]
+    query = Query("model", {"clip_norm": clip_norm}, mechanisms, combine, population.n_tasks)
+    return (yield query)["model"]
 
 
 # ------------------------------------------------------------------------------- tasks.py
-class RidgeHalf(Half):
+class RidgeTaskSide(TaskSide):
     def __init__(self, table, alpha):
         self.table, self.alpha = table, alpha
 
-    def contributions(self, ask):
+    def contributions(self, query):
         models = ridges(self.table, np.zeros(self.table.n_features), self.alpha)
-        clip_rows(models, ask.public["clip_norm"], 2, models)
-        return {"model": models if ask.pick is None else models[ask.pick]}
+        clip_rows(models, query.public["clip_norm"], 2, models)
+        return {"model": models if query.pick is None else models[query.pick]}
 
 
 def ridges(table, centre, alpha):
@@ -89,7 +89,7 @@ def ridges(table, centre, alpha):
 
 # -------------------------------------------------------------------------- estimators.py
 class PrivateRidge(MTLRegressorMixin, BaseMTL):
-    _boards = (RidgeBillboard,)
+    _billboards = (RidgeBillboard,)
     _federates = True
 
     def __init__(
@@ -106,12 +106,12 @@ class PrivateRidge(MTLRegressorMixin, BaseMTL):
         centre = yield from release_mean(plan, population, float(self.clip_norm))
         return RidgeBillboard([centre], float(self.alpha), plan.report(source))
 
-    def _half(self, table, population):
-        return RidgeHalf(table, self.alpha)
+    def _task_side(self, table, population):
+        return RidgeTaskSide(table, self.alpha)
 
     def _planned_report(self, population):
         return RidgePlan(self, population).report(self._source())
 
-    def _questions(self, population):
+    def _query_specs(self, population):
         bound = {"clip_norm": float(self.clip_norm)}
-        return {"model": Question({"model": (population.n_features,)}, bound)}
+        return {"model": QuerySpec({"model": (population.n_features,)}, bound)}

@@ -127,5 +127,5 @@ def in_process(study):
     return est.fit(X, y, task=task)
 
 
-def released(board):
-    return board.releases if hasattr(board, "releases") else [board.init]
+def released(billboard):
+    return billboard.releases if hasattr(billboard, "releases") else [billboard.init]

@@ -82,7 +82,7 @@ class InProcessGrid(Grid):
             message.metadata.__dict__["_message_id"] = number
             self.sent.append(message)
             numbers.append(number)
-            reply = self.ask(node, message) if node not in self.offline else None
+            reply = self.query(node, message) if node not in self.offline else None
             if self.broken is not None:
                 reply = self.broken(node, message, reply)
             if reply is not None:
@@ -90,7 +90,7 @@ class InProcessGrid(Grid):
                 self.received.append(reply)
         return numbers
 
-    def ask(self, node, message):
+    def query(self, node, message):
         """What Flower does: the text of an error becomes the reply."""
         try:
             return app(deepcopy(message), self.contexts[node])  # a real site has its own

@@ -11,7 +11,7 @@ from skpmtl.tables.forms import read_training
 
 
 class Sites:
-    """Task halves that hold some of the tasks each, asked by one curator.
+    """Task sides that hold some of the tasks each, asked by one curator.
 
     Parameters
     ----------
@@ -28,9 +28,9 @@ class Sites:
         for tasks in parts:
             mine = np.isin(task, tasks)
             table = self._table(X[mine], y[mine], task[mine])
-            half = est._half(table, self.population)
+            task_side = est._task_side(table, self.population)
             place = np.searchsorted(self.population.tasks, table.tasks)
-            self.sites.append((place, half, table))
+            self.sites.append((place, task_side, table))
 
     def _table(self, X, y, task):
         table, _ = read_training(self.est, X, y, task)
@@ -40,48 +40,48 @@ class Sites:
         """-> the billboard of a fit with these sites"""
         source = noise_source(self.est.random_state)
         curator = self.est._curator(self.population, source)
-        return run(curator, self, source, journal, self.est._adders)
+        return run(curator, self, source, journal, self.est._noise_parties)
 
-    def answer(self, ask):
-        self.asked.append(ask)
+    def answer(self, query):
+        self.asked.append(query)
         if self.send == "contributions":
-            return ask.combine(*self.contributions(ask))
+            return query.combine(*self.contributions(query))
         total = None
-        for positions, half, _ in self.sites:
-            sums = half.answer(ask.local(positions)[0])
+        for positions, task_side, _ in self.sites:
+            sums = task_side.answer(query.local(positions)[0])
             total = sums if total is None else {k: total[k] + sums[k] for k in sums}
         return total
 
-    def recalled(self, ask):
-        """What a journal answers: halves that remember are asked all the same."""
-        for positions, half, _ in self.sites:
-            half.answer(ask.local(positions)[0])
+    def recalled(self, query):
+        """What a journal answers: task sides that remember are asked all the same."""
+        for positions, task_side, _ in self.sites:
+            task_side.answer(query.local(positions)[0])
 
-    def contributions(self, ask):
+    def contributions(self, query):
         """Of all tasks that are asked, and their positions."""
         everything, places = [], []
-        for positions, half, _ in self.sites:
-            local, place = ask.local(positions)
-            everything.append(half.contributions(local))
+        for positions, task_side, _ in self.sites:
+            local, place = query.local(positions)
+            everything.append(task_side.contributions(local))
             places.append(place)
         places = np.concatenate(places)
         order = np.argsort(places)
         names = everything[0]
         return {k: np.concatenate([e[k] for e in everything])[order] for k in names}, places[order]
 
-    def models(self, board):
+    def models(self, billboard):
         """Coefficients of all tasks, from the billboard and the rows of each site."""
-        self.est.billboard_ = board
+        self.est.billboard_ = billboard
         coef = None
-        for positions, half, table in self.sites:
-            mine = half.final_models(board, partial(self.est._personalize_table, table))[0]
+        for positions, task_side, table in self.sites:
+            mine = task_side.final_models(billboard, partial(self.est._personalize_table, table))[0]
             coef = np.empty((self.population.n_tasks, *mine.shape[1:])) if coef is None else coef
             coef[positions] = mine
         return coef
 
 
-def released(board):
-    return board.releases if hasattr(board, "releases") else [board.init]
+def released(billboard):
+    return billboard.releases if hasattr(billboard, "releases") else [billboard.init]
 
 
 def write_part(path, X, y, task):
@@ -108,8 +108,8 @@ def assert_same_fit(ours, theirs, **tolerance):
         elif name in ("tasks_", "classes_", "n_iter_", "n_features_in_", "feature_names_in_"):
             assert_array_equal(getattr(ours, name), value, err_msg=name)
     assert ours.privacy_ == theirs.privacy_
-    boards = [getattr(e.billboard_, "releases", [e.billboard_]) for e in (ours, theirs)]
-    for a, b in zip(*boards, strict=True):
+    billboards = [getattr(e.billboard_, "releases", [e.billboard_]) for e in (ours, theirs)]
+    for a, b in zip(*billboards, strict=True):
         if hasattr(a, "init"):
             a, b = a.init, b.init
         assert_allclose(a, b, **tolerance)

@@ -327,15 +327,17 @@ def test_budget_of_automatic_bounds(adjacency, c):
     assert math.sqrt(np.sum(np.square(spent))) == pytest.approx(mu, rel=1e-5)
     assert spent[0] == pytest.approx(0.2 * mu, rel=1e-5)
     assert first["sensitivity"] == pytest.approx(math.sqrt(c))
-    board = est.billboard_
+    billboard = est.billboard_
     ratio = 2 / c * m * mu / math.sqrt(8)
-    assert len(rounds) == path(ratio, 8)[0] == len(board.clip_norms)
-    length = common_length(board.releases[0], first["noise_std"], m)
-    assert_allclose(board.clip_norms, path(ratio, 8)[1] * length * speeds(len(rounds)), rtol=1e-12)
-    assert_allclose([e["sensitivity"] for e in rounds], c / m * np.array(board.clip_norms))
+    assert len(rounds) == path(ratio, 8)[0] == len(billboard.clip_norms)
+    length = common_length(billboard.releases[0], first["noise_std"], m)
+    assert_allclose(
+        billboard.clip_norms, path(ratio, 8)[1] * length * speeds(len(rounds)), rtol=1e-12
+    )
+    assert_allclose([e["sensitivity"] for e in rounds], c / m * np.array(billboard.clip_norms))
     assert last["sensitivity"] == pytest.approx(c * 20 / m)
-    assert board.history()[-1]["epsilon"] == pytest.approx(gdp_epsilon(mu * 0.9**0.5, 1e-4))
-    assert_allclose(board.replay()[-1] * board.shrinkage, board.centres, rtol=1e-12)
+    assert billboard.history()[-1]["epsilon"] == pytest.approx(gdp_epsilon(mu * 0.9**0.5, 1e-4))
+    assert_allclose(billboard.replay()[-1] * billboard.shrinkage, billboard.centres, rtol=1e-12)
     assert "histogram of lengths" in est.privacy_.text(None)
 
 

@@ -271,12 +271,12 @@ def test_unseen_tasks_of_clusters(kind, epsilon):
         0.4, epsilon=epsilon, clip_norm=1.0, clusters=clusters, unseen_task="mean",
         tasks=list(range(7)), **listed_classes(cls, y),
     ).fit(X, y, task=task)  # fmt: skip
-    board = est.billboard_
-    assert board.mean_intercept.shape == (2, 3 if kind == "multi" else 1)
+    billboard = est.billboard_
+    assert billboard.mean_intercept.shape == (2, 3 if kind == "multi" else 1)
     rows, ids = X[:6], np.array([8, 7, 3, 8, 7, 0])
     function = est.predict if kind == "real" else est.decision_function
-    means = board.mean.reshape(2, -1, 4)
-    expected = np.einsum("id,icd->ic", rows, means[ids % 2]) + board.mean_intercept[ids % 2]
+    means = billboard.mean.reshape(2, -1, 4)
+    expected = np.einsum("id,icd->ic", rows, means[ids % 2]) + billboard.mean_intercept[ids % 2]
     for i in (2, 5):
         W = est.coef_[ids[i]].reshape(-1, 4)
         expected[i] = W @ rows[i] + est.intercept_[ids[i]]
@@ -287,7 +287,7 @@ def test_unseen_tasks_of_clusters(kind, epsilon):
         est.predict(X[:2], task=[11, 8])
     if epsilon is None:
         b = est.intercept_.reshape(7, -1)
-        assert_allclose(board.mean_intercept, [b[::2].mean(axis=0), b[1::2].mean(axis=0)])
+        assert_allclose(billboard.mean_intercept, [b[::2].mean(axis=0), b[1::2].mean(axis=0)])
     else:
         est.set_params(unseen_task="error").fit(X, y, task=task)
         with pytest.raises(ValueError, match="released no mean"):
@@ -319,9 +319,11 @@ def test_local_steps_find_the_proximal_model(kind, form):
         X_shared = np.empty_like(table.X)
         X_shared[back] = table.X
         table = TaskTable(X_shared, table.y, table.offsets, table.tasks, rows=back)
-    half = CentredTasks(table, Problem(LOSSES[kind], C, True, lam=lam, ridge=ridge))
+    local_tasks = CentredTasks(table, Problem(LOSSES[kind], C, True, lam=lam, ridge=ridge))
     flat = (anchor.T if form == "csr" else anchor).reshape(1, -1)
-    local = half.steps(np.arange(7), flat, half.pull, hold=ridge, n_steps=20_000, tol=1e-13)
+    local = local_tasks.steps(
+        np.arange(7), flat, local_tasks.pull, hold=ridge, n_steps=20_000, tol=1e-13
+    )
     factor = lam / (lam + ridge)
     for k in range(7):
         D, b = local.D[local.ends[k] : local.ends[k + 1]], local.b[k]
@@ -347,7 +349,7 @@ def test_local_steps_find_the_proximal_model(kind, form):
             b_sum += np.abs(r.mean(axis=0)).sum()
     assert b_sum < 1e-8
     if kind == 0:  # the stored factorisation gives the same
-        models = ProximalModels(CentredTasks(table_of(X, y, task), half.problem))
+        models = ProximalModels(CentredTasks(table_of(X, y, task), local_tasks.problem))
         exact = models.differences(anchor.reshape(1, -1))
         if form == "dense":
             assert_allclose(local.D.reshape(7, 5), exact, atol=1e-9)
@@ -393,13 +395,13 @@ def test_newton_kernels_are_derivatives(kind):
 
 def test_kernels_uncompiled_agree():
     X, y, task = problem("multi", m=3, rows=(6, 9))
-    half = CentredTasks(table_of(X, y, task), Problem("multinomial", 3, True, lam=0.2))
+    local_tasks = CentredTasks(table_of(X, y, task), Problem("multinomial", 3, True, lam=0.2))
     anchor = np.random.default_rng(0).normal(size=(1, 12))
-    compiled = half.steps(np.arange(3), anchor, half.pull, n_steps=5)
+    compiled = local_tasks.steps(np.arange(3), anchor, local_tasks.pull, n_steps=5)
     function = kernels.local_steps
     kernels.local_steps = getattr(function, "py_func", function)
     try:
-        plain = half.steps(np.arange(3), anchor, half.pull, n_steps=5)
+        plain = local_tasks.steps(np.arange(3), anchor, local_tasks.pull, n_steps=5)
     finally:
         kernels.local_steps = function
     assert_allclose(plain.D, compiled.D, rtol=1e-10)
@@ -424,11 +426,11 @@ def test_exact_prox_of_few_and_many_rows(intercept, ridge, uncompiled, monkeypat
             kernel = getattr(proximal, name)
             monkeypatch.setattr(proximal, name, getattr(kernel, "py_func", kernel))
     table, which = mixed_tasks(), np.arange(7) % 2
-    half = CentredTasks(table, Problem("squared", 1, intercept, lam=0.4, ridge=ridge), which)
+    local_tasks = CentredTasks(table, Problem("squared", 1, intercept, lam=0.4, ridge=ridge), which)
     anchor = np.random.default_rng(1).normal(size=(2, 18))
-    models = ProximalModels(half)
+    models = ProximalModels(local_tasks)
     found = models.differences(anchor)
-    assert 0 < len(half.long[0]) < 7
+    assert 0 < len(local_tasks.long[0]) < 7
     for k in range(7):
         A, target = table.task(k)
         if intercept:
@@ -444,7 +446,7 @@ def test_exact_prox_of_few_and_many_rows(intercept, ridge, uncompiled, monkeypat
         table.X[::-1].copy(), table.y, table.offsets, table.tasks,
         rows=np.arange(table.n_rows)[::-1],
     )  # fmt: skip
-    again = ProximalModels(CentredTasks(shared, half.problem, which))
+    again = ProximalModels(CentredTasks(shared, local_tasks.problem, which))
     assert_array_equal(again.differences(anchor), found)
 
 
@@ -463,12 +465,12 @@ def test_what_a_task_sends_does_not_depend_on_others(k, factor):
     other = TaskTable(
         table.X[rows], table.y[rows], np.concatenate([[0], np.cumsum(sizes)]), table.tasks
     )
-    half = CentredTasks(table, Problem("squared", 1, True))
-    sent = ProximalModels(half).differences(anchor)[others]
+    local_tasks = CentredTasks(table, Problem("squared", 1, True))
+    sent = ProximalModels(local_tasks).differences(anchor)[others]
     for changed in (TaskTable(X, table.y, table.offsets, table.tasks), other):
-        again = CentredTasks(changed, half.problem)
+        again = CentredTasks(changed, local_tasks.problem)
         assert_array_equal(ProximalModels(again).differences(anchor)[others], sent)
-        assert_array_equal(again.curvature[others], half.curvature[others])
+        assert_array_equal(again.curvature[others], local_tasks.curvature[others])
 
 
 # -------------------------------------------------------------------------- the rounds
@@ -481,7 +483,7 @@ def test_printed_updates(update):
         lam, epsilon=None, update=update, n_rounds=T, local_steps=E, fit_intercept=False,
         personalization="none",
     ).fit(X, y, task=task)  # fmt: skip
-    half = CentredTasks(table_of(X, y, task), Problem("squared", 1, False, lam=lam))
+    local_tasks = CentredTasks(table_of(X, y, task), Problem("squared", 1, False, lam=lam))
     W, mean = np.zeros((7, 4)), np.zeros(4)
     for _ in range(T):
         sent = np.empty_like(W)
@@ -490,7 +492,7 @@ def test_printed_updates(update):
             w = W[k].copy()
             for _ in range(E):
                 gradient = A.T @ (A @ w - target) / len(A) + lam * (w - mean)
-                w -= gradient / (half.smoothness[k] + lam)
+                w -= gradient / (local_tasks.smoothness[k] + lam)
             sent[k] = w - (W[k] if update == "algorithm-1" else mean)
             W[k] = w
         mean = mean + sent.mean(axis=0)
@@ -502,7 +504,7 @@ def test_fedavg_fedprox_ppsgd_local_only():
     X, y, task = problem("real")
     settings = {"epsilon": None, "n_rounds": 3, "local_steps": 2, "fit_intercept": False,
                 "personalization": "none"}  # fmt: skip
-    half = CentredTasks(table_of(X, y, task), Problem("squared", 1, False, lam=0.3))
+    local_tasks = CentredTasks(table_of(X, y, task), Problem("squared", 1, False, lam=0.3))
     for cls, lam in ((PrivateFedAvg, 0.0), (PrivateFedProx, 0.3)):
         mean = np.zeros(4)
         for _ in range(3):
@@ -511,7 +513,7 @@ def test_fedavg_fedprox_ppsgd_local_only():
                 A, target, w = X[task == k], y[task == k], mean.copy()
                 for _ in range(2):
                     gradient = A.T @ (A @ w - target) / len(A) + lam * (w - mean)
-                    w -= gradient / (half.smoothness[k] + lam)
+                    w -= gradient / (local_tasks.smoothness[k] + lam)
                 sent[k] = w - mean
             mean = mean + sent.mean(axis=0)
         est = cls(0.3, **settings).fit(X, y, task=task)
@@ -524,7 +526,7 @@ def test_fedavg_fedprox_ppsgd_local_only():
             A, target = X[task == k], y[task == k]
             for _ in range(2):
                 g = A.T @ (A @ (mean + sent[k] + theta[k]) - target) / len(A)
-                step = 1.0 / (2 * half.smoothness[k] + 0.3)
+                step = 1.0 / (2 * local_tasks.smoothness[k] + 0.3)
                 sent[k] -= step * g
                 theta[k] -= step * (g + 0.3 * theta[k])
         mean = mean + sent.mean(axis=0)
@@ -749,7 +751,7 @@ def test_sparse_models_are_those_of_dense_rows(tags):
         csr = PrivateMeanRegMTLClassifier(0.05, **settings).fit(X[some], y[some], task=task[some])
     # Sums before the noise agree; the noise is drawn in another order of the coefficients.
     objective = Problem("multinomial", 9, True, lam=0.05, ridge=0.01)
-    half = [
+    local_tasks = [
         CentredTasks(table_of(M, y[some], task[some]), objective)
         for M in (X[some].toarray(), X[some])
     ]
@@ -759,7 +761,7 @@ def test_sparse_models_are_those_of_dense_rows(tags):
         ProximalUpdates(h, n_steps=9, tol=0.0).sum_of_updates(
             np.arange(6), a.reshape(1, -1), 0.3, t
         )
-        for h, a, t in zip(half, (anchor, anchor.T.copy()), totals, strict=True)
+        for h, a, t in zip(local_tasks, (anchor, anchor.T.copy()), totals, strict=True)
     ]
     assert inside[0] == inside[1]
     assert_allclose(totals[0].reshape(9, 3000), totals[1].reshape(3000, 9).T, atol=1e-9)
@@ -881,11 +883,11 @@ def test_binary_sparse_and_exact_sparse(tags):
     narrow = X[small][:, :60].tocsr()
     dense.fit(narrow.toarray(), y[small] > 3, task=task[small])
     signs = np.where(y[small] > 3, 1.0, -1.0)
-    half = CentredTasks(
+    local_tasks = CentredTasks(
         table_of(narrow, signs, task[small]), Problem("logistic", 1, True, lam=0.05, ridge=0.01)
     )
     anchor = np.zeros((1, 60))
-    assert fixed_point(half, anchor, tol=1e-9, max_iter=100) < 100
+    assert fixed_point(local_tasks, anchor, tol=1e-9, max_iter=100) < 100
     assert_allclose(anchor[0], dense.mean_coef_, atol=1e-6)
 
 
@@ -959,7 +961,7 @@ def test_memory_map_keeps_no_matrices(tmp_path):
         halves.append(ProximalModels(CentredTasks(table, Problem("squared", 1, True))))
     some = np.array([3, 50, 399])
     for pick in (slice(None), some):
-        mapped, kept = (half.differences(anchor, pick) for half in halves)
+        mapped, kept = (local_tasks.differences(anchor, pick) for local_tasks in halves)
         assert_array_equal(mapped, kept)
     assert halves[0].matrices is None
     assert halves[1].matrices is not None

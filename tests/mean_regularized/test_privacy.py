@@ -19,6 +19,7 @@ from skpmtl import (
 )
 from skpmtl._kernels.losses import NUMBER
 from skpmtl.exchange.protocol import run
+from skpmtl.exchange.servers import TRUSTED
 from skpmtl.exchange.wire import pack
 from skpmtl.local.centred import CentredTasks, Problem
 from skpmtl.local.proximal import ProximalModels
@@ -74,11 +75,11 @@ def test_neighbours_over_replayed_rounds(kind, form, update):
         for data in (table, neighbour(table, kind, how)):
             if form == "csr":
                 data = TaskTable(sparse.csr_matrix(data.X), data.y, data.offsets, data.tasks)
-            half, released = CentredTasks(data, problem), []
+            local_tasks, released = CentredTasks(data, problem), []
             if update in ("prox", "ridge"):
-                updates = ProximalUpdates(half, n_steps=9, tol=1e-3)
+                updates = ProximalUpdates(local_tasks, n_steps=9, tol=1e-3)
             else:
-                updates = RunningModels(half, update, C * 5, n_steps=5, rate=1.0)
+                updates = RunningModels(local_tasks, update, C * 5, n_steps=5, rate=1.0)
             for anchor in history:
                 total = np.zeros_like(anchor)
                 updates.sum_of_updates(np.arange(M), anchor, clip, total)
@@ -148,15 +149,17 @@ def test_poisson_sampling(adjacency):
 
 
 class _Tasks:
-    """A task half: `contribute` adds to the sum of updates and counts those inside the bound."""
+    """A task side: `contribute` adds to the sum of updates and counts those inside the bound."""
 
     def __init__(self, contribute):
         self.contribute = contribute
 
-    def answer(self, ask):
-        total = np.zeros(ask.public["centre"].shape)
-        count = self.contribute(ask.pick, ask.public["centre"], ask.public["clip_norm"], total)
-        return {"update": total, "inside": np.array([count - 0.5 * len(ask.pick)])}
+    def answer(self, query):
+        total = np.zeros(query.public["centre"].shape)
+        count = self.contribute(
+            query.pick, query.public["centre"], query.public["clip_norm"], total
+        )
+        return {"update": total, "inside": np.array([count - 0.5 * len(query.pick)])}
 
 
 class _Settings:
@@ -165,7 +168,7 @@ class _Settings:
     epsilon, delta, adjacency = 1.0, 1e-3, "zero-out"
     clip_norm, clip_quantile, server_learning_rate = 1.0, None, 1.0
     sampling, sampling_rate, clusters = "fixed", 0.5, None
-    _classification, _adders = False, 1
+    _classification, _noise_parties = False, TRUSTED
 
     def _update_name(self):
         return "prox"
@@ -304,8 +307,8 @@ def test_adaptive_bound_moves_to_the_quantile():
         server_learning_rate=1e-9,
     ).fit(X, y, task=task)  # fmt: skip
     table = TaskTable(X, y, np.arange(m + 1) * 10, np.arange(m))
-    half = CentredTasks(table, Problem("squared", 1, True))
-    norms = np.linalg.norm(ProximalModels(half).differences(np.zeros((1, 3))), axis=1)
+    local_tasks = CentredTasks(table, Problem("squared", 1, True))
+    norms = np.linalg.norm(ProximalModels(local_tasks).differences(np.zeros((1, 3))), axis=1)
     assert est.billboard_.clip_norms[-1] == pytest.approx(np.median(norms), rel=0.1)
 
 
@@ -496,13 +499,15 @@ def test_rows_of_a_task_do_not_change_how_others_compute(kind, d):
         X = np.random.default_rng(1).standard_normal((m * n + 50, d))[: sizes.sum()]
         y = np.sign(X[:, 0] + 0.1)
         offsets = np.concatenate([[0], np.cumsum(sizes)])
-        half = CentredTasks(TaskTable(X, y, offsets, np.arange(m)), Problem(LOSSES[kind], 1, True))
-        updates, out = ProximalUpdates(half, n_steps=12, tol=1e-3), []
+        local_tasks = CentredTasks(
+            TaskTable(X, y, offsets, np.arange(m)), Problem(LOSSES[kind], 1, True)
+        )
+        updates, out = ProximalUpdates(local_tasks, n_steps=12, tol=1e-3), []
         for k in (0, m // 2):
             total = np.zeros((1, d))
             updates.sum_of_updates(np.array([k]), anchor, 1.0, total)
             out.append(total)
-        return np.array(out), half.curvature[:-1]
+        return np.array(out), local_tasks.curvature[:-1]
 
     anchor = rng.standard_normal((1, d))
     updates, curvature = contributions(0)

@@ -208,9 +208,9 @@ def test_tasks_that_come_later(cls, tmp_path):
     save_billboard(est, tmp_path / "board.npz")
     new = {k: Z[k].tolist() for k in (M, M + 1)}
     est.relate(new)
-    board = est.billboard_
-    V = np.column_stack([np.ones(2), Z[M:]]) @ board.relation.transform
-    W, b = V @ board.centres, V @ board.mean_intercept[:, 0]
+    billboard = est.billboard_
+    V = np.column_stack([np.ones(2), Z[M:]]) @ billboard.relation.transform
+    W, b = V @ billboard.centres, V @ billboard.mean_intercept[:, 0]
     which = task[~old] - M
     centre = np.einsum("ij,ij->i", X[~old], W[which]) + b[which]
     assert_allclose(score(X[~old], task=task[~old]), centre)

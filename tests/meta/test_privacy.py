@@ -674,7 +674,7 @@ def test_a_row_of_a_wide_table_is_in_several_tasks():
     assert ratio == pytest.approx(2 * np.sqrt(steps), rel=1e-9)
 
 
-def test_a_half_counts_the_rows_of_persons():
+def test_a_task_side_counts_the_rows_of_persons():
     """Wherever rows are: a report of persons holds only if somebody looked who owns what."""
     X, y = rows()
     table, _ = read_training(DPMetaInit(), X, y, TASK)
@@ -682,8 +682,8 @@ def test_a_half_counts_the_rows_of_persons():
     est = estimator(max_rows_per_unit=3, privacy="task-global")
     assert est._planned_report(population).unit == "person"
     with pytest.raises(ValueError, match="max_rows_per_unit=3 needs unit="):
-        est._half(table, population)
-    assert estimator()._half(table, population).plan.group == 1
+        est._task_side(table, population)
+    assert estimator()._task_side(table, population).plan.group == 1
 
 
 def test_units_of_a_mapping_come_as_a_mapping():

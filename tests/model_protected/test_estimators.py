@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 
 from skpmtl.datasets.generators import make_group_sparse_tasks, make_low_rank_tasks
 from skpmtl.local.prior import VOTE_RANGE, VOTE_SPREAD, LocalModels
-from skpmtl.model_protected.board import ProjectionBillboard
+from skpmtl.model_protected.billboard import ProjectionBillboard
 from skpmtl.model_protected.estimators import (
     MPMTLGroupSparse,
     MPMTLGroupSparseClassifier,
@@ -380,11 +380,11 @@ def test_gradient_steps_are_not_longer_than_the_curvature_allows():
     after six steps its gradient step was half as long again, and momentum made it diverge."""
     X, y, task = make_low_rank_tasks(random_state=2)
     table = TaskTable(np.ascontiguousarray(X), y, np.arange(0, len(y) + 1, 30), np.unique(task))
-    board = ProjectionBillboard(False, True, "equal", 0.0, table.n_tasks)
-    half = ProjectedModels(board, table, classification=False, fit_intercept=False)
+    billboard = ProjectionBillboard(False, True, "equal", 0.0, table.n_tasks)
+    projected = ProjectedModels(billboard, table, classification=False, fit_intercept=False)
     top = [np.linalg.norm(X[task == k], 2) ** 2 / 30 for k in range(table.n_tasks)]
-    assert np.max(half.step[:, 0] * top) <= 1.0
-    assert np.median(half.step[:, 0] * top) > 0.9  # and not much shorter
+    assert np.max(projected.step[:, 0] * top) <= 1.0
+    assert np.median(projected.step[:, 0] * top) > 0.9  # and not much shorter
 
 
 @pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
@@ -393,12 +393,12 @@ def test_scale_is_the_mean_of_votes_under_released_priors():
     X, y, task = make_low_rank_tasks(n_tasks=m, n_samples=10, n_features=5, random_state=0)
     settings = {"epsilon": 8.0, "tasks": range(m), "n_releases": 2, "random_state": 0}
     est = MPMTLLowRank(**settings).fit(X, y, task=task)
-    board, (low, high) = est.billboard_, VOTE_RANGE[False]
-    votes = [r[0] / m for r in board.releases if r.shape == (1,)]
+    billboard, (low, high) = est.billboard_, VOTE_RANGE[False]
+    votes = [r[0] / m for r in billboard.releases if r.shape == (1,)]
     assert len(votes) == 3
-    assert board.snr_centre == pytest.approx(0.5 * (low + high) + np.mean(votes[1:]))
+    assert billboard.snr_centre == pytest.approx(0.5 * (low + high) + np.mean(votes[1:]))
     std = est.privacy_.noise_std[0] / m / math.sqrt(2.0)
-    assert board.snr_spread == pytest.approx(math.hypot(VOTE_SPREAD, std))
+    assert billboard.snr_spread == pytest.approx(math.hypot(VOTE_SPREAD, std))
 
 
 @pytest.mark.parametrize("snr", [-0.5, 0.0, 0.5, 2.5])

@@ -124,11 +124,13 @@ class Fit:
                 plan.moment.append(probe(moment[t]))
         if plan.mean is not None:
             plan.mean = probe(plan.mean)
-        half = estimator._half(table, Population.of(table))
+        task_side = estimator._task_side(table, Population.of(table))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(estimators, "MomentPlan", lambda *given: plan)
-            self.board = run(estimator._curator(Population.of(table), source), half, source)
-        self.W, self.b, *_ = self.board.personalize(table, **estimator._local_settings())
+            self.billboard = run(
+                estimator._curator(Population.of(table), source), task_side, source
+            )
+        self.W, self.b, *_ = self.billboard.personalize(table, **estimator._local_settings())
         self.history = [one.made for one in self.probes]
         self.entries = [one._mechanism.describe() for one in self.probes]
 
@@ -203,9 +205,9 @@ def test_other_tasks_see_releases_only(cls, algorithm, mechanism):
         np.testing.assert_array_equal(other.b[others], fit.b[others], name)
         if name not in ("no features", "constant target"):
             assert (other.W[CHANGED] != fit.W[CHANGED]).any(), name
-        for key, value in vars(fit.board).items():
+        for key, value in vars(fit.billboard).items():
             if key != "report":
-                same = vars(other.board)[key]
+                same = vars(other.billboard)[key]
                 np.testing.assert_equal(same, value, err_msg=f"{name}: {key}")
 
 

@@ -37,7 +37,7 @@ def study_of(case, **settings):
 
 
 class Curated:
-    """All sites of a study, asked one after the other; every question goes through their files."""
+    """All sites of a study, asked one after the other; every query goes through their files."""
 
     def __init__(self, study, folder):
         X, y, task = rows_of(study)
@@ -46,18 +46,18 @@ class Curated:
             mine = np.isin(task, part)
             self.sites.append(Site(study, (X[mine], y[mine], task[mine]), folder / str(k)))
 
-    def answer(self, ask):
+    def answer(self, query):
         self.number += 1
-        pick = np.arange(M) if ask.pick is None else ask.pick
+        pick = np.arange(M) if query.pick is None else query.pick
         sent, places = [], []
         for site in self.sites:
             mine = np.intersect1d(pick, site.positions)
             if len(mine):
-                sent.append(site.answer(self.number, ask.statistic, ask.public, mine))
+                sent.append(site.answer(self.number, query.statistic, query.public, mine))
                 places.append(np.searchsorted(pick, mine))
         order = np.argsort(np.concatenate(places))
         parts = {name: np.concatenate([one[name] for one in sent])[order] for name in sent[0]}
-        return ask.combine(parts, np.sort(np.concatenate(places)))
+        return query.combine(parts, np.sort(np.concatenate(places)))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -66,11 +66,11 @@ def test_sites_equal_the_fit_in_one_process(case, tmp_path):
     (tmp_path / "study.json").write_text(study.text)
     whole, curated = in_process(study), Curated(study, tmp_path)
     est, source = study.build(), noise_source(study.seed)
-    board = run(est._curator(study.population(), source), curated, source)
-    for ours, theirs in zip(released(board), released(whole.billboard_), strict=True):
+    billboard = run(est._curator(study.population(), source), curated, source)
+    for ours, theirs in zip(released(billboard), released(whole.billboard_), strict=True):
         assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
     for site, part in zip(curated.sites, PARTS, strict=True):
-        site.publish(board)
+        site.publish(billboard)
         there = load_models(site.folder)
         assert sorted(there.tasks_.tolist()) == sorted(part)
         expected = whole.coef_[np.searchsorted(whole.tasks_, there.tasks_)]
@@ -110,8 +110,8 @@ def test_flower_equals_the_fit_in_one_process(case, tmp_path):
 
     study = study_of(case)
     whole = in_process(study)
-    board = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
-    for ours, theirs in zip(released(board), released(whole.billboard_), strict=True):
+    billboard = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
+    for ours, theirs in zip(released(billboard), released(whole.billboard_), strict=True):
         assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
     for k, part in enumerate(PARTS):
         (place,) = (tmp_path / f"site{k}").glob(f"{study.name}-{study.digest[:12]}")

@@ -118,10 +118,10 @@ def test_clipped_gradients_are_those_of_a_plain_loop(module):
     est = TorchMetaInitClassifier(module, tasks=range(3), classes=range(5), random_state=2)
     table, _ = est._read_training(X, y, task, weight)
     table, _ = est._encoded(table)
-    half = est._half(table, Population.of(table))
-    w, rows = 0.1 * rng.normal(size=half.network.n_shared), np.array([1, 4, 5, 20])
-    net = half.network.module
-    half.network.write(half.network.tensor(half.start + w))
+    task_side = est._task_side(table, Population.of(table))
+    w, rows = 0.1 * rng.normal(size=task_side.network.n_shared), np.array([1, 4, 5, 20])
+    net = task_side.network.module
+    task_side.network.write(task_side.network.tensor(task_side.start + w))
     expected, whole, lengths = 0.0, 0.0, []
     for i in rows:
         net.zero_grad()
@@ -132,8 +132,8 @@ def test_clipped_gradients_are_those_of_a_plain_loop(module):
         expected = expected + weight[i] * g * min(1.0, 2.0 / lengths[-1])
         whole = whole + weight[i] * g
     assert min(lengths) < 2.0 < max(lengths) or module is not dense
-    assert_allclose(half.clipped_sum(w, rows, 2.0), expected, rtol=0, atol=1e-6)
-    assert_allclose(half.clipped_sum(w, rows, np.inf), whole, rtol=0, atol=1e-6)
+    assert_allclose(task_side.clipped_sum(w, rows, 2.0), expected, rtol=0, atol=1e-6)
+    assert_allclose(task_side.clipped_sum(w, rows, np.inf), whole, rtol=0, atol=1e-6)
 
 
 def test_without_a_bound_a_gradient_that_is_not_finite_counts_as_0():
@@ -141,9 +141,9 @@ def test_without_a_bound_a_gradient_that_is_not_finite_counts_as_0():
     X[1] = 1e200  # the gradient overflows, the loss too
     est = TorchMetaInitRegressor(nets.linear, tasks=range(2), random_state=2)
     table, _ = est._read_training(X, y, task)
-    half = est._half(table, Population.of(table))
+    task_side = est._task_side(table, Population.of(table))
     w = np.full(3, 0.5)
-    found = [half.clipped_sum(w, np.array(rows), np.inf) for rows in ([0, 1, 2], [0, 2])]
+    found = [task_side.clipped_sum(w, np.array(rows), np.inf) for rows in ([0, 1, 2], [0, 2])]
     assert_array_equal(*found)
 
 
@@ -156,10 +156,10 @@ def test_clipped_gradients_are_those_of_opacus():
     est = TorchMetaInitClassifier(images, tasks=range(3), classes=range(5), random_state=2)
     table, _ = est._read_training(X, y, task)
     table, _ = est._encoded(table)
-    half = est._half(table, Population.of(table))
+    task_side = est._task_side(table, Population.of(table))
     other = opacus.GradSampleModule(images(), loss_reduction="sum")
-    half.network.write(half.network.start)
-    other._module.load_state_dict(half.network.module.state_dict())
+    task_side.network.write(task_side.network.start)
+    other._module.load_state_dict(task_side.network.module.state_dict())
     loss = torch.nn.functional.cross_entropy
     loss(other(torch.from_numpy(X).float()), torch.from_numpy(y), reduction="sum").backward()
     each = [p.grad_sample.reshape(24, -1) for p in other.parameters()]
@@ -167,7 +167,7 @@ def test_clipped_gradients_are_those_of_opacus():
     lengths = np.linalg.norm(each, axis=1)
     bound = float(np.median(lengths))
     expected = np.minimum(1.0, bound / lengths) @ each
-    found = half.clipped_sum(np.zeros(half.network.n_shared), np.arange(24), bound)
+    found = task_side.clipped_sum(np.zeros(task_side.network.n_shared), np.arange(24), bound)
     assert_allclose(found, expected, rtol=0, atol=1e-6)
 
 

@@ -46,7 +46,7 @@ def smoothness(est, X, y, task):
     """That of the linear estimators, of the first task."""
     table, _ = est._read_training(X, y, task)
     table, _ = est._encoded(table)
-    centred = est._half(table, Population.of(table)).centred
+    centred = est._task_side(table, Population.of(table)).centred
     bound = {"squared": 1.0, "logistic": 0.25, "multinomial": 0.5}[centred.problem.loss]
     return bound * (centred.scale * centred.curvature)[0]
 

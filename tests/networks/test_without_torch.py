@@ -40,4 +40,4 @@ def test_budgets_need_no_torch(name, n_classes, monkeypatch):
     population = Population(np.arange(50), 3, n_classes, np.full(50, 20))
     report = est._planned_report(population)
     assert report.epsilon == 2.0 and report.noise_std[0] > 0
-    assert est._questions(population)["update"].shapes["update"] in ((5,), (1, 5))
+    assert est._query_specs(population)["update"].shapes["update"] in ((5,), (1, 5))

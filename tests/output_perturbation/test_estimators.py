@@ -17,6 +17,7 @@ from skpmtl import (
     DPRelationshipClassifier,
 )
 from skpmtl.exchange.protocol import Population
+from skpmtl.exchange.servers import TRUSTED
 from skpmtl.output_perturbation.bounds import Bounds, bounded
 from skpmtl.output_perturbation.plan import PerturbationPlan
 from skpmtl.output_perturbation.relationship import smooth
@@ -306,7 +307,7 @@ class Settings:
     """What PerturbationPlan reads of an estimator."""
 
     def __init__(self, logistic=False, lam=0.4, **settings):
-        self._classification, self._adders = logistic, 1
+        self._classification, self._noise_parties = logistic, TRUSTED
         self.__dict__.update(
             {"guarantee": "record", "group": "published", "mechanism": "auto", "epsilon": 1.0,
              "delta": None, "adjacency": "replace-one", "max_task_rows": None,
@@ -454,19 +455,19 @@ def test_releases_move_within_the_sensitivity_and_are_all_there_is(cls, name, ad
     if cls in AGGREGATION:
         assert again.privacy_ == report
     # Everything fitted follows from the releases.
-    board = again.billboard_
+    billboard = again.billboard_
     if cls in AGGREGATION:
-        mean = board.releases[0]
+        mean = billboard.releases[0]
         assert_array_equal(again.coef_, np.tile(mean[:3], (M, 1)))
         return
     V = np.zeros((M, len(releases[0]) // M))
-    for noisy, unit in zip(board.releases, board.sensitivity, strict=True):
+    for noisy, unit in zip(billboard.releases, billboard.sensitivity, strict=True):
         W = V + unit[:, None] * noisy.reshape(M, -1)
         V = shortened(smooth(W, again.alpha / again.lam), again)
     assert_allclose(again.coef_, W[:, :3], rtol=1e-9, atol=1e-9)
-    assert_allclose(board.columns, V, rtol=1e-9, atol=1e-9)
+    assert_allclose(billboard.columns, V, rtol=1e-9, atol=1e-9)
     # The noise of a round depends on public columns only.
-    assert np.isfinite(board.sensitivity).all()
+    assert np.isfinite(billboard.sensitivity).all()
 
 
 def shortened(V, est):
@@ -652,7 +653,7 @@ def test_relationship_rounds_compose_to_the_budget(n_rounds):
 def test_sensitivities_follow_rows_and_columns():
     X, y, task = problem(DPRelationship)
     est = private(DPRelationship, epsilon=50.0, lam=2.0, fit_intercept=False, **NATIVE)
-    board = est.fit(X, y, task=task).billboard_
+    billboard = est.fit(X, y, task=task).billboard_
 
     def unit(v, n):
         Yk = Y + R * v
@@ -660,11 +661,11 @@ def test_sensitivities_follow_rows_and_columns():
         return min(2 * R * (Yk + R * B) / (n * 2.0), 2 * B)
 
     expected = [unit(0.0, n) for n in SIZES]
-    assert_allclose(board.sensitivity[0], expected, rtol=3e-6)
+    assert_allclose(billboard.sensitivity[0], expected, rtol=3e-6)
     assert est.privacy_.notes["sensitivity of the models in round 1"] == pytest.approx(
         (min(expected), max(expected)), rel=3e-6
     )
-    assert (board.sensitivity[1] > board.sensitivity[0]).all()  # further from zero
+    assert (billboard.sensitivity[1] > billboard.sensitivity[0]).all()  # further from zero
 
 
 # -------------------------------------------------------------------------------- reports
@@ -808,12 +809,12 @@ def test_sizes_that_are_not_public_are_asked_for_another_way(cls):
 def test_tasks_refuse_other_sizes_than_the_noise_is_made_for(cls):
     X, y, task = problem(cls)
     table = plain.long_table(X, y, task)
-    half = private(cls, **NATIVE)._half
-    half(table, Population.of(table))
+    task_side = private(cls, **NATIVE)._task_side
+    task_side(table, Population.of(table))
     wrong = table.sizes.copy()
     wrong[3] += 4  # more rows would mean less noise
     with pytest.raises(ValueError, match=r"other numbers of rows than are public: \[3\]"):
-        half(table, Population(table.tasks, 3, 0, wrong))
-    private(cls, min_task_rows=6, **NATIVE)._half(table, Population(table.tasks, 3, 0, wrong))
+        task_side(table, Population(table.tasks, 3, 0, wrong))
+    private(cls, min_task_rows=6, **NATIVE)._task_side(table, Population(table.tasks, 3, 0, wrong))
     with pytest.raises(ValueError, match="fewer rows than min_task_rows=7"):
-        private(cls, min_task_rows=7, **NATIVE)._half(table, Population.of(table))
+        private(cls, min_task_rows=7, **NATIVE)._task_side(table, Population.of(table))

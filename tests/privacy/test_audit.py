@@ -30,7 +30,7 @@ from skpmtl.privacy import (
 from skpmtl.privacy.audit import _log_odds
 
 
-class Board:
+class Billboard:
     def __init__(self, releases):
         self.releases = releases
 
@@ -66,7 +66,7 @@ class Toy(BaseEstimator):
         first = moment.release(W.T @ W, source)
         scale = 1 / (1 + np.abs(np.trace(first)))  # later releases may depend on earlier ones
         second = mean.release(W.mean(axis=0) * scale, source)
-        self.billboard_ = Board([first, second])
+        self.billboard_ = Billboard([first, second])
         if self.fault == "missing entry" or (self.fault == "counts" and np.abs(X).max() > 50):
             self.billboard_.releases *= 2
         if self.fault == "counts":

@@ -81,7 +81,7 @@ class RareAttribute(Planted):
             fitted["large_rows_"] = True
 
 
-class OnTheBoard(Planted):
+class OnTheBillboard(Planted):
     def _spoil(self, fitted, table):
         fitted["billboard_"].clip_norms[0] += 1e-12 * np.abs(table.X).max()
 
@@ -102,8 +102,8 @@ class Fails(Planted):
 class MeanStep(Planted):
     """Tasks take a step size of all tasks together."""
 
-    def _half(self, table, population):
-        tasks = super()._half(table, population)
+    def _task_side(self, table, population):
+        tasks = super()._task_side(table, population)
         tasks.centred.prox_pull[:] = tasks.centred.prox_pull.mean()
         return tasks
 
@@ -166,7 +166,7 @@ FAULTS = [
     (Tells, "Report: its text depends on the rows."),
     (PublishesMean, "Attribute: feature_means_ depends on more"),
     (RareAttribute, "Attribute: large_rows_ (whether it is there)"),
-    (OnTheBoard, "Attribute: billboard_['clip_norms'][0] depends on more"),
+    (OnTheBillboard, "Attribute: billboard_['clip_norms'][0] depends on more"),
     (OthersModels, "Attribute: coef_ depends on more"),
     (OthersModels, "Attribute: export_task(0) depends on more"),
     (Fails, "Fit: with the rows of the neighbour it ends with RuntimeError."),

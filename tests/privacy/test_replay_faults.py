@@ -16,7 +16,7 @@ from skpmtl import (
     PrivateMeanRegMTL,
     PrivateMTL,
 )
-from skpmtl.meta.tasks import MetaHalf
+from skpmtl.meta.tasks import MetaTaskSide
 from skpmtl.privacy import audit, mechanisms
 from skpmtl.privacy.rng import SeededSource, SystemSource
 from skpmtl.rounds.plan import BlockGaussian
@@ -191,14 +191,14 @@ def test_noise_that_is_skipped_in_the_last_round(monkeypatch):
 
 
 def test_noise_that_is_skipped_for_one_task(monkeypatch):
-    draw = MetaHalf._noise_steps
+    draw = MetaTaskSide._noise_steps
 
-    def noise_steps(half, block, shape, source):
-        noise = draw(half, block, shape, source)
+    def noise_steps(task_side, block, shape, source):
+        noise = draw(task_side, block, shape, source)
         noise[block == 2] = 0.0
         return noise
 
-    monkeypatch.setattr(MetaHalf, "_noise_steps", noise_steps)
+    monkeypatch.setattr(MetaTaskSide, "_noise_steps", noise_steps)
     result = found(DPMetaInit(tasks=TASKS, inner_steps=3), "released numbers have none")
     assert "Noise: that of task at position 2 has" in str(result)
 
@@ -445,22 +445,22 @@ def test_files(tmp_path):
 
 # ---------------------------------------------------------------- what tasks are asked
 class AsksByRows(PrivateMeanRegMTL):
-    """A public number of the questions is read from rows, and has no effect on the releases."""
+    """A public number of the queries is read from rows, and has no effect on the releases."""
 
-    def _half(self, table, population):
+    def _task_side(self, table, population):
         self._quantile = float(np.quantile(table.y, 0.9))
-        return super()._half(table, population)
+        return super()._task_side(table, population)
 
     def _curator(self, population, source):
         curator, reply = super()._curator(population, source), None
         while True:
             try:
-                ask = curator.send(reply)
+                query = curator.send(reply)
             except StopIteration as end:
                 return end.value
-            if hasattr(ask, "public"):
-                ask.public["level"] = self.__dict__.pop("_quantile", None)
-            reply = yield ask
+            if hasattr(query, "public"):
+                query.public["level"] = self.__dict__.pop("_quantile", None)
+            reply = yield query
 
 
 def test_questions_that_follow_rows():
@@ -470,15 +470,15 @@ def test_questions_that_follow_rows():
 class ClipsByRows(PrivateMeanRegMTL):
     """Tasks bound what they send by the longest row of all tasks."""
 
-    def _half(self, table, population):
-        tasks, longest = super()._half(table, population), np.abs(table.X).max()
+    def _task_side(self, table, population):
+        tasks, longest = super()._task_side(table, population), np.abs(table.X).max()
         send = tasks.contributions
 
-        def contributions(ask):
-            return {name: value / (1.0 + longest) for name, value in send(ask).items()}
+        def contributions(query):
+            return {name: value / (1.0 + longest) for name, value in send(query).items()}
 
         tasks.contributions = contributions
-        tasks.answer = lambda ask: ask.combine(contributions(ask), np.arange(len(TASKS)))
+        tasks.answer = lambda query: query.combine(contributions(query), np.arange(len(TASKS)))
         return tasks
 
 

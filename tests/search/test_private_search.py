@@ -138,18 +138,18 @@ def test_the_budget_is_the_same_everywhere(data, model, n_trials, tmp_path):
     if isinstance(model, PrivateMeanRegMTL):
         fitted.set_params(param_distributions={"lam": [0.1, 1.0]})
     best = fitted.set_params(n_trials=n_trials).fit(X, y, task=task).best_estimator_
-    save_billboard(best, tmp_path / "board")
-    for est in (best, load_billboard(tmp_path / "board")):
+    save_billboard(best, tmp_path / "billboard")
+    for est in (best, load_billboard(tmp_path / "billboard")):
         assert (est.epsilon, est.delta) == (2.0, 1e-6)
         assert est.privacy_ == est.billboard_.report == fitted.privacy_
         if isinstance(model, PrivateMeanRegMTL):
-            board = est.billboard_
-            assert board.round_delta is None  # the rounds have no price of their own
+            billboard = est.billboard_
+            assert billboard.round_delta is None  # the rounds have no price of their own
             # There is no smaller price for fewer rounds: all is published at the end.
-            assert [h["epsilon"] for h in board.history()] == [2.0] * 4
-            stds = [e["noise_std"] for e in board.report.releases if e["name"][:5] == "round"]
+            assert [h["epsilon"] for h in billboard.history()] == [2.0] * 4
+            stds = [e["noise_std"] for e in billboard.report.releases if e["name"][:5] == "round"]
             stds = stds[:: 2 if model.clip_quantile else 1]
-            assert [h["noise_std"] for h in board.history()] == stds
+            assert [h["noise_std"] for h in billboard.history()] == stds
 
 
 def test_auto_selection_by_the_number_of_trials(data):
@@ -344,7 +344,7 @@ def test_winner_is_the_best_candidate(data):
 def test_winner_uses_all_rows(data, spied):
     X, y, task = data
     fitted = search(spied, {"n_releases": [1]}, n_trials=1).fit(X, y, task=task)
-    (model, _, trained, X_seen, y_seen), = Spy.seen
+    ((model, _, trained, X_seen, y_seen),) = Spy.seen
     assert len(y_seen) == 15 * M
     W, b, *_ = model.billboard_.personalize(
         sorted_table(X, y, task), classification=False, fit_intercept=True
@@ -389,10 +389,10 @@ class Local(MPMTLLowRank):
     """Publishes a constant, so that only the score can depend on the rows."""
 
     def _curator(self, population, source):
-        board = yield from super()._curator(population, source)
-        board.moment = np.eye(population.n_features) / population.n_features
-        board.snr_centre = None
-        return board
+        billboard = yield from super()._curator(population, source)
+        billboard.moment = np.eye(population.n_features) / population.n_features
+        billboard.snr_centre = None
+        return billboard
 
 
 @pytest.mark.parametrize(
@@ -542,7 +542,8 @@ def test_classifier(data):
         label[first] = ["high", "high", "low", "low"]
     model = search(
         MPMTLLowRankClassifier(tasks=range(M), classes=["high", "low"]),
-        scoring="roc_auc", epsilon=20.0,
+        scoring="roc_auc",
+        epsilon=20.0,
     )
     model.fit(X, label, task=task)
     assert model.classes_.tolist() == ["high", "low"]

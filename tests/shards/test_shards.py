@@ -284,7 +284,7 @@ def test_fits_that_need_all_rows_are_refused(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             fit_shards(est, parts)
-    with pytest.raises(ValueError, match='backend="spark"|backend=\'spark\''):
+    with pytest.raises(ValueError, match="backend=\"spark\"|backend='spark'"):
         fit_shards(MPMTLLowRank(tasks=range(M)), parts, backend="spark")
     with pytest.warns(PrivacyLeakWarning, match="which tasks exist"):
         est = fit_shards(MPMTLLowRank(), parts)
@@ -310,11 +310,11 @@ def test_journal_goes_on_after_a_cut(name, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         answer, asked = shards._Here.answer, []
 
-        def dying(self, ask):
-            asked.append(ask)
+        def dying(self, query):
+            asked.append(query)
             if len(asked) == 3:
                 raise KeyboardInterrupt
-            return answer(self, ask)
+            return answer(self, query)
 
         patch.setattr(shards._Here, "answer", dying)
         with pytest.raises(KeyboardInterrupt):
@@ -337,8 +337,8 @@ def test_a_worker_that_kept_its_models_is_not_taken_for_a_new_one(tmp_path):
     setup = shards._population(est, parts, workers.each("survey"))[:2]
     workers.prepare(*setup)
     source = est._source()
-    board = run(est._curator(setup[0], source), workers, source)
-    given = board, (None, None), str(tmp_path), dict.fromkeys(workers.names, "0")
+    billboard = run(est._curator(setup[0], source), workers, source)
+    given = billboard, (None, None), str(tmp_path), dict.fromkeys(workers.names, "0")
     first = workers.shards[0]
     assert first.hear(first.heard, pickle.dumps(("keep", given))) is not None
     assert (tmp_path / "models-0.npz").exists()
@@ -354,8 +354,8 @@ def test_new_worker_asks_for_what_it_missed_and_repeats_nothing(tmp_path):
     messages, replies = [], []
 
     class Log:
-        def answer(self, ask):
-            messages.append(pickle.dumps(("answer", shards.replace(ask, combine=None))))
+        def answer(self, query):
+            messages.append(pickle.dumps(("answer", shards.replace(query, combine=None))))
             replies.append(workers.shards[0].hear(len(messages) - 1, messages[-1]))
             return {k: v.copy() for k, v in replies[-1].items()}
 

@@ -7,7 +7,7 @@ from scipy.special import logsumexp
 
 from skpmtl import MPMTLLowRank, PrivateMTL, PrivateMTLClassifier
 from skpmtl.local.prior import SNR, LocalModels, best_scale
-from skpmtl.structures.board import WEIGHTS, Structure, possible
+from skpmtl.structures.billboard import WEIGHTS, Structure, possible
 from skpmtl.structures.evidence import Evidence
 from skpmtl.tables.table import TaskTable
 

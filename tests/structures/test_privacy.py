@@ -141,11 +141,11 @@ def test_a_slot_is_not_spent_twice():
     plan = plan_of(epsilon=5.0)
     course = _Course(Population(np.arange(200), 10), plan, None)
     mechanism = plan.vote("vote 1")
-    question = course.ask("vote 1", "vote", "votes", mechanism, None)
-    next(question)
-    question = course.ask("vote 1", "vote", "votes", mechanism, None)
+    query_ = course.query("vote 1", "vote", "votes", mechanism, None)
+    next(query_)
+    query_ = course.query("vote 1", "vote", "votes", mechanism, None)
     with pytest.raises(RuntimeError, match="no budget left"):
-        next(question)
+        next(query_)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -159,18 +159,18 @@ def test_whatever_is_released_the_slots_hold(seed):
         steps, reply, branch = course.run(), None, 10.0 ** rng.uniform(-2, 2)
         while True:
             try:
-                ask = steps.send(reply)
+                query = steps.send(reply)
             except StopIteration:
                 break
-            (name, mechanism), = ask.mechanisms.items()
+            ((name, mechanism),) = query.mechanisms.items()
             released = branch * np.abs(rng.normal(size=mechanism.shape))
             released = released + released.T if released.ndim == 2 else released
             reply = {name: released}
         spent = sum(mechanism.mu**2 for _, _, mechanism in course.made)
         assert 0.1 * plan.mu**2 < spent <= plan.mu**2 * (1.0 + 1e-9)
         assert spent == pytest.approx(sum(course.spent.values()))
-        report = plan.report(noise_source(0), (course.made, course.board.shares))
-        assert len(report.releases) == len(course.board.releases)
+        report = plan.report(noise_source(0), (course.made, course.billboard.shares))
+        assert len(report.releases) == len(course.billboard.releases)
 
 
 # ------------------------------------------------------------------------- without hope

@@ -495,11 +495,11 @@ def test_compiled_loops_meet_one_kind_of_array(form):
     X, Y = rng.normal(size=(9, 3)), rng.normal(size=(9, 4))
     Y[0, 0] = np.nan
     wide, _ = read_training(PrivateMeanRegMTL(), form(X), Y, None)
-    half = CentredTasks(wide, Problem("squared", 1, True))
-    seen = [array for array in half._rows if array is not None]
+    local_tasks = CentredTasks(wide, Problem("squared", 1, True))
+    seen = [array for array in local_tasks._rows if array is not None]
     assert all(array.flags.c_contiguous for array in seen)
-    assert all(array.dtype == np.int32 for array in half._rows[2:4] if array is not None)
-    for other in (pickle.loads(pickle.dumps(half)), deepcopy(half)):
+    assert all(array.dtype == np.int32 for array in local_tasks._rows[2:4] if array is not None)
+    for other in (pickle.loads(pickle.dumps(local_tasks)), deepcopy(local_tasks)):
         again = [array for array in other._rows if array is not None]
         assert list(map(numba.typeof, again)) == list(map(numba.typeof, seen))
 

@@ -7,14 +7,14 @@ import numpy as np
 from scipy import sparse
 
 from .._runtime.compat import Interval
-from ..exchange.board import Board
+from ..exchange.billboard import Billboard
 from ..local.prior import LocalModels
 from .relationship import prior_root, root_of_trace_one
 from .tasks import coefficients
 
 
 @dataclass
-class AggregationBillboard(Board):
+class AggregationBillboard(Billboard):
     """The average model, all that `DPAggregation` publishes.
 
     Attributes
@@ -60,7 +60,7 @@ class AggregationBillboard(Board):
 
 
 @dataclass
-class RelationshipBillboard(Board):
+class RelationshipBillboard(Billboard):
     """What the curator of `DPRelationship` has seen and made of it; all of it may be published.
 
     Attributes

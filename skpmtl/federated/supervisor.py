@@ -18,13 +18,13 @@ from importlib import import_module
 from pathlib import Path
 
 from ..exchange.journal import lock_file, write_file
-from .books import private_folder
-from .front import Front
-from .page import write_page
+from .ledger import private_folder
+from .proxy import Proxy
+from .run_report import write_page
 from .runlog import FAILED, FINISHED, WAITING, line, may_pass, read_log, standing
 from .study import Study
 
-__all__ = ["Keeper", "read_curator"]
+__all__ = ["Supervisor", "read_curator"]
 
 logger = logging.getLogger("skpmtl")
 
@@ -117,13 +117,13 @@ class _Run:
         self.next = 0.0
 
 
-class Keeper:
+class Supervisor:
     """Runs all studies of a curator's folder to their end.
 
     Parameters
     ----------
     folder : path-like
-        As `skpmtl.federated.kit.make_kit` writes it.
+        As `skpmtl.federated.provisioning.make_kit` writes it.
     """
 
     def __init__(self, folder):
@@ -137,7 +137,7 @@ class Keeper:
         }  # fmt: skip
         self.runs = [_Run(self.folder / file, self.folder) for file in self.settings.studies]
         self.link, self.stop, self._births = None, False, []
-        self.front, self.inner = None, 0
+        self.proxy, self.inner = None, 0
 
     def run(self):
         """Until all studies have ended. -> exit status: 0 when all are finished, else 1"""
@@ -241,14 +241,14 @@ class Keeper:
     # --------------------------------------------------------------------- SuperLink
     def _open_front(self):
         place = self.folder
-        self.front = Front(
+        self.proxy = Proxy(
             self.settings.port, 0, place / "link.pem", place / "link.key", place / "ca.pem"
         )
-        self.front.start()
-        self.front.ready.wait()
-        if self.front.error is not None:
+        self.proxy.start()
+        self.proxy.ready.wait()
+        if self.proxy.error is not None:
             raise RuntimeError(
-                f"Port {self.settings.port} cannot be opened ({self.front.error}): end what uses "
+                f"Port {self.settings.port} cannot be opened ({self.proxy.error}): end what uses "
                 "it, or name another port in curator.toml and in the sites' site.toml."
             )
 
@@ -256,7 +256,7 @@ class Keeper:
         """For Flower's commands; the SuperLink has another port each time."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
-            self.inner = self.front.inner = probe.getsockname()[1]
+            self.inner = self.proxy.inner = probe.getsockname()[1]
         ca = json.dumps(str(self.folder / "ca.pem"))
         (self.flower / "config.toml").write_text(
             '[superlink]\ndefault = "here"\n\n[superlink.here]\n'

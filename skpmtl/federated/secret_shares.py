@@ -3,15 +3,15 @@
 A site divides the sum of what its tasks contribute into one share for every server
 (`skpmtl.exchange.servers`) and seals each for the key of its server (HPKE, RFC 9180), which stands
 in the study. Whoever carries them sees noise. A server opens what it was sent, adds it up, adds its
-own noise, and gives the total away, once for each question.
+own noise, and gives the total away, once for each query.
 
 That one honest server suffices, whatever curator, sites and other servers do, hangs on this:
 
-- Site and server make the question themselves (`Walk`), with its bound, its noise and its grid, and
-  a share can be opened for no other question, server or way to it.
-- A share bears a mark that its site uses once for each question. No server adds up two of one mark,
+- Site and server make the query themselves (`Transcript`), with its bound, its noise and its grid,
+  and a share can be opened for no other query, server or way to it.
+- A share bears a mark that its site uses once for each query. No server adds up two of one mark,
   so that nobody can have a contribution counted twice under the noise for one.
-- A server answers a question once, for one set of shares; again it gives the same total.
+- A server answers a query once, for one set of shares; again it gives the same total.
 
 A site may send a share that nobody can open, to one server only. Servers therefore say first which
 of the shares open, and are then asked for the total of those that open at all of them: what only
@@ -29,11 +29,11 @@ import numpy as np
 from ..exchange import servers
 from ..exchange.files import save_billboard
 from ..exchange.journal import locked, write_file
-from ..exchange.protocol import Draw
+from ..exchange.protocol import PublicDraw
 from ..exchange.wire import from_npy, to_npy
-from .books import Account, Refusal
+from .ledger import Account, Refusal
 from .signing import read_key
-from .walk import Walk
+from .transcript import Transcript
 
 __all__ = ["ShareServer", "longest", "new_share_key", "opened", "seal"]
 
@@ -57,53 +57,53 @@ def _suite():
     return hpke.Suite(hpke.KEM.X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.CHACHA20_POLY1305)
 
 
-def _about(walk, ask, server, name):
+def _about(transcript, query, server, name):
     """What a share belongs to: it can be opened for nothing else.
 
     The grids are in it because they follow from arithmetic, which might differ between machines.
     """
-    grids = {k: servers.step_of(m, ask.bound) for k, m in ask.mechanisms.items()}
-    text = [walk.codes[-1], server, name, grids, float(ask.divide)]
+    grids = {k: servers.step_of(m, query.bound) for k, m in query.mechanisms.items()}
+    text = [transcript.codes[-1], server, name, grids, float(query.divide)]
     return hashlib.sha256(json.dumps(text).encode()).digest()
 
 
-def seal(walk, ask, sums, mark):
+def seal(transcript, query, sums, mark):
     """Shares of the sums of a site. -> {server.name: bytes}
 
     Parameters
     ----------
     walk : Walk
-    ask : Ask
+    query : Query
     sums : dict of str to ndarray
     mark : bytes (32,)
-        The same for whatever this site sends in answer to this question, and for nothing else.
+        The same for whatever this site sends in answer to this query, and for nothing else.
     """
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
-    found, names = {}, sorted(walk.study.servers)
-    for server, part in zip(names, servers.shares(ask, sums, len(names)), strict=True):
-        key = X25519PublicKey.from_public_bytes(bytes.fromhex(walk.study.servers[server]))
+    found, names = {}, sorted(transcript.study.servers)
+    for server, part in zip(names, servers.shares(query, sums, len(names)), strict=True):
+        key = X25519PublicKey.from_public_bytes(bytes.fromhex(transcript.study.servers[server]))
         for name, share in part.items():
             data = mark + to_npy(share.view(np.int64))
             found[f"{server}.{name}"] = _suite().encrypt(
-                data, key, info=_about(walk, ask, server, name)
+                data, key, info=_about(transcript, query, server, name)
             )
     return found
 
 
-def longest(ask, question):
+def longest(query, question):
     """Bytes of a sealed share, at most."""
-    shapes = [m.shape for m in ask.mechanisms.values() if m is not None]
+    shapes = [m.shape for m in query.mechanisms.values() if m is not None]
     numbers = max(math.prod(shape) for shape in [*shapes, *question.shapes.values()])
     return 8 * numbers + 1024
 
 
-def opened(ask, published):
+def opened(query, published):
     """The release from what all servers gave away.
 
     Parameters
     ----------
-    ask : Ask
+    query : Query
     published : list of dict of str to ndarray of int64
 
     Raises
@@ -112,15 +112,15 @@ def opened(ask, published):
         For totals of other names, types or shapes.
     """
     for one in published:
-        if set(one) != set(ask.mechanisms) or any(a.dtype != np.int64 for a in one.values()):
-            raise ValueError(f"totals {sorted(one)} instead of {sorted(ask.mechanisms)}")
-        for name, mechanism in ask.mechanisms.items():
+        if set(one) != set(query.mechanisms) or any(a.dtype != np.int64 for a in one.values()):
+            raise ValueError(f"totals {sorted(one)} instead of {sorted(query.mechanisms)}")
+        for name, mechanism in query.mechanisms.items():
             first = published[0][name]
             size = first.size if mechanism is None else math.prod(mechanism.shape)
             if one[name].shape != first.shape or first.size != size:
                 raise ValueError(f"a total of {name} of the shape {one[name].shape}")
     whole = [{name: a.view(np.uint64) for name, a in one.items()} for one in published]
-    return servers.opened(ask, whole)
+    return servers.opened(query, whole)
 
 
 class ShareServer(Account):
@@ -171,8 +171,8 @@ class ShareServer(Account):
         ------
         Refusal
         """
-        walk = Walk(self.study, run, replies)
-        found = self._shares(walk, walk.ask(number), sealed)
+        transcript = Transcript(self.study, run, replies)
+        found = self._shares(transcript, transcript.query(number), sealed)
         return [place for place, share in enumerate(found) if not isinstance(share, Refusal)]
 
     def total(self, number, replies, run, sealed):
@@ -181,7 +181,7 @@ class ShareServer(Account):
         Parameters
         ----------
         number : int
-            Of the question.
+            Of the query.
         replies : list of dict of str to ndarray
             All that was released and drawn before.
         run : str
@@ -193,28 +193,30 @@ class ShareServer(Account):
         ------
         Refusal
         """
-        walk = Walk(self.study, run, replies)
-        ask = walk.ask(number)
+        transcript = Transcript(self.study, run, replies)
+        query = transcript.query(number)
         code = hashlib.sha256()
         for part in sealed:
-            for name in sorted(ask.mechanisms):
+            for name in sorted(query.mechanisms):
                 code.update(hashlib.sha256(part[name]).digest())
         with locked(self.folder):
-            state, last = self._begin(number, run, walk)
+            state, last = self._begin(number, run, transcript)
             if number > last:
-                totals = self._opened(walk, ask, sealed)
-                totals = servers.with_noise(totals, self._noise(walk))
+                totals = self._opened(transcript, query, sealed)
+                totals = servers.with_noise(totals, self._noise(transcript))
                 kept = {f"total.{name}": t.view(np.int64) for name, t in totals.items()}
                 kept["sealed"] = np.array(code.hexdigest())
-                state = self._enter(kept, number, run, ask.statistic, walk, sites=len(sealed))
+                state = self._enter(
+                    kept, number, run, query.statistic, transcript, sites=len(sealed)
+                )
             elif str(state["sealed"]) != code.hexdigest():
                 raise Refusal(f"question {number} was answered about other shares")
-        return {name: state[f"total.{name}"] for name in ask.mechanisms}
+        return {name: state[f"total.{name}"] for name in query.mechanisms}
 
-    def _opened(self, walk, ask, sealed):
+    def _opened(self, transcript, query, sealed):
         """Sums of the shares, modulo 2^64. -> {name: ndarray of uint64}"""
-        server = servers.SumServer(ask, len(self.study.servers))
-        for share in self._shares(walk, ask, sealed):
+        server = servers.SumServer(query, len(self.study.servers))
+        for share in self._shares(transcript, query, sealed):
             if isinstance(share, Refusal):
                 raise share
             server.receive(share)
@@ -222,15 +224,15 @@ class ShareServer(Account):
             raise Refusal("no shares")
         return server.totals
 
-    def _shares(self, walk, ask, sealed):
+    def _shares(self, transcript, query, sealed):
         """Each share, opened, or why it cannot be. -> list of {name: ndarray of uint64} or Refusal
 
         Of two with one mark the first one counts.
         """
-        shapes, marks, found = self._shapes(ask), set(), []
+        shapes, marks, found = self._shapes(query), set(), []
         for place, part in enumerate(sealed):
             try:
-                mark, share = self._share(walk, ask, part, shapes, place)
+                mark, share = self._share(transcript, query, part, shapes, place)
                 if mark in marks:
                     raise Refusal(f"share {place} is of a site that another one is of")
                 marks.add(mark)
@@ -239,42 +241,40 @@ class ShareServer(Account):
             found.append(share)
         return found
 
-    def _share(self, walk, ask, part, shapes, place):
+    def _share(self, transcript, query, part, shapes, place):
         """What a site sent, opened. -> its mark, {name: ndarray of uint64}"""
         from cryptography.exceptions import InvalidTag
 
         share, marks = {}, set()
-        for name in ask.mechanisms:
-            about = _about(walk, ask, self.name, name)
+        for name in query.mechanisms:
+            about = _about(transcript, query, self.name, name)
             try:
                 data = _suite().decrypt(part[name], self.key, info=about)
                 share[name] = from_npy(data[_MARK:], name, ("<i8",), shapes[name]).view(np.uint64)
             except (InvalidTag, ValueError, KeyError) as error:
-                raise Refusal(
-                    f"share {place} is none of this question for {self.name}"
-                ) from error
+                raise Refusal(f"share {place} is none of this query for {self.name}") from error
             marks.add(data[:_MARK])
         if len(marks) != 1:
             raise Refusal(f"share {place} is of two sites")
         return marks.pop(), share
 
-    def _shapes(self, ask):
+    def _shapes(self, query):
         """Of the sums of an answer, by name."""
-        shapes = self.study.questions[ask.statistic].shapes
+        shapes = self.study.questions[query.statistic].shapes
         one = {name: np.zeros((1, *shape)) for name, shape in shapes.items()}
-        first = np.zeros(1, np.int64) if ask.pick is None else ask.pick[:1]
+        first = np.zeros(1, np.int64) if query.pick is None else query.pick[:1]
         with np.errstate(all="ignore"):
-            return {name: found.shape for name, found in ask.combine(one, first).items()}
+            return {name: found.shape for name, found in query.combine(one, first).items()}
 
-    def _noise(self, walk):
-        """Of this server, for the last question.
+    def _noise(self, transcript):
+        """Of this server, for the last query.
 
-        With a seed, which is for tests, that of `fit`: all questions and servers draw in turn.
+        With a seed, which is for tests, that of `fit`: all queries and servers draw in turn.
         """
         source, rank = self.study.build()._source(), sorted(self.study.servers).index(self.name)
         seeded = self.study.seed is not None
-        for step in walk.steps if seeded else walk.steps[-1:]:
-            if isinstance(step, Draw):
+        for step in transcript.steps if seeded else transcript.steps[-1:]:
+            if isinstance(step, PublicDraw):
                 step.draw(source)
                 continue
             found = {}
@@ -292,6 +292,6 @@ class ShareServer(Account):
         """Whether the billboard is there."""
         return (self.folder / "billboard.npz").exists()
 
-    def publish(self, board):
+    def publish(self, billboard):
         """Take the billboard, after which nothing more will be asked."""
-        save_billboard(self.study.published(board), self.folder / "billboard.npz")
+        save_billboard(self.study.published(billboard), self.folder / "billboard.npz")

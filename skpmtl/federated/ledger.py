@@ -8,7 +8,7 @@ ledger is completed from, and never an answer that is not in the books.
 
 All of it may have been put back from a backup. So every message carries a `Mark`, how many lines
 the study has and the code of the last one; the curator stores it, and sends it with its next
-question. Books that lack that line answer nothing.
+query. Books that lack that line answer nothing.
 """
 
 import hashlib
@@ -25,20 +25,20 @@ import numpy as np
 from ..exchange.journal import locked, write_file
 from ..tables.ids import listed
 
-__all__ = ["Account", "Books", "Damaged", "Refusal", "private_folder"]
+__all__ = ["Account", "Ledger", "Damaged", "Refusal", "private_folder"]
 
 _DIGITS = 12  # of the digest of a study, in the name of its folder
 
 
 class Refusal(Exception):
-    """A question that this site does not answer; the text says why and is public."""
+    """A query that this site does not answer; the text says why and is public."""
 
 
 class Damaged(Refusal):
     """A file of the site is not as it was left; the text names the file and is public."""
 
 
-class Books:
+class Ledger:
     """The ledger in the folder of a site.
 
     Parameters
@@ -159,11 +159,11 @@ class Account:
     _needs = {"number", "run", "entry"}  # of a state
 
     def __init__(self, study, folder, cap=math.inf, curator=""):
-        self.study, self.books, self.curator = study, Books(folder, cap), curator
+        self.study, self.books, self.curator = study, Ledger(folder, cap), curator
         self.folder = private_folder(Path(folder) / f"{study.name}-{study.digest[:_DIGITS]}")
 
     def last(self):
-        """Number of the last question of the study that was answered here, or -1.
+        """Number of the last query of the study that was answered here, or -1.
 
         Raises
         ------
@@ -215,8 +215,8 @@ class Account:
             )
         return mine
 
-    def _begin(self, number, run, walk=None):
-        """The state, for a question that may be answered. -> state, number of the last answer
+    def _begin(self, number, run, transcript=None):
+        """The state, for a query that may be answered. -> state, number of the last answer
 
         Raises
         ------
@@ -233,16 +233,16 @@ class Account:
                 f"question {number} of this study was answered before, and so was {last}: a "
                 "second run spends a second budget and needs another name"
             )
-        if walk is not None and last >= 0 and str(state["walk"]) != walk.codes[last]:
+        if transcript is not None and last >= 0 and str(state["walk"]) != transcript.codes[last]:
             raise Refusal("what was released before is told otherwise than it was told here")
         if not state:
             self._check_name()
         return state, last
 
-    def _enter(self, kept, number, run, statistic, walk=None, **entry):
+    def _enter(self, kept, number, run, statistic, transcript=None, **entry):
         """Write the state after an answer and a line of the ledger, before anything is sent."""
         kept.update(number=np.array(number), run=np.array(run))
-        kept["walk"] = np.array("" if walk is None else walk.codes[number])
+        kept["walk"] = np.array("" if transcript is None else transcript.codes[number])
         return self._write(kept, number, statistic=statistic, **entry)
 
     def _write(self, kept, number, **entry):

@@ -1,4 +1,4 @@
-"""One process of a site that stays: it asks the SuperLink for questions and answers them.
+"""One process of a site that stays: it asks the SuperLink for queries and answers them.
 
 It takes the place of Flower's SuperNode, which starts a new process for every message, runs the
 program that the SuperLink sends, and gives up when the SuperLink is away. This one runs the
@@ -22,8 +22,8 @@ from email.utils import parsedate_to_datetime
 
 from ..exchange.journal import write_file
 from ._flower import Message, RecordDict, flower_version
-from .books import Refusal
 from .client import app
+from .ledger import Refusal
 
 try:
     import httpx
@@ -70,7 +70,7 @@ __all__ = ["VERSIONS", "serve"]
 VERSIONS = ("1.41", "1.42")  # of Flower
 logger = logging.getLogger("skpmtl")
 
-_POLL, _IDLE = 0.1, 1.0  # seconds between looks for questions: at least, and at most
+_POLL, _IDLE = 0.1, 1.0  # seconds between looks for queries: at least, and at most
 _TIMEOUT = 10.0  # seconds for one exchange with the SuperLink
 _PATIENCE = 60.0  # seconds in which a reply is tried to be sent
 _LONGEST = 5.0  # seconds between two tries to connect
@@ -78,8 +78,8 @@ _AGE = 60.0  # seconds that signatures are dated back; up to 300 are accepted, b
 _OFTEN = HEARTBEAT_MIN_INTERVAL * 0.7  # seconds between signs of life; two may be lost
 
 
-def serve(home, until=None):
-    """Answer questions until all studies of the site are finished.
+def serve(config, until=None):
+    """Answer queries until all studies of the site are finished.
 
     Parameters
     ----------
@@ -99,10 +99,10 @@ def serve(home, until=None):
             "runs with: install the extra anew with  pip install skpmtl[flower]"
         )
     until = threading.Event() if until is None else until
-    link, runs = _Link(home), OrderedDict()
+    link, runs = _Link(config), OrderedDict()
     with link.alive(until):
         last = time.monotonic()
-        while not until.is_set() and not home.finished():
+        while not until.is_set() and not config.finished():
             try:
                 found = link.receive()
                 if found is None:
@@ -111,7 +111,7 @@ def serve(home, until=None):
                     until.wait(min(max(_POLL, quiet / 10), _IDLE))
                     continue
                 start = time.monotonic()
-                reply = _answer(link, home, runs, found)
+                reply = _answer(link, config, runs, found)
                 link.send(found, reply)
                 last = time.monotonic()
                 logger.info(
@@ -120,16 +120,16 @@ def serve(home, until=None):
                 )  # fmt: skip
             except _Lost as lost:
                 logger.warning("%s", lost)
-    if home.finished():
+    if config.finished():
         logger.info("All studies are finished")
 
 
-def _answer(link, home, runs, question):
+def _answer(link, config, runs, question):
     """What the ClientApp answers; the text of an error stays here."""
     run = question.metadata.run_id
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = run, link.node.node_id, 1
     if run not in runs:
-        settings = {"site": str(home.path)}
+        settings = {"site": str(config.path)}
         runs[run] = Context(run, link.node.node_id, settings, RecordDict(), {})
         while len(runs) > 8:  # the state of secure sums; those of earlier runs are over
             runs.popitem(last=False)
@@ -178,8 +178,8 @@ class _Clock:
 class _Link:
     """Connection of a site to the SuperLink, which mends itself."""
 
-    def __init__(self, home):
-        settings = home.settings
+    def __init__(self, config):
+        settings = config.settings
         secure = settings.certificate is not None
         context = ssl.create_default_context(cafile=settings.certificate) if secure else False
         self.registers = settings.key is None  # a SuperLink without known keys
@@ -191,7 +191,7 @@ class _Link:
             timeout=_TIMEOUT,
         )  # fmt: skip
         self.address, self.node = settings.superlink, None
-        self._known = home.folder / "node"  # number that the SuperLink gave to the key
+        self._known = config.folder / "node"  # number that the SuperLink gave to the key
 
     # -------------------------------------------------------------------- connection
     @contextmanager
@@ -252,12 +252,12 @@ class _Link:
         logger.info("Connected to %s as node %d", self.address, found.node_id)
 
     def receive(self):
-        """The next question, or None; waits as long as there is no connection.
+        """The next query, or None; waits as long as there is no connection.
 
         Raises
         ------
         _Lost
-            When a question could not be fetched as a whole.
+            When a query could not be fetched as a whole.
         """
         wait, said = 0.2, None
         while not self._until.is_set():
@@ -305,10 +305,10 @@ class _Link:
             if found.object_available:
                 return found.object_content
             time.sleep(_POLL)
-        raise _Lost("A question is gone from the SuperLink")
+        raise _Lost("A query is gone from the SuperLink")
 
     def send(self, question, reply):
-        """Send the reply to a question; nothing happens where the run is over.
+        """Send the reply to a query; nothing happens where the run is over.
 
         Raises
         ------

@@ -7,7 +7,7 @@ import numpy as np
 from .._runtime.public import Public
 from ..tables.start import differences
 
-__all__ = ["Board", "OfModels", "Personal", "Public"]
+__all__ = ["Billboard", "OfModels", "Personal", "Public"]
 
 
 class Personal(NamedTuple):
@@ -26,7 +26,7 @@ class Personal(NamedTuple):
     extras: dict = {}
 
 
-class Board(Public):
+class Billboard(Public):
     """A billboard: all releases of a fit, and what follows from them.
 
     A subclass is a dataclass with the fields `releases` (list of arrays in the order of
@@ -36,9 +36,9 @@ class Board(Public):
     Attributes
     ----------
     settings : tuple of str
-        Parameters of the estimator that the board brings along.
+        Parameters of the estimator that the billboard brings along.
     n_classes : int or None
-        0 for real targets; None where the board does not tell: real targets or two classes.
+        0 for real targets; None where the billboard does not tell: real targets or two classes.
     """
 
     settings = ()
@@ -65,11 +65,11 @@ class Board(Public):
         raise NotImplementedError
 
     def parameters(self):
-        """Parameters of the estimator, by name, as the board settles them."""
+        """Parameters of the estimator, by name, as the billboard settles them."""
         return {name: getattr(self, name) for name in self.settings}
 
     def attributes(self):
-        """Fitted attributes that follow from the board alone, such as ``mean_coef_``."""
+        """Fitted attributes that follow from the billboard alone, such as ``mean_coef_``."""
         return {}
 
     def without_rows(self, tasks):
@@ -92,8 +92,8 @@ class Board(Public):
         self.report = report
 
 
-class OfModels(Board):
-    """A board of linear models, whose `mean` is one or None; a task has one of every output.
+class OfModels(Billboard):
+    """A billboard of linear models, whose `mean` is one or None; a task has one of every output.
 
     Attributes
     ----------
@@ -102,7 +102,7 @@ class OfModels(Board):
     mean : ndarray (n_outputs * (n_features + 1),) or None
         Model of tasks without rows (intercepts last).
     init : Start or None
-        Public model to which those that are found by the board are differences.
+        Public model to which those that are found by the billboard are differences.
     """
 
     init = None

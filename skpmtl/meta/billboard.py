@@ -6,7 +6,7 @@ from numbers import Integral, Real
 import numpy as np
 
 from .._runtime.compat import Interval, StrOptions
-from ..exchange.board import Board
+from ..exchange.billboard import Billboard
 from ..exchange.wire import MOST_STEPS
 from ..tables.relation import Relation
 from ..tables.start import Start
@@ -17,7 +17,7 @@ _LOST = 0.8  # expected error, over that of 0, from which tasks leave an initial
 
 
 @dataclass
-class MetaBillboard(Board):
+class MetaBillboard(Billboard):
     """What was published: the initialisation and the public settings that tasks need with it.
 
     Attributes

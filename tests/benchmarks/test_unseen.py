@@ -1,4 +1,4 @@
-"""The table of strangers: tables are what they say, it runs, and defaults hold on part of it."""
+"""Defaults on unseen tables: tables are what they say, it runs, and defaults hold on part of it."""
 
 import csv
 import re
@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import skpmtl
-from benchmarks.strangers import __main__ as strangers
-from benchmarks.strangers import compare
-from benchmarks.strangers.picture import SHARED, by_structure
-from benchmarks.strangers.shapes import SHAPES
+from benchmarks.unseen import __main__ as unseen
+from benchmarks.unseen import compare
+from benchmarks.unseen.picture import SHARED, by_structure
+from benchmarks.unseen.shapes import SHAPES
 
 # Estimators whose defaults may nowhere be far worse than each task alone.
 HOLD = ("PrivateMTL", "MPMTLLowRank", "MPMTLGroupSparse", "PrivateMeanRegMTL", "DPMetaInit")
@@ -57,7 +57,7 @@ def test_it_runs_and_keeps_what_is_raised(tmp_path, monkeypatch, capsys):
             raise ValueError("no\nsuch luck")
 
     monkeypatch.setattr(skpmtl, "DPMetaInit", Broken)
-    rows = strangers.main([
+    rows = unseen.main([
         "--draws", "2", "--shapes", "mean, 3 tasks;one-hot, unrelated", "--epsilons", "1,none",
         "--estimators", "MPMTLLowRank,DPMetaInit,pooled", "--output", str(tmp_path / "t.csv"),
         "--picture", str(tmp_path / "t.png"),
@@ -73,7 +73,7 @@ def test_it_runs_and_keeps_what_is_raised(tmp_path, monkeypatch, capsys):
         else:
             assert 0 < row["median"] <= row["worst"] and not row["note"]
     read = ["--read", str(tmp_path / "t.csv"), "--picture", str(tmp_path / "u.png")]
-    again = strangers.main([*read, "--choice", str(tmp_path / "v.png")])
+    again = unseen.main([*read, "--choice", str(tmp_path / "v.png")])
     assert len(again) == len(rows) and (tmp_path / "u.png").exists()
     assert (tmp_path / "v.png").exists()
 
@@ -114,7 +114,7 @@ def test_defaults_hold_on_part_of_the_table(name):
     With 2 % more for the median of four draws instead of eight.
     """
     shapes = [SHAPES[shape] for shape in PART]
-    cells = strangers.measure(shapes, [name], (0.3, 1.0, 3.0, 10.0), draws=4)
+    cells = unseen.measure(shapes, [name], (0.3, 1.0, 3.0, 10.0), draws=4)
     bad = [
         (cell["shape"], cell["epsilon"], cell["median"], cell["worst"], cell["note"])
         for cell in cells
@@ -127,7 +127,7 @@ def test_defaults_hold_on_part_of_the_table(name):
 def test_specialists_are_ahead_by_what_the_guide_says():
     root = Path(__file__).parents[2]
     guide = (root / "doc" / "choosing.rst").read_text()
-    with (root / "benchmarks" / "results" / "strangers.csv").open(newline="") as file:
+    with (root / "benchmarks" / "results" / "unseen.csv").open(newline="") as file:
         cells = list(csv.DictReader(file))
     front = by_structure(cells, "PrivateMTL", 10.0)
     for name, kind in (

@@ -1,10 +1,10 @@
-"""The table of strangers: error of every estimator at its defaults over that of each task alone.
+"""Defaults on unseen tables: error of every estimator at its defaults over that of each task alone.
 
-    python -m benchmarks.strangers [--draws R] [--shapes TEXT] [--estimators A,B]
+    python -m benchmarks.unseen [--draws R] [--shapes TEXT] [--estimators A,B]
         [--epsilons .1,1,none] [--jobs J] [--output FILE.csv] [--picture FILE.png]
-    python -m benchmarks.strangers --read FILE.csv [--picture FILE.png] [--choice FILE.png]
+    python -m benchmarks.unseen --read FILE.csv [--picture FILE.png] [--choice FILE.png]
 
-Shapes are those of `benchmarks.strangers.shapes` whose name contains TEXT, or are named, separated
+Shapes are those of `benchmarks.unseen.shapes` whose name contains TEXT, or are named, separated
 by ";". A cell is the mean, the median and the worst of the ratios of R draws (data and noise); 1 is
 as good as alone, less is better. epsilon "none" is the exact fit. A picture shows the medians;
 "choice" those of the five families by what tasks share. Everything runs on one thread
@@ -90,7 +90,7 @@ def epsilon_of(text):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.strangers", description=__doc__,
+        prog="python -m benchmarks.unseen", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("--draws", type=int, default=8)

@@ -34,11 +34,11 @@ def write_page(folder):
     ]
     if rows:
         parts += [
-            _figure(_sites(rows), "Sites by question: answered (blue), asked without a usable "
+            _figure(_sites(rows), "Sites by query: answered (blue), asked without a usable "
                     "answer (red), silent and not asked (yellow), not drawn (grey)"),
             _figure(_bars([r["seconds"] for r in rows]), "Seconds for each question"),
             _figure(_bars([(r["bytes_out"] + r["bytes_in"]) / 1e3 for r in rows]),
-                    "Numbers sent and received for each question, in kB"),
+                    "Numbers sent and received for each query, in kB"),
         ]  # fmt: skip
         if all(r["epsilon"] is not None for r in rows):
             parts.append(_figure(_bars([r["epsilon"] for r in rows]), "Epsilon so far"))
@@ -54,7 +54,7 @@ def _figure(picture, caption):
 
 
 def _sites(rows):
-    """A row for every site, a column for every question."""
+    """A row for every site, a column for every query."""
     names = sorted({n for r in rows for k in ("asked", "answered", "silent") for n in r[k]})
     step, height = (_WIDTH - _LEFT) / len(rows), 18
     cells = []
@@ -72,7 +72,7 @@ def _sites(rows):
                 colour, word = _NOT_ASKED, "not asked"
             cells.append(
                 f'<rect x="{_LEFT + k * step:.2f}" y="{top}" width="{max(step - 1, 0.5):.2f}" '
-                f'height="{height - 3}" fill="{colour}"><title>{escape(name)}, question '
+                f'height="{height - 3}" fill="{colour}"><title>{escape(name)}, query '
                 f"{row['question']}: {word}</title></rect>"
             )
     return _svg(len(names) * height, cells)

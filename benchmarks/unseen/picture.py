@@ -23,7 +23,7 @@ _MARKS = {
 
 
 def draw(rows, path):
-    """Write the picture of the cells `rows`, as `benchmarks.strangers` makes or reads them."""
+    """Write the picture of the cells `rows`, as `benchmarks.unseen` makes or reads them."""
     from matplotlib.colors import LogNorm
     from matplotlib.figure import Figure
 

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..exchange.servers import Adders
+from ..exchange.servers import NoiseParties
 from .study import LEVELS
 
 __all__ = ["Grid", "LEAST", "grid_of"]
@@ -42,7 +42,7 @@ _FAR = 12.0  # standard deviations
 
 @dataclass(frozen=True)
 class Grid:
-    """How the sum of one question is sent.
+    """How the sum of one query is sent.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class Grid:
         return np.clip(self.steps(vector) + noise, -most, most) * self.step
 
 
-def grid_of(study, ask):
+def grid_of(study, query):
     """-> Grid
 
     Raises
@@ -94,17 +94,17 @@ def grid_of(study, ask):
     ValueError
         When the noise is too little to be rounded.
     """
-    ((_, mechanism),) = ask.mechanisms.items()
-    total = study.questions[ask.statistic].total
-    adders = Adders(*study.noise_sites)
-    std = mechanism.noise_std * ask.divide / math.sqrt(adders.count)
-    most = total.reach(ask.public) * study.secure_sum + _FAR * std
+    ((_, mechanism),) = query.mechanisms.items()
+    total = study.questions[query.statistic].total
+    noise_parties = NoiseParties(*study.noise_sites)
+    std = mechanism.noise_std * query.divide / math.sqrt(noise_parties.count)
+    most = total.reach(query.public) * study.secure_sum + _FAR * std
     step = 2.0 ** math.ceil(math.log2(most / (LEVELS // 2)))
-    room = 1.0 - math.sqrt(total.size) * step / (mechanism.sensitivity * ask.divide)
+    room = 1.0 - math.sqrt(total.size) * step / (mechanism.sensitivity * query.divide)
     if std < LEAST * step or room < 0.9:
         raise ValueError(
             f"The noise of one site, {std:.3g}, or what one task adds, is too little beside sums "
             f"of {study.secure_sum} tasks to be rounded to {step:.3g}. Lower epsilon or "
             "secure_sum, or leave noise_sites out."
         )
-    return Grid(step, std, room, adders.count, adders.least)
+    return Grid(step, std, room, noise_parties.count, noise_parties.least)

@@ -6,7 +6,7 @@ from numbers import Integral, Real
 import numpy as np
 
 from .._runtime.compat import Interval, StrOptions
-from ..exchange.board import OfModels, Public
+from ..exchange.billboard import OfModels, Public
 from ..privacy.moments import even_root
 from ..tables.start import Start
 from .evidence import Evidence, averaged

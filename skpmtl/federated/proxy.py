@@ -11,14 +11,14 @@ import ssl
 import threading
 from email.utils import formatdate
 
-__all__ = ["Front"]
+__all__ = ["Proxy"]
 
 _PATH = rb"/v1/fleet/[a-z-]+"
 _HEAD = 1 << 16  # bytes of a request before its body, at most
 _PIECE = 1 << 16
 
 
-class Front(threading.Thread):
+class Proxy(threading.Thread):
     """Serves until the process ends.
 
     Parameters

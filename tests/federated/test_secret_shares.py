@@ -16,11 +16,11 @@ from flwr.app import Message
 from skpmtl.exchange import servers
 from skpmtl.exchange.journal import Journal
 from skpmtl.federated import records
-from skpmtl.federated.books import Refusal
-from skpmtl.federated.home import Home
+from skpmtl.federated.ledger import Refusal
+from skpmtl.federated.secret_shares import new_share_key, seal
 from skpmtl.federated.server import curate
-from skpmtl.federated.shares import new_share_key, seal
-from skpmtl.federated.walk import Walk
+from skpmtl.federated.site_config import SiteConfig
+from skpmtl.federated.transcript import Transcript
 from skpmtl.privacy import gdp_mu
 from tests.helpers.federated_grid import InProcessGrid, models_of
 
@@ -48,21 +48,21 @@ def test_equals_servers_in_one_process(tmp_path, case):
     """With the same noise, to the steps of the grids: every site rounds its own sum."""
     study = served(tmp_path, case)
     whole = in_process(study)
-    board = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
-    first = Walk(study, "", []).steps[0]
+    billboard = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
+    first = Transcript(study, "", []).steps[0]
     steps = [servers.step_of(m, first.bound) for m in getattr(first, "mechanisms", {}).values()]
-    ours, theirs = released(board), released(whole.billboard_)
+    ours, theirs = released(billboard), released(whole.billboard_)
     if steps:
         assert np.abs(ours[0] - theirs[0]).max() <= 2.0 * steps[0]  # three sites and the whole
     for a, b in zip(ours, theirs, strict=True):
         assert_allclose(a, b, rtol=0, atol=1e-5)
     for task, model in models_of(tmp_path, study).items():
         assert_allclose(model["coef"], whole.export_task(task)["coef"], rtol=0, atol=1e-4)
-    assert board.report.epsilon == whole.privacy_.epsilon
-    assert board.report.mu == whole.privacy_.mu
+    assert billboard.report.epsilon == whole.privacy_.epsilon
+    assert billboard.report.mu == whole.privacy_.mu
     assert "one process" in str(whole.privacy_)
-    assert "one process" not in str(board.report)
-    assert "servers of their own (north, south)" in board.report.notes["transport"]
+    assert "one process" not in str(billboard.report)
+    assert "servers of their own (north, south)" in billboard.report.notes["transport"]
 
 
 def test_no_process_holds_a_plain_contribution(tmp_path):
@@ -90,20 +90,20 @@ def test_no_process_holds_a_plain_contribution(tmp_path):
     assert not any(secret in everything for secret in sites)
     assert len(sent["north"]) == len(sent["south"]) == 2 * 3
     # What a server opens is noise by itself, and the sum of the sites with the other's.
-    walk = Walk(study, "run", [])
-    ask, value = walk.ask(0), {"update": np.full((1, 3), 0.5)}
+    transcript = Transcript(study, "run", [])
+    query, value = transcript.query(0), {"update": np.full((1, 3), 0.5)}
     both, opened = [], [[], []]
     for name in ("north", "south"):
-        both.append(Home(tmp_path / f"{name}.toml").site(study.digest)[0])
+        both.append(SiteConfig(tmp_path / f"{name}.toml").site(study.digest)[0])
     for _ in range(100):
-        shares = seal(walk, ask, value, MARK)
+        shares = seal(transcript, query, value, MARK)
         for k, server in enumerate(both):
             share = own(shares, server.name)
-            opened[k].append(server._opened(walk, ask, [share])["update"].copy())
+            opened[k].append(server._opened(transcript, query, [share])["update"].copy())
     for one in opened:
         assert stats.kstest(np.ravel(one).astype(float) * 2.0**-64, "uniform").pvalue > 1e-6
     total = (np.array(opened[0]) + np.array(opened[1])).view(np.int64)
-    assert (total == ask.mechanisms["update"].steps(value["update"] / M)).all()
+    assert (total == query.mechanisms["update"].steps(value["update"] / M)).all()
 
 
 def own(shares, name):
@@ -116,7 +116,7 @@ def one(tmp_path):
     """A server that was asked nothing yet, and its study."""
     study = served(tmp_path, parameters={"clip_norm": 1.0, "n_rounds": 3}, seed=None)
     InProcessGrid(study, tmp_path)
-    return Home(tmp_path / "north.toml").site(study.digest)[0], study
+    return SiteConfig(tmp_path / "north.toml").site(study.digest)[0], study
 
 
 def sums_of(value):
@@ -124,19 +124,19 @@ def sums_of(value):
 
 
 def test_a_server_adds_its_whole_noise_once(one):
-    """The same question has the same answer; about other shares it has none."""
+    """The same query has the same answer; about other shares it has none."""
     server, study = one
-    walk = Walk(study, "run", [])
-    ask = walk.ask(0)
-    a = own(seal(walk, ask, sums_of(1), b"a" * 32), "north")
-    b = own(seal(walk, ask, sums_of(2), b"b" * 32), "north")
+    transcript = Transcript(study, "run", [])
+    query = transcript.query(0)
+    a = own(seal(transcript, query, sums_of(1), b"a" * 32), "north")
+    b = own(seal(transcript, query, sums_of(2), b"b" * 32), "north")
     found = server.total(0, [], "run", [a, b])
-    plain = server._opened(walk, ask, [a, b])
+    plain = server._opened(transcript, query, [a, b])
     again = server.total(0, [], "run", [a, b])
     assert_array_equal(found["update"], again["update"])
     noise = (found["update"].view(np.uint64) - plain["update"]).view(np.int64)
     assert (noise != 0).all()
-    scale = ask.mechanisms["update"].noise_std / ask.mechanisms["update"].step
+    scale = query.mechanisms["update"].noise_std / query.mechanisms["update"].step
     assert np.abs(noise).max() < 8 * scale
     for sealed in ([a], [b, a], [a, b, b]):
         with pytest.raises(Refusal, match="other shares"):
@@ -145,9 +145,9 @@ def test_a_server_adds_its_whole_noise_once(one):
 
 def test_noise_of_a_server_suffices(one):
     server, study = one
-    walk = Walk(study, "run", [])
-    mechanism = walk.ask(0).mechanisms["update"]
-    drawn = [server._noise(walk)["update"].view(np.int64) for _ in range(100)]
+    transcript = Transcript(study, "run", [])
+    mechanism = transcript.query(0).mechanisms["update"]
+    drawn = [server._noise(transcript)["update"].view(np.int64) for _ in range(100)]
     # 300 normals: their std is known within 4.1 %.
     alone = mechanism.sensitivity * np.sqrt(3) / gdp_mu(1.0, 1e-5)
     assert np.std(drawn) * mechanism.step == pytest.approx(alone, rel=0.19)
@@ -157,16 +157,16 @@ def test_noise_of_a_server_suffices(one):
     "fault", ["twice", "question", "run", "server", "name", "noise", "nothing"]
 )
 def test_a_server_refuses_before_it_adds_noise(one, fault):
-    """A contribution counted twice, or made for another question, would meet too little noise."""
+    """A contribution counted twice, or made for another query, would meet too little noise."""
     server, study = one
-    walk, other = Walk(study, "run", []), Walk(study, "another", [])
-    ask = walk.ask(0)
-    shares = seal(walk, ask, sums_of(1), MARK)
+    transcript, other = Transcript(study, "run", []), Transcript(study, "another", [])
+    query = transcript.query(0)
+    shares = seal(transcript, query, sums_of(1), MARK)
     part = own(shares, "north")
     sealed = {
-        "twice": [part, own(seal(walk, ask, sums_of(1), MARK), "north")],
-        "question": [part, own(seal(next_question(study), ask, sums_of(1), b"b" * 32), "north")],
-        "run": [own(seal(other, ask, sums_of(1), MARK), "north")],
+        "twice": [part, own(seal(transcript, query, sums_of(1), MARK), "north")],
+        "question": [part, own(seal(next_query(study), query, sums_of(1), b"b" * 32), "north")],
+        "run": [own(seal(other, query, sums_of(1), MARK), "north")],
         "server": [own(shares, "south")],
         "name": [{"inside": part["update"], "update": part["update"][:-1]}],
         "noise": [part, {"update": bytes(len(part["update"]))}],
@@ -180,18 +180,20 @@ def test_a_server_refuses_before_it_adds_noise(one, fault):
     server.total(0, [], "run", [part])
 
 
-def next_question(study):
-    return Walk(study, "run", [{"update": np.zeros(3)}])
+def next_query(study):
+    return Transcript(study, "run", [{"update": np.zeros(3)}])
 
 
 def test_a_server_walks_one_way(one):
     """With another story of what was released it could be asked twice for one thing."""
     server, study = one
-    walk = Walk(study, "run", [])
-    server.total(0, [], "run", [own(seal(walk, walk.ask(0), sums_of(1), MARK), "north")])
+    transcript = Transcript(study, "run", [])
+    sealed = seal(transcript, transcript.query(0), sums_of(1), MARK)
+    server.total(0, [], "run", [own(sealed, "north")])
     far = [{"update": np.ones(3)}, {"update": np.ones(3)}]
-    walk = Walk(study, "run", far)
-    server.total(2, far, "run", [own(seal(walk, walk.ask(2), sums_of(1), MARK), "north")])
+    transcript = Transcript(study, "run", far)
+    sealed = seal(transcript, transcript.query(2), sums_of(1), MARK)
+    server.total(2, far, "run", [own(sealed, "north")])
     for number, replies, run, message in (
         (0, [], "run", "answered before"),
         (2, [{"update": np.ones(3)}, {"update": np.zeros(3)}], "run", "told otherwise"),
@@ -209,7 +211,7 @@ def test_a_server_walks_one_way(one):
 def test_a_site_walks_one_way(tmp_path):
     study = served(tmp_path, parameters={"clip_norm": 1.0, "n_rounds": 3})
     InProcessGrid(study, tmp_path)
-    site, _ = Home(tmp_path / "site0.toml").site(study.digest)
+    site, _ = SiteConfig(tmp_path / "site0.toml").site(study.digest)
     a, b = ({"update": np.full((1, 3), v)} for v in (0.5, 0.25))
     site.sealed(0, [], "run")
     site.sealed(1, [a], "run")
@@ -234,15 +236,13 @@ def test_a_site_that_is_lost_and_one_that_sends_garbage(tmp_path, caplog):
         garbage = records.write({"north.rows": np.zeros(3)}, status="answered", number=0)
         return None if len(sent) % 2 else Message(garbage, reply_to=message)
 
-    board = curate(
-        InProcessGrid(study, tmp_path, broken=broken), study, tmp_path / "curator"
-    )
+    billboard = curate(InProcessGrid(study, tmp_path, broken=broken), study, tmp_path / "curator")
     X, y, task = rows_of(study)
     est = study.build().set_params(tasks=study.tasks)
     rest = ~np.isin(task, [0, 2, 8])
     whole = est.fit(X[rest], y[rest], task=task[rest])
-    assert_allclose(board.releases, whole.billboard_.releases, rtol=0, atol=1e-5)
-    assert "12 of 36 were missing" in board.report.notes["contributions"]
+    assert_allclose(billboard.releases, whole.billboard_.releases, rtol=0, atol=1e-5)
+    assert "12 of 36 were missing" in billboard.report.notes["contributions"]
 
 
 @pytest.mark.parametrize("kind", ["damaged", "copied"])
@@ -265,12 +265,12 @@ def test_a_share_that_does_not_open_counts_as_nothing_at_all_servers(tmp_path, k
         return Message(records.write(arrays, **settings), reply_to=message)
 
     grid = InProcessGrid(study, tmp_path, broken=broken)
-    board = curate(grid, study, tmp_path / "curator")
+    billboard = curate(grid, study, tmp_path / "curator")
     X, y, task = rows_of(study)
     rest = ~np.isin(task, [0, 2, 8])
     whole = study.build().set_params(tasks=study.tasks).fit(X[rest], y[rest], task=task[rest])
-    assert_allclose(board.releases, whole.billboard_.releases, rtol=0, atol=1e-5)
-    assert "12 of 36 were missing" in board.report.notes["contributions"]
+    assert_allclose(billboard.releases, whole.billboard_.releases, rtol=0, atol=1e-5)
+    assert "12 of 36 were missing" in billboard.report.notes["contributions"]
     assert "site-1 sent no usable answer: its share does not open at the server" in caplog.text
     assert {records.read(m.content)[0]["sites"] for m in totals} == {2}
 
@@ -290,8 +290,8 @@ def test_shares_that_nobody_can_open_release_nothing(tmp_path):
     assert not list((tmp_path / "curator" / "journal").glob("*.npz"))
     for name in ("north", "south"):
         assert not list((tmp_path / name).glob("*/state.npz"))
-    board = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
-    assert_allclose(board.releases, in_process(study).billboard_.releases, rtol=0, atol=1e-5)
+    billboard = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
+    assert_allclose(billboard.releases, in_process(study).billboard_.releases, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -320,9 +320,9 @@ def test_goes_on_with_the_same_shares(tmp_path):
     grid = InProcessGrid(study, tmp_path, broken=broken)
     with pytest.raises(RuntimeError, match="south does not answer"):
         curate(grid, study, tmp_path / "curator")
-    board = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
+    billboard = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
     whole = in_process(study)
-    assert_allclose(board.releases, whole.billboard_.releases, rtol=0, atol=1e-5)
+    assert_allclose(billboard.releases, whole.billboard_.releases, rtol=0, atol=1e-5)
 
 
 def noise_of(folder):
@@ -335,7 +335,7 @@ def noise_of(folder):
 @pytest.mark.parametrize("running", [True, False])
 def test_server_from_a_backup_gives_no_second_answer(tmp_path, monkeypatch, caplog, running):
     """With new noise, from which the sum could be read the better. Its folder is put back after
-    it answered the second question, while the curator runs or before it is started again."""
+    it answered the second query, while the curator runs or before it is started again."""
     study = served(tmp_path, seed=None, enrolment=1.0)
     north, old, new = (tmp_path / name for name in ("north", "old", "new"))
     keep, answers = Journal.keep, []
@@ -368,11 +368,11 @@ def test_server_from_a_backup_gives_no_second_answer(tmp_path, monkeypatch, capl
     assert len(answers) == 2
     shutil.rmtree(north)
     shutil.copytree(new, north)
-    board = curate(InProcessGrid(study, tmp_path, broken=backup), study, tmp_path / "curator")
-    assert len(board.releases) == 4
-    if not running:  # the second question was not in the journal
+    billboard = curate(InProcessGrid(study, tmp_path, broken=backup), study, tmp_path / "curator")
+    assert len(billboard.releases) == 4
+    if not running:  # the second query was not in the journal
         assert_array_equal(answers[2]["total.update"], answers[1]["total.update"])
-    assert any("put back" in line for line in board.report.assumptions)
+    assert any("put back" in line for line in billboard.report.assumptions)
 
 
 def test_without_a_server_nothing_is_released(tmp_path):
@@ -407,4 +407,4 @@ def test_a_key_of_no_server(tmp_path):
     (tmp_path / "north.key").unlink()
     new_share_key(tmp_path / "north.key")
     with pytest.raises(ValueError, match="none of the servers"):
-        Home(tmp_path / "north.toml").site(study.digest)
+        SiteConfig(tmp_path / "north.toml").site(study.digest)

@@ -30,17 +30,17 @@ from numbers import Real
 from pathlib import Path
 
 from ..tables.ids import listed
-from .books import Refusal, private_folder
-from .shares import ShareServer
+from .ledger import Refusal, private_folder
+from .secret_shares import ShareServer
 from .site import Site, read_rows
 from .study import Study
 
-__all__ = ["Home", "Participation", "Settings"]
+__all__ = ["SiteConfig", "Participation", "Settings"]
 
 
 @dataclass(frozen=True)
 class Participation:
-    """A study that the site takes part in; see `skpmtl.federated.home`."""
+    """A study that the site takes part in; see `skpmtl.federated.site_config`."""
 
     file: Path
     rows: Path | None = None
@@ -53,7 +53,7 @@ class Participation:
 
 @dataclass(frozen=True)
 class Settings:
-    """A ``site.toml``; see `skpmtl.federated.home`."""
+    """A ``site.toml``; see `skpmtl.federated.site_config`."""
 
     name: str
     superlink: str
@@ -106,7 +106,7 @@ def _checked(cls, given, path):
     return cls(**given)
 
 
-class Home:
+class SiteConfig:
     """The sites of all studies of a ``site.toml``, made when they are asked for.
 
     They are made again when a file has changed.
@@ -135,12 +135,12 @@ class Home:
     @classmethod
     def of(cls, path):
         """The home of a file, kept in memory; read again when the file has changed."""
-        home = cls._kept.get(path)
-        if home is None:
+        config = cls._kept.get(path)
+        if config is None:
             return cls(path)
-        if home._print != _print(home.path):
-            home.__init__(home.path, home.rows)
-        return home
+        if config._print != _print(config.path):
+            config.__init__(config.path, config.rows)
+        return config
 
     def site(self, digest):
         """The site of a study, and what the operator says of it. -> Site, Participation

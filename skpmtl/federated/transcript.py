@@ -1,7 +1,7 @@
-"""The questions of a study, made again by everybody from what was released.
+"""The queries of a study, made again by everybody from what was released.
 
 A curator is a function of releases and draws, so that sites and servers who are told these make
-every question themselves: nobody has to believe which bound or which noise belongs to it. A code
+every query themselves: nobody has to believe which bound or which noise belongs to it. A code
 of the replies says that all of them walked the same way.
 """
 
@@ -12,13 +12,13 @@ from functools import cached_property
 
 import numpy as np
 
-from ..exchange.protocol import Ask
-from .books import Refusal
+from ..exchange.protocol import Query
+from .ledger import Refusal
 
-__all__ = ["Walk", "heard"]
+__all__ = ["Transcript", "heard"]
 
 
-class Walk:
+class Transcript:
     """What a study released up to now.
 
     Parameters
@@ -48,12 +48,12 @@ class Walk:
 
     @cached_property
     def steps(self):
-        """All questions and draws of the way, and the one after it. -> list of Ask and Draw
+        """All queries and draws of the way, and the one after it. -> list of Query and PublicDraw
 
         Raises
         ------
         Refusal
-            For replies that do not belong to the questions.
+            For replies that do not belong to the queries.
         """
         est, population = self.study.build(), self.study.population()
         curator = est._curator(population, est._source())
@@ -66,8 +66,8 @@ class Walk:
                 raise Refusal("the study has fewer questions") from None
         return steps
 
-    def ask(self, number):
-        """The question of this number, which has to be the next one.
+    def query(self, number):
+        """The query of this number, which has to be the next one.
 
         Raises
         ------
@@ -76,14 +76,14 @@ class Walk:
         if number != len(self.replies):
             raise Refusal(f"question {number} after {len(self.replies)} releases")
         step = self.steps[-1]
-        if not isinstance(step, Ask):
+        if not isinstance(step, Query):
             raise Refusal(f"question {number} is none, but a draw")
         return step
 
 
 def _check(reply, step, m):
     """Refuse what is no reply to a step."""
-    if not isinstance(step, Ask):
+    if not isinstance(step, Query):
         found = reply.get("drawn")
         known = set(reply) == {"drawn"} and found.dtype == np.int64 and found.ndim == 1
         if not known or not ((found >= 0) & (found < m)).all():

@@ -2,13 +2,13 @@
 
 A site adds up the bounded contributions of its tasks, rounds the sum to 2^22 steps over a public
 range, and masks it; the masks cancel in the sum over the sites. The range is the most tasks of a
-site times the bound of the question (`skpmtl.exchange.Total`). Rounding moves a number by less than
+site times the bound of the query (`skpmtl.exchange.Total`). Rounding moves a number by less than
 a step, and the whole sum by sqrt(size) of them, in one data set and in its neighbour; sites make
 their sums smaller by a factor (`Study.room`), so that there is room for that.
 
-Where sites add the noise (`skpmtl.federated.masked`) these steps are whole numbers already.
+Where sites add the noise (`skpmtl.federated.site_noise`) these steps are whole numbers already.
 
-A site opens the sum of a question over one set of sites only (`opens_once`): two sums over other
+A site opens the sum of a query over one set of sites only (`opens_once`): two sums over other
 sites would show what those in between sent. It writes the set down when it has all that is asked of
 it and before it sends any; over the same set it may be asked again, for the same sum under other
 masks. Sites that are lost before they have shared their keys are in no mask, and are left out.
@@ -34,18 +34,18 @@ from ._flower import (
     ndarrays_to_parameters,
     parameters_to_ndarrays,
 )
-from .books import Refusal
+from .ledger import Refusal
 from .signing import signed
 from .study import LEVELS
 
-__all__ = ["check_protocol", "opens_once", "read_question", "remember", "secure_sum", "write_sum"]
+__all__ = ["check_protocol", "opens_once", "read_query", "remember", "secure_sum", "write_sum"]
 
 MODULUS = 2**32  # of masked sums; its ratio to the levels of numbers bounds the sites
 _STATE, _CONFIGS, _OPEN = "secaggplus_state", "secaggplus_configs", "skpmtl_open"
 
 
 # ------------------------------------------------------------------------------ a site
-def read_question(message):
+def read_query(message):
     """-> settings, {name: ndarray}"""
     ins = compat.recorddict_to_fitins(message.content, keep_input=True)
     names = json.loads(ins.config["names"])
@@ -60,7 +60,7 @@ def write_sum(total):
 
 
 def remember(context, study, number, run):
-    """Which question the sum that is to be opened next belongs to."""
+    """Which query the sum that is to be opened next belongs to."""
     context.state.config_records[_OPEN] = ConfigRecord(
         {"study": study, "number": number, "run": run}
     )
@@ -169,13 +169,13 @@ def secure_sum(grid, context, arrays, settings, sum_range, timeout, key=None, le
         Of the ServerApp.
     arrays : dict of str to ndarray
     settings : dict of int to dict of str to str or int
-        The question, by node; at least three.
+        The query, by node; at least three.
     sum_range : float
         Bound on the numbers that a site adds.
     timeout : float
         Seconds for the answers.
     key : Ed25519PrivateKey, default=None
-        Signs the questions.
+        Signs the queries.
     least : int, default=0
         Sites without which no sum is opened; more than half of them are needed always.
     """

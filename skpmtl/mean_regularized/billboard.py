@@ -7,7 +7,7 @@ from numbers import Integral, Real
 import numpy as np
 
 from .._runtime.compat import Interval, StrOptions
-from ..exchange.board import Board
+from ..exchange.billboard import Billboard
 from ..exchange.wire import MOST_STEPS
 from ..local.centred import Problem
 from ..rounds.plan import epsilon_of_rounds
@@ -19,7 +19,7 @@ from .personal import PersonalModels
 
 
 @dataclass
-class MeanBillboard(Board):
+class MeanBillboard(Billboard):
     """What the curator of the rounds published, and the public settings tasks need with it.
 
     Attributes
@@ -106,9 +106,7 @@ class MeanBillboard(Board):
     init: Start | None = None
 
     constraints = {
-        "personalization": [
-            StrOptions({"mean-reg", "finetune", "symmetrized-kl", "ewc", "none"})
-        ],
+        "personalization": [StrOptions({"mean-reg", "finetune", "symmetrized-kl", "ewc", "none"})],
         "local_steps": [StrOptions({"auto"}), Interval(Integral, 1, MOST_STEPS, closed="both")],
         "server_rate": [Interval(Real, 0, None, closed="neither")],
         "sampling": [StrOptions({"all", "poisson", "fixed"})],
@@ -320,7 +318,7 @@ class MeanBillboard(Board):
         """
         if not self.clip_norms:
             raise ValueError(
-                "This fit had no rounds: without privacy update=\"prox\" finds the exact optimum, "
+                'This fit had no rounds: without privacy update="prox" finds the exact optimum, '
                 "and LocalOnly releases nothing. Use a finite epsilon or another update."
             )
         return np.cumsum(self.moves(), axis=0)

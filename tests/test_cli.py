@@ -11,9 +11,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from skpmtl import load_billboard
 from skpmtl.__main__ import main
+from skpmtl.cli.columns import Columns
 from skpmtl.datasets import make_clinics
 from skpmtl.privacy import PrivacyReport
-from skpmtl.shell.columns import Columns
 
 NAMES = ["age", "weight", "visits", "sex", "smoker", "referral"]
 

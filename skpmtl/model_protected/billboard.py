@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import expit, logsumexp
 
 from .._runtime.compat import Interval, StrOptions
-from ..exchange.board import OfModels, Personal
+from ..exchange.billboard import OfModels, Personal
 from ..local.prior import (
     LocalModels,
     best_scale,
@@ -188,7 +188,7 @@ class ProjectionBillboard(OfModels):
     releases : list of ndarray
         The noisy moments they come from, before the shift.
     acceleration, task_weight, ridge
-        Public settings that a task needs to repeat its half.
+        Public settings that a task needs to repeat its task side.
     mean : ndarray (n_outputs * (d + 1),) or None
         Released mean of the clipped models (intercepts last).
     report : PrivacyReport or None
@@ -238,13 +238,13 @@ class ProjectionBillboard(OfModels):
 
     def personalize(self, table, *, classification, fit_intercept):
         """Models of the tasks of `table`: their half of the algorithm over the projections."""
-        half = ProjectedModels(
+        projected = ProjectedModels(
             self, self._differences(table), classification=classification,
             fit_intercept=fit_intercept,
         )  # fmt: skip
         for projection in self.projections:
-            half.update(projection)
-        return self.from_start(*half.models())
+            projected.update(projection)
+        return self.from_start(*projected.models())
 
 
 @dataclass

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from skpmtl.federated.books import Damaged, Refusal, spending
+from skpmtl.federated.ledger import Damaged, Refusal, spending
 from skpmtl.federated.marks import Marks
 from skpmtl.federated.site import Site
 from tests.helpers.federated_cases import PARTS, D, rows_of, study_of
@@ -24,7 +24,7 @@ def site_of(folder, cap=math.inf, **settings):
     return Site(study, (X[mine], y[mine], task[mine]), folder, cap, "ab12")
 
 
-def ask(site, number):
+def query(site, number):
     return site.answer(number, "update", PUBLIC | {"round": number}, MINE, "run")["update"]
 
 
@@ -34,7 +34,7 @@ def lines(folder):
 
 def test_every_answer_is_a_line(tmp_path):
     for number in (0, 0, 1):
-        ask(site_of(tmp_path), number)
+        query(site_of(tmp_path), number)
     found = lines(tmp_path)
     assert [line["question"] for line in found] == [0, 1]
     assert found[0]["study"] == "test"
@@ -46,12 +46,12 @@ def test_every_answer_is_a_line(tmp_path):
 
 
 def test_cap_on_all_studies(tmp_path):
-    ask(site_of(tmp_path, 9.0), 0)
+    query(site_of(tmp_path, 9.0), 0)
     with pytest.raises(Refusal, match="no room"):
-        ask(site_of(tmp_path, 9.0, name="second"), 0)
+        query(site_of(tmp_path, 9.0, name="second"), 0)
     assert not (site_of(tmp_path, 9.0, name="second").folder / "state.npz").exists()
-    ask(site_of(tmp_path, 9.0), 1)  # the budget of a study is counted once, for all its rounds
-    ask(site_of(tmp_path, 10.0, name="second"), 0)
+    query(site_of(tmp_path, 9.0), 1)  # the budget of a study is counted once, for all its rounds
+    query(site_of(tmp_path, 10.0, name="second"), 0)
     assert len(lines(tmp_path)) == 3
 
 
@@ -73,11 +73,11 @@ def half_more(folder):
 @pytest.mark.parametrize("cut", [half_a_line, last_line, half_more])
 def test_ledger_is_completed_after_a_crash(tmp_path, cut):
     """The state is written first: a process may be killed before the line is."""
-    first = ask(site_of(tmp_path), 0)
+    first = query(site_of(tmp_path), 0)
     expected = lines(tmp_path)
     cut(tmp_path)
-    np.testing.assert_array_equal(ask(site_of(tmp_path), 0), first)
-    ask(site_of(tmp_path), 1)
+    np.testing.assert_array_equal(query(site_of(tmp_path), 0), first)
+    query(site_of(tmp_path), 1)
     assert lines(tmp_path)[:-1] == expected
 
 
@@ -134,40 +134,40 @@ FAULTS = [other_last_number, two_lines, no_ledger, no_state, no_folder, broken_s
 @pytest.mark.parametrize("fault", FAULTS)
 def test_books_that_do_not_agree_answer_nothing(tmp_path, fault):
     for number in (0, 1):
-        ask(site_of(tmp_path), number)
+        query(site_of(tmp_path), number)
     fault(tmp_path)
     with pytest.raises(Damaged, match="ledger|state"):
-        ask(site_of(tmp_path), 2)
+        query(site_of(tmp_path), 2)
 
 
 def test_state_from_a_backup_is_refused(tmp_path):
     """Its noise would be drawn a second time."""
-    ask(site_of(tmp_path), 0)
+    query(site_of(tmp_path), 0)
     old = state(tmp_path).read_bytes()
-    ask(site_of(tmp_path), 1)
+    query(site_of(tmp_path), 1)
     state(tmp_path).write_bytes(old)
     with pytest.raises(Damaged, match="not of the last answer"):
-        ask(site_of(tmp_path), 1)
+        query(site_of(tmp_path), 1)
 
 
 def test_ledger_that_is_gone_is_not_begun_anew(tmp_path):
     """Neither after one answer, nor for a study that has none: its cap counts all studies."""
-    ask(site_of(tmp_path, 9.0), 0)
+    query(site_of(tmp_path, 9.0), 0)
     (tmp_path / "ledger.jsonl").unlink()
     for name in ("test", "second"):
         with pytest.raises(Damaged, match="ledger.jsonl lacks an answer that test-.*state.npz has"):
-            ask(site_of(tmp_path, 9.0, name=name), 0)
+            query(site_of(tmp_path, 9.0, name=name), 0)
     assert not (tmp_path / "ledger.jsonl").exists()
 
 
 def test_books_from_before_the_mark_answer_nothing(tmp_path):
     """All of them agree with each other; only somebody who has seen the newer ones can tell."""
     books, old = tmp_path / "books", tmp_path / "old"
-    ask(site_of(books), 0)
+    query(site_of(books), 0)
     shutil.copytree(books, old)
     first = site_of(books).mark()
     assert first[0] == 1
-    ask(site_of(books), 1)
+    query(site_of(books), 1)
     for mark in (first, site_of(books).mark(), [0, ""]):
         site_of(books).check_mark(mark)
     last = site_of(books).mark()

@@ -7,7 +7,7 @@ import numpy as np
 
 from .._runtime.compat import Interval
 from ..exchange.wire import MOST_STEPS
-from ..mean_regularized.board import MeanBillboard
+from ..mean_regularized.billboard import MeanBillboard
 
 
 @dataclass

@@ -1,1 +1,0 @@
-"""The table of strangers: every estimator at its defaults on shapes of tables, against alone."""

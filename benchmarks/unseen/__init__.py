@@ -1,0 +1,1 @@
+"""Defaults on unseen tables: every estimator at its defaults on shapes of tables, against alone."""
