@@ -84,7 +84,7 @@ def long_tails(rng, task, d):
 
 
 def one_hot(rng, task, d):
-    """Three queries with one answer each, coded 0 / 1, and two numbers."""
+    """Three questions with one answer each, coded 0 / 1, and two numbers."""
     levels = np.array([d - 2 - 2 * ((d - 2) // 3), (d - 2) // 3, (d - 2) // 3])
     parts = [rng.standard_normal((len(task), 2))]
     for size in levels:
@@ -250,7 +250,7 @@ def houses(rng, m=80, n_test=TEST_ROWS):
 
 
 def questionnaire(rng, persons=120, tasks=25, d=30, known=0.4):
-    """Answers of the same persons to many queries, most of them missing: a task is a query."""
+    """Answers of the same persons to many questions, most of them missing: a task is a question."""
     X = np.concatenate([one_hot(rng, np.zeros(2 * persons, int), d - 6),
                         rng.integers(1, 6, (2 * persons, 6))], axis=1)  # fmt: skip
     W = low_rank(3, 0.3)(rng, tasks, d)

@@ -4,7 +4,7 @@ Tasks with facts: a private multilevel model
 
 Two tables: one of pupils (level 1), one of schools (level 2). What an urban school adds to the
 effect of homework is what multilevel modellers ask, and fit with cross-level interactions. With
-``relation=`` the same query is answered under differential privacy for whole schools. Beside it
+``relation=`` the same question is answered under differential privacy for whole schools. Beside it
 stands ``MixedLM`` of statsmodels, which promises no privacy.
 """
 
@@ -86,7 +86,7 @@ errors = np.asarray(mixed.bse_fe).reshape(3, 4)[:, 1:]
 # ------------------------------
 # Points are the released coefficients; bars are two standard deviations of the noise that privacy
 # costs. Crosses are the fixed effects of ``MixedLM``, with two standard errors, which say how well
-# 300 schools tell the effects: another query.
+# 300 schools tell the effects: another question.
 from skpmtl.inspection import RelationDisplay
 
 display = RelationDisplay.from_estimator(est)

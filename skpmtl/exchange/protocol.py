@@ -1,12 +1,12 @@
 """What curator and tasks say to each other: queries, answers, releases.
 
-The curator of a method is a generator. It yields `Query`, a public query to the tasks, and is
+The curator of a method is a generator. It yields `Query`, a public question to the tasks, and is
 sent what was *released* of their answers; it never sees an answer, so that everything it computes
 is a function of the releases. `run` is the only place where answers are summed and noise is added.
 
-The task side of a method has ``answer(ask)``, the sums of what its tasks contribute, and
-``contributions(ask)``, the same before summing, for a curator elsewhere. Both may also be on other
-machines: see `skpmtl.shards` and `skpmtl.federated`.
+The task side of a method has ``answer(query)``, the sums of what its tasks contribute, and
+``contributions(query)``, the same before summing, for a curator elsewhere. Both may also be on
+other machines: see `skpmtl.shards` and `skpmtl.federated`.
 """
 
 import sys
@@ -260,11 +260,11 @@ def run(curator, tasks, source, journal=None, noise_parties=TRUSTED):
 
     Parameters
     ----------
-    curator : generator of Ask and Draw
-    tasks : object with ``answer(ask) -> {name: sum}``
-        Where it has ``recalled(ask)``, that is called with every query that the journal answers.
-        Where it has ``released(ask)`` in place of ``answer``, that is the release already: somebody
-        else has added the noise.
+    curator : generator of Query and PublicDraw
+    tasks : object with ``answer(query) -> {name: sum}``
+        Where it has ``recalled(query)``, that is called with every query that the journal answers.
+        Where it has ``released(query)`` in place of ``answer``, that is the release already:
+        somebody else has added the noise.
     source : noise source
     journal : object, default=None
         ``recall(source)`` gives the next reply of an earlier run, or None when there is none;

@@ -25,8 +25,9 @@ parties of whom one suffices (`NoiseParties`).
 
 **One sum.** Each honest site agrees to one set of sites for a query, and t sites that agree can
 open its sum. A curator that lies about which sites are lost, with n - h sites on its side, needs t
-- (n - h) honest ones for each of two sets, and there are h: with t > n - h / 2 (`Adders.least`) it
-opens one sum only, and no difference of two, in which there is the noise of fewer sites.
+- (n - h) honest ones for each of two sets, and there are h: with t > n - h / 2
+(`NoiseParties.least`) it opens one sum only, and no difference of two, in which there is the noise
+of fewer sites.
 
 **What is not checked.** Shares are uniform numbers, and servers cannot see whether a sum is within
 its bounds: a site that does not bound its contributions, or sends anything else, changes the
@@ -197,7 +198,7 @@ def shares(query, sums, n_servers):
     ----------
     query : Query
     sums : dict of str to ndarray
-        Before they are divided by ``ask.divide``.
+        Before they are divided by ``query.divide``.
     n_servers : int
     """
     parts = [{} for _ in range(n_servers)]

@@ -181,7 +181,7 @@ class Sites:
     """The tasks of a study behind a Flower grid, for `skpmtl.exchange.run`.
 
     Answers that are late, missing, broken or refused count as zero, and the denominator stays;
-    others are bounded once more by ``ask.combine``. A node that does not answer at all is not
+    others are bounded once more by ``query.combine``. A node that does not answer at all is not
     asked, and waited for, again before it shows itself.
     """
 

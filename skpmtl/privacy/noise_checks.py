@@ -215,11 +215,11 @@ def _correlations(noises):
     yield p, "Noise: that of entries of one release is correlated."
     within = pairs["of entries of one release"]
     for z in (noise.z for noise in noises):
-        task_side = z.shape[1] // 2
-        within.append((0, z[:, : 2 * task_side : 2], z[:, 1 : 2 * task_side : 2]))
+        half = z.shape[1] // 2
+        within.append((0, z[:, : 2 * half : 2], z[:, 1 : 2 * half : 2]))
         odd = z[:, 1:]
         within.append((1, odd[:, : odd.shape[1] // 2 * 2 : 2], odd[:, 1::2]))
-        within.append((2, z[:, :task_side], z[:, task_side : 2 * task_side]))
+        within.append((2, z[:, :half], z[:, half : 2 * half]))
         rows = len(z) // 2 * 2
         pairs["of releases of one fit"].append((2, z[:rows:2], z[1:rows:2]))
     for i, (a, b) in enumerate(zip(noises, noises[1:], strict=False)):

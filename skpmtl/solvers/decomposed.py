@@ -89,7 +89,7 @@ class Stacked:
     def resolvent(self, share, W, floor, lean=False):
         """Steps from those of the loss, see `resolvents`.
 
-        With u_1 and u_2 the task sides of the step and e_i = W_i - S_i, (H + rho / 2) (u_1 + u_2) =
+        With u_1 and u_2 the halves of the step and e_i = W_i - S_i, (H + rho / 2) (u_1 + u_2) =
         V + rho / 2 (e_1 + e_2) and u_1 - u_2 = e_1 - e_2.
 
         What is weighed between the parts moves by about alpha / rho in a step, whatever the loss

@@ -456,7 +456,7 @@ def test_local_only_publishes_nothing():
 @pytest.mark.parametrize("clusters", [None, {k: k % 2 for k in range(M)}])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 def test_epsilon_0_means_that_no_row_counts(cls, epsilon, unseen_task, clusters, fit_intercept):
-    """Board and public attributes after fits on neighbours are the same to the last bit."""
+    """Billboard and public attributes after fits on neighbours are the same to the last bit."""
     parameters = dict(unseen_task=unseen_task, clusters=clusters, fit_intercept=fit_intercept)
     found = []
     for seed in (0, 1):
