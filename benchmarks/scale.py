@@ -97,6 +97,7 @@ def measure_one(name, settings, m, n, d, parts=_PARTS):
         return getattr(skpmtl, name)(**settings, **public)
 
     classify = name.endswith("Classifier")
+
     def rows_of(tasks):
         X, y, task = make_rows(tasks, n, d)
         if classify:

@@ -172,6 +172,7 @@ def parameter(name, default, *, after, constraint=None):
 
     return extend
 
+
 target_range = parameter(  # of regressors; `TARGET_RANGE` is its paragraph
     "target_range", None, after="unseen_task", constraint=["array-like", None]
 )

@@ -143,9 +143,7 @@ class PerTask(Scored, TaskIndexed):
         tasks = self.tasks_.tolist()
         if rows.codes is None:
             features = rows.features()
-            results = [
-                predict(self.estimators_[tasks[k]], features) for k in self._wide_columns()
-            ]
+            results = [predict(self.estimators_[tasks[k]], features) for k in self._wide_columns()]
             if columns is None:
                 return np.column_stack(results)
             if columns != 2:

@@ -128,7 +128,7 @@ def changes(node):
     match node:
         case ast.Compare(ops=[op]) if type(op) in SWAPS:
             yield with_field(ops=[SWAPS[type(op)]()])
-        case (ast.BinOp(op=op) | ast.AugAssign(op=op) | ast.BoolOp(op=op)) if type(op) in SWAPS:
+        case ast.BinOp(op=op) | ast.AugAssign(op=op) | ast.BoolOp(op=op) if type(op) in SWAPS:
             yield with_field(op=SWAPS[type(op)]())
         case ast.UnaryOp(op=ast.Not() | ast.USub()):
             yield node, node.operand

@@ -33,7 +33,8 @@ METHODS = {
     "mean": ("PrivateMeanRegMTL", {"n_rounds": 3}),
     "mean, shared": ("PrivateMeanRegMTL", {"n_rounds": 3, "clip_norm": 1.0, "unseen_task": "mean"}),
     "mean, narrow clip": (
-        "PrivateMeanRegMTL", {"n_rounds": 3, "clip_norm": 1.0, "clip_quantile": 0.5}
+        "PrivateMeanRegMTL",
+        {"n_rounds": 3, "clip_norm": 1.0, "clip_quantile": 0.5},
     ),
     "mean, algorithm-1": (
         "PrivateMeanRegMTL",

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
 _TASKS = 30
 _SLOW = pytest.mark.slow
 
+
 @pytest.fixture(scope="module")
 def rows():
     """X of float32, y and task ids, not sorted by task."""
@@ -144,9 +145,7 @@ def compiled():
     return found
 
 
-@pytest.mark.parametrize(
-    "thin", [False, pytest.param(True, marks=_SLOW)], ids=["dense", "csr"]
-)
+@pytest.mark.parametrize("thin", [False, pytest.param(True, marks=_SLOW)], ids=["dense", "csr"])
 @pytest.mark.parametrize(
     "name, settings",
     [

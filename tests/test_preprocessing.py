@@ -39,9 +39,7 @@ def test_same_as_a_scaler_per_task(school_like, with_mean, with_std):
     frame = pd.concat([frame, frame[:1].assign(school="one row")], ignore_index=True)
     ids, names = frame["school"], ["x0", "x1", "x2", "x3"]
     public = [1.0, 3.0, 10.0, 0.5]
-    scaler = TaskScaler(
-        task_feature="school", with_mean=with_mean, with_std=with_std, scale=public
-    )
+    scaler = TaskScaler(task_feature="school", with_mean=with_mean, with_std=with_std, scale=public)
     out = scaler.fit_transform(frame)
     assert list(out.columns) == list(frame.columns) and out.index.equals(frame.index)
     assert_array_equal(out["school"], ids)

@@ -84,9 +84,7 @@ def table_on_disk(tmp_path_factory):
     "name, settings, n_parts",
     [
         ("MPMTLLowRank", {"epsilon": 1.0}, 0),
-        pytest.param(
-            "MPMTLGroupSparse", {"epsilon": None, "tol": 1e-2}, 0, marks=pytest.mark.slow
-        ),
+        pytest.param("MPMTLGroupSparse", {"epsilon": None, "tol": 1e-2}, 0, marks=pytest.mark.slow),
         pytest.param("PrivateMeanRegMTL", {"epsilon": 1.0}, 0, marks=pytest.mark.slow),
         pytest.param("DPMetaInit", {"epsilon": 1.0}, 0, marks=pytest.mark.slow),
         pytest.param("PrivateMeanRegMTL", {"epsilon": 1.0}, 2, marks=pytest.mark.slow),

@@ -144,8 +144,14 @@ def test_wide_sparse_tasks():
     X, y, task = thinned(long_data())
     places = np.arange(len(X)), 9 * np.arange(len(X))
     wide = sparse.csr_matrix((X[:, 0], places), (len(X), 300_000))
-    settings = {"n_rounds": 2, "clip_norm": 1.0, "tasks": TASKS, "fit_intercept": False,
-                "random_state": 0, "epsilon": 1e5}
+    settings = {
+        "n_rounds": 2,
+        "clip_norm": 1.0,
+        "tasks": TASKS,
+        "fit_intercept": False,
+        "random_state": 0,
+        "epsilon": 1e5,
+    }
     est = PrivateMeanRegMTL(**settings).fit(wide, y, task=task)
     assert "models_" in vars(est)
     assert_allclose(est.export_task(2)["coef"], est.mean_coef_)

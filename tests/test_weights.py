@@ -387,8 +387,10 @@ def test_divisors_of_records_do_not_follow_weights():
 def test_parts_have_weights(tmp_path, name):
     X, y, task = long_data()
     w = np.where(task == 4, 0.0, np.random.default_rng(0).random(len(y)))
-    est = skpmtl.MPMTLLowRank(tasks=TASKS, random_state=0) if name == "prior" else (
-        skpmtl.DPMetaInit(tasks=TASKS, inner_steps=2, random_state=0)
+    est = (
+        skpmtl.MPMTLLowRank(tasks=TASKS, random_state=0)
+        if name == "prior"
+        else (skpmtl.DPMetaInit(tasks=TASKS, inner_steps=2, random_state=0))
     )
     parts = write_parts(tmp_path, X, y, task, [[1, 4], [0], [2, 3, 5]])
     for part, tasks in zip(parts, [[1, 4], [0], [2, 3, 5]], strict=True):
@@ -582,7 +584,20 @@ def test_kernels_run_uncompiled_with_weights(centre):
         out, each = np.empty(2), np.ones(n) if w is None else w
         Z, lines = np.zeros((7, 8)), np.zeros((3, 8))
         run(rows.curvatures)(
-            X, None, None, None, np.arange(n), offsets, centre, 60, None, None, 6, lines, Z, out,
+            X,
+            None,
+            None,
+            None,
+            np.arange(n),
+            offsets,
+            centre,
+            60,
+            None,
+            None,
+            6,
+            lines,
+            Z,
+            out,
             each,
         )
         found += [G, g, square, out]

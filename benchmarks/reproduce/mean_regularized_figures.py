@@ -156,9 +156,7 @@ def rows(quick, repeats):
 def spread(quick, repeats):
     m = 30 if quick else 200
     problems = {"Synthetic(s,.5)": lambda s, x, quick: synthetic(s, **small(quick, m=m, spread=x))}
-    yield from varied(
-        problems, "spread", {"Synthetic(s,.5)": (0.0, 0.5, 1.0, 2.0)}, quick, repeats
-    )
+    yield from varied(problems, "spread", {"Synthetic(s,.5)": (0.0, 0.5, 1.0, 2.0)}, quick, repeats)
 
 
 # --------------------------------------------------------------------------- accounting

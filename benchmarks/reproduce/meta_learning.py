@@ -210,9 +210,7 @@ def cell(cases, sets, bounds, shots, rows):
         by_method = [found[i : i + len(sets)] for i in range(0, len(found), len(sets))]
         for position, count in enumerate(shots):
             columns = [[scores[position] for scores in own] for own in by_method]
-            yield from rows(
-                count, [(*case, own) for case, own in zip(cases, columns, strict=True)]
-            )
+            yield from rows(count, [(*case, own) for case, own in zip(cases, columns, strict=True)])
 
     return calls, finish
 

@@ -11,9 +11,7 @@ from .losses import LOGISTIC, MULTINOMIAL, SQUARED, logistic_loss, other_class, 
 
 
 @njit
-def loss_gradient(
-    X, rows, shared, offsets, y, loss, scale, W, P, gradient, weights, given
-):
+def loss_gradient(X, rows, shared, offsets, y, loss, scale, W, P, gradient, weights, given):
     """-> sum of the losses; gradient of all tasks; P keeps what `hessian_product` needs.
 
     `weights` of the rows multiply their losses, and `given` (n_rows, n_outputs) are added to the

@@ -24,9 +24,7 @@ def row_scores(X, codes, position, coef, intercept, mean_coef, mean_intercept, o
 
 
 @njit
-def csr_row_scores(
-    data, indices, indptr, codes, coef, intercept, mean_coef, mean_intercept, out
-):
+def csr_row_scores(data, indices, indptr, codes, coef, intercept, mean_coef, mean_intercept, out):
     """The same for the rows of a CSR matrix."""
     for i in range(indptr.shape[0] - 1):
         k = codes[i]

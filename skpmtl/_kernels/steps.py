@@ -121,9 +121,7 @@ def local_steps(
             level[c] = 0.0
             total[c] = 0.0
         if fit_intercept:
-            feature_means(
-                X, data, indices, indptr, rows, lo, n, place, width, mean, weights, mass
-            )
+            feature_means(X, data, indices, indptr, rows, lo, n, place, width, mean, weights, mass)
             for i in range(n):
                 for c in range(C):
                     total[c] += base[i, c] * (weights[lo + i] / mass)
@@ -191,9 +189,7 @@ def local_steps(
                 for i in range(n):
                     for c in range(C):
                         z[i, c] *= weights[lo + i]
-                gather(
-                    X, data, indices, indptr, rows, lo, n, place, z, size, G
-                )
+                gather(X, data, indices, indptr, rows, lo, n, place, z, size, G)
                 moved, size2, turn, b_moved, b_turn = 0.0, 0.0, 0.0, 0.0, 0.0
                 for c in range(C):
                     new[c] = 0.0
@@ -284,9 +280,7 @@ def _scores_of_centre(X, data, indices, indptr, rows, lo, n, centre, share, base
 
 
 @njit
-def _gradient_step(
-    data, width, mean, total, weight, pull, step, penalty, fisher, V, G, descent, a
-):
+def _gradient_step(data, width, mean, total, weight, pull, step, penalty, fisher, V, G, descent, a):
     """G, the sums of the rows times their residuals, <- V minus a step along the gradient.
 
     `total` are the sums of the residuals: features are centred by `mean`.
@@ -358,9 +352,7 @@ def _row_of_all(level, loss, held, out):
 
 
 @njit
-def _fisher_diagonal(
-    X, data, indices, indptr, rows, lo, n, place, mean, z, size, fisher, weights
-):
+def _fisher_diagonal(X, data, indices, indptr, rows, lo, n, place, mean, z, size, fisher, weights):
     """Mean of the squared gradients of the rows, scaled to a maximum of 1."""
     C = z.shape[1]
     for j in range(size):

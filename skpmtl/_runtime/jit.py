@@ -57,6 +57,7 @@ def njit(function):
         _protect(getattr(compiled, "_cache", None))
     return compiled
 
+
 _USED = (
     "save", "_load_index", "_load_data", "_save_index", "_save_data", "_data_name", "_data_path",
     "_dump", "_index_path", "_source_stamp",

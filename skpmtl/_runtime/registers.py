@@ -116,6 +116,7 @@ class _Vectors(types.Type):
     def __init__(self):
         super().__init__(name="skpmtl.four_by_eight")
 
+
 _vector, _vectors = _Vector(), _Vectors()
 
 
@@ -171,6 +172,7 @@ def _arithmetic(args):
             if kind in args:
                 return signature(kind, *args)
     return None
+
 
 _typed(load, _reads(_vector))
 _typed(same, _reads(_vector))
@@ -373,6 +375,7 @@ def _operation(operation, instruction):
     for pair in product(kinds, kinds):
         if pair != (types.float64, types.float64):
             lower_builtin(operation, *pair)(lowered)
+
 
 _operation(operator.add, "fadd")
 _operation(operator.sub, "fsub")

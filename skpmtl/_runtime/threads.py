@@ -34,12 +34,14 @@ class _State:
         self.pool = None
         self.limits, self.limited = None, 0  # of BLAS, and by how many callers
 
+
 _state = _State()
 
 
 def _start_afresh():  # a forked child has none of its parent's threads
     chosen, _state.__dict__ = _state.chosen, _State().__dict__
     _state.chosen = chosen
+
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_start_afresh)
@@ -160,9 +162,7 @@ def run_blocks(function, blocks):
         if _state.pool is None:
             _state.pool = ThreadPoolExecutor(limit - 1, thread_name_prefix="skpmtl")
         _state.working += 1
-        helpers = [
-            _state.pool.submit(help_out) for _ in range(min(limit, len(blocks)) - 1)
-        ]
+        helpers = [_state.pool.submit(help_out) for _ in range(min(limit, len(blocks)) - 1)]
     try:
         work(False)
     finally:

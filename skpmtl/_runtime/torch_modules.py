@@ -23,9 +23,7 @@ def import_torch(what):
         import torch
         import torch.func  # noqa: F401  # not imported by torch itself in all versions
     except ImportError as error:
-        raise ImportError(
-            f"{what} needs torch: install skpmtl with its extra [torch]."
-        ) from error
+        raise ImportError(f"{what} needs torch: install skpmtl with its extra [torch].") from error
     return torch
 
 

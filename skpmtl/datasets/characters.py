@@ -3,9 +3,7 @@
 import numpy as np
 
 # The alphabet of LEAF's Shakespeare, in its order.
-CHARACTERS = (
-    "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
-)
+CHARACTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 
 
 class Alphabet:

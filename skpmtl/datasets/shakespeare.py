@@ -146,9 +146,7 @@ def fetch_shakespeare(
         does not have the expected checksum.
     """
     otherwise = "load_shakespeare(path) reads the corpus that nltk.download('shakespeare') keeps"
-    kept = fetched(
-        PLAYS_URL, PLAYS_FILE, PLAYS_SHA256, data_home, download_if_missing, otherwise
-    )
+    kept = fetched(PLAYS_URL, PLAYS_FILE, PLAYS_SHA256, data_home, download_if_missing, otherwise)
     return load_shakespeare(kept, length=length, step=step, characters=characters)
 
 

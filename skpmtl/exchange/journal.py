@@ -285,6 +285,7 @@ def lock_file(path, wait):
         ) from error
     return file
 
+
 if os.name == "nt":
     import msvcrt
     import time

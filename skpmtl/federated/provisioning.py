@@ -171,8 +171,10 @@ def make_kit(studies, sites, address, folder, task="task", target="y", cap=None)
             if name in servers and name not in (study.servers or ()):
                 continue
             text += _STUDY.format(file=json.dumps(file), curator=json.dumps(public))
-            text += _SHARES if name in servers else _ROWS.format(
-                task=json.dumps(task), target=json.dumps(target)
+            text += (
+                _SHARES
+                if name in servers
+                else _ROWS.format(task=json.dumps(task), target=json.dumps(target))
             )
         (place / "site.toml").write_text(text)
         role = "server" if name in servers else "site"

@@ -111,9 +111,7 @@ class TorchNetwork(Network):
         if optimizer.solver == "adam":
             step = torch.optim.Adam(groups, lr=optimizer.learning_rate)
         else:
-            step = torch.optim.SGD(
-                groups, lr=optimizer.learning_rate, momentum=optimizer.momentum
-            )
+            step = torch.optim.SGD(groups, lr=optimizer.learning_rate, momentum=optimizer.momentum)
         self.trunk.train()
         for _ in range(optimizer.epochs):
             total = count = 0.0

@@ -231,8 +231,8 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
                 )
         if classes is not None:
             fitted["_task_classes_"] = classes
-            fitted["classes_"] = classes if form.kind == "wide" else np.unique(
-                np.concatenate(classes)
+            fitted["classes_"] = (
+                classes if form.kind == "wide" else np.unique(np.concatenate(classes))
             )
         return fitted
 

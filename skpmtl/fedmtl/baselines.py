@@ -122,7 +122,7 @@ def first_order_weights(network, before, uploads, table, heads):
 def _losses(network, models, X, Y, heads, client):
     loss = BatchLoss(heads.take(np.array([client])))
     with np.errstate(over="ignore", invalid="ignore"):
-        found = np.array([
-            loss.derivative(network.scores(model[None], X[None]), Y[None])[1] for model in models
-        ])
+        found = np.array(
+            [loss.derivative(network.scores(model[None], X[None]), Y[None])[1] for model in models]
+        )
     return np.where(np.isfinite(found), found, np.finfo(float).max / 4)

@@ -121,9 +121,7 @@ def read_rows(estimator, X, client, task, fitted=None):
     return ClientRows(matrix, dropped, positions=positions, **ids)
 
 
-def read_training(
-    estimator, X, y, client, task, sample_weight=None, *, fitted=None, classes=None
-):
+def read_training(estimator, X, y, client, task, sample_weight=None, *, fitted=None, classes=None):
     """Read the input of fit, or, with the form and the classes of the fit, of personalize.
 
     Rows of weight 0 are left out.

@@ -31,9 +31,7 @@ def grams(X, y, offsets, scale, centre, weights=None):
             ends = offsets[first : last + 1]
             R = up(d + 1, LANES)
             scratch = np.zeros((np.diff(ends).max(), R)), np.empty((up(d, 4), R))
-            return build_grams(
-                X, y, ends, scale[part], centre, G[part], g[part], *scratch, weights
-            )
+            return build_grams(X, y, ends, scale[part], centre, G[part], g[part], *scratch, weights)
 
         return G, g, sum(run_blocks(block, task_blocks(offsets, d, _BLOCK)))
     square = 0.0
@@ -167,9 +165,7 @@ def long_tasks(table):
     y, labels = table.y[inside], table.tasks[tasks]
     weights = None if table.weights is None else table.weights[inside]
     own = {"weights": weights, "masses": None if weights is None else table.masses[tasks]}
-    return tasks, replace(
-        table, y=y, offsets=offsets, tasks=labels, rows=rows, order=None, **own
-    )
+    return tasks, replace(table, y=y, offsets=offsets, tasks=labels, rows=rows, order=None, **own)
 
 
 def task_grams(table, problem, scale):

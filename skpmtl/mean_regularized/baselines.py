@@ -84,11 +84,12 @@ def _doc(summary, text, lam, classifier, note=""):
         target_range="" if classifier else "target_range, ",
     )
 
+
 _TEXTS = {
     "fedavg": (
         "Private federated averaging, {}.",
         "In every round each task takes gradient steps from the shared model on its own\n"
-        "    loss and sends the clipped difference; with ``personalization=\"none\"`` every task\n"
+        '    loss and sends the clipped difference; with ``personalization="none"`` every task\n'
         "    is left with the shared model and an intercept of its own.",
         _PULL.format("not used in "),
     ),
@@ -100,7 +101,7 @@ _TEXTS = {
     "ppsgd": (
         "Private shared part plus personal part (PP-SGD), {}.",
         "The model of a task is w~ + theta_k. Steps move both parts; the movement of the shared\n"
-        "    part is sent, theta_k stays. ``personalization=\"none\"`` keeps the theta_k of the\n"
+        '    part is sent, theta_k stays. ``personalization="none"`` keeps the theta_k of the\n'
         "    rounds, the other variants start from w~.",
         "Penalty ``lam / 2 ||theta_k||^2``, and strength of the personalisation.",
     ),
@@ -108,8 +109,8 @@ _TEXTS = {
         "Every task alone, {}.",
         "Nothing is released, whatever `epsilon` is: the shared model stays 0, the\n"
         "    mean-regularised personalisation is a ridge on every task's own rows, and with\n"
-        "    intercepts there is no model for ``unseen_task=\"mean\"``.",
-        "Strength of the ridge. \"auto\": 0.5 / n_k times the smoothness of the task's loss.",
+        '    intercepts there is no model for ``unseen_task="mean"``.',
+        'Strength of the ridge. "auto": 0.5 / n_k times the smoothness of the task\'s loss.',
     ),
 }
 _UNUSED = " What concerns the rounds has no effect."

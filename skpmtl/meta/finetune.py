@@ -299,9 +299,7 @@ def _with_free_intercepts(table, starts, fit_intercept, shy, around):
         prior -= np.log(len(starts))
         centres += [init[..., 0, :d]] if fit_intercept and around else []
     for centre, prior in zip(centres, priors, strict=False):
-        local = LocalModels(
-            table, classification=False, fit_intercept=fit_intercept, centre=centre
-        )
+        local = LocalModels(table, classification=False, fit_intercept=fit_intercept, centre=centre)
         found, W, b = local.average(root, kappa, prior, _WIDTH)
         yield found, np.column_stack([W, b] if fit_intercept else [W])[:, None]
 

@@ -98,9 +98,11 @@ class LocalSteps:
         while first < len(order):
             last = first + 1
             # Layers hold a few times the numbers of their rows.
-            while last < len(order) and (last + 1 - first) * (
-                own + 32 * self.X.shape[1] * int(rows[order[last]])
-            ) <= _BLOCK:
+            while (
+                last < len(order)
+                and (last + 1 - first) * (own + 32 * self.X.shape[1] * int(rows[order[last]]))
+                <= _BLOCK
+            ):
                 last += 1
             yield order[first:last]
             first = last

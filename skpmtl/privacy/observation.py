@@ -26,6 +26,7 @@ class _Lines(logging.Handler):
         if record.name.partition(".")[0] != "numba":  # which logs how it compiles
             self.lines.append((record.name, record.levelname, record.getMessage()))
 
+
 _FIXED = (str, bytes, bool, types.NoneType, types.ModuleType, property, types.BuiltinFunctionType)
 
 

@@ -91,8 +91,10 @@ def load_models(folder, tasks=None):
     elif not merged:
         raise ValueError(f"{str(folder)!r} has no models: it is not what fit_shards wrote.")
     order = np.argsort(merged["tasks"])
-    with files.open(f"{root}/billboard.npz") if files else open(
-        Path(root, "billboard.npz"), "rb"
-    ) as stream:
+    with (
+        files.open(f"{root}/billboard.npz")
+        if files
+        else open(Path(root, "billboard.npz"), "rb") as stream
+    ):
         est = load_billboard(stream)
     return with_models(est, **{key: values[order] for key, values in merged.items()})

@@ -232,8 +232,10 @@ class LossOnGraph:
 
     def __init__(self, loss, Omega, lam, ridge):
         m = Omega.shape[0]
-        self.loss, self.A = loss, lam * Omega + ridge * (
-            sparse.eye(m, format="csr") if sparse.issparse(Omega) else np.eye(m)
+        self.loss, self.A = (
+            loss,
+            lam * Omega
+            + ridge * (sparse.eye(m, format="csr") if sparse.issparse(Omega) else np.eye(m)),
         )
         self.quadratic, self.table, self.shape = loss.quadratic, loss.table, loss.shape
         self._sizes = abs(self.A)

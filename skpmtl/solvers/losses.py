@@ -520,7 +520,6 @@ class WideLoss(SquaredLoss):
         a = float(self.scale @ products)
         return a, 2.0 * value - self.ridge * np.vdot(W, W)
 
-
     def _residual_sizes(self):
         R = self._residual
         return np.einsum("ik,ik->k", R, R), R.sum(axis=0)

@@ -512,9 +512,7 @@ def newton(state, tol, max_iter, log, kind):
         relative = size / max(start, 1e-300)
         forcing = max(min(0.1, 0.1 * relative), 1e-11, 1e-14 / max(relative, 1e-14))
         R, state.gradient = state.gradient, None
-        step, gain = conjugate_gradient(
-            state.product, arrow or unchanged, R, forcing, 2000, floor
-        )
+        step, gain = conjugate_gradient(state.product, arrow or unchanged, R, forcing, 2000, floor)
         del R
         longest = _largest(step)
         moved = longest <= tol * max(_largest(Wb), 1e-300)
@@ -635,4 +633,3 @@ def fixed_point(centred, centre, *, tol, max_iter, memory=8, V=None):
         stacklevel=users_line(),
     )
     return max_iter
-

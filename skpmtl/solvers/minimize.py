@@ -84,9 +84,7 @@ def minimize(loss, penalty, alpha, *, W=None, tol=1e-6, max_iter=10_000, log=Non
     """
     with single_blas_thread():
         by_sets = W is None and penalty.by_columns and loss.alike
-        solution = solve(
-            loss, penalty, float(alpha), W, tol, max_iter, log, by_sets=by_sets
-        )
+        solution = solve(loss, penalty, float(alpha), W, tol, max_iter, log, by_sets=by_sets)
     if not solution.converged:
         why = "Raise max_iter or tol, scale the features, or add a ridge."
         if solution.exhausted:

@@ -106,9 +106,7 @@ def _check_task(label, X, first, y):
     if list(getattr(X, "columns", [])) != list(getattr(first, "columns", [])):
         raise ValueError(f"X of task {label!r} has other column names than the first task.")
     if y is not None and y.shape not in [(X.shape[0],), (X.shape[0], 1)]:
-        raise ValueError(
-            f"Task {label!r} has {X.shape[0]} rows in X but y of shape {y.shape}."
-        )
+        raise ValueError(f"Task {label!r} has {X.shape[0]} rows in X but y of shape {y.shape}.")
 
 
 def wide_to_long(X, Y, tasks=None):

@@ -154,6 +154,7 @@ def read_array(values, **options):
         text = f"{name} has values that could not be converted to numbers, such as text or dates"
     raise (kind if issubclass(kind, TypeError) else ValueError)(f"{text}.")
 
+
 # Errors of scikit-learn and numpy that speak of types and shapes only.
 _SHOWS_NO_VALUES = (
     "Found array with", "Complex data not supported", "Sparse data was passed",
@@ -449,9 +450,7 @@ def read_training(
             matrix, y, offsets, labels, order, order, absent=absent, weights=weights
         ), form
     matrix = table_matrix(matrix, order, kept_columns(estimator, matrix, form.columns), dtype)
-    return TaskTable(
-        matrix, y, offsets, labels, order=order, absent=absent, weights=weights
-    ), form
+    return TaskTable(matrix, y, offsets, labels, order=order, absent=absent, weights=weights), form
 
 
 def _row_type(estimator):

@@ -259,7 +259,7 @@ def test_tables_reach_other_languages_as_they_are(shell, suffix):
         )
     else:
         first, last = script.index("if strcmp"), script.index("spent =")
-        answer = "W = cell2mat(cellfun(@(x) x(1, :)', X, \"UniformOutput\", false));\n"
+        answer = 'W = cell2mat(cellfun(@(x) x(1, :)\', X, "UniformOutput", false));\n'
         answer += "values = 1:7;\n"
     rng = np.random.default_rng(0)
     X, y, task = rng.normal(size=(9, 3)), rng.normal(size=9), np.repeat([0, 1, 2], [2, 3, 4])

@@ -178,7 +178,7 @@ def fault(**change):
         (fault(user_data={"b": {"x": ["p", "q"], "y": [0, 1]}}), "'b': x is text; give vocab"),
         (fault(user_data={"b": {"x": [[1, 2]] * 2, "y": [0, None]}}), "'b': a \"y\" is missing"),
         (fault(user_data={"b": {"x": [[1, 2]] * 2, "y": [0, "p"]}}), "'b': some \"y\" are str"),
-        (fault(user_data={"b": {"x": [[1, 2]] * 2, "y": ["p", "q"]}}), "some \"y\" are strings"),
+        (fault(user_data={"b": {"x": [[1, 2]] * 2, "y": ["p", "q"]}}), 'some "y" are strings'),
         (fault(user_data={"b": {"x": [[1, 2]] * 2, "y": [["p"], []]}}), "'b': .* give labels="),
         ('{"users": [], "num_samples": [], "user_data": {}}', "has no users"),
     ],

@@ -345,9 +345,7 @@ def test_rounds_against_plain_loops(aggregation, classification):
             network.head_blocks(theta, heads)[3] *= 0.8
         else:
             own = slice(table.offsets[3], table.offsets[4])
-            table.Y[own] = np.where(
-                slots[3] >= 0, rng.integers(2, size=table.Y[own].shape), np.nan
-            )
+            table.Y[own] = np.where(slots[3] >= 0, rng.integers(2, size=table.Y[own].shape), np.nan)
     table = ClientTable(table.X, table.Y, table.offsets, table.clients, slots)
     case = network, table, heads, theta, sets
     o = Optimizer("sgd", 0.1, 0.5, 0.01, 5, 2, 0.3)

@@ -60,8 +60,17 @@ def test_penalty_is_on_weights_only():
     Y = X[:, :2] + 2.0
     models = []
     for n_rounds in (1, 2):
-        est = quick("real", hidden_layer_sizes=(), aggregation="uniform", n_rounds=n_rounds,
-                    alpha=0.7, solver="sgd", momentum=0.0, learning_rate=0.1, batch_size=100)
+        est = quick(
+            "real",
+            hidden_layer_sizes=(),
+            aggregation="uniform",
+            n_rounds=n_rounds,
+            alpha=0.7,
+            solver="sgd",
+            momentum=0.0,
+            learning_rate=0.1,
+            batch_size=100,
+        )
         models.append(linear_models(est.fit(X, Y, client=client), 3, (1, 2), 2)[0])
     Z = np.column_stack([X, np.ones(40)])
     slope = Z.T @ (Z @ models[0] - Y) / 40
@@ -342,15 +351,17 @@ def test_drawn_clients(way):
         counts.add(len(tasks))
         if way == "pairs":
             assert tasks[0] % 2 == 0 and tasks[1] == tasks[0] + 1
-    assert counts == {way} if isinstance(way, int) else counts == {2} if way == "pairs" else (
-        min(counts) == 1 and max(counts) == 8
+    assert (
+        counts == {way}
+        if isinstance(way, int)
+        else counts == {2}
+        if way == "pairs"
+        else (min(counts) == 1 and max(counts) == 8)
     )
     assert set(y[~np.isnan(y)]) == set(range(5))
     means = np.array([X[client % 2 == domain].mean(axis=0) for domain in (0, 1)])
     assert_allclose(np.sqrt((means**2).mean(axis=1)), 0.57, atol=0.05)  # `shift`
-    again = make_fedmtl_clients(
-        30, 25, tasks_per_client=way, n_domains=2, n_test=9, random_state=3
-    )
+    again = make_fedmtl_clients(30, 25, tasks_per_client=way, n_domains=2, n_test=9, random_state=3)
     for first, second in zip(made, again, strict=True):
         assert_array_equal(first, second)
 

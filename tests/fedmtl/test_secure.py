@@ -877,9 +877,7 @@ def test_a_wrong_share_is_named(tmp_path, fault):
     [("retried upload", 1, 2), ("swapped clients", 0, 1), ("missing", 0, 0)],
 )
 @pytest.mark.spread(1)
-def test_a_mixed_up_share_ends_the_run_at_all_servers(
-    mpc, start, tmp_path, fault, client, rank
-):
+def test_a_mixed_up_share_ends_the_run_at_all_servers(mpc, start, tmp_path, fault, client, rank):
     job, folders = server_folders(tmp_path)
     for i in range(2):
         deliver(folders, i, upload_of(job, i))
@@ -930,9 +928,7 @@ def test_an_upload_that_no_client_function_makes_is_noticed(mpc, start, tmp_path
     count = sum(int(np.prod(shape)) for shape in job.parts.values())
     rng = np.random.default_rng(0)
     bodies = [rng.bytes(count * BYTES) for _ in range(3)]
-    deliver(
-        folders, 1, [with_header(job, "upload", 1, r, "a" * 32, bodies[r]) for r in range(3)]
-    )
+    deliver(folders, 1, [with_header(job, "upload", 1, r, "a" * 32, bodies[r]) for r in range(3)])
     for status, _, errors in last_lines([start(folder) for folder in folders]):
         assert status in (0, 1), errors
     answers = [folder / "out" / "1.shares" for folder in folders]

@@ -210,6 +210,7 @@ def _narrow(run):
 
     return inverse
 
+
 INVERSES = [lambda run: run(linalg.spd_inverse), _narrow]
 
 

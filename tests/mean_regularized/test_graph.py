@@ -107,8 +107,9 @@ def test_optimum_of_cvxpy_with_an_l1_norm(classes):
     value = 0.15 * cp.sum_squares(root @ W) + 0.01 * cp.sum_squares(W) + 0.1 * cp.sum(cp.abs(W))
     for k in range(M):
         mine = TASK == k
-        z = X[mine] @ cp.reshape(W[k], (D, n_models), order="F") + cp.reshape(b[k], (1, n_models),
-                                                                              order="F")
+        z = X[mine] @ cp.reshape(W[k], (D, n_models), order="F") + cp.reshape(
+            b[k], (1, n_models), order="F"
+        )
         if not classes:
             losses = 0.5 * cp.square(y[mine] - z[:, 0])
         elif classes == 2:

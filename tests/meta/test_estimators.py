@@ -512,8 +512,10 @@ def test_models_of_classes_are_proximal_points_of_the_likeliest_strength(kind, r
             bend, slope, _ = np.polyfit(np.log10(SNR[three]), grid[three], 2)
             assert_allclose(np.log10(kappa * level), -slope / (2 * bend), rtol=0, atol=1e-7)
             z = Z @ W[k].T
-            loss = np.logaddexp(0, -target[:, None] * z) if C == 1 else (
-                np.logaddexp.reduce(z, axis=1) - z[np.arange(len(z)), target.astype(int)]
+            loss = (
+                np.logaddexp(0, -target[:, None] * z)
+                if C == 1
+                else (np.logaddexp.reduce(z, axis=1) - z[np.arange(len(z)), target.astype(int)])
             )
             B = Z * np.sqrt(weights(kind, Z, W[k]))[:, None]
             det = np.linalg.slogdet(np.eye(size) + kappa * B.T @ B)[1] * max(C - 1, 1)

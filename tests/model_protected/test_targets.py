@@ -121,9 +121,9 @@ def test_lsoa_like_is_at_least_as_good_as_local_models(cls, epsilon, local_auc):
     for seed in range(LSOA_DRAWS):
         X, Y, Xt, Yt = lsoa_split(seed)
         m = Y.shape[1]
-        model = cls(
-            classes=[0, 1], epsilon=epsilon, delta=1 / (m * log(m)), random_state=seed
-        ).fit(X, Y)
+        model = cls(classes=[0, 1], epsilon=epsilon, delta=1 / (m * log(m)), random_state=seed).fit(
+            X, Y
+        )
         areas.append(average_auc(Yt, model.decision_function(Xt)))
     print(f"{cls.__name__} epsilon={epsilon}: AUC {np.mean(areas):.4f}, local {local_auc:.4f}")
     assert np.mean(areas) >= local_auc

@@ -18,8 +18,7 @@ def test_no_character_of_training_is_in_a_row_of_the_test():
     X = X[:, None] + np.arange(length)
     ends = np.cumsum(sizes)
     speakers = {
-        f"s{k}": np.arange(end - n, end)
-        for k, (n, end) in enumerate(zip(sizes, ends, strict=True))
+        f"s{k}": np.arange(end - n, end) for k, (n, end) in enumerate(zip(sizes, ends, strict=True))
     }
 
     def read():

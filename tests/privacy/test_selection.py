@@ -64,9 +64,7 @@ def test_renyi_divergence_of_the_best_run(distribution, mu, shift):
     """The output is the score itself: the exact divergence stays below the bound."""
     weights = trial_probabilities(4.0, distribution)[:400]
     p = best_density(norm.pdf, norm.cdf, weights)
-    q = best_density(
-        lambda x: norm.pdf(x, shift * mu), lambda x: norm.cdf(x, shift * mu), weights
-    )
+    q = best_density(lambda x: norm.pdf(x, shift * mu), lambda x: norm.cdf(x, shift * mu), weights)
     for order in (1.5, 4.0, 12.0):
         moment = quad(lambda x, a=order: p(x) ** a * q(x) ** (1 - a), -9, 9, epsabs=1e-10)[0]
         bound = float(selection_rdp(mu, 4.0, distribution, np.array([order]))[0])

@@ -158,9 +158,7 @@ def test_optimal_on_other_data(name, penalty, logistic, intercept, weight, ridge
     kind = {"weight": weight, "ridge": ridge, "logistic": logistic}
     top = largest_alpha(X, y, task, penalty, intercept, **kind)
     for fraction in fractions:
-        tight, excess = check_optimal(
-            X, y, task, penalty, fraction * top, intercept, 1e-9, **kind
-        )
+        tight, excess = check_optimal(X, y, task, penalty, fraction * top, intercept, 1e-9, **kind)
         # The plain bound is of first order in the error, with a ridge of second order.
         assert excess <= (2e-4 if ridge == 0 else 1e-6) * tight
         default, _ = check_optimal(X, y, task, penalty, fraction * top, intercept, 1e-6, **kind)
@@ -317,8 +315,6 @@ def test_logistic_stops_where_rounding_stops_it(penalty):
     X += 1000
     known = exact(penalty, True, alpha=0.02, tol=1e-9, max_iter=1000).fit(X, y, task=task)
     with pytest.warns(ConvergenceWarning):
-        model = exact(penalty, True, alpha=0.02, tol=1e-16).fit(
-            sparse.csr_matrix(X), y, task=task
-        )
+        model = exact(penalty, True, alpha=0.02, tol=1e-16).fit(sparse.csr_matrix(X), y, task=task)
     assert abs(model.objective_ - known.objective_) <= known.dual_gap_ + 1e-10 * known.objective_
     assert model.dual_gap_ <= 1e-4 * model.objective_

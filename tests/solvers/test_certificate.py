@@ -90,9 +90,7 @@ def test_no_gap_is_below_the_truth(name, kind):
         loss = kind(far, 1 / far.sizes, True, ridge)
         better = make_loss(near, classification=logistic, ridge=ridge)
         alpha, tol, found, best = solved(loss, better, penalty, share, rng)
-        at, lowest = (
-            precise(far, W, penalty, alpha, ridge, logistic) for W in (found.W, best.W)
-        )
+        at, lowest = (precise(far, W, penalty, alpha, ridge, logistic) for W in (found.W, best.W))
         assert found.gap >= float(at - lowest)
         assert found.objective == pytest.approx(float(at), rel=max(1e-9, found.gap / float(at)))
         assert found.converged == (found.gap <= tol * found.objective)

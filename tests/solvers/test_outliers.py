@@ -15,9 +15,7 @@ from skpmtl.metrics import nmse
 from tests.helpers.shelf import LABEL, TASK, X, Y, malsar
 
 PAIRS = [
-    (cls, outliers)
-    for cls in (MPMTLLowRank, MPMTLGroupSparse)
-    for outliers in ("tasks", "entries")
+    (cls, outliers) for cls in (MPMTLLowRank, MPMTLGroupSparse) for outliers in ("tasks", "entries")
 ]
 CLASSIFIERS = {
     MPMTLLowRank: MPMTLLowRankClassifier,
@@ -93,9 +91,9 @@ def test_what_is_near_the_dirty_model_of_malsar():
 def test_optimum_of_cvxpy(cls, outliers, ridge):
     cp = pytest.importorskip("cvxpy")
     m, d = 8, X.shape[1]
-    est = cls(
-        0.25, outliers=outliers, outlier_alpha=0.15, epsilon=None, ridge=ridge, tol=1e-9
-    ).fit(X, Y, task=TASK)
+    est = cls(0.25, outliers=outliers, outlier_alpha=0.15, epsilon=None, ridge=ridge, tol=1e-9).fit(
+        X, Y, task=TASK
+    )
     P, Q, b = cp.Variable((m, d)), cp.Variable((m, d)), cp.Variable(m)
     shared = cp.normNuc(P) if cls is MPMTLLowRank else cp.sum(cp.norm(P, 2, axis=0))
     own = cp.sum(cp.norm(Q, 2, axis=1)) if outliers == "tasks" else cp.sum(cp.abs(Q))
@@ -112,8 +110,9 @@ def test_optimum_of_cvxpy(cls, outliers, ridge):
 @pytest.mark.parametrize(("cls", "outliers"), PAIRS)
 @pytest.mark.parametrize("classes", [0, 2, 3])
 def test_objective_gap_and_new_tasks(cls, outliers, classes):
-    thirds = np.concatenate([3 * Y[TASK == k].argsort().argsort() // (TASK == k).sum()
-                             for k in range(8)])  # all classes in every task
+    thirds = np.concatenate(
+        [3 * Y[TASK == k].argsort().argsort() // (TASK == k).sum() for k in range(8)]
+    )  # all classes in every task
     y = [Y, None, LABEL, thirds][classes]
     cls = CLASSIFIERS[cls] if classes else cls
     parameters = {"outliers": outliers, "epsilon": None, "ridge": 0.05}
@@ -123,9 +122,9 @@ def test_objective_gap_and_new_tasks(cls, outliers, classes):
     W, Q = est.coef_.reshape(-1, X.shape[1]), est.outlier_coef_
     assert_allclose(est.outlier_, np.linalg.norm(Q.reshape(8, -1), axis=1))
     whole = Q.reshape(8, -1) if outliers == "tasks" else Q.ravel()[:, None]
-    penalty = 0.15 * shared_norm(cls, W - Q.reshape(W.shape)) + 0.08 * np.linalg.norm(
-        whole, axis=1
-    ).sum()
+    penalty = (
+        0.15 * shared_norm(cls, W - Q.reshape(W.shape)) + 0.08 * np.linalg.norm(whole, axis=1).sum()
+    )
     z = np.einsum("ij,i...j->i...", X, est.coef_[TASK]) + est.intercept_[TASK]
     if not classes:
         losses = 0.5 * (y - z) ** 2

@@ -184,8 +184,6 @@ def test_networkx():
         read_relation(nx.DiGraph(graph), TASKS)
 
 
-
-
 SIZE = {"size": np.arange(M) % 7.0}
 
 
