@@ -2,7 +2,7 @@
 
 import sys
 
-import matplotlib
+import matplotlib.pyplot
 import numpy as np
 import pytest
 from sklearn.dummy import DummyRegressor
