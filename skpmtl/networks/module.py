@@ -88,6 +88,10 @@ class FlatModule:
             raise ValueError("The module starts from numbers that are not finite.")
         self._constants = [(b, b.clone()) for b in self.module.buffers()]
 
+    def __deepcopy__(self, memo):
+        """Itself: it is set to the numbers of a task before each use."""
+        return self
+
     def _name(self, local, may_stay):
         torch, module = self.torch, self.module
         trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]

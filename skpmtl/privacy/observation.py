@@ -23,8 +23,13 @@ class _Lines(logging.Handler):
         self.lines = []
 
     def emit(self, record):
-        if record.name.partition(".")[0] != "numba":  # which logs how it compiles
+        if not _is_engine(record.name) or record.levelno >= logging.WARNING:
             self.lines.append((record.name, record.levelname, record.getMessage()))
+
+
+def _is_engine(name):
+    """Whether a logger is of an engine, which logs how it compiles and what it executes."""
+    return name.partition(".")[0] in ("numba", "torch")
 
 
 _FIXED = (str, bytes, bool, types.NoneType, types.ModuleType, property, types.BuiltinFunctionType)
@@ -78,14 +83,10 @@ def _logged(handler):
     root = logging.getLogger()
     known = [root, *root.manager.loggerDict.values()]
     known = [logger for logger in known if isinstance(logger, logging.Logger)]
-    loggers = [logger for logger in known if logger.name.partition(".")[0] != "numba"]
-    quiet = logging.getLogger("numba")
-    levels = [(logger, logger.level) for logger in (*loggers, quiet)]
-    ends = [logger for logger in loggers if logger is root or not logger.propagate]
-    if quiet.level == logging.NOTSET:
-        quiet.setLevel(logging.WARNING)
-    for logger in loggers:
-        logger.setLevel(logging.DEBUG)
+    levels = [(logger, logger.level) for logger in known]
+    ends = [logger for logger in known if logger is root or not logger.propagate]
+    for logger in known:
+        logger.setLevel(logging.WARNING if _is_engine(logger.name) else logging.DEBUG)
     for logger in ends:
         logger.addHandler(handler)
     others = [(h, h.level) for end in ends for h in end.handlers if h is not handler]
