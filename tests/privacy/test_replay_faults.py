@@ -35,10 +35,11 @@ def pair():
     return data, replaced(data, CHANGED, X, score)
 
 
-def found(estimator, text, data=None):
+def found(estimator, text, data=None, n_draws=None):
     """The result of a replay, which has this text among its failures."""
     # Without tests of noise, which need more fits, where there is another fault.
-    n_draws = None if "Noise" in text or "std" in text or "used" in text or "none" in text else 0
+    if not ("Noise" in text or "std" in text or "used" in text or "none" in text):
+        n_draws = 0
     result = audit(estimator, *(data or pair()), replay=True, n_draws=n_draws)
     assert not result.passed
     assert any(text in failure for failure in result.failures), str(result)
@@ -153,9 +154,13 @@ HALVED = [
 
 @pytest.mark.parametrize("estimator", HALVED, ids=lambda e: type(e).__name__)
 def test_half_the_noise_of_every_law(estimator):
+    """As standard normals, half of Laplace or gamma noise has some .6 of the spread.
+
+    Means over 60 fits of releases of 4 numbers spread by .03, and less here.
+    """
     cls = with_noise(type(estimator), halved)
-    result = found(cls(**estimator.get_params()), "times the stated std")
-    assert result.noise_ratio[0] == pytest.approx(0.5, abs=0.15)
+    result = found(cls(**estimator.get_params()), "times the stated std", n_draws=150)
+    assert 0.4 < result.noise_ratio[0] < 0.75
 
 
 def test_half_of_wishart_noise(monkeypatch):
