@@ -456,7 +456,7 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
         """Raise ValueError for parameters that sites cannot follow, or that protect nobody."""
 
     def _query_specs(self, population):
-        """What sites answer, whoever asks. -> {statistic: Query}"""
+        """What sites answer, whoever asks. -> {statistic: QuerySpec}"""
         raise NotImplementedError
 
     def _transport(self, population):

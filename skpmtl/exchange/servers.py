@@ -18,10 +18,9 @@ differ in the sum of one site, so that the sensitivity is that of one rounding.
 
 **Sites that add the noise.** Where sums are masked in place of shared
 (`skpmtl.federated.site_noise`), each of n sites adds noise of standard deviation s / sqrt(n) to its
-sum before it is masked, and h
-of them suffice. A plan has mu sqrt(h / n) of the budget, which makes s = sqrt(n / h) sensitivity /
-mu: the noise of h sites together has the standard deviation sensitivity / mu. P servers are P such
-parties of whom one suffices (`NoiseParties`).
+sum before it is masked, and h of them suffice. A plan has mu sqrt(h / n) of the budget, which makes
+s = sqrt(n / h) sensitivity / mu: the noise of h sites together has the standard deviation
+sensitivity / mu. P servers are P such parties of whom one suffices (`NoiseParties`).
 
 **One sum.** Each honest site agrees to one set of sites for a query, and t sites that agree can
 open its sum. A curator that lies about which sites are lost, with n - h sites on its side, needs t

@@ -228,7 +228,7 @@ class Study:
     # ------------------------------------------------------------------- what follows
     @cached_property
     def questions(self):
-        """What sites answer. -> {statistic: Query}"""
+        """What sites answer. -> {statistic: QuerySpec}"""
         return self.build()._query_specs(self.population())
 
     def sum_range(self, statistic, public):

@@ -190,7 +190,7 @@ def _shape(noises):
 
 
 def _absent(noises):
-    """Numbers with next to no noise, wherever they are."""
+    """Released numbers whose noise is almost 0, in any release."""
     z = np.concatenate([np.ravel(noise.z) for noise in noises])
     count = int((np.abs(z) < _NOTHING).sum())
     p = binom.sf(count - 1, z.size, 2.0 * _NOTHING * norm.pdf(0.0))

@@ -147,7 +147,7 @@ def sum_of_updates(to, clip_norm, shape):
 
 
 def query_specs_of_rounds(relation, population):
-    """What may be asked in rounds around a relation with bounds by rule. -> {name: Query}"""
+    """Queries of rounds around a relation with bounds by rule. -> {name: QuerySpec}"""
     size = population.n_outputs * population.n_features
     shape, weights = (relation.rank, size), relation.weights(population.tasks)
 
