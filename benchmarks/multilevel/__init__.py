@@ -1,0 +1,1 @@
+"""Real multilevel tables: our estimators by epsilon, against mixed models and other peers."""

@@ -1,0 +1,59 @@
+"""One picture: error over that of the mixed model by epsilon, per table and on average."""
+
+import numpy as np
+
+
+def draw(tables, columns, errors, mixed, path):
+    """Write the picture.
+
+    Parameters
+    ----------
+    tables : list of str
+    columns : list of (estimator, epsilon)
+        An epsilon of None is a peer, or a fit without a budget if the estimator has others.
+    errors : ndarray of shape (tables, columns)
+    mixed : ndarray of shape (tables,)
+    path : Path
+    """
+    from matplotlib.figure import Figure
+
+    ratios = errors / mixed[:, None]
+    ours = list(dict.fromkeys(name for name, epsilon in columns if epsilon is not None))
+    figure = Figure(figsize=(4.2 + 3.2 * len(ours), 4.4))
+    figure.set_layout_engine("constrained")
+    panels = figure.subplots(1, max(len(ours), 1), sharey=True, squeeze=False)[0]
+    for axes, name in zip(panels, ours, strict=False):
+        chosen = [j for j, column in enumerate(columns) if column[0] == name]
+        chosen.sort(key=lambda j: np.inf if columns[j][1] is None else columns[j][1])
+        places = range(len(chosen))
+        for table, values in zip(tables, ratios[:, chosen], strict=True):
+            (line,) = axes.plot(places, values, linewidth=0.9, alpha=0.7)
+            if np.isfinite(values[0]):
+                axes.annotate(
+                    table, (0, values[0]), (-4, 0), textcoords="offset points", ha="right",
+                    va="center", fontsize=6, color=line.get_color(),
+                )  # fmt: skip
+        whole = np.isfinite(ratios[:, chosen]).all(axis=1)
+        average = np.exp(np.log(ratios[whole][:, chosen]).mean(axis=0))
+        axes.plot(places, average, "o-", color="black", linewidth=2, label="geometric mean")
+        for style, (j, (peer, _)) in zip(
+            ("--", ":", "-."),
+            [(j, c) for j, c in enumerate(columns) if c[0] in ("pooled", "alone", "boosting")],
+            strict=False,
+        ):
+            known = whole & np.isfinite(ratios[:, j])
+            level = np.exp(np.log(ratios[known, j]).mean())
+            axes.axhline(level, color="0.4", linestyle=style, linewidth=1, label=peer)
+        axes.axhline(1.0, color="0.7", linewidth=1)
+        labels = ["none" if columns[j][1] is None else f"{columns[j][1]:g}" for j in chosen]
+        axes.set_xticks(places, labels)
+        axes.set_xlim(-0.9, len(chosen) - 0.7)
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("{x:g}")
+        axes.set_title(name, fontsize=9)
+        axes.set_xlabel("epsilon")
+        axes.legend(frameon=False, fontsize=7)
+    panels[0].set_ylabel("error over the mixed model")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)

