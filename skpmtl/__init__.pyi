@@ -2561,7 +2561,7 @@ class PrivateMeanRegMTL(RegressorMixin, BaseEstimator):
     clip_norm: Literal["auto"] | float
     clip_quantile: float | None
     n_rounds: Literal["auto"] | int
-    update: Literal["algorithm-1", "prox", "stateful"]
+    update: Literal["prox", "algorithm-1", "stateful"]
     sampling: Literal["all", "fixed", "poisson"]
     sampling_rate: float
     local_steps: Literal["auto"] | int
@@ -2612,7 +2612,7 @@ class PrivateMeanRegMTL(RegressorMixin, BaseEstimator):
         clip_norm: Literal["auto"] | float = "auto",
         clip_quantile: float | None = None,
         n_rounds: Literal["auto"] | int = "auto",
-        update: Literal["algorithm-1", "prox", "stateful"] = "prox",
+        update: Literal["prox", "algorithm-1", "stateful"] = "prox",
         sampling: Literal["all", "fixed", "poisson"] = "all",
         sampling_rate: float = 1.0,
         local_steps: Literal["auto"] | int = "auto",
@@ -2666,7 +2666,7 @@ class PrivateMeanRegMTLClassifier(ClassifierMixin, BaseEstimator):
     clip_norm: Literal["auto"] | float
     clip_quantile: float | None
     n_rounds: Literal["auto"] | int
-    update: Literal["algorithm-1", "prox", "stateful"]
+    update: Literal["prox", "algorithm-1", "stateful"]
     sampling: Literal["all", "fixed", "poisson"]
     sampling_rate: float
     local_steps: Literal["auto"] | int
@@ -2719,7 +2719,7 @@ class PrivateMeanRegMTLClassifier(ClassifierMixin, BaseEstimator):
         clip_norm: Literal["auto"] | float = "auto",
         clip_quantile: float | None = None,
         n_rounds: Literal["auto"] | int = "auto",
-        update: Literal["algorithm-1", "prox", "stateful"] = "prox",
+        update: Literal["prox", "algorithm-1", "stateful"] = "prox",
         sampling: Literal["all", "fixed", "poisson"] = "all",
         sampling_rate: float = 1.0,
         local_steps: Literal["auto"] | int = "auto",

@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Mapping
 from copy import copy, deepcopy
 from dataclasses import replace
-from inspect import signature
 from numbers import Integral, Real
 
 import numpy as np
@@ -19,7 +18,6 @@ from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from ._diagram import Documented, ShowsPrivacy
-from ._parameters import parameter
 from ._runtime.compat import Interval, InvalidParameterError, StrOptions, check_parameters
 from ._runtime.stack import users_line
 from .callbacks import RoundCallbacks, followed, following
@@ -293,6 +291,7 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
         "classes": [StrOptions({"auto"}), "array-like"],
         "class_weight": [StrOptions({"balanced"}), Mapping, None],
         "unseen_task": [StrOptions({"error", "mean"})],
+        "target_range": ["array-like", None],
         "random_state": ["random_state", np.random.Generator],
         "verbose": ["verbose"],
         "secure": ["boolean"],
@@ -736,8 +735,7 @@ class MTLRegressorMixin(Scored, RegressorMixin):
 class MTLClassifierMixin(Scored, ClassifierMixin):
     """The same classes for all tasks: decision_function, predict_proba, predict.
 
-    Subclasses have the keywords `classes` and `class_weight` beside the parameters of their
-    ``__init__``, which the regressor of a pair has without them.
+    Subclasses have the parameters `classes` and `class_weight`.
     """
 
     _classification = True
@@ -746,13 +744,6 @@ class MTLClassifierMixin(Scored, ClassifierMixin):
     _spreads_labels = True
     # Whether there may be more than two classes; targets are then the numbers of the classes.
     _multiclass = False
-
-    def __init_subclass__(cls, **keywords):
-        super().__init_subclass__(**keywords)
-        init = cls.__init__
-        if init is not object.__init__ and "classes" not in signature(init).parameters:
-            parameter("classes", "auto", after="tasks")(cls)
-            parameter("class_weight", None, after="classes")(cls)
 
     def _public_classes(self):
         """Sorted array of the parameter `classes`; None for "auto"."""

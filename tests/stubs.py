@@ -2,8 +2,7 @@
 
     python -m tests.stubs
 
-Constructors are decorated and share their parameters, which type checkers cannot follow. What a
-parameter may be is known from the constraints that scikit-learn checks at run time, and the
+What a parameter may be is known from the constraints that scikit-learn checks at run time, and the
 types of attributes, of other parameters and of what is returned from the docstrings: the hints say
 nothing of their own. A test compares the file with what would be written.
 """

@@ -16,7 +16,7 @@ METHODS = (
 )  # fmt: skip
 # A room may import from those on earlier floors, and from itself.
 FLOORS = (
-    ("_version", "_parameters"),
+    ("_version", "_docstrings"),
     ("_runtime",),
     ("_kernels",),
     ("tables",),

@@ -5,7 +5,7 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from .._parameters import filled, kept
+from .._docstrings import fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..privacy.report import exact_report
@@ -33,7 +33,6 @@ class _Clustered(BaseMTL):
     }
     _billboards = (ClusterBillboard,)
 
-    @kept
     def __init__(
         self,
         n_clusters=2,
@@ -50,7 +49,18 @@ class _Clustered(BaseMTL):
         verbose=0,
         dtype=np.float64,
     ):
-        pass
+        self.n_clusters = n_clusters
+        self.alpha = alpha
+        self.ridge = ridge
+        self.task_weight = task_weight
+        self.fit_intercept = fit_intercept
+        self.task_feature = task_feature
+        self.tasks = tasks
+        self.unseen_task = unseen_task
+        self.max_iter = max_iter
+        self.tol = tol
+        self.verbose = verbose
+        self.dtype = dtype
 
     def _fit_exact(self, table):
         loss = make_loss(table, task_weight=self.task_weight, **self._local_settings())
@@ -183,7 +193,7 @@ _DOC = """{summary}
 
 
 class ClusteredMTL(MTLRegressorMixin, _Clustered):
-    __doc__ = filled(
+    __doc__ = fill_docstring(
         _DOC,
         summary="Clustered multi-task regression.",
         model="linear regressions",
@@ -195,7 +205,7 @@ class ClusteredMTL(MTLRegressorMixin, _Clustered):
 
 
 class ClusteredMTLClassifier(MTLClassifierMixin, _Clustered):
-    __doc__ = filled(
+    __doc__ = fill_docstring(
         _DOC,
         summary="Clustered multi-task logistic regression for two classes.",
         model="logistic regressions",
@@ -205,3 +215,29 @@ class ClusteredMTLClassifier(MTLClassifierMixin, _Clustered):
         name="ClusteredMTLClassifier",
         target="y > 0",
     )
+
+    def __init__(
+        self,
+        n_clusters=2,
+        *,
+        alpha=1.0,
+        ridge=0.1,
+        task_weight="equal",
+        fit_intercept=True,
+        task_feature=None,
+        tasks="auto",
+        classes="auto",
+        class_weight=None,
+        unseen_task="error",
+        max_iter=10_000,
+        tol=1e-6,
+        verbose=0,
+        dtype=np.float64,
+    ):
+        super().__init__(
+            n_clusters, alpha=alpha, ridge=ridge, task_weight=task_weight,
+            fit_intercept=fit_intercept, task_feature=task_feature, tasks=tasks,
+            unseen_task=unseen_task, max_iter=max_iter, tol=tol, verbose=verbose, dtype=dtype,
+        )  # fmt: skip
+        self.classes = classes
+        self.class_weight = class_weight

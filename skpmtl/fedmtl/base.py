@@ -9,7 +9,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from .._diagram import ShowsPrivacy
-from .._parameters import kept
 from .._runtime.compat import Interval, InvalidParameterError, StrOptions, check_parameters
 from .._runtime.stack import users_line
 from ..base import BaseMTL, TaskIndexed
@@ -76,7 +75,6 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
     __metadata_request__predict_proba = {"client": True, "task": True}
     __metadata_request__score = {"client": True, "task": True}
 
-    @kept
     def __init__(
         self,
         hidden_layer_sizes=(32,),
@@ -101,7 +99,26 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
         random_state=None,
         verbose=0,
     ):
-        pass
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.activation = activation
+        self.threshold = threshold
+        self.n_rounds = n_rounds
+        self.local_epochs = local_epochs
+        self.batch_size = batch_size
+        self.solver = solver
+        self.learning_rate = learning_rate
+        self.momentum = momentum
+        self.alpha = alpha
+        self.aggregation = aggregation
+        self.proximal_strength = proximal_strength
+        self.attention_scale = attention_scale
+        self.validation_fraction = validation_fraction
+        self.secure = secure
+        self.module = module
+        self.client_feature = client_feature
+        self.task_feature = task_feature
+        self.random_state = random_state
+        self.verbose = verbose
 
     _progress = BaseMTL._progress
 

@@ -4,13 +4,11 @@ import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import r2_score
 
-from .._parameters import parameter
 from .base import BaseFedMTL
 
 __all__ = ["FedMTLClassifier", "FedMTLRegressor"]
 
 
-@parameter("class_weight", None, after="task_feature")
 class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
     """Federated multi-task classification: every client gets its own averages of layers.
 
@@ -133,6 +131,42 @@ class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
     """
 
     _classification = True
+
+    def __init__(
+        self,
+        hidden_layer_sizes=(32,),
+        *,
+        activation="relu",
+        threshold=(0.75, 0.95),
+        n_rounds=20,
+        local_epochs=1,
+        batch_size=32,
+        solver="adam",
+        learning_rate=0.01,
+        momentum=0.9,
+        alpha=1e-4,
+        aggregation="per-task",
+        proximal_strength=0.1,
+        attention_scale=1.0,
+        validation_fraction=0.2,
+        secure=None,
+        module=None,
+        client_feature=None,
+        task_feature=None,
+        class_weight=None,
+        random_state=None,
+        verbose=0,
+    ):
+        super().__init__(
+            hidden_layer_sizes, activation=activation, threshold=threshold, n_rounds=n_rounds,
+            local_epochs=local_epochs, batch_size=batch_size, solver=solver,
+            learning_rate=learning_rate, momentum=momentum, alpha=alpha, aggregation=aggregation,
+            proximal_strength=proximal_strength, attention_scale=attention_scale,
+            validation_fraction=validation_fraction, secure=secure, module=module,
+            client_feature=client_feature, task_feature=task_feature, random_state=random_state,
+            verbose=verbose,
+        )  # fmt: skip
+        self.class_weight = class_weight
 
     def predict(self, X, client=None, task=None):
         """Predict classes.

@@ -5,7 +5,8 @@ All of them release a mean in rounds and may be personalised afterwards like it.
 
 from dataclasses import replace
 
-from .._parameters import target_range
+import numpy as np
+
 from ..base import MTLClassifierMixin, MTLRegressorMixin
 from .estimators import LinearMeans
 
@@ -116,29 +117,75 @@ _TEXTS = {
 _UNUSED = " What concerns the rounds has no effect."
 
 
-@target_range
 class PrivateFedAvg(MTLRegressorMixin, _FedAvg):
     __doc__ = _doc(*_TEXTS["fedavg"], False)
 
 
-@target_range
 class PrivateFedProx(MTLRegressorMixin, _FedProx):
     __doc__ = _doc(*_TEXTS["fedprox"], False)
 
 
-@target_range
 class PPSGD(MTLRegressorMixin, _PPSGD):
     __doc__ = _doc(*_TEXTS["ppsgd"], False)
 
 
-@target_range
 class LocalOnly(MTLRegressorMixin, _LocalOnly):
     __doc__ = _doc(*_TEXTS["local"], False, _UNUSED)
 
 
-class _Classifier(MTLClassifierMixin):
+class _Classifier(MTLClassifierMixin, LinearMeans):
     _multiclass = True
     _spreads_labels = False  # intercepts of tasks that miss a class are held
+
+    def __init__(
+        self,
+        lam="auto",
+        *,
+        epsilon=1.0,
+        delta=None,
+        adjacency="replace-one",
+        curator="trusted",
+        clip_norm="auto",
+        clip_quantile=None,
+        n_rounds="auto",
+        sampling="all",
+        sampling_rate=1.0,
+        local_steps="auto",
+        local_learning_rate=1.0,
+        server_learning_rate=1.0,
+        personalization="mean-reg",
+        init=None,
+        ridge=0.0,
+        task_weight="equal",
+        clusters=None,
+        relation=None,
+        relation_rank=None,
+        fit_intercept=True,
+        task_feature=None,
+        tasks="auto",
+        classes="auto",
+        class_weight=None,
+        unseen_task="error",
+        max_iter=100,
+        tol=1e-10,
+        secure=False,
+        random_state=None,
+        verbose=0,
+        dtype=np.float64,
+    ):
+        super().__init__(
+            lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
+            clip_norm=clip_norm, clip_quantile=clip_quantile, n_rounds=n_rounds, sampling=sampling,
+            sampling_rate=sampling_rate, local_steps=local_steps,
+            local_learning_rate=local_learning_rate, server_learning_rate=server_learning_rate,
+            personalization=personalization, init=init, ridge=ridge, task_weight=task_weight,
+            clusters=clusters, relation=relation, relation_rank=relation_rank,
+            fit_intercept=fit_intercept, task_feature=task_feature, tasks=tasks,
+            unseen_task=unseen_task, max_iter=max_iter, tol=tol,
+            secure=secure, random_state=random_state, verbose=verbose, dtype=dtype,
+        )  # fmt: skip
+        self.classes = classes
+        self.class_weight = class_weight
 
 
 class PrivateFedAvgClassifier(_Classifier, _FedAvg):

@@ -7,7 +7,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from .._parameters import TARGET_RANGE, filled, kept, parameter, target_range
+from .._docstrings import TARGET_RANGE, fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.stack import users_line
 from ..base import BaseMTL, KnowsFacts, MTLClassifierMixin, MTLRegressorMixin
@@ -67,7 +67,6 @@ class MeanFamily(KnowsFacts, BaseMTL):
     _billboards = (MeanBillboard,)
     _federates = True
 
-    @kept
     def __init__(
         self,
         lam="auto",
@@ -95,6 +94,7 @@ class MeanFamily(KnowsFacts, BaseMTL):
         task_feature=None,
         tasks="auto",
         unseen_task="error",
+        target_range=None,
         max_iter=100,
         tol=1e-10,
         secure=False,
@@ -102,7 +102,37 @@ class MeanFamily(KnowsFacts, BaseMTL):
         verbose=0,
         dtype=np.float64,
     ):
-        pass
+        self.lam = lam
+        self.epsilon = epsilon
+        self.delta = delta
+        self.adjacency = adjacency
+        self.curator = curator
+        self.clip_norm = clip_norm
+        self.clip_quantile = clip_quantile
+        self.n_rounds = n_rounds
+        self.sampling = sampling
+        self.sampling_rate = sampling_rate
+        self.local_steps = local_steps
+        self.local_learning_rate = local_learning_rate
+        self.server_learning_rate = server_learning_rate
+        self.personalization = personalization
+        self.init = init
+        self.ridge = ridge
+        self.task_weight = task_weight
+        self.clusters = clusters
+        self.relation = relation
+        self.relation_rank = relation_rank
+        self.fit_intercept = fit_intercept
+        self.task_feature = task_feature
+        self.tasks = tasks
+        self.unseen_task = unseen_task
+        self.target_range = target_range
+        self.max_iter = max_iter
+        self.tol = tol
+        self.secure = secure
+        self.random_state = random_state
+        self.verbose = verbose
+        self.dtype = dtype
 
     def _update_name(self):
         return self.update
@@ -444,13 +474,59 @@ class LinearMeans(WideSparse, MeanFamily):
         return which, models, billboard.intercepts(unseen)
 
 
-@parameter(
-    "update", "prox", after="n_rounds",
-    constraint=[StrOptions({"prox", "algorithm-1", "stateful"})],
-)  # fmt: skip
-@parameter("l1", 0.0, after="ridge", constraint=[Interval(Real, 0, None, closed="left")])
 class _MeanRegularized(LinearMeans):
     """With the rule of the rounds to choose, and an L1 norm beside the penalty of a graph."""
+
+    def __init__(
+        self,
+        lam="auto",
+        *,
+        epsilon=1.0,
+        delta=None,
+        adjacency="replace-one",
+        curator="trusted",
+        clip_norm="auto",
+        clip_quantile=None,
+        n_rounds="auto",
+        update="prox",
+        sampling="all",
+        sampling_rate=1.0,
+        local_steps="auto",
+        local_learning_rate=1.0,
+        server_learning_rate=1.0,
+        personalization="mean-reg",
+        init=None,
+        ridge=0.0,
+        l1=0.0,
+        task_weight="equal",
+        clusters=None,
+        relation=None,
+        relation_rank=None,
+        fit_intercept=True,
+        task_feature=None,
+        tasks="auto",
+        unseen_task="error",
+        target_range=None,
+        max_iter=100,
+        tol=1e-10,
+        secure=False,
+        random_state=None,
+        verbose=0,
+        dtype=np.float64,
+    ):
+        super().__init__(
+            lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
+            clip_norm=clip_norm, clip_quantile=clip_quantile, n_rounds=n_rounds, sampling=sampling,
+            sampling_rate=sampling_rate, local_steps=local_steps,
+            local_learning_rate=local_learning_rate, server_learning_rate=server_learning_rate,
+            personalization=personalization, init=init, ridge=ridge, task_weight=task_weight,
+            clusters=clusters, relation=relation, relation_rank=relation_rank,
+            fit_intercept=fit_intercept, task_feature=task_feature, tasks=tasks,
+            unseen_task=unseen_task, target_range=target_range, max_iter=max_iter, tol=tol,
+            secure=secure, random_state=random_state, verbose=verbose, dtype=dtype,
+        )  # fmt: skip
+        self.update = update
+        self.l1 = l1
 
     def _relation(self, population, quiet=False):
         if self.l1:
@@ -641,9 +717,8 @@ default="mean-reg"
     """
 
 
-@target_range
 class PrivateMeanRegMTL(MTLRegressorMixin, _MeanRegularized):
-    __doc__ = filled(
+    __doc__ = fill_docstring(
         _DOC,
         summary="Private mean-regularised multi-task regression.",
         model="linear regression",
@@ -666,7 +741,7 @@ class PrivateMeanRegMTL(MTLRegressorMixin, _MeanRegularized):
 
 
 class PrivateMeanRegMTLClassifier(MTLClassifierMixin, _MeanRegularized):
-    __doc__ = filled(
+    __doc__ = fill_docstring(
         _DOC,
         summary="Private mean-regularised multi-task logistic regression, binary or multinomial.",
         model="logistic regression",
@@ -690,6 +765,58 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, _MeanRegularized):
         target="y > 0",
     )
     _multiclass = True
+
+    def __init__(
+        self,
+        lam="auto",
+        *,
+        epsilon=1.0,
+        delta=None,
+        adjacency="replace-one",
+        curator="trusted",
+        clip_norm="auto",
+        clip_quantile=None,
+        n_rounds="auto",
+        update="prox",
+        sampling="all",
+        sampling_rate=1.0,
+        local_steps="auto",
+        local_learning_rate=1.0,
+        server_learning_rate=1.0,
+        personalization="mean-reg",
+        init=None,
+        ridge=0.0,
+        l1=0.0,
+        task_weight="equal",
+        clusters=None,
+        relation=None,
+        relation_rank=None,
+        fit_intercept=True,
+        task_feature=None,
+        tasks="auto",
+        classes="auto",
+        class_weight=None,
+        unseen_task="error",
+        max_iter=100,
+        tol=1e-10,
+        secure=False,
+        random_state=None,
+        verbose=0,
+        dtype=np.float64,
+    ):
+        super().__init__(
+            lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
+            clip_norm=clip_norm, clip_quantile=clip_quantile, n_rounds=n_rounds, update=update,
+            sampling=sampling, sampling_rate=sampling_rate, local_steps=local_steps,
+            local_learning_rate=local_learning_rate, server_learning_rate=server_learning_rate,
+            personalization=personalization, init=init, ridge=ridge, l1=l1, task_weight=task_weight,
+            clusters=clusters, relation=relation, relation_rank=relation_rank,
+            fit_intercept=fit_intercept, task_feature=task_feature, tasks=tasks,
+            unseen_task=unseen_task, max_iter=max_iter, tol=tol,
+            secure=secure, random_state=random_state, verbose=verbose, dtype=dtype,
+        )  # fmt: skip
+        self.classes = classes
+        self.class_weight = class_weight
 
     @property
     def _spreads_labels(self):

@@ -9,7 +9,7 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from .._parameters import filled, kept, target_range
+from .._docstrings import fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.stack import users_line
 from ..base import BaseMTL, KnowsFacts, MTLClassifierMixin, MTLRegressorMixin
@@ -65,7 +65,6 @@ class _MetaInit(KnowsFacts, BaseMTL):
 
     __metadata_request__fit = {"task": True, "unit": True}
 
-    @kept
     def __init__(
         self,
         *,
@@ -96,13 +95,46 @@ class _MetaInit(KnowsFacts, BaseMTL):
         task_feature=None,
         tasks="auto",
         unseen_task="error",
+        target_range=None,
         feature_range=None,
         secure=False,
         random_state=None,
         verbose=0,
         dtype=np.float64,
     ):
-        pass
+        self.epsilon = epsilon
+        self.delta = delta
+        self.adjacency = adjacency
+        self.curator = curator
+        self.privacy = privacy
+        self.clip_norm = clip_norm
+        self.inner_steps = inner_steps
+        self.inner_learning_rate = inner_learning_rate
+        self.batch_size = batch_size
+        self.batches = batches
+        self.iterate = iterate
+        self.meta_learning_rate = meta_learning_rate
+        self.meta_decay = meta_decay
+        self.tasks_per_round = tasks_per_round
+        self.visits = visits
+        self.group_size = group_size
+        self.max_rows_per_unit = max_rows_per_unit
+        self.init = init
+        self.relation = relation
+        self.relation_rank = relation_rank
+        self.refine = refine
+        self.refine_steps = refine_steps
+        self.refine_learning_rate = refine_learning_rate
+        self.fit_intercept = fit_intercept
+        self.task_feature = task_feature
+        self.tasks = tasks
+        self.unseen_task = unseen_task
+        self.target_range = target_range
+        self.feature_range = feature_range
+        self.secure = secure
+        self.random_state = random_state
+        self.verbose = verbose
+        self.dtype = dtype
 
     def _is_private(self):
         return self.privacy is not None and super()._is_private()
@@ -569,9 +601,8 @@ _DOC = """{summary}
     """
 
 
-@target_range
 class DPMetaInit(MTLRegressorMixin, _MetaInit):
-    __doc__ = filled(
+    __doc__ = fill_docstring(
         _DOC,
         summary="A record-private initialisation that tasks fine-tune, for regression.",
         rate="0.5 (1 without intercept)",
@@ -603,7 +634,7 @@ class DPMetaInit(MTLRegressorMixin, _MetaInit):
 
 
 class DPMetaInitClassifier(MTLClassifierMixin, _MetaInit):
-    __doc__ = filled(
+    __doc__ = fill_docstring(
         _DOC,
         summary="A record-private initialisation that tasks fine-tune, binary or multinomial.",
         rate="2 (4 without intercept), or 1 (2) for more than two classes,",
@@ -623,3 +654,57 @@ class DPMetaInitClassifier(MTLClassifierMixin, _MetaInit):
     )
     _multiclass = True
     _spreads_labels = False  # records are protected, and steps are few
+
+    def __init__(
+        self,
+        *,
+        epsilon=1.0,
+        delta=None,
+        adjacency="replace-one",
+        curator="trusted",
+        privacy="task-global",
+        clip_norm=0.5,
+        inner_steps="auto",
+        inner_learning_rate="auto",
+        batch_size=None,
+        batches="full",
+        iterate="last",
+        meta_learning_rate="auto",
+        meta_decay=1.0,
+        tasks_per_round="auto",
+        visits=1,
+        group_size=1,
+        max_rows_per_unit=None,
+        init=None,
+        relation=None,
+        relation_rank=None,
+        refine="prox",
+        refine_steps=10,
+        refine_learning_rate="auto",
+        fit_intercept=True,
+        task_feature=None,
+        tasks="auto",
+        classes="auto",
+        class_weight=None,
+        unseen_task="error",
+        feature_range=None,
+        secure=False,
+        random_state=None,
+        verbose=0,
+        dtype=np.float64,
+    ):
+        super().__init__(
+            epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator, privacy=privacy,
+            clip_norm=clip_norm, inner_steps=inner_steps, inner_learning_rate=inner_learning_rate,
+            batch_size=batch_size, batches=batches, iterate=iterate,
+            meta_learning_rate=meta_learning_rate, meta_decay=meta_decay,
+            tasks_per_round=tasks_per_round, visits=visits, group_size=group_size,
+            max_rows_per_unit=max_rows_per_unit, init=init, relation=relation,
+            relation_rank=relation_rank, refine=refine, refine_steps=refine_steps,
+            refine_learning_rate=refine_learning_rate, fit_intercept=fit_intercept,
+            task_feature=task_feature, tasks=tasks, unseen_task=unseen_task,
+ feature_range=feature_range, secure=secure,
+            random_state=random_state, verbose=verbose, dtype=dtype,
+        )  # fmt: skip
+        self.classes = classes
+        self.class_weight = class_weight

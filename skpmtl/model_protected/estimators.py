@@ -4,7 +4,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from .._parameters import SHAPES, filled, kept, target_range
+from .._docstrings import SHAPES, fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, KnowsFacts, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.billboard import Billboard
@@ -74,7 +74,6 @@ class _ModelProtected(KnowsFacts, BaseMTL):
     _extras = ("outlier_coef_", "outlier_")
     _federates = True
 
-    @kept
     def __init__(
         self,
         alpha="auto",
@@ -101,6 +100,7 @@ class _ModelProtected(KnowsFacts, BaseMTL):
         task_feature=None,
         tasks="auto",
         unseen_task="error",
+        target_range=None,
         max_iter=10_000,
         tol=1e-6,
         warm_start=False,
@@ -109,7 +109,37 @@ class _ModelProtected(KnowsFacts, BaseMTL):
         verbose=0,
         dtype=np.float64,
     ):
-        pass
+        self.alpha = alpha
+        self.epsilon = epsilon
+        self.delta = delta
+        self.adjacency = adjacency
+        self.curator = curator
+        self.mechanism = mechanism
+        self.algorithm = algorithm
+        self.init = init
+        self.ridge = ridge
+        self.task_weight = task_weight
+        self.relation = relation
+        self.relation_rank = relation_rank
+        self.outliers = outliers
+        self.outlier_alpha = outlier_alpha
+        self.n_releases = n_releases
+        self.clip_norm = clip_norm
+        self.allocation = allocation
+        self.noise_shift = noise_shift
+        self.acceleration = acceleration
+        self.fit_intercept = fit_intercept
+        self.task_feature = task_feature
+        self.tasks = tasks
+        self.unseen_task = unseen_task
+        self.target_range = target_range
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.secure = secure
+        self.verbose = verbose
+        self.dtype = dtype
 
     def _check_parameters(self):
         super()._check_parameters()
@@ -618,9 +648,60 @@ class _OfRange(MTLRegressorMixin):
         return 0.5 * (low + high) if self.fit_intercept else 0.0, 0.5 * (high - low)
 
 
-@target_range
+class _OfClasses(MTLClassifierMixin):
+    def __init__(
+        self,
+        alpha="auto",
+        *,
+        epsilon=1.0,
+        delta=None,
+        adjacency="replace-one",
+        curator="trusted",
+        mechanism="auto",
+        algorithm="auto",
+        init=None,
+        ridge=0.0,
+        task_weight="equal",
+        relation=None,
+        relation_rank=None,
+        outliers=None,
+        outlier_alpha="auto",
+        n_releases="auto",
+        clip_norm=1.0,
+        allocation=0.0,
+        noise_shift="auto",
+        acceleration=True,
+        fit_intercept=True,
+        task_feature=None,
+        tasks="auto",
+        classes="auto",
+        class_weight=None,
+        unseen_task="error",
+        max_iter=10_000,
+        tol=1e-6,
+        warm_start=False,
+        random_state=None,
+        secure=False,
+        verbose=0,
+        dtype=np.float64,
+    ):
+        super().__init__(
+            alpha, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
+            mechanism=mechanism, algorithm=algorithm, init=init, ridge=ridge,
+            task_weight=task_weight, relation=relation, relation_rank=relation_rank,
+            outliers=outliers, outlier_alpha=outlier_alpha, n_releases=n_releases,
+            clip_norm=clip_norm, allocation=allocation, noise_shift=noise_shift,
+            acceleration=acceleration, fit_intercept=fit_intercept, task_feature=task_feature,
+            tasks=tasks, unseen_task=unseen_task, max_iter=max_iter,
+            tol=tol, warm_start=warm_start, random_state=random_state, secure=secure,
+            verbose=verbose, dtype=dtype,
+        )  # fmt: skip
+        self.classes = classes
+        self.class_weight = class_weight
+
+
 class MPMTLLowRank(_OfRange, _LowRank):
-    __doc__ = filled(
+    __doc__ = fill_docstring(
         _DOC,
         summary="Model-protected low-rank multi-task regression.",
         model="linear regression",
@@ -634,9 +715,8 @@ class MPMTLLowRank(_OfRange, _LowRank):
     )
 
 
-@target_range
 class MPMTLGroupSparse(_OfRange, _GroupSparse):
-    __doc__ = filled(
+    __doc__ = fill_docstring(
         _DOC,
         summary="Model-protected group-sparse multi-task regression.",
         model="linear regression",
@@ -652,8 +732,8 @@ class MPMTLGroupSparse(_OfRange, _GroupSparse):
     )
 
 
-class MPMTLLowRankClassifier(MTLClassifierMixin, _LowRank):
-    __doc__ = filled(
+class MPMTLLowRankClassifier(_OfClasses, _LowRank):
+    __doc__ = fill_docstring(
         _DOC,
         summary="Model-protected low-rank multi-task logistic regression, any number of classes.",
         model="logistic regression",
@@ -670,8 +750,8 @@ class MPMTLLowRankClassifier(MTLClassifierMixin, _LowRank):
     _multiclass = True
 
 
-class MPMTLGroupSparseClassifier(MTLClassifierMixin, _GroupSparse):
-    __doc__ = filled(
+class MPMTLGroupSparseClassifier(_OfClasses, _GroupSparse):
+    __doc__ = fill_docstring(
         _DOC,
         summary="Model-protected group-sparse multi-task logistic regression, any number of\n"
         "    classes.",

@@ -13,7 +13,7 @@ import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from sklearn.exceptions import ConvergenceWarning
 
-from .._parameters import SHAPES, filled, kept
+from .._docstrings import SHAPES, fill_docstring
 from .._runtime.compat import Interval
 from .._runtime.stack import users_line
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
@@ -243,7 +243,6 @@ class _Validated:
     }
 
     @_exact_only
-    @kept
     def __init__(
         self,
         alphas=None,
@@ -263,7 +262,21 @@ class _Validated:
         verbose=0,
         dtype=np.float64,
     ):
-        pass
+        self.alphas = alphas
+        self.eps = eps
+        self.n_alphas = n_alphas
+        self.cv = cv
+        self.ridge = ridge
+        self.task_weight = task_weight
+        self.fit_intercept = fit_intercept
+        self.task_feature = task_feature
+        self.tasks = tasks
+        self.unseen_task = unseen_task
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.dtype = dtype
 
     def _fit_exact(self, table):
         loss, penalty = self._loss(table), self._penalty()
@@ -331,6 +344,37 @@ class _ValidatedRegressor(_Validated):
 
 class _ValidatedClassifier(_Validated):
     _error = "log_loss"
+
+    @_exact_only
+    def __init__(
+        self,
+        alphas=None,
+        *,
+        eps=1e-3,
+        n_alphas=100,
+        cv=5,
+        ridge=0.0,
+        task_weight="equal",
+        fit_intercept=True,
+        task_feature=None,
+        tasks="auto",
+        classes="auto",
+        class_weight=None,
+        unseen_task="error",
+        max_iter=10_000,
+        tol=1e-6,
+        n_jobs=None,
+        verbose=0,
+        dtype=np.float64,
+    ):
+        super().__init__(
+            alphas, eps=eps, n_alphas=n_alphas, cv=cv, ridge=ridge, task_weight=task_weight,
+            fit_intercept=fit_intercept, task_feature=task_feature, tasks=tasks,
+            unseen_task=unseen_task, max_iter=max_iter, tol=tol, n_jobs=n_jobs, verbose=verbose,
+            dtype=dtype,
+        )  # fmt: skip
+        self.classes = classes
+        self.class_weight = class_weight
 
     @staticmethod
     def _mean_error(y, scores, weights):
@@ -432,7 +476,7 @@ _CLASSES = {
 
 
 class MPMTLLowRankCV(_ValidatedRegressor, MTLRegressorMixin, _LowRank):
-    __doc__ = filled(
+    __doc__ = fill_docstring(
         _DOC,
         summary="Low-rank multi-task regression, its strength chosen by cross-validation.",
         name="MPMTLLowRankCV",
@@ -443,7 +487,7 @@ class MPMTLLowRankCV(_ValidatedRegressor, MTLRegressorMixin, _LowRank):
 
 
 class MPMTLGroupSparseCV(_ValidatedRegressor, MTLRegressorMixin, _GroupSparse):
-    __doc__ = filled(
+    __doc__ = fill_docstring(
         _DOC,
         summary="Group-sparse multi-task regression, its strength chosen by cross-validation.",
         name="MPMTLGroupSparseCV",
@@ -454,7 +498,7 @@ class MPMTLGroupSparseCV(_ValidatedRegressor, MTLRegressorMixin, _GroupSparse):
 
 
 class MPMTLLowRankClassifierCV(_ValidatedClassifier, MTLClassifierMixin, _LowRank):
-    __doc__ = filled(
+    __doc__ = fill_docstring(
         _DOC,
         summary="Low-rank multi-task classification, its strength chosen by cross-validation.",
         name="MPMTLLowRankClassifierCV",
@@ -466,7 +510,7 @@ class MPMTLLowRankClassifierCV(_ValidatedClassifier, MTLClassifierMixin, _LowRan
 
 
 class MPMTLGroupSparseClassifierCV(_ValidatedClassifier, MTLClassifierMixin, _GroupSparse):
-    __doc__ = filled(
+    __doc__ = fill_docstring(
         _DOC,
         summary="Group-sparse multi-task classification, its strength chosen by cross-validation.",
         name="MPMTLGroupSparseClassifierCV",

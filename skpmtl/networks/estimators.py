@@ -7,7 +7,7 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from .._parameters import filled, kept
+from .._docstrings import fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from ..base import MTLClassifierMixin, MTLRegressorMixin
 from ..local.centred import Problem
@@ -248,7 +248,6 @@ class _TorchMeanReg(OfModule, MeanFamily):
     _stays = ("module", "device")
     _sparse_in_place = False
 
-    @kept
     def __init__(
         self,
         module=None,
@@ -285,6 +284,37 @@ class _TorchMeanReg(OfModule, MeanFamily):
         **arguments,
     ):
         check_arguments(type(self), arguments)
+        self.module = module
+        self.lam = lam
+        self.epsilon = epsilon
+        self.delta = delta
+        self.adjacency = adjacency
+        self.clip_norm = clip_norm
+        self.clip_quantile = clip_quantile
+        self.n_rounds = n_rounds
+        self.update = update
+        self.local = local
+        self.local_steps = local_steps
+        self.learning_rate = learning_rate
+        self.momentum = momentum
+        self.batch_size = batch_size
+        self.server_learning_rate = server_learning_rate
+        self.sampling = sampling
+        self.sampling_rate = sampling_rate
+        self.personalization = personalization
+        self.personal_steps = personal_steps
+        self.personal_folds = personal_folds
+        self.clusters = clusters
+        self.relation = relation
+        self.relation_rank = relation_rank
+        self.device = device
+        self.task_feature = task_feature
+        self.tasks = tasks
+        self.unseen_task = unseen_task
+        self.secure = secure
+        self.random_state = random_state
+        self.verbose = verbose
+        self.arguments = arguments
 
     def _network_of(self, population):
         return self._network(population.n_features, population.n_classes)
@@ -465,7 +495,7 @@ default="mean-reg"
 
 
 class TorchMeanRegClassifier(MTLClassifierMixin, _TorchMeanReg):
-    __doc__ = filled(
+    __doc__ = fill_docstring(
         _DOC,
         summary="Private mean-regularised networks for classes.",
         twin="Classifier",
@@ -478,9 +508,60 @@ class TorchMeanRegClassifier(MTLClassifierMixin, _TorchMeanReg):
     _multiclass = True
     _spreads_labels = False  # networks have no intercept apart
 
+    def __init__(
+        self,
+        module=None,
+        *,
+        lam=0.1,
+        epsilon=1.0,
+        delta=None,
+        adjacency="replace-one",
+        clip_norm=0.5,
+        clip_quantile=None,
+        n_rounds=10,
+        update="prox",
+        local=(),
+        local_steps=5,
+        learning_rate=0.03,
+        momentum=0.9,
+        batch_size=None,
+        server_learning_rate=1.0,
+        sampling="all",
+        sampling_rate=1.0,
+        personalization="mean-reg",
+        personal_steps=20,
+        personal_folds=3,
+        clusters=None,
+        relation=None,
+        relation_rank=None,
+        device="cpu",
+        task_feature=None,
+        tasks="auto",
+        classes="auto",
+        class_weight=None,
+        unseen_task="error",
+        secure=False,
+        random_state=None,
+        verbose=0,
+        **arguments,
+    ):
+        super().__init__(
+            module, lam=lam, epsilon=epsilon, delta=delta, adjacency=adjacency, clip_norm=clip_norm,
+            clip_quantile=clip_quantile, n_rounds=n_rounds, update=update, local=local,
+            local_steps=local_steps, learning_rate=learning_rate, momentum=momentum,
+            batch_size=batch_size, server_learning_rate=server_learning_rate, sampling=sampling,
+            sampling_rate=sampling_rate, personalization=personalization,
+            personal_steps=personal_steps, personal_folds=personal_folds, clusters=clusters,
+            relation=relation, relation_rank=relation_rank, device=device,
+            task_feature=task_feature, tasks=tasks, unseen_task=unseen_task, secure=secure,
+            random_state=random_state, verbose=verbose, **arguments,
+        )  # fmt: skip
+        self.classes = classes
+        self.class_weight = class_weight
+
 
 class TorchMeanRegRegressor(MTLRegressorMixin, _TorchMeanReg):
-    __doc__ = filled(
+    __doc__ = fill_docstring(
         _DOC,
         summary="Private mean-regularised networks for real targets.",
         twin="",

@@ -6,7 +6,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from .._parameters import filled, kept
+from .._docstrings import fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.stack import users_line
 from .._runtime.torch_modules import drawing
@@ -251,7 +251,6 @@ class _TorchMetaInit(OfModule, _MetaInit):
     _billboards = (InitBillboard,)
     _stays = ("module", "device")
 
-    @kept
     def __init__(
         self,
         module=None,
@@ -284,6 +283,33 @@ class _TorchMetaInit(OfModule, _MetaInit):
         **arguments,
     ):
         check_arguments(type(self), arguments)
+        self.module = module
+        self.epsilon = epsilon
+        self.delta = delta
+        self.adjacency = adjacency
+        self.privacy = privacy
+        self.clip_norm = clip_norm
+        self.inner_steps = inner_steps
+        self.inner_learning_rate = inner_learning_rate
+        self.batch_size = batch_size
+        self.batches = batches
+        self.iterate = iterate
+        self.meta_learning_rate = meta_learning_rate
+        self.meta_decay = meta_decay
+        self.tasks_per_round = tasks_per_round
+        self.visits = visits
+        self.group_size = group_size
+        self.max_rows_per_unit = max_rows_per_unit
+        self.refine_steps = refine_steps
+        self.refine_learning_rate = refine_learning_rate
+        self.device = device
+        self.task_feature = task_feature
+        self.tasks = tasks
+        self.unseen_task = unseen_task
+        self.secure = secure
+        self.random_state = random_state
+        self.verbose = verbose
+        self.arguments = arguments
 
     def _network_of(self, population):
         network = self._network(population.n_features, population.n_classes)
@@ -430,7 +456,7 @@ random_state, verbose
 
 
 class TorchMetaInitClassifier(MTLClassifierMixin, _TorchMetaInit):
-    __doc__ = filled(
+    __doc__ = fill_docstring(
         _DOC.replace("{class_list}", "classes, "),
         summary="Private meta-learning of networks for classes.",
         twin="Classifier",
@@ -441,9 +467,56 @@ class TorchMetaInitClassifier(MTLClassifierMixin, _TorchMetaInit):
     _multiclass = True
     _spreads_labels = False
 
+    def __init__(
+        self,
+        module=None,
+        *,
+        epsilon=1.0,
+        delta=None,
+        adjacency="replace-one",
+        privacy="task-global",
+        clip_norm=0.5,
+        inner_steps=5,
+        inner_learning_rate=0.5,
+        batch_size=None,
+        batches="full",
+        iterate="last",
+        meta_learning_rate=1.0,
+        meta_decay=1.0,
+        tasks_per_round="auto",
+        visits=1,
+        group_size=1,
+        max_rows_per_unit=None,
+        refine_steps=10,
+        refine_learning_rate=0.5,
+        device="cpu",
+        task_feature=None,
+        tasks="auto",
+        classes="auto",
+        class_weight=None,
+        unseen_task="error",
+        secure=False,
+        random_state=None,
+        verbose=0,
+        **arguments,
+    ):
+        super().__init__(
+            module, epsilon=epsilon, delta=delta, adjacency=adjacency, privacy=privacy,
+            clip_norm=clip_norm, inner_steps=inner_steps, inner_learning_rate=inner_learning_rate,
+            batch_size=batch_size, batches=batches, iterate=iterate,
+            meta_learning_rate=meta_learning_rate, meta_decay=meta_decay,
+            tasks_per_round=tasks_per_round, visits=visits, group_size=group_size,
+            max_rows_per_unit=max_rows_per_unit, refine_steps=refine_steps,
+            refine_learning_rate=refine_learning_rate, device=device, task_feature=task_feature,
+            tasks=tasks, unseen_task=unseen_task, secure=secure, random_state=random_state,
+            verbose=verbose, **arguments,
+        )  # fmt: skip
+        self.classes = classes
+        self.class_weight = class_weight
+
 
 class TorchMetaInitRegressor(MTLRegressorMixin, _TorchMetaInit):
-    __doc__ = filled(
+    __doc__ = fill_docstring(
         _DOC,
         summary="Private meta-learning of networks for real targets.",
         twin="",

@@ -8,7 +8,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from .._parameters import filled, kept, parameter
+from .._docstrings import fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.protocol import QuerySpec
@@ -96,14 +96,8 @@ _MAX_TARGET = """
 
 def _doc(template, own, *, target="", classes=None, **words):
     """`own`: words of the estimator and its twin; the others are those of one of them."""
-    common = filled(_COMMON, target=target, classes=classes, **own)
-    return filled(template, common=common, **words)
-
-
-_max_target = parameter(
-    "max_target", None, after="max_row_norm",
-    constraint=[None, Interval(Real, 0, None, closed="neither")],
-)  # fmt: skip
+    common = fill_docstring(_COMMON, target=target, classes=classes, **own)
+    return fill_docstring(template, common=common, **words)
 
 
 class OutputPerturbation(BaseMTL):
@@ -116,6 +110,7 @@ class OutputPerturbation(BaseMTL):
         "group": [StrOptions({"published", "tight", "gaussian", "direct"})],
         "mechanism": [StrOptions({"auto", "gamma", "gaussian"})],
         "max_row_norm": [None, Interval(Real, 0, None, closed="neither")],
+        "max_target": [None, Interval(Real, 0, None, closed="neither")],
         "max_task_rows": [None, Interval(Integral, 1, None, closed="left")],
         "min_task_rows": [None, Interval(Integral, 1, None, closed="left")],
         "clip_norm": [None, Interval(Real, 0, None, closed="neither")],
@@ -186,7 +181,6 @@ class OutputPerturbation(BaseMTL):
 class _Aggregation(OutputPerturbation):
     _billboards = (AggregationBillboard,)
 
-    @kept
     def __init__(
         self,
         lam=1.0,
@@ -199,6 +193,7 @@ class _Aggregation(OutputPerturbation):
         group="published",
         mechanism="auto",
         max_row_norm=None,
+        max_target=None,
         max_task_rows=None,
         min_task_rows=None,
         clip_norm=None,
@@ -210,7 +205,26 @@ class _Aggregation(OutputPerturbation):
         random_state=None,
         verbose=0,
     ):
-        pass
+        self.lam = lam
+        self.epsilon = epsilon
+        self.delta = delta
+        self.adjacency = adjacency
+        self.curator = curator
+        self.guarantee = guarantee
+        self.group = group
+        self.mechanism = mechanism
+        self.max_row_norm = max_row_norm
+        self.max_target = max_target
+        self.max_task_rows = max_task_rows
+        self.min_task_rows = min_task_rows
+        self.clip_norm = clip_norm
+        self.fit_intercept = fit_intercept
+        self.task_feature = task_feature
+        self.tasks = tasks
+        self.unseen_task = unseen_task
+        self.secure = secure
+        self.random_state = random_state
+        self.verbose = verbose
 
     def _plan(self, population):
         return AggregationPlan(self, population)
@@ -280,7 +294,6 @@ _OF_AGGREGATION = dict(
 )
 
 
-@_max_target
 class DPAggregation(MTLRegressorMixin, _Aggregation):
     __doc__ = _doc(
         _AGGREGATION,
@@ -313,24 +326,9 @@ class DPAggregationClassifier(MTLClassifierMixin, _Aggregation):
     )
     _spreads_labels = False
 
-
-class _Relationship(OutputPerturbation):
-    _billboards = (RelationshipBillboard,)
-    _task_side_of = RelationshipTaskSide
-    _centre_per_task = True
-    _parameter_constraints = {
-        **OutputPerturbation._parameter_constraints,
-        "alpha": [Interval(Real, 0, None, closed="neither")],
-        "n_rounds": [Interval(Integral, 1, None, closed="left")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="neither")],
-    }
-
-    @kept
     def __init__(
         self,
         lam=1.0,
-        alpha=1.0,
         *,
         epsilon=1.0,
         delta=None,
@@ -346,6 +344,57 @@ class _Relationship(OutputPerturbation):
         fit_intercept=True,
         task_feature=None,
         tasks="auto",
+        classes="auto",
+        class_weight=None,
+        unseen_task="mean",
+        secure=False,
+        random_state=None,
+        verbose=0,
+    ):
+        super().__init__(
+            lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
+            guarantee=guarantee, group=group, mechanism=mechanism, max_row_norm=max_row_norm,
+            max_task_rows=max_task_rows, min_task_rows=min_task_rows,
+            clip_norm=clip_norm, fit_intercept=fit_intercept, task_feature=task_feature,
+            tasks=tasks, unseen_task=unseen_task, secure=secure, random_state=random_state,
+            verbose=verbose,
+        )  # fmt: skip
+        self.classes = classes
+        self.class_weight = class_weight
+
+
+class _Relationship(OutputPerturbation):
+    _billboards = (RelationshipBillboard,)
+    _task_side_of = RelationshipTaskSide
+    _centre_per_task = True
+    _parameter_constraints = {
+        **OutputPerturbation._parameter_constraints,
+        "alpha": [Interval(Real, 0, None, closed="neither")],
+        "n_rounds": [Interval(Integral, 1, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="neither")],
+    }
+
+    def __init__(
+        self,
+        lam=1.0,
+        alpha=1.0,
+        *,
+        epsilon=1.0,
+        delta=None,
+        adjacency="replace-one",
+        curator="trusted",
+        guarantee="task",
+        group="published",
+        mechanism="auto",
+        max_row_norm=None,
+        max_target=None,
+        max_task_rows=None,
+        min_task_rows=None,
+        clip_norm=None,
+        fit_intercept=True,
+        task_feature=None,
+        tasks="auto",
         unseen_task="error",
         n_rounds=3,
         max_iter=1000,
@@ -354,7 +403,30 @@ class _Relationship(OutputPerturbation):
         random_state=None,
         verbose=0,
     ):
-        pass
+        self.lam = lam
+        self.alpha = alpha
+        self.epsilon = epsilon
+        self.delta = delta
+        self.adjacency = adjacency
+        self.curator = curator
+        self.guarantee = guarantee
+        self.group = group
+        self.mechanism = mechanism
+        self.max_row_norm = max_row_norm
+        self.max_target = max_target
+        self.max_task_rows = max_task_rows
+        self.min_task_rows = min_task_rows
+        self.clip_norm = clip_norm
+        self.fit_intercept = fit_intercept
+        self.task_feature = task_feature
+        self.tasks = tasks
+        self.unseen_task = unseen_task
+        self.n_rounds = n_rounds
+        self.max_iter = max_iter
+        self.tol = tol
+        self.secure = secure
+        self.random_state = random_state
+        self.verbose = verbose
 
     def _plan(self, population):
         return RelationshipPlan(self, population)
@@ -465,7 +537,6 @@ _OF_RELATIONSHIP = dict(
 )
 
 
-@_max_target
 class DPRelationship(MTLRegressorMixin, _Relationship):
     __doc__ = _doc(
         _RELATIONSHIP,
@@ -494,3 +565,43 @@ class DPRelationshipClassifier(MTLClassifierMixin, _Relationship):
         classes="two",
     )
     _spreads_labels = False
+
+    def __init__(
+        self,
+        lam=1.0,
+        alpha=1.0,
+        *,
+        epsilon=1.0,
+        delta=None,
+        adjacency="replace-one",
+        curator="trusted",
+        guarantee="task",
+        group="published",
+        mechanism="auto",
+        max_row_norm=None,
+        max_task_rows=None,
+        min_task_rows=None,
+        clip_norm=None,
+        fit_intercept=True,
+        task_feature=None,
+        tasks="auto",
+        classes="auto",
+        class_weight=None,
+        unseen_task="error",
+        n_rounds=3,
+        max_iter=1000,
+        tol=1e-10,
+        secure=False,
+        random_state=None,
+        verbose=0,
+    ):
+        super().__init__(
+            lam, alpha, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
+            guarantee=guarantee, group=group, mechanism=mechanism, max_row_norm=max_row_norm,
+            max_task_rows=max_task_rows, min_task_rows=min_task_rows,
+            clip_norm=clip_norm, fit_intercept=fit_intercept, task_feature=task_feature,
+            tasks=tasks, unseen_task=unseen_task, n_rounds=n_rounds, max_iter=max_iter, tol=tol,
+            secure=secure, random_state=random_state, verbose=verbose,
+        )  # fmt: skip
+        self.classes = classes
+        self.class_weight = class_weight

@@ -14,7 +14,6 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from .._diagram import ShowsBest
-from .._parameters import kept
 from .._runtime.compat import Interval, InvalidParameterError, StrOptions, check_parameters
 from .._runtime.stack import users_line
 from .._version import __version__
@@ -181,7 +180,6 @@ class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
         "random_state": ["random_state", np.random.Generator],
     }
 
-    @kept
     def __init__(
         self,
         estimator,
@@ -197,7 +195,17 @@ class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
         test_size=0.25,
         random_state=None,
     ):
-        pass
+        self.estimator = estimator
+        self.param_distributions = param_distributions
+        self.n_trials = n_trials
+        self.selection = selection
+        self.epsilon = epsilon
+        self.delta = delta
+        self.scoring = scoring
+        self.score_range = score_range
+        self.score_share = score_share
+        self.test_size = test_size
+        self.random_state = random_state
 
     # ------------------------------------------------------------------------- fit
     def fit(self, X, y, task=None, sample_weight=None):

@@ -4,7 +4,7 @@ from numbers import Real
 
 import numpy as np
 
-from .._parameters import SHAPES, TARGET_RANGE, filled, kept, target_range
+from .._docstrings import SHAPES, TARGET_RANGE, fill_docstring
 from .._runtime.compat import StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.protocol import QuerySpec, Total
@@ -37,7 +37,6 @@ class _PrivateMTL(BaseMTL):
     _billboards = (StructureBillboard,)
     _federates = True
 
-    @kept
     def __init__(
         self,
         structure="auto",
@@ -51,12 +50,27 @@ class _PrivateMTL(BaseMTL):
         task_feature=None,
         tasks="auto",
         unseen_task="error",
+        target_range=None,
         random_state=None,
         secure=False,
         verbose=0,
         dtype=np.float64,
     ):
-        pass
+        self.structure = structure
+        self.epsilon = epsilon
+        self.delta = delta
+        self.adjacency = adjacency
+        self.curator = curator
+        self.init = init
+        self.fit_intercept = fit_intercept
+        self.task_feature = task_feature
+        self.tasks = tasks
+        self.unseen_task = unseen_task
+        self.target_range = target_range
+        self.random_state = random_state
+        self.secure = secure
+        self.verbose = verbose
+        self.dtype = dtype
 
     def _check_parameters(self):
         if self._is_private() and isinstance(self.delta, Real) and self.delta == 0:
@@ -242,9 +256,8 @@ _DOC = """{summary}
     """
 
 
-@target_range
 class PrivateMTL(MTLRegressorMixin, _PrivateMTL):
-    __doc__ = filled(
+    __doc__ = fill_docstring(
         _DOC,
         summary="Private multi-task regression for tasks that share who knows what.",
         model="linear regression",
@@ -273,7 +286,7 @@ class PrivateMTL(MTLRegressorMixin, _PrivateMTL):
 
 
 class PrivateMTLClassifier(MTLClassifierMixin, _PrivateMTL):
-    __doc__ = filled(
+    __doc__ = fill_docstring(
         _DOC,
         summary="Private multi-task classification for tasks that share who knows what, any "
         "number of\n    classes.",
@@ -287,6 +300,35 @@ class PrivateMTLClassifier(MTLClassifierMixin, _PrivateMTL):
         **SHAPES,
     )
     _multiclass = True
+
+    def __init__(
+        self,
+        structure="auto",
+        *,
+        epsilon=1.0,
+        delta=None,
+        adjacency="replace-one",
+        curator="trusted",
+        init=None,
+        fit_intercept=True,
+        task_feature=None,
+        tasks="auto",
+        classes="auto",
+        class_weight=None,
+        unseen_task="error",
+        random_state=None,
+        secure=False,
+        verbose=0,
+        dtype=np.float64,
+    ):
+        super().__init__(
+            structure, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
+            init=init, fit_intercept=fit_intercept, task_feature=task_feature, tasks=tasks,
+            unseen_task=unseen_task, random_state=random_state,
+            secure=secure, verbose=verbose, dtype=dtype,
+        )  # fmt: skip
+        self.classes = classes
+        self.class_weight = class_weight
 
     def _intercept_range(self):
         return _LOGITS if self.fit_intercept else None

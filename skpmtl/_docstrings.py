@@ -1,17 +1,11 @@
-"""Parameters of estimators: how they are kept, and what several say of the same one.
+"""Paragraphs of docstrings that several estimators share.
 
-An ``__init__`` only names its parameters and their defaults; `kept` makes it keep them. Estimators
-that differ in one parameter inherit the others and add theirs with `parameter`.
-
-A docstring is a template in which ``{task_feature}`` on a line of its own stands for the whole
-paragraph of that parameter; `filled` puts them in. An estimator whose parameter means something
-else writes the paragraph itself.
+A docstring is a template in which ``{task_feature}`` on a line of its own stands for the paragraph
+of that parameter; `fill_docstring` inserts them. An estimator whose parameter has another meaning
+writes the paragraph itself.
 """
 
-from functools import wraps
-from inspect import Parameter, signature
-
-__all__ = ["PARAGRAPHS", "SHAPES", "TARGET_RANGE", "filled", "kept", "parameter", "target_range"]
+__all__ = ["PARAGRAPHS", "SHAPES", "TARGET_RANGE", "fill_docstring"]
 
 PARAGRAPHS = {
     "adjacency": """\
@@ -104,7 +98,7 @@ TARGET_RANGE = """
         the tasks' intercepts are clipped. Shifted with the target it gives the same models."""
 
 
-def filled(template, *, classes=None, **words):
+def fill_docstring(template, *, classes=None, **words):
     """Docstring from a template.
 
     Parameters
@@ -119,60 +113,3 @@ def filled(template, *, classes=None, **words):
     """
     of_classes = {"class_list": _CLASS_LIST if classes else "", "classes": _CLASSES[classes]}
     return template.format(**{**PARAGRAPHS, **of_classes, **words})
-
-
-def kept(init):
-    """An ``__init__`` that keeps every parameter under its name, as scikit-learn asks of all."""
-    given = signature(init)
-
-    @wraps(init)
-    def keep(self, *values, **named):
-        init(self, *values, **named)  # raises what Python says of wrong arguments
-        bound = given.bind(self, *values, **named)
-        bound.apply_defaults()
-        _, *names = given.parameters
-        for name in names:
-            setattr(self, name, bound.arguments[name])
-
-    return keep
-
-
-def parameter(name, default, *, after, constraint=None):
-    """Class decorator: one keyword more than the ``__init__`` has, kept under its name.
-
-    Parameters
-    ----------
-    name : str
-    default : object
-    after : str
-        Parameter that it follows where they are listed.
-    constraint : list, default=None
-        What it may be, as scikit-learn checks it; None where the class says so itself.
-    """
-
-    def extend(cls):
-        init = cls.__init__
-        given = signature(init)
-
-        @wraps(init)
-        def extended(self, *values, **named):
-            own = named.pop(name, default)
-            init(self, *values, **named)
-            setattr(self, name, own)
-
-        parameters = list(given.parameters.values())
-        place = list(given.parameters).index(after) + 1
-        parameters.insert(place, Parameter(name, Parameter.KEYWORD_ONLY, default=default))
-        # What scikit-learn and the documentation read the parameters from.
-        extended.__signature__ = given.replace(parameters=parameters)
-        cls.__init__ = extended
-        if constraint is not None:
-            cls._parameter_constraints = {**cls._parameter_constraints, name: constraint}
-        return cls
-
-    return extend
-
-
-target_range = parameter(  # of regressors; `TARGET_RANGE` is its paragraph
-    "target_range", None, after="unseen_task", constraint=["array-like", None]
-)
