@@ -1,14 +1,15 @@
 """Real multilevel tables: our estimators by epsilon, over mixed models and other peers.
 
     python -m benchmarks.multilevel [--tables A,B] [--splits N] [--estimators A;B]
-        [--epsilon none,10,3,1,.3] [--peers A,B|none] [--folder DIR] [--again]
+        [--epsilon none,10,3,1,.3] [--peers A,B|none] [--folder DIR] [--again | --read]
         [--output FILE.csv] [--picture FILE.png]
 
 Errors on test rows: mean squared error over the variance of the test targets, or log-loss. A split
 puts each row into the training part with probability .7. The csv holds one row per table,
 estimator, epsilon and split, with the commit of the package; cells that it has are not measured
 again, so that an interrupted run continues where it stopped. A cell of our estimators counts for
-the present commit only, one of a peer for every commit; --again measures all that were asked for.
+the present commit only, one of a peer for every commit. --again measures all that were asked for,
+--read nothing: it prints and draws what the file holds.
 
 Estimators are names, with parameters if need be: "PrivateMTL;PrivateMTL(structure='mean')".
 --tables, --estimators and --epsilon choose what is measured and printed. landmine, parkinson and
@@ -216,6 +217,7 @@ def main(arguments=None):
     parser.add_argument("--peers", default=",".join(PEERS), help="names, or none")
     parser.add_argument("--folder", type=Path, default=None)
     parser.add_argument("--again", action="store_true")
+    parser.add_argument("--read", action="store_true")
     parser.add_argument("--output", type=Path, default=ROOT / OUTPUT)
     parser.add_argument("--picture", type=Path, default=None)
     options = parser.parse_args(arguments)
@@ -224,16 +226,18 @@ def main(arguments=None):
     if unknown:
         parser.error(f"unknown peers {', '.join(unknown)}; choose from {', '.join(PEERS)}")
     estimators = [part.strip() for part in options.estimators.split(";") if part.strip()]
+    tables = []
     try:
         for estimator in estimators:
             named(estimator)
-        tables = list(loaded(options.tables, options.folder))
+        if not options.read:
+            tables = list(loaded(options.tables, options.folder))
     except (Unavailable, ValueError) as fault:
         parser.error(str(fault))
     epsilons = [epsilon_of(part) for part in options.epsilon.split(",")]
     columns = [(peer, None) for peer in peers]
     columns += [(estimator, epsilon) for estimator in estimators for epsilon in epsilons]
-    cells, names = read(options.output), [table.name for table in tables]
+    cells = read(options.output)
     threads = skpmtl.get_num_threads()
     skpmtl.set_num_threads(1)
     try:
@@ -241,6 +245,10 @@ def main(arguments=None):
             measure(cells, tables, columns, options.splits, options.output, options.again)
     finally:
         skpmtl.set_num_threads(threads)
+    names = [table.name for table in tables]
+    if options.read:
+        known = {table for table, *_ in cells}
+        names = options.tables.split(",") if options.tables else [n for n in SOURCES if n in known]
     report(cells, names, columns, options.splits)
     if options.picture:
         errors = means(cells, names, columns, options.splits)

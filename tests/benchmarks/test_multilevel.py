@@ -124,6 +124,8 @@ def test_a_cell_is_measured_once_and_ours_again_at_another_commit(folder, capsys
     monkeypatch.setattr(multilevel, "package_commit", lambda: "two")
     assert len(run()) == 2 * 4
     assert len(run("--again")) == 2 * 6
+    monkeypatch.setattr(multilevel, "package_commit", lambda: "three")
+    assert run("--read") == []
 
 
 def test_geometric_mean_is_taken_where_both_are_known():
