@@ -71,8 +71,8 @@ _CLASS_LIST = """
         Public list of the class labels. "auto" reads it from the data, which discloses which
         labels exist.
     class_weight : "balanced", mapping of class to float, or None, default=None
-        Weights of the classes, from 0 to 1, by which those of the rows are multiplied; a class
-        that is not named weighs 1. "balanced": each task gives its classes the same weight
+        Weights of the classes, by which those of the rows are multiplied; a class that is not
+        named weighs 1. "balanced": each task gives its classes the same weight
         together, by its own counts."""
 _CLASSES = {
     None: "",

@@ -35,7 +35,7 @@ from .tables.scores import row_scores
 from .tables.start import read_start
 from .tables.table import SingleTaskWarning
 from .tables.targets import class_targets, encode_labels, pair_known, public_classes, real_target
-from .tables.weights import in_rows, with_classes
+from .tables.weights import at_most_one, in_rows, with_classes
 
 __all__ = ["BaseMTL", "MTLClassifierMixin", "MTLRegressorMixin"]
 
@@ -80,8 +80,10 @@ class TaskIndexed(Documented, BaseEstimator):
         task : array-like of shape (n_samples,), default=None
             Task id of every row, when there is neither a task column nor a 2-D y nor a mapping.
         sample_weight : array-like of shape (n_samples,), or mapping, default=None
-            Weight of every row of X, from 0 (as if it were not there) to 1; ``{task: w_t}`` with a
-            mapping X. None: all weigh the same.
+            Weight of every row of X, at least 0 (as if it were not there); ``{task: w_t}`` with a
+            mapping X. None: all weigh the same. A private fit divides the weights of a task by
+            their largest where that is above 1; one that protects single records takes none
+            above 1.
 
         Returns
         -------
@@ -145,6 +147,10 @@ class TaskIndexed(Documented, BaseEstimator):
         """
         return False
 
+    def _bounds_weights(self):
+        """Whether the weights of a task are divided by its largest one where that is above 1."""
+        return self._is_private()
+
     def _read_training(self, X, y, task=None, sample_weight=None):
         """The table of a fit, as it was given, and its form."""
         return read_training(
@@ -173,9 +179,14 @@ class TaskIndexed(Documented, BaseEstimator):
                     "others of its task, which no guarantee for single records allows: give a "
                     "mapping {class: weight}."
                 )
-            table = with_classes(table, given, classes)
-        table = table if raw else in_rows(table)
+            table = with_classes(table, given, self._label_names(classes), 1.0 if raw else math.inf)
+        if not raw:
+            table = in_rows(at_most_one(table) if self._bounds_weights() else table)
         return self._with_targets(table), classes
+
+    def _label_names(self, classes):
+        """Classes as parameters name them, also where a tool encoded the labels of this fit."""
+        return classes
 
     def _with_targets(self, table):
         """The table with targets as its losses take them."""
@@ -394,7 +405,7 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
     def _encoded(self, table, classes=None, *, new=False):
         table, classes = super()._encoded(table, classes, new=new)
         if not new and self._starts():
-            self._labels_ = classes  # while fit runs
+            self._labels_ = self._label_names(classes)  # while fit runs
             self._start(Population.of(table))  # its faults are told before anything is done
         return table, classes
 
@@ -749,9 +760,15 @@ class MTLClassifierMixin(Scored, ClassifierMixin):
         """Sorted array of the parameter `classes`; None for "auto"."""
         return None if isinstance(self.classes, str) else public_classes(self.classes)
 
+    def _label_names(self, classes):
+        names = self._public_classes()
+        return classes if names is None else names
+
     def _encode_target(self, table, classes=None):
-        classes = self._public_classes() if classes is None else classes
-        codes, classes = encode_labels(table, classes)
+        new = classes is None
+        codes, classes = encode_labels(
+            table, self._public_classes() if new else classes, positions=new
+        )
         if len(classes) > 2 and not self._multiclass:
             raise ValueError(
                 "Only binary classification is supported. The type of the target is multiclass: "

@@ -57,8 +57,6 @@ class PerTask(Scored, TaskIndexed):
     ((3,), (120,))
     """
 
-    _weight_limit = np.inf  # nothing is shared
-
     def __init__(self, estimator, *, task_feature=None, tasks="auto"):
         self.estimator = estimator
         self.task_feature = task_feature

@@ -84,6 +84,38 @@ def test_exact_fits_repeat_rows(form, n_classes, intercept, weight):
         )
 
 
+@pytest.mark.parametrize("weight", ["equal", "samples"])
+@pytest.mark.parametrize("cls", ["PrivateMeanRegMTL", "LocalOnly", "PPSGD"])
+def test_whole_weights_without_a_guarantee_count_rows(cls, weight):
+    """Also where rules ask for the number of rows of a task."""
+    X, y, task, times = tables()
+    again = np.repeat(np.arange(len(y)), times)
+    est = getattr(skpmtl, cls)(epsilon=None, task_weight=weight)
+    repeated = clone(est).fit(X[again], y[again], task=task[again])
+    close(est.fit(X, y, task=task, sample_weight=times), repeated, 1e-6)
+
+
+@pytest.mark.parametrize("weight", ["equal", "samples"])
+def test_private_fits_scale_weights_within_the_task(weight):
+    """No task counts for more than its rows; weights of at most 1 stay as they are."""
+    X, y, task, times = tables()
+    w = np.where(task == 2, times, times / 3.0)
+    est = skpmtl.PrivateMeanRegMTL(tasks=range(5), task_weight=weight, random_state=0)
+    found = clone(est).fit(X, y, task=task, sample_weight=w)
+    divided = w / np.where(task == 2, w[task == 2].max(), 1.0)
+    close(found, clone(est).fit(X, y, task=task, sample_weight=divided), 1e-12)
+
+
+def test_weights_of_records_are_at_most_one():
+    X, y, task, times = tables()
+    est = skpmtl.DPMetaInit(tasks=range(5), random_state=0)
+    with pytest.raises(ValueError, match="where single records are protected, divide weights"):
+        est.fit(X, y, task=task, sample_weight=times)
+    named = skpmtl.DPMetaInitClassifier(tasks=range(5), classes=[0, 1], class_weight={1: 2.0})
+    with pytest.raises(ValueError, match="where single records are protected, divide weights"):
+        named.fit(X, (y > 0).astype(int), task=task)
+
+
 @pytest.mark.parametrize("n, d", [(8, 20), (40, 3)])
 def test_many_features_or_many_rows(n, d):
     """Matrices of rows and of features, and losses of many rows, know weights."""
@@ -215,9 +247,9 @@ def test_class_weights_with_zero_leave_rows_and_tasks_out():
     "given, words",
     [
         ({5: 0.5}, "not among the classes"),
-        ({1: 1.5}, "from 0 to 1: divide"),
-        ({1: np.nan}, "from 0 to 1: divide"),
-        ({1: "much"}, "from 0 to 1: divide"),
+        ({1: -0.5}, "finite, at least 0"),
+        ({1: np.nan}, "finite, at least 0"),
+        ({1: "much"}, "finite, at least 0"),
         ("even", "class_weight"),
     ],
 )
@@ -233,9 +265,9 @@ def test_wrong_class_weights(given, words):
 @pytest.mark.parametrize(
     "wrong, words",
     [
-        (lambda w: 2.0 * w, "divide weights by the largest that is possible"),
-        (lambda w: -w, "not between 0 and 1"),
-        (lambda w: np.where(w == 1.0, np.nan, w), "not between 0 and 1"),
+        (lambda w: -w, "not finite numbers of at least 0"),
+        (lambda w: np.where(w == 1.0, np.nan, w), "not finite numbers of at least 0"),
+        (lambda w: np.where(w == 1.0, np.inf, w), "not finite numbers of at least 0"),
         (lambda w: w[1:], "needs one weight for each"),
         (lambda w: w[:, None], "needs one weight for each"),
         (lambda w: 0.5, "needs one weight for each"),
@@ -511,8 +543,10 @@ def test_strengths_are_chosen_with_weights(n_classes):
     name = "log_loss_path_" if n_classes else "mse_path_"
     # Where a fold lacks a class in a task, labels are spread by how many rows count.
     assert_allclose(getattr(found, name), getattr(plain, name), rtol=0.05 if n_classes else 1e-6)
-    with pytest.raises(ValueError, match="drop these before"):
-        found.set_params(cv=[(np.arange(40), np.arange(40, 80))]).fit(X, y, task, w)
+    # Folds that list rows count those without weight.
+    splits = [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(3)]
+    listed = found.set_params(cv=splits).fit(X, y, task=task, sample_weight=w)
+    assert_allclose(getattr(listed, name), getattr(plain, name), rtol=0.05 if n_classes else 1e-6)
 
 
 def test_routing_of_weights():

@@ -40,7 +40,7 @@ def read_rows(path, study, task="task", target="y", weight=None):
     task, target : str or int
         Columns of the task ids and of the targets.
     weight : str or int, default=None
-        Column of weights from 0 to 1, which are the site's own; None: all rows weigh the same.
+        Column of weights, which are the site's own; None: all rows weigh the same.
     """
     path, known = Path(path), [task, target, *([] if weight is None else [weight])]
     as_text = isinstance(study.tasks[0], str)  # "007" must not become 7
@@ -105,7 +105,7 @@ class Site(Account):
             raise ValueError(
                 f"The rows have {table.n_features} features, the study {study.n_features}."
             )
-        self.table = bound_values(self.est._encoded(table)[0])
+        self.table = bound_values(self.est._encoded(table, study.class_labels)[0])
         self.positions = study.positions(self.table.tasks)
         if (self.positions < 0).any():
             unknown = self.table.tasks[self.positions < 0]

@@ -76,7 +76,7 @@ class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
         Column of X that holds the task, for a y with one dimension. None: ``task=``, or a y
         with one column per task.
     class_weight : "balanced", mapping of class to float, or None, default=None
-        Weights of the classes, from 0 to 1, by which those of the rows are multiplied; a class
+        Weights of the classes, by which those of the rows are multiplied; a class
         that is not named weighs 1. "balanced": each client gives the classes of a task the same
         weight together, by its own counts.
     random_state : int, RandomState, Generator or None, default=None

@@ -67,6 +67,9 @@ class _LocalOnly(LinearMeans):
     def _n_rounds(self, epsilon):
         return 0
 
+    def _bounds_weights(self):
+        return False  # nothing is shared
+
     def _problem(self, table):
         problem = super()._problem(table)
         return replace(problem, lam="alone") if problem.lam == "auto" else problem

@@ -184,8 +184,8 @@ class _MetaInit(KnowsFacts, BaseMTL):
             Person (str or int) that each row of X is about, ``{task: unit_t}`` with a mapping X.
             The guarantee then holds for persons; it needs `max_rows_per_unit`.
         sample_weight : array-like of shape (n_samples,), or mapping, default=None
-            Weight of every row of X, from 0 to 1; ``{task: w_t}`` with a mapping X. Where records
-            are protected it multiplies the clipped gradient of its record in the rounds, and
+            Weight of every row of X; ``{task: w_t}`` with a mapping X. Where records are protected
+            it is from 0 to 1 and multiplies the clipped gradient of its record in the rounds, and
             steps are divided by the number of rows as ever.
 
         Returns

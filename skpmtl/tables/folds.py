@@ -68,9 +68,8 @@ def folds_of(table, cv):
     wide, n_rows = table.rows is not None, table.X.shape[0]
     place = table.rows if wide else table.order
     place = np.arange(n_rows) if place is None else place
-    if not wide and place.max() >= n_rows:  # rows without weight are not there
-        if not isinstance(cv, Integral) and not hasattr(cv, "split"):
-            raise ValueError("cv= lists rows, of which some have no weight: drop these before.")
+    listed = not isinstance(cv, Integral) and not hasattr(cv, "split")
+    if not wide and not listed and place.max() >= n_rows:  # rows without weight were dropped
         place = np.argsort(np.argsort(place))
     codes = class_codes(table.y, table.n_classes) if table.n_classes else None
     if isinstance(cv, Integral):
@@ -84,18 +83,17 @@ def folds_of(table, cv):
         folds = [(fold != k, fold == k) for k in range(cv)]
     else:
         y = groups = None
-        if not wide:
+        if not wide and not listed:
             y, groups = np.empty(n_rows), np.empty(n_rows, dtype=np.int64)
             y[place], groups[place] = table.y if codes is None else codes, table.codes
         with warnings.catch_warnings():  # of splitters that do not ask for groups
             warnings.filterwarnings("ignore", "The groups parameter is ignored")
             splits = list(check_cv(cv).split(np.zeros((n_rows, 1)), y, groups))
         folds = []
-        for sides in splits:
-            masks = np.zeros((2, n_rows), dtype=bool)
-            for mask, rows in zip(masks, sides, strict=True):
-                mask[rows] = True
-            folds.append(tuple(masks[:, place]))
+        for sides in splits:  # listed rows may be without weight: those are not in the table
+            sides = [np.asarray(rows) for rows in sides]
+            sides = [np.flatnonzero(rows) if rows.dtype == bool else rows for rows in sides]
+            folds.append(tuple(np.isin(place, rows) for rows in sides))
     if not folds or not all(side.any() for sides in folds for side in sides):
         raise ValueError("Each fold of cv= needs rows to train on and rows to test.")
     return folds

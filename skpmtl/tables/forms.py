@@ -380,7 +380,7 @@ def read_training(
         Public list of tasks.
     form : InputForm, default=None
     all_rows : bool, default=False
-        Whether rows of weight 0 stay in the table.
+        Where records are protected: rows of weight 0 stay in the table, and none is above 1.
 
     Returns
     -------
@@ -409,7 +409,7 @@ def read_training(
     check_consistent_length(matrix, y)
     weights = None
     if sample_weight is not None:
-        limit = getattr(estimator, "_weight_limit", 1.0)
+        limit = 1.0 if all_rows else math.inf
         weights = row_weights(sample_weight, keys, np.array([*counts.values()]), limit)
     # A single named column is a task after a fit of such columns, and a plain y otherwise.
     named = fitted is not None and fitted.kind == "wide" and names is not None

@@ -132,7 +132,7 @@ def _plain_labels(labels):
     return labels
 
 
-def encode_labels(table, classes=None):
+def encode_labels(table, classes=None, *, positions=False):
     """Class labels of a table -> (codes, classes).
 
     Parameters
@@ -140,6 +140,9 @@ def encode_labels(table, classes=None):
     table : TaskTable
     classes : ndarray, default=None
         Known classes; other labels are refused. None: the sorted distinct labels.
+    positions : bool, default=False
+        Whether whole numbers may stand for classes that are text, as tools of scikit-learn encode
+        labels: their positions in the sorted list. The classes are then these numbers.
     """
     codes, labels = factorize(table.y)
     if (codes < 0).any():
@@ -156,14 +159,30 @@ def encode_labels(table, classes=None):
         if whole:  # NaN made the labels of a wide y floats
             classes = classes.astype(np.int64)
     else:
+        if positions and classes.dtype.kind == "U" and labels.dtype.kind in "iu":
+            if len(classes) > 2 and set(labels.tolist()) == {0, 1}:
+                raise ValueError(
+                    f"y holds 0 and 1, and classes= lists {len(classes)} labels as text. A tool "
+                    "that fits one class against the others (OneVsRestClassifier) needs "
+                    f"classes=[0, 1]; one that numbers all classes, classes=range({len(classes)})."
+                )
+            if labels.min() >= 0 and labels.max() < len(classes):
+                classes = np.arange(len(classes))
         known = {label: k for k, label in enumerate(classes.tolist())}
         position = np.array([known.get(label, -1) for label in labels.tolist()])
         if (position < 0).any():
             raise ValueError(
-                f"y has labels that are not among the classes {listed(classes)}. Add them to "
-                "classes= of the fit if they are public, or drop their rows."
+                f"y has labels that are not among the classes {listed(classes)}. {_UNKNOWN_LABEL}"
             )
     return position[codes], classes
+
+
+_UNKNOWN_LABEL = (
+    "Add them to classes= of the fit if they are public, or drop their rows. Where a tool of "
+    "scikit-learn encodes labels (cross_val_predict with method=, VotingClassifier, "
+    "StackingClassifier, OneVsRestClassifier), list the numbers that it passes: "
+    "classes=range(n_classes), or [0, 1] for one class against the others."
+)
 
 
 def class_targets(codes, offsets, n_classes, *, spread, support=None):

@@ -1,22 +1,25 @@
 """How much rows count: weights that users give, weights of classes, and their unit.
 
-The loss of task k is sum_i w_i l_i / sum_i w_i, with weights w_i in [0, 1] that are the task's own
-data. A row of weight 0 is not there, and a task all of whose rows are not there is one without
-rows. Weights of a task that are all multiplied by a number mean the same, except with
-``task_weight="samples"``, where losses are added up and 1 is a whole row.
+The loss of task k is sum_i w_i l_i / sum_i w_i, with weights w_i >= 0 that are the task's own
+data. Rows of weight 0 are dropped; a task left without rows counts as absent. Weights of a task
+that are all multiplied by a number mean the same, except with ``task_weight="samples"``, where
+losses are added up and 1 is a whole row. A private fit therefore divides the weights of a task by
+the largest of them where that is above 1 (`at_most_one`): no task counts for more than its rows.
 
 Where a rule asks for the number of rows of a task (how strongly it is pulled, how much its evidence
-counts), rows of unequal weights count Kish's number,
+counts), rows of unequal weights count
 
-    n_k = (sum_i w_i)^2 / sum_i w_i^2:
+    n_k = max((sum_i w_i)^2 / sum_i w_i^2, sum_i w_i).
 
-so many rows of equal weight have a weighted mean of the same variance. It is n for n equal weights,
-whatever they are, at most the number of rows, and does not change with the unit of w. Below the
-input a table therefore holds u_i = n_k w_i / sum_i w_i, which add up to n_k (`in_rows`).
+The first is Kish's number: so many rows of equal weight have a weighted mean of the same variance.
+It is the larger one where no weight is above 1, at most the number of rows, and does not change
+when all weights are divided by the same number. The second is the larger one where weights count
+how often rows were seen: a row of weight 3 is three rows, as in scikit-learn. Below the input a
+table holds u_i = n_k w_i / sum_i w_i, which add up to n_k (`in_rows`).
 
 Where single records are protected, denominators are numbers of rows that are public: there weights
-stay what they are, also 0, and multiply what a record contributes after it was clipped; see
-`skpmtl.base.TaskIndexed._counts_rows`.
+are at most 1, stay what they are, also 0, and multiply what a record contributes after it was
+clipped; see `skpmtl.base.TaskIndexed._counts_rows`.
 """
 
 from collections.abc import Mapping
@@ -28,10 +31,13 @@ from scipy import sparse
 from .ids import factorize, listed
 from .table import both
 
-_REMEDY = "divide weights by the largest that is possible (a public number, not that of the rows)"
+_REMEDY = (
+    "where single records are protected, divide weights by the largest that is possible (a public "
+    "number, not that of the rows)"
+)
 
 
-def row_weights(given, keys, counts, limit=1.0):
+def row_weights(given, keys, counts, limit=np.inf):
     """Weights of the rows of X, in their order, checked.
 
     Parameters
@@ -42,8 +48,8 @@ def row_weights(given, keys, counts, limit=1.0):
         Keys of X in the order of its rows, where X is a mapping.
     counts : ndarray (n_keys,) of int64
         Rows of each; of X itself, (1,), where it is no mapping.
-    limit : float, default=1.0
-        The largest weight that may be.
+    limit : {1.0, inf}, default=inf
+        The largest weight allowed.
 
     Returns
     -------
@@ -88,12 +94,12 @@ def _numbers(given, n_rows, limit, where=""):
         remedy = f"{_REMEDY}, and drop rows without one"
         raise ValueError(
             f"sample_weight{where} has {int(bad.sum())} value(s) that are not "
-            + (f"between 0 and 1: {remedy}." if limit == 1.0 else "finite and at least 0.")
+            + (f"between 0 and 1: {remedy}." if limit == 1.0 else "finite numbers of at least 0.")
         )
     return found
 
 
-def class_weights(given, classes):
+def class_weights(given, classes, limit=np.inf):
     """Weight of each class, (n_classes,), from the parameter `class_weight`; None: by counts.
 
     Parameters
@@ -101,11 +107,14 @@ def class_weights(given, classes):
     given : "balanced" or mapping of class to float
         Classes that are not named weigh 1.
     classes : ndarray (n_classes,)
+    limit : {1.0, inf}, default=inf
+        The largest weight allowed.
 
     Raises
     ------
     ValueError
-        For weights outside of 0 to 1, and for labels that are no class.
+        For weights that are negative, not finite or above the limit, and for labels that are no
+        class.
     """
     if not isinstance(given, Mapping):
         return None
@@ -120,12 +129,15 @@ def class_weights(given, classes):
             weights[known[label]] = weight
         except (TypeError, ValueError):
             weights[known[label]] = np.nan
-    if not ((weights >= 0.0) & (weights <= 1.0)).all():
-        raise ValueError(f"class_weight must be numbers from 0 to 1: {_REMEDY}.")
+    if not ((weights >= 0.0) & (weights <= limit) & np.isfinite(weights)).all():
+        raise ValueError(
+            "class_weight must be "
+            + (f"numbers from 0 to 1: {_REMEDY}." if limit == 1.0 else "finite, at least 0.")
+        )
     return weights
 
 
-def with_classes(table, given, classes):
+def with_classes(table, given, classes, limit=np.inf):
     """A table whose targets are codes of classes, with weights times those of their classes.
 
     With "balanced" all classes of a task that it has rows of weigh the same together, and the
@@ -133,7 +145,7 @@ def with_classes(table, given, classes):
     in the task.
     """
     weights = table.counts
-    own = class_weights(given, classes)
+    own = class_weights(given, classes, limit)
     if own is not None:
         return replace(table, weights=weights * own[table.y])
     pairs, C = table.codes * len(classes) + table.y, len(classes)
@@ -145,6 +157,17 @@ def balanced_shares(mass):
     """Weights of the classes of every task, with which they weigh the same, for sums (m, C)."""
     present = np.where(mass > 0, mass, np.inf)
     return present.min(axis=1, keepdims=True) / present
+
+
+def at_most_one(table):
+    """A table whose weights are divided by the largest of their task where that is above 1."""
+    if table.weights is None:
+        return table
+    largest = np.maximum.reduceat(table.weights, table.offsets[:-1])
+    if not (largest > 1.0).any():
+        return table
+    divisors = np.repeat(np.maximum(largest, 1.0), table.sizes)
+    return replace(table, weights=table.weights / divisors)
 
 
 def without_weightless(table):
@@ -173,7 +196,7 @@ def without_weightless(table):
 
 
 def in_rows(table):
-    """A table with weights in units of rows, which add up to Kish's number in every task.
+    """A table with weights in units of rows, which add up to the number that a task counts for.
 
     None stays None. `masses` keeps the sums of the weights that were given.
     """
@@ -182,9 +205,10 @@ def in_rows(table):
     table = without_weightless(table)
     starts = table.offsets[:-1]
     # Weights near the smallest floats must not vanish when squared.
-    top = np.repeat(np.maximum.reduceat(table.weights, starts), table.sizes)
-    relative = table.weights / top
+    largest = np.maximum.reduceat(table.weights, starts)
+    relative = table.weights / np.repeat(largest, table.sizes)
     ratio = np.add.reduceat(relative, starts) / np.add.reduceat(relative**2, starts)
+    ratio = np.maximum(ratio, largest)
     masses = np.add.reduceat(table.weights, starts)
     if table.masses is not None:  # in units of rows already
         masses = table.masses
