@@ -40,6 +40,7 @@ from .output_perturbation.estimators import (
     DPRelationshipClassifier,
 )
 from .pipeline import personalize
+from .planning import BudgetPlan, plan
 from .preprocessing import TaskImputer, TaskScaler
 from .privacy import PrivacyLeakWarning
 from .search.private import PrivateSearch
@@ -48,6 +49,7 @@ from .tables.convert import stack_tasks, wide_to_long
 from .tables.table import SingleTaskWarning
 
 __all__ = [
+    "BudgetPlan",
     "ClusteredMTL",
     "ClusteredMTLClassifier",
     "FedMTLClassifier",
@@ -91,6 +93,7 @@ __all__ = [
     "load_billboard",
     "mtl_path",
     "personalize",
+    "plan",
     "save_billboard",
     "set_num_threads",
     "stack_tasks",

@@ -19,6 +19,43 @@ from .privacy import PrivacyReport
 
 __version__: str
 
+class BudgetPlan:
+    n_tasks: int
+    n_rows: int
+    n_features: int
+    epsilons: tuple[Any, ...] | None
+    delta: float
+    shared: tuple[Any, ...]
+    errors: NDArray[Any]
+    deviations: NDArray[Any]
+    floors: NDArray[Any]
+    smallest_epsilon: float
+    mean_noise: NDArray[Any]
+    n_repeats: int
+    n_simulated: int
+    estimator: str
+    explained: float
+    def __init__(
+        self,
+        n_tasks: int,
+        n_rows: int,
+        n_features: int,
+        epsilons: tuple[Any, ...] | None,
+        delta: float,
+        shared: tuple[Any, ...],
+        errors: NDArray[Any],
+        deviations: NDArray[Any],
+        floors: NDArray[Any],
+        smallest_epsilon: float,
+        mean_noise: NDArray[Any],
+        n_repeats: int,
+        n_simulated: int,
+        estimator: str,
+        explained: float,
+    ) -> None: ...
+    def plot(self, ax: Any = None) -> Any: ...
+    def to_frame(self) -> Any: ...
+
 class ClusteredMTL(RegressorMixin, BaseEstimator):
     n_clusters: int
     alpha: float
@@ -2891,6 +2928,18 @@ def mtl_path(
 
 def personalize(model: Any, X: Any, y: Any, **params: Any) -> Any: ...
 
+def plan(
+    n_tasks: int,
+    n_rows: int,
+    n_features: int,
+    *,
+    epsilons: Any = ...,
+    estimator: Any = None,
+    explained: float = 0.5,
+    n_repeats: int | None = None,
+    random_state: int = 0,
+) -> Any: ...
+
 def save_billboard(est: Any, path: str | str | PathLike[str]) -> Any: ...
 
 def set_num_threads(n_threads: int | None) -> Any: ...
@@ -2900,6 +2949,7 @@ def stack_tasks(X: Any, y: Any = None, tasks: ArrayLike | None = None) -> tuple[
 def wide_to_long(X: Any, Y: ArrayLike, tasks: ArrayLike | None = None) -> tuple[Any, ...]: ...
 
 __all__ = [
+    "BudgetPlan",
     "ClusteredMTL",
     "ClusteredMTLClassifier",
     "FedMTLClassifier",
@@ -2943,6 +2993,7 @@ __all__ = [
     "load_billboard",
     "mtl_path",
     "personalize",
+    "plan",
     "save_billboard",
     "set_num_threads",
     "stack_tasks",

@@ -1,4 +1,4 @@
-"""``python -m skpmtl``: the School study; with ``fit``, ``personalize``, ``predict`` a table."""
+"""``python -m skpmtl``: the School study; ``plan`` a budget; ``fit`` and ``predict`` a table."""
 
 import sys
 
@@ -8,6 +8,10 @@ def main(arguments=None):
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] and arguments[0] in ("fit", "personalize", "predict"):
         from .cli.table import main as run
+    elif arguments[:1] == ["plan"]:
+        from .cli.plan import main as run
+
+        arguments = arguments[1:]
     else:
         from .cli.study import main as run
     return run(arguments)

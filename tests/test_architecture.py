@@ -28,7 +28,7 @@ FLOORS = (
     METHODS,
     ("metrics", "datasets", "networks"),
     ("baselines", "model_selection", "preprocessing", "pipeline", "inspection"),
-    ("search", "federated", "shards"),
+    ("search", "federated", "shards", "planning"),
     ("__init__",),
     ("cli",),
     ("__main__", "warm"),

@@ -101,7 +101,8 @@ def parse(arguments):
     parser = argparse.ArgumentParser(
         prog="python -m skpmtl",
         description=__doc__,
-        epilog="A table of your own: python -m skpmtl fit --help (also personalize, predict).",
+        epilog="A table of your own: python -m skpmtl fit --help (also personalize, predict). "
+        "What a budget buys, before any data are touched: python -m skpmtl plan --help.",
     )
     parser.add_argument(
         "--data",
