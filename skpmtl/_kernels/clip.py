@@ -1,43 +1,40 @@
-"""Bound what one task contributes: finite values only, row norms at most the bound."""
+"""Bound what one task contributes: finite values only, row norms at most the bound.
+
+A compiled loop is two to three times as fast, microseconds of a fit, and every first fit with a
+budget would wait a quarter of a second for it.
+"""
 
 import numpy as np
 
-from .._runtime.jit import njit
-
 # Rounding may leave a row a few ulp above the bound it was scaled to; this margin covers it.
 MARGIN = 1e-12
+_BLOCK = 1 << 15  # numbers that stay in the cache until the last pass over them
 
 
-@njit
 def clip_rows(W, bound, power, out):
     """Scale every row of W into the ball ||w||_power <= bound, power 2 or 4, into `out`.
 
-    A row with a NaN or an infinite entry becomes zero: comparisons with NaN are false, so
-    it would otherwise pass any norm test. Norms are taken after division by the largest
-    entry, so squares neither overflow nor vanish. `out` may be W.
+    A row with a NaN or an infinite entry becomes zero. Norms are taken after division by the
+    largest entry, so squares neither overflow nor vanish. `out` may be W.
     """
-    limit = bound * (1.0 - MARGIN)
-    for k in range(W.shape[0]):
-        largest = 0.0
-        finite = True
-        for j in range(W.shape[1]):
-            value = W[k, j]
-            if not np.isfinite(value):
-                finite = False
-            elif abs(value) > largest:
-                largest = abs(value)
-        if not finite or largest == 0.0:
-            for j in range(W.shape[1]):
-                out[k, j] = 0.0
-            continue
-        total = 0.0
-        for j in range(W.shape[1]):
-            square = (W[k, j] / largest) ** 2
-            total += square if power == 2 else square * square
-        root = total ** (1.0 / power)  # norm = largest * root, which itself may overflow
-        if largest > limit / root:
-            for j in range(W.shape[1]):
-                out[k, j] = (W[k, j] / largest) * (limit / root)
-        else:
-            for j in range(W.shape[1]):
-                out[k, j] = W[k, j]
+    limit, step = bound * (1.0 - MARGIN), max(_BLOCK // max(W.shape[1], 1), 1)
+    for first in range(0, len(W), step):
+        _clip(W[first : first + step], limit, power, out[first : first + step])
+
+
+def _clip(W, limit, power, out):
+    unit = np.array(W, dtype=np.float64)
+    # The largest of a row with a NaN is NaN.
+    largest = np.maximum(unit.max(axis=1, initial=0.0), -unit.min(axis=1, initial=0.0))
+    bad = ~np.isfinite(largest)
+    unit[bad] = 0.0
+    largest[bad | (largest == 0.0)] = 1.0
+    unit /= largest[:, None]
+    square = unit if power == 2 else unit * unit
+    root = np.einsum("kj,kj->k", square, square) ** (1.0 / power)
+    # The norm is largest * root, which itself may overflow; root is 0 or at least 1.
+    longest = limit / np.maximum(root, 1.0)
+    near = ~(largest > longest) & ~bad
+    unit *= longest[:, None]
+    unit[near] = W[near]
+    out[...] = unit
