@@ -32,9 +32,13 @@ class Calls:
         self.model, self.X, self.y, self.task = _fitted(name)
         self.new = self.task + TASKS
         self.one = self.X[:1], self.task[:1]
+        self.many = np.tile(self.X, (10, 1)), np.tile(self.task, 10)
 
     def time_predict(self, name):
         self.model.predict(self.X, task=self.task)
+
+    def time_predict_many(self, name):
+        self.model.predict(self.many[0], task=self.many[1])
 
     def time_predict_one_row(self, name):
         self.model.predict(self.one[0], task=self.one[1])

@@ -14,6 +14,7 @@ PRIVATE = (
     "PrivateFedAvg", "PrivateFedProx", "PrivateMTL", "PrivateMeanRegMTL",
     "MPMTLLowRankClassifier", "PrivateMeanRegMTLClassifier",
 )  # fmt: skip
+BOUNDED = ("DPAggregation", "DPRelationship")
 # Tasks, rows of each, features.
 SIZES = {"60x20x10": (60, 20, 10), "100x40x30": (100, 40, 30), "400x10x20": (400, 10, 20)}
 WIDE = {"50x20x200": (50, 20, 200), "10x30x300": (10, 30, 300), "one X, 60x200x300": (60, 200, 300)}
@@ -28,6 +29,15 @@ class _Fit:
         alpha = 0.1 * largest_alpha(X, y, task, penalty)
         self.model = getattr(skpmtl, EXACT[penalty])(alpha, epsilon=None)
         self.given = (X, y) if task is None else (X, y, task)
+
+    def private(self, name, size, **given):
+        warnings.simplefilter("ignore")  # random_state is no secret here
+        X, y, task = generated("lowrank", *size)
+        given.update(epsilon=1.0, tasks=np.arange(task[-1] + 1), random_state=0)
+        if name.endswith("Classifier"):
+            given["classes"], y = [0, 1], (y > 0).astype(int)
+        self.model = getattr(skpmtl, name)(**given)
+        self.given = X, y, task
 
     def time_fit(self, *_):
         self.model.fit(*self.given)
@@ -58,17 +68,19 @@ class Wide(_Fit):
             self.exact("l21", *generated("groupsparse", *WIDE[table]))
 
 
+class Rounds(_Fit):
+    """Many rounds of few rows: what a round costs whatever the tasks do in it."""
+
+    params, param_names = [["PPSGD", "PrivateMeanRegMTLClassifier"]], ["estimator"]
+
+    def setup(self, name):
+        self.private(name, SIZES["60x20x10"], n_rounds=60, clip_norm=0.5)
+
+
 class Private(_Fit):
     params = [list(PRIVATE), list(SIZES)]
     param_names = ["estimator", "table"]
 
     def setup(self, name, size):
-        warnings.simplefilter("ignore")  # random_state is no secret here
-        X, y, task = generated("lowrank", *SIZES[size])
-        given = {"epsilon": 1.0, "tasks": np.arange(task[-1] + 1), "random_state": 0}
-        if name in ("DPAggregation", "DPRelationship"):
-            given.update(group="direct", max_row_norm=1.0, max_target=64.0)
-        if name.endswith("Classifier"):
-            given["classes"], y = [0, 1], (y > 0).astype(int)
-        self.model = getattr(skpmtl, name)(**given)
-        self.given = X, y, task
+        bounds = {"group": "direct", "max_row_norm": 1.0, "max_target": 64.0}
+        self.private(name, SIZES[size], **(bounds if name in BOUNDED else {}))

@@ -39,7 +39,9 @@ class Import(_Process):
 class FirstFit(_Process):
     """With an empty cache of numba."""
 
-    params, param_names = [["PrivateMeanRegMTL"]], ["estimator"]
+    params = [["MPMTLLowRank", "PrivateMTL", "PrivateMeanRegMTL"]]
+    param_names = ["estimator"]
+    process_pairs = 3  # seconds each, which vary little
 
     def time_fit(self, name):
         with tempfile.TemporaryDirectory() as folder:
