@@ -1,10 +1,16 @@
 """Share of small faults that the default tests notice: python -m tests.mutants [FILES].
 
 A mutant is the package with one expression or statement changed. It is killed when a default test
-of its file fails or takes too long. Those of `FILES` are drawn at random until the minutes are
-over, and run in copies of the checkout. Survivors that compute the same as the original belong
-into ``mutants_equivalent.txt``, with the reason. Texts, type hints, decorators, logging, what is
-raised, ``strict=`` and tolerances (numbers below 1e-6) are not changed.
+fails or takes too long. Those of `FILES` are drawn at random until the minutes are over. Survivors
+that compute the same as the original belong into ``mutants_equivalent.txt``, with the reason.
+Texts, type hints, decorators, logging, what is raised, ``strict=`` and tolerances (numbers below
+1e-6) are not changed.
+
+One process imports the package and collects the tests, and a fork of it runs each mutant: code,
+defaults and constants are replaced in place. It gets the tests that reach the changed line, as a
+run of all tests under a trace has told before (``build/mutants.json``, made anew with --record),
+the shortest first, and no more than --each seconds of them. Tests that start programs of their own
+see no mutant there.
 
 Of the tools at hand, mutmut runs all mutants of a file, in its own layout, and the operators of
 cosmic-ray delete no statements, so that a missing clip would go unseen.
@@ -13,20 +19,29 @@ cosmic-ray delete no statements, so that a missing clip would go unseen.
 import argparse
 import ast
 import copy
-import multiprocessing
+import functools
+import gc
+import inspect
+import itertools
+import json
 import os
 import random
-import shutil
+import resource
 import signal
 import sys
-import tempfile
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+import types
+from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+from scipy.stats import beta
+
 ROOT = Path(__file__).parents[1]
 EQUIVALENT = Path(__file__).with_name("mutants_equivalent.txt")
+RECORD = ROOT / "build" / "mutants.json"
 METHODS = [
     "model_protected", "mean_regularized", "structures", "meta", "output_perturbation", "rounds",
 ]  # fmt: skip
@@ -35,43 +50,10 @@ FILES = [
     *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("skpmtl/exchange/*.py")),
     *(f"skpmtl/{method}/{name}.py" for method in METHODS for name in ("curator", "plan")),
 ]
-NUMBERS = ["privacy/test_numbers.py", "privacy/test_report.py"]
-METHOD_TESTS = [f"{method}/test_privacy.py" for method in METHODS[:-2]]
-METHOD_TESTS += ["output_perturbation/test_estimators.py"]
-# The tests of a file in the folder tests, the quickest to notice first; the longest prefix counts.
-TESTS = {
-    "skpmtl/privacy/": ["privacy"],
-    "skpmtl/privacy/_numbers.py": ["privacy/test_numbers.py", "privacy/test_mechanisms.py"],
-    "skpmtl/privacy/accounting.py": ["privacy/test_accounting.py", *NUMBERS],
-    "skpmtl/privacy/allocation.py": ["privacy/test_accounting.py", *METHOD_TESTS],
-    "skpmtl/privacy/audit.py": ["privacy/test_audit.py"],
-    "skpmtl/privacy/composition.py": ["privacy/test_accounting.py", "privacy/test_report.py"],
-    "skpmtl/privacy/html.py": ["privacy/test_report.py", "test_diagram.py"],
-    "skpmtl/privacy/mechanisms.py": ["privacy/test_mechanisms.py", *NUMBERS],
-    "skpmtl/privacy/moments.py": ["privacy/test_moments.py", *METHOD_TESTS],
-    "skpmtl/privacy/replay.py": ["privacy/test_replay.py"],
-    "skpmtl/privacy/report.py": ["privacy/test_report.py", "privacy/test_replay.py"],
-    "skpmtl/privacy/rng.py": ["privacy/test_rng.py", "privacy/test_secure.py"],
-    "skpmtl/privacy/sampling.py": ["privacy/test_sampling.py", *NUMBERS],
-    "skpmtl/privacy/selection.py": ["privacy/test_selection.py", *NUMBERS],
-    "skpmtl/privacy/tape.py": ["privacy/test_report.py", "privacy/test_replay.py"],
-    "skpmtl/exchange/": ["exchange"],
-    "skpmtl/exchange/files.py": ["exchange/test_billboard_files.py", "exchange"],
-    "skpmtl/exchange/journal.py": ["exchange/test_journal.py", "exchange"],
-    "skpmtl/exchange/protocol.py": ["exchange", "federated/test_sites.py"],
-    "skpmtl/exchange/servers.py": ["exchange/test_servers.py", "exchange"],
-    "skpmtl/mean_regularized/": ["mean_regularized"],
-    "skpmtl/meta/": ["meta/test_privacy.py", "meta"],
-    "skpmtl/model_protected/": ["model_protected/test_privacy.py", "model_protected"],
-    "skpmtl/output_perturbation/": ["output_perturbation"],
-    "skpmtl/rounds/": [
-        "mean_regularized/test_relation.py", "mean_regularized/test_privacy.py",
-        "model_protected/test_relation.py", "model_protected/test_relation_exact.py",
-    ],
-    "skpmtl/structures/": ["structures/test_privacy.py", "structures"],
-}  # fmt: skip
-LOADED = ["numpy", "scipy.optimize", "scipy.stats", "sklearn.utils.estimator_checks", "numba"]
-LOADED += ["pandas", "pytest"]
+TESTS = [
+    "tests/privacy", "tests/exchange", "tests/meta", "tests/output_perturbation",
+    "tests/mean_regularized", "tests/model_protected", "tests/structures", "tests/test_contract.py",
+]  # fmt: skip
 
 SWAPS = {
     ast.Add: ast.Sub, ast.Mult: ast.Div, ast.Pow: ast.Mult, ast.FloorDiv: ast.Mult,
@@ -90,6 +72,7 @@ class Mutant(NamedTuple):
 
     file: str
     line: int
+    end: int
     text: str
     old: str
     new: str
@@ -177,7 +160,11 @@ def mutants(file, source):
                 compile(changed, file, "exec")
             except SyntaxError:  # a pattern, a break outside of a loop
                 continue
-            found.append(Mutant(file, place.lineno, line, ast.unparse(place), text, changed))
+            found.append(
+                Mutant(
+                    file, place.lineno, place.end_lineno, line, ast.unparse(place), text, changed
+                )
+            )
     return found
 
 
@@ -188,96 +175,264 @@ def equivalents(path):
     return {(file, text, old, new) for file, text, old, new, reason in rows}
 
 
-class Failures:
-    """Plugin of pytest: writes down what fails."""
+class Lines:
+    """Plugin of pytest: which test runs which lines of the files, and its seconds."""
 
-    def __init__(self, path):
-        self.path = path
+    def __init__(self, files):
+        self.files = {str(ROOT / file): file for file in files}
+        self.found, self.lines = {}, set()
+
+    def trace(self, frame, event, value):
+        file = self.files.get(frame.f_code.co_filename)
+        if file is None:
+            return None
+        self.lines.add((file, frame.f_lineno))
+        return self.trace
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item):
+        self.lines, start = set(), time.process_time()
+        threading.settrace(self.trace)
+        sys.settrace(self.trace)
+        try:
+            return (yield)
+        finally:
+            sys.settrace(None)
+            threading.settrace(None)
+            lines = defaultdict(list)
+            for file, line in self.lines:
+                lines[file].append(line)
+            self.found[item.nodeid] = time.process_time() - start, lines
+
+
+WRAPPED = {
+    property: ("fget", "fset"), functools.cached_property: ("func",), functools.partial: ("func",),
+    classmethod: ("__func__",), staticmethod: ("__func__",),
+}  # fmt: skip
+
+
+def functions(module):
+    """-> dict: qualified name -> functions of that name in a module and in its classes"""
+    found, seen = defaultdict(list), set()
+
+    def visit(value):
+        if id(value) in seen:
+            return
+        seen.add(id(value))
+        for name in WRAPPED.get(type(value), ("__wrapped__",)):
+            if not isinstance(value, type) and (inner := getattr(value, name, None)) is not None:
+                visit(inner)
+        if isinstance(value, types.FunctionType):
+            if value.__code__.co_filename == module.__file__:
+                found[value.__code__.co_qualname].append(value)
+            for cell in value.__closure__ or ():  # of decorators without `functools.wraps`
+                try:
+                    if callable(cell.cell_contents):
+                        visit(cell.cell_contents)
+                except ValueError:  # still empty
+                    pass
+        elif isinstance(value, type) and value.__module__ == module.__name__:
+            for member in vars(value).values():
+                visit(member)
+
+    for value in list(vars(module).values()):
+        visit(value)
+    return found
+
+
+def codes(code):
+    """Yield the codes of the functions of a module and of its classes."""
+    for part in code.co_consts:
+        if isinstance(part, types.CodeType):
+            if not part.co_flags & inspect.CO_NEWLOCALS:  # the body of a class
+                yield from codes(part)
+            elif not part.co_name.startswith("<"):
+                yield part
+
+
+PLAIN = (bool, int, float, str, tuple, frozenset, dict, list, set, type(None))
+
+
+def replace(mutant):
+    """Put a mutant in the place of what this process has imported."""
+    module = sys.modules[mutant.file.removesuffix(".py").replace("/", ".")]
+    code = compile(mutant.source, module.__file__, "exec")
+    live, changed = functions(module), False
+    before = compile(Path(module.__file__).read_text(), module.__file__, "exec")
+    for old, new in zip(codes(before), codes(code), strict=True):
+        if old != new:
+            changed = True
+            for function in live[new.co_qualname]:
+                function.__code__ = new.replace(co_firstlineno=function.__code__.co_firstlineno)
+    if changed:
+        return
+    # Outside of functions: constants, defaults and members of classes.
+    other = types.ModuleType(module.__name__)
+    other.__file__, other.__package__ = module.__file__, module.__package__
+    exec(code, vars(other))
+    for name, functions_ in functions(other).items():
+        for function, new in itertools.product(live[name], functions_[:1]):
+            function.__defaults__, function.__kwdefaults__ = new.__defaults__, new.__kwdefaults__
+    holders = [(vars(module), vars(other))]
+    for name, value in vars(other).items():
+        if isinstance(value, type) and value.__module__ == module.__name__:
+            holders.append((vars(module)[name], vars(value)))
+    for holder, news in holders:
+        members = holder if isinstance(holder, dict) else vars(holder)
+        for name, new in list(news.items()):
+            old = members.get(name)
+            if name.startswith("__") or not isinstance(new, PLAIN) or repr(new) == repr(old):
+                continue
+            if not isinstance(holder, dict):
+                setattr(holder, name, new)
+                continue
+            for one in list(sys.modules.values()):
+                if getattr(one, "__dict__", {}).get(name) is old:
+                    setattr(one, name, new)
+
+
+class Forks:
+    """Plugin of pytest: in place of running the tests, runs mutants in forks of this process.
+
+    Attributes
+    ----------
+    killed : dict of Mutant to str
+        The test that failed, or "time".
+    survived : list of Mutant
+    broken : set of str
+        Tests that fail without a mutant here; they are left out.
+    """
+
+    def __init__(self, files, record, *, minutes, seed, each, processes, equivalent):
+        self.files, self.record, self.each, self.processes = files, record, each, processes
+        self.end, self.seed, self.equivalent = time.monotonic() + 60 * minutes, seed, equivalent
+        self.killed, self.survived, self.broken, self.pipes = {}, [], set(), {}
+
+    def pytest_runtestloop(self, session):
+        self.items = {item.nodeid: item for item in session.items}
+        self.by_line = defaultdict(set)
+        for test, (_, lines) in self.record.items():
+            if test in self.items:
+                for file, numbers in lines.items():
+                    for line in (None, *numbers):
+                        self.by_line[file, line].add(test)
+        drawn = [m for file in self.files for m in mutants(file, (ROOT / file).read_text())]
+        drawn = [mutant for mutant in drawn if mutant.key not in self.equivalent]
+        print(f"\n{len(drawn)} mutants of {len(self.files)} files", flush=True)
+        random.Random(self.seed).shuffle(drawn)
+        gc.freeze()
+        running = {}
+        while (drawn and time.monotonic() < self.end) or running:
+            while drawn and len(running) < self.processes and time.monotonic() < self.end:
+                mutant = drawn.pop()
+                if tests := self.tests(mutant):
+                    running[self.fork(tests, mutant)] = mutant, tests
+                else:
+                    self.survive(mutant, "no test gets there")
+            if running:
+                child, status = os.wait()
+                mutant, tests = running.pop(child)
+                if not self.judge(mutant, tests, self.outcome(child, status)):
+                    drawn.append(mutant)
+        return True
+
+    def tests(self, mutant):
+        """The tests that reach a mutant, in the order in which they run."""
+        lines = range(mutant.line, mutant.end + 1)
+        found = set().union(*(self.by_line[mutant.file, line] for line in lines))
+        order, count, total = [], defaultdict(int), 0.0
+        # One case of each function, then a second one of each: cases are alike.
+        for test in sorted(found or self.by_line[mutant.file, None], key=self.seconds):
+            count[test.partition("[")[0]] += 1
+            order.append((count[test.partition("[")[0]], self.seconds(test), test))
+        chosen = []
+        for _, seconds, test in sorted(order):
+            total += seconds
+            if chosen and total > self.each:
+                break
+            chosen.append(test)
+        return [test for test in chosen if test not in self.broken]
+
+    def seconds(self, test):
+        return self.record[test][0]
+
+    def fork(self, tests, mutant=None):
+        """Run tests in a child. -> its id"""
+        reading, writing = os.pipe()
+        if child := os.fork():
+            os.close(writing)
+            self.pipes[child] = reading
+            return child
+        try:
+            seconds = sum(map(self.seconds, tests))
+            resource.setrlimit(resource.RLIMIT_CPU, (int(30 + 5 * seconds),) * 2)
+            signal.alarm(int(600 + 50 * seconds))
+            nothing = os.open(os.devnull, os.O_RDWR)
+            for stream in range(3):
+                os.dup2(nothing, stream)
+            self.told = writing
+            if mutant is not None:
+                replace(mutant)
+            items = [self.items[test] for test in tests]
+            for item, following in itertools.zip_longest(items, items[1:]):
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        except BaseException as error:
+            os.write(writing, f"! {error!r}"[:500].encode())
+        os._exit(0)
 
     def pytest_runtest_logreport(self, report):
-        os.utime(self.path)
         if report.failed:
-            self.path.write_text(report.nodeid)
+            os.write(self.told, report.nodeid.encode())
+            os._exit(1)
 
-    pytest_collectreport = pytest_runtest_logreport
+    def outcome(self, child, status):
+        """The test that failed in a child that has ended, "time", or "" if all passed."""
+        with os.fdopen(self.pipes.pop(child)) as pipe:
+            found = pipe.read()
+        return found or ("time" if os.WIFSIGNALED(status) else "")
 
+    def judge(self, mutant, tests, failed):
+        if failed.startswith("! "):
+            print(f"{mutant.file}:{mutant.line} {mutant.new!r} cannot be put in: {failed[2:]}")
+        elif not failed:
+            self.survive(mutant, f"{len(tests)} tests")
+        elif failed == "time" or self.sound(failed):
+            self.killed[mutant] = failed
+        else:
+            print(f"{failed} fails without a mutant: it is left out.", flush=True)
+            self.broken.add(failed)
+            return False
+        return True
 
-def run(root, tests):
-    """Run tests of a copy, in a process of their own."""
-    os.setsid()
-    os.chdir(root)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for stream in range(3):
-        os.dup2(nothing, stream)
-    for name in [name for name in sys.modules if name.split(".")[0] in ("tests", "skpmtl")]:
-        del sys.modules[name]
-    sys.path[:] = [str(root), *(path for path in sys.path if path not in ("", str(ROOT)))]
-    os.environ |= {"PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
-    sys.dont_write_bytecode = True
-    import pytest
+    @functools.cache  # noqa: B019
+    def sound(self, test):
+        child = self.fork([test])
+        return not self.outcome(*os.waitpid(child, 0))
 
-    how = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    sys.exit(int(pytest.main([*how, *tests], plugins=[Failures(root.parent / "failed")])))
-
-
-def failure(root, tests, limit, context):
-    """The test that fails, "time" if one takes more than `limit` seconds, or None."""
-    failed = root.parent / "failed"
-    failed.write_text("")
-    process = context.Process(target=run, args=(root, tests))
-    process.start()
-    while process.exitcode is None:
-        process.join(1)
-        if time.time() - failed.stat().st_mtime > limit:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.join()
-            return "time"
-    return (failed.read_text() or tests[0]) if process.exitcode else None
+    def survive(self, mutant, why):
+        self.survived.append(mutant)
+        print(f"{mutant.file}:{mutant.line} survives ({why}): {mutant.text}", flush=True)
+        print(f"- {mutant.old}\n+ {mutant.new}", flush=True)
 
 
-def tests_of(file, table):
-    """The tests of a file that the table has."""
-    names = table[max((prefix for prefix in table if file.startswith(prefix)), key=len)]
-    return [f"tests/{name}" for name in names]
+def record(files, tests):
+    """The lines of the files that each test runs, and its seconds."""
+    child = os.fork()
+    if child == 0:
+        lines = Lines(files)
+        pytest.main(["-q", "-p", "no:xdist", "-p", "no:cacheprovider", *tests], plugins=[lines])
+        RECORD.parent.mkdir(exist_ok=True)
+        RECORD.write_text(json.dumps(lines.found))
+        os._exit(0)
+    os.waitpid(child, 0)
+    return json.loads(RECORD.read_text())
 
 
-def measure(root, files, table, *, minutes, seed, limit, equivalent=(), processes=2, loaded=()):
-    """-> (dict from mutants that were killed to what failed, list of those that survived)."""
-    drawn = [m for file in files for m in mutants(file, (root / file).read_text())]
-    drawn = [mutant for mutant in drawn if mutant.key not in equivalent]
-    print(f"{len(drawn)} mutants of {len(files)} files", flush=True)
-    random.Random(seed).shuffle(drawn)
-    os.environ["OMP_NUM_THREADS"] = "1"
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(loaded))  # tests start sooner
-    killed, survived, sound = {}, [], {"time"}
-    end, left = time.monotonic() + 60 * minutes, iter(drawn)
-
-    def work(copied):
-        while time.monotonic() < end and (mutant := next(left, None)):
-            path = copied / mutant.file
-            source = path.read_text()
-            path.write_text(mutant.source)
-            failed = failure(copied, tests_of(mutant.file, table), limit, context)
-            path.write_text(source)
-            if failed is None:
-                survived.append(mutant)
-                print(f"{mutant.file}:{mutant.line} survives:", flush=True)
-                print(f"- {mutant.old}\n+ {mutant.new}", flush=True)
-                continue
-            if failed not in sound and failure(copied, [failed], limit, context):
-                raise SystemExit(f"{failed} fails without a mutant: mend it first.")
-            sound.add(failed)
-            killed[mutant] = failed
-
-    with tempfile.TemporaryDirectory() as folder:
-        copies = [Path(folder, str(k), "checkout") for k in range(processes)]
-        ignored = shutil.ignore_patterns(".git", ".venv*", ".hypothesis", "_build", "build", "dist")
-        for copied in copies:
-            shutil.copytree(root, copied, ignore=ignored)  # with the compiled kernels
-        with ThreadPoolExecutor(processes) as pool:
-            list(pool.map(work, copies))
-    return killed, survived
+def measure(files, tests, lines, **how):
+    """-> `Forks` that ran mutants of the files with these tests"""
+    forks = Forks(files, lines, **how)
+    pytest.main(["-q", "-s", "-p", "no:xdist", "-p", "no:cacheprovider", *tests], plugins=[forks])
+    return forks
 
 
 def main(arguments):
@@ -285,20 +440,30 @@ def main(arguments):
     parser.add_argument("files", nargs="*", default=FILES)
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--limit", type=float, default=200, help="seconds that a test may take")
+    parser.add_argument("--each", type=float, default=30, help="seconds of tests for a mutant")
+    parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--least", type=float, default=0.9, help="share that is to be killed")
+    parser.add_argument("--record", action="store_true", help="trace the tests, in any case")
     asked = parser.parse_args(arguments)
-    killed, survived = measure(
-        ROOT, asked.files, TESTS, minutes=asked.minutes, seed=asked.seed, limit=asked.limit,
-        equivalent=equivalents(EQUIVALENT), loaded=LOADED,
+    os.environ["OMP_NUM_THREADS"] = "1"
+    if asked.record or not RECORD.exists():
+        record(FILES, TESTS)
+    found = measure(
+        asked.files, TESTS, json.loads(RECORD.read_text()), minutes=asked.minutes, seed=asked.seed,
+        each=asked.each, processes=asked.processes, equivalent=equivalents(EQUIVALENT),
     )  # fmt: skip
-    n = len(killed) + len(survived)
-    share = len(killed) / n if n else 0.0
-    error = (share * (1 - share) / n) ** 0.5 if n else 0.0
-    slow = list(killed.values()).count("time")
-    print(f"{len(killed)} of {n} mutants killed, {slow} of them by the limit of time:")
-    print(f"{share:.1%}, standard error {error:.1%}")
-    return int(share < asked.least)
+    k, n = len(found.killed), len(found.killed) + len(found.survived)
+    low, high = interval(k, n)
+    slow = list(found.killed.values()).count("time")
+    print(f"{k} of {n} mutants killed, {slow} of them by the limit of time.")
+    print(f"{k / max(n, 1):.1%}, 95 % interval {low:.1%} to {high:.1%}")
+    return int(k < asked.least * n)
+
+
+def interval(k, n):
+    """Clopper-Pearson interval of a share at 95 %."""
+    low = beta.ppf(0.025, k, n - k + 1) if k else 0.0
+    return low, beta.ppf(0.975, k + 1, n - k) if k < n else 1.0
 
 
 if __name__ == "__main__":

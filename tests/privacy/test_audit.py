@@ -1,12 +1,13 @@
 """The audit must find planted faults and must not accuse sound mechanisms."""
 
 import dataclasses
+import itertools
 import re
 import time
 
 import numpy as np
 import pytest
-from scipy.stats import beta
+from scipy.stats import beta, chi2, norm
 from sklearn.base import BaseEstimator
 
 from skpmtl._kernels.clip import clip_rows
@@ -261,6 +262,69 @@ def test_clopper_pearson_bound():
     assert _log_odds(40, 5, n, delta, risk) == pytest.approx(np.log((low - delta) / high))
     assert _log_odds(0, 0, n, delta, risk) < -100  # nothing seen, nothing known
     assert _log_odds(n, n, n, 0.0, risk) == pytest.approx(np.log(beta.ppf(0.005, n, 1)))
+
+
+class Alternating(BaseEstimator):
+    """Releases vectors of three numbers that are +level or -level noise stds, in turns."""
+
+    def __init__(self, level=1.0, n_releases=1, noise="gaussian", random_state=None):
+        self.level = level
+        self.n_releases = n_releases
+        self.noise = noise
+        self.random_state = random_state
+
+    fits = itertools.count()
+
+    def fit(self, X, y, task):
+        mechanism = VectorGaussian(3, 1.0, 1.0)
+        if self.noise == "laplace":
+            mechanism = DiagonalLaplace(3, 1.0, 1.0)
+        numbers = (-1.0) ** next(self.fits) * self.level * mechanism.noise_std * np.ones(3)
+        entries = [mechanism.describe(f"number {t}") for t in range(self.n_releases)]
+        self.billboard_ = Billboard([numbers] * self.n_releases)
+        self.privacy_ = PrivacyReport(
+            "joint DP per task",
+            adjacency="zero-out",
+            epsilon=100.0,
+            delta=1e-5,
+            mechanism=mechanism.name,
+            mu=None if self.noise == "laplace" else compose_gdp([1.0] * self.n_releases),
+            releases=entries,
+            noise_std=[entry["noise_std"] for entry in entries],
+        )
+        return self
+
+
+@pytest.mark.parametrize("n_releases", [1, 4])
+def test_the_level_of_all_tests_of_noise_together(n_releases):
+    """Half of 1 - confidence is for the noise, in equal parts for its releases; half for the bound.
+
+    The sum of squares has a chi-squared distribution with 3 (n - 1) degrees of freedom for each of
+    two groups, and is put just above and below its quantile.
+    """
+    n, degrees = 20, 2 * 3 * 19
+    for factor, caught in ((0.9, True), (1.1, False)):
+        level = np.sqrt(chi2.ppf(factor * 0.05 / n_releases, degrees) / (2 * 3 * n))
+        found = audit(Alternating(level, n_releases), *neighbours(), n_draws=n, confidence=0.9)
+        told = [text for text in found.failures if text.startswith("Noise")]
+        assert len(told) == n_releases * caught
+        # Deviations of n draws from their own mean, over n - 1.
+        assert found.noise_ratio == pytest.approx([level * np.sqrt(n / (n - 1))] * n_releases)
+        assert found.confidence == 0.9 and found.epsilon_lower == 0.0
+
+
+@pytest.mark.parametrize(("n", "bound"), [(20, "spread"), (80, "margin")])
+def test_the_level_of_tests_of_laplace_noise(n, bound):
+    """Its mean square is below 1 by more than its error, and its std by a tenth of it."""
+    error = norm.isf(0.05) * np.sqrt(5 * 3) / (3 * np.sqrt(2 * n))
+    least = np.sqrt(1 - error)
+    assert (least < 0.9) == (bound == "spread")
+    for factor, caught in ((0.995, True), (1.005, False)):
+        level = factor * min(least, 0.9) * np.sqrt((n - 1) / n)
+        noise = Alternating(level, noise="laplace")
+        found = audit(noise, *neighbours(), n_draws=n, confidence=0.9)
+        assert found.noise_ratio == pytest.approx([factor * min(least, 0.9)])
+        assert any(text.startswith("Noise") for text in found.failures) == caught
 
 
 def test_plot():
