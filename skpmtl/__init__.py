@@ -1,6 +1,7 @@
 """Private multi-task learning for people who think in scikit-learn."""
 
 from . import networks as networks  # its billboards can be read from files
+from ._runtime.names import name_methods as _name_methods
 from ._runtime.threads import get_num_threads, set_num_threads
 from ._version import __version__
 from .baselines import PerTask
@@ -99,3 +100,5 @@ __all__ = [
     "stack_tasks",
     "wide_to_long",
 ]
+
+_name_methods(*(globals()[name] for name in __all__ if hasattr(globals()[name], "fit")))

@@ -13,10 +13,12 @@ from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
+from scipy.special import log_expit, log_softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, is_classifier
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
+from ._coefficients import NamedCoefficients
 from ._diagram import Documented, ShowsPrivacy
 from ._runtime.compat import Interval, InvalidParameterError, StrOptions, check_parameters
 from ._runtime.stack import users_line
@@ -30,7 +32,7 @@ from .privacy.report import PrivacyLeakWarning
 from .privacy.rng import SeededSource, noise_source
 from .tables.finite import all_finite, bound_values, check_values, finite_models
 from .tables.forms import read_rows, read_training
-from .tables.ids import encode_ids, listed, locate
+from .tables.ids import listed, locate
 from .tables.scores import row_scores
 from .tables.start import read_start
 from .tables.table import SingleTaskWarning
@@ -64,6 +66,7 @@ class TaskIndexed(Documented, BaseEstimator):
     __metadata_request__fit = {"task": True}
     __metadata_request__predict = {"task": True}
     __metadata_request__predict_proba = {"task": True}
+    __metadata_request__predict_log_proba = {"task": True}
     __metadata_request__decision_function = {"task": True}
     __metadata_request__score = {"task": True}
 
@@ -247,7 +250,7 @@ def warn_of_inferred(est, *, tasks=True):
     return found
 
 
-class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
+class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
     """Base of the linear multi-task estimators.
 
     A subclass defines ``__init__`` with at least the parameters named in
@@ -555,50 +558,6 @@ class BaseMTL(RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
         check_is_fitted(self)
         return deepcopy(self.billboard_)
 
-    def export_task(self, task):
-        """The model of one task, which belongs to that task and to nobody else.
-
-        Parameters
-        ----------
-        task : str or int
-            Id of the task.
-
-        Returns
-        -------
-        model : dict
-            Keys "task", "coef" (n_features,), "intercept", "classes" (list, or None for
-            regression) and "feature_names" (list, or None). With more than two classes "coef"
-            is (n_classes, n_features) and "intercept" (n_classes,).
-
-        Raises
-        ------
-        ValueError
-            If the task is not in `tasks_`.
-        """
-        check_is_fitted(self)
-        position = self._position(task)
-        intercept = self.intercept_[position]
-        names = getattr(self, "feature_names_in_", None)
-        if names is not None and self._form_.position is not None:
-            names = np.delete(names, self._form_.position)
-        return {
-            "task": self.tasks_[position].item(),
-            "coef": self._task_coef(position),
-            "intercept": float(intercept) if np.ndim(intercept) == 0 else intercept.copy(),
-            "classes": self.classes_.tolist() if hasattr(self, "classes_") else None,
-            "feature_names": None if names is None else names.tolist(),
-        }
-
-    def _position(self, task):
-        """Place of a task in `tasks_`; ValueError where it is not there."""
-        position = int(locate(encode_ids([task])[1], self.tasks_)[0])
-        if position < 0:
-            raise ValueError(f"Task {task!r} has no model here; tasks_ has {listed(self.tasks_)}.")
-        return position
-
-    def _task_coef(self, position):
-        return self.coef_[position].copy()
-
     def _linear(self, X, task, decide=None):
         """Linear scores in the form of the input, or `decide` of them."""
         rows = self._read_rows(X, task, mean=self.unseen_task == "mean")
@@ -851,6 +810,28 @@ class MTLClassifierMixin(Scored, ClassifierMixin):
             return second if second.ndim == 2 else np.column_stack([1.0 - second, second])
 
         return self._linear(X, task, probabilities)
+
+    def predict_log_proba(self, X, task=None):
+        """Logarithms of the probabilities of the classes, finite also where these are 0.
+
+        Parameters
+        ----------
+        X, task
+            As in `fit`.
+
+        Returns
+        -------
+        p : ndarray of shape (n_samples, n_classes), or (n_samples, n_tasks), or dict
+            As `predict_proba`.
+        """
+
+        def logarithms(score):
+            if len(self.classes_) > 2:
+                return log_softmax(score, axis=-1)
+            second = log_expit(score)
+            return second if second.ndim == 2 else np.column_stack([log_expit(-score), second])
+
+        return self._linear(X, task, logarithms)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -199,6 +199,26 @@ class PerTask(Scored, TaskIndexed):
 
         return self._predict_tasks(X, task, probabilities, len(getattr(self, "classes_", ())))
 
+    @available_if(lambda self: hasattr(self.estimator, "predict_proba"))
+    def predict_log_proba(self, X, task=None):
+        """Logarithms of the probabilities of the classes, -inf where these are 0.
+
+        Parameters
+        ----------
+        X, task
+            As in `fit`.
+
+        Returns
+        -------
+        p : ndarray of shape (n_samples, n_classes), or (n_samples, n_tasks), or dict
+            As `predict_proba`.
+        """
+        p = self.predict_proba(X, task=task)
+        with np.errstate(divide="ignore"):
+            if isinstance(p, dict):
+                return {name: np.log(part) for name, part in p.items()}
+            return np.log(p)
+
     def __sklearn_tags__(self):
         tags, inner = super().__sklearn_tags__(), get_tags(self.estimator)
         tags.estimator_type = inner.estimator_type

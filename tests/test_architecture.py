@@ -23,7 +23,7 @@ FLOORS = (
     ("privacy",),
     ("exchange", "local"),
     ("rounds", "solvers"),
-    ("_diagram", "callbacks"),
+    ("_coefficients", "_diagram", "callbacks"),
     ("base",),
     METHODS,
     ("metrics", "datasets", "networks"),

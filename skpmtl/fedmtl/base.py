@@ -73,6 +73,7 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
     __metadata_request__fit = {"client": True, "task": True}
     __metadata_request__predict = {"client": True, "task": True}
     __metadata_request__predict_proba = {"client": True, "task": True}
+    __metadata_request__predict_log_proba = {"client": True, "task": True}
     __metadata_request__score = {"client": True, "task": True}
 
     def __init__(

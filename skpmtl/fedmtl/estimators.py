@@ -247,6 +247,23 @@ class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
                 out[np.ix_(part[mine], columns)] = p[mine]
         return out
 
+    def predict_log_proba(self, X, client=None, task=None):
+        """Logarithms of the probabilities of the classes, -inf for those that a task lacks.
+
+        Parameters
+        ----------
+        X, client, task
+            As in `fit`.
+
+        Returns
+        -------
+        p : list of ndarray of shape (n_samples, n_classes_of_task), or ndarray
+            As `predict_proba`.
+        """
+        p = self.predict_proba(X, client=client, task=task)
+        with np.errstate(divide="ignore"):
+            return [np.log(one) for one in p] if isinstance(p, list) else np.log(p)
+
     def score(self, X, y, client=None, task=None, sample_weight=None):
         """Accuracy over all known labels of all tasks together.
 

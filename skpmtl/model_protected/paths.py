@@ -220,6 +220,8 @@ def _exact_only(init):
                 "algorithm='proximal'), {'alpha': [...]}, n_trials=..., epsilon=...), or that of "
                 "MPMTLGroupSparse; and their default algorithm has no alpha to choose."
             )
+        # Python's errors of wrong arguments show it.
+        init.__qualname__ = f"{type(self).__qualname__}.__init__"
         init(self, *values, **named)
 
     return refuse

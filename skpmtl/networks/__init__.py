@@ -3,6 +3,7 @@
 torch, of the extra ``skpmtl[torch]``, is imported when one of them is fitted.
 """
 
+from .._runtime.names import name_methods as _name_methods
 from .billboard import NetworkBillboard
 from .estimators import TorchMeanRegClassifier, TorchMeanRegRegressor
 from .features import TorchFeatures
@@ -17,3 +18,5 @@ __all__ = [
     "TorchMetaInitClassifier",
     "TorchMetaInitRegressor",
 ]
+
+_name_methods(*(globals()[name] for name in __all__ if hasattr(globals()[name], "fit")))

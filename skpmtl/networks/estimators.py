@@ -30,6 +30,7 @@ class OfModule:
     Their ``__init__`` has ``**arguments`` for these; `coef_` holds the numbers of the networks.
     """
 
+    _is_linear = False
     fit_intercept = False  # beside the module
     target_range = feature_range = None
     _built = None  # the last module that was built, with what it was built from

@@ -164,6 +164,7 @@ class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
     __metadata_request__fit = {"task": True}
     __metadata_request__predict = {"task": True}
     __metadata_request__predict_proba = {"task": True}
+    __metadata_request__predict_log_proba = {"task": True}
     __metadata_request__decision_function = {"task": True}
     __metadata_request__score = {"task": True}
 
@@ -501,6 +502,22 @@ class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
         """
         check_is_fitted(self)
         return self.best_estimator_.predict_proba(X, task=task)
+
+    @available_if(_winner_has("predict_log_proba"))
+    def predict_log_proba(self, X, task=None):
+        """Logarithms of the probabilities of the classes, by `best_estimator_`.
+
+        Parameters
+        ----------
+        X, task
+            As in the `predict_log_proba` of the estimator.
+
+        Returns
+        -------
+        p : ndarray or dict
+        """
+        check_is_fitted(self)
+        return self.best_estimator_.predict_log_proba(X, task=task)
 
     @available_if(_winner_has("decision_function"))
     def decision_function(self, X, task=None):

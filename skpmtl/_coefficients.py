@@ -1,0 +1,143 @@
+"""Coefficients of fitted tasks by name: as attributes, as a frame, and as a model of one task."""
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from .tables.ids import encode_ids, listed, locate
+
+__all__ = ["NamedCoefficients"]
+
+
+def _has_features(estimator):
+    return estimator._is_linear
+
+
+def linear_model(model):
+    """A fitted `Ridge` or `LogisticRegression` from what `export_task` returns."""
+    coef = model["coef"]
+    if model["classes"] is None:
+        fitted = Ridge()
+        fitted.coef_, fitted.intercept_ = coef, model["intercept"]
+    else:
+        fitted = LogisticRegression()
+        fitted.classes_ = np.array(model["classes"])
+        fitted.coef_, fitted.intercept_ = np.atleast_2d(coef), np.atleast_1d(model["intercept"])
+    fitted.n_features_in_ = coef.shape[-1]
+    if model["feature_names"] is not None:
+        fitted.feature_names_in_ = np.array(model["feature_names"], dtype=object)
+    return fitted
+
+
+class NamedCoefficients:
+    """Mixin of estimators with `coef_` and `intercept_` by task.
+
+    Attributes
+    ----------
+    _is_linear : bool
+        Whether the columns of `coef_` belong to features.
+    """
+
+    _is_linear = True
+
+    @property
+    def coef_names_(self):
+        """Names of the features of `coef_`, without the task column: those of X, or x0, x1, ..."""
+        if not self._is_linear:
+            raise AttributeError(f"{type(self).__name__!r} has no coefficients of features.")
+        check_is_fitted(self)
+        names = getattr(self, "feature_names_in_", None)
+        if names is None:
+            names = np.array([f"x{j}" for j in range(self.n_features_in_)], dtype=object)
+        position = self._form_.position
+        return names.copy() if position is None else np.delete(names, position)
+
+    @available_if(_has_features)
+    def coef_frame(self, of="tasks"):
+        """Coefficients as a pandas DataFrame, one column per feature and one for the intercept.
+
+        Parameters
+        ----------
+        of : {"tasks", "relation"}, default="tasks"
+            "tasks": `coef_` and `intercept_`, one row per task, which together are no private
+            object: hand each task its own row. "relation": `relation_coef_`, one row per fact of
+            ``relation=``, which may be published.
+
+        Returns
+        -------
+        frame : DataFrame
+            With more than two classes one row per task and class, or per fact and class.
+
+        Raises
+        ------
+        ValueError
+            For ``of="relation"`` of a fit without ``relation=``.
+        """
+        import pandas as pd
+
+        names = self.coef_names_
+        if of == "tasks":
+            rows, level, coef, intercept = self.tasks_, "task", self.coef_, self.intercept_
+        elif of == "relation":
+            if not hasattr(self, "relation_coef_"):
+                raise ValueError("This fit has no relation=: take coef_frame() of its tasks.")
+            rows, level, coef = self.billboard_.relation.names, "fact", self.relation_coef_
+            intercept = getattr(self, "relation_intercept_", None)
+        else:
+            raise ValueError(f'of={of!r} must be "tasks" or "relation".')
+        index = pd.Index(list(rows), name=level)
+        if np.ndim(coef) == 3:
+            index = pd.MultiIndex.from_product([index, self.classes_], names=[level, "class"])
+        frame = pd.DataFrame(np.reshape(coef, (-1, len(names))), index, names)
+        if intercept is not None:
+            frame.insert(len(names), "intercept", np.ravel(intercept), allow_duplicates=True)
+        return frame
+
+    def export_task(self, task, *, as_sklearn=False):
+        """The model of one task, which belongs to that task and to nobody else.
+
+        Parameters
+        ----------
+        task : str or int
+            Id of the task.
+        as_sklearn : bool, default=False
+            Whether to return a fitted model of scikit-learn, which needs nothing of this package.
+
+        Returns
+        -------
+        model : dict, Ridge or LogisticRegression
+            Keys "task", "coef" (n_features,), "intercept", "classes" (list, or None for
+            regression) and "feature_names" (list, or None). With more than two classes "coef"
+            is (n_classes, n_features) and "intercept" (n_classes,). With `as_sklearn` a model
+            that predicts for X without the task column; of a pipeline see `skpmtl.export_task`.
+
+        Raises
+        ------
+        ValueError
+            If the task is not in `tasks_`.
+        """
+        check_is_fitted(self)
+        position = self._position(task)
+        intercept = self.intercept_[position]
+        names = getattr(self, "feature_names_in_", None)
+        if names is not None and self._form_.position is not None:
+            names = np.delete(names, self._form_.position)
+        model = {
+            "task": self.tasks_[position].item(),
+            "coef": self._task_coef(position),
+            "intercept": float(intercept) if np.ndim(intercept) == 0 else intercept.copy(),
+            "classes": self.classes_.tolist() if hasattr(self, "classes_") else None,
+            "feature_names": None if names is None else names.tolist(),
+        }
+        return linear_model(model) if as_sklearn else model
+
+    def _position(self, task):
+        """Place of a task in `tasks_`; ValueError where it is not there."""
+        position = int(locate(encode_ids([task])[1], self.tasks_)[0])
+        if position < 0:
+            raise ValueError(f"Task {task!r} has no model here; tasks_ has {listed(self.tasks_)}.")
+        return position
+
+    def _task_coef(self, position):
+        return self.coef_[position].copy()
