@@ -8,16 +8,6 @@ from .baselines import PerTask
 from .clustered import ClusteredMTL, ClusteredMTLClassifier
 from .exchange.files import load_billboard, save_billboard
 from .fedmtl import FedMTLClassifier, FedMTLRegressor
-from .mean_regularized.baselines import (
-    PPSGD,
-    LocalOnly,
-    LocalOnlyClassifier,
-    PPSGDClassifier,
-    PrivateFedAvg,
-    PrivateFedAvgClassifier,
-    PrivateFedProx,
-    PrivateFedProxClassifier,
-)
 from .mean_regularized.estimators import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
 from .meta.estimators import DPMetaInit, DPMetaInitClassifier
 from .model_protected.estimators import (
@@ -44,6 +34,18 @@ from .pipeline import personalize
 from .planning import BudgetPlan, plan
 from .preprocessing import TaskImputer, TaskScaler
 from .privacy import PrivacyLeakWarning
+from .reproduction import (
+    PPSGD,
+    LocalOnly,
+    LocalOnlyClassifier,
+    PPSGDClassifier,
+    PrivateFedAvg,
+    PrivateFedAvgClassifier,
+    PrivateFedProx,
+    PrivateFedProxClassifier,
+    PublishedMeanRegMTL,
+    PublishedMeanRegMTLClassifier,
+)
 from .search.private import PrivateSearch
 from .structures.estimators import PrivateMTL, PrivateMTLClassifier
 from .tables.convert import stack_tasks, wide_to_long
@@ -85,6 +87,8 @@ __all__ = [
     "PrivateMeanRegMTL",
     "PrivateMeanRegMTLClassifier",
     "PrivateSearch",
+    "PublishedMeanRegMTL",
+    "PublishedMeanRegMTLClassifier",
     "SingleTaskWarning",
     "TaskImputer",
     "TaskScaler",

@@ -2615,15 +2615,7 @@ class PrivateMeanRegMTL(RegressorMixin, BaseEstimator):
     adjacency: Literal["replace-one", "zero-out"]
     curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     clip_norm: Literal["auto"] | float
-    clip_quantile: float | None
     n_rounds: Literal["auto"] | int
-    update: Literal["prox", "algorithm-1", "stateful"]
-    sampling: Literal["all", "fixed", "poisson"]
-    sampling_rate: float
-    local_steps: Literal["auto"] | int
-    local_learning_rate: float
-    server_learning_rate: float
-    personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"]
     init: Any
     ridge: float
     l1: float
@@ -2666,15 +2658,7 @@ class PrivateMeanRegMTL(RegressorMixin, BaseEstimator):
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
         curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         clip_norm: Literal["auto"] | float = "auto",
-        clip_quantile: float | None = None,
         n_rounds: Literal["auto"] | int = "auto",
-        update: Literal["prox", "algorithm-1", "stateful"] = "prox",
-        sampling: Literal["all", "fixed", "poisson"] = "all",
-        sampling_rate: float = 1.0,
-        local_steps: Literal["auto"] | int = "auto",
-        local_learning_rate: float = 1.0,
-        server_learning_rate: float = 1.0,
-        personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"] = "mean-reg",
         init: Any = None,
         ridge: float = 0.0,
         l1: float = 0.0,
@@ -2720,15 +2704,7 @@ class PrivateMeanRegMTLClassifier(ClassifierMixin, BaseEstimator):
     adjacency: Literal["replace-one", "zero-out"]
     curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     clip_norm: Literal["auto"] | float
-    clip_quantile: float | None
     n_rounds: Literal["auto"] | int
-    update: Literal["prox", "algorithm-1", "stateful"]
-    sampling: Literal["all", "fixed", "poisson"]
-    sampling_rate: float
-    local_steps: Literal["auto"] | int
-    local_learning_rate: float
-    server_learning_rate: float
-    personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"]
     init: Any
     ridge: float
     l1: float
@@ -2773,15 +2749,7 @@ class PrivateMeanRegMTLClassifier(ClassifierMixin, BaseEstimator):
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
         curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         clip_norm: Literal["auto"] | float = "auto",
-        clip_quantile: float | None = None,
         n_rounds: Literal["auto"] | int = "auto",
-        update: Literal["prox", "algorithm-1", "stateful"] = "prox",
-        sampling: Literal["all", "fixed", "poisson"] = "all",
-        sampling_rate: float = 1.0,
-        local_steps: Literal["auto"] | int = "auto",
-        local_learning_rate: float = 1.0,
-        server_learning_rate: float = 1.0,
-        personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"] = "mean-reg",
         init: Any = None,
         ridge: float = 0.0,
         l1: float = 0.0,
@@ -2864,6 +2832,221 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
     def predict(self, X: Any, task: Any = None) -> NDArray[Any] | dict[str, Any]: ...
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+
+class PublishedMeanRegMTL(RegressorMixin, BaseEstimator):
+    lam: Literal["auto"] | float
+    epsilon: float | None
+    delta: float | None
+    adjacency: Literal["replace-one", "zero-out"]
+    curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
+    clip_norm: Literal["auto"] | float
+    clip_quantile: float | None
+    n_rounds: Literal["auto"] | int
+    update: Literal["algorithm-1", "prox", "stateful"]
+    sampling: Literal["all", "fixed", "poisson"]
+    sampling_rate: float
+    local_steps: Literal["auto"] | int
+    local_learning_rate: float
+    server_learning_rate: float
+    personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"]
+    init: Any
+    ridge: float
+    l1: float
+    task_weight: Literal["equal", "samples"]
+    clusters: Mapping[Any, Any] | None
+    relation: Any
+    relation_rank: int | Literal["all"] | None
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    unseen_task: Literal["error", "mean"]
+    target_range: ArrayLike | None
+    max_iter: int
+    tol: float
+    secure: bool
+    random_state: int | RandomState | Generator | Generator
+    verbose: int
+    dtype: Any
+    coef_: Any
+    intercept_: Any
+    mean_coef_: Any
+    mean_intercept_: Any
+    relation_coef_: Any
+    relation_noise_std_: Any
+    billboard_: Any
+    privacy_: Any
+    tasks_: Any
+    n_iter_: Any
+    objective_: Any
+    lam_: Any
+    dual_gap_: Any
+    n_features_in_: Any
+    feature_names_in_: Any
+    def __init__(
+        self,
+        lam: Literal["auto"] | float = "auto",
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
+        clip_norm: Literal["auto"] | float = "auto",
+        clip_quantile: float | None = None,
+        n_rounds: Literal["auto"] | int = "auto",
+        update: Literal["algorithm-1", "prox", "stateful"] = "prox",
+        sampling: Literal["all", "fixed", "poisson"] = "all",
+        sampling_rate: float = 1.0,
+        local_steps: Literal["auto"] | int = "auto",
+        local_learning_rate: float = 1.0,
+        server_learning_rate: float = 1.0,
+        personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"] = "mean-reg",
+        init: Any = None,
+        ridge: float = 0.0,
+        l1: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        clusters: Mapping[Any, Any] | None = None,
+        relation: Any = None,
+        relation_rank: int | Literal["all"] | None = None,
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        unseen_task: Literal["error", "mean"] = "error",
+        target_range: ArrayLike | None = None,
+        max_iter: int = 100,
+        tol: float = 1e-10,
+        secure: bool = False,
+        random_state: int | RandomState | Generator | Generator | None = None,
+        verbose: int = 0,
+        dtype: Any = ...,
+    ) -> None: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any) -> dict[str, Any]: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        billboard: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def relate(self, facts: Any) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class PublishedMeanRegMTLClassifier(ClassifierMixin, BaseEstimator):
+    lam: Literal["auto"] | float
+    epsilon: float | None
+    delta: float | None
+    adjacency: Literal["replace-one", "zero-out"]
+    curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
+    clip_norm: Literal["auto"] | float
+    clip_quantile: float | None
+    n_rounds: Literal["auto"] | int
+    update: Literal["algorithm-1", "prox", "stateful"]
+    sampling: Literal["all", "fixed", "poisson"]
+    sampling_rate: float
+    local_steps: Literal["auto"] | int
+    local_learning_rate: float
+    server_learning_rate: float
+    personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"]
+    init: Any
+    ridge: float
+    l1: float
+    task_weight: Literal["equal", "samples"]
+    clusters: Mapping[Any, Any] | None
+    relation: Any
+    relation_rank: int | Literal["all"] | None
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    classes: Literal["auto"] | ArrayLike
+    class_weight: Literal["balanced"] | Mapping[Any, Any] | None
+    unseen_task: Literal["error", "mean"]
+    max_iter: int
+    tol: float
+    secure: bool
+    random_state: int | RandomState | Generator | Generator
+    verbose: int
+    dtype: Any
+    coef_: Any
+    intercept_: Any
+    mean_coef_: Any
+    mean_intercept_: Any
+    relation_coef_: Any
+    relation_noise_std_: Any
+    billboard_: Any
+    privacy_: Any
+    tasks_: Any
+    n_iter_: Any
+    objective_: Any
+    lam_: Any
+    dual_gap_: Any
+    n_features_in_: Any
+    feature_names_in_: Any
+    classes_: Any
+    def __init__(
+        self,
+        lam: Literal["auto"] | float = "auto",
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
+        clip_norm: Literal["auto"] | float = "auto",
+        clip_quantile: float | None = None,
+        n_rounds: Literal["auto"] | int = "auto",
+        update: Literal["algorithm-1", "prox", "stateful"] = "prox",
+        sampling: Literal["all", "fixed", "poisson"] = "all",
+        sampling_rate: float = 1.0,
+        local_steps: Literal["auto"] | int = "auto",
+        local_learning_rate: float = 1.0,
+        server_learning_rate: float = 1.0,
+        personalization: Literal["ewc", "finetune", "mean-reg", "none", "symmetrized-kl"] = "mean-reg",
+        init: Any = None,
+        ridge: float = 0.0,
+        l1: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        clusters: Mapping[Any, Any] | None = None,
+        relation: Any = None,
+        relation_rank: int | Literal["all"] | None = None,
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        classes: Literal["auto"] | ArrayLike = "auto",
+        class_weight: Literal["balanced"] | Mapping[Any, Any] | None = None,
+        unseen_task: Literal["error", "mean"] = "error",
+        max_iter: int = 100,
+        tol: float = 1e-10,
+        secure: bool = False,
+        random_state: int | RandomState | Generator | Generator | None = None,
+        verbose: int = 0,
+        dtype: Any = ...,
+    ) -> None: ...
+    def decision_function(self, X: Any, task: Any = None) -> Any: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any) -> dict[str, Any]: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        billboard: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def predict_proba(self, X: Any, task: Any = None) -> Any: ...
+    def relate(self, facts: Any) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
 
 class SingleTaskWarning(UserWarning): ...
 
@@ -3004,6 +3187,8 @@ __all__ = [
     "PrivateMeanRegMTL",
     "PrivateMeanRegMTLClassifier",
     "PrivateSearch",
+    "PublishedMeanRegMTL",
+    "PublishedMeanRegMTLClassifier",
     "SingleTaskWarning",
     "TaskImputer",
     "TaskScaler",

@@ -26,7 +26,7 @@ FLOORS = (
     ("_coefficients", "_diagram", "callbacks"),
     ("base",),
     METHODS,
-    ("metrics", "datasets", "networks"),
+    ("metrics", "datasets", "networks", "reproduction"),
     ("baselines", "model_selection", "preprocessing", "pipeline", "inspection"),
     ("search", "federated", "shards", "planning"),
     ("__init__",),
@@ -106,7 +106,7 @@ def test_the_root_is_small():
     assert len(modules) <= 14, sorted(modules)
 
 
-FILES_OF_METHODS = ("estimators", "baselines", "billboard", "plan", "curator", "tasks")
+FILES_OF_METHODS = ("estimators", "billboard", "plan", "curator", "tasks")
 GENERIC = (
     "exchange", "shards", "federated", "search", "base", "tables", "local", "rounds", "solvers"
 )  # fmt: skip

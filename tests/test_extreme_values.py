@@ -33,14 +33,14 @@ METHODS = {
     "mean": ("PrivateMeanRegMTL", {"n_rounds": 3}),
     "mean, shared": ("PrivateMeanRegMTL", {"n_rounds": 3, "clip_norm": 1.0, "unseen_task": "mean"}),
     "mean, narrow clip": (
-        "PrivateMeanRegMTL",
+        "PublishedMeanRegMTL",
         {"n_rounds": 3, "clip_norm": 1.0, "clip_quantile": 0.5},
     ),
     "mean, algorithm-1": (
-        "PrivateMeanRegMTL",
+        "PublishedMeanRegMTL",
         {"n_rounds": 3, "update": "algorithm-1", "personalization": "none"},
     ),
-    "mean, ewc": ("PrivateMeanRegMTL", {"n_rounds": 3, "personalization": "ewc"}),
+    "mean, ewc": ("PublishedMeanRegMTL", {"n_rounds": 3, "personalization": "ewc"}),
     "FedAvg": ("PrivateFedAvg", {"n_rounds": 3}),
     "FedProx": ("PrivateFedProx", {"n_rounds": 3}),
     "PPSGD": ("PPSGD", {"n_rounds": 3}),

@@ -17,7 +17,8 @@ from skpmtl import (
     PrivacyLeakWarning,
     PrivateFedAvg,
     PrivateMeanRegMTL,
-    PrivateMeanRegMTLClassifier,
+    PublishedMeanRegMTL,
+    PublishedMeanRegMTLClassifier,
     mtl_path,
 )
 from skpmtl.datasets.generators import make_low_rank_tasks
@@ -235,7 +236,7 @@ def test_client_similarities_are_drawn_in_the_order_asked_for():
 
 
 def test_convergence_shows_what_is_public_without_reading_rows():
-    est = fitted(PrivateMeanRegMTL(epsilon=2.0, n_rounds=4, sampling="all"))
+    est = fitted(PublishedMeanRegMTL(epsilon=2.0, n_rounds=4, sampling="all"))
     display = ConvergenceDisplay.from_estimator(est)
     history = est.billboard_.history()
     spent, noise = display.lines_
@@ -251,7 +252,7 @@ def test_convergence_shows_what_is_public_without_reading_rows():
 def test_convergence_scores_the_mean_of_every_round_with_a_warning(labels):
     X, y, task = make_low_rank_tasks(n_tasks=6, n_features=4, random_state=0)
     y = y > 0 if labels else y
-    cls = PrivateMeanRegMTLClassifier if labels else PrivateMeanRegMTL
+    cls = PublishedMeanRegMTLClassifier if labels else PublishedMeanRegMTL
     listed = {"classes": [False, True]} if labels else {}
     est = cls(
         epsilon=50.0, n_rounds=3, clip_norm=1.0, clip_quantile=0.5, fit_intercept=False,

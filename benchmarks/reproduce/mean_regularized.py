@@ -42,7 +42,9 @@ from threadpoolctl import threadpool_limits
 
 from skpmtl.datasets.leaf import load_leaf
 from skpmtl.datasets.school import load_school
-from skpmtl.mean_regularized.baselines import (
+from skpmtl.metrics import nmse
+from skpmtl.privacy import PrivacyLeakWarning
+from skpmtl.reproduction import (
     PPSGD,
     LocalOnly,
     LocalOnlyClassifier,
@@ -51,10 +53,9 @@ from skpmtl.mean_regularized.baselines import (
     PrivateFedAvgClassifier,
     PrivateFedProx,
     PrivateFedProxClassifier,
+    PublishedMeanRegMTL,
+    PublishedMeanRegMTLClassifier,
 )
-from skpmtl.mean_regularized.estimators import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
-from skpmtl.metrics import nmse
-from skpmtl.privacy import PrivacyLeakWarning
 
 from ..run import write_rows
 from . import computed, script
@@ -67,10 +68,10 @@ METHODS = {
     "fedavg": (PrivateFedAvg, PrivateFedAvgClassifier, {}),
     "fedprox": (PrivateFedProx, PrivateFedProxClassifier, {}),
     "ppsgd": (PPSGD, PPSGDClassifier, {}),
-    "algorithm-1": (PrivateMeanRegMTL, PrivateMeanRegMTLClassifier, {"update": "algorithm-1"}),
-    "stateful": (PrivateMeanRegMTL, PrivateMeanRegMTLClassifier, {"update": "stateful"}),
-    "prox": (PrivateMeanRegMTL, PrivateMeanRegMTLClassifier, {}),
-    "nothing set": (PrivateMeanRegMTL, PrivateMeanRegMTLClassifier, {"clip_norm": "auto"}),
+    "algorithm-1": (PublishedMeanRegMTL, PublishedMeanRegMTLClassifier, {"update": "algorithm-1"}),
+    "stateful": (PublishedMeanRegMTL, PublishedMeanRegMTLClassifier, {"update": "stateful"}),
+    "prox": (PublishedMeanRegMTL, PublishedMeanRegMTLClassifier, {}),
+    "nothing set": (PublishedMeanRegMTL, PublishedMeanRegMTLClassifier, {"clip_norm": "auto"}),
 }
 DENSE = ("ppsgd", "algorithm-1", "stateful")  # keep a dense model per task
 VARIANTS = ("none", "mean-reg", "finetune", "symmetrized-kl", "ewc")

@@ -60,7 +60,9 @@ def estimators():
     return {
         name: cls
         for name, cls in FromBillboard._known.items()
-        if cls._billboards and issubclass(cls, (RegressorMixin, ClassifierMixin))
+        if cls._billboards
+        and issubclass(cls, (RegressorMixin, ClassifierMixin))
+        and not name.startswith("_")
     }
 
 
@@ -202,6 +204,7 @@ def _loaded(stream, name):
         cls = estimators().get(header["estimator"])
         if cls is None:
             raise ValueError(f"estimator {header['estimator']!r} is not known")
+        cls = cls._with_options({**billboard.parameters(), **params})
         return estimator_of(
             cls, billboard, classes, header["n_features"], header["feature_names"], params
         )
@@ -294,10 +297,13 @@ class FromBillboard:
         author's own affair: its billboards are written if it declares them again.
     _stays : tuple of str
         Further parameters, with all of theirs, that stay where the rows of the fit are.
+    _fixed : tuple of str
+        Attributes of the class that were parameters in files of earlier versions. A file that has
+        other values for them is one of a subclass in `skpmtl.reproduction`.
     """
 
     _billboards = ()
-    _stays = ()
+    _stays = _fixed = ()
     _known = {}  # name -> class
 
     def __init_subclass__(cls, **keywords):
@@ -312,7 +318,20 @@ class FromBillboard:
     @classmethod
     def _goes_on(cls, billboard):
         """Whether a billboard of this kind can be personalised by this class."""
-        return isinstance(billboard, cls._billboards)
+        if not isinstance(billboard, cls._billboards):
+            return False
+        settings = billboard.parameters()
+        return all(
+            settings.get(name, getattr(cls, name)) == getattr(cls, name) for name in cls._fixed
+        )
+
+    @classmethod
+    def _with_options(cls, params):
+        """This class, or the one that has its fixed settings as parameters where they differ."""
+        if all(params.get(name, getattr(cls, name)) == getattr(cls, name) for name in cls._fixed):
+            return cls
+        wide = (c for c in FromBillboard._known.values() if issubclass(c, cls) and not c._fixed)
+        return next(wide, cls)
 
     @classmethod
     def from_billboard(
@@ -372,7 +391,8 @@ def estimator_of(cls, billboard, classes, n_features, feature_names, params):
             f"{other[0]}={params[other[0]]!r}, but the billboard was made with "
             f"{settings[other[0]]!r}: leave {other[0]} out."
         )
-    est = cls(**{**settings, **params})
+    given = {**settings, **params}
+    est = cls(**{name: value for name, value in given.items() if name not in cls._fixed})
     check_parameters(est)
     classes = _checked_classes(est, billboard, classes)
     d = billboard.n_features

@@ -1,26 +1,5 @@
-"""Private mean-regularised multi-task learning (Hu, Wu and Smith, 2023), and its baselines."""
+"""Private mean-regularised multi-task learning (Hu, Wu and Smith, 2023)."""
 
-from .baselines import (
-    PPSGD,
-    LocalOnly,
-    LocalOnlyClassifier,
-    PPSGDClassifier,
-    PrivateFedAvg,
-    PrivateFedAvgClassifier,
-    PrivateFedProx,
-    PrivateFedProxClassifier,
-)
 from .estimators import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
 
-__all__ = [
-    "LocalOnly",
-    "LocalOnlyClassifier",
-    "PPSGD",
-    "PPSGDClassifier",
-    "PrivateFedAvg",
-    "PrivateFedAvgClassifier",
-    "PrivateFedProx",
-    "PrivateFedProxClassifier",
-    "PrivateMeanRegMTL",
-    "PrivateMeanRegMTLClassifier",
-]
+__all__ = ["PrivateMeanRegMTL", "PrivateMeanRegMTLClassifier"]

@@ -25,7 +25,7 @@ from .billboard import MeanBillboard, cluster_rows
 from .curator import publish
 from .personal import PersonalModels
 from .plan import MeanPlan, auto_rounds, columns_for
-from .tasks import KEEP_MODELS, MeanTaskSide
+from .tasks import MeanTaskSide
 from .wide import SparseModels, WideSparse
 
 __all__ = [
@@ -40,7 +40,8 @@ _LOG_ODDS = 3.0  # bound on what intercepts of a task may say of a class: a shar
 class MeanFamily(KnowsFacts, BaseMTL):
     """Estimators that release a mean in rounds and personalise it afterwards.
 
-    Subclasses have the attribute or parameter `update`.
+    `_fixed` are settings that every fit has and only `skpmtl.reproduction` and networks have as
+    parameters.
     """
 
     _parameter_constraints = {
@@ -66,76 +67,13 @@ class MeanFamily(KnowsFacts, BaseMTL):
     }
     _billboards = (MeanBillboard,)
     _federates = True
-
-    def __init__(
-        self,
-        lam="auto",
-        *,
-        epsilon=1.0,
-        delta=None,
-        adjacency="replace-one",
-        curator="trusted",
-        clip_norm="auto",
-        clip_quantile=None,
-        n_rounds="auto",
-        sampling="all",
-        sampling_rate=1.0,
-        local_steps="auto",
-        local_learning_rate=1.0,
-        server_learning_rate=1.0,
-        personalization="mean-reg",
-        init=None,
-        ridge=0.0,
-        task_weight="equal",
-        clusters=None,
-        relation=None,
-        relation_rank=None,
-        fit_intercept=True,
-        task_feature=None,
-        tasks="auto",
-        unseen_task="error",
-        target_range=None,
-        max_iter=100,
-        tol=1e-10,
-        secure=False,
-        random_state=None,
-        verbose=0,
-        dtype=np.float64,
-    ):
-        self.lam = lam
-        self.epsilon = epsilon
-        self.delta = delta
-        self.adjacency = adjacency
-        self.curator = curator
-        self.clip_norm = clip_norm
-        self.clip_quantile = clip_quantile
-        self.n_rounds = n_rounds
-        self.sampling = sampling
-        self.sampling_rate = sampling_rate
-        self.local_steps = local_steps
-        self.local_learning_rate = local_learning_rate
-        self.server_learning_rate = server_learning_rate
-        self.personalization = personalization
-        self.init = init
-        self.ridge = ridge
-        self.task_weight = task_weight
-        self.clusters = clusters
-        self.relation = relation
-        self.relation_rank = relation_rank
-        self.fit_intercept = fit_intercept
-        self.task_feature = task_feature
-        self.tasks = tasks
-        self.unseen_task = unseen_task
-        self.target_range = target_range
-        self.max_iter = max_iter
-        self.tol = tol
-        self.secure = secure
-        self.random_state = random_state
-        self.verbose = verbose
-        self.dtype = dtype
-
-    def _update_name(self):
-        return self.update
+    update, clip_quantile, sampling, sampling_rate = "prox", None, "all", 1.0
+    local_steps, local_learning_rate, server_learning_rate = "auto", 1.0, 1.0
+    personalization = "mean-reg"
+    _fixed = (
+        "update", "clip_quantile", "sampling", "sampling_rate", "local_steps",
+        "local_learning_rate", "server_learning_rate", "personalization",
+    )  # fmt: skip
 
     def _n_rounds(self, epsilon):
         return auto_rounds(epsilon) if isinstance(self.n_rounds, str) else self.n_rounds
@@ -146,11 +84,6 @@ class MeanFamily(KnowsFacts, BaseMTL):
 
     def _curator(self, population, source):
         """The curator half of the rounds; see `skpmtl.exchange`."""
-        if self._update_name() != "prox" and self.ridge:
-            raise ValueError(
-                f'ridge={self.ridge!r} belongs to update="prox"; with {self._update_name()!r} '
-                "pass ridge=0."
-            )
         problem, relation = self._problem(population), self._relation(population)
         cluster_of, to = self._cluster_rows(population.tasks), self._to(population, True)
         centres = np.zeros((self._groups(population), self._size(population)))
@@ -185,7 +118,7 @@ class MeanFamily(KnowsFacts, BaseMTL):
             groups = np.full(relation.rank, m / relation.rank)
         n_groups = len(groups)
         intercepts = None
-        if self._is_private() and self.unseen_task == "mean" and self._update_name() != "none":
+        if self._is_private() and self.unseen_task == "mean" and self.update != "none":
             found = self._intercept_range(population)
             if self.fit_intercept:
                 intercepts = n_groups * population.n_outputs, *found
@@ -339,10 +272,78 @@ class MeanFamily(KnowsFacts, BaseMTL):
         )
 
 
-class LinearMeans(WideSparse, MeanFamily):
-    """Linear models around the shared ones, with intercepts apart; their exact fits."""
+class MeanRegularized(WideSparse, MeanFamily):
+    """Linear models around the shared ones, with local intercepts; their exact fits."""
 
+    _parameter_constraints = {
+        **MeanFamily._parameter_constraints,
+        "l1": [Interval(Real, 0, None, closed="left")],
+    }
     _sparse_in_place = True
+    _task_sides = MeanTaskSide
+
+    def __init__(
+        self,
+        lam="auto",
+        *,
+        epsilon=1.0,
+        delta=None,
+        adjacency="replace-one",
+        curator="trusted",
+        clip_norm="auto",
+        n_rounds="auto",
+        init=None,
+        ridge=0.0,
+        l1=0.0,
+        task_weight="equal",
+        clusters=None,
+        relation=None,
+        relation_rank=None,
+        fit_intercept=True,
+        task_feature=None,
+        tasks="auto",
+        unseen_task="error",
+        target_range=None,
+        max_iter=100,
+        tol=1e-10,
+        secure=False,
+        random_state=None,
+        verbose=0,
+        dtype=np.float64,
+    ):
+        self.lam = lam
+        self.epsilon = epsilon
+        self.delta = delta
+        self.adjacency = adjacency
+        self.curator = curator
+        self.clip_norm = clip_norm
+        self.n_rounds = n_rounds
+        self.init = init
+        self.ridge = ridge
+        self.l1 = l1
+        self.task_weight = task_weight
+        self.clusters = clusters
+        self.relation = relation
+        self.relation_rank = relation_rank
+        self.fit_intercept = fit_intercept
+        self.task_feature = task_feature
+        self.tasks = tasks
+        self.unseen_task = unseen_task
+        self.target_range = target_range
+        self.max_iter = max_iter
+        self.tol = tol
+        self.secure = secure
+        self.random_state = random_state
+        self.verbose = verbose
+        self.dtype = dtype
+
+    def _relation(self, population, quiet=False):
+        if self.l1:
+            raise ValueError(
+                f"l1={self.l1!r} goes with the whole penalty of a graph or Omega, and no budget: "
+                'pass relation=, relation_rank="all" and epsilon=None, or l1=0.'
+            )
+        return super()._relation(population, quiet)
 
     def _fit_table(self, table):
         population = Population.of(table)
@@ -366,8 +367,6 @@ class LinearMeans(WideSparse, MeanFamily):
         return self._with_mean_intercept(fitted, billboard)
 
     def _fit_exact(self, table):
-        if self._update_name() != "prox":  # the same rounds, without noise
-            return self._fit_table(table)
         return exact.fit(self, table)
 
     def _task_side(self, table, population):
@@ -375,7 +374,7 @@ class LinearMeans(WideSparse, MeanFamily):
         which = cluster_rows(table.tasks, self._cluster_rows(population.tasks))
         relation = self._relation(population, quiet=True)
         start = self._start(population)
-        return MeanTaskSide(self, table, self._problem(population), which, relation, start)
+        return self._task_sides(self, table, self._problem(population), which, relation, start)
 
     def _public_attributes(self, billboard, population):
         found = super()._public_attributes(billboard, population)
@@ -395,9 +394,7 @@ class LinearMeans(WideSparse, MeanFamily):
         return found
 
     def _planned_report(self, population):
-        if self._update_name() == "prox" and not self._is_private():
-            return exact_report()
-        return super()._planned_report(population)
+        return super()._planned_report(population) if self._is_private() else exact_report()
 
     def _open_intercept(self, billboard, tasks, b):
         """Mean intercepts of the tasks where there are none, or the report promises nothing."""
@@ -436,11 +433,6 @@ class LinearMeans(WideSparse, MeanFamily):
             coef = exact.vertices_without_rows(self, fitted, tasks, positions)
         return coef, intercept
 
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = str(self._update_name()) not in KEEP_MODELS
-        return tags
-
     # -------------------------------------------------------------- personal models
     def _personalize_table(self, table):
         models = PersonalModels(table, self.billboard_, dense=True)
@@ -474,75 +466,14 @@ class LinearMeans(WideSparse, MeanFamily):
         return which, models, billboard.intercepts(unseen)
 
 
-class _MeanRegularized(LinearMeans):
-    """With the rule of the rounds to choose, and an L1 norm beside the penalty of a graph."""
-
-    def __init__(
-        self,
-        lam="auto",
-        *,
-        epsilon=1.0,
-        delta=None,
-        adjacency="replace-one",
-        curator="trusted",
-        clip_norm="auto",
-        clip_quantile=None,
-        n_rounds="auto",
-        update="prox",
-        sampling="all",
-        sampling_rate=1.0,
-        local_steps="auto",
-        local_learning_rate=1.0,
-        server_learning_rate=1.0,
-        personalization="mean-reg",
-        init=None,
-        ridge=0.0,
-        l1=0.0,
-        task_weight="equal",
-        clusters=None,
-        relation=None,
-        relation_rank=None,
-        fit_intercept=True,
-        task_feature=None,
-        tasks="auto",
-        unseen_task="error",
-        target_range=None,
-        max_iter=100,
-        tol=1e-10,
-        secure=False,
-        random_state=None,
-        verbose=0,
-        dtype=np.float64,
-    ):
-        super().__init__(
-            lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
-            clip_norm=clip_norm, clip_quantile=clip_quantile, n_rounds=n_rounds, sampling=sampling,
-            sampling_rate=sampling_rate, local_steps=local_steps,
-            local_learning_rate=local_learning_rate, server_learning_rate=server_learning_rate,
-            personalization=personalization, init=init, ridge=ridge, task_weight=task_weight,
-            clusters=clusters, relation=relation, relation_rank=relation_rank,
-            fit_intercept=fit_intercept, task_feature=task_feature, tasks=tasks,
-            unseen_task=unseen_task, target_range=target_range, max_iter=max_iter, tol=tol,
-            secure=secure, random_state=random_state, verbose=verbose, dtype=dtype,
-        )  # fmt: skip
-        self.update = update
-        self.l1 = l1
-
-    def _relation(self, population, quiet=False):
-        if self.l1:
-            raise ValueError(
-                f"l1={self.l1!r} goes with the whole penalty of a graph or Omega, and no budget: "
-                'pass relation=, relation_rank="all" and epsilon=None, or l1=0.'
-            )
-        return super()._relation(population, quiet)
-
-
 _DOC = """{summary}
 
     Every task has its own {model}, held near a shared model w~ that is learned in rounds: the
     tasks receive w~, work on their own rows, and send a clipped update of which only the noisy
     mean is published (joint, or billboard, differential privacy at task level). Afterwards
-    every task turns the last w~ into its own model, at no further cost.
+    every task turns the last w~ into its own model, at no further cost: with ``lam="auto"`` an
+    average of the models around w~ and of the task alone, weighted by their evidence on the task's
+    own rows; with a number the proximal model.{candidates}
 
     Parameters
     ----------
@@ -551,8 +482,7 @@ _DOC = """{summary}
         choice, which stays with the task: {auto}
         With ``epsilon=None`` w~ is the v of the objective with the median of the latter{held_back}.
     epsilon : float or None, default=1.0
-        Privacy budget of the whole fit. None or infinity: no privacy; the exact optimum with
-        ``update="prox"``, rounds without noise and clipping otherwise.
+        Privacy budget of the whole fit. None or infinity: no privacy, the exact optimum.
     delta : float or None, default=None
         Probability part of the guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``.
     {adjacency}
@@ -564,44 +494,14 @@ _DOC = """{summary}
         where that is too little, or lengths differ, every task sends in units of its own. Bounds
         fall from round to round, and the last w~ is shrunk by its known noise. A number: about the
         distance from 0 to the shared model divided by a few rounds.
-    clip_quantile : float or None, default=None
-        With a number the bound starts at `clip_norm`, a number too, and moves towards this quantile
-        of the norms of the updates, by noisy counts; the report states their cost.
     n_rounds : "auto" or int, default="auto"
         "auto" is a public rule. With ``clip_norm="auto"``: none for q below 1.5, where w~ would be
         noise (nothing is released, and `epsilon` spent is 0), then 1 (classes: 10), 10, 30 and
         100 for q up to 4, 6, 12 and above. With a number as `clip_norm`: 3, 10, 30, 100 for
         epsilon up to .1, 1, 2, above.
-    update : {{"prox", "algorithm-1", "stateful"}}, default="prox"
-        What a task sends. "prox": its proximal model minus w~, without memory. For
-        reproduction only, as every task keeps a dense model: "algorithm-1", the change of
-        its running model, as printed in [1]_ (what a clip removed is never sent again);
-        "stateful", its running model minus w~, as the authors' code does.
-    sampling : {{"all", "poisson", "fixed"}}, default="all"
-        Who takes part in a round. "all" has the least noise. "poisson": every task with
-        probability `sampling_rate`, secretly (needs the extra ``skpmtl[sampling]``). "fixed":
-        that share of the tasks; they know it, so it is accounted without amplification.
-        The denominator is `sampling_rate` times the number of tasks in any case.
-    sampling_rate : float, default=1.0
-    local_steps : "auto" or int, default="auto"
-        Steps of a task in a round: accelerated ones of "prox" (12; squared loss is solved
-        exactly where factors fit into memory), gradient steps otherwise (20).
-    local_learning_rate : float, default=1.0
-        Gradient steps in units of 1 / smoothness of the task's own objective.
-    server_learning_rate : float, default=1.0
-        Factor of the noisy mean that w~ moves by.
-    personalization : {{"mean-reg", "finetune", "symmetrized-kl", "ewc", "none"}}, \
-default="mean-reg"
-        From w~ to a task's model. "mean-reg": with ``lam="auto"`` an average of the models
-        around w~ and of the task alone, weighted by their evidence on the task's own rows; with a
-        number the proximal model. {candidates} `local_steps`
-        (20) gradient steps from w~ on: the loss ("finetune"), with a pull to the predictions
-        of w~ ("symmetrized-kl"), or one weighted by the Fisher information ("ewc"). "none":
-        w~ itself, or the running model of an update that keeps one.
     {init} Rounds, models of tasks and `ridge` are about differences to it.
     ridge : float, default=0.0
-        Weight of ``ridge / 2 * ||W||_F^2``, with `init` of differences to it; with
-        ``update="prox"``.
+        Weight of ``ridge / 2 * ||W||_F^2``, with `init` of differences to it.
     l1 : float, default=0.0
         Weight of the sum of the absolute values of all coefficients, with `init` of differences to
         it, where ``relation_rank="all"``; `tol` then bounds the duality gap relative to the
@@ -633,8 +533,7 @@ default="mean-reg"
     unseen_task : {{"error", "mean"}}, default="error"
         What `predict` does with a task that was not fitted: an error, or the shared model (with
         `clusters` or `relation` the one that they name for it). With local intercepts their
-        clipped mean is then one more release, which takes 10 % of the squared budget; under
-        sampling 10 % of `epsilon` and `delta`.{target_range}
+        clipped mean is then one more release, which takes 10 % of the squared budget.{target_range}
     max_iter : int, default=100
         Bound on the iterations of the exact solver.
     tol : float, default=1e-10
@@ -679,7 +578,7 @@ default="mean-reg"
     See Also
     --------
     {also}
-    skpmtl.mean_regularized.baselines : FedAvg, FedProx and others with the same interface.
+    skpmtl.reproduction.{published} : The same with all options of the paper.
 
     Notes
     -----
@@ -717,13 +616,13 @@ default="mean-reg"
     """
 
 
-class PrivateMeanRegMTL(MTLRegressorMixin, _MeanRegularized):
+class PrivateMeanRegMTL(MTLRegressorMixin, MeanRegularized):
     __doc__ = fill_docstring(
         _DOC,
         summary="Private mean-regularised multi-task regression.",
         model="linear regression",
-        candidates="The models around w~ have pulls from 0.03 to 100 times the one\n"
-        "        above, and so have further ones around 0; the evidence is exact.",
+        candidates=" The models around w~ have pulls from 0.03 to\n    100 times `lam`, and so "
+        "have further ones around 0; the evidence is exact.",
         held_back=", in\n        which no task pulls v farther than half of the tasks do; where "
         "lengths of their models\n        differ, every task has units of its own, as with privacy",
         held="",
@@ -736,23 +635,24 @@ class PrivateMeanRegMTL(MTLRegressorMixin, _MeanRegularized):
         also="PrivateMeanRegMTLClassifier : The same for classes.",
         loss="sum_k 1 / (2 n_k) ||y_k - X_k w_k - b_k||^2",
         name="PrivateMeanRegMTL",
+        published="PublishedMeanRegMTL",
         target="y",
     )
 
 
-class PrivateMeanRegMTLClassifier(MTLClassifierMixin, _MeanRegularized):
+class PrivateMeanRegMTLClassifier(MTLClassifierMixin, MeanRegularized):
     __doc__ = fill_docstring(
         _DOC,
         summary="Private mean-regularised multi-task logistic regression, binary or multinomial.",
         model="logistic regression",
         held_back="",
-        candidates="The models are around 0, 0.15, 0.5 and 1 times w~, which\n        of classes "
-        "is long where few rows are separable, with pulls of 0.2 to 25 times\n        1.5 / n_k + "
-        "0.02 of the smoothness; the evidence is approximate.",
+        candidates=" The models are around 0, 0.15,\n    0.5 and 1 times w~, which of classes "
+        "is long where few rows are separable, with pulls of 0.2\n    to 25 times 1.5 / n_k + 0.02 "
+        "of the smoothness; the evidence is approximate.",
         held=" (in tasks\n        where a class is missing it would be infinite: the average has "
         "one row more, at\n        the mean of the task's own, of which all classes have the same "
         "part; elsewhere such\n        intercepts have a pull of strength `lam`)",
-        auto="0.005 times the smoothness of its loss in\n        the rounds (other updates: 0.02), "
+        auto="0.005 times the smoothness of its loss in\n        the rounds, "
         "0.02 times in the personalisation.",
         shapes=" or (n_tasks, n_classes, n_features)",
         shapes_of_facts=" or (n_facts, n_classes, n_features)",
@@ -762,6 +662,7 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, _MeanRegularized):
         also="PrivateMeanRegMTL : The same for regression.",
         loss="sum_k 1 / n_k sum_i loss_i, the logistic or multinomial log-loss,",
         name="PrivateMeanRegMTLClassifier",
+        published="PublishedMeanRegMTLClassifier",
         target="y > 0",
     )
     _multiclass = True
@@ -775,15 +676,7 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, _MeanRegularized):
         adjacency="replace-one",
         curator="trusted",
         clip_norm="auto",
-        clip_quantile=None,
         n_rounds="auto",
-        update="prox",
-        sampling="all",
-        sampling_rate=1.0,
-        local_steps="auto",
-        local_learning_rate=1.0,
-        server_learning_rate=1.0,
-        personalization="mean-reg",
         init=None,
         ridge=0.0,
         l1=0.0,
@@ -806,14 +699,11 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, _MeanRegularized):
     ):
         super().__init__(
             lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
-            clip_norm=clip_norm, clip_quantile=clip_quantile, n_rounds=n_rounds, update=update,
-            sampling=sampling, sampling_rate=sampling_rate, local_steps=local_steps,
-            local_learning_rate=local_learning_rate, server_learning_rate=server_learning_rate,
-            personalization=personalization, init=init, ridge=ridge, l1=l1, task_weight=task_weight,
-            clusters=clusters, relation=relation, relation_rank=relation_rank,
-            fit_intercept=fit_intercept, task_feature=task_feature, tasks=tasks,
-            unseen_task=unseen_task, max_iter=max_iter, tol=tol,
-            secure=secure, random_state=random_state, verbose=verbose, dtype=dtype,
+            clip_norm=clip_norm, n_rounds=n_rounds, init=init, ridge=ridge, l1=l1,
+            task_weight=task_weight, clusters=clusters, relation=relation,
+            relation_rank=relation_rank, fit_intercept=fit_intercept, task_feature=task_feature,
+            tasks=tasks, unseen_task=unseen_task, max_iter=max_iter, tol=tol, secure=secure,
+            random_state=random_state, verbose=verbose, dtype=dtype,
         )  # fmt: skip
         self.classes = classes
         self.class_weight = class_weight

@@ -64,7 +64,7 @@ class MeanPlan(Plan, RoundsPlan):
     """
 
     def __init__(self, est, n_tasks, size, intercepts=None, groups=None, relation=None, start=None):
-        self.update, self.clustered = est._update_name(), est.clusters is not None
+        self.update, self.clustered = est.update, est.clusters is not None
         self.relation, self.start = relation, start
         auto = isinstance(est.clip_norm, str)
         if est.sampling == "all" and est.sampling_rate != 1.0:

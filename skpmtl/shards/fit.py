@@ -346,7 +346,7 @@ def _population(est, parts, surveys):
 
 def _run_of(est, population, classes):
     """What a journal is about."""
-    params = est.get_params(deep=False)
+    params = {**{name: getattr(est, name) for name in est._fixed}, **est.get_params(deep=False)}
     return {
         "estimator": type(est).__name__,
         "params": {k: v for k, v in params.items() if k not in ("classes", "tasks")},

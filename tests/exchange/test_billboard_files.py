@@ -11,12 +11,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from skpmtl import (
     DPAggregation,
     DPMetaInitClassifier,
     DPRelationship,
     MPMTLLowRank,
+    PrivateMeanRegMTL,
+    PublishedMeanRegMTL,
     load_billboard,
     save_billboard,
 )
@@ -28,7 +31,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
 ROOT = Path(__file__).resolve().parents[2]
 BY_NAME = {case.name: case for case in CASES + EXACT if not case.marks and not case.needs}
 PRIOR = "MPMTLLowRank-unseen_task=mean-n_releases=2"
-MEAN = "PrivateMeanRegMTL-personalization=finetune-unseen_task=mean-n_rounds=3-clip_norm=1.0"
+MEAN = "PublishedMeanRegMTL-personalization=finetune-unseen_task=mean-n_rounds=3-clip_norm=1.0"
 META = "DPMetaInitClassifier-3 classes-inner_steps=3"
 AGGREGATION = FIRST[DPAggregation].name
 # One of every billboard, loss and statistic.
@@ -36,9 +39,9 @@ QUICK = (
     PRIOR, MEAN, META, AGGREGATION, EXACT[0].name,
     "MPMTLGroupSparse-mechanism=laplace-algorithm=proximal-unseen_task=mean",
     "MPMTLLowRank-algorithm=proximal-ridge=0.1-task_weight=samples",
-    "PrivateMeanRegMTL-clusters-unseen_task=mean-clip_quantile=0.5-n_rounds=3-clip_norm=1.0",
-    "PrivateMeanRegMTLClassifier-unseen_task=mean-clip_quantile=0.5-n_rounds=3-clip_norm=1.0",
-    "PrivateMeanRegMTLClassifier-3 classes-personalization=ewc-n_rounds=3-clip_norm=1.0",
+    "PublishedMeanRegMTL-clusters-unseen_task=mean-clip_quantile=0.5-n_rounds=3-clip_norm=1.0",
+    "PublishedMeanRegMTLClassifier-unseen_task=mean-clip_quantile=0.5-n_rounds=3-clip_norm=1.0",
+    "PublishedMeanRegMTLClassifier-3 classes-personalization=ewc-n_rounds=3-clip_norm=1.0",
     "DPMetaInit-group_size=3-inner_steps=2-refine=sgd",
     *(FIRST[cls].name for cls in (DPRelationship, DPMetaInitClassifier)),
 )  # fmt: skip
@@ -79,6 +82,24 @@ def refused(path):
         assert "cannot be read: " in str(error) and "Ask whoever published it" in str(error)
         return True
     return False
+
+
+@pytest.mark.parametrize(
+    ("options", "cls"),
+    [({}, PrivateMeanRegMTL), ({"personalization": "ewc"}, PublishedMeanRegMTL)],
+)
+def test_files_of_the_time_when_one_class_had_all_options(tmp_path, options, cls):
+    """Files of version 0.1 name `PrivateMeanRegMTL`, with the options of the paper."""
+    X, y, task = long_data()
+    est = PublishedMeanRegMTL(n_rounds=3, clip_norm=1.0, tasks=np.unique(task), **options)
+    save_billboard(est.fit(X, y, task=task), tmp_path / "new")
+    header, arrays = read(tmp_path / "new")
+    assert header["params"]["update"] == "prox"
+    write(tmp_path / "old.npz", {**header, "estimator": "PrivateMeanRegMTL"}, arrays)
+    found = load_billboard(tmp_path / "old.npz")
+    assert type(found) is cls
+    coef = found.personalize(X, y, task=task).coef_
+    assert_array_equal(coef, est.personalize(X, y, task=task).coef_)
 
 
 PERSONALIZE = """

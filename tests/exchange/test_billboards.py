@@ -25,6 +25,8 @@ from skpmtl import (
     PrivateFedAvg,
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
+    PublishedMeanRegMTL,
+    PublishedMeanRegMTLClassifier,
     load_billboard,
     networks,
     save_billboard,
@@ -307,9 +309,9 @@ def test_it_is_an_estimator_like_others(tmp_path):
 # ----------------------------------------------------------------------------- from_billboard
 @pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
 def test_from_billboard():
-    est, X, y, task, old = fitted(PrivateMeanRegMTLClassifier(personalization="ewc", **SEED), 2)
+    est, X, y, task, old = fitted(PublishedMeanRegMTLClassifier(personalization="ewc", **SEED), 2)
     new = ~old
-    there = PrivateMeanRegMTLClassifier.from_billboard(
+    there = PublishedMeanRegMTLClassifier.from_billboard(
         est.export_billboard(), classes=["low", "high"], n_features=4, feature_names="abcd"
     )
     assert there.tasks_.shape == (0,) and there.intercept_.shape == (0,)
@@ -319,7 +321,7 @@ def test_from_billboard():
     est.personalize(X[new], y[new], task=task[new])
     assert_same(there.coef_, est.coef_[np.searchsorted(est.tasks_, there.tasks_)])
     billboard = est.billboard_
-    make = PrivateMeanRegMTLClassifier.from_billboard
+    make = PublishedMeanRegMTLClassifier.from_billboard
     for message, call in {
         "needs classes=, those of the fit": lambda: make(billboard),
         "which is for 2 classes": lambda: make(billboard, classes=[1, 2, 3]),
@@ -331,8 +333,11 @@ def test_from_billboard():
             billboard, classes=[0, 1], fit_intercept=False
         ),
         "'tol' parameter": lambda: make(billboard, classes=[0, 1], tol=-1),
-        "is for real targets, the billboard for classes": lambda: PrivateMeanRegMTL.from_billboard(
-            billboard
+        "is for real targets, the billboard for classes": lambda: (
+            PublishedMeanRegMTL.from_billboard(billboard)
+        ),
+        "PrivateMeanRegMTLClassifier does not go on.*'PublishedMeanRegMTLClassifier'": lambda: (
+            PrivateMeanRegMTLClassifier.from_billboard(billboard, classes=[0, 1])
         ),
         "PrivateFedAvg has none": lambda: PrivateFedAvg.from_billboard(billboard, classes=[0, 1]),
         "DPMetaInit does not go on with this MeanBillboard": lambda: DPMetaInit.from_billboard(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from skpmtl import DPMetaInit, DPMetaInitClassifier, PrivateMeanRegMTL
+from skpmtl import DPMetaInit, DPMetaInitClassifier, PublishedMeanRegMTL
 from skpmtl.exchange.journal import Journal
 from skpmtl.exchange.protocol import PublicDraw, Query, run
 from tests.helpers.cases import CASES, N_TASKS, TASKS, every, long_data, seeded
@@ -77,7 +77,7 @@ def test_curator_sees_releases_only():
 
 
 def test_journal_on_disk_resumes_and_refuses_other_runs(tmp_path):
-    est = PrivateMeanRegMTL(
+    est = PublishedMeanRegMTL(
         sampling="fixed", sampling_rate=0.5, n_rounds=5, tasks=TASKS, random_state=3
     )
 

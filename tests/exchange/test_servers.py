@@ -7,7 +7,14 @@ import pytest
 from scipy import stats
 from sklearn.base import clone
 
-from skpmtl import DPAggregation, DPMetaInit, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
+from skpmtl import (
+    DPAggregation,
+    DPMetaInit,
+    MPMTLLowRank,
+    PrivateMeanRegMTL,
+    PrivateMTL,
+    PublishedMeanRegMTL,
+)
 from skpmtl.exchange import servers
 from skpmtl.exchange.protocol import Query, release
 from skpmtl.privacy import PrivacyReport, gdp_mu
@@ -187,7 +194,8 @@ def test_exact_noise():
         (MPMTLLowRank(curator="servers", mechanism="wishart"), "needs Gaussian noise"),
         (DPAggregation(curator="servers", group="direct", max_row_norm=1.0, max_target=1.0,
                        mechanism="gamma"), "needs Gaussian noise"),
-        (PrivateMeanRegMTL(curator="servers", sampling="poisson", sampling_rate=0.5, clip_norm=1.0),
+        (PublishedMeanRegMTL(curator="servers", sampling="poisson", sampling_rate=0.5,
+                             clip_norm=1.0),
          "servers see who takes part"),
         (DPMetaInit(curator="servers", privacy=None), "of a private fit"),
         (PrivateSearch(PrivateMTL(curator="servers"), {"structure": ["mean", "sparse"]}),

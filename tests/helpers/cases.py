@@ -36,6 +36,8 @@ from skpmtl import (
     PrivateMeanRegMTLClassifier,
     PrivateMTL,
     PrivateMTLClassifier,
+    PublishedMeanRegMTL,
+    PublishedMeanRegMTLClassifier,
 )
 from tests.helpers.dummy_method import PrivateRidge
 
@@ -185,15 +187,15 @@ def _structures():
 
 def _rounds():
     few = {"n_rounds": 3, "clip_norm": 1.0}
-    cls = PrivateMeanRegMTL
+    cls, published = PrivateMeanRegMTL, PublishedMeanRegMTL
     yield _case(cls)  # so few tasks release nothing
     known = {"unseen_task": "mean", "target_range": (-3.0, 3.0)}
     yield _case(cls, epsilon=8.0)  # in units of the tasks
     yield _case(cls, epsilon=1e4, **known)  # in one unit
     yield _case(cls, epsilon=1e4, adjacency="zero-out", clusters=CLUSTERS, **known)
-    yield _case(cls, epsilon=1e4, sampling="fixed", sampling_rate=0.5, **known)
+    yield _case(published, epsilon=1e4, sampling="fixed", sampling_rate=0.5, **known)
     yield _case(cls, epsilon=8.0, form="csr", n_rounds=3)
-    yield _case(cls, epsilon=8.0, update="stateful", personalization="none", n_rounds=3)
+    yield _case(published, epsilon=8.0, update="stateful", personalization="none", n_rounds=3)
     yield _case(cls, epsilon=1e4, **SECURE)
     yield _case(PPSGD, epsilon=8.0, personalization="none", n_rounds=3)
     for n_classes in (2, 3):
@@ -201,49 +203,51 @@ def _rounds():
         yield _case(PrivateMeanRegMTLClassifier, n_classes, epsilon=20.0, **options)
         yield _case(PrivateMeanRegMTLClassifier, n_classes, epsilon=1e4, form="csr", **options)
     for update in ("algorithm-1", "stateful"):
-        yield _case(cls, update=update, personalization="none", **few)
-        yield _case(cls, update=update, clip_quantile=0.5, adjacency="zero-out", **few)
+        yield _case(published, update=update, personalization="none", **few)
+        yield _case(published, update=update, clip_quantile=0.5, adjacency="zero-out", **few)
     for personalization in ("finetune", "symmetrized-kl", "ewc", "none"):
-        yield _case(cls, personalization=personalization, unseen_task="mean", **few)
+        yield _case(published, personalization=personalization, unseen_task="mean", **few)
         slow = {} if personalization == "ewc" else {"marks": (pytest.mark.slow,)}
-        yield _case(PrivateMeanRegMTLClassifier, 3, personalization=personalization, **few, **slow)
+        yield _case(
+            PublishedMeanRegMTLClassifier, 3, personalization=personalization, **few, **slow
+        )
     for rate in (0.35, 0.5):
         fixed = {"sampling": "fixed", "sampling_rate": rate}
         fixed |= {} if rate == 0.5 else {"marks": (pytest.mark.slow,)}
-        yield _case(cls, unseen_task="mean", clip_quantile=0.3, **fixed, **few)
-        yield _case(cls, update="stateful", personalization="none", **fixed, **few)
+        yield _case(published, unseen_task="mean", clip_quantile=0.3, **fixed, **few)
+        yield _case(published, update="stateful", personalization="none", **fixed, **few)
     poisson = {"sampling": "poisson", "sampling_rate": 0.5, "needs": "dp_accounting"}
-    yield _case(cls, **poisson, **few)
-    yield _case(cls, clusters=CLUSTERS, unseen_task="mean", clip_quantile=0.5, **few)
+    yield _case(published, **poisson, **few)
+    yield _case(published, clusters=CLUSTERS, unseen_task="mean", clip_quantile=0.5, **few)
     yield _case(cls, clusters=CLUSTERS, lam=0.3, ridge=0.1, fit_intercept=False, **few)
     few_tasks = pytest.mark.filterwarnings("ignore:relation=:UserWarning")
     related = {"relation": RELATION, "marks": (few_tasks,)}
     yield _case(cls, epsilon=1e4, **known, **related)
     yield _case(cls, epsilon=20.0, **related)
     yield _case(cls, adjacency="zero-out", lam=0.3, ridge=0.1, **related, **few)
-    yield _case(cls, form="csr", personalization="none", unseen_task="mean", **related, **few)
+    yield _case(published, form="csr", personalization="none", unseen_task="mean", **related, **few)
     yield _case(PPSGD, personalization="none", **related, **few)
     yield _case(PrivateFedAvgClassifier, 3, unseen_task="mean", **related, **few)
     yield _case(cls, epsilon=1e4, init=START, **known)
     yield _case(cls, epsilon=20.0, init=START, form="csr", n_rounds=3)
     again = {"marks": (few_tasks, pytest.mark.slow)}
     yield _case(cls, init=START, unseen_task="mean", **{**related, **again}, **few)
-    yield _case(cls, update="stateful", personalization="none", init=START, **again, **few)
+    yield _case(published, update="stateful", personalization="none", init=START, **again, **few)
     yield _case(PrivateMeanRegMTLClassifier, 3, init=STARTS, epsilon=20.0, n_rounds=3)
     yield _case(PrivateMeanRegMTLClassifier, 3, init=STARTS, form="csr", unseen_task="mean", **few)
     yield _case(cls, epsilon=0.01, **few)  # the mean is lost in the noise
-    yield _case(cls, task_weight="samples", local_steps=3, server_learning_rate=0.5, **few)
+    yield _case(published, task_weight="samples", local_steps=3, server_learning_rate=0.5, **few)
     yield _case(cls, form="csr", unseen_task="mean", **few)
-    yield _case(cls, form="csr", clusters=CLUSTERS, personalization="finetune", **few)
+    yield _case(published, form="csr", clusters=CLUSTERS, personalization="finetune", **few)
     yield _case(cls, form="wide", tasks=False, **few)
     yield _case(cls, form="mapping", epsilon=0.05, **few)
     yield _case(cls, form="column", task_feature=0, dtype="float32", **few)
-    yield _case(cls, unseen_task="mean", clip_quantile=0.5, sampling="fixed", **SECURE, **few)
+    yield _case(published, unseen_task="mean", clip_quantile=0.5, sampling="fixed", **SECURE, **few)
     for cls in (PrivateFedAvg, PrivateFedProx, PPSGD, LocalOnly):
         yield _case(cls, unseen_task="mean", **({} if cls is LocalOnly else few))
         yield _case(cls, personalization="none", adjacency="zero-out", clusters=CLUSTERS, **few)
     for cls in (
-        PrivateMeanRegMTLClassifier,
+        PublishedMeanRegMTLClassifier,
         PrivateFedAvgClassifier,
         PrivateFedProxClassifier,
         PPSGDClassifier,
@@ -259,7 +263,7 @@ def _rounds():
     yield _case(LocalOnly, init=START, form="wide", tasks=False, **again)
     yield _case(PrivateFedAvgClassifier, 2, init=START, clusters=CLUSTERS, **again, **few)
     for update in ("algorithm-1", "stateful"):
-        yield _case(PrivateMeanRegMTLClassifier, 3, update=update, **few)
+        yield _case(PublishedMeanRegMTLClassifier, 3, update=update, **few)
     for cls in (PrivateMeanRegMTL, PrivateFedAvg, PPSGD):
         yield _case(cls, **SECURE, **few)
     yield _case(PrivateMeanRegMTLClassifier, 2, **SECURE, **few)
@@ -325,7 +329,9 @@ def _output_perturbation():
 def _servers():
     three = ("servers", 3)
     yield _case(PrivateMTL, curator=("sites", 3, 2), epsilon=60.0)
-    yield _case(PrivateMeanRegMTL, curator="servers", n_rounds=3, clip_norm=1.0, clip_quantile=0.5)
+    yield _case(
+        PublishedMeanRegMTL, curator="servers", n_rounds=3, clip_norm=1.0, clip_quantile=0.5
+    )
     yield _case(MPMTLGroupSparse, curator="servers", unseen_task="mean", adjacency="zero-out")
     yield _case(MPMTLLowRank, curator=three, algorithm="proximal", **SECURE)
     own = {"max_row_norm": 2.0, "max_target": 3.0, "sizes_public": True}

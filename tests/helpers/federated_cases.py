@@ -32,7 +32,7 @@ CASES = {
     "rounds": ("PrivateMeanRegMTL", {"clip_norm": 1.0, "n_rounds": 4}),
     "lengths": ("PrivateMeanRegMTL", {"epsilon": 1e4, "n_rounds": 3}),
     "own units": ("PrivateMeanRegMTL", {"epsilon": 5.0, "n_rounds": 3}),
-    "adaptive": ("PrivateMeanRegMTL", {"clip_norm": 1.0, "clip_quantile": 0.5, "n_rounds": 4}),
+    "adaptive": ("PublishedMeanRegMTL", {"clip_norm": 1.0, "clip_quantile": 0.5, "n_rounds": 4}),
     "intercept": ("PrivateMeanRegMTL", {"clip_norm": 1.0, "unseen_task": "mean", "n_rounds": 3}),
     "clusters": (
         "PrivateMeanRegMTL",
@@ -48,14 +48,14 @@ CASES = {
          "unseen_task": "mean", "target_range": [-5.0, 5.0]},
     ),
     "sampled": (
-        "PrivateMeanRegMTL",
+        "PublishedMeanRegMTL",
         {"clip_norm": 1.0, "sampling": "fixed", "sampling_rate": 0.4, "n_rounds": 6},
     ),
     "algorithm 1": (
-        "PrivateMeanRegMTL", {"clip_norm": 1.0, "update": "algorithm-1", "n_rounds": 4}
+        "PublishedMeanRegMTL", {"clip_norm": 1.0, "update": "algorithm-1", "n_rounds": 4}
     ),
     "stateful": (
-        "PrivateMeanRegMTL",
+        "PublishedMeanRegMTL",
         {"clip_norm": 1.0, "update": "stateful", "sampling": "fixed", "sampling_rate": 0.4,
          "n_rounds": 6, "personalization": "none"},
     ),

@@ -16,6 +16,7 @@ from skpmtl import (
     MPMTLLowRank,
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
+    PublishedMeanRegMTL,
 )
 from skpmtl.local.average import (
     CLASS_STRENGTHS,
@@ -345,7 +346,7 @@ def test_budget_of_automatic_bounds(adjacency, c):
 def test_ratio_of_sampled_rounds_is_that_of_their_noise(sampling):
     if sampling == "poisson":
         pytest.importorskip("dp_accounting", reason="needs the extra skpmtl[sampling]")
-    est = PrivateMeanRegMTL(
+    est = PublishedMeanRegMTL(
         epsilon=4.0, delta=1e-4, sampling=sampling, sampling_rate=0.5, n_rounds=10
     )
     plan = MeanPlan(est, 100, 8)
@@ -436,7 +437,7 @@ def test_ranges_that_are_missing_or_wrong():
         with pytest.raises(ValueError, match="target_range"):
             est.set_params(target_range=wrong).fit(X, y, task=task)
     with pytest.raises(ValueError, match="clip_quantile=0.5 moves a bound"):
-        PrivateMeanRegMTL(clip_quantile=0.5, tasks=range(60)).fit(X, y, task=task)
+        PublishedMeanRegMTL(clip_quantile=0.5, tasks=range(60)).fit(X, y, task=task)
 
 
 # ------------------------------------------------------------------------------ strangers

@@ -21,6 +21,8 @@ from skpmtl import (
     PrivateFedProx,
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
+    PublishedMeanRegMTL,
+    PublishedMeanRegMTLClassifier,
 )
 from skpmtl._kernels import steps as kernels
 from skpmtl._kernels.losses import NUMBER
@@ -479,7 +481,7 @@ def test_printed_updates(update):
     """Gradient steps in numpy, without noise and clipping."""
     X, y, task = problem("real")
     lam, E, T = 0.3, 3, 4
-    est = PrivateMeanRegMTL(
+    est = PublishedMeanRegMTL(
         lam, epsilon=None, update=update, n_rounds=T, local_steps=E, fit_intercept=False,
         personalization="none",
     ).fit(X, y, task=task)  # fmt: skip
@@ -557,7 +559,7 @@ def test_prox_rounds_without_noise_reach_the_optimum():
 @pytest.mark.parametrize("variant", ["mean-reg", "finetune", "symmetrized-kl", "ewc"])
 def test_personal_models_are_better_than_the_mean(kind, variant):
     X, y, task = problem(kind, rows=(15, 30))
-    cls = PrivateMeanRegMTL if kind == "real" else PrivateMeanRegMTLClassifier
+    cls = PublishedMeanRegMTL if kind == "real" else PublishedMeanRegMTLClassifier
     est = cls(epsilon=1e6, delta=1e-3, personalization=variant, tasks=list(range(7)))
     own = est.set_params(**listed_classes(cls, y)).fit(X, y, task=task).score(X, y, task=task)
     est.billboard_.personalization = "none"
@@ -711,9 +713,9 @@ def test_errors():
         ({"clusters": [0, 1]}, "'clusters'"),
     ]:
         with pytest.raises(ValueError, match=message):
-            PrivateMeanRegMTL(tasks=tasks, **parameters).fit(X, y, task=task)
+            PublishedMeanRegMTL(tasks=tasks, **parameters).fit(X, y, task=task)
     with pytest.raises(ValueError, match=r"keeps a dense model for every task.*X.toarray\(\)"):
-        PrivateMeanRegMTL(tasks=tasks, update="stateful").fit(sparse.csr_matrix(X), y, task=task)
+        PublishedMeanRegMTL(tasks=tasks, update="stateful").fit(sparse.csr_matrix(X), y, task=task)
     est = PrivateMeanRegMTL(tasks=tasks).fit(X, y, task=task)
     with pytest.raises(ValueError, match="not fitted: .12.. Add them with personalize"):
         est.predict(X[:2], task=[12, 12])
@@ -745,10 +747,10 @@ def test_sparse_models_are_those_of_dense_rows(tags):
                 "delta": 1e-3, "ridge": 0.01, "classes": range(9)}  # fmt: skip
     pytest_warns = pytest.warns(UserWarning, match="reproducible from random_state")
     with pytest_warns:
-        dense = PrivateMeanRegMTLClassifier(0.05, **settings)
+        dense = PublishedMeanRegMTLClassifier(0.05, **settings)
         dense.fit(X[some].toarray(), y[some], task=task[some])
     with pytest.warns(UserWarning, match="reproducible"):
-        csr = PrivateMeanRegMTLClassifier(0.05, **settings).fit(X[some], y[some], task=task[some])
+        csr = PublishedMeanRegMTLClassifier(0.05, **settings).fit(X[some], y[some], task=task[some])
     # Sums before the noise agree; the noise is drawn in another order of the coefficients.
     objective = Problem("multinomial", 9, True, lam=0.05, ridge=0.01)
     local_tasks = [
@@ -818,12 +820,12 @@ def test_csr_rows_are_used_in_place(tags, dtype):
     settings = {"tasks": list(range(60)), "n_rounds": 2, "epsilon": 1e5, "delta": 1e-3,
                 "random_state": 0, "local_steps": 3, "classes": np.arange(9.0)}  # fmt: skip
     with pytest.warns(UserWarning, match="reproducible"):
-        first = PrivateMeanRegMTLClassifier(0.05, **settings).fit(X, y, task=task)
+        first = PublishedMeanRegMTLClassifier(0.05, **settings).fit(X, y, task=task)
     order = np.random.default_rng(0).permutation(len(y))
     given = X[order].astype(dtype)
     labels = y[order].astype(float)  # labels keep their type
     with pytest.warns(UserWarning, match="reproducible"):
-        est = PrivateMeanRegMTLClassifier(0.05, **settings).fit(given, labels, task=task[order])
+        est = PublishedMeanRegMTLClassifier(0.05, **settings).fit(given, labels, task=task[order])
     assert est.classes_.dtype == np.float64
     # Sums of a task's rows are in another order when the sort of its rows is.
     assert_allclose(est.mean_coef_, first.mean_coef_, rtol=1e-5, atol=1e-7)
@@ -847,7 +849,7 @@ def test_memory_of_a_large_model(clip_norm, models):
         (m * n, d),
     )
     y, task = np.arange(m * n) % C, np.repeat(np.arange(m), n)
-    est = PrivateMeanRegMTLClassifier(
+    est = PublishedMeanRegMTLClassifier(
         tasks=list(range(m)), n_rounds=5, local_steps=1, personalization="finetune",
         classes=range(C), clip_norm=clip_norm,
     ).fit(X, y, task=task)  # fmt: skip

@@ -6,7 +6,12 @@ from numpy.testing import assert_allclose
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
-from skpmtl import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
+from skpmtl import (
+    PrivateMeanRegMTL,
+    PrivateMeanRegMTLClassifier,
+    PublishedMeanRegMTL,
+    PublishedMeanRegMTLClassifier,
+)
 from tests.helpers.shelf import LABEL, TASK, X, Y, malsar, rmtl
 
 M, D = 8, X.shape[1]
@@ -20,7 +25,7 @@ THIRDS = np.concatenate(  # all classes in every task
 
 
 def exact(lam, relation, classes=0, **parameters):
-    cls = PrivateMeanRegMTLClassifier if classes else PrivateMeanRegMTL
+    cls = PublishedMeanRegMTLClassifier if classes else PublishedMeanRegMTL
     return cls(lam, epsilon=None, relation=relation, relation_rank="all", **parameters)
 
 

@@ -16,6 +16,7 @@ from skpmtl import (
     PrivateFedProx,
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
+    PublishedMeanRegMTL,
 )
 from skpmtl._kernels.losses import NUMBER
 from skpmtl.exchange.protocol import run
@@ -25,9 +26,9 @@ from skpmtl.local.centred import CentredTasks, Problem
 from skpmtl.local.proximal import ProximalModels
 from skpmtl.local.updates import ProximalUpdates
 from skpmtl.mean_regularized.plan import MeanPlan
-from skpmtl.mean_regularized.tasks import RunningModels
 from skpmtl.privacy import gdp_delta, gdp_epsilon, gdp_mu
 from skpmtl.privacy.rng import SeededSource
+from skpmtl.reproduction.mean_regularized import RunningModels
 from skpmtl.rounds.curator import release_centre
 from skpmtl.rounds.plan import BlockGaussian, epsilon_of_rounds
 from skpmtl.tables.table import TaskTable
@@ -102,7 +103,7 @@ def test_contributions_that_are_not_finite_send_nothing(bad):
 
 
 # ------------------------------------------------------------------------- calibration
-def fit(cls=PrivateMeanRegMTL, kind=0, **parameters):
+def fit(cls=PublishedMeanRegMTL, kind=0, **parameters):
     table = rows(kind)
     task = np.repeat(np.arange(M), table.sizes)
     public = {"tasks": TASKS, "epsilon": 1.0, "delta": 1e-3, **listed_classes(cls, table.y)}
@@ -167,11 +168,8 @@ class _Settings:
 
     epsilon, delta, adjacency = 1.0, 1e-3, "zero-out"
     clip_norm, clip_quantile, server_learning_rate = 1.0, None, 1.0
-    sampling, sampling_rate, clusters = "fixed", 0.5, None
+    sampling, sampling_rate, clusters, update = "fixed", 0.5, None, "prox"
     _classification, _noise_parties = False, TRUSTED
-
-    def _update_name(self):
-        return "prox"
 
     def _is_private(self):
         return True
@@ -302,7 +300,7 @@ def test_adaptive_bound_moves_to_the_quantile():
     m = 400
     X, task = rng.normal(size=(m * 10, 3)), np.repeat(np.arange(m), 10)
     y = X @ [3.0, 0, 0] + rng.normal(size=len(X))
-    est = PrivateMeanRegMTL(
+    est = PublishedMeanRegMTL(
         epsilon=20.0, clip_quantile=0.5, clip_norm=0.1, n_rounds=40, tasks=list(range(m)),
         server_learning_rate=1e-9,
     ).fit(X, y, task=task)  # fmt: skip

@@ -11,6 +11,7 @@ from skpmtl import (
     PrivateFedAvg,
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
+    PublishedMeanRegMTL,
     load_billboard,
     save_billboard,
 )
@@ -100,7 +101,7 @@ def test_without_privacy_clusters_are_a_relation():
 
 
 # --------------------------------------------------------------------------- privacy
-def private(epsilon=1.0, cls=PrivateMeanRegMTL, **options):
+def private(epsilon=1.0, cls=PublishedMeanRegMTL, **options):
     known = {"delta": 1e-4, "tasks": range(M), "random_state": 0, "epsilon": epsilon}
     return cls(**{**known, **options})
 

@@ -18,6 +18,7 @@ from skpmtl import (
     PrivateFedAvg,
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
+    PublishedMeanRegMTL,
 )
 from skpmtl.privacy.accounting import gdp_mu
 from skpmtl.tables.start import read_start
@@ -56,9 +57,9 @@ def test_squared_loss_is_that_of_targets_less_the_scores_of_the_start(options, f
     X, y, task, w = rows()
     given = {"tasks": TASKS, "random_state": 0, "target_range": (-20, 20), **options}
     start = {"coef": w + 1.0, "intercept": 3.0}
-    one = PrivateMeanRegMTL(init=start, **given).fit(form(X), y, task=task)
+    one = PublishedMeanRegMTL(init=start, **given).fit(form(X), y, task=task)
     given["target_range"] = -20, 20
-    other = PrivateMeanRegMTL(**given).fit(form(X), y - X @ start["coef"] - 3.0, task=task)
+    other = PublishedMeanRegMTL(**given).fit(form(X), y - X @ start["coef"] - 3.0, task=task)
     assert_allclose(one.coef_, other.coef_ + start["coef"], rtol=1e-9, atol=1e-9)
     assert_allclose(one.intercept_, other.intercept_ + 3.0, rtol=1e-9, atol=1e-9)
     assert_allclose(one.mean_coef_, other.mean_coef_ + start["coef"], rtol=1e-9, atol=1e-9)

@@ -34,6 +34,7 @@ from skpmtl import (
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
     PrivateSearch,
+    PublishedMeanRegMTL,
     TaskScaler,
 )
 from skpmtl.model_selection import TaskStratifiedKFold
@@ -114,12 +115,12 @@ GRIDS = [
     (MPMTLLowRankClassifier(), {"delta": [None, 1e-6, 1e-3]}),
     (MPMTLGroupSparseClassifier(), {"mechanism": ["laplace", "wishart"]}),
     (
-        PrivateMeanRegMTL(n_rounds=2, clip_norm=1.0),
+        PublishedMeanRegMTL(n_rounds=2, clip_norm=1.0),
         {"epsilon": [0.1, 1.0], "clip_quantile": [None, 0.5]},
     ),
-    (PrivateMeanRegMTL(n_rounds=2, clip_norm=1.0), {"sampling": ["all", "fixed"]}),
+    (PublishedMeanRegMTL(n_rounds=2, clip_norm=1.0), {"sampling": ["all", "fixed"]}),
     (
-        PrivateMeanRegMTL(n_rounds=2, clip_norm=1.0, sampling="fixed", sampling_rate=0.35),
+        PublishedMeanRegMTL(n_rounds=2, clip_norm=1.0, sampling="fixed", sampling_rate=0.35),
         {"sampling_rate": [0.35, 0.04], "unseen_task": ["mean", "error"]},
     ),
     (
@@ -182,7 +183,7 @@ def test_poisson_sampling_costs_what_it_states():
     pytest.importorskip("dp_accounting", reason="needs the extra skpmtl[sampling]")
     settings = dict(n_rounds=2, sampling_rate=0.5)
     for estimator, grid in [
-        (PrivateMeanRegMTL(**settings, sampling="poisson"), {"sampling": ["fixed", "poisson"]}),
+        (PublishedMeanRegMTL(**settings, sampling="poisson"), {"sampling": ["fixed", "poisson"]}),
         (DPMetaInit(batch_size=2, batches="disjoint"), {"batches": ["disjoint", "poisson"]}),
     ]:
         search, table, y = searched(estimator, grid)

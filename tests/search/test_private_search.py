@@ -26,6 +26,7 @@ from skpmtl import (
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
     PrivateSearch,
+    PublishedMeanRegMTL,
     TaskStratifiedKFold,
     load_billboard,
     save_billboard,
@@ -127,7 +128,7 @@ def test_report_travels_with_the_winner(data):
     [
         MPMTLLowRank(),
         PrivateMeanRegMTL(n_rounds=4),
-        PrivateMeanRegMTL(n_rounds=4, clip_norm=1.0, clip_quantile=0.5, unseen_task="mean"),
+        PublishedMeanRegMTL(n_rounds=4, clip_norm=1.0, clip_quantile=0.5, unseen_task="mean"),
     ],
     ids=["prior", "rounds", "adaptive"],
 )

@@ -21,8 +21,8 @@ from skpmtl import (
     MPMTLLowRankClassifier,
     PerTask,
     PrivacyLeakWarning,
-    PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
+    PublishedMeanRegMTL,
 )
 from skpmtl.exchange.protocol import run
 from skpmtl.shards import fit as shards
@@ -37,8 +37,8 @@ SEED = {"random_state": 3, "tasks": range(M)}
 CASES = {
     "prior": MPMTLLowRank(n_releases=2, **SEED),
     "labels": MPMTLLowRankClassifier(epsilon=3.0, classes=[0, 1], **SEED),
-    "fixed": PrivateMeanRegMTL(clip_norm=1.0, sampling="fixed", sampling_rate=0.5, **SEED),
-    "stateful": PrivateMeanRegMTL(
+    "fixed": PublishedMeanRegMTL(clip_norm=1.0, sampling="fixed", sampling_rate=0.5, **SEED),
+    "stateful": PublishedMeanRegMTL(
         clip_norm=1.0, update="stateful", sampling="fixed", sampling_rate=0.5, **SEED
     ),
     "personal part": PPSGD(clip_norm=1.0, personalization="none", **SEED),

@@ -1,0 +1,30 @@
+"""Estimators that reproduce the tables of papers: their options, and their baselines.
+
+For everyday use take the estimators of ``skpmtl``, in which these options are settled.
+"""
+
+from .mean_regularized import (
+    PPSGD,
+    LocalOnly,
+    LocalOnlyClassifier,
+    PPSGDClassifier,
+    PrivateFedAvg,
+    PrivateFedAvgClassifier,
+    PrivateFedProx,
+    PrivateFedProxClassifier,
+    PublishedMeanRegMTL,
+    PublishedMeanRegMTLClassifier,
+)
+
+__all__ = [
+    "LocalOnly",
+    "LocalOnlyClassifier",
+    "PPSGD",
+    "PPSGDClassifier",
+    "PrivateFedAvg",
+    "PrivateFedAvgClassifier",
+    "PrivateFedProx",
+    "PrivateFedProxClassifier",
+    "PublishedMeanRegMTL",
+    "PublishedMeanRegMTLClassifier",
+]

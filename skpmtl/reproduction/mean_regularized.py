@@ -1,0 +1,513 @@
+"""The rounds of Hu, Wu and Smith with all options of the paper, and the baselines of its tables.
+
+What a task sends, who takes part, how bounds move and how tasks personalise are parameters here.
+`PrivateMeanRegMTL` has settled them.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from .._runtime.compat import StrOptions
+from .._runtime.threads import in_order
+from ..base import MTLClassifierMixin, MTLRegressorMixin
+from ..local.updates import add_clipped_columns, add_clipped_rows, in_units
+from ..mean_regularized.estimators import (
+    MeanRegularized,
+    PrivateMeanRegMTL,
+    PrivateMeanRegMTLClassifier,
+)
+from ..mean_regularized.tasks import MeanTaskSide
+
+__all__ = [
+    "LocalOnly",
+    "LocalOnlyClassifier",
+    "PPSGD",
+    "PPSGDClassifier",
+    "PrivateFedAvg",
+    "PrivateFedAvgClassifier",
+    "PrivateFedProx",
+    "PrivateFedProxClassifier",
+    "PublishedMeanRegMTL",
+    "PublishedMeanRegMTLClassifier",
+]
+_PLAIN_STEPS = 20  # gradient steps of one round of the other updates
+_KEEP_MODELS = ("algorithm-1", "stateful", "ppsgd")  # updates with a dense model per task
+
+
+class RunningModels:
+    """Updates by plain gradient steps, some with a model that every task keeps over the rounds.
+
+    ==============  ======================  ======================================
+    update          starts from             sends
+    ==============  ======================  ======================================
+    "algorithm-1"   its model w_k           new w_k - old w_k
+    "stateful"      its model w_k           new w_k - w~
+    "fedavg"        w~ (no penalty)         new model - w~
+    "fedprox"       w~                      new model - w~
+    "ppsgd"         w~ + theta_k            movement of the shared part
+    ==============  ======================  ======================================
+
+    Parameters
+    ----------
+    centred : CentredTasks
+    update : str
+    n_steps : int
+    rate : float
+        Steps have length rate / (smoothness of the task's objective).
+
+    Attributes
+    ----------
+    W : ndarray (n_tasks, size) or None
+        Running models ("ppsgd": personal parts theta_k).
+    """
+
+    def __init__(self, centred, update, size, *, n_steps, rate):
+        self.centred, self.update, self.n_steps, self.rate = centred, update, n_steps, rate
+        keeps = update in _KEEP_MODELS
+        if centred.table.is_sparse and keeps:
+            raise ValueError(
+                f"update={update!r} keeps a dense model for every task, which sparse X is not "
+                "meant for: use PrivateMeanRegMTL, or X.toarray()."
+            )
+        self.W = np.zeros((centred.table.n_tasks, size)) if keeps else None
+        self.pull = np.zeros_like(centred.pull) if update == "fedavg" else centred.pull
+
+    def sum_of_updates(self, pick, centres, clip_norm, total, unit=None, to=None):
+        """As `ProximalUpdates.sum_of_updates`; moves the running models of the tasks `pick`."""
+        centred, inside, to = self.centred, 0, self.centred.which if to is None else to
+
+        def shared(block):
+            mine = centres[centred.which[block]]
+            return mine if unit is None else unit[block, None] * mine
+
+        def solve(block):
+            start = None
+            if self.W is not None:
+                start = self.W[block] - (0.0 if self.update == "ppsgd" else shared(block))
+            return centred.steps(
+                block, centres, self.pull, unit=unit, n_steps=self.n_steps, accelerate=False,
+                rate=self.rate, start=start, trace=self.update == "ppsgd",
+            )  # fmt: skip
+
+        for local in in_order(solve, centred.blocks(pick)):
+            if centred.table.is_sparse:
+                in_units(local.D, unit, np.repeat(local.pick, np.diff(local.ends)))
+                whole = np.ones(len(centred.which))
+                inside += add_clipped_columns(local, centred, centres, whole, clip_norm, total)
+                continue
+            block, D = local.pick, local.D.reshape(len(local.pick), -1)
+            if self.update == "ppsgd":
+                self.W[block] = D - local.descent
+                D = local.descent
+            elif self.update == "algorithm-1":
+                old = self.W[block]
+                self.W[block] = shared(block) + D
+                D = self.W[block] - old
+            elif self.update == "stateful":
+                self.W[block] = shared(block) + D
+            in_units(D, unit, block)
+            inside += add_clipped_rows(D, to[block], clip_norm, total)
+        return inside
+
+    def models(self, centres, unit):
+        """Personal models that the rounds left, (n_tasks, size), or None."""
+        if self.update == "ppsgd":
+            return unit[:, None] * centres[self.centred.which] + self.W
+        return self.W
+
+
+class RunningTaskSide(MeanTaskSide):
+    """The task side of the rounds, with any of the updates."""
+
+    def __init__(self, est, table, problem, which, relation=None, start=None):
+        super().__init__(est, table, problem, which, relation, start)
+        if est.update != "prox":
+            steps = _PLAIN_STEPS if isinstance(est.local_steps, str) else est.local_steps
+            self.updates = RunningModels(
+                self.centred, est.update, problem.n_outputs * self.table.n_features,
+                n_steps=steps, rate=est.local_learning_rate,
+            )  # fmt: skip
+
+    @property
+    def remembers(self):
+        return self.updates.W is not None
+
+    @property
+    def state(self):
+        """The running models."""
+        return {"running": self.updates.W} if self.remembers else {}
+
+    @state.setter
+    def state(self, arrays):
+        if arrays:
+            self.updates.W = arrays["running"]
+
+    def final_models(self, billboard, personalize):
+        coef, intercept = personalize()
+        own = self.own_models(billboard)
+        return coef if own is None else own, intercept
+
+    def own_models(self, billboard):
+        """Coefficients that the rounds left with the tasks, for personalization="none"; or None."""
+        if not self.remembers or billboard.personalization != "none":
+            return None
+        unit = self.unit() if billboard.own_units else np.ones(self.table.n_tasks)
+        return billboard.models(self.updates.models(self.around(billboard.centres), unit))
+
+
+class Published:
+    """Mixin of `MeanRegularized` with the options of the paper as parameters."""
+
+    _parameter_constraints = {
+        **MeanRegularized._parameter_constraints,
+        "update": [StrOptions({"prox", "algorithm-1", "stateful"})],
+    }
+    _task_sides = RunningTaskSide
+    _fixed = ()
+
+    def _fit_exact(self, table):
+        if self.update != "prox":  # the same rounds, without noise
+            return self._fit_table(table)
+        return super()._fit_exact(table)
+
+    def _curator(self, population, source):
+        if self.update != "prox" and self.ridge:
+            raise ValueError(
+                f'ridge={self.ridge!r} belongs to update="prox"; with {self.update!r} pass ridge=0.'
+            )
+        return super()._curator(population, source)
+
+    def _planned_report(self, population):
+        if self.update != "prox":
+            return super(MeanRegularized, self)._planned_report(population)
+        return super()._planned_report(population)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = str(self.update) not in _KEEP_MODELS
+        return tags
+
+
+_OPTIONS = """{summary}
+
+    `{main}` with the options of [1]_ as parameters. With their defaults both fit the same models.
+
+    Parameters
+    ----------
+    lam, epsilon, delta, adjacency, curator, clip_norm
+        As in `{main}`. Without a budget and with another `update` than "prox" the rounds run
+        without noise and clipping.
+    clip_quantile : float or None, default=None
+        With a number the bound starts at `clip_norm`, a number too, and moves towards this quantile
+        of the norms of the updates, by noisy counts; the report states their cost.
+    n_rounds
+        As in `{main}`.
+    update : {{"prox", "algorithm-1", "stateful"}}, default="prox"
+        What a task sends. "prox": its proximal model minus w~, without memory. The others keep a
+        dense model per task: "algorithm-1", the change of its running model, as printed in [1]_
+        (what a clip removed is never sent again); "stateful", its running model minus w~, as the
+        authors' code does.
+    sampling : {{"all", "poisson", "fixed"}}, default="all"
+        Who takes part in a round. "all" has the least noise. "poisson": every task with
+        probability `sampling_rate`, secretly (needs the extra ``skpmtl[sampling]``). "fixed":
+        that share of the tasks; they know it, so it is accounted without amplification.
+        The denominator is `sampling_rate` times the number of tasks in any case. A mean intercept
+        then takes 10 % of `epsilon` and `delta`.
+    sampling_rate : float, default=1.0
+    local_steps : "auto" or int, default="auto"
+        Steps of a task in a round: accelerated ones of "prox" (12; squared loss is solved
+        exactly where factors fit into memory), gradient steps otherwise (20).
+    local_learning_rate : float, default=1.0
+        Gradient steps in units of 1 / smoothness of the task's own objective.
+    server_learning_rate : float, default=1.0
+        Factor of the noisy mean that w~ moves by.
+    personalization : {{"mean-reg", "finetune", "symmetrized-kl", "ewc", "none"}}, \
+default="mean-reg"
+        From w~ to a task's model. "mean-reg": as in `{main}`. `local_steps` (20) gradient steps
+        from w~ on: the loss ("finetune"), with a pull to the predictions of w~ ("symmetrized-kl"),
+        or one weighted by the Fisher information ("ewc"). "none": w~ itself, or the running model
+        of an update that keeps one.
+    init, ridge, l1, task_weight, clusters, relation, relation_rank, fit_intercept, task_feature, \
+tasks, {class_list}unseen_task, {target_range}max_iter, tol, secure, random_state, verbose, dtype
+        As in `{main}`; `ridge` goes with ``update="prox"``.
+
+    Attributes
+    ----------
+    coef_, intercept_, mean_coef_, mean_intercept_, relation_coef_, relation_noise_std_, \
+billboard_, privacy_, tasks_, n_iter_, objective_, lam_, dual_gap_, n_features_in_, \
+feature_names_in_{classes}
+        As in `{main}`.
+
+    See Also
+    --------
+    {main} : The same with the options settled.
+
+    References
+    ----------
+    .. [1] S. Hu, Z. S. Wu, V. Smith, "Private multi-task learning: formulation and
+       applications to federated learning", TMLR, 2023.
+    """
+
+
+def _published(kind, main, classes="", class_list="", target_range=""):
+    summary = f"Private mean-regularised multi-task {kind} with all options of the paper."
+    return _OPTIONS.format(
+        summary=summary, main=main, classes=classes, class_list=class_list,
+        target_range=target_range,
+    )  # fmt: skip
+
+
+class PublishedMeanRegMTL(Published, PrivateMeanRegMTL):
+    __doc__ = _published("regression", "PrivateMeanRegMTL", target_range="target_range, ")
+
+    def __init__(
+        self, lam="auto", *, epsilon=1.0, delta=None, adjacency="replace-one", curator="trusted",
+        clip_norm="auto", clip_quantile=None, n_rounds="auto", update="prox", sampling="all",
+        sampling_rate=1.0, local_steps="auto", local_learning_rate=1.0, server_learning_rate=1.0,
+        personalization="mean-reg", init=None, ridge=0.0, l1=0.0, task_weight="equal",
+        clusters=None, relation=None, relation_rank=None, fit_intercept=True, task_feature=None,
+        tasks="auto", unseen_task="error", target_range=None, max_iter=100, tol=1e-10, secure=False,
+        random_state=None, verbose=0, dtype=np.float64,
+    ):  # fmt: skip
+        super().__init__(
+            lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
+            clip_norm=clip_norm, n_rounds=n_rounds, init=init, ridge=ridge, l1=l1,
+            task_weight=task_weight, clusters=clusters, relation=relation,
+            relation_rank=relation_rank, fit_intercept=fit_intercept, task_feature=task_feature,
+            tasks=tasks, unseen_task=unseen_task, target_range=target_range, max_iter=max_iter,
+            tol=tol, secure=secure, random_state=random_state, verbose=verbose, dtype=dtype,
+        )  # fmt: skip
+        self.clip_quantile = clip_quantile
+        self.update = update
+        self.sampling = sampling
+        self.sampling_rate = sampling_rate
+        self.local_steps = local_steps
+        self.local_learning_rate = local_learning_rate
+        self.server_learning_rate = server_learning_rate
+        self.personalization = personalization
+
+
+class PublishedMeanRegMTLClassifier(Published, PrivateMeanRegMTLClassifier):
+    __doc__ = _published(
+        "classification", "PrivateMeanRegMTLClassifier", ", classes_", "classes, class_weight, "
+    )
+
+    def __init__(
+        self, lam="auto", *, epsilon=1.0, delta=None, adjacency="replace-one", curator="trusted",
+        clip_norm="auto", clip_quantile=None, n_rounds="auto", update="prox", sampling="all",
+        sampling_rate=1.0, local_steps="auto", local_learning_rate=1.0, server_learning_rate=1.0,
+        personalization="mean-reg", init=None, ridge=0.0, l1=0.0, task_weight="equal",
+        clusters=None, relation=None, relation_rank=None, fit_intercept=True, task_feature=None,
+        tasks="auto", classes="auto", class_weight=None, unseen_task="error", max_iter=100,
+        tol=1e-10, secure=False, random_state=None, verbose=0, dtype=np.float64,
+    ):  # fmt: skip
+        super().__init__(
+            lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
+            clip_norm=clip_norm, n_rounds=n_rounds, init=init, ridge=ridge, l1=l1,
+            task_weight=task_weight, clusters=clusters, relation=relation,
+            relation_rank=relation_rank, fit_intercept=fit_intercept, task_feature=task_feature,
+            tasks=tasks, classes=classes, class_weight=class_weight, unseen_task=unseen_task,
+            max_iter=max_iter, tol=tol, secure=secure, random_state=random_state, verbose=verbose,
+            dtype=dtype,
+        )  # fmt: skip
+        self.clip_quantile = clip_quantile
+        self.update = update
+        self.sampling = sampling
+        self.sampling_rate = sampling_rate
+        self.local_steps = local_steps
+        self.local_learning_rate = local_learning_rate
+        self.server_learning_rate = server_learning_rate
+        self.personalization = personalization
+
+
+# ------------------------------------------------------------------------------- baselines
+class _FedAvg:
+    update = "fedavg"
+
+
+class _FedProx:
+    update = "fedprox"
+
+
+class _PPSGD:
+    update = "ppsgd"
+
+
+class _LocalOnly:
+    update = "none"
+    _federates = False
+
+    def _bounds_weights(self):
+        return False  # nothing is shared
+
+    def _n_rounds(self, epsilon):
+        return 0
+
+    def _problem(self, table):
+        problem = super()._problem(table)
+        return replace(problem, lam="alone") if problem.lam == "auto" else problem
+
+
+class _Regressor(Published, MTLRegressorMixin, MeanRegularized):
+    def __init__(
+        self, lam="auto", *, epsilon=1.0, delta=None, adjacency="replace-one", curator="trusted",
+        clip_norm="auto", clip_quantile=None, n_rounds="auto", sampling="all", sampling_rate=1.0,
+        local_steps="auto", local_learning_rate=1.0, server_learning_rate=1.0,
+        personalization="mean-reg", init=None, ridge=0.0, task_weight="equal", clusters=None,
+        relation=None, relation_rank=None, fit_intercept=True, task_feature=None, tasks="auto",
+        unseen_task="error", target_range=None, max_iter=100, tol=1e-10, secure=False,
+        random_state=None, verbose=0, dtype=np.float64,
+    ):  # fmt: skip
+        super().__init__(
+            lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
+            clip_norm=clip_norm, n_rounds=n_rounds, init=init, ridge=ridge, task_weight=task_weight,
+            clusters=clusters, relation=relation, relation_rank=relation_rank,
+            fit_intercept=fit_intercept, task_feature=task_feature, tasks=tasks,
+            unseen_task=unseen_task, target_range=target_range, max_iter=max_iter, tol=tol,
+            secure=secure, random_state=random_state, verbose=verbose, dtype=dtype,
+        )  # fmt: skip
+        self.clip_quantile = clip_quantile
+        self.sampling = sampling
+        self.sampling_rate = sampling_rate
+        self.local_steps = local_steps
+        self.local_learning_rate = local_learning_rate
+        self.server_learning_rate = server_learning_rate
+        self.personalization = personalization
+
+
+class _Classifier(Published, MTLClassifierMixin, MeanRegularized):
+    _multiclass = True
+    _spreads_labels = False  # intercepts of tasks that miss a class are held
+
+    def __init__(
+        self, lam="auto", *, epsilon=1.0, delta=None, adjacency="replace-one", curator="trusted",
+        clip_norm="auto", clip_quantile=None, n_rounds="auto", sampling="all", sampling_rate=1.0,
+        local_steps="auto", local_learning_rate=1.0, server_learning_rate=1.0,
+        personalization="mean-reg", init=None, ridge=0.0, task_weight="equal", clusters=None,
+        relation=None, relation_rank=None, fit_intercept=True, task_feature=None, tasks="auto",
+        classes="auto", class_weight=None, unseen_task="error", max_iter=100, tol=1e-10,
+        secure=False, random_state=None, verbose=0, dtype=np.float64,
+    ):  # fmt: skip
+        super().__init__(
+            lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
+            clip_norm=clip_norm, n_rounds=n_rounds, init=init, ridge=ridge, task_weight=task_weight,
+            clusters=clusters, relation=relation, relation_rank=relation_rank,
+            fit_intercept=fit_intercept, task_feature=task_feature, tasks=tasks,
+            unseen_task=unseen_task, max_iter=max_iter, tol=tol,
+            secure=secure, random_state=random_state, verbose=verbose, dtype=dtype,
+        )  # fmt: skip
+        self.classes = classes
+        self.class_weight = class_weight
+        self.clip_quantile = clip_quantile
+        self.sampling = sampling
+        self.sampling_rate = sampling_rate
+        self.local_steps = local_steps
+        self.local_learning_rate = local_learning_rate
+        self.server_learning_rate = server_learning_rate
+        self.personalization = personalization
+
+
+_DOC = """{summary}
+
+    {text}
+
+    Parameters
+    ----------
+    lam : float or "auto", default="auto"
+        {lam}
+    epsilon, delta, adjacency, curator, clip_norm, clip_quantile, n_rounds, sampling, \
+sampling_rate, local_steps, local_learning_rate, server_learning_rate, personalization, init, \
+ridge, task_weight, clusters, relation, relation_rank, fit_intercept, task_feature, tasks, \
+{class_list}unseen_task, \
+{target_range}max_iter, tol, secure, random_state, verbose, dtype
+        As in `{main}`.{note}
+
+    Attributes
+    ----------
+    coef_, intercept_, mean_coef_, mean_intercept_, relation_coef_, relation_noise_std_, \
+billboard_, privacy_, tasks_, n_iter_, n_features_in_, feature_names_in_{classes}
+        As in `{main}`.
+
+    See Also
+    --------
+    {main} : The method to compare with.
+    """
+_PULL = "Strength of the personalisation after the rounds; {}the rounds."
+
+
+def _doc(summary, text, lam, classifier, note=""):
+    kind = "classification" if classifier else "regression"
+    return _DOC.format(
+        summary=summary.format(kind),
+        text=text,
+        lam=lam,
+        main="PublishedMeanRegMTLClassifier" if classifier else "PublishedMeanRegMTL",
+        note=note,
+        classes=", classes_" if classifier else "",
+        class_list="classes, " if classifier else "",
+        target_range="" if classifier else "target_range, ",
+    )
+
+
+_TEXTS = {
+    "fedavg": (
+        "Private federated averaging, {}.",
+        "In every round each task takes gradient steps from the shared model on its own\n"
+        '    loss and sends the clipped difference; with ``personalization="none"`` every task\n'
+        "    is left with the shared model and an intercept of its own.",
+        _PULL.format("not used in "),
+    ),
+    "fedprox": (
+        "Private FedProx, {}.",
+        "As private federated averaging, with a penalty ``lam / 2 ||w - w~||^2`` on the way.",
+        _PULL.format("and of the penalty in "),
+    ),
+    "ppsgd": (
+        "Private shared part plus personal part (PP-SGD), {}.",
+        "The model of a task is w~ + theta_k. Steps move both parts; the movement of the shared\n"
+        '    part is sent, theta_k stays. ``personalization="none"`` keeps the theta_k of the\n'
+        "    rounds, the other variants start from w~.",
+        "Penalty ``lam / 2 ||theta_k||^2``, and strength of the personalisation.",
+    ),
+    "local": (
+        "Every task alone, {}.",
+        "Nothing is released, whatever `epsilon` is: the shared model stays 0, the\n"
+        "    mean-regularised personalisation is a ridge on every task's own rows, and with\n"
+        '    intercepts there is no model for ``unseen_task="mean"``.',
+        'Strength of the ridge. "auto": 0.5 / n_k times the smoothness of the task\'s loss.',
+    ),
+}
+_UNUSED = " What concerns the rounds has no effect."
+
+
+class PrivateFedAvg(_FedAvg, _Regressor):
+    __doc__ = _doc(*_TEXTS["fedavg"], False)
+
+
+class PrivateFedAvgClassifier(_FedAvg, _Classifier):
+    __doc__ = _doc(*_TEXTS["fedavg"], True)
+
+
+class PrivateFedProx(_FedProx, _Regressor):
+    __doc__ = _doc(*_TEXTS["fedprox"], False)
+
+
+class PrivateFedProxClassifier(_FedProx, _Classifier):
+    __doc__ = _doc(*_TEXTS["fedprox"], True)
+
+
+class PPSGD(_PPSGD, _Regressor):
+    __doc__ = _doc(*_TEXTS["ppsgd"], False)
+
+
+class PPSGDClassifier(_PPSGD, _Classifier):
+    __doc__ = _doc(*_TEXTS["ppsgd"], True)
+
+
+class LocalOnly(_LocalOnly, _Regressor):
+    __doc__ = _doc(*_TEXTS["local"], False, _UNUSED)
+
+
+class LocalOnlyClassifier(_LocalOnly, _Classifier):
+    __doc__ = _doc(*_TEXTS["local"], True, _UNUSED)
