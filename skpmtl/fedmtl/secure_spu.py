@@ -19,6 +19,7 @@ environment of its own, Python 3.10 or 3.11 with NumPy below 2, the extra ``skpm
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import count
 
@@ -34,6 +35,7 @@ __all__ = ["SpuServers"]
 _STARTS, _CONNECTED = 3, 120.0  # times that servers are started, seconds for each
 _PATH = 80  # characters: a socket's path, in the folder of a server, has 107 at most
 _LARGEST = 2.0**20  # of a parameter
+_THREADS = 4  # each has a few arrays of a client's numbers
 _SIZE_RATIO = 2**16
 
 
@@ -126,19 +128,28 @@ class SpuServers(LocalServers):
             for new in (place, place / "in"):
                 new.mkdir(mode=0o700)
             shapes.save(place)
-        for i in range(shapes.n_clients):
+        clients = range(shapes.n_clients)
+
+        def upload(i):
             for place, own in zip(places, split(*_numbers(padded, i)), strict=True):
                 write_secret(place / "in" / f"{i}.shares", own)
-        self.query(number, f"Round {number}")
-        new_shared, new_heads = np.empty((shapes.n_clients, shapes.n_shared)), []
-        for i in range(shapes.n_clients):
+
+        def download(i):
             answers = [(place / "out" / f"{i}.shares").read_bytes() for place in places]
             try:
-                own = opened(answers)
+                return opened(answers)
             except ValueError as error:
                 raise RuntimeError(f"Client {i}: {error}. Run the aggregation again.") from None
-            new_shared[i] = own[: shapes.n_shared]
-            new_heads.append(own[shapes.n_shared :].reshape(shapes.max_heads, shapes.head_length))
+
+        new_shared, new_heads = np.empty((shapes.n_clients, shapes.n_shared)), []
+        # What clients do on machines of their own, and without a hold on the interpreter.
+        with ThreadPoolExecutor(min(os.cpu_count() or 1, _THREADS)) as pool:
+            list(pool.map(upload, clients))
+            self.query(number, f"Round {number}")
+            for row, own in zip(new_shared, pool.map(download, clients), strict=True):
+                row[:] = own[: shapes.n_shared]
+                heads = own[shapes.n_shared :]
+                new_heads.append(heads.reshape(shapes.max_heads, shapes.head_length))
         return new_shared, padded.restored(new_heads), None
 
 

@@ -57,8 +57,8 @@ def test_three_components_are_the_numbers(uploads):
     wide, fine = numbers()
     parts = [upload.fine(7, 100) for upload in uploads]
     for rank in range(3):  # what two servers have of the same component
-        np.testing.assert_array_equal(parts[rank][:, 1], parts[(rank + 1) % 3][:, 0])
-    total = sum(part[:, 0] for part in parts)
+        np.testing.assert_array_equal(parts[rank][1], parts[(rank + 1) % 3][0])
+    total = sum(part[0] for part in parts)
     np.testing.assert_array_equal(total.view(np.int64), fine[7:107])
     halves = [upload.wide()[:, 0] for upload in uploads]
     for row, x in enumerate(wide.tolist()):
@@ -78,8 +78,8 @@ def test_a_server_sees_uniform_numbers(tmp_path):
         for rank, data in enumerate(split(wide, fine)):
             path = tmp_path / f"{value}-{rank}"
             path.write_bytes(data)
-            own = Upload(shapes, rank, path).fine(0, 20_000)
-            for seen in (own[:, 0], own[:, 1], own[:, 0] + own[:, 1], own[:, 0] - own[:, 1]):
+            one, two = Upload(shapes, rank, path).fine(0, 20_000)
+            for seen in (one, two, one + two, one - two):
                 counts = np.bincount(np.ascontiguousarray(seen).view(np.uint8), minlength=256)
                 assert stats.chisquare(counts).pvalue > 1e-6
 
@@ -92,10 +92,10 @@ def test_streams_go_on_at_any_place():
         np.testing.assert_array_equal(stream(key, first, 30), whole[first : first + 30])
 
 
-@pytest.mark.parametrize("inner", [1, 127, 128, 300])
+@pytest.mark.parametrize("inner", [1, 4, 127, 300])
 def test_products_are_exact_modulo_2_64(inner):
     rng = np.random.default_rng(inner)
-    u, v = (rng.integers(0, 2**64, s, np.uint64) for s in ((3, inner), (inner, 5)))
+    u, v = (rng.integers(0, 2**64, s, np.uint64) for s in ((3, inner), (inner, 300)))
     u[0], v[:, 0] = np.uint64(2**64 - 1), np.uint64(2**64 - 1)  # the largest sums there can be
     expected = [[sum(int(a) * int(b) for a, b in zip(r, c, strict=True)) for c in v.T] for r in u]
     assert (product(u, v).astype(object) == np.array(expected) % 2**64).all()
@@ -112,7 +112,8 @@ def test_terms_of_the_servers_are_the_product_and_each_alone_is_uniform():
     pytest.importorskip("cryptography")
     rng = np.random.default_rng(0)
     W, X = rng.integers(0, 2**20, (4, 6), np.uint64), rng.integers(-(2**30), 2**30, (6, 5000))
-    pairs = zip(shares_of(W, rng), shares_of(X.view(np.uint64), rng), strict=True)
+    values = [np.moveaxis(own, -1, 0).copy() for own in shares_of(X.view(np.uint64), rng)]
+    pairs = zip(shares_of(W, rng), values, strict=True)
     keys = [bytes([r]) * 32 for r in range(3)]
     terms, seen = [product_of_shares(w, x) for w, x in pairs], []
     np.testing.assert_array_equal(sum(terms).view(np.int64), W.view(np.int64) @ X)
@@ -134,7 +135,7 @@ def test_answers_that_do_not_fit_are_refused(tmp_path, uploads):
         path.unlink(missing_ok=True)
         one = Answer(path, run)
         for first in (0, 200):
-            own = uploads[rank].fine(first, min(200, SHAPES.n_fine - first))[:, 0]
+            own = uploads[rank].fine(first, min(200, SHAPES.n_fine - first))[0]
             one.add(np.ascontiguousarray(own))
         one.close()
         return path.read_bytes()

@@ -13,12 +13,13 @@ from dataclasses import asdict, dataclass, fields
 
 import numpy as np
 
+from . import loops
+
 # Fractional bits in the first part of the computation, modulo 2^128, and of what is averaged, and
 # its weights, modulo 2^64.
 WIDE, FINE = 40, 20
 KEY = RUN = DIGEST = 32
-# Bits, and terms of a sum: 3 * 160 products stay below 2^53.
-_LIMB, _INNER, _AT_ONCE = 22, 160, 512
+_ZEROS = memoryview(bytes(1 << 18))  # what stays in the cache is encrypted sooner
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,8 @@ class Shapes:
 
     @property
     def columns_at_once(self):
-        """Columns that are averaged at a time: 4 MB of shares."""
-        return max(1, 250_000 // self.n_clients)
+        """Columns that are averaged at a time: 16 MB of shares."""
+        return max(1, 1_000_000 // self.n_clients)
 
     def save(self, folder):
         (folder / "shapes.json").write_text(json.dumps(asdict(self)))
@@ -76,8 +77,11 @@ def stream(key, first, count):
     block, skip = divmod(8 * first, 16)
     counter = modes.CTR(block.to_bytes(16, "big"))
     encryptor = Cipher(algorithms.AES(key), counter).encryptor()
-    raw = encryptor.update(bytes(skip + 8 * count))
-    return np.frombuffer(raw, np.uint64, count, skip)
+    size = skip + 8 * count
+    raw = np.empty(size + 15, np.uint8)  # the cipher asks for room for a block more
+    for start in range(0, size, len(_ZEROS)):
+        encryptor.update_into(_ZEROS[: size - start], raw[start:])
+    return raw[skip:size].view(np.uint64)
 
 
 def split(wide, fine):
@@ -121,51 +125,34 @@ class Upload:
         self.last = None if rank == 0 else np.memmap(path, np.uint64, "r", KEY)
 
     def numbers(self, first, count):
-        """Components `rank` and `rank` + 1 of the numbers at these places, (count, 2)."""
+        """Components `rank` and `rank` + 1 of the numbers at these places."""
         drawn = [stream(key, first, count) for key in self.keys]
         if self.rank == 0:
-            return np.column_stack(drawn)
+            return drawn
         last = self.last[first : first + count]
-        return np.column_stack([drawn[0], last] if self.rank == 1 else [last, drawn[0]])
+        return [drawn[0], last] if self.rank == 1 else [last, drawn[0]]
 
     def wide(self):
         """(n_wide, 2, 2): numbers, components, (low, high)."""
-        found = self.numbers(0, 2 * self.n_wide).reshape(self.n_wide, 2, 2)
-        return found.transpose(0, 2, 1)
+        found = [part.reshape(self.n_wide, 2) for part in self.numbers(0, 2 * self.n_wide)]
+        return np.stack(found, axis=1)
 
     def fine(self, first, count):
+        """Components of numbers modulo 2^64, a pair of arrays (count,)."""
         return self.numbers(2 * self.n_wide + first, count)
 
 
 def product(left, right):
-    """left @ right modulo 2^64, exactly, as products of floating-point numbers of 22 bits."""
-    total = np.zeros((len(left), right.shape[1]), np.uint64)
-    for first in range(0, len(right), _INNER):
-        u = np.hstack([part.astype(np.float64) for part in _limbs(left[:, first : first + _INNER])])
-        n = u.shape[1] // 3
-        room = np.empty((3 * n, _AT_ONCE))  # new memory for every block would cost more than sums
-        for start in range(0, right.shape[1], _AT_ONCE):
-            columns = slice(start, start + _AT_ONCE)
-            block = right[first : first + n, columns]
-            v = room[:, : block.shape[1]]
-            for k, part in enumerate(_limbs(block)):
-                v[(2 - k) * n : (3 - k) * n] = part
-            for k in (1, 2, 3):  # the products that begin at limb k - 1, side by side
-                part = (u[:, : k * n] @ v[(3 - k) * n :]).astype(np.int64)
-                total[:, columns] += part.view(np.uint64) << np.uint64((k - 1) * _LIMB)
-    return total
-
-
-def _limbs(x):
-    mask = np.uint64(2**_LIMB - 1)
-    parts = x & mask, (x >> np.uint64(_LIMB)) & mask, x >> np.uint64(2 * _LIMB)
-    return [part.view(np.int64) for part in parts]
+    """left @ right of uint64, modulo 2^64."""
+    out = np.empty((len(left), right.shape[1]), np.int64)
+    loops.multiply(*(np.ascontiguousarray(x).view(np.int64) for x in (left, right)), out)
+    return out.view(np.uint64)
 
 
 def product_of_shares(weights, values):
-    """This server's term of a product; shares (n, k, 2) and (k, c, 2)."""
-    own, other = values[..., 0], values[..., 1]
-    return product(np.hstack([weights[..., 0], weights[..., 1]]), np.vstack([own + other, own]))
+    """This server's term of a product; shares (n, k, 2) and (2, k, c)."""
+    own, other = weights[..., 0], weights[..., 1]
+    return product(np.hstack([own + other, own]), values.reshape(2 * values.shape[1], -1))
 
 
 class Veil:
@@ -186,11 +173,11 @@ class Veil:
 
     def over(self, terms):
         """-> uint64, of the same shape"""
-        size = terms.size
-        taken, given, mask = (stream(key, self.place, size) for key in self.keys)
-        self.place += size
-        hidden = taken - given + (mask >> np.uint64(64 - FINE + 2))
-        return terms + hidden.reshape(terms.shape)
+        out = np.array(terms)
+        streams = (stream(key, self.place, out.size) for key in self.keys)
+        loops.veil(out.reshape(-1), *streams, np.uint64(64 - FINE + 2))
+        self.place += out.size
+        return out
 
 
 class Answer:
@@ -224,10 +211,10 @@ def opened(answers):
     """
     if len({(len(raw), raw[:RUN]) for raw in answers}) > 1:
         raise ValueError("the answers of the servers do not fit together")
-    total = 0
+    total = np.zeros((len(answers[0]) - RUN - DIGEST) // 8, np.uint64)
     for raw in answers:
         body = memoryview(raw)[:-DIGEST]
         if hashlib.sha256(body).digest() != raw[-DIGEST:]:
             raise ValueError("the answer of a server is damaged")
-        total = total + np.frombuffer(body[RUN:], np.uint64)
+        total += np.frombuffer(body[RUN:], np.uint64)
     return total.view(np.int64) * 4.0**-FINE

@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from .computation import largest_matching
-from .replicated import FINE, KEY, WIDE, Answer, Shapes, Upload, Veil, product_of_shares
+from .replicated import FINE, KEY, WIDE, Answer, Shapes, Upload, Veil, product, product_of_shares
 from .tunnel import Tunnels
 
 _TIMEOUT = 600_000  # milliseconds without a word of another server
@@ -148,6 +148,7 @@ class SpuServer:
         desc.connect_retry_times, desc.connect_retry_interval_ms = 120, 500
         self.link = libspu.link.create_brpc(desc, self.rank)
         self.engine = Engine(self.link)
+        Veil(bytes(KEY), bytes(KEY)).over(product(*np.zeros((2, 1, 1), np.uint64)))  # compiles
 
     def aggregate(self, number):
         """One round."""
@@ -204,13 +205,19 @@ def _averages(shapes, weights, head_weights, uploads):
     """Yield this server's terms of columns of the answers, (N, columns)."""
     step = shapes.columns_at_once
     for first in range(0, shapes.n_shared, step):
-        count = min(step, shapes.n_shared - first)
-        values = np.array([upload.fine(first, count) for upload in uploads])
-        yield product_of_shares(weights, values)
+        yield product_of_shares(weights, _fine(uploads, first, min(step, shapes.n_shared - first)))
     n, rows, length = shapes.n_clients, shapes.max_heads, shapes.head_length
-    values = np.array([upload.fine(shapes.n_shared, rows * length) for upload in uploads])
-    found = product_of_shares(head_weights, values.reshape(n * rows, length, 2))
+    values = _fine(uploads, shapes.n_shared, rows * length)
+    found = product_of_shares(head_weights, values.reshape(2, n * rows, length))
     yield found.reshape(n, rows * length)
+
+
+def _fine(uploads, first, count):
+    """Both components of numbers of all clients, (2, N, count)."""
+    out = np.empty((2, len(uploads), count), np.uint64)
+    for i, upload in enumerate(uploads):
+        out[0, i], out[1, i] = upload.fine(first, count)
+    return out
 
 
 def main(arguments=None):
