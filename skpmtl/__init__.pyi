@@ -347,9 +347,7 @@ class DPMetaInit(RegressorMixin, BaseEstimator):
     inner_learning_rate: Literal["auto"] | float
     batch_size: int | None
     batches: Literal["disjoint", "full", "poisson"]
-    iterate: Literal["average", "last"]
     meta_learning_rate: Literal["auto"] | float
-    meta_decay: float
     tasks_per_round: Literal["all", "auto"] | int
     visits: int
     group_size: int
@@ -396,9 +394,7 @@ class DPMetaInit(RegressorMixin, BaseEstimator):
         inner_learning_rate: Literal["auto"] | float = "auto",
         batch_size: int | None = None,
         batches: Literal["disjoint", "full", "poisson"] = "full",
-        iterate: Literal["average", "last"] = "last",
         meta_learning_rate: Literal["auto"] | float = "auto",
-        meta_decay: float = 1.0,
         tasks_per_round: Literal["all", "auto"] | int = "auto",
         visits: int = 1,
         group_size: int = 1,
@@ -458,9 +454,7 @@ class DPMetaInitClassifier(ClassifierMixin, BaseEstimator):
     inner_learning_rate: Literal["auto"] | float
     batch_size: int | None
     batches: Literal["disjoint", "full", "poisson"]
-    iterate: Literal["average", "last"]
     meta_learning_rate: Literal["auto"] | float
-    meta_decay: float
     tasks_per_round: Literal["all", "auto"] | int
     visits: int
     group_size: int
@@ -509,9 +503,7 @@ class DPMetaInitClassifier(ClassifierMixin, BaseEstimator):
         inner_learning_rate: Literal["auto"] | float = "auto",
         batch_size: int | None = None,
         batches: Literal["disjoint", "full", "poisson"] = "full",
-        iterate: Literal["average", "last"] = "last",
         meta_learning_rate: Literal["auto"] | float = "auto",
-        meta_decay: float = 1.0,
         tasks_per_round: Literal["all", "auto"] | int = "auto",
         visits: int = 1,
         group_size: int = 1,

@@ -101,8 +101,8 @@ def clipped_sum(
 @njit
 def inner_steps(
     X, rows, shared, offsets, y, norms, loss, intercept, pick, start, clip_norm, n_steps, begun,
-    rate, batch_size, n_batches, mask, mask_ends, noise, noise_step, shrink, average, update,
-    gradients, weights,
+    rate, batch_size, n_batches, mask, mask_ends, noise, noise_step, shrink, update, gradients,
+    weights,
 ):  # fmt: skip
     """Noisy gradient steps of the tasks `pick` from a start; -> what each would send.
 
@@ -125,10 +125,8 @@ def inner_steps(
     noise : (q, n_steps, n_outputs, size), or empty for no noise
         Whole numbers: noise in steps of the public grid noise_step[k]. S is scaled by shrink[k]
         and rounded to the grid first, so that what a step uses is a release on the grid.
-    average : bool
-        Whether the result is the mean of w after every step, instead of the last w.
     update : (q, n_outputs, size)
-        Receives that result minus the start.
+        Receives the last w minus the start.
     gradients : (q, n_steps, n_outputs, size), or empty
         Receives the noisy sums, which are the releases of each task.
     weights : (n_rows,)
@@ -137,7 +135,6 @@ def inner_steps(
     C, size = start.shape[1:]
     W = np.empty((C, size))
     G = np.empty((C, size))
-    total = np.empty((C, size))
     z = np.empty((1, C))
     private = noise.shape[0] > 0
     everybody = mask[:0]
@@ -149,7 +146,6 @@ def inner_steps(
         for c in range(C):
             for j in range(size):
                 W[c, j] = phi[c, j]
-                total[c, j] = 0.0
         for t in range(n_steps):
             first, stride, marks = lo, 1, everybody
             divisor = float(n)
@@ -177,8 +173,6 @@ def inner_steps(
                     if gradients.shape[0] > 0:
                         gradients[a, t, c, j] = G[c, j]
                     W[c, j] -= length * G[c, j]
-                    total[c, j] += W[c, j]
         for c in range(C):
             for j in range(size):
-                result = total[c, j] / n_steps if average else W[c, j]
-                update[a, c, j] = result - phi[c, j]
+                update[a, c, j] = W[c, j] - phi[c, j]

@@ -11,7 +11,7 @@ from ..tables.finite import run_away
 _HELD = 3.0  # times the median length of updates without a budget
 
 
-def release_init(plan, decay, log=None):
+def release_init(plan, log=None):
     """The curator of all rounds, see `skpmtl.exchange`.
 
     In every round some tasks get the initialisation, and the mean of their updates moves it. A
@@ -22,8 +22,6 @@ def release_init(plan, decay, log=None):
     ----------
     plan : MetaPlan
         Of all tasks.
-    decay : float
-        `meta_decay` of the estimator.
     log : callable, default=None
         Called with the number of the round and of its tasks.
 
@@ -57,7 +55,7 @@ def release_init(plan, decay, log=None):
             update = (yield query)["update"]
             if plan.gain is not None:
                 update = np.tensordot(plan.gain, update, axes=1)
-            init += plan.meta_rate * decay**t * update
+            init += plan.meta_rate * update
             if plan.mode is None:  # clipped updates cannot run away
                 lengths.append(np.linalg.norm(update))
             t += 1

@@ -40,9 +40,7 @@ class _MetaInit(KnowsFacts, BaseMTL):
         "inner_learning_rate": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
         "batch_size": [None, Interval(Integral, 1, None, closed="left")],
         "batches": [StrOptions({"full", "poisson", "disjoint"})],
-        "iterate": [StrOptions({"average", "last"})],
         "meta_learning_rate": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
-        "meta_decay": [Interval(Real, 0, 1, closed="right")],
         "tasks_per_round": [
             StrOptions({"auto", "all"}),
             Interval(Integral, 1, None, closed="left"),
@@ -60,6 +58,8 @@ class _MetaInit(KnowsFacts, BaseMTL):
     }
     _billboards = (MetaBillboard,)
     _federates = _reads_sizes = True
+    iterate, meta_decay = "last", 1.0  # parameters of version 0.1
+    _fixed = ("iterate", "meta_decay")
     # While fit runs: its `unit`, whether X is a mapping, and what was made `_once`.
     _unit, _mapped, _made = None, False, None
 
@@ -78,9 +78,7 @@ class _MetaInit(KnowsFacts, BaseMTL):
         inner_learning_rate="auto",
         batch_size=None,
         batches="full",
-        iterate="last",
         meta_learning_rate="auto",
-        meta_decay=1.0,
         tasks_per_round="auto",
         visits=1,
         group_size=1,
@@ -112,9 +110,7 @@ class _MetaInit(KnowsFacts, BaseMTL):
         self.inner_learning_rate = inner_learning_rate
         self.batch_size = batch_size
         self.batches = batches
-        self.iterate = iterate
         self.meta_learning_rate = meta_learning_rate
-        self.meta_decay = meta_decay
         self.tasks_per_round = tasks_per_round
         self.visits = visits
         self.group_size = group_size
@@ -241,7 +237,7 @@ class _MetaInit(KnowsFacts, BaseMTL):
         if plan.relation is not None:
             self._relation(population, plan.relation.rank, quiet=False)  # for its warnings
         log = self._progress("round %d: %d tasks", plan.n_rounds)
-        init = yield from release_init(plan, self.meta_decay, log)
+        init = yield from release_init(plan, log)
         noise, row_noise, middle = plan.noise_of_init(), None, plan.middle
         if plan.relation is not None:
             noise, row_noise = 0.0, noise
@@ -469,13 +465,8 @@ _DOC = """{summary}
         ``min(1, batch_size / n_k)``, secretly, and sums are divided by `batch_size` (extra
         ``skpmtl[sampling]``). "disjoint": the rows of a task are dealt, in their order, to
         ``ceil(n_k / batch_size)`` fixed batches, which the steps of all visits take in turn.
-    iterate : {{"last", "average"}}, default="last"
-        What a task sends: the model after the last step, or the mean over all steps as in the
-        theory of [1]_, which carries about a third more noise variance for the same way.
     meta_learning_rate : "auto" or float, default="auto"
         Part of the mean update by which phi moves. "auto": see Notes; 1 without privacy.
-    meta_decay : float, default=1.0
-        `meta_learning_rate` is multiplied by this after every round.
     tasks_per_round : "auto", "all" or int, default="auto"
         Tasks that start from the same phi. "auto": so many that a visit to all takes m / 10 rounds,
         at least 25 and at most 100; without privacy all of them, in 20 rounds for every visit.
@@ -562,7 +553,7 @@ _DOC = """{summary}
 
     with B the number of records in the batch. z_k is calibrated for each task to (epsilon, delta),
     because batches are different parts of it; the number of its rows is public.
-    Then phi <- phi + meta_learning_rate meta_decay^t mean_k (phi_k - phi), phi_0 = 0 or `init`.
+    Then phi <- phi + meta_learning_rate mean_k (phi_k - phi), phi_0 = 0 or `init`.
     Where tasks have different noise, the mean has public weights: less for tasks with fewer rows.
 
     "auto" numbers of steps and meta learning rates follow from public numbers: the budget, the
@@ -668,9 +659,7 @@ class DPMetaInitClassifier(MTLClassifierMixin, _MetaInit):
         inner_learning_rate="auto",
         batch_size=None,
         batches="full",
-        iterate="last",
         meta_learning_rate="auto",
-        meta_decay=1.0,
         tasks_per_round="auto",
         visits=1,
         group_size=1,
@@ -696,15 +685,14 @@ class DPMetaInitClassifier(MTLClassifierMixin, _MetaInit):
         super().__init__(
             epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator, privacy=privacy,
             clip_norm=clip_norm, inner_steps=inner_steps, inner_learning_rate=inner_learning_rate,
-            batch_size=batch_size, batches=batches, iterate=iterate,
-            meta_learning_rate=meta_learning_rate, meta_decay=meta_decay,
+            batch_size=batch_size, batches=batches, meta_learning_rate=meta_learning_rate,
             tasks_per_round=tasks_per_round, visits=visits, group_size=group_size,
             max_rows_per_unit=max_rows_per_unit, init=init, relation=relation,
             relation_rank=relation_rank, refine=refine, refine_steps=refine_steps,
             refine_learning_rate=refine_learning_rate, fit_intercept=fit_intercept,
             task_feature=task_feature, tasks=tasks, unseen_task=unseen_task,
- feature_range=feature_range, secure=secure,
-            random_state=random_state, verbose=verbose, dtype=dtype,
+            feature_range=feature_range, secure=secure, random_state=random_state,
+            verbose=verbose, dtype=dtype,
         )  # fmt: skip
         self.classes = classes
         self.class_weight = class_weight

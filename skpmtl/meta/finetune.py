@@ -361,7 +361,7 @@ def _rows(table):
 def run_inner(
     table, loss, fit_intercept, pick, start, update, *, n_steps, rate, weights, begun=0,
     clip_norm=np.inf, norms=None, batch_size=1.0, n_batches=None, mask=_NO_MARKS, mask_ends=None,
-    noise=None, noise_step=None, shrink=None, average=False, gradients=_NO_NOISE,
+    noise=None, noise_step=None, shrink=None, gradients=_NO_NOISE,
 ):  # fmt: skip
     """`inner_steps` of the rows of a table, plain gradient descent by default."""
     m, start = table.n_tasks, start[None] if start.ndim == 2 else start
@@ -378,7 +378,7 @@ def run_inner(
             table.X, *_rows(table), table.offsets, table.y, norms, NUMBER[loss], fit_intercept,
             pick[part], mine, float(clip_norm), n_steps, begun, rate, float(batch_size),
             n_batches, mask, _NO_INDEX if mask_ends is None else mask_ends[first : last + 1],
-            _NO_NOISE if noise is None else noise[part], noise_step, shrink, average,
+            _NO_NOISE if noise is None else noise[part], noise_step, shrink,
             update[part], gradients[part], weights,
         )  # fmt: skip
 

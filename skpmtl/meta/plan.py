@@ -108,7 +108,6 @@ class MetaPlan(Plan):
         self.adjacency, self.visits = est.adjacency, est.visits
         if self.mode == "local":
             self.adjacency = "replace-one"
-        self.meta_decay, self.iterate = est.meta_decay, est.iterate
         self.n_features = population.n_features
         self.target_range = getattr(est, "target_range", None)
         self.group_size, self.max_rows = est.group_size, est.max_rows_per_unit
@@ -436,10 +435,8 @@ class MetaPlan(Plan):
             "inner_steps": self.inner_steps,
             "inner_learning_rate": self.inner_rate,
             "meta_learning_rate": self.meta_rate,
-            "meta_decay": self.meta_decay,
             "tasks_per_round": self.tasks_per_round,
             "visits": self.visits,
-            "iterate": self.iterate,
         }
         if self.target_range is not None:
             public["target_range"] = tuple(self.target_range)

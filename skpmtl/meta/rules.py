@@ -94,20 +94,17 @@ def course(est, mode, loss, size, rows, noise, rank=1):
     # Rows of a relation are shrunk by their noise: rounds go on as if it were less.
     at = _error(grid, noise / rank**0.25).argmin()
     folds, least = float(grid[at]), float(_error(grid[at], noise))
-    steps, average = est.inner_steps, est.iterate == "average"
+    steps = est.inner_steps
     if isinstance(steps, str):
         steps = _FREE_STEPS if mode is None else _MAX_INNER_STEPS
         if public:
-            steps = folds / (inner_rate * curvature * n_rounds)
-            steps = math.ceil(2.0 * steps - 1.0 if average else steps)
+            steps = math.ceil(folds / (inner_rate * curvature * n_rounds))
         steps = min(max(steps, 1), _MAX_INNER_STEPS)
     steps = int(steps)
-    # Powers of e that all rounds gain at a meta learning rate of 1; the mean of w after
-    # 1, ..., E steps has made half the way.
+    # Powers of e that all rounds gain at a meta learning rate of 1.
     reach = n_rounds / _UPDATES
     if public:
-        way = 0.5 * (steps + 1) if average else steps
-        reach = n_rounds * way * inner_rate * curvature
+        reach = n_rounds * steps * inner_rate * curvature
     meta_rate = est.meta_learning_rate
     if isinstance(meta_rate, str):
         meta_rate = 1.0 if mode is None else min(1.0, folds / reach)

@@ -35,7 +35,7 @@ class MetaTaskSide(TaskSide):
         # With seeded noise those of a larger population leave out what the others draw.
         self.positions = None if len(positions) == len(plan.sizes) else positions
         self.visits = np.zeros(table.n_tasks, dtype=np.int64)
-        self.fit_intercept, self.average = est.fit_intercept, est.iterate == "average"
+        self.fit_intercept = est.fit_intercept
         self.norms = row_norms(table.X, est.fit_intercept)
         # Where records are protected the divisors are public, and weights are those of records.
         public = self.plan.mode == "task-global"
@@ -144,8 +144,8 @@ class MetaTaskSide(TaskSide):
         run_inner(
             self.table, plan.loss, self.fit_intercept, block, init, out,
             n_steps=plan.inner_steps, begun=begun, rate=self.rate, norms=self.norms,
-            average=self.average, batch_size=plan.batch_size, n_batches=plan.n_batches,
-            weights=self.weights, **marks, **noise,
+            batch_size=plan.batch_size, n_batches=plan.n_batches, weights=self.weights,
+            **marks, **noise,
         )  # fmt: skip
         return out
 

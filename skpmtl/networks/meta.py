@@ -124,7 +124,7 @@ class NetworkMetaTaskSide(MetaTaskSide):
         first = self.network.tensor(self.start + init[0])
         for a, k in enumerate(block):
             for rate in self.rate[k] * _RATES:
-                w, total = init[0].copy(), np.zeros(init.size)
+                w = init[0].copy()
                 for t in range(plan.inner_steps):
                     rows, divisor = self._batch(a, k, t, begun, marks)
                     sums = self.clipped_sum(w, rows, clip_norm, salt=t)
@@ -133,12 +133,11 @@ class NetworkMetaTaskSide(MetaTaskSide):
                         sums = (whole + noise[a, t, 0]) * noise_step[k]
                         gradients[a, t, 0] = sums
                     w -= rate / divisor * sums
-                    total += w
                 if noise is not None:  # clipped gradients lead nowhere far
                     break
                 if not self.local.grows(k, first, self.network.tensor(self.start + w)):
                     break
-            out[a, 0] = (total / plan.inner_steps if self.average else w) - init[0]
+            out[a, 0] = w - init[0]
         return out
 
     def _exact_sums(self, block, init, begun, reply):
@@ -264,9 +263,7 @@ class _TorchMetaInit(OfModule, _MetaInit):
         inner_learning_rate=0.5,
         batch_size=None,
         batches="full",
-        iterate="last",
         meta_learning_rate=1.0,
-        meta_decay=1.0,
         tasks_per_round="auto",
         visits=1,
         group_size=1,
@@ -293,9 +290,7 @@ class _TorchMetaInit(OfModule, _MetaInit):
         self.inner_learning_rate = inner_learning_rate
         self.batch_size = batch_size
         self.batches = batches
-        self.iterate = iterate
         self.meta_learning_rate = meta_learning_rate
-        self.meta_decay = meta_decay
         self.tasks_per_round = tasks_per_round
         self.visits = visits
         self.group_size = group_size
@@ -343,7 +338,7 @@ class _TorchMetaInit(OfModule, _MetaInit):
                 UserWarning,
                 stacklevel=users_line(),
             )
-        moved = yield from release_init(plan, self.meta_decay, log)
+        moved = yield from release_init(plan, log)
         return InitBillboard(
             init=network.start.double().cpu().numpy() + moved[0],
             layout=network.layout,
@@ -395,7 +390,7 @@ _DOC = """{summary}
         by ``x.long()``. Its parameters as it is built are where phi starts: a public input, drawn
         from `random_state` if that is an int, else from 0, unless they are loaded. Layers that
         normalise by several rows are an error.
-    epsilon, delta, adjacency, privacy, batch_size, batches, iterate, meta_decay, \
+    epsilon, delta, adjacency, privacy, batch_size, batches, \
 tasks_per_round, visits, group_size, max_rows_per_unit, task_feature, tasks, {class_list}secure, \
 random_state, verbose
         As in `DPMetaInit{twin}`.
@@ -480,9 +475,7 @@ class TorchMetaInitClassifier(MTLClassifierMixin, _TorchMetaInit):
         inner_learning_rate=0.5,
         batch_size=None,
         batches="full",
-        iterate="last",
         meta_learning_rate=1.0,
-        meta_decay=1.0,
         tasks_per_round="auto",
         visits=1,
         group_size=1,
@@ -503,8 +496,7 @@ class TorchMetaInitClassifier(MTLClassifierMixin, _TorchMetaInit):
         super().__init__(
             module, epsilon=epsilon, delta=delta, adjacency=adjacency, privacy=privacy,
             clip_norm=clip_norm, inner_steps=inner_steps, inner_learning_rate=inner_learning_rate,
-            batch_size=batch_size, batches=batches, iterate=iterate,
-            meta_learning_rate=meta_learning_rate, meta_decay=meta_decay,
+            batch_size=batch_size, batches=batches, meta_learning_rate=meta_learning_rate,
             tasks_per_round=tasks_per_round, visits=visits, group_size=group_size,
             max_rows_per_unit=max_rows_per_unit, refine_steps=refine_steps,
             refine_learning_rate=refine_learning_rate, device=device, task_feature=task_feature,

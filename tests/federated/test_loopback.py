@@ -248,7 +248,7 @@ def test_curator_is_killed_and_started_again(tmp_path):
     """It goes on from its journal, and running models at the sites take no step twice."""
     rows = make_low_rank_tasks(n_tasks=9, n_samples=12, n_features=4, random_state=0)
     study = Study(
-        "restart", "PrivateMeanRegMTL", list(range(9)), 4,
+        "restart", "PublishedMeanRegMTL", list(range(9)), 4,
         {"n_rounds": 3, "update": "algorithm-1", "personalization": "none"}, timeout=120.0,
         enrolment=120.0, seed=5,
     )  # fmt: skip

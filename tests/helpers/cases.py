@@ -275,7 +275,7 @@ def _meta():
         yield _case(cls, n_classes, inner_steps=3, **record)
         yield _case(cls, n_classes, privacy="local", visits=2, unseen_task="mean")
         yield _case(
-            cls, n_classes, batches="disjoint", batch_size=4, inner_steps=5, iterate="average",
+            cls, n_classes, batches="disjoint", batch_size=4, inner_steps=5,
             adjacency="zero-out", fit_intercept=False, **record,
         )  # fmt: skip
         yield _case(

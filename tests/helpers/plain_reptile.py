@@ -36,35 +36,30 @@ def clipped_sum(kind, X, y, coef, intercept, clip_norm, fit_intercept=True):
     return G, g
 
 
-def inner_loop(kind, X, y, coef, intercept, *, steps, rate, batches=None, iterate="average",
+def inner_loop(kind, X, y, coef, intercept, *, steps, rate, batches=None,
                fit_intercept=True):  # fmt: skip
     """`steps` gradient steps on mean losses, without privacy. batches: lists of rows, in turn."""
     coef, intercept = coef.copy(), intercept.copy()
     batches = [np.arange(len(y))] if batches is None else batches
-    path = []
     for t in range(steps):
         rows = batches[t % len(batches)]
         G, g = clipped_sum(kind, X[rows], y[rows], coef, intercept, np.inf, fit_intercept)
         coef = coef - rate * G / len(rows)
         intercept = intercept - rate * g / len(rows)
-        path.append((coef, intercept))
-    if iterate == "last":
-        return path[-1]
-    return tuple(np.mean(part, axis=0) for part in zip(*path, strict=True))
+    return coef, intercept
 
 
-def reptile(kind, parts, order, *, n_outputs=1, meta_rate=1.0, decay=1.0, **inner):
+def reptile(kind, parts, order, *, n_outputs=1, meta_rate=1.0, **inner):
     """phi after the rounds of `order`, a list of lists of positions in `parts` [(X, y), ...].
 
-    phi <- phi + meta_rate decay^t mean over the round of (phi_k - phi), from zero.
+    phi <- phi + meta_rate mean over the round of (phi_k - phi), from zero.
     """
     coef = np.zeros((n_outputs, parts[0][0].shape[1]))
     intercept = np.zeros(n_outputs)
-    for t, members in enumerate(order):
+    for members in order:
         models = [inner_loop(kind, *parts[k], coef, intercept, **inner) for k in members]
-        step = meta_rate * decay**t
-        coef = coef + step * np.mean([W - coef for W, _ in models], axis=0)
-        intercept = intercept + step * np.mean([b - intercept for _, b in models], axis=0)
+        coef = coef + meta_rate * np.mean([W - coef for W, _ in models], axis=0)
+        intercept = intercept + meta_rate * np.mean([b - intercept for _, b in models], axis=0)
     return coef, intercept
 
 

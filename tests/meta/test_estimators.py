@@ -160,7 +160,7 @@ def test_kernels_uncompiled_agree(kind):
             X, np.empty(0, dtype=np.int64), False, offsets, y, norms, KINDS[kind], True,
             np.array([1, 0]), np.zeros((1, C, 6)), 0.5, 3, 0, np.full(2, 0.2), 1.0,
             np.array([1, 2]), np.empty(0, dtype=np.uint8), np.zeros(3, dtype=np.int64), noise,
-            np.full(2, 1e-5), np.ones(2), True, update, seen, np.ones(40),
+            np.full(2, 1e-5), np.ones(2), update, seen, np.ones(40),
         )  # fmt: skip
         results.append((update, seen))
     for compiled, uncompiled in zip(*results, strict=True):
@@ -169,20 +169,18 @@ def test_kernels_uncompiled_agree(kind):
 
 
 # ------------------------------------------------------------------------- the rounds
-@pytest.mark.parametrize("iterate", ["average", "last"])
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
-def test_without_privacy_it_is_reptile(kind, intercept, iterate):
+def test_without_privacy_it_is_reptile(kind, intercept):
     """All tasks in every round: gradient steps in numpy, row by row."""
     X, y, task = problem(kind)
     est = model(
-        kind, epsilon=None, inner_steps=3, inner_learning_rate=0.3, iterate=iterate,
-        meta_learning_rate=0.7, meta_decay=0.8, tasks_per_round="all", visits=3,
-        fit_intercept=intercept,
+        kind, epsilon=None, inner_steps=3, inner_learning_rate=0.3, meta_learning_rate=0.7,
+        tasks_per_round="all", visits=3, fit_intercept=intercept,
     ).fit(X, y, task=task)  # fmt: skip
     W, b = plain.reptile(
         KINDS[kind], parts_of(kind, X, y, task), [range(6)] * 3, n_outputs=outputs(kind),
-        meta_rate=0.7, decay=0.8, steps=3, rate=0.3, iterate=iterate, fit_intercept=intercept,
+        meta_rate=0.7, steps=3, rate=0.3, fit_intercept=intercept,
     )  # fmt: skip
     assert_allclose(np.reshape(est.init_coef_, W.shape), W, rtol=0, atol=1e-10)
     assert_allclose(np.reshape(est.init_intercept_, b.shape), b, rtol=0, atol=1e-10)
@@ -196,7 +194,7 @@ def test_disjoint_batches_are_a_fixed_split_by_position(kind):
     """The rows are dealt in their order to ceil(n / B) batches, which are taken in turn."""
     X, y, task = problem(kind, m=1, rows=(11, 12))
     task = np.full(len(task), 5)
-    steps = {"steps": 5, "rate": 0.3, "iterate": "last"}
+    steps = {"steps": 5, "rate": 0.3}
     splits = {
         "runs": np.array_split(np.arange(11), 3),
         "runs of B": [np.arange(0, 4), np.arange(4, 8), np.arange(8, 11)],
@@ -204,7 +202,7 @@ def test_disjoint_batches_are_a_fixed_split_by_position(kind):
     }
     est = model(
         kind, epsilon=None, batches="disjoint", batch_size=4, inner_steps=5,
-        inner_learning_rate=0.3, iterate="last", meta_learning_rate=1.0, tasks_per_round="all",
+        inner_learning_rate=0.3, meta_learning_rate=1.0, tasks_per_round="all",
     ).fit(X, y, task=task)  # fmt: skip
     parts = parts_of(kind, X, y, task)
     matches = [
@@ -227,14 +225,12 @@ def test_disjoint_batches_are_taken_in_turn_over_all_visits():
     X, y, task = problem("real", m=1, rows=(11, 12))
     est = model(
         "real", epsilon=None, batches="disjoint", batch_size=4, inner_steps=1, visits=5,
-        inner_learning_rate=0.3, iterate="last", meta_learning_rate=1.0, tasks_per_round="all",
+        inner_learning_rate=0.3, meta_learning_rate=1.0, tasks_per_round="all",
     ).fit(X, y, task=task)  # fmt: skip
     (part,) = parts_of("real", X, y, task)
     thirds = [np.arange(i, 11, 3) for i in range(3)]
     # A task that is alone, at a meta learning rate of 1, goes on from its own last model.
-    (expected,), _ = plain.reptile(
-        KINDS["real"], [part], [[0]], batches=thirds, steps=5, rate=0.3, iterate="last"
-    )
+    (expected,), _ = plain.reptile(KINDS["real"], [part], [[0]], batches=thirds, steps=5, rate=0.3)
     assert_allclose(est.init_coef_, expected, rtol=0, atol=1e-12)
 
 
@@ -258,14 +254,13 @@ def orders(m, visits, size):
 def test_the_order_of_the_tasks_is_random_and_each_is_visited_as_often(size, visits):
     X, y, task = problem("real", m=3)
     parts = parts_of("real", X, y, task)
-    inner = {"steps": 3, "rate": 0.3, "meta_rate": 0.9, "decay": 0.8}
+    inner = {"steps": 3, "rate": 0.3, "meta_rate": 0.9}
     known = [(plan, plain.reptile(0, parts, plan, **inner)) for plan in orders(3, visits, size)]
     seen = []
     for seed in range(12):
         est = DPMetaInit(
             epsilon=None, inner_steps=3, inner_learning_rate=0.3, meta_learning_rate=0.9,
-            meta_decay=0.8, tasks_per_round=size, visits=visits, random_state=seed,
-            iterate="average",
+            tasks_per_round=size, visits=visits, random_state=seed,
         ).fit(X, y, task=task)  # fmt: skip
         matches = [
             rounds
@@ -281,23 +276,23 @@ def test_the_order_of_the_tasks_is_random_and_each_is_visited_as_often(size, vis
 
 @pytest.mark.filterwarnings(SEEDED)
 def test_the_order_does_not_depend_on_the_data():
-    """The first of two tasks decides the result of a second round without steps."""
+    """A full step leads to the targets of a task: the last of two tasks decides the result."""
     rng = np.random.default_rng(0)
-    firsts = []
+    lasts = []
     for scale in (1.0, 1e6):
-        X = np.eye(2)[np.repeat([0, 1], 4)]
-        y = np.where(X[:, 0] > 0, scale, rng.random(8))
+        X, task = np.ones((8, 1)), np.repeat([0, 1], 4)
+        y = np.where(task == 0, scale, scale / 4 * rng.random(8))
         est = DPMetaInit(
             epsilon=None, inner_steps=1, inner_learning_rate=1.0, meta_learning_rate=1.0,
-            meta_decay=1e-9, tasks_per_round=1, random_state=0, fit_intercept=False,
+            tasks_per_round=1, random_state=0, fit_intercept=False,
         )  # fmt: skip
         seeds = range(8)
-        firsts.append([
-            bool(est.set_params(random_state=s).fit(X, y, task=np.repeat([0, 1], 4))
-                 .init_coef_[0] > scale / 2) for s in seeds
+        lasts.append([
+            bool(est.set_params(random_state=s).fit(X, y, task=task).init_coef_[0] > scale / 2)
+            for s in seeds
         ])  # fmt: skip
-    assert firsts[0] == firsts[1]
-    assert 0 < sum(firsts[0]) < 8
+    assert lasts[0] == lasts[1]
+    assert 0 < sum(lasts[0]) < 8
 
 
 @pytest.mark.filterwarnings(SEEDED)
@@ -308,7 +303,7 @@ def test_poisson_batches():
     counts = []
     for seed in range(4):
         est = DPMetaInit(
-            epsilon=None, batches="poisson", batch_size=B, inner_steps=3, iterate="last",
+            epsilon=None, batches="poisson", batch_size=B, inner_steps=3,
             inner_learning_rate=rate, meta_learning_rate=1.0, fit_intercept=False,
             tasks_per_round="all", random_state=seed, refine="sgd",
         ).fit(X, y, task=task)  # fmt: skip
@@ -370,7 +365,7 @@ def test_sgd_refinement_is_gradient_steps_from_the_initialisation(kind, intercep
     for k, (A, target) in enumerate(parts_of(kind, X, y, task)):
         W, b = plain.inner_loop(
             KINDS[kind], A, target, est.init_coef_.reshape(C, 4),
-            np.reshape(est.init_intercept_, C), steps=5, rate=0.3, iterate="last",
+            np.reshape(est.init_intercept_, C), steps=5, rate=0.3,
             fit_intercept=intercept,
         )  # fmt: skip
         assert_allclose(est.coef_[k].reshape(C, 4), W, rtol=0, atol=1e-10)
@@ -806,10 +801,7 @@ def test_parameters_are_checked():
         ({"batches": "disjoint"}, "batch_size"),
         ({"batches": "disjoint", "batch_size": 0}, "'batch_size'"),
         ({"batches": "poisson"}, "batch_size"),
-        ({"iterate": "best"}, "'iterate'"),
         ({"meta_learning_rate": 0.0}, "'meta_learning_rate'"),
-        ({"meta_decay": 0.0}, "'meta_decay'"),
-        ({"meta_decay": 1.5}, "'meta_decay'"),
         ({"tasks_per_round": 0}, "'tasks_per_round'"),
         ({"tasks_per_round": "some"}, "'tasks_per_round'"),
         ({"visits": 0}, "'visits'"),

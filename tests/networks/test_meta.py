@@ -27,7 +27,7 @@ def _cases():
     record = {"sizes_public": True, "record": True, "module": nets.mlp, "refine_steps": 3}
     cls = TorchMetaInitRegressor
     yield _case(cls, name="plain", inner_steps=2, unseen_task="mean", **record)
-    options = {"batches": "disjoint", "batch_size": 4, "inner_steps": 5, "iterate": "average"}
+    options = {"batches": "disjoint", "batch_size": 4, "inner_steps": 5}
     yield _case(cls, name="disjoint", adjacency="zero-out", **options, **record)
     options = {"batches": "poisson", "batch_size": 4, "inner_steps": 2, "tasks_per_round": 2}
     yield _case(cls, name="poisson", needs="dp_accounting", **options, **record)
