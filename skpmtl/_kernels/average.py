@@ -54,7 +54,7 @@ def right_sides(F, K, offsets, d, v, centres, which, unit, right, sums):
 @njit
 def averages(
     F, K, offsets, d, T, right, sums, dof, floor, rho, reach, prior, share, centres, which, unit, x,
-    weight, W, evidence, trust,
+    weight, W, evidence, energies, trust,
 ):  # fmt: skip
     """W[k] = average of the modes of task k under its priors, by prior weight and evidence.
 
@@ -62,11 +62,12 @@ def averages(
     the rest from `right_sides`. Of prior s of task k rho[k, s] is the precision, reach[k, s] what
     its centre is multiplied by, and prior[k, s] the logarithm of its weight; dof[k] is n', and Q
     is floor[k] at least. evidence[k] receives the logarithm of the weighted sum of the evidence,
-    which counts to the power `trust`. A task without evidence, whose dof is 0 or less, gets
-    share[k] times its centre. Where right (m, 1, R) has no second row the centres are 0, and
-    `NO_CENTRES` are given. Scratch for S priors: x (S + 2, R) and weight (S,).
+    which counts to the power `trust`, and energies[k] the average of Q. A task without evidence,
+    whose dof is 0 or less, gets share[k] times its centre. Where right (m, 1, R) has no second row
+    the centres are 0, and `NO_CENTRES` are given. Scratch for S priors: x (S + 2, R) and
+    weight (2, S).
     """
-    S = weight.shape[0]
+    S, weight, Q = weight.shape[1], weight[0], weight[1]
     z, pivots = x[S], x[S + 1]
     for k in range(K.shape[0]):
         n, w = offsets[k + 1] - offsets[k], W[k]
@@ -109,7 +110,7 @@ def averages(
                 energy = sums[k, 0] - energy
             else:
                 energy = sums[k, 0] - c * (2.0 * sums[k, 1] - c * sums[k, 2]) - energy
-            energy = max(energy, floor[k])
+            Q[s] = energy = max(energy, floor[k])
             weight[s] = prior[k, s] - trust * 0.5 * (dof[k] * np.log(energy) + size)
             top = max(top, weight[s])
         whole, part = 0.0, 0.0
@@ -118,7 +119,9 @@ def averages(
         for s in range(S):
             whole += weight[s]
             part += weight[s] * reach[k, s]
-        evidence[k] = top + np.log(whole)
+        evidence[k], energies[k] = top + np.log(whole), 0.0
+        for s in range(S):
+            energies[k] += weight[s] / whole * Q[s]
         part /= whole
         for j in range(r):
             z[j] = 0.0

@@ -15,9 +15,12 @@ class Public:
     ----------
     constraints : dict of str to list
         Values of the fields that are allowed, as in ``_parameter_constraints`` of scikit-learn.
+    added : tuple of str
+        Fields that files of earlier versions do not have; they then have their defaults.
     """
 
     constraints = {}
+    added = ()
     known = {}  # name -> class
 
     def __init_subclass__(cls, **kwargs):

@@ -156,14 +156,14 @@ class Total:
         return cls(size, bound, lambda found, public, positions: combine(found, positions)[name])
 
     @classmethod
-    def of_moment(cls, combine, d):
+    def of_moment(cls, combine, d, name="moment"):
         """Of a symmetric sum (d, d): the triangle, with off-diagonal entries times sqrt(2), has
         the length of the whole."""
         rows, columns = np.tril_indices(d)
         scale = np.where(rows == columns, 1.0, np.sqrt(2.0))
 
         def add(contributions, public, positions):
-            return combine(contributions, positions)["moment"][rows, columns] * scale
+            return combine(contributions, positions)[name][rows, columns] * scale
 
         def whole(vector):
             S = np.empty((d, d))

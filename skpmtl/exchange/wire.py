@@ -275,12 +275,14 @@ def _decode_object(name, content, arrays):
     kind = written_type(name)
     if kind is None:
         raise ValueError(f"the type {name!r} is not known to skpmtl {__version__}")
-    odd = sorted(set(content) ^ {item.name for item in fields(kind)})
+    odd = set(content) ^ {item.name for item in fields(kind)}
+    odd = sorted(odd - (set(kind.added) - set(content)))
     if odd:
         raise ValueError(f"the fields {listed(odd)} of {name} are unknown, or missing")
     state = {key: decode(item, arrays) for key, item in content.items()}
     for key, hint in typing.get_type_hints(kind).items():
-        _check_field(kind, key, state[key], hint)
+        if key in state:
+            _check_field(kind, key, state[key], hint)
     out = kind(**state)
     if isinstance(out, Billboard):
         check_billboard(out)

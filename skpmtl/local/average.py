@@ -144,7 +144,7 @@ def averaged_models(table, fit_intercept, scale, candidates, centres, which, uni
                     F, K, ends, d, T, right, sums, dof.astype(float), floor,
                     np.maximum(rho[mine], 1e-12 * trace[:, None]), candidates.reach[mine],
                     candidates.prior[mine], candidates.share[mine], *around,
-                    np.empty((S + 2, R)), np.empty(S), found, likely, 1.0,
+                    np.empty((S + 2, R)), np.empty((2, S)), found, likely, np.empty(count), 1.0,
                 )  # fmt: skip
             W[mine], b[mine] = found, level - np.einsum("kj,kj->k", mean, found)
             evidence[mine] = np.where(dof > 0, likely, -np.inf)

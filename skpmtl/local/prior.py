@@ -284,19 +284,21 @@ class LocalModels:
             same for every root.
         W : ndarray (n_tasks, d)
         b : ndarray (n_tasks,)
+        energies : ndarray (n_tasks,)
+            Average of Q, the squared errors of the modes plus their penalties.
         """
         m, root = self.table.n_tasks, _triangular(root)
-        W, b, evidence = np.empty((m, root.shape[-1])), np.empty(m), np.empty(m)
+        W, (b, evidence, energies) = np.empty((m, root.shape[-1])), np.empty((3, m))
 
         def block_average(block, tasks, rows, label, weights):
             working = *_working(label, None, weights), kappa[tasks], prior[tasks]
             found = block.average(*working, width is not None, trust)
-            evidence[tasks], W[tasks], b[tasks] = found
+            evidence[tasks], W[tasks], b[tasks], energies[tasks] = found
 
         self._run(block_average, root, in_folds=False)
         if width is not None and self.fit_intercept:
             evidence += 0.5 * np.log(2.0 * np.pi / np.maximum(self._support, 1)) - np.log(width)
-        return evidence, self._back(W, root), b
+        return evidence, self._back(W, root), b, energies
 
     def _empty(self, m, root):
         """Arrays for models of the transformed features and intercepts of m tasks."""
@@ -556,8 +558,8 @@ class _Block:
 
     def average(self, weight, response, kappa, prior, proper, trust):
         """`LocalModels.average` of squared loss, for the transformed features."""
-        m, d, evidence = len(self.support), self.A.shape[1], np.empty(len(self.support))
-        C = np.empty((m, d))
+        m, d = len(self.support), self.A.shape[1]
+        C, (evidence, energies) = np.empty((m, d)), np.empty((2, m))
         for k, ends, F, K in self._parts(weight, response):
             own, count, R = self.support[k], len(F), K.shape[2]
             T, right, trace = self._tridiagonal(ends, K)
@@ -573,9 +575,10 @@ class _Block:
             averages(
                 F, K, ends, d, T, right, squares[:, None], dof, 1e-9 * squares + 1e-300, rho,
                 np.zeros_like(rho), prior[k], np.zeros(count), *NO_CENTRES,
-                np.empty((S + 2, R)), np.empty(S), C[k], evidence[k], float(trust),
+                np.empty((S + 2, R)), np.empty((2, S)), C[k], evidence[k], energies[k],
+                float(trust),
             )  # fmt: skip
-        return evidence, *self._weights(C)
+        return evidence, *self._weights(C), energies
 
     def modes(self, weight, response, precision):
         """Weights and intercepts of the transformed features at one scale."""
@@ -599,7 +602,7 @@ class _Block:
             even, one = np.zeros((count, 1)), np.ones(count)
             averages(
                 F, K, ends, d, T, right, even, one, one, rho, even, even, one, *NO_CENTRES,
-                np.empty((3, R)), np.empty(1), C[k], likely[k], 1.0,
+                np.empty((3, R)), np.empty((2, 1)), C[k], likely[k], np.empty(count), 1.0,
             )  # fmt: skip
         return self._weights(C)
 

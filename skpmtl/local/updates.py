@@ -67,6 +67,26 @@ class ProximalUpdates:
         self.centred, self.n_steps, self.tol = centred, n_steps, tol
         self.exact = ProximalModels(centred) if is_exact(centred) else None
 
+    def ways(self, centres):
+        """Updates of all tasks to one output, before they are clipped, (n_tasks, size)."""
+        centred = self.centred
+        if self.exact is not None:
+            return self.exact.differences(centres)
+        everybody = np.arange(centred.table.n_tasks)
+        out = np.zeros((len(everybody), centres.shape[1]))
+
+        def solve(block):
+            return centred.steps(
+                block, centres, centred.prox_pull, n_steps=self.n_steps, tol=self.tol
+            )
+
+        for local in in_order(solve, centred.blocks(everybody)):
+            if centred.table.is_sparse:
+                out[np.repeat(local.pick, np.diff(local.ends)), local.columns] = local.D
+            else:
+                out[local.pick] = local.D.reshape(len(local.pick), -1)
+        return out
+
     def sum_of_updates(self, pick, centres, clip_norm, total, unit=None, to=None):
         """Add the clipped updates of the tasks `pick` to `total` (n_centres, size).
 

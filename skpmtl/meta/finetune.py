@@ -130,7 +130,8 @@ class FineTuner:
                 F, K, ends, size, T, q[:, :1].copy(), squares[:, None],
                 np.where(level > 0, support, 0.0), 1e-9 * squares + 1e-300, rho, np.zeros_like(rho),
                 log_weights(self.centre[tasks], _SPREAD), np.zeros(m), *NO_CENTRES,
-                np.empty((len(SNR) + 2, F.shape[2])), np.empty(len(SNR)), out[:, 0], found, 1.0,
+                np.empty((len(SNR) + 2, F.shape[2])), np.empty((2, len(SNR))), out[:, 0], found,
+                np.empty(m), 1.0,
             )  # fmt: skip
             return found, out
         scales = np.zeros((m, SCALES))
@@ -300,7 +301,7 @@ def _with_free_intercepts(table, starts, fit_intercept, shy, around):
         centres += [init[..., 0, :d]] if fit_intercept and around else []
     for centre, prior in zip(centres, priors, strict=False):
         local = LocalModels(table, classification=False, fit_intercept=fit_intercept, centre=centre)
-        found, W, b = local.average(root, kappa, prior, _WIDTH)
+        found, W, b, _ = local.average(root, kappa, prior, _WIDTH)
         yield found, np.column_stack([W, b] if fit_intercept else [W])[:, None]
 
 

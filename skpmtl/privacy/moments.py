@@ -149,14 +149,30 @@ def shrink_matrix(S, std, trace, tilt=0.5, sampling=0.0):
     sqrt(x^2 - edge^2), the optimum in Frobenius norm for a spiked model; the rest of the
     trace is spread over all directions.
     """
-    d = len(S)
-    values, U = np.linalg.eigh(S)
     if std == sampling == 0:
+        values, U = np.linalg.eigh(S)
         values = np.maximum(values, 0.0)
         if not values.any():  # no model has a direction
             values[:] = 1.0
         return (U * (values * (trace / values.sum()))) @ U.T
-    whole = trace
+    U, spikes, floor = shrunk_spectrum(S, std, trace, tilt, sampling)
+    return (U * (spikes + floor)) @ U.T
+
+
+def shrunk_spectrum(S, std, trace, tilt=0.5, sampling=0.0):
+    """`shrink_matrix` in parts, where there is noise, or sampling.
+
+    Returns
+    -------
+    U : ndarray (d, d)
+        Eigenvectors of S, by ascending eigenvalues.
+    spikes : ndarray (d,)
+        What those that stand out hold beyond the others; 0 for these.
+    floor : ndarray (d,)
+        The rest: U diag(spikes + floor) U' has the given trace.
+    """
+    d, whole = len(S), trace
+    values, U = np.linalg.eigh(S)
     trace = _found(values.sum(), std * np.sqrt(2.0 * d), whole)
     sampling *= np.sqrt(trace / whole)
     floor = even = trace / d
@@ -176,8 +192,8 @@ def shrink_matrix(S, std, trace, tilt=0.5, sampling=0.0):
     if spikes.sum() > most:
         spikes *= most / spikes.sum()
     shape = 1.0 + tilt * np.clip(x / edge, -1.0, 1.0)
-    levels = spikes + (trace - spikes.sum()) * shape / shape.sum()
-    return (U * (levels * (whole / trace))) @ U.T
+    back = whole / trace
+    return U, spikes * back, (trace - spikes.sum()) * shape / shape.sum() * back
 
 
 _SHARES = np.array([0.0, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97, 0.995])

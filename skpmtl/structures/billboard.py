@@ -6,14 +6,16 @@ from numbers import Integral, Real
 import numpy as np
 
 from .._runtime.compat import Interval, StrOptions
+from ..engine.levels import Level, TaskLevels
 from ..exchange.billboard import OfModels, Public
 from ..privacy.moments import even_root
 from ..tables.start import Start
 from .evidence import Evidence, averaged
 
 # What a task may share with the others: nothing; a subspace, or a few features; a mean, the same
-# half as large, or both mean and subspace. The number is the prior weight: before a task has said
-# anything, how much it may be expected of its evidence. Alone is there for tasks unlike all others.
+# half as large, or both mean and subspace; or all slopes. The number is the prior weight: before a
+# task has said anything, how much it may be expected of its evidence. Alone is there for tasks
+# unlike all others.
 WEIGHTS = {
     "alone": 0.02,
     "low-rank": 1.0,
@@ -21,15 +23,22 @@ WEIGHTS = {
     "mean": 0.5,
     "half of the mean": 0.5,
     "mean and low-rank": 0.5,
+    "common": 0.5,
 }
+# The slopes of the pooled model, as good as exactly: centre and spread of log10(snr).
+COMMON = {"snr_centre": -3.5, "snr_spread": 0.2}
+
+# Families of a contest: who has the pooled slopes, is about them, or does without.
+FAMILIES = (("common",), ("mean", "mean and low-rank"), ("alone", "low-rank", "sparse"))
 
 
-def possible(wanted):
+def possible(wanted, levels=False):
     """Names of the structures that a fit may find, of those `wanted`, in the order of `WEIGHTS`."""
     needs = {
         "alone": set(),
         "half of the mean": {"mean"},
         "mean and low-rank": {"mean", "low-rank"},
+        "common": {"mean"} if levels else {""},
     }
     return [name for name in WEIGHTS if needs.get(name, {name}) <= set(wanted)]
 
@@ -86,6 +95,8 @@ class StructureBillboard(OfModels):
     init : Start or None
         To which structures, and what is released, are differences.
     report : PrivacyReport or None
+    level : Level or None
+        The pooled model and the spread of levels about it; None where they are free.
     """
 
     structures: list
@@ -95,9 +106,11 @@ class StructureBillboard(OfModels):
     mean: np.ndarray | None = None
     init: Start | None = None
     report: object = None
+    level: Level | None = None
 
     constraints = {"n_tasks": [Interval(Integral, 1, None, closed="left")]}
     settings = ("init",)
+    added = ("level",)
 
     @classmethod
     def empty(cls, n_tasks, *model_shape):
@@ -117,14 +130,18 @@ class StructureBillboard(OfModels):
     def centre(self):
         """What a task without rows has: the mean where that had rounds, else the centres of the
         structures by their weights, of the shape of a model."""
+        if self.level is not None:
+            return self.level.coef.reshape(self.model_shape)
         if self.about_centre:
             return next(s.centre for s in self.structures if s.name == "mean")
         return sum(s.weight * s.centre for s in self.structures)
 
     def without_rows(self, tasks):
-        """The centre, and an intercept of 0 where no mean of them was released."""
+        """The centre, and an intercept of 0 where no level and no mean of them was released."""
         coef, intercept = super().without_rows(tasks)
         coef[:] = self.from_start(self.centre, intercept[:1])[0]
+        if self.level is not None:
+            intercept[:] = self.from_start(self.centre, self.level.intercept)[1]
         return coef, intercept
 
     def take_start(self, start):
@@ -139,7 +156,11 @@ class StructureBillboard(OfModels):
         return {s.name: s.share for s in self.structures if s.share is not None}
 
     def attributes(self):
-        return {"shares_": self.shares, **super().attributes()}
+        found = {"shares_": self.shares, **super().attributes()}
+        if self.level is not None:
+            found["level_"] = float(self.from_start(self.centre, self.level.intercept)[1])
+            found["level_spread_"] = self.level.spread
+        return found
 
     def declared(self):
         """See `skpmtl.exchange.wire`."""
@@ -160,17 +181,26 @@ class StructureBillboard(OfModels):
         yield from (("a release", S, [(d, d), (len(S),)]) for S in self.releases)
         if self.mean is not None:
             yield "the mean model", self.mean, [self._mean_shape]
+        if self.level is not None:
+            if self.n_outputs > 1 or self.level.spread is None:
+                raise ValueError("its level is not that of one output, with a spread")
+            yield from self.level.declared(d)
 
     def personalize(self, table, *, classification, fit_intercept):
         """Models of the tasks of `table`, from their rows and this billboard alone."""
         settings = {"classification": classification, "fit_intercept": fit_intercept}
         evidence = Evidence(self._differences(table), self.n_tasks, **settings)
-        found = self.from_start(*evidence.models(self.structures))
+        W, b, energies = evidence.models(self.structures)
+        if self.level is not None:
+            levels = TaskLevels(evidence.table)
+            b = levels.levels(W, energies, self.level)
+            b = b - np.einsum("kj,kj->k", levels.rows, W)
+        found = self.from_start(W, b)
         if self.init is None:
             return found
         bare, lone = Evidence(table, self.n_tasks, **settings), [alone(*self.model_shape)]
         odds = bare.total(lone) - evidence.total(self.structures)
-        return averaged(found, bare.models(lone), odds)
+        return averaged(found, bare.models(lone)[:2], odds)
 
 
 def alone(*model_shape):

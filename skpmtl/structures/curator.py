@@ -14,6 +14,16 @@
 
 All releases are in slots whose budgets are fixed, see `StructurePlan`. What a mean would have
 needed goes to further releases of the moment and the last vote, which are averaged.
+
+Where levels are looked for (`_Course.with_levels`) the mean is that of a pooled model, whose rounds
+come first (`skpmtl.engine.pooled`), in a window of levels from a histogram:
+
+1. Rounds of the pooled model; a vote; a *contest* of those who follow it against the others, the
+   sum of clipped differences of log evidence, which says more than shares where tasks know little.
+2. Where the contest says so further rounds, else a second moment after the next vote.
+3. The moment of directions. Where tasks have few rows they vote on its rank and floor, and blocks
+   of directions then refine it (`skpmtl.engine.spectrum`) in the place of further moments.
+4. Votes, a second contest, and two numbers: the noise of a row, and the spread of levels.
 """
 
 import math
@@ -21,6 +31,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..engine import spectrum as spectra
+from ..engine.levels import PRIOR_OF_SPREADS, SPREADS, Level, sum_of_octaves, window_of
+from ..engine.spectrum import Spectrum, sum_of_blocks
+from ..engine.votes import Tally, sum_of_differences
 from ..exchange.protocol import Query
 from ..exchange.sums import clipped_sum
 from ..local.prior import VOTE_RANGE, VOTE_SPREAD
@@ -32,7 +46,7 @@ from ..privacy.moments import (
     shrink_matrix,
     sum_of_directions,
 )
-from .billboard import WEIGHTS, Structure, StructureBillboard, alone
+from .billboard import COMMON, FAMILIES, WEIGHTS, Structure, StructureBillboard, alone
 from .plan import SIZE_BINS
 
 _CLEAR = 2.0  # standard deviations of its squared length from which it is one
@@ -45,6 +59,13 @@ _STEP = 0.5  # length that a round counts in, as a part of that of the first mea
 _VOTE_NOISE, _CLEAR_VOTE, _POWERS, _LEAST = 0.15, 0.06, (2.0, 6.0), 0.01
 _TINY = 1e-3
 _FEW_TASKS = 10.0
+_DOUBT, _MOST_ODDS = 1.5, math.log(50.0)  # std of a contest that do not count, and its most
+_PATH, _FURTHER_PATH = 0.1, 0.05  # of the rounds of the pooled model, see `bounds_of`
+# A rank is taken where it is likelier than the moment as it is, by so many nats and per task; few
+# rows are at work where the floor is below _SHARP.
+_LEAST_GAIN, _GAIN = 30.0, 0.05
+_SHARP = 0.2
+_NO_SCALE = 1.0, 0.67  # of log10(snr), before any was released
 
 
 def release_structures(population, plan, source, log=None):
@@ -84,8 +105,17 @@ class _Course:
         self.average, self.size_of_moment = DriftingAverage(), self.d * (self.d + 1) / 2
         # Typical length of models, the mean, and moments about it.
         self.length = self.centre = self.about = None
+        self.window, self.theta = None, None  # of levels, and the pooled model in its units
+        self.found = self.floor = None  # directions that few rows refine
+        self.other_slots = {}
 
     def run(self):
+        if self.plan.levels:
+            self.window = self.plan.public_window or (yield from self.find_window())
+            if self.window is not None:
+                yield from self.with_levels()
+                return
+            self.other_slots = self.plan.without_window
         yield from self.vote("vote 1")
         if self.plan.structures == ("mean",):
             yield from self.mean_alone()
@@ -104,11 +134,16 @@ class _Course:
         self.rebuild()
         yield from self.vote("vote 2")
 
+    def slot(self, name):
+        """The slot, or part of one, in which something is queried; None where there is none."""
+        found = self.other_slots.get(name, name)
+        slot = found[0] if isinstance(found, tuple) else found
+        return found if slot in self.plan.slots else None
+
     def moments(self):
-        slots = self.plan.slots
         release = yield from self.moment("moment 1")
         hidden = False
-        if "direction" in slots:
+        if self.slot("direction"):
             asked = yield from self.direction(release[0])
             hidden = not asked and self.hidden(*release)
             if hidden:
@@ -117,14 +152,14 @@ class _Course:
             elif not asked:  # for sizes
                 release = _pooled([release, (yield from self.moment("size"))])
         self.average.add(*release, self.size_of_moment)
-        votes = [slot for slot in ("vote 2", "vote 3", "vote 4") if slot in slots]
+        votes = [slot for slot in ("vote 2", "vote 3", "vote 4") if self.slot(slot)]
         if hidden:
             self.centre = np.zeros(self.shape)
         else:
             self.rebuild()
             yield from self.vote(votes.pop(0))
-        if "main" in slots:
-            left = [slot for slot in ("main", "moment 2") if slot in slots]
+        if self.slot("main"):
+            left = [slot for slot in ("main", "moment 2") if self.slot(slot)]
             if hidden or self.mean_is_followed():
                 yield from self.rounds(left.pop(0))
                 self.rebuild()
@@ -137,9 +172,235 @@ class _Course:
             self.rebuild()
             yield from self.vote(*votes)
 
+    # -------------------------------------------------------------------- with levels
+    def with_levels(self):
+        plan, means = self.plan, "mean" in self.plan.structures
+        yield from self.pooled_rounds("pooled", _PATH)
+        self.rebuild()
+        yield from self.vote("vote 1")
+        about = means and (yield from self.contest("contest 1"))
+        further = about and "main" in plan.slots and not plan.looks_once
+        if further:
+            yield from self.pooled_rounds("main", _FURTHER_PATH)
+        if "moment 1" in plan.slots:
+            yield from self.moments_with_levels(about, further)
+        yield from self.level()
+
+    def moments_with_levels(self, about, further):
+        plan = self.plan
+        release = yield from self.moment("moment 1")
+        self.average.add(*release, self.size_of_moment)
+        left = ["moment 2"] if further else ["main", "moment 2"]
+        if not about and self.hidden(*release):  # one look more, before tasks vote about nothing
+            self.average = DriftingAverage()
+            release = _pooled([release, (yield from self.moment(left.pop(0)))])
+            self.average.add(*release, self.size_of_moment)
+        if plan.few_rows and not about:
+            yield from self.sharpen("rank", "floor", refine=True)
+        self.rebuild()
+        yield from self.vote("vote 2")
+        if about:
+            self.about_centre()
+        if self.found is not None:
+            for number, slot in enumerate(left, 1):
+                yield from self.block_round(slot, number)
+        else:
+            found = []
+            for slot in left:
+                found.append((yield from self.moment(slot)))
+            (self.about or self.average).add(*_pooled(found), self.size_of_moment)
+            if plan.few_rows and not about:
+                yield from self.sharpen("step 1", "floor 1")
+        self.rebuild()
+        yield from self.vote("vote 3")
+        if "contest 2" in plan.slots:
+            yield from self.contest("contest 2")
+
+    def find_window(self):
+        """Middle and half-width of most levels; None where none stands out."""
+        mechanism = self.plan.window("window")
+        words = "histogram of the levels of tasks, octaves of either sign"
+        counts = yield from self.query("window", "window", words, mechanism, sum_of_octaves)
+        return window_of(counts, math.sqrt(_variance(mechanism)), self.m)
+
+    def pooled_rounds(self, slot, part):
+        """Rounds of the pooled model, from where it is."""
+        middle, unit = self.window
+        theta = np.zeros(self.d + 1) if self.theta is None else self.theta
+        bounds = self.plan.bounds_of_pooled(slot, part)
+        for t, bound in enumerate(bounds):
+            mechanism = self.plan.pooled(slot, float(bound), len(bounds))
+            words = f"mean of clipped updates of the pooled model, round {t + 1} of {len(bounds)}"
+            theta = theta + (yield from self.query(
+                slot, "pooled", words, mechanism, clipped_sum("pooled", bound), self.m,
+                theta=theta[None], clip_norm=float(bound), middle=middle, unit=unit,
+            ))  # fmt: skip
+        self.theta, self.centre = theta, unit * theta[1:]
+
+    def contest(self, slot):
+        """Odds of the pooled slopes, and of a mean, against what does without; -> whether for.
+
+        A task sends (log((e^A + e^B) / 2) - C, A - B), each clipped to +-1, for the log mean
+        evidence A, B and C of `FAMILIES`. What is beyond `_DOUBT` std of the noise in the sums
+        multiplies the weights of the families.
+        """
+        mechanism = self.plan.contest(slot)
+        words = "sum of two clipped differences of log evidence, of families of structures"
+        found = yield from self.query(
+            slot, "contest", words, mechanism, sum_of_contests, billboard=self.billboard
+        )
+        beyond = np.abs(found) - _DOUBT * math.sqrt(_variance(mechanism))
+        both, one = np.sign(found) * np.clip(beyond, 0.0, _MOST_ODDS)
+        factors = np.exp([both + 0.5 * one, both - 0.5 * one, 0.0])
+        structures = self.billboard.structures
+        weights = np.array([
+            s.weight * next(f for f, family in zip(factors, FAMILIES) if s.name in family)  # noqa: B905
+            for s in structures
+        ])  # fmt: skip
+        weights /= weights.sum()
+        self.billboard = replace(self.billboard, structures=[
+            replace(s, weight=float(w)) for s, w in zip(structures, weights, strict=True)
+        ])  # fmt: skip
+        return bool(both > 0)
+
+    def about_centre(self):
+        """From now on directions are those of models less their centres, and of moments so far
+        what is not along the pooled slopes counts."""
+        self.billboard = replace(self.billboard, about_centre=True)
+        t = self.centre / max(float(np.linalg.norm(self.centre)), 1e-300)
+        P = np.eye(self.d) - np.outer(t, t)
+        self.about = DriftingAverage()
+        self.about.add(P @ self.average.value @ P, self.average.variance, 1.0)
+
+    def level(self):
+        """The noise of a row and the spread of levels about the pooled model."""
+        middle, unit = self.window
+        window = None if self.plan.classification else unit
+        level = Level(
+            float(middle + unit * self.theta[0]), self.centre.copy(), window,
+            pooled=self.plan.all_pooled,
+        )  # fmt: skip
+        if window is None:
+            level = yield from self.spread_of_classes(level)
+        else:
+            slot, reach = ("spread", 0.5), 0.5
+            total = yield from self.query(
+                slot, "noise", "sum of clipped log2 of the noise of a row",
+                self.plan.number(slot, reach), clipped_sum("noise", reach),
+                billboard=self.billboard, level=level,
+            )  # fmt: skip
+            level = level.with_noise(float(total[0]), self.m)
+            mechanism = self.plan.number(slot, reach)
+            total = yield from self.query(
+                slot, "spread", "sum of clipped log2 of the spread of levels", mechanism,
+                clipped_sum("spread", reach), billboard=self.billboard, level=level,
+            )  # fmt: skip
+            level = level.with_spread(float(total[0]), math.sqrt(_variance(mechanism)), self.m)
+        self.billboard = replace(self.billboard, level=level)
+        if self.plan.mean:
+            mean = np.append(level.coef, level.intercept)
+            self.billboard = replace(self.billboard, mean=mean)
+
+    def spread_of_classes(self, level):
+        """The spread of levels of a classifier, by a vote on evidence."""
+        mechanism = self.plan.evidence("spread")
+        released = yield from self.query(
+            "spread", "spread", "sum of clipped differences of log evidence, by spread of levels",
+            mechanism, sum_of_differences("spread"), billboard=self.billboard, level=level,
+        )  # fmt: skip
+        tally = Tally(released, math.sqrt(_variance(mechanism)), len(SPREADS))
+        octaves = tally.weights(PRIOR_OF_SPREADS) @ np.log2(SPREADS)
+        return replace(level, spread=float(2.0**octaves))
+
+    # ----------------------------------------------------------------------- few rows
+    def on_evidence(self, slot, spectra_, floor, prior, what):
+        """A vote on evidence among moments at a floor each. -> Tally, posterior weights"""
+        moments = [s.moment(f) for s, f in zip(spectra_, floor, strict=True)]
+        return (yield from self.vote_on(slot, moments, prior, what))
+
+    def vote_on(self, slot, moments, prior, what):
+        mechanism = self.plan.evidence(slot)
+        words = f"sum of clipped differences of log evidence, by {what}"
+        released = yield from self.query(
+            slot, "evidence", words, mechanism, sum_of_differences("evidence"),
+            priors=moments, snr_centre=self.snr()[0],
+        )  # fmt: skip
+        tally = Tally(released, math.sqrt(_variance(mechanism)), len(moments))
+        return tally, tally.weights(prior)
+
+    def snr(self):
+        """Centre and spread of log10(snr), as released of the low-rank models, else alone."""
+        known = {s.name: (s.snr_centre, s.snr_spread) for s in self.billboard.structures}
+        found = known.get("low-rank", known["alone"])
+        return _NO_SCALE if found[0] is None else found
+
+    def sharpen(self, slot_of_rank, slot_of_floor, refine=False):
+        """Rank and floor of the moment so far, by votes; kept where they are clearly likelier.
+
+        `refine`: only where the floor is low, so that rounds of blocks follow.
+        """
+        known = Spectrum.of(self.average.value, *self.noise_of(self.average))
+        if not known.rank:
+            return
+        ranks, fewer = known.of_ranks()
+        floors = [1.0] + [spectra.RANK_FLOOR] * len(ranks)
+        even = np.zeros(len(floors))
+        tally, _ = yield from self.on_evidence(slot_of_rank, [known, *fewer], floors, even, "rank")
+        gain = tally.total[1:] - tally.total[0]
+        net = gain - np.array(ranks) * (self.d - np.array(ranks))  # Akaike's
+        best = int(net.argmax())
+        if net[best] <= tally.std or gain[best] <= max(_GAIN * self.m, _LEAST_GAIN):
+            return
+        found = fewer[best]
+        floor = yield from self.floor_of(slot_of_floor, found)
+        if refine:
+            if floor >= _SHARP:
+                return
+            if "sparse" in self.plan.structures:
+                rivals = [found.moment(floor), np.diag(self.sparse_shape())]
+                tally, _ = yield from self.vote_on("rival", rivals, np.zeros(2), "structure")
+                if tally.total[1] >= 0.0:
+                    return
+        self.found, self.floor = found, floor
+
+    def floor_of(self, slot, found):
+        """Geometric mean of the floors by the posterior of a vote."""
+        n = len(spectra.FLOORS)
+        _, weights = yield from self.on_evidence(
+            slot, [found] * n, spectra.FLOORS, spectra.PRIOR_OF_FLOORS, "floor"
+        )
+        return float(np.exp(weights @ np.log(spectra.FLOORS)))
+
+    def block_round(self, slot, number):
+        """Move the directions of the moment, add new ones, and set the floor again."""
+        found, k, (centre, spread) = self.found, self.found.rank, self.snr()
+        mechanism = self.plan.moment(slot)
+        words = "sum of u u', unit directions inside and outside of the subspace"
+        S = yield from self.query(
+            slot, "block", words, mechanism, sum_of_blocks, snr_centre=centre,
+            snr_spread=spread, moment=found.moment(self.floor), basis=found.basis, rank=k,
+        )  # fmt: skip
+        std = max(math.sqrt(_variance(mechanism)), LEAST_NOISE) / math.sqrt(2.0)
+        sampling = math.sqrt(sampling_variance(self.m, self.d) / 2.0)
+        step, E, sizes = found.read_block(S, std, self.tilt, sampling, self.m)
+        moved = [found.moved(a * step) for a in spectra.STEPS]
+        _, weights = yield from self.on_evidence(
+            f"step {number}", moved, [self.floor] * len(moved), spectra.PRIOR_OF_STEPS, "step"
+        )
+        self.found = found = found.moved(float(weights @ spectra.STEPS) * step)
+        if len(sizes):
+            grown = [found.grown(E, sizes, b) for b in spectra.WEIGHTS_OF_NEW]
+            _, weights = yield from self.on_evidence(
+                f"new {number}", grown, [self.floor] * len(grown), spectra.PRIOR_OF_NEW,
+                "weight of new directions",
+            )  # fmt: skip
+            self.found = found.grown(E, sizes, float(weights @ spectra.WEIGHTS_OF_NEW))
+        self.floor = yield from self.floor_of(f"floor {number}", self.found)
+
     # ------------------------------------------------------------------------ queries
     def query(self, slot, statistic, words, mechanism, combine, divide=1.0, **public):
         """-> what is released of one statistic, in a slot that has that much left"""
+        slot = slot[0] if isinstance(slot, tuple) else slot
         if mechanism is not None:
             self.spent[slot] = self.spent.get(slot, 0.0) + mechanism.mu**2
             if self.spent[slot] > self.plan.mu_of(slot) ** 2 * (1.0 + 1e-9):
@@ -164,7 +425,7 @@ class _Course:
         """
         structures, J = self.billboard.structures, len(self.billboard.structures)
         words, found = "mean of shares of structures, and of these times scales", []
-        for slot in slots:
+        for slot in map(self.slot, slots):
             mechanism = self.plan.vote(slot)
             released = yield from self.query(
                 slot, "vote", words, mechanism, sum_of_votes, self.m, billboard=self.billboard
@@ -192,7 +453,7 @@ class _Course:
             if not share > 2.0 * std or noise > pooled_noise:
                 noise, centre = math.hypot(pooled_noise, VOTE_SPREAD), pooled
             of_scale = {}
-            if noise < 1.0:
+            if noise < 1.0 and s.name != "common":
                 of_scale["snr_centre"] = float(min(max(centre, low), high))
                 of_scale["snr_spread"] = math.hypot(VOTE_SPREAD, 2.0 * noise)
             found.append(replace(s, weight=float(w), share=float(share), **of_scale))
@@ -200,6 +461,7 @@ class _Course:
 
     def moment(self, slot):
         """Second moment of the directions. -> release, variance of its noise"""
+        slot = self.slot(slot)
         mechanism = self.plan.moment(slot)
         where = " about own centres" if self.billboard.about_centre else ""
         words = f"sum of u u', unit directions u of models{where}"
@@ -215,10 +477,11 @@ class _Course:
         """
         rank = self.plan.rank
         V = np.ascontiguousarray(np.linalg.eigh(S)[1][:, : -rank - 1 : -1])
-        mechanism = self.plan.direction("direction")
+        slot = self.slot("direction")
+        mechanism = self.plan.direction(slot)
         words = f"mean of V' u, V the top {rank} eigenvectors of moment 1"
         c = yield from self.query(
-            "direction", "direction", words, mechanism, clipped_sum("direction", 1.0), self.m,
+            slot, "direction", words, mechanism, clipped_sum("direction", 1.0), self.m,
             billboard=self.billboard, basis=V,
         )  # fmt: skip
         c = self.model(c)
@@ -246,10 +509,11 @@ class _Course:
 
     def sizes(self):
         """Typical length of models; None when noise hides it."""
-        mechanism = self.plan.size("size")
+        slot = self.slot("size")
+        mechanism = self.plan.size(slot)
         words = "histogram of the lengths of models, bins by factors of 4"
         counts = yield from self.query(
-            "size", "size", words, mechanism, histogram, billboard=self.billboard
+            slot, "size", words, mechanism, histogram, billboard=self.billboard
         )
         self.length = _size(counts, math.sqrt(_variance(mechanism)), self.billboard.n_tasks)
 
@@ -259,12 +523,13 @@ class _Course:
         Bounds on the way fall to zero, so that the last rounds add little noise; together they
         allow for `path` steps.
         """
-        plan, centre = self.plan, self.centre.copy()
-        falling = 1.0 - np.arange(plan.n_rounds) / plan.n_rounds
-        bounds = falling / falling.sum() * plan.path * _STEP * self.length
+        slot, centre = self.slot(slot), self.centre.copy()
+        n_rounds, path = self.plan.rounds_of(slot)
+        falling = 1.0 - np.arange(n_rounds) / n_rounds
+        bounds = falling / falling.sum() * path * _STEP * self.length
         for t, bound in enumerate(bounds):
-            mechanism = plan.round(slot, float(bound))
-            words = f"mean of clipped updates, round {t + 1} of {plan.n_rounds}"
+            mechanism = self.plan.round(slot, float(bound), n_rounds)
+            words = f"mean of clipped updates, round {t + 1} of {n_rounds}"
             centre = centre + self.model((yield from self.query(
                 slot, "update", words, mechanism, clipped_sum("update", bound), self.m,
                 centre=centre, clip_norm=float(bound),
@@ -307,24 +572,25 @@ class _Course:
     def rebuild(self):
         """Structures from all releases so far; what tasks said of earlier ones is forgotten."""
         zero, wanted = np.zeros(self.shape), self.plan.structures
-        even = alone(self.d).moment
+        even, known = alone(self.d).moment, self.average.value is not None
         found = [("alone", zero, even)]
-        if "low-rank" in wanted:
+        if "low-rank" in wanted and known:
             lowrank = self.shrunk(self.average)
+            if self.found is not None:
+                lowrank = self.found.moment(self.floor)
             found.append(("low-rank", zero, lowrank))
-        if "sparse" in wanted:
-            S, variance = self.average.value, self.average.variance
-            noise = math.sqrt(variance), float(self.m), math.sqrt(sampling_variance(self.m, self.d))
-            shape = shrink_diagonal(np.diag(S).copy(), *noise)
-            found.append(("sparse", zero, shape))
-        if self.centre is not None:
+        if "sparse" in wanted and known:
+            found.append(("sparse", zero, self.sparse_shape()))
+        if self.theta is not None and "mean" in wanted:
+            found += [("mean", self.centre, even), ("common", self.centre, even)]
+        elif self.centre is not None and self.theta is None:
             found += [("mean", self.centre, even), ("half of the mean", 0.5 * self.centre, even)]
-            if "low-rank" in wanted:
-                about = lowrank if self.about is None else self.shrunk(self.about)
-                found.append(("mean and low-rank", self.centre, about))
+        if len(found) > 2 and found[-2][0] == "mean" and "low-rank" in wanted and known:
+            about = lowrank if self.about is None else self.shrunk(self.about)
+            found.append(("mean and low-rank", self.centre, about))
         weights = self.weights([name for name, _, _ in found]).tolist()
         found = [
-            Structure(name, weight, a, M)
+            Structure(name, weight, a, M, **(COMMON if name == "common" else {}))
             for weight, (name, a, M) in zip(weights, found, strict=True)
         ]
         self.billboard = replace(self.billboard, structures=found)
@@ -335,12 +601,25 @@ class _Course:
         weights = np.array([WEIGHTS[name] for name in names]) + few
         return weights / weights.sum()
 
+    @property
+    def tilt(self):
+        return 0.5 * min(1.0, self.plan.ratio) if self.plan.private else 0.5
+
+    def noise_of(self, average):
+        """Arguments of `shrink_matrix` for an average of moments."""
+        std = max(math.sqrt(average.variance), LEAST_NOISE) / math.sqrt(2.0)
+        sampling = math.sqrt(sampling_variance(self.m, self.d) / 2.0)
+        return std, float(self.m), self.tilt, sampling
+
     def shrunk(self, average):
         """A prior of trace 1 from a noisy second moment."""
-        tilt = 0.5 * min(1.0, self.plan.ratio) if self.plan.private else 0.5
-        std = max(math.sqrt(average.variance), LEAST_NOISE) / math.sqrt(2.0)
-        sampling, m = math.sqrt(sampling_variance(self.m, self.d) / 2.0), float(self.m)
-        return shrink_matrix(average.value, std, m, tilt, sampling) / m
+        return shrink_matrix(average.value, *self.noise_of(average)) / self.m
+
+    def sparse_shape(self):
+        """The diagonal of a prior of trace 1 from the moments so far, (d,)."""
+        S, sampling = self.average.value, math.sqrt(sampling_variance(self.m, self.d))
+        std = math.sqrt(self.average.variance)
+        return shrink_diagonal(np.diag(S).copy(), std, float(self.m), sampling)
 
     def mean_is_followed(self):
         if self.centre is None:
@@ -388,6 +667,12 @@ def sum_of_votes(contributions, positions=None):
     # 1 + 1e-12: rounding must not push a contribution over the bound.
     p /= np.maximum(p.sum(axis=1, keepdims=True), 1.0) * (1.0 + 1e-12)
     return {"vote": np.concatenate([p, np.clip(q, -p, p)], axis=1).sum(axis=0)}
+
+
+def sum_of_contests(contributions, positions=None):
+    """Of pairs of numbers from -1 to 1; one that is not finite counts as 0."""
+    found = np.nan_to_num(np.array(contributions["contest"], dtype=float), posinf=0.0, neginf=0.0)
+    return {"contest": np.clip(found, -1.0, 1.0).sum(axis=0)}
 
 
 def sum_of_moments(contributions, positions=None):

@@ -1,21 +1,25 @@
 """The front door: one estimator for whatever it is that tasks share."""
 
-from numbers import Real
+from numbers import Integral, Real
 
 import numpy as np
 
 from .._docstrings import SHAPES, TARGET_RANGE, fill_docstring
 from .._runtime.compat import StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
+from ..engine.levels import LEVEL_BINS, Level, sum_of_octaves
+from ..engine.spectrum import sum_of_blocks
+from ..engine.votes import CLIP, N_DIFFERENCES, sum_of_differences
 from ..exchange.protocol import QuerySpec, Total
 from ..exchange.sums import clipped_sum
 from ..privacy.report import exact_report
 from ..tables.start import differences
 from ..tables.targets import public_range
-from .billboard import StructureBillboard, possible
+from .billboard import StructureBillboard
 from .curator import (
     histogram,
     release_structures,
+    sum_of_contests,
     sum_of_moments,
     sum_of_votes,
 )
@@ -32,6 +36,7 @@ class _PrivateMTL(BaseMTL):
     _parameter_constraints = {
         **BaseMTL._parameter_constraints,
         "structure": [StrOptions({"auto", *STRUCTURES}), list, tuple],
+        "levels": [StrOptions({"auto", "free", "pooled"})],
         "init": "no_validation",  # by `read_start`
     }
     _billboards = (StructureBillboard,)
@@ -41,6 +46,7 @@ class _PrivateMTL(BaseMTL):
         self,
         structure="auto",
         *,
+        levels="auto",
         epsilon=1.0,
         delta=None,
         adjacency="replace-one",
@@ -100,28 +106,31 @@ class _PrivateMTL(BaseMTL):
 
     # ------------------------------------------------------------------------ curator and task side
     def _curator(self, population, source):
-        start = self._start(population)
-        plan = StructurePlan(self, population, self._structures(), start)
+        plan = self._plan(population)
         log = self._progress("release %d: noise std %.3g")
         billboard = yield from release_structures(population, plan, source, log)
-        billboard.take_start(start)
+        billboard.take_start(plan.start)
         if not plan.private:
             billboard.report = exact_report(_PLAIN)
         return billboard
 
     def _task_side(self, table, population):
-        names, table = possible(self._structures()), differences(table, self._start(population))
-        return StructureTaskSide(table, population.n_tasks, self._settings(), names)
+        plan = self._plan(population)
+        table = differences(table, plan.start)
+        return StructureTaskSide(table, population.n_tasks, self._settings(), plan.names)
+
+    def _plan(self, population):
+        start = self._start(population)
+        return StructurePlan(self, population, self._structures(), start)
 
     def _planned_report(self, population):
         if not self._is_private():
             return exact_report(_PLAIN)
-        start = self._start(population)
-        plan = StructurePlan(self, population, self._structures(), start)
-        return plan.report(self._source())
+        return self._plan(population).report(self._source())
 
     def _query_specs(self, population):
-        d, C, names = population.n_features, population.n_outputs, possible(self._structures())
+        d, C, plan = population.n_features, population.n_outputs, self._plan(population)
+        names = plan.names
         model = (d,) if C == 1 else (C, d)
         billboard, centre = {"billboard": StructureBillboard}, {"centre": [model]}
         votes = 2 * len(names)
@@ -144,13 +153,52 @@ class _PrivateMTL(BaseMTL):
             of_round = Total(C * d, "clip_norm", updates)
             public = {**centre, "clip_norm": Real}
             found["update"] = QuerySpec({"update": (C * d,)}, public, of_round)
-        if self.unseen_task == "mean" and self.fit_intercept:
+        if plan.levels:
+            found |= self._query_specs_of_levels(d, billboard)
+        if plan.few_rows:
+            scale, moments = {"snr_centre": Real}, [(d,), (d, d)]
+            of_votes = Total.of(sum_of_differences("evidence"), "evidence", N_DIFFERENCES, CLIP)
+            public = {**scale, "priors": (moments,)}
+            found["evidence"] = QuerySpec({"evidence": (N_DIFFERENCES,)}, public, of_votes)
+            total = Total.of_moment(sum_of_blocks, d, "block")
+            public = {
+                **scale,
+                "snr_spread": Real,
+                "moment": moments,
+                "basis": [(d, d)],
+                "rank": Integral,
+            }
+            found["block"] = QuerySpec({"block": (d,)}, public, total)
+        if "mean intercept" in plan.slots:
             low, high = self._sent_range()
             reach = 0.5 * (high - low)
             combine = clipped_sum("intercept", reach, less=0.5 * (low + high))
             of_mean = Total.of(combine, "intercept", C, reach)
             found["intercept"] = QuerySpec({"intercept": (C,)}, centre, of_mean)
         return found
+
+    def _query_specs_of_levels(self, d, billboard):
+        def specified(name, size, bound, combine=None, shape=None, **public):
+            combine = clipped_sum(name, bound) if combine is None else combine
+            total = Total.of(combine, name, size, bound)
+            return {name: QuerySpec({name: (size,) if shape is None else shape}, public, total)}
+
+        def ways(contributions, public, positions):
+            return clipped_sum("pooled", public["clip_norm"])(contributions)["pooled"]
+
+        of_rounds = Total(d + 1, "clip_norm", ways)
+        public = {"theta": [(1, d + 1)], "clip_norm": Real, "middle": Real, "unit": Real}
+        spread = (1, 0.5)
+        if self._classification:
+            spread = (N_DIFFERENCES, CLIP, sum_of_differences("spread"))
+        level = {**billboard, "level": Level}
+        return {
+            "pooled": QuerySpec({"pooled": (d + 1,)}, public, of_rounds),
+            **specified("window", LEVEL_BINS, 1.0, sum_of_octaves, ()),
+            **specified("contest", 2, np.sqrt(2.0), sum_of_contests, **billboard),
+            **specified("noise", 1, 0.5, **level),
+            **specified("spread", *spread, **level),
+        }
 
     def _sent_range(self):
         """Public range of what tasks send of intercepts; with a start that is the way from it."""
@@ -192,14 +240,19 @@ _DOC = """{summary}
     {adjacency}
     {curator}
     {init} What is looked for are structures of differences to it, and a task may go without it.
+    levels : {{"auto", "free", "pooled"}}, default="auto"
+        The level of a task is its score at its mean row. "auto": levels are looked for, and a task
+        goes between its own level and that of a pooled model by its own evidence, where m mu is at
+        least 33 (see Notes), or{known_levels} without a budget; not with several classes. "free":
+        every task has its own. "pooled": no task may go without the pooled model.
     fit_intercept : bool, default=True
-        Whether every task has an intercept, which is local and not penalised.
+        Whether every task has an intercept.
     {task_feature}
     {tasks}{class_list}
     unseen_task : {{"error", "mean"}}, default="error"
-        What `predict` does with a task that was not fitted: an error, or a mean model: the mean
-        that was found, and a mean of the tasks' intercepts that takes 10 % of the squared budget
-        where there are intercepts{unseen}.{target_range}
+        What `predict` does with a task that was not fitted: an error, or a mean model: the pooled
+        one. Where no levels are looked for that is the mean that was found, and a mean of the
+        tasks' intercepts that takes 10 % of the squared budget{unseen}.{target_range}
     {random_state}
     {secure}
     {verbose}
@@ -221,8 +274,11 @@ _DOC = """{summary}
     {privacy_}
     n_iter_ : int
         Number of releases; 1 without any.
+    level_, level_spread_ : float
+        Intercept of the pooled model, and standard deviation of the levels of tasks about it; where
+        levels were found.
     mean_coef_, mean_intercept_ : ndarray of shape (n_features,), float{means}
-        With ``unseen_task="mean"``, unless nothing was released.
+        With ``unseen_task="mean"``: the pooled model. Not where nothing was released.
     {features_in_}
 
     See Also
@@ -265,6 +321,7 @@ class PrivateMTL(MTLRegressorMixin, _PrivateMTL):
         target="y",
         classes_given="",
         unseen=" and needs\n        `target_range`",
+        known_levels=" with `target_range`, or",
         target_range=TARGET_RANGE,
         **dict.fromkeys(SHAPES, ""),
     )
@@ -273,10 +330,10 @@ class PrivateMTL(MTLRegressorMixin, _PrivateMTL):
         super()._check_parameters()
         if self.target_range is not None:
             public_range(self.target_range)
-        elif self.unseen_task == "mean" and self.fit_intercept:
+        elif self.unseen_task == "mean" and self.fit_intercept and self.levels == "free":
             raise ValueError(
-                'unseen_task="mean" with intercepts needs the public range of the target, in which '
-                "their mean is taken: target_range=(low, high)."
+                'unseen_task="mean" with levels="free" needs the public range of the target, in '
+                "which the mean of intercepts is taken: target_range=(low, high)."
             )
 
     def _intercept_range(self):
@@ -295,6 +352,7 @@ class PrivateMTLClassifier(MTLClassifierMixin, _PrivateMTL):
         name="PrivateMTLClassifier",
         target="y > 0",
         classes_given=", classes=[False, True]",
+        known_levels=" for classes, or",
         unseen=",\n        clipped to -5 ... 5, or with several classes to length 5",
         target_range="",
         **SHAPES,

@@ -65,6 +65,10 @@ class Evidence:
         """log sum_j v_j exp(L_kj), (n_tasks,)."""
         return logsumexp(self._logs(structures), axis=1)
 
+    def mean(self, structures):
+        """`total` of weights that sum to 1."""
+        return self.total(structures) - np.log(sum(s.weight for s in structures))
+
     def _logs(self, structures):
         L = [np.log(s.weight) + logsumexp(-0.5 * self._penalised(s), axis=1) for s in structures]
         L = np.stack(L, axis=1)
@@ -85,15 +89,16 @@ class Evidence:
         return (2.0 * likes - low - high) / (high - low)
 
     def models(self, structures, about_centre=False, tol=1e-8):
-        """Averages over the structures. -> W (n_tasks, d), b (n_tasks,), or of several classes
+        """Averages over the structures. -> W (n_tasks, d), b (n_tasks,), or of several classes,
+        and the squared errors of models of squared loss, (n_tasks,)
 
         With `about_centre` every model is taken less the centre of its structure. Models that
         overflow do not count; a task of which all do has NaN.
         """
         p, total = self.shares(structures), np.zeros(self.table.n_tasks)
-        W = b = 0.0
+        W = b = energies = 0.0
         for j, s in enumerate(structures):
-            Wj, bj = self._modes(s, tol) if self.classification else self._averages(s)
+            Wj, bj, *energy = self._modes(s, tol) if self.classification else self._averages(s)
             if about_centre:
                 Wj = Wj - s.centre
             good = np.isfinite(p[:, j])
@@ -102,9 +107,11 @@ class Evidence:
             share = np.where(good, p[:, j], 0.0)
             W = W + _like(share, Wj) * np.where(_like(good, Wj), Wj, 0.0)
             b = b + _like(share, bj) * np.where(_like(good, bj), bj, 0.0)
+            for Q in energy:
+                energies = energies + share * np.where(good, Q, 0.0)
             total += share
         with np.errstate(all="ignore"):
-            return W / _like(total, W), b / _like(total, b)
+            return W / _like(total, W), b / _like(total, b), energies / total
 
     def _modes(self, structure, tol):
         local, root, start, _, level = self._found(structure)

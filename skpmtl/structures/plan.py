@@ -2,6 +2,8 @@
 
 import math
 
+from ..engine import levels, votes
+from ..engine.pooled import bounds_of
 from ..exchange.plan import Plan
 from ..exchange.servers import divided_mu
 from ..local.prior import VOTE_RANGE
@@ -30,6 +32,30 @@ _ALL = {
     "vote 1": 0.03, "moment 1": 0.30, "direction": 0.04, "size": 0.04, "vote 2": 0.03,
     "main": 0.45, "vote 3": 0.03, "moment 2": 0.05, "vote 4": 0.03,
 }  # fmt: skip
+# The same where levels are looked for, less what the window takes of each; relative numbers.
+_LEVELS = {
+    "pooled": 0.12, "vote 1": 0.03, "contest 1": 0.04, "main": 0.22, "moment 1": 0.24,
+    "vote 2": 0.03, "moment 2": 0.15, "vote 3": 0.04, "contest 2": 0.06, "spread": 0.05,
+}  # fmt: skip
+_LEVELS_AND_MOMENTS = {
+    "pooled": 0.12, "vote 1": 0.03, "main": 0.26, "moment 1": 0.28, "vote 2": 0.03,
+    "moment 2": 0.19, "vote 3": 0.04, "spread": 0.05,
+}  # fmt: skip
+_LEVELS_AND_MEAN = {"pooled": 0.83, "vote 1": 0.04, "contest 1": 0.06, "spread": 0.07}
+# What is queried in these slots where no window of levels stands out: slot and part of it.
+_WITHOUT_WINDOW = {
+    "direction": ("pooled", 0.5), "size": ("pooled", 0.5), "vote 4": ("contest 2", 1.0)
+}  # fmt: skip
+_MEAN_WITHOUT_WINDOW = {
+    "size": ("pooled", 0.1), "main": ("pooled", 0.9), "vote 2": ("contest 1", 1.0)
+}  # fmt: skip
+_ONCE = 20.0  # tasks times mu over the root of a model's numbers, below which rounds come once
+_LATER = 0.18  # that the second rounds then leave to the first
+_WINDOW, _MOST_WINDOW = 14.0, 0.10  # standard deviations that half of the tasks should stand out
+_LEAST_WINDOW = 10.5  # of these, in the largest window; else no level is looked for
+# Votes on evidence, where there are enough tasks: on the rank and the floor of the first moment,
+# and on a step, further directions and the floor after every block round.
+_VOTES = ("rank", "floor", "rival", "step 1", "new 1", "floor 1", "step 2", "new 2", "floor 2")
 
 
 def n_free(population):
@@ -65,8 +91,12 @@ class StructurePlan(Plan):
       and (e_j, e_j) - (e_l, +-e_l) and (e_j, e_j) - (e_j, -e_j) have length 2.
     - moments u u' with abs(u) = 1 or u = 0: sqrt(2) (1), in Frobenius norm.
     - directions V' u, V with orthonormal columns: 2 (1).
-    - sizes, unit vectors of the bin of log2 abs(w): sqrt(2) (1).
-    - updates and intercepts of length at most r: 2 r (r).
+    - sizes and levels, unit vectors of a bin of the histogram: sqrt(2) (1).
+    - updates and intercepts of length at most r, and noises and spreads, numbers from -r to r:
+      2 r (r).
+    - contests, two numbers of at most 1: 2 sqrt(2) (sqrt(2)).
+    - votes on evidence, vectors of length at most c: 2 c (c), see `skpmtl.engine.votes`.
+    - blocks u u' of trace at most 1: sqrt(2) (1), see `skpmtl.engine.spectrum`.
 
     A task with models of several classes sends those of all of them as one vector: u is their
     direction, of length 1 together, whose moment is the sum over the classes
@@ -90,11 +120,16 @@ class StructurePlan(Plan):
     names : list of str
         Structures that may be found, in the order of the votes.
     slots : dict of str to float
-        Share of mu^2 of every slot; empty when nothing is released.
-    n_rounds : int
-        Of the mean.
-    path : float
-        How far the rounds may go together, in units of half the length of the first mean.
+        Budget share of mu^2 of every slot; empty when nothing is released.
+    levels : bool
+        Whether levels of tasks are looked for.
+    looks_once : bool
+        Whether the budget is too small for further rounds of the pooled model.
+    few_rows : bool
+        Whether tasks vote on rank and floor of the moment, and refine its directions.
+    without_window : dict of str to (str, float)
+        Slots, and parts of them, in which the course without levels goes on where no window of
+        levels stands out.
     """
 
     def __init__(self, est, population, structures, start=None):
@@ -104,7 +139,6 @@ class StructurePlan(Plan):
         self.n_outputs = population.n_outputs
         self.n_free, self.rank = n_free(population), n_directions(population)
         self.structures, self.classification = structures, est._classification
-        self.names = possible(structures)
         self.private = est._is_private()
         self.epsilon = self.delta = None
         self.mu, self.noise_parties = math.inf, est._noise_parties
@@ -112,34 +146,105 @@ class StructurePlan(Plan):
             self.epsilon, self.delta = check_budget(est.epsilon, est.delta, m)
             self.mu = divided_mu(self.epsilon, self.delta, self.noise_parties)
         self.mean = est.unseen_task == "mean"
-        self.target_range = est._sent_range() if self.mean else None
+        self.target_range = est._sent_range()
         self.ratio = m * self.mu / (self._reach(math.sqrt(2.0), 1.0) * math.sqrt(2.0 * d))
-        self.slots = self._shares()
-        mean_ratio = 0.0
-        if "main" in self.slots:
-            mean_ratio = m * self.mu_of("main") / math.sqrt(d * self.n_free)
-        self.n_rounds = 1 if mean_ratio < _ONE else 10 if mean_ratio < _FEW else 30
-        self.path = min(max(3.0 * math.sqrt(mean_ratio), 2.0), 30.0)
+        noise = self._reach(2.0, math.sqrt(2.0)) / (m * self.mu)
+        # A vote whose noise is above 1 says nothing, in the largest slot that one may have.
+        self.silent = self.ratio < _HOPELESS or noise > math.sqrt(_ONE_MOMENT["vote 1"])
+        self.levels = not self.silent and self._looks_for_levels(est)
+        self.looks_once = False
+        self.few_rows = (
+            self.levels
+            and not self.classification
+            and "low-rank" in structures
+            and votes.is_able(m, self.mu, self.adjacency == "replace-one")
+        )
+        self.all_pooled = est.levels == "pooled"
+        self.names = possible(structures, self.levels)
+        self.slots = {} if self.silent else self._shares()
+        self.without_window = {}
+        if structures == ("mean",):
+            self.without_window = _MEAN_WITHOUT_WINDOW
+        elif "mean" in structures:
+            self.without_window = _WITHOUT_WINDOW
+
+    def _looks_for_levels(self, est):
+        """Public rule: levels of one output, in a window that is public or can be found."""
+        if est.levels == "free" or not est.fit_intercept or self.n_outputs > 1:
+            return False
+        z = self.n_tasks * self.mu * math.sqrt(2.0) / self._reach(math.sqrt(2.0), 1.0)
+        found = (_LEAST_WINDOW / z) ** 2 <= _MOST_WINDOW
+        if found or self.target_range is not None:
+            return True
+        if est.levels == "pooled":
+            raise ValueError(
+                'levels="pooled" with so few tasks for the budget: no window of levels can be '
+                "found. Pass the public range of the target, target_range=(low, high), or "
+                'levels="auto".'
+            )
+        return False
 
     def _shares(self):
-        noise = self._reach(2.0, math.sqrt(2.0)) / (self.n_tasks * self.mu)
-        # A vote whose noise is above 1 says nothing, in the largest slot that one may have.
-        if self.ratio < _HOPELESS or noise > math.sqrt(_ONE_MOMENT["vote 1"]):
-            return {}
+        if self.levels:
+            return self._shares_of_levels()
         if self.structures == ("mean",):
             found = _MEAN
         elif self.ratio < _SHORT:  # one moment finds no mean worth its rounds
             found = _ONE_MOMENT
         else:
             found = _ALL if "mean" in self.structures else _MOMENTS
-        if self.target_range is None or not found:
+        if not self.mean or self.target_range is None:
             return dict(found)
         shares = {slot: share * (1.0 - _INTERCEPT_SHARE) for slot, share in found.items()}
         return {**shares, "mean intercept": _INTERCEPT_SHARE}
 
+    def _shares_of_levels(self):
+        m, d = self.n_tasks, self.dimension
+        if self.structures == ("mean",):
+            found = dict(_LEVELS_AND_MEAN)
+        elif "mean" in self.structures:
+            found = dict(_LEVELS)
+            self.looks_once = m * self.mu * 2.0 / self._reach(2.0, 1.0) < _ONCE * math.sqrt(d + 1)
+            if self.looks_once:
+                found["pooled"] += _LATER
+                found["main"] -= _LATER
+        else:
+            found = dict(_LEVELS_AND_MOMENTS)
+        if self.few_rows:
+            found |= dict.fromkeys(_VOTES, votes.SHARE)
+        if self.public_window is None:
+            z = m * self.mu * math.sqrt(2.0) / self._reach(math.sqrt(2.0), 1.0)
+            window = min((_WINDOW / z) ** 2, _MOST_WINDOW)
+            found = {"window": window / (1.0 - window) * sum(found.values()), **found}
+        whole = sum(found.values())
+        return {slot: share / whole for slot, share in found.items()}
+
+    @property
+    def public_window(self):
+        """Middle and half-width of what levels are; None where a histogram is asked."""
+        if self.classification:
+            return 0.0, 1.0
+        if self.target_range is None:
+            return None
+        low, high = self.target_range
+        return 0.5 * (low + high), 0.5 * (high - low)
+
     def mu_of(self, slot):
-        """Budget of a slot."""
-        return self.mu * math.sqrt(self.slots[slot])
+        """Budget of a slot, or of a part of one, (slot, part)."""
+        slot, part = slot if isinstance(slot, tuple) else (slot, 1.0)
+        return self.mu * math.sqrt(self.slots[slot] * part)
+
+    def rounds_of(self, slot):
+        """Of the mean: their number, and how far they may go together, in units of half the
+        length of the first mean."""
+        ratio = self.n_tasks * self.mu_of(slot) / math.sqrt(self.dimension * self.n_free)
+        n_rounds = 1 if ratio < _ONE else 10 if ratio < _FEW else 30
+        return n_rounds, min(max(3.0 * math.sqrt(ratio), 2.0), 30.0)
+
+    def bounds_of_pooled(self, slot, part):
+        """Bounds on the updates of the rounds of the pooled model, in units of the window."""
+        budget = self.n_tasks * self.mu_of(slot) * 2.0 / self._reach(2.0, 1.0)
+        return bounds_of(budget / math.sqrt(self.dimension + 1), part)
 
     def _reach(self, replace_one, zero_out):
         return replace_one if self.adjacency == "replace-one" else zero_out
@@ -168,11 +273,34 @@ class StructurePlan(Plan):
         """For the histogram of sizes."""
         return self._vector(slot, SIZE_BINS, self._reach(math.sqrt(2.0), 1.0))
 
-    def round(self, slot, clip_norm):
-        """For the mean update of one of the `n_rounds` rounds of a slot."""
+    def round(self, slot, clip_norm, n_rounds):
+        """For the mean update of one of the rounds of a slot."""
         sensitivity = mean_sensitivity(clip_norm, self.n_tasks, self.adjacency)
         size = self.n_outputs * self.dimension
-        return self._vector(slot, size, sensitivity, self.n_rounds)
+        return self._vector(slot, size, sensitivity, n_rounds)
+
+    def pooled(self, slot, clip_norm, n_rounds):
+        """For the mean update of the pooled model in one of the rounds of a slot."""
+        sensitivity = mean_sensitivity(clip_norm, self.n_tasks, self.adjacency)
+        return self._vector(slot, self.dimension + 1, sensitivity, n_rounds)
+
+    def window(self, slot):
+        """For the histogram of levels."""
+        return self._vector(slot, levels.LEVEL_BINS, self._reach(math.sqrt(2.0), 1.0))
+
+    def contest(self, slot):
+        """For the sum of two clipped differences of log evidence."""
+        return self._vector(slot, 2, self._reach(2.0, 1.0) * math.sqrt(2.0))
+
+    def evidence(self, slot):
+        """For the sum of the clipped differences of a vote on evidence."""
+        return self._vector(
+            slot, votes.N_DIFFERENCES, votes.sensitivity(self.adjacency == "replace-one")
+        )
+
+    def number(self, slot, reach):
+        """For a sum of numbers from -reach to reach."""
+        return self._vector(slot, 1, self._reach(2.0, 1.0) * reach)
 
     def intercept(self, slot, reach):
         """For the mean intercept, or those of several classes, of length `reach` at most."""
@@ -214,7 +342,7 @@ class StructurePlan(Plan):
             public["vote_range"] = VOTE_RANGE[self.classification]
         if self.n_outputs > 1:
             public["n_classes"] = self.n_outputs
-        if self.target_range is not None:
+        if self.target_range is not None and (self.mean or self.levels):
             less = "" if self.start is None else ", less the start"
             public[f"target_range{less}"] = self.target_range
         return public

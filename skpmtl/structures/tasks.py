@@ -3,10 +3,15 @@
 import numpy as np
 
 from .._kernels.clip import clip_rows
+from ..engine.levels import TaskLevels
+from ..engine.pooled import PooledUpdates
+from ..engine.spectrum import in_blocks
+from ..engine.votes import differences_of, evidences
 from ..exchange.task_side import TaskSide
 from ..local.curvature import largest_eigenvalues
-from ..local.prior import LocalModels
-from ..privacy.moments import directions, even_root
+from ..local.prior import LocalModels, best_scale, vote_penalty
+from ..privacy.moments import directions, even_root, root_of
+from .billboard import FAMILIES
 from .evidence import Evidence
 
 # Pull of an update to the centre it starts from, as a part of a task's own curvature.
@@ -26,7 +31,8 @@ class StructureTaskSide(TaskSide):
         self.table, self.settings, self.names = table, settings, names
         self.evidence = Evidence(table, n_tasks, **settings)
         self._last = None, None
-        self._kappa = None
+        self._kappa = self._levels = self._personal = None
+        self.pooled = PooledUpdates(table)
 
     def contributions(self, query):
         """What every task sends, by the statistic of the query:
@@ -37,7 +43,13 @@ class StructureTaskSide(TaskSide):
         - "direction": the same direction in the public basis, (m, n_outputs * rank);
         - "size": log2 of the length of its model, (m,);
         - "update": clipped way to a model around the centre, (m, n_outputs * d);
-        - "intercept": of the public slopes, (m, n_outputs).
+        - "intercept": of the public slopes, (m, n_outputs);
+        - "window": its level, (m,);
+        - "pooled": clipped way from the pooled model to one around it, (m, d + 1);
+        - "contest": differences of log evidence of families of structures, (m, 2);
+        - "evidence": of priors, one after the other, (m, `N_DIFFERENCES`);
+        - "block": its model under a prior in a public basis, (m, d);
+        - "noise", "spread": see `skpmtl.engine.levels`, (m, 1), or (m, `N_DIFFERENCES`) of classes.
         """
         found = getattr(self, "_" + query.statistic)(query.public)
         return {query.statistic: found if query.pick is None else found[query.pick]}
@@ -78,6 +90,57 @@ class StructureTaskSide(TaskSide):
         # As good as no freedom for the slopes.
         m = self.table.n_tasks
         return self._around(public["centre"], np.full(m, 1e-12), 1e-8)[1].reshape(m, -1)
+
+    @property
+    def levels(self):
+        if self._levels is None:
+            self._levels = TaskLevels(self.table)
+        return self._levels
+
+    def _window(self, public):
+        return self.levels.targets
+
+    def _pooled(self, public):
+        theta = np.ascontiguousarray(public["theta"])
+        D = self.pooled.ways(theta, public["middle"], public["unit"])
+        clip_rows(D, public["clip_norm"], 2, D)
+        return D
+
+    def _contest(self, public):
+        structures = public["billboard"].structures
+        A, B, C = (
+            self.evidence.mean([s for s in structures if s.name in names]) for names in FAMILIES
+        )
+        with np.errstate(invalid="ignore"):
+            found = np.stack([np.logaddexp(A, B) - np.log(2.0) - C, A - B], axis=1)
+        return np.clip(np.nan_to_num(found), -1.0, 1.0)
+
+    def _evidence(self, public):
+        found = evidences(self.table, public["priors"], public["snr_centre"], self.settings)
+        return differences_of(found)
+
+    def _block(self, public):
+        root, local = root_of(public["moment"]), LocalModels(self.table, **self.settings)
+        criterion, level = local.criteria(root)
+        penalty = vote_penalty(public["snr_centre"], public["snr_spread"])
+        W = local.solve(root, best_scale(criterion + penalty, level), _LOOSE)[0]
+        return in_blocks(W @ public["basis"], public["rank"])
+
+    def _noise(self, public):
+        _, energies = self._personal_of(public["billboard"])
+        return self.levels.noises(energies, public["level"])[:, None]
+
+    def _spread(self, public):
+        W, energies = self._personal_of(public["billboard"])
+        return self.levels.spreads(W, energies, public["level"])
+
+    def _personal_of(self, billboard):
+        """Slopes and squared errors under the structures, made once."""
+        known = self._personal
+        if known is None or known[0] is not billboard.structures:
+            W, _, energies = self.evidence.models(billboard.structures)
+            self._personal = known = billboard.structures, W, energies
+        return known[1:]
 
     def _around(self, centre, kappa, tol):
         local = LocalModels(self.table, centre=centre, **self.settings)

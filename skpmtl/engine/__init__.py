@@ -1,0 +1,1 @@
+"""Parts of private fits that methods share: levels, pooled rounds, votes on evidence, spectra."""

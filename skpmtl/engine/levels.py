@@ -1,0 +1,256 @@
+"""Levels of tasks: where most are, how far they spread, and what a task has of both.
+
+The level of task k is its score at its own mean row, xbar_k; its slopes are orthogonal to it, so
+that the evidence of the slopes says nothing of it. With a pooled model (b0, a) of all tasks,
+
+    m_k = b0 + a' xbar_k,   l_k ~ (1 - q) N(m_k, tau^2) + q flat of density 1 / (8 B),
+
+where B is the half-width of a window that holds the levels of most tasks, q = `_FLAT` and tau the
+spread. The intercept is l_k - w_k' xbar_k, whatever slopes w_k a task has. b0, a, tau and the noise
+s0 of a row are released; the rest a task computes from its own rows:
+
+    phi = tau^2 / (tau^2 + s_k^2 / n),   l_k = m_k + e_k (p phi + 1 - p),   e_k = ybar_k - m_k,
+
+with s_k^2 = (4 s0^2 + Q_k) / (4 + n - 1) from the squared errors Q_k of its slopes, and p the
+posterior share of the pooled part, by what the task shows of level *and* noise: without the latter
+a task in units of its own would be pulled with the noise of others. Levels of classifiers are
+posterior means under N(m_k, tau^2), by quadrature.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from numbers import Real
+
+import numpy as np
+from scipy import sparse
+from scipy.special import digamma, expit
+from scipy.stats import f as f_distribution
+
+from .._kernels.levels import level_posteriors
+from .._runtime.compat import Interval
+from .._runtime.public import Public
+from ..tables.start import common_scores
+from .votes import differences_of
+
+OCTAVES = 80  # from 2^-40 to 2^40, for either sign
+LEVEL_BINS = 2 * OCTAVES
+# A window holds half of the tasks, and more than _CLEAR std of the noise in its bins. Of windows
+# with about as many tasks, within _SLACK of all, the narrowest is taken, _WIDER than it is.
+_CLEAR, _SLACK, _WIDER = 3.0, 0.15, 1.5
+NOISE_OCTAVES, SPREAD_OCTAVES = 6.0, 4.0  # below B, in which noise and spread are looked for
+_FLAT = 0.02  # prior weight of a level that is not pooled
+_OWN_ROWS = 4.0  # rows that the released noise counts in a task's own
+_UNITS = math.log(28.0)  # 40 octaves, in which own noise is uniform where it is not pooled
+_MEDIAN = 0.455  # of a squared standard normal number
+# Candidates for the spread of levels of classifiers, and logarithms of their public weights.
+SPREADS = 2.0 ** np.arange(-3.0, 3.01, 0.5)[::-1]
+PRIOR_OF_SPREADS = -0.5 * ((np.log2(SPREADS) + 0.5) / 1.5) ** 2
+# Nodes of the quadrature, in standard deviations.
+_NODES = np.linspace(-5.0, 5.0, 21)
+_MODE = np.zeros(1), np.full(1, math.sqrt(2.0 * math.pi))
+
+
+@dataclass(eq=False)
+class Level(Public):
+    """What was released of the levels of tasks.
+
+    Attributes
+    ----------
+    intercept : float
+        b0, the score of the pooled model at 0.
+    coef : ndarray (d,)
+        a, its slopes.
+    window : float or None
+        B, half-width of the window of levels; None for classifiers.
+    noise_std : float or None
+        s0, of a row; None for classifiers, and before it was released.
+    spread : float or None
+        tau; None before it was released.
+    pooled : bool
+        Whether all levels are pooled, whatever they are: q = 0.
+    """
+
+    intercept: float
+    coef: np.ndarray
+    window: float | None
+    noise_std: float | None = None
+    spread: float | None = None
+    pooled: bool = False
+
+    constraints = {
+        "window": [Interval(Real, 0, None, closed="neither"), None],
+        "noise_std": [Interval(Real, 0, None, closed="neither"), None],
+        "spread": [Interval(Real, 0, None, closed="neither"), None],
+    }
+
+    def declared(self, d):
+        """See `skpmtl.exchange.wire`."""
+        if self.spread is not None and (self.window is None) != (self.noise_std is None):
+            raise ValueError("its level needs a window and a noise, or neither")
+        yield "slopes of its level", self.coef, [(d,)]
+
+    def with_noise(self, total, n_tasks):
+        """A copy with the noise from the released sum of `TaskLevels.noises`."""
+        part = float(np.clip(total / n_tasks, -0.5, 0.5)) - 0.5
+        return replace(self, noise_std=self.window * 2.0 ** (NOISE_OCTAVES * part))
+
+    def with_spread(self, total, std, n_tasks):
+        """A copy with the spread from the released sum of `TaskLevels.spreads`.
+
+        `std`: of the noise of the sum. Its public prior is N(-1.5, 1) in octaves of B; an error
+        goes towards levels that are free.
+        """
+        found = SPREAD_OCTAVES * (float(np.clip(total / n_tasks, -0.5, 0.5)) - 0.5)
+        trust = 1.0 / (1.0 + (SPREAD_OCTAVES * std / n_tasks) ** 2)
+        octaves = trust * found - 1.5 * (1.0 - trust) + 0.5 * math.sqrt(1.0 - trust)
+        return replace(self, spread=self.window * 2.0 ** min(octaves, 0.0))
+
+
+# ---------------------------------------------------------------------------- the window
+def sum_of_octaves(contributions, positions=None):
+    """Tasks whose level is in every octave of either sign, (160,): one that is not finite in none.
+
+    A task fills one bin: sensitivity sqrt(2) for replace-one, 1 for zero-out.
+    """
+    found = np.asarray(contributions["window"], dtype=float)
+    found = found[np.isfinite(found)]
+    half = OCTAVES // 2
+    exponent = np.floor(np.log2(np.maximum(np.abs(found), 2.0**-half)))
+    bins = np.clip(exponent, -half, half - 1).astype(int) + half + OCTAVES * (found < 0)
+    return {"window": np.bincount(bins, minlength=LEVEL_BINS).astype(float)}
+
+
+def window_of(counts, std, n_tasks):
+    """The window that holds the levels of most tasks, from a noisy `sum_of_octaves`.
+
+    Parameters
+    ----------
+    counts : ndarray (160,)
+    std : float
+        Of the noise of one count.
+    n_tasks : int
+
+    Returns
+    -------
+    window : (float, float) or None
+        Middle and half-width; None where none stands out. Windows are one to three octaves of one
+        sign, or all up to a power of two, of which the three largest octaves of both signs count.
+    """
+    signs, half = counts.reshape(2, OCTAVES), OCTAVES // 2
+    cumulated = np.concatenate([np.zeros((2, 1)), np.cumsum(signs, axis=1)], axis=1)
+    edges = 2.0 ** np.arange(-half, half + 1.0)
+    found = []
+    for width in (1, 2, 3):
+        held = cumulated[:, width:] - cumulated[:, :-width]
+        low, high = edges[:-width], edges[width:]
+        for side, numbers in zip((1.0, -1.0), held, strict=True):
+            found.append((numbers, np.full(len(low), width), side * (low + high) / 2, high - low))
+    held = (cumulated[:, 3:] - cumulated[:, :-3]).sum(axis=0)
+    found.append((held, np.full(len(held), 6), np.zeros(len(held)), 2.0 * edges[3:]))
+    held, bins, middle, width = map(np.concatenate, zip(*found, strict=True))
+    noise = np.sqrt(bins) * std
+    good = held >= np.maximum(_CLEAR * noise, 0.5 * n_tasks)
+    if not good.any():
+        return None
+    sure = held - noise
+    good &= sure >= sure[good].max() - _SLACK * n_tasks
+    best = np.flatnonzero(good)[width[good].argmin()]
+    return float(middle[best]), float(0.5 * _WIDER * width[best])
+
+
+# ------------------------------------------------------------------------ the task side
+class TaskLevels:
+    """Levels of all tasks of a table.
+
+    Parameters
+    ----------
+    table : TaskTable
+        Of real targets or two classes.
+    """
+
+    def __init__(self, table):
+        self.table = table
+        self.n = np.asarray(table.support, dtype=float)
+        weights = table.counts / np.repeat(self.n, table.sizes)
+        shape = table.n_tasks, table.X.shape[0]
+        to_means = sparse.csr_array((weights, table.places, table.offsets), shape=shape)
+        means = to_means @ table.X
+        self.rows = np.asarray(means.toarray() if sparse.issparse(means) else means, dtype=float)
+        if not table.n_classes:
+            self.targets = np.add.reduceat(weights * table.y, table.offsets[:-1])
+
+    def pooled(self, level):
+        """m_k, (n_tasks,)."""
+        return level.intercept + self.rows @ level.coef
+
+    def noises(self, energies, level):
+        """What tasks say of the noise of a row, in -1/2 ... 1/2; 0 of a single row.
+
+        log2 of its own std, without its bias, less log2 B, from -6 to 0 octaves.
+        """
+        dof = np.maximum(self.n - 1.0, 1e-9)
+        bias = 0.5 / math.log(2.0) * (np.log(dof / 2.0) - digamma(dof / 2.0))
+        with np.errstate(all="ignore"):
+            octaves = 0.5 * np.log2(np.maximum(energies / dof, 1e-300)) + bias
+            octaves = np.clip(octaves - math.log2(level.window), -NOISE_OCTAVES, 0.0)
+        sent = octaves / NOISE_OCTAVES + 0.5
+        return np.where((self.n > 1.0) & np.isfinite(sent), sent, 0.0)
+
+    def spreads(self, W, energies, level):
+        """What tasks say of the spread, (n_tasks, 1) in -1/2 ... 1/2.
+
+        log2 of the distance to the pooled model that is not noise, less log2 B, from -4 to 0
+        octaves. Of classifiers: differences of their log evidence from each of `SPREADS` to the
+        next, (n_tasks, `N_DIFFERENCES`).
+        """
+        if level.window is None:
+            logs = [self._of_classes(W, level, spread, *_MODE)[1] for spread in SPREADS]
+            return differences_of(np.stack(logs, axis=1))
+        with np.errstate(all="ignore"):
+            distance = self.targets - self.pooled(level)
+            square = distance**2 / _MEDIAN - self._variances(energies, level) / self.n
+            octaves = 0.5 * np.log2(np.maximum(square, 1e-300)) - math.log2(level.window)
+            sent = np.clip(octaves, -SPREAD_OCTAVES, 0.0) / SPREAD_OCTAVES + 0.5
+        return np.nan_to_num(sent)[:, None]
+
+    def levels(self, W, energies, level):
+        """l_k, (n_tasks,), of tasks with these slopes; NaN where they are not finite."""
+        if level.window is None:
+            weights = np.full(len(_NODES), _NODES[1] - _NODES[0])
+            return self._of_classes(W, level, level.spread, _NODES, weights)[0]
+        middle, square = self.pooled(level), level.spread**2
+        with np.errstate(all="ignore"):
+            error = self.targets - middle
+            sampling = self._variances(energies, level) / self.n
+            variance = square + sampling
+            odds = math.log((1.0 - _FLAT) / _FLAT) + math.log(8.0 * level.window)
+            odds = odds - 0.5 * np.log(2.0 * np.pi * variance) - 0.5 * error**2 / variance
+            p = expit(odds + self._odds_of_noise(energies, level))
+            p = np.ones(len(p)) if level.pooled else np.nan_to_num(p)
+            return middle + error * (p * square / variance + 1.0 - p)
+
+    def _variances(self, energies, level):
+        """s_k^2."""
+        own = np.maximum(self.n - 1.0, 0.0)
+        return (_OWN_ROWS * level.noise_std**2 + energies) / (_OWN_ROWS + own)
+
+    def _odds_of_noise(self, energies, level):
+        """Log odds of a noise like the released one, against any of 40 octaves."""
+        dof = np.maximum(self.n - 1.0, 1e-9)
+        x = np.maximum(energies / (dof * level.noise_std**2), 1e-280)
+        odds = f_distribution.logpdf(x, dof, _OWN_ROWS) + np.log(x) + _UNITS
+        return np.where(self.n > 1.0, np.where(np.isfinite(odds), odds, -700.0), 0.0)
+
+    def _of_classes(self, W, level, spread, nodes, weights):
+        table = self.table
+        slopes = np.where(np.isfinite(W), W, 0.0)
+        score = common_scores(table, slopes[:, None])[:, 0]
+        score -= np.repeat(np.einsum("kj,kj->k", self.rows, slopes), table.sizes)
+        if table.base is not None:
+            score += table.base[:, 0]
+        found = np.empty((2, table.n_tasks))
+        level_posteriors(
+            score, table.y, table.counts, table.offsets, self.pooled(level), float(spread), nodes,
+            weights, *found,
+        )  # fmt: skip
+        return np.where(np.isfinite(W).all(axis=1), found[0], np.nan), found[1]

@@ -1,0 +1,87 @@
+"""The pooled model by rounds: one level and the same slopes for all tasks.
+
+Rows get a column of ones, so that levels show a mean of the slopes, and columns that are constant
+inside of tasks show themselves. In round t every task sends the clipped way from the pooled model
+theta to the minimum of its loss about it,
+
+    theta <- theta + (1 / m) (sum_k clip(prox_k(theta) - theta, C_t) + noise),
+
+on targets (y - c) / B, where a window (c, B) holds most levels: it is a unit, and targets are not
+clipped. Bounds fall to zero, so that the last rounds add little noise, and sum to the `path`.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+from scipy import sparse
+
+from ..local.centred import CentredTasks, Problem
+from ..local.updates import ProximalUpdates
+
+N_ROUNDS, PLAIN_ROUNDS = 30, 100
+_PLAIN_PATH = 30.0  # without noise
+_STEPS, _TOL = 12, 1e-3  # of updates that are not exact
+_PULL = 0.05  # to the pooled model, as a part of the curvature of a task
+
+
+def bounds_of(ratio, part):
+    """Bounds on the updates of all rounds, in units of the window.
+
+    Parameters
+    ----------
+    ratio : float
+        Tasks times mu over the root of the numbers of a model; infinite without noise.
+    part : float
+        Of the ratio, which the path is.
+    """
+    if not np.isfinite(ratio):
+        n_rounds, path = PLAIN_ROUNDS, _PLAIN_PATH
+    else:
+        n_rounds, path = N_ROUNDS, float(np.clip(part * ratio, min(2.0, 0.2 * ratio), 20.0))
+    falling = 1.0 - np.arange(n_rounds) / n_rounds
+    return falling / falling.sum() * path
+
+
+def with_ones(table):
+    """The table with a first column of ones."""
+    X = table.X
+    if sparse.issparse(X):
+        ones = sparse.csr_matrix(np.ones((X.shape[0], 1), dtype=X.dtype))
+        return replace(table, X=sparse.hstack([ones, X], format="csr"))
+    wide = np.empty((X.shape[0], X.shape[1] + 1), dtype=X.dtype)
+    wide[:, 0], wide[:, 1:] = 1.0, X
+    return replace(table, X=wide)
+
+
+class PooledUpdates:
+    """What the tasks of a table send in the rounds.
+
+    Parameters
+    ----------
+    table : TaskTable
+        Of real targets or two classes.
+    """
+
+    def __init__(self, table):
+        self.table, self._made = table, (None, None)
+
+    def ways(self, theta, middle, unit):
+        """Updates of all tasks before they are clipped, (n_tasks, d + 1)."""
+        window, updates = self._made
+        if window != (middle, unit):
+            updates = self._updates(middle, unit, updates)
+            self._made = (middle, unit), updates
+        return updates.ways(theta)
+
+    def _updates(self, middle, unit, known):
+        table = self.table
+        loss = "logistic" if table.n_classes else "squared"
+        if known is None:
+            problem = Problem(loss, 1, False)
+            centred = CentredTasks(with_ones(table), problem)
+            centred.prox_pull = np.maximum(_PULL * centred.smoothness, 1e-8)
+        else:
+            centred = known.centred
+        if loss == "squared":
+            centred = centred.with_targets((table.y - middle) / unit)
+        return ProximalUpdates(centred, n_steps=_STEPS, tol=_TOL)

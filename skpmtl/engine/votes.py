@@ -1,0 +1,106 @@
+"""One vote for all choices: sums of clipped differences of log evidence.
+
+Public is an ordered list of priors. A task has the log evidence E_j of its rows under each, and
+sends l_j = E_(j+1) - E_j, every number clipped to +-c / 2 and all together to length c. The sum is
+a log-likelihood of all tasks, up to clipping. Differences of neighbours and not centred numbers:
+clipping those would favour the dull end of the list.
+"""
+
+import math
+
+import numpy as np
+from scipy.special import logsumexp
+
+from .._kernels.clip import clip_rows
+from ..local.prior import LocalModels, vote_penalty, weak_penalty
+from ..privacy.moments import root_of
+
+CLIP = 2.0  # c
+N_DIFFERENCES = 12  # numbers of a contribution; those without a prior are 0
+SHARE = 0.01  # of mu^2, for a vote
+_RANGE, _SPREAD = (0.5, 3.0), 0.6  # of the scale under which priors are compared
+
+
+def sum_of_differences(name):
+    """``combine`` of the clipped differences `name`; numbers that are not finite count as 0.
+
+    Sensitivity 2 c for replace-one, c for zero-out: a task without rows sends zeros.
+    """
+
+    def combine(contributions, positions=None):
+        found = np.nan_to_num(np.array(contributions[name], dtype=float), posinf=0.0, neginf=0.0)
+        np.clip(found, -0.5 * CLIP, 0.5 * CLIP, out=found)
+        clip_rows(found, CLIP, 2, found)
+        return {name: found.sum(axis=0)}
+
+    return combine
+
+
+class Tally:
+    """The outcome of a vote on evidence.
+
+    Parameters
+    ----------
+    released : ndarray (n_differences,)
+    std : float
+        Of the noise of one of them.
+    n_priors : int
+
+    Attributes
+    ----------
+    total : ndarray (n_priors,)
+        Log-likelihood of each prior, less that of the first.
+    std : float
+    """
+
+    def __init__(self, released, std, n_priors):
+        self.total = np.concatenate([[0.0], np.cumsum(released[: n_priors - 1])])
+        self.std = std
+
+    def weights(self, prior):
+        """Posterior weights, for logarithms of public prior weights (n_priors,)."""
+        logs = (self.total - self.total.max()) / max(1.0, self.std) + prior
+        return np.exp(logs - logsumexp(logs))
+
+
+def evidences(table, priors, snr_centre, settings):
+    """Log evidence of every task under each prior N(0, kappa s^2 M), (n_tasks, n_priors).
+
+    Parameters
+    ----------
+    table : TaskTable
+        Of real targets.
+    priors : list of ndarray (d, d) or (d,)
+        M, of trace 1.
+    snr_centre : float
+        Of the scale, over which the evidence is averaged.
+    settings : dict
+        Of `LocalModels`.
+    """
+    m, local = table.n_tasks, LocalModels(table, **settings)
+    penalty = vote_penalty(float(np.clip(snr_centre, *_RANGE)), _SPREAD)
+    scales = -0.5 * (weak_penalty(False) + penalty)
+    scales = np.tile(scales - logsumexp(scales), (m, 1))
+    weights = np.column_stack([np.full(m, -np.inf), scales])
+    with np.errstate(all="ignore"):
+        found = [local.average(root_of(M), np.ones(m), weights)[0] for M in priors]
+    return np.stack(found, axis=1)
+
+
+def differences_of(found):
+    """What tasks send of log evidence (n_tasks, n_priors), (n_tasks, `N_DIFFERENCES`)."""
+    with np.errstate(invalid="ignore"):
+        steps = np.diff(found, axis=1)
+    out = np.zeros((len(found), N_DIFFERENCES))
+    out[:, : steps.shape[1]] = np.nan_to_num(steps, posinf=0.0, neginf=0.0)
+    return out
+
+
+def sensitivity(replace_one):
+    """Of `sum_of_differences`."""
+    return (2.0 if replace_one else 1.0) * CLIP
+
+
+def is_able(n_tasks, mu, replace_one):
+    """Public rule: whether the votes are worth their budget."""
+    return n_tasks * mu >= (150.0 if replace_one else 75.0) or math.isinf(mu)
