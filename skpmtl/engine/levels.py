@@ -19,11 +19,12 @@ posterior means under N(m_k, tau^2), by quadrature.
 
 import math
 from dataclasses import dataclass, replace
+from functools import cache
 from numbers import Real
 
 import numpy as np
 from scipy import sparse
-from scipy.special import digamma, expit
+from scipy.special import digamma, expit, logsumexp, ndtr
 from scipy.stats import f as f_distribution
 
 from .._kernels.levels import level_posteriors
@@ -34,9 +35,9 @@ from .votes import differences_of
 
 OCTAVES = 80  # from 2^-40 to 2^40, for either sign
 LEVEL_BINS = 2 * OCTAVES
-# A window holds half of the tasks, and more than _CLEAR std of the noise in its bins. Of windows
-# with about as many tasks, within _SLACK of all, the narrowest is taken, _WIDER than it is.
-_CLEAR, _SLACK, _WIDER = 3.0, 0.15, 1.5
+# Public prior of windows: the spread of their size in octaves, and the weight of none. A window is
+# _WIDER than it is found, and noise counts as _LEAST of the tasks at least.
+_SIZES, _NO_WINDOW, _WIDER, _LEAST = 12.0, 0.1, 1.5, 0.02
 NOISE_OCTAVES, SPREAD_OCTAVES = 6.0, 4.0  # below B, in which noise and spread are looked for
 _FLAT = 0.02  # prior weight of a level that is not pooled
 _OWN_ROWS = 4.0  # rows that the released noise counts in a task's own
@@ -133,29 +134,49 @@ def window_of(counts, std, n_tasks):
     Returns
     -------
     window : (float, float) or None
-        Middle and half-width; None where none stands out. Windows are one to three octaves of one
-        sign, or all up to a power of two, of which the three largest octaves of both signs count.
+        Middle and half-width; None where none stands out.
+
+    Notes
+    -----
+    A window is one to three octaves of one sign, in which tasks are spread evenly, or all up to
+    twice a power of two, about 0 like normal numbers whose std that is. With the shares t of the
+    tasks that a window expects in the bins its log-likelihood over none is
+    (m t'h - m^2 t't / 2) / std^2; the most probable one is taken.
     """
-    signs, half = counts.reshape(2, OCTAVES), OCTAVES // 2
-    cumulated = np.concatenate([np.zeros((2, 1)), np.cumsum(signs, axis=1)], axis=1)
-    edges = 2.0 ** np.arange(-half, half + 1.0)
-    found = []
-    for width in (1, 2, 3):
-        held = cumulated[:, width:] - cumulated[:, :-width]
-        low, high = edges[:-width], edges[width:]
-        for side, numbers in zip((1.0, -1.0), held, strict=True):
-            found.append((numbers, np.full(len(low), width), side * (low + high) / 2, high - low))
-    held = (cumulated[:, 3:] - cumulated[:, :-3]).sum(axis=0)
-    found.append((held, np.full(len(held), 6), np.zeros(len(held)), 2.0 * edges[3:]))
-    held, bins, middle, width = map(np.concatenate, zip(*found, strict=True))
-    noise = np.sqrt(bins) * std
-    good = held >= np.maximum(_CLEAR * noise, 0.5 * n_tasks)
-    if not good.any():
+    shares, places, middle, width, prior = _windows()
+    noise = max(std / n_tasks, _LEAST)
+    signal = shares @ (counts / n_tasks) - 0.5 * np.einsum("wb,wb->w", shares, shares)
+    posterior = signal / noise**2 + prior
+    best = int(posterior.argmax())
+    held = counts[places[best]].sum() / n_tasks
+    if posterior[best] < math.log(_NO_WINDOW) or held < 0.5 - 2.0 * std / n_tasks:
         return None
-    sure = held - noise
-    good &= sure >= sure[good].max() - _SLACK * n_tasks
-    best = np.flatnonzero(good)[width[good].argmin()]
     return float(middle[best]), float(0.5 * _WIDER * width[best])
+
+
+@cache
+def _windows():
+    """Of all windows: expected shares in the bins, bins, middles, widths, log prior weights."""
+    half, found = OCTAVES // 2, []
+    edges = 2.0 ** np.arange(-half, half + 1.0)
+    for width in (1, 2, 3):
+        for j in range(OCTAVES + 1 - width):
+            for side in (1.0, -1.0):
+                bins = np.arange(j, j + width) + (OCTAVES if side < 0 else 0)
+                middle, size = 0.5 * (edges[j] + edges[j + width]), edges[j + width] - edges[j]
+                found.append((bins, np.full(width, 1.0 / width), side * middle, size, j - half, 0.5))
+    for j in range(5, OCTAVES - 2):  # of std 2^(j - half)
+        bins = np.arange(j - 5, j + 3)
+        held = np.diff(ndtr(edges[np.append(bins, j + 3)] / edges[j]))
+        both = np.concatenate([bins, bins + OCTAVES])
+        found.append((both, np.tile(held, 2), 0.0, 4.0 * edges[j], j - half, 3.0))
+    bins, held, middle, size, place, weight = zip(*found, strict=True)
+    shares = np.zeros((len(found), LEVEL_BINS))
+    for row, at, part in zip(shares, bins, held, strict=True):
+        row[at] = part
+    prior = np.log(weight) - 0.5 * (np.array(place) / _SIZES) ** 2
+    prior += math.log(1.0 - _NO_WINDOW) - logsumexp(prior)
+    return shares, bins, np.array(middle), np.array(size), prior
 
 
 # ------------------------------------------------------------------------ the task side

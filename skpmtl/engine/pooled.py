@@ -21,7 +21,9 @@ from ..local.updates import ProximalUpdates
 N_ROUNDS, PLAIN_ROUNDS = 30, 100
 _PLAIN_PATH = 30.0  # without noise
 _STEPS, _TOL = 12, 1e-3  # of updates that are not exact
-_PULL = 0.05  # to the pooled model, as a part of the curvature of a task
+# To the pooled model, as a part of the curvature of a task. Models of separable classes would
+# go far from it: their mean is no pooled model.
+_PULL, _PULL_OF_CLASSES = 0.05, 0.3
 
 
 def bounds_of(ratio, part):
@@ -79,7 +81,8 @@ class PooledUpdates:
         if known is None:
             problem = Problem(loss, 1, False)
             centred = CentredTasks(with_ones(table), problem)
-            centred.prox_pull = np.maximum(_PULL * centred.smoothness, 1e-8)
+            pull = _PULL_OF_CLASSES if table.n_classes else _PULL
+            centred.prox_pull = np.maximum(pull * centred.smoothness, 1e-8)
         else:
             centred = known.centred
         if loss == "squared":

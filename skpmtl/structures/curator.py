@@ -188,6 +188,8 @@ class _Course:
 
     def moments_with_levels(self, about, further):
         plan = self.plan
+        if not about:  # directions of models alone: a mean that nobody has would be in all of them
+            self.keep("alone")
         release = yield from self.moment("moment 1")
         self.average.add(*release, self.size_of_moment)
         left = ["moment 2"] if further else ["main", "moment 2"]
@@ -262,6 +264,11 @@ class _Course:
             replace(s, weight=float(w)) for s, w in zip(structures, weights, strict=True)
         ])  # fmt: skip
         return bool(both > 0)
+
+    def keep(self, name):
+        """Leave one structure, until they are found again."""
+        kept = [replace(s, weight=1.0) for s in self.billboard.structures if s.name == name]
+        self.billboard = replace(self.billboard, structures=kept)
 
     def about_centre(self):
         """From now on directions are those of models less their centres, and of moments so far

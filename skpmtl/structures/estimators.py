@@ -63,6 +63,7 @@ class _PrivateMTL(BaseMTL):
         dtype=np.float64,
     ):
         self.structure = structure
+        self.levels = levels
         self.epsilon = epsilon
         self.delta = delta
         self.adjacency = adjacency
@@ -363,6 +364,7 @@ class PrivateMTLClassifier(MTLClassifierMixin, _PrivateMTL):
         self,
         structure="auto",
         *,
+        levels="auto",
         epsilon=1.0,
         delta=None,
         adjacency="replace-one",
@@ -380,7 +382,7 @@ class PrivateMTLClassifier(MTLClassifierMixin, _PrivateMTL):
         dtype=np.float64,
     ):
         super().__init__(
-            structure, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
+            structure, levels=levels, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
             init=init, fit_intercept=fit_intercept, task_feature=task_feature, tasks=tasks,
             unseen_task=unseen_task, random_state=random_state,
             secure=secure, verbose=verbose, dtype=dtype,
