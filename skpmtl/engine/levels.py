@@ -38,6 +38,7 @@ LEVEL_BINS = 2 * OCTAVES
 # Public prior of windows: the spread of their size in octaves, and the weight of none. A window is
 # _WIDER than it is found, and noise counts as _LEAST of the tasks at least.
 _SIZES, _NO_WINDOW, _WIDER, _LEAST = 12.0, 0.1, 1.5, 0.02
+_CLEAR = 4.0  # std above which three bins of scales are not empty
 NOISE_OCTAVES, SPREAD_OCTAVES = 6.0, 4.0  # below B, in which noise and spread are looked for
 _FLAT = 0.02  # prior weight of a level that is not pooled
 _OWN_ROWS = 4.0  # rows that the released noise counts in a task's own
@@ -113,12 +114,35 @@ def sum_of_octaves(contributions, positions=None):
 
     A task fills one bin: sensitivity sqrt(2) for replace-one, 1 for zero-out.
     """
-    found = np.asarray(contributions["window"], dtype=float)
+    return {"window": _octaves(contributions["window"], LEVEL_BINS)}
+
+
+def sum_of_scales(contributions, positions=None):
+    """Tasks whose scale of features is in every octave, (80,), as `sum_of_octaves`."""
+    return {"scale": _octaves(np.abs(contributions["scale"]), OCTAVES)}
+
+
+def _octaves(found, n_bins):
+    found = np.asarray(found, dtype=float)
     found = found[np.isfinite(found)]
     half = OCTAVES // 2
     exponent = np.floor(np.log2(np.maximum(np.abs(found), 2.0**-half)))
     bins = np.clip(exponent, -half, half - 1).astype(int) + half + OCTAVES * (found < 0)
-    return {"window": np.bincount(bins, minlength=LEVEL_BINS).astype(float)}
+    return np.bincount(bins, minlength=n_bins).astype(float)
+
+
+def scale_of(counts, std, n_tasks):
+    """The scale of the features of most tasks, from a noisy `sum_of_scales`; 1 where none is clear.
+
+    The mean of three octaves, weighted by their counts, that hold half of the tasks.
+    """
+    three = counts[:-2] + counts[1:-1] + counts[2:]
+    top = int(three.argmax())
+    if three[top] < max(0.5 * n_tasks, _CLEAR * math.sqrt(3.0) * std):
+        return 1.0
+    weight = np.maximum(counts[top : top + 3] - std, 0.0)
+    octave = weight @ np.arange(top, top + 3) / weight.sum() if weight.any() else top + 1.0
+    return float(2.0 ** (octave + 0.5 - OCTAVES // 2))
 
 
 def window_of(counts, std, n_tasks):
@@ -164,7 +188,8 @@ def _windows():
             for side in (1.0, -1.0):
                 bins = np.arange(j, j + width) + (OCTAVES if side < 0 else 0)
                 middle, size = 0.5 * (edges[j] + edges[j + width]), edges[j + width] - edges[j]
-                found.append((bins, np.full(width, 1.0 / width), side * middle, size, j - half, 0.5))
+                even = np.full(width, 1.0 / width)
+                found.append((bins, even, side * middle, size, j - half, 0.5))
     for j in range(5, OCTAVES - 2):  # of std 2^(j - half)
         bins = np.arange(j - 5, j + 3)
         held = np.diff(ndtr(edges[np.append(bins, j + 3)] / edges[j]))
@@ -199,6 +224,20 @@ class TaskLevels:
         self.rows = np.asarray(means.toarray() if sparse.issparse(means) else means, dtype=float)
         if not table.n_classes:
             self.targets = np.add.reduceat(weights * table.y, table.offsets[:-1])
+
+    def scales(self):
+        """Root mean square of a task's features about their means, (n_tasks,); NaN of one row."""
+        table = self.table
+        X = table.X
+        squares = X.multiply(X) if sparse.issparse(X) else None
+        if squares is None:
+            squares = np.einsum("ij,ij->i", X, X, dtype=float)
+        else:
+            squares = np.asarray(squares.sum(axis=1), dtype=float).ravel()
+        squares = np.add.reduceat(table.counts * squares[table.places], table.offsets[:-1]) / self.n
+        squares -= np.einsum("kj,kj->k", self.rows, self.rows)
+        used = (self.n > 1.0) & (squares > 0.0)
+        return np.where(used, np.sqrt(np.maximum(squares, 0.0) / table.n_features), np.nan)
 
     def pooled(self, level):
         """m_k, (n_tasks,)."""

@@ -44,14 +44,15 @@ def bounds_of(ratio, part):
     return falling / falling.sum() * path
 
 
-def with_ones(table):
-    """The table with a first column of ones."""
+def with_ones(table, scale):
+    """The table with a first column of ones, and features over their scale."""
     X = table.X
     if sparse.issparse(X):
         ones = sparse.csr_matrix(np.ones((X.shape[0], 1), dtype=X.dtype))
-        return replace(table, X=sparse.hstack([ones, X], format="csr"))
+        return replace(table, X=sparse.hstack([ones, X / scale], format="csr"))
     wide = np.empty((X.shape[0], X.shape[1] + 1), dtype=X.dtype)
-    wide[:, 0], wide[:, 1:] = 1.0, X
+    wide[:, 0] = 1.0
+    np.divide(X, scale, out=wide[:, 1:], casting="same_kind")
     return replace(table, X=wide)
 
 
@@ -67,24 +68,23 @@ class PooledUpdates:
     def __init__(self, table):
         self.table, self._made = table, (None, None)
 
-    def ways(self, theta, middle, unit):
-        """Updates of all tasks before they are clipped, (n_tasks, d + 1)."""
-        window, updates = self._made
-        if window != (middle, unit):
-            updates = self._updates(middle, unit, updates)
-            self._made = (middle, unit), updates
+    def ways(self, theta, middle, unit, scale):
+        """Updates of all tasks before they are clipped, (n_tasks, d + 1).
+
+        Of a model of (y - middle) / unit by features over `scale`.
+        """
+        units, updates = self._made
+        if units != (middle, unit, scale):
+            updates = self._updates(middle, unit, scale)
+            self._made = (middle, unit, scale), updates
         return updates.ways(theta)
 
-    def _updates(self, middle, unit, known):
+    def _updates(self, middle, unit, scale):
         table = self.table
         loss = "logistic" if table.n_classes else "squared"
-        if known is None:
-            problem = Problem(loss, 1, False)
-            centred = CentredTasks(with_ones(table), problem)
-            pull = _PULL_OF_CLASSES if table.n_classes else _PULL
-            centred.prox_pull = np.maximum(pull * centred.smoothness, 1e-8)
-        else:
-            centred = known.centred
+        centred = CentredTasks(with_ones(table, scale), Problem(loss, 1, False))
+        pull = _PULL_OF_CLASSES if table.n_classes else _PULL
+        centred.prox_pull = np.maximum(pull * centred.smoothness, 1e-8)
         if loss == "squared":
             centred = centred.with_targets((table.y - middle) / unit)
         return ProximalUpdates(centred, n_steps=_STEPS, tol=_TOL)

@@ -17,7 +17,6 @@ from ..privacy.moments import root_of
 
 CLIP = 2.0  # c
 N_DIFFERENCES = 12  # numbers of a contribution; those without a prior are 0
-SHARE = 0.01  # of mu^2, for a vote
 _RANGE, _SPREAD = (0.5, 3.0), 0.6  # of the scale under which priors are compared
 
 

@@ -18,12 +18,13 @@ needed goes to further releases of the moment and the last vote, which are avera
 Where levels are looked for (`_Course.with_levels`) the mean is that of a pooled model, whose rounds
 come first (`skpmtl.engine.pooled`), in a window of levels from a histogram:
 
-1. Rounds of the pooled model; a vote; a *contest* of those who follow it against the others, the
-   sum of clipped differences of log evidence, which says more than shares where tasks know little.
-2. Where the contest says so further rounds, else a second moment after the next vote.
-3. The moment of directions. Where tasks have few rows they vote on its rank and floor, and blocks
-   of directions then refine it (`skpmtl.engine.spectrum`) in the place of further moments.
-4. Votes, a second contest, and two numbers: the noise of a row, and the spread of levels.
+1. Rounds of the pooled model; a vote.
+2. The moment of directions of models alone. Where tasks have few rows they vote on its rank and its
+   floor. A vote, and a *contest* of those who follow the pooled slopes against the others: the sum
+   of clipped differences of log evidence, which says more than shares where tasks know little.
+3. Where the contest says so further rounds, and a moment about own centres. Else further moments;
+   or blocks of directions that refine the first one (`skpmtl.engine.spectrum`), of few rows.
+4. A vote, a second contest, and two numbers: the noise of a row, and the spread of levels.
 """
 
 import math
@@ -32,7 +33,15 @@ from dataclasses import replace
 import numpy as np
 
 from ..engine import spectrum as spectra
-from ..engine.levels import PRIOR_OF_SPREADS, SPREADS, Level, sum_of_octaves, window_of
+from ..engine.levels import (
+    PRIOR_OF_SPREADS,
+    SPREADS,
+    Level,
+    scale_of,
+    sum_of_octaves,
+    sum_of_scales,
+    window_of,
+)
 from ..engine.spectrum import Spectrum, sum_of_blocks
 from ..engine.votes import Tally, sum_of_differences
 from ..exchange.protocol import Query
@@ -61,9 +70,9 @@ _TINY = 1e-3
 _FEW_TASKS = 10.0
 _DOUBT, _MOST_ODDS = 1.5, math.log(50.0)  # std of a contest that do not count, and its most
 _PATH, _FURTHER_PATH = 0.1, 0.05  # of the rounds of the pooled model, see `bounds_of`
-# A rank is taken where it is likelier than the moment as it is, by so many nats and per task; few
-# rows are at work where the floor is below _SHARP.
-_LEAST_GAIN, _GAIN = 30.0, 0.05
+# A rank is taken where it is likelier than the moment as it is, by so many nats, nats per task and
+# std of the noise; few rows are at work where the floor is below _SHARP.
+_LEAST_GAIN, _GAIN, _SURE = 30.0, 0.05, 2.0
 _SHARP = 0.2
 _NO_SCALE = 1.0, 0.67  # of log10(snr), before any was released
 
@@ -105,7 +114,8 @@ class _Course:
         self.average, self.size_of_moment = DriftingAverage(), self.d * (self.d + 1) / 2
         # Typical length of models, the mean, and moments about it.
         self.length = self.centre = self.about = None
-        self.window, self.theta = None, None  # of levels, and the pooled model in its units
+        # Of levels; the pooled model in its unit, and the scale of features.
+        self.window, self.theta, self.scale = None, None, 1.0
         self.found = self.floor = None  # directions that few rows refine
         self.other_slots = {}
 
@@ -136,7 +146,7 @@ class _Course:
 
     def slot(self, name):
         """The slot, or part of one, in which something is queried; None where there is none."""
-        found = self.other_slots.get(name, name)
+        found = name if isinstance(name, tuple) else self.other_slots.get(name, name)
         slot = found[0] if isinstance(found, tuple) else found
         return found if slot in self.plan.slots else None
 
@@ -174,48 +184,59 @@ class _Course:
 
     # -------------------------------------------------------------------- with levels
     def with_levels(self):
-        plan, means = self.plan, "mean" in self.plan.structures
+        plan = self.plan
+        if "scale" in plan.slots:
+            mechanism = plan.scale("scale")
+            words = "histogram of the scales of features, by octaves"
+            counts = yield from self.query("scale", "scale", words, mechanism, sum_of_scales)
+            self.scale = scale_of(counts, math.sqrt(_variance(mechanism)), self.m)
         yield from self.pooled_rounds("pooled", _PATH)
         self.rebuild()
         yield from self.vote("vote 1")
-        about = means and (yield from self.contest("contest 1"))
-        further = about and "main" in plan.slots and not plan.looks_once
-        if further:
-            yield from self.pooled_rounds("main", _FURTHER_PATH)
         if "moment 1" in plan.slots:
-            yield from self.moments_with_levels(about, further)
+            yield from self.moments_with_levels()
+        else:
+            yield from self.contest("contest 1")
         yield from self.level()
 
-    def moments_with_levels(self, about, further):
+    def moments_with_levels(self):
+        """A moment of models alone; a contest of the pooled slopes against what it shows; and what
+        wins is looked for further."""
         plan = self.plan
-        if not about:  # directions of models alone: a mean that nobody has would be in all of them
-            self.keep("alone")
+        self.keep("alone")  # a mean that nobody has would be in all directions
         release = yield from self.moment("moment 1")
         self.average.add(*release, self.size_of_moment)
-        left = ["moment 2"] if further else ["main", "moment 2"]
-        if not about and self.hidden(*release):  # one look more, before tasks vote about nothing
-            self.average = DriftingAverage()
-            release = _pooled([release, (yield from self.moment(left.pop(0)))])
-            self.average.add(*release, self.size_of_moment)
-        if plan.few_rows and not about:
+        if plan.few_rows:
             yield from self.sharpen("rank", "floor", refine=True)
         self.rebuild()
         yield from self.vote("vote 2")
+        about = "contest 1" in plan.slots and (yield from self.contest("contest 1"))
+        left = ["main", "moment 2"]
         if about:
+            if not plan.looks_once:
+                yield from self.pooled_rounds(left.pop(0), _FURTHER_PATH)
             self.about_centre()
-        if self.found is not None:
-            for number, slot in enumerate(left, 1):
-                yield from self.block_round(slot, number)
+        elif plan.few_rows and "rank" not in self.spent and self.hidden(*release):
+            more = yield from self.moment(left.pop(0))
+            self.average = DriftingAverage()
+            self.average.add(*_pooled([release, more]), self.size_of_moment)
+            yield from self.sharpen("rank", "floor", refine=True)
+        if self.found is not None and not about:
+            for slot in left:
+                yield from self.block_round(slot, ("refine", 1.0 / (3.0 * len(left))))
         else:
+            if not about and "contest 2" in plan.slots:
+                left.append("contest 2")
+            left += [("refine", 2.0 / 3.0)] if plan.few_rows else []
             found = []
             for slot in left:
                 found.append((yield from self.moment(slot)))
             (self.about or self.average).add(*_pooled(found), self.size_of_moment)
             if plan.few_rows and not about:
-                yield from self.sharpen("step 1", "floor 1")
+                yield from self.sharpen(("refine", 1.0 / 6.0), ("refine", 1.0 / 6.0))
         self.rebuild()
         yield from self.vote("vote 3")
-        if "contest 2" in plan.slots:
+        if "contest 2" in plan.slots and "contest 2" not in left:
             yield from self.contest("contest 2")
 
     def find_window(self):
@@ -236,8 +257,9 @@ class _Course:
             theta = theta + (yield from self.query(
                 slot, "pooled", words, mechanism, clipped_sum("pooled", bound), self.m,
                 theta=theta[None], clip_norm=float(bound), middle=middle, unit=unit,
+                scale=self.scale,
             ))  # fmt: skip
-        self.theta, self.centre = theta, unit * theta[1:]
+        self.theta, self.centre = theta, unit / self.scale * theta[1:]
 
     def contest(self, slot):
         """Odds of the pooled slopes, and of a mean, against what does without; -> whether for.
@@ -355,8 +377,9 @@ class _Course:
         tally, _ = yield from self.on_evidence(slot_of_rank, [known, *fewer], floors, even, "rank")
         gain = tally.total[1:] - tally.total[0]
         net = gain - np.array(ranks) * (self.d - np.array(ranks))  # Akaike's
+        net -= _SURE * tally.std * np.sqrt(np.arange(1, len(net) + 1))
         best = int(net.argmax())
-        if net[best] <= tally.std or gain[best] <= max(_GAIN * self.m, _LEAST_GAIN):
+        if net[best] <= 0.0 or gain[best] <= max(_GAIN * self.m, _LEAST_GAIN):
             return
         found = fewer[best]
         floor = yield from self.floor_of(slot_of_floor, found)
@@ -378,7 +401,7 @@ class _Course:
         )
         return float(np.exp(weights @ np.log(spectra.FLOORS)))
 
-    def block_round(self, slot, number):
+    def block_round(self, slot, votes):
         """Move the directions of the moment, add new ones, and set the floor again."""
         found, k, (centre, spread) = self.found, self.found.rank, self.snr()
         mechanism = self.plan.moment(slot)
@@ -392,17 +415,17 @@ class _Course:
         step, E, sizes = found.read_block(S, std, self.tilt, sampling, self.m)
         moved = [found.moved(a * step) for a in spectra.STEPS]
         _, weights = yield from self.on_evidence(
-            f"step {number}", moved, [self.floor] * len(moved), spectra.PRIOR_OF_STEPS, "step"
+            votes, moved, [self.floor] * len(moved), spectra.PRIOR_OF_STEPS, "step"
         )
         self.found = found = found.moved(float(weights @ spectra.STEPS) * step)
         if len(sizes):
             grown = [found.grown(E, sizes, b) for b in spectra.WEIGHTS_OF_NEW]
             _, weights = yield from self.on_evidence(
-                f"new {number}", grown, [self.floor] * len(grown), spectra.PRIOR_OF_NEW,
+                votes, grown, [self.floor] * len(grown), spectra.PRIOR_OF_NEW,
                 "weight of new directions",
             )  # fmt: skip
             self.found = found.grown(E, sizes, float(weights @ spectra.WEIGHTS_OF_NEW))
-        self.floor = yield from self.floor_of(f"floor {number}", self.found)
+        self.floor = yield from self.floor_of(votes, self.found)
 
     # ------------------------------------------------------------------------ queries
     def query(self, slot, statistic, words, mechanism, combine, divide=1.0, **public):

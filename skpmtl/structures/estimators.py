@@ -7,7 +7,7 @@ import numpy as np
 from .._docstrings import SHAPES, TARGET_RANGE, fill_docstring
 from .._runtime.compat import StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
-from ..engine.levels import LEVEL_BINS, Level, sum_of_octaves
+from ..engine.levels import LEVEL_BINS, OCTAVES, Level, sum_of_octaves, sum_of_scales
 from ..engine.spectrum import sum_of_blocks
 from ..engine.votes import CLIP, N_DIFFERENCES, sum_of_differences
 from ..exchange.protocol import QuerySpec, Total
@@ -188,7 +188,8 @@ class _PrivateMTL(BaseMTL):
             return clipped_sum("pooled", public["clip_norm"])(contributions)["pooled"]
 
         of_rounds = Total(d + 1, "clip_norm", ways)
-        public = {"theta": [(1, d + 1)], "clip_norm": Real, "middle": Real, "unit": Real}
+        public = {"theta": [(1, d + 1)]}
+        public |= dict.fromkeys(("clip_norm", "middle", "unit", "scale"), Real)
         spread = (1, 0.5)
         if self._classification:
             spread = (N_DIFFERENCES, CLIP, sum_of_differences("spread"))
@@ -196,6 +197,7 @@ class _PrivateMTL(BaseMTL):
         return {
             "pooled": QuerySpec({"pooled": (d + 1,)}, public, of_rounds),
             **specified("window", LEVEL_BINS, 1.0, sum_of_octaves, ()),
+            **specified("scale", OCTAVES, 1.0, sum_of_scales, ()),
             **specified("contest", 2, np.sqrt(2.0), sum_of_contests, **billboard),
             **specified("noise", 1, 0.5, **level),
             **specified("spread", *spread, **level),
@@ -382,8 +384,9 @@ class PrivateMTLClassifier(MTLClassifierMixin, _PrivateMTL):
         dtype=np.float64,
     ):
         super().__init__(
-            structure, levels=levels, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
-            init=init, fit_intercept=fit_intercept, task_feature=task_feature, tasks=tasks,
+            structure, levels=levels, epsilon=epsilon, delta=delta, adjacency=adjacency,
+            curator=curator, init=init, fit_intercept=fit_intercept, task_feature=task_feature,
+            tasks=tasks,
             unseen_task=unseen_task, random_state=random_state,
             secure=secure, verbose=verbose, dtype=dtype,
         )  # fmt: skip

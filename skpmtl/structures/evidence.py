@@ -69,6 +69,12 @@ class Evidence:
         """`total` of weights that sum to 1."""
         return self.total(structures) - np.log(sum(s.weight for s in structures))
 
+    def short(self, structures):
+        """Log evidence of models alone with the prior of the scales of "mean", (n_tasks,)."""
+        named = {s.name: s for s in structures}
+        criterion = self._found(named["alone"])[3]
+        return logsumexp(-0.5 * (criterion + self._penalty(named["mean"])), axis=1)
+
     def _logs(self, structures):
         L = [np.log(s.weight) + logsumexp(-0.5 * self._penalised(s), axis=1) for s in structures]
         L = np.stack(L, axis=1)

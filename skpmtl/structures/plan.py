@@ -51,11 +51,13 @@ _MEAN_WITHOUT_WINDOW = {
 }  # fmt: skip
 _ONCE = 20.0  # tasks times mu over the root of a model's numbers, below which rounds come once
 _LATER = 0.18  # that the second rounds then leave to the first
-_WINDOW, _MOST_WINDOW = 14.0, 0.10  # standard deviations that half of the tasks should stand out
+# Standard deviations that half of the tasks should stand out in the window, and its share.
+_WINDOW, _LEAST_SHARE, _MOST_WINDOW = 18.0, 0.005, 0.10
+_SCALE, _LEAST_FOR_SCALE = 12.0, 100.0  # the same for the scale of features, and z from which on
 _LEAST_WINDOW = 10.5  # of these, in the largest window; else no level is looked for
-# Votes on evidence, where there are enough tasks: on the rank and the floor of the first moment,
-# and on a step, further directions and the floor after every block round.
-_VOTES = ("rank", "floor", "rival", "step 1", "new 1", "floor 1", "step 2", "new 2", "floor 2")
+# Votes on evidence, where there are enough tasks: on rank and floor of the first moment, on the
+# sparse shape as its rival, and on a step, new directions and the floor after two block rounds.
+_FEW_ROWS = {"rank": 0.01, "floor": 0.01, "rival": 0.01, "refine": 0.06}
 
 
 def n_free(population):
@@ -172,8 +174,7 @@ class StructurePlan(Plan):
         """Public rule: levels of one output, in a window that is public or can be found."""
         if est.levels == "free" or not est.fit_intercept or self.n_outputs > 1:
             return False
-        z = self.n_tasks * self.mu * math.sqrt(2.0) / self._reach(math.sqrt(2.0), 1.0)
-        found = (_LEAST_WINDOW / z) ** 2 <= _MOST_WINDOW
+        found = (_LEAST_WINDOW / self._z) ** 2 <= _MOST_WINDOW
         if found or self.target_range is not None:
             return True
         if est.levels == "pooled":
@@ -211,13 +212,19 @@ class StructurePlan(Plan):
         else:
             found = dict(_LEVELS_AND_MOMENTS)
         if self.few_rows:
-            found |= dict.fromkeys(_VOTES, votes.SHARE)
+            found |= _FEW_ROWS
+        z, first = self._z, {}
         if self.public_window is None:
-            z = m * self.mu * math.sqrt(2.0) / self._reach(math.sqrt(2.0), 1.0)
-            window = min((_WINDOW / z) ** 2, _MOST_WINDOW)
-            found = {"window": window / (1.0 - window) * sum(found.values()), **found}
-        whole = sum(found.values())
-        return {slot: share / whole for slot, share in found.items()}
+            first["window"] = min(max((_WINDOW / z) ** 2, _LEAST_SHARE), _MOST_WINDOW)
+        if z >= _LEAST_FOR_SCALE:
+            first["scale"] = max((_SCALE / z) ** 2, _LEAST_SHARE)
+        rest = (1.0 - sum(first.values())) / sum(found.values())
+        return first | {slot: share * rest for slot, share in found.items()}
+
+    @property
+    def _z(self):
+        """Tasks times mu, for histograms."""
+        return self.n_tasks * self.mu * math.sqrt(2.0) / self._reach(math.sqrt(2.0), 1.0)
 
     @property
     def public_window(self):
@@ -287,6 +294,10 @@ class StructurePlan(Plan):
     def window(self, slot):
         """For the histogram of levels."""
         return self._vector(slot, levels.LEVEL_BINS, self._reach(math.sqrt(2.0), 1.0))
+
+    def scale(self, slot):
+        """For the histogram of the scales of features."""
+        return self._vector(slot, levels.OCTAVES, self._reach(math.sqrt(2.0), 1.0))
 
     def contest(self, slot):
         """For the sum of two clipped differences of log evidence."""

@@ -44,7 +44,7 @@ class StructureTaskSide(TaskSide):
         - "size": log2 of the length of its model, (m,);
         - "update": clipped way to a model around the centre, (m, n_outputs * d);
         - "intercept": of the public slopes, (m, n_outputs);
-        - "window": its level, (m,);
+        - "window", "scale": its level, and the scale of its features, (m,);
         - "pooled": clipped way from the pooled model to one around it, (m, d + 1);
         - "contest": differences of log evidence of families of structures, (m, 2);
         - "evidence": of priors, one after the other, (m, `N_DIFFERENCES`);
@@ -100,9 +100,12 @@ class StructureTaskSide(TaskSide):
     def _window(self, public):
         return self.levels.targets
 
+    def _scale(self, public):
+        return self.levels.scales()
+
     def _pooled(self, public):
         theta = np.ascontiguousarray(public["theta"])
-        D = self.pooled.ways(theta, public["middle"], public["unit"])
+        D = self.pooled.ways(theta, *(public[name] for name in ("middle", "unit", "scale")))
         clip_rows(D, public["clip_norm"], 2, D)
         return D
 
@@ -111,6 +114,8 @@ class StructureTaskSide(TaskSide):
         A, B, C = (
             self.evidence.mean([s for s in structures if s.name in names]) for names in FAMILIES
         )
+        # Alone at the scales of ways from a mean, too: they must not win by being shorter.
+        C = np.logaddexp(C, self.evidence.short(structures)) - np.log(2.0)
         with np.errstate(invalid="ignore"):
             found = np.stack([np.logaddexp(A, B) - np.log(2.0) - C, A - B], axis=1)
         return np.clip(np.nan_to_num(found), -1.0, 1.0)
