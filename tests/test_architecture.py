@@ -22,7 +22,7 @@ FLOORS = (
     ("tables",),
     ("privacy",),
     ("exchange", "local"),
-    ("rounds", "solvers"),
+    ("rounds", "solvers", "engine"),
     ("_coefficients", "_diagram", "callbacks"),
     ("base",),
     METHODS,
