@@ -6,7 +6,7 @@ from numbers import Integral, Real
 import numpy as np
 
 from .._runtime.compat import Interval, StrOptions
-from ..engine.levels import Level, TaskLevels
+from ..engine.levels import Level, TaskLevels, level_attributes
 from ..exchange.billboard import OfModels, Public
 from ..privacy.moments import even_root
 from ..tables.start import Start
@@ -156,11 +156,7 @@ class StructureBillboard(OfModels):
         return {s.name: s.share for s in self.structures if s.share is not None}
 
     def attributes(self):
-        found = {"shares_": self.shares, **super().attributes()}
-        if self.level is not None:
-            found["level_"] = float(self.from_start(self.centre, self.level.intercept)[1])
-            found["level_spread_"] = self.level.spread
-        return found
+        return {"shares_": self.shares, **super().attributes(), **level_attributes(self)}
 
     def declared(self):
         """See `skpmtl.exchange.wire`."""

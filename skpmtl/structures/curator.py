@@ -33,7 +33,6 @@ from dataclasses import replace
 import numpy as np
 
 from ..engine.levels import (
-    PRIOR_OF_SPREADS,
     SPREADS,
     Level,
     scale_of,
@@ -335,8 +334,7 @@ class _Course:
             mechanism, sum_of_differences("spread"), billboard=self.billboard, level=level,
         )  # fmt: skip
         tally = Tally(released, math.sqrt(_variance(mechanism)), len(SPREADS))
-        octaves = tally.weights(PRIOR_OF_SPREADS) @ np.log2(SPREADS)
-        return replace(level, spread=float(2.0**octaves))
+        return level.of_tally(tally)
 
     # ----------------------------------------------------------------------- few rows
     def vote_on_evidence(self, slot, priors, what):
