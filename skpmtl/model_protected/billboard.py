@@ -145,17 +145,21 @@ class PriorBillboard(AboutFacts, OfModels):
 
     def errors(self, table, **settings):
         """Slopes of tasks, less the start, and their squared errors."""
-        W, b, _, energies = self._models_of(table, **settings)[1]
+        W, b, _, energies = self._models_of(table, **settings, known=False)[1]
         return self.less_start(W, b)[0], energies
 
-    def _models_of(self, table, classification, fit_intercept):
-        """-> table of differences, (W, b, weight of what is not of the prior, squared errors)"""
+    def _models_of(self, table, classification, fit_intercept, known=True):
+        """-> table of differences, (W, b, weight of what is not of the prior, squared errors)
+
+        `known`: whether a task may leave the start, for models that are no differences to it.
+        """
         settings = {"classification": classification, "fit_intercept": fit_intercept}
         bare, table = table, self._differences(table)
         local = shared = LocalModels(table, **settings)
         if self.centres is not None:
             shared = LocalModels(table, centre=self.centres.of(table, fit_intercept), **settings)
-        bare = None if self.init is None else LocalModels(bare, **settings)
+        leaves = known and self.init is not None
+        bare = LocalModels(bare, **settings) if leaves else None
         if not classification:
             return table, self._averages(local, shared, bare, table, fit_intercept)
         even = even_root(table.n_features)
