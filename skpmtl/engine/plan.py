@@ -2,8 +2,6 @@
 
 import math
 
-from ..engine import levels, votes
-from ..engine.pooled import bounds_of
 from ..exchange.plan import Plan
 from ..exchange.servers import divided_mu
 from ..local.prior import VOTE_RANGE
@@ -14,7 +12,9 @@ from ..privacy.mechanisms import (
     mean_sensitivity,
     second_moment_sensitivity,
 )
+from . import levels, votes
 from .billboard import possible
+from .pooled import bounds_of
 
 STRUCTURES = ("low-rank", "sparse", "mean")
 _RANK = 3  # of the span in which a mean is looked for; every class beyond two takes one more
