@@ -63,6 +63,8 @@ class MeanPlan(Plan, RoundsPlan):
     start : Start, default=None
     """
 
+    free_because = None  # why levels of tasks were not looked for
+
     def __init__(self, est, n_tasks, size, intercepts=None, groups=None, relation=None, start=None):
         self.update, self.clustered = est.update, est.clusters is not None
         self.relation, self.start = relation, start
@@ -153,6 +155,8 @@ class MeanPlan(Plan, RoundsPlan):
             public["clusters"] = "public mapping of tasks to clusters"
         if self.relation is not None:
             public["relation"] = self.relation.describe()
+        if self.free_because is not None:
+            public["levels"] = f"free: {self.free_because}"
         if self.n_rounds:
             public["noise over the longest way"] = self.noise_over_way
         if self.auto:

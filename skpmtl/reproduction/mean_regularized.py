@@ -12,6 +12,7 @@ from .._runtime.compat import StrOptions
 from .._runtime.threads import in_order
 from ..base import MTLClassifierMixin, MTLRegressorMixin
 from ..local.updates import add_clipped_columns, add_clipped_rows, in_units
+from ..mean_regularized.billboard import MeanBillboard
 from ..mean_regularized.estimators import (
     MeanRegularized,
     PrivateMeanRegMTL,
@@ -165,6 +166,10 @@ class Published:
     }
     _task_sides = RunningTaskSide
     _fixed = ()
+    _billboards = (MeanBillboard,)
+
+    def _course(self, population):
+        return None, None
 
     def _fit_exact(self, table):
         if self.update != "prox":  # the same rounds, without noise
