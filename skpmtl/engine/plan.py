@@ -18,6 +18,7 @@ from .pooled import bounds_of
 
 STRUCTURES = ("low-rank", "sparse", "mean")
 _RANK = 3  # of the span in which a mean is looked for; every class beyond two takes one more
+LOGITS = (-5.0, 5.0)  # public range of intercepts of classifiers
 SIZE_BINS = 40  # by factors of 4, from 2^-40 to 2^40
 _HOPELESS, _SHORT = 0.75, 3.0  # signal over noise below which nothing, or one moment, is released
 _ONE, _FEW = 4.0, 6.0  # signal over noise of a mean below which it has one round, or 10

@@ -13,7 +13,7 @@ from .._runtime.compat import Interval, StrOptions
 from .._runtime.stack import users_line
 from ..base import BaseMTL, KnowsFacts, MTLClassifierMixin, MTLRegressorMixin
 from ..engine.curator import PLAIN, release_structures
-from ..engine.plan import StructurePlan
+from ..engine.plan import LOGITS, StructurePlan
 from ..engine.queries import query_specs
 from ..engine.tasks import StructureTaskSide
 from ..exchange.protocol import Population, QuerySpec, Total, run
@@ -383,6 +383,8 @@ class MeanRegularized(WideSparse, MeanFamily):
 
     def _sent_range(self):
         """Public range of the levels; with a start that of the way from it. None without one."""
+        if self._classification:
+            return LOGITS
         if self.target_range is None:
             return None
         low, high = public_range(self.target_range)

@@ -9,13 +9,11 @@ from .._runtime.compat import StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..engine.billboard import StructureBillboard
 from ..engine.curator import PLAIN, release_structures
-from ..engine.plan import STRUCTURES, StructurePlan
+from ..engine.plan import LOGITS, STRUCTURES, StructurePlan
 from ..engine.queries import query_specs
 from ..engine.tasks import StructureTaskSide
 from ..privacy.report import exact_report
 from ..tables.targets import public_range
-
-_LOGITS = (-5.0, 5.0)  # public range of intercepts of classifiers
 
 
 class _PrivateMTL(BaseMTL):
@@ -305,4 +303,4 @@ class PrivateMTLClassifier(MTLClassifierMixin, _PrivateMTL):
         self.class_weight = class_weight
 
     def _intercept_range(self):
-        return _LOGITS if self.fit_intercept else None
+        return LOGITS if self.fit_intercept else None
