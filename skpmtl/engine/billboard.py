@@ -10,7 +10,7 @@ from ..exchange.billboard import OfModels, Public
 from ..privacy.moments import even_root
 from ..tables.start import Start
 from .evidence import Evidence, averaged
-from .levels import Level, TaskLevels
+from .levels import Level, TaskLevels, level_attributes
 
 # What a task may share with the others: nothing; a subspace, or a few features; a mean, the same
 # half as large, or both mean and subspace; or all slopes. The number is the prior weight: before a
@@ -156,11 +156,7 @@ class StructureBillboard(OfModels):
         return {s.name: s.share for s in self.structures if s.share is not None}
 
     def attributes(self):
-        found = {"shares_": self.shares, **super().attributes()}
-        if self.level is not None:
-            found["level_"] = float(self.from_start(self.centre, self.level.intercept)[1])
-            found["level_spread_"] = self.level.spread
-        return found
+        return {"shares_": self.shares, **super().attributes(), **level_attributes(self)}
 
     def declared(self):
         """See `skpmtl.exchange.wire`."""

@@ -23,7 +23,7 @@ come first (`skpmtl.engine.pooled`), in a window of levels from a histogram:
    floor. A vote, and a *contest* of those who follow the pooled slopes against the others: the sum
    of clipped differences of log evidence, which says more than shares where tasks know little.
 3. Where the contest says so further rounds, and a moment about own centres. Else further moments;
-   or blocks of directions that refine the first one (`skpmtl.engine.spectrum`), of few rows.
+   or blocks of directions that refine the first one (`skpmtl.engine.refine`), of few rows.
 4. A vote, a second contest, and two numbers: the noise of a row, and the spread of levels.
 """
 
@@ -44,10 +44,8 @@ from ..privacy.moments import (
     sum_of_directions,
 )
 from ..privacy.report import exact_report
-from . import spectrum as spectra
 from .billboard import COMMON, FAMILIES, WEIGHTS, Structure, StructureBillboard, alone
 from .levels import (
-    PRIOR_OF_SPREADS,
     SPREADS,
     Level,
     scale_of,
@@ -56,7 +54,8 @@ from .levels import (
     window_of,
 )
 from .plan import SIZE_BINS
-from .spectrum import Spectrum, sum_of_blocks
+from .refine import Refinement
+from .spectrum import sum_of_blocks
 from .votes import Tally, sum_of_differences
 
 PLAIN = "the structures were found without noise (epsilon=None)"
@@ -72,10 +71,6 @@ _TINY = 1e-3
 _FEW_TASKS = 10.0
 _DOUBT, _MOST_ODDS = 1.5, math.log(50.0)  # std of a contest that do not count, and its most
 _PATH, _FURTHER_PATH = 0.1, 0.05  # of the rounds of the pooled model, see `bounds_of`
-# A rank is taken where it is likelier than the moment as it is, by so many nats, nats per task and
-# std of the noise; few rows are at work where the floor is below _SHARP.
-_LEAST_GAIN, _GAIN, _SURE = 30.0, 0.05, 2.0
-_SHARP = 0.2
 _NO_SCALE = 1.0, 0.67  # of log10(snr), before any was released
 
 
@@ -120,7 +115,7 @@ class _Course:
         self.length = self.centre = self.about = None
         # Of levels; the pooled model in its unit, and the scale of features.
         self.window, self.theta, self.scale = None, None, 1.0
-        self.found = self.floor = None  # directions that few rows refine
+        self.refined = Refinement(self.m, self.tilt, self.vote_on_evidence, self.block)
         self.other_slots = {}
 
     def run(self):
@@ -211,7 +206,7 @@ class _Course:
         release = yield from self.moment("moment 1")
         self.average.add(*release, self.size_of_moment)
         if plan.few_rows:
-            yield from self.sharpen("rank", "floor", refine=True)
+            yield from self.sharpen(("rank", "floor", "rival"), refine=True)
         self.rebuild()
         yield from self.vote("vote 2")
         about = "contest 1" in plan.slots and (yield from self.contest("contest 1"))
@@ -224,10 +219,11 @@ class _Course:
             more = yield from self.moment(left.pop(0))
             self.average = DriftingAverage()
             self.average.add(*_pooled([release, more]), self.size_of_moment)
-            yield from self.sharpen("rank", "floor", refine=True)
-        if self.found is not None and not about:
+            yield from self.sharpen(("rank", "floor", "rival"), refine=True)
+        if self.refined.spectrum is not None and not about:
             for slot in left:
-                yield from self.block_round(slot, ("refine", 1.0 / (3.0 * len(left))))
+                votes = [("refine", 1.0 / (3.0 * len(left)))] * 3
+                yield from self.refined.block_round(slot, votes)
         else:
             if not about and "contest 2" in plan.slots:
                 left.append("contest 2")
@@ -237,7 +233,7 @@ class _Course:
                 found.append((yield from self.moment(slot)))
             (self.about or self.average).add(*_pooled(found), self.size_of_moment)
             if plan.few_rows and not about:
-                yield from self.sharpen(("refine", 1.0 / 6.0), ("refine", 1.0 / 6.0))
+                yield from self.sharpen([("refine", 1.0 / 6.0)] * 2)
         self.rebuild()
         yield from self.vote("vote 3")
         if "contest 2" in plan.slots and "contest 2" not in left:
@@ -342,24 +338,28 @@ class _Course:
             mechanism, sum_of_differences("spread"), billboard=self.billboard, level=level,
         )  # fmt: skip
         tally = Tally(released, math.sqrt(_variance(mechanism)), len(SPREADS))
-        octaves = tally.weights(PRIOR_OF_SPREADS) @ np.log2(SPREADS)
-        return replace(level, spread=float(2.0**octaves))
+        return level.of_tally(tally)
 
     # ----------------------------------------------------------------------- few rows
-    def on_evidence(self, slot, spectra_, floor, prior, what):
-        """A vote on evidence among moments at a floor each. -> Tally, posterior weights"""
-        moments = [s.moment(f) for s, f in zip(spectra_, floor, strict=True)]
-        return (yield from self.vote_on(slot, moments, prior, what))
-
-    def vote_on(self, slot, moments, prior, what):
+    def vote_on_evidence(self, slot, priors, what):
+        """-> sum of clipped differences of log evidence, std of its noise"""
         mechanism = self.plan.evidence(slot)
         words = f"sum of clipped differences of log evidence, by {what}"
         released = yield from self.query(
             slot, "evidence", words, mechanism, sum_of_differences("evidence"),
-            priors=moments, snr_centre=self.snr()[0],
+            priors=priors, snr_centre=self.snr()[0],
         )  # fmt: skip
-        tally = Tally(released, math.sqrt(_variance(mechanism)), len(moments))
-        return tally, tally.weights(prior)
+        return released, math.sqrt(_variance(mechanism))
+
+    def block(self, slot, moment, basis, rank):
+        """-> sum of u u' of directions inside and outside of the subspace, its variance"""
+        mechanism, (centre, spread) = self.plan.moment(slot), self.snr()
+        words = "sum of u u', unit directions inside and outside of the subspace"
+        S = yield from self.query(
+            slot, "block", words, mechanism, sum_of_blocks, snr_centre=centre,
+            snr_spread=spread, moment=moment, basis=basis, rank=rank,
+        )  # fmt: skip
+        return S, _variance(mechanism)
 
     def snr(self):
         """Centre and spread of log10(snr), as released of the low-rank models, else alone."""
@@ -367,69 +367,11 @@ class _Course:
         found = known.get("low-rank", known["alone"])
         return _NO_SCALE if found[0] is None else found
 
-    def sharpen(self, slot_of_rank, slot_of_floor, refine=False):
-        """Rank and floor of the moment so far, by votes; kept where they are clearly likelier.
-
-        `refine`: only where the floor is low, so that rounds of blocks follow.
-        """
-        known = Spectrum.of(self.average.value, *self.noise_of(self.average))
-        if not known.rank:
-            return
-        ranks, fewer = known.of_ranks()
-        floors = [1.0] + [spectra.RANK_FLOOR] * len(ranks)
-        even = np.zeros(len(floors))
-        tally, _ = yield from self.on_evidence(slot_of_rank, [known, *fewer], floors, even, "rank")
-        gain = tally.total[1:] - tally.total[0]
-        net = gain - np.array(ranks) * (self.d - np.array(ranks))  # Akaike's
-        net -= _SURE * tally.std * np.sqrt(np.arange(1, len(net) + 1))
-        best = int(net.argmax())
-        if net[best] <= 0.0 or gain[best] <= max(_GAIN * self.m, _LEAST_GAIN):
-            return
-        found = fewer[best]
-        floor = yield from self.floor_of(slot_of_floor, found)
-        if refine:
-            if floor >= _SHARP:
-                return
-            if "sparse" in self.plan.structures:
-                rivals = [found.moment(floor), np.diag(self.sparse_shape())]
-                tally, _ = yield from self.vote_on("rival", rivals, np.zeros(2), "structure")
-                if tally.total[1] >= 0.0:
-                    return
-        self.found, self.floor = found, floor
-
-    def floor_of(self, slot, found):
-        """Geometric mean of the floors by the posterior of a vote."""
-        n = len(spectra.FLOORS)
-        _, weights = yield from self.on_evidence(
-            slot, [found] * n, spectra.FLOORS, spectra.PRIOR_OF_FLOORS, "floor"
-        )
-        return float(np.exp(weights @ np.log(spectra.FLOORS)))
-
-    def block_round(self, slot, votes):
-        """Move the directions of the moment, add new ones, and set the floor again."""
-        found, k, (centre, spread) = self.found, self.found.rank, self.snr()
-        mechanism = self.plan.moment(slot)
-        words = "sum of u u', unit directions inside and outside of the subspace"
-        S = yield from self.query(
-            slot, "block", words, mechanism, sum_of_blocks, snr_centre=centre,
-            snr_spread=spread, moment=found.moment(self.floor), basis=found.basis, rank=k,
-        )  # fmt: skip
-        std = max(math.sqrt(_variance(mechanism)), LEAST_NOISE) / math.sqrt(2.0)
-        sampling = math.sqrt(sampling_variance(self.m, self.d) / 2.0)
-        step, E, sizes = found.read_block(S, std, self.tilt, sampling, self.m)
-        moved = [found.moved(a * step) for a in spectra.STEPS]
-        _, weights = yield from self.on_evidence(
-            votes, moved, [self.floor] * len(moved), spectra.PRIOR_OF_STEPS, "step"
-        )
-        self.found = found = found.moved(float(weights @ spectra.STEPS) * step)
-        if len(sizes):
-            grown = [found.grown(E, sizes, b) for b in spectra.WEIGHTS_OF_NEW]
-            _, weights = yield from self.on_evidence(
-                votes, grown, [self.floor] * len(grown), spectra.PRIOR_OF_NEW,
-                "weight of new directions",
-            )  # fmt: skip
-            self.found = found.grown(E, sizes, float(weights @ spectra.WEIGHTS_OF_NEW))
-        self.floor = yield from self.floor_of(votes, self.found)
+    def sharpen(self, slots, refine=False):
+        average, rival = self.average, None
+        if "sparse" in self.plan.structures:
+            rival = self.sparse_shape()
+        return self.refined.sharpen(average.value, average.variance, slots, rival, refine)
 
     # ------------------------------------------------------------------------ queries
     def query(self, slot, statistic, words, mechanism, combine, divide=1.0, **public):
@@ -610,8 +552,8 @@ class _Course:
         found = [("alone", zero, even)]
         if "low-rank" in wanted and known:
             lowrank = self.shrunk(self.average)
-            if self.found is not None:
-                lowrank = self.found.moment(self.floor)
+            if self.refined.spectrum is not None:
+                lowrank = self.refined.moment
             found.append(("low-rank", zero, lowrank))
         if "sparse" in wanted and known:
             found.append(("sparse", zero, self.sparse_shape()))
@@ -639,15 +581,10 @@ class _Course:
     def tilt(self):
         return 0.5 * min(1.0, self.plan.ratio) if self.plan.private else 0.5
 
-    def noise_of(self, average):
-        """Arguments of `shrink_matrix` for an average of moments."""
-        std = max(math.sqrt(average.variance), LEAST_NOISE) / math.sqrt(2.0)
-        sampling = math.sqrt(sampling_variance(self.m, self.d) / 2.0)
-        return std, float(self.m), self.tilt, sampling
-
     def shrunk(self, average):
         """A prior of trace 1 from a noisy second moment."""
-        return shrink_matrix(average.value, *self.noise_of(average)) / self.m
+        noise = self.refined.noise(average.variance, self.d)
+        return shrink_matrix(average.value, *noise) / self.m
 
     def sparse_shape(self):
         """The diagonal of a prior of trace 1 from the moments so far, (d,)."""

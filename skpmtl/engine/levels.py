@@ -44,11 +44,13 @@ _FLAT = 0.02  # prior weight of a level that is not pooled
 _OWN_ROWS = 4.0  # rows that the released noise counts in a task's own
 _UNITS = math.log(28.0)  # 40 octaves, in which own noise is uniform where it is not pooled
 _MEDIAN = 0.455  # of a squared standard normal number
+LOGITS = 2.0  # std of levels of classifiers before any was released
 # Candidates for the spread of levels of classifiers, and logarithms of their public weights.
 SPREADS = 2.0 ** np.arange(-3.0, 3.01, 0.5)[::-1]
 PRIOR_OF_SPREADS = -0.5 * ((np.log2(SPREADS) + 0.5) / 1.5) ** 2
 # Nodes of the quadrature, in standard deviations.
 _NODES = np.linspace(-5.0, 5.0, 21)
+_SIZES_OF_NODES = np.full(21, 0.5)
 _MODE = np.zeros(1), np.full(1, math.sqrt(2.0 * math.pi))
 
 
@@ -96,6 +98,11 @@ class Level(Public):
         part = float(np.clip(total / n_tasks, -0.5, 0.5)) - 0.5
         return replace(self, noise_std=self.window * 2.0 ** (NOISE_OCTAVES * part))
 
+    def of_tally(self, tally):
+        """A copy with the spread of a vote on `SPREADS`, for classifiers."""
+        octaves = tally.weights(PRIOR_OF_SPREADS) @ np.log2(SPREADS)
+        return replace(self, spread=float(2.0**octaves))
+
     def with_spread(self, total, std, n_tasks):
         """A copy with the spread from the released sum of `TaskLevels.spreads`.
 
@@ -106,6 +113,16 @@ class Level(Public):
         trust = 1.0 / (1.0 + (SPREAD_OCTAVES * std / n_tasks) ** 2)
         octaves = trust * found - 1.5 * (1.0 - trust) + 0.5 * math.sqrt(1.0 - trust)
         return replace(self, spread=self.window * 2.0 ** min(octaves, 0.0))
+
+
+def level_attributes(billboard):
+    """Fitted attributes of the `level` of a billboard of one output; {} where that is None."""
+    level = billboard.level
+    if level is None:
+        return {}
+    shape = level.coef.reshape(billboard.model_shape)
+    intercept = billboard.from_start(shape, np.array(level.intercept))[1]
+    return {"level_": float(intercept), "level_spread_": level.spread}
 
 
 # ---------------------------------------------------------------------------- the window
@@ -273,11 +290,17 @@ class TaskLevels:
             sent = np.clip(octaves, -SPREAD_OCTAVES, 0.0) / SPREAD_OCTAVES + 0.5
         return np.nan_to_num(sent)[:, None]
 
+    def own(self, W):
+        """Levels of tasks alone, (n_tasks,); of classifiers in a wide prior about 0."""
+        if not self.table.n_classes:
+            return self.targets
+        nothing = Level(0.0, np.zeros(W.shape[1]), None)
+        return self._of_classes(W, nothing, LOGITS, _NODES, _SIZES_OF_NODES)[0]
+
     def levels(self, W, energies, level):
         """l_k, (n_tasks,), of tasks with these slopes; NaN where they are not finite."""
         if level.window is None:
-            weights = np.full(len(_NODES), _NODES[1] - _NODES[0])
-            return self._of_classes(W, level, level.spread, _NODES, weights)[0]
+            return self._of_classes(W, level, level.spread, _NODES, _SIZES_OF_NODES)[0]
         middle, square = self.pooled(level), level.spread**2
         with np.errstate(all="ignore"):
             error = self.targets - middle

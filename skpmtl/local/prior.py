@@ -636,21 +636,26 @@ def lone_scale(table, fit_intercept):
 
 
 def mixed(found):
-    """Average by evidence of what `LocalModels.average` gives for several priors. -> W, b
+    """Average by evidence of what `LocalModels.average` gives for several priors. -> W, b, ...
 
     Models that overflow do not count; where all do, the first stays.
     """
-    evidence, W, b = (np.stack(part) for part in zip(*found, strict=True))
-    S, m, *shape = W.shape
-    W, b, intercepts = W.reshape(S, m, -1), b.reshape(S, m, -1), b.shape[1:]
-    good = np.isfinite(evidence) & np.isfinite(b).all(axis=2) & np.isfinite(W).all(axis=2)
+    evidence, *parts = (np.stack(part) for part in zip(*found, strict=True))
+    S, m = evidence.shape
+    flat = [part.reshape(S, m, -1) for part in parts]
+    good = np.isfinite(evidence)
+    for part in flat[:2]:
+        good &= np.isfinite(part).all(axis=2)
     good[0] |= ~good.any(axis=0)
     evidence = np.where(good, np.nan_to_num(evidence), -np.inf)
-    W, b = np.where(good[..., None], W, 0.0), np.where(good[..., None], b, 0.0)
     share = np.exp(evidence - evidence.max(axis=0))
     share /= share.sum(axis=0)
-    W, b = (np.einsum("sk,skj->kj", share, part) for part in (W, b))
-    return W.reshape(m, *shape), b.reshape(intercepts)
+    return tuple(
+        np.einsum("sk,skj->kj", share, np.where(good[..., None], part, 0.0)).reshape(
+            whole.shape[1:]
+        )
+        for part, whole in zip(flat, parts, strict=True)
+    )
 
 
 def lone_weight(n_tasks, sizes):

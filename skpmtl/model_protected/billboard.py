@@ -7,6 +7,8 @@ import numpy as np
 from scipy.special import expit, logsumexp
 
 from .._runtime.compat import Interval, StrOptions
+from ..engine.levels import LEVEL_BINS, Level, TaskLevels, level_attributes
+from ..engine.votes import N_DIFFERENCES
 from ..exchange.billboard import OfModels, Personal
 from ..local.prior import (
     LocalModels,
@@ -53,6 +55,8 @@ class PriorBillboard(AboutFacts, OfModels):
         About which the prior is, task by task; None: about 0.
     init : Start or None
         To which models of the prior, centres and releases are differences.
+    level : Level or None
+        Mean and spread of the levels of tasks; None where they are free.
     """
 
     diagonal: bool
@@ -66,6 +70,7 @@ class PriorBillboard(AboutFacts, OfModels):
     n_outputs: int = 1
     centres: Centres | None = None
     init: Start | None = None
+    level: Level | None = None
 
     constraints = {
         "snr_spread": [Interval(Real, 0, None, closed="neither"), None],
@@ -73,6 +78,7 @@ class PriorBillboard(AboutFacts, OfModels):
         "n_outputs": [Interval(Integral, 1, None, closed="left")],
     }
     settings = ("init",)
+    added = ("level",)
 
     @property
     def n_features(self):
@@ -95,9 +101,23 @@ class PriorBillboard(AboutFacts, OfModels):
             yield from self.centres.declared(size, self.n_outputs)
             r = self.relation.rank
             shapes += [BINS.shape, (size,), (r, size), (r * self.n_outputs,)]
+        if self.level is not None:
+            if self.n_outputs > 1 or self.level.spread is None or self.centres is not None:
+                raise ValueError("its level is not that of one output, with a spread")
+            yield from self.level.declared(d)
+        shapes += [(LEVEL_BINS,), (N_DIFFERENCES,)]
         yield from (("a release", S, shapes) for S in self.releases)
         if self.mean is not None:
             yield "the mean model", self.mean, [self._mean_shape]
+
+    def attributes(self):
+        return {**super().attributes(), **level_attributes(self)}
+
+    def without_rows(self, tasks):
+        coef, intercept = super().without_rows(tasks)
+        if self.level is not None and self.mean is None:
+            intercept[:] = self.from_start(coef[:1] * 0.0, np.array(self.level.intercept))[1]
+        return coef, intercept
 
     def personalize(self, table, *, classification, fit_intercept):
         """Models of the tasks of `table`, from their rows and this billboard alone.
@@ -114,14 +134,34 @@ class PriorBillboard(AboutFacts, OfModels):
             Its extra "outlier_", (n_tasks,), is the weight, from 0 to 1, of the even prior and of
             going alone: the part of a model that is not of the released prior.
         """
+        table, found = self._models_of(table, classification, fit_intercept)
+        W, b, outlier, energies = found
+        if self.level is not None:
+            W_, _ = self.less_start(W, b)
+            levels = TaskLevels(table)
+            pooled = levels.levels(W_, energies, self.level)
+            b = self.from_start(W_, pooled - np.einsum("kj,kj->k", levels.rows, W_))[1]
+        return Personal(W, b, {"outlier_": outlier})
+
+    def errors(self, table, **settings):
+        """Slopes of tasks, less the start, and their squared errors."""
+        W, b, _, energies = self._models_of(table, **settings, known=False)[1]
+        return self.less_start(W, b)[0], energies
+
+    def _models_of(self, table, classification, fit_intercept, known=True):
+        """-> table of differences, (W, b, weight of what is not of the prior, squared errors)
+
+        `known`: whether a task may leave the start, for models that are no differences to it.
+        """
         settings = {"classification": classification, "fit_intercept": fit_intercept}
         bare, table = table, self._differences(table)
         local = shared = LocalModels(table, **settings)
         if self.centres is not None:
             shared = LocalModels(table, centre=self.centres.of(table, fit_intercept), **settings)
-        bare = None if self.init is None else LocalModels(bare, **settings)
+        leaves = known and self.init is not None
+        bare = LocalModels(bare, **settings) if leaves else None
         if not classification:
-            return self._averages(local, shared, bare, table, fit_intercept)
+            return table, self._averages(local, shared, bare, table, fit_intercept)
         even = even_root(table.n_features)
         W, b, loss = self._models(shared, root_of(self.moment))
         W, b = self.from_start(W, b)
@@ -134,7 +174,8 @@ class PriorBillboard(AboutFacts, OfModels):
             even_loss = np.minimum(even_loss, loss_0)
         alone = even_loss + _DOUBT < loss
         W[alone], b[alone] = even_W[alone], even_b[alone]
-        return Personal(W, b, {"outlier_": expit(0.5 * (loss - even_loss - _DOUBT))})
+        outlier = expit(0.5 * (loss - even_loss - _DOUBT))
+        return table, (W, b, outlier, np.zeros(len(W)))
 
     def _averages(self, local, shared, bare, table, fit_intercept):
         m, penalty = table.n_tasks, vote_penalty(self.snr_centre, self.snr_spread)
@@ -150,13 +191,14 @@ class PriorBillboard(AboutFacts, OfModels):
             local.average(root, kappa, even),
             shared.average(root_of(self.moment), kappa, released),
         ]
-        found = [(evidence, *self.from_start(*models)) for evidence, *models in found]
+        found = [(evidence, *self.from_start(W, b), Q) for evidence, W, b, Q in found]
         if bare is not None:
             found.append(bare.average(root, kappa, even))
         with np.errstate(invalid="ignore"):
             alone = np.logaddexp.reduce([part[0] for part in found[::2]])
             apart = np.nan_to_num(expit(alone - found[1][0]), nan=1.0)
-        return Personal(*mixed(found), {"outlier_": apart})
+        W, b, energies = mixed(found)
+        return W, b, apart, energies
 
     def _models(self, local, root):
         penalty = vote_penalty(self.snr_centre, self.snr_spread)

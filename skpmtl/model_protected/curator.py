@@ -4,6 +4,10 @@ import numpy as np
 
 from .._kernels.clip import clip_rows
 from .._runtime.threads import single_blas_thread
+from ..engine.levels import SPREADS, Level, sum_of_octaves, window_of
+from ..engine.refine import Refinement
+from ..engine.spectrum import sum_of_blocks
+from ..engine.votes import Tally, sum_of_differences
 from ..exchange.protocol import Query
 from ..exchange.sums import clipped_sum
 from ..local.prior import VOTE_RANGE, VOTE_SPREAD
@@ -79,8 +83,9 @@ def release_centres(plan, relation, population, log=None):
 
 
 def release_prior(
-    population, diagonal, *, moment, vote, classification, tilt, centres=None, log=None
-):
+    population, diagonal, *, moment, vote, classification, tilt, centres=None, refine=None,
+    made=None, log=None,
+):  # fmt: skip
     """The curator of the method, see `skpmtl.exchange`.
 
     Parameters
@@ -96,6 +101,11 @@ def release_prior(
         See `shrink_matrix`.
     centres : Centres, default=None
         About which second moments are; None: about 0.
+    refine : list of mechanisms, default=None
+        Of three votes on evidence for every moment, on rank and floor, or on step, new directions
+        and floor (`skpmtl.engine.refine`); None: no such votes.
+    made : list, default=None
+        Receives (name, statistic, mechanism) of the votes on evidence, and of the rounds of blocks.
 
     Returns
     -------
@@ -114,6 +124,31 @@ def release_prior(
     def sum_of_moments(contributions, positions=None):
         return {"moment": sum_of_directions(contributions["moment"], diagonal, moment[t])}
 
+    def vote_on_evidence(slot, priors, what):
+        public = {"priors": priors, "snr_centre": billboard.snr_centre}
+        combine = sum_of_differences("evidence")
+        query = Query("evidence", public, {"evidence": refine[slot]}, combine)
+        released = (yield query)["evidence"]
+        keep(f"vote on the {what} {t + 1}", "clipped differences of log evidence", refine[slot])
+        if refine[slot] is not None:
+            billboard.releases.append(released)
+        return released, 0.0 if refine[slot] is None else refine[slot].noise_std
+
+    def block(slot, prior, basis, rank):
+        public = {"moment": prior, "basis": basis, "rank": rank}
+        public |= {"snr_centre": billboard.snr_centre, "snr_spread": billboard.snr_spread}
+        S = (yield Query("block", public, {"block": moment[slot]}, sum_of_blocks))["block"]
+        words = "sum of u u', unit directions inside and outside of the subspace"
+        keep(f"moment {t + 1}", words, moment[slot])
+        if moment[slot] is not None:
+            billboard.releases.append(S)
+        return S, 0.0 if moment[slot] is None else moment[slot].noise_std ** 2
+
+    def keep(name, statistic, mechanism):
+        if mechanism is not None:
+            made.append((name, statistic, mechanism))
+
+    refined, last = Refinement(m, tilt, vote_on_evidence, block), len(moment) - 1
     for t in range(len(moment) + 1):
         root = root_of(billboard.moment) if t else even_root(d)
         query = Query("vote", {"root": root, **about}, {"vote": vote[t]}, sum_of_votes)
@@ -130,6 +165,10 @@ def release_prior(
         billboard.snr_spread = float(np.hypot(VOTE_SPREAD, noise))
         if t == len(moment):
             return billboard
+        if refined.spectrum is not None:
+            yield from refined.block_round(t, range(3 * t, 3 * t + 3))
+            billboard.moment = refined.moment
+            continue
         public = {
             "root": root,
             "snr_centre": billboard.snr_centre,
@@ -152,8 +191,69 @@ def release_prior(
         else:
             noise, sampling = np.sqrt(variance / 2), np.sqrt(sampling / 2)
             billboard.moment = shrink_matrix(S, noise, float(m), tilt, sampling) / m
+        if refine is not None and t in (0, last):
+            # Of the last moment for the prior that is published; of the first for rounds of blocks.
+            slots = range(3 * t, 3 * t + 3)
+            yield from refined.sharpen(S, variance, slots, refine=t < last)
+            if refined.spectrum is not None:
+                billboard.moment = refined.moment
         if log is not None:
             log(t + 1, std)
+
+
+def release_level(billboard, plan, made):
+    """Mean and spread of the levels of tasks, and the noise of a row. -> nothing
+
+    Fills ``billboard.level`` where a window of levels is public, or stands out of a histogram.
+
+    Parameters
+    ----------
+    billboard : PriorBillboard
+    plan : LevelPlan
+    made : list
+        Receives (name, statistic, mechanism) of the releases.
+    """
+    m, window = billboard.n_tasks, plan.window
+
+    def ask(name, statistic, combine, mechanism, **public):
+        released = (yield Query(name, public, {name: mechanism}, combine))[name]
+        if mechanism is not None:
+            made.append((name, statistic, mechanism))
+            billboard.releases.append(released)
+        return released, 0.0 if mechanism is None else mechanism.noise_std
+
+    if window is None:
+        words = "histogram of the levels of tasks, octaves of either sign"
+        counts, std = yield from ask("window", words, sum_of_octaves, plan.histogram)
+        window = window_of(counts, std, m)
+        if window is None:
+            return
+    middle, unit = window
+    total, _ = yield from ask(
+        "level", "sum of clipped levels", clipped_sum("level", unit), plan.of_mean(unit),
+        billboard=billboard, middle=middle, unit=unit,
+    )  # fmt: skip
+    level = Level(
+        float(middle + np.clip(total[0] / m, -unit, unit)), np.zeros(billboard.n_features),
+        None if plan.classification else unit, pooled=plan.all_pooled,
+    )  # fmt: skip
+    if plan.classification:
+        released, std = yield from ask(
+            "spread", "clipped differences of log evidence, by spread of levels",
+            sum_of_differences("spread"), plan.spread, billboard=billboard, level=level,
+        )  # fmt: skip
+        billboard.level = level.of_tally(Tally(released, std, len(SPREADS)))
+        return
+    total, _ = yield from ask(
+        "noise", "sum of clipped log2 of the noise of a row", clipped_sum("noise", 0.5), plan.noise,
+        billboard=billboard, level=level,
+    )  # fmt: skip
+    level = level.with_noise(float(total[0]), m)
+    total, std = yield from ask(
+        "spread", "sum of clipped log2 of the spread of levels", clipped_sum("spread", 0.5),
+        plan.spread, billboard=billboard, level=level,
+    )  # fmt: skip
+    billboard.level = level.with_spread(float(total[0]), std, m)
 
 
 def release_projections(billboard, mechanisms, *, alpha, clip_norm, noise_shift, log=None):

@@ -1,5 +1,6 @@
 """Model-protected multi-task learning (Liang et al., TPAMI 2022) with a sound guarantee."""
 
+import math
 from numbers import Integral, Real
 
 import numpy as np
@@ -7,6 +8,9 @@ import numpy as np
 from .._docstrings import SHAPES, fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, KnowsFacts, MTLClassifierMixin, MTLRegressorMixin
+from ..engine.levels import LEVEL_BINS, Level, sum_of_octaves
+from ..engine.spectrum import sum_of_blocks
+from ..engine.votes import CLIP, N_DIFFERENCES, sum_of_differences
 from ..exchange.billboard import Billboard
 from ..exchange.protocol import QuerySpec, Total
 from ..exchange.sums import clipped_sum
@@ -29,14 +33,15 @@ from .billboard import PriorBillboard, ProjectionBillboard, RelatedPenaltyBillbo
 from .curator import (
     release_centres,
     release_intercepts,
+    release_level,
     release_mean,
     release_prior,
     release_projections,
     votes_of,
 )
-from .plan import MomentPlan, rounds_of
+from .plan import LevelPlan, MomentPlan, is_refined, rounds_of
 from .tasks import (
-    PriorTaskSide,
+    LevelTaskSide,
     ProjectedModels,
     ProjectionTaskSide,
     RelatedTaskSide,
@@ -65,6 +70,7 @@ class _ModelProtected(KnowsFacts, BaseMTL):
         "tol": [Interval(Real, 0, None, closed="neither")],
         "warm_start": ["boolean"],
         "init": "no_validation",  # by `read_start`
+        "levels": [StrOptions({"auto", "free", "pooled"})],
         "relation": "no_validation",  # by `read_relation`
         "relation_rank": [Interval(Integral, 1, None, closed="left"), None],
         "outliers": [StrOptions(set(OUTLIERS)), None],
@@ -84,6 +90,7 @@ class _ModelProtected(KnowsFacts, BaseMTL):
         curator="trusted",
         mechanism="auto",
         algorithm="auto",
+        levels="auto",
         init=None,
         ridge=0.0,
         task_weight="equal",
@@ -116,6 +123,7 @@ class _ModelProtected(KnowsFacts, BaseMTL):
         self.curator = curator
         self.mechanism = mechanism
         self.algorithm = algorithm
+        self.levels = levels
         self.init = init
         self.ridge = ridge
         self.task_weight = task_weight
@@ -227,6 +235,7 @@ class _ModelProtected(KnowsFacts, BaseMTL):
             found = yield from release_centres(rounds, relation, population, told)
             centres, releases, bounds = found
         moment = plan.moment if plan else [None] * _PLAIN_ROUNDS
+        made, refine = [], plan.refine if plan else self._plain_votes(population)
         log = self._progress("release %d: noise std %.3g", len(moment))
         if self._algorithm() == "empirical-bayes":
             billboard = yield from release_prior(
@@ -237,10 +246,15 @@ class _ModelProtected(KnowsFacts, BaseMTL):
                 classification=self._classification,
                 tilt=0.5 * min(1.0, plan.ratio) if plan else 0.5,
                 centres=centres,
+                refine=refine,
+                made=made,
                 log=log,
             )
             billboard.releases[:0] = releases if plan else []
             billboard.init = start
+            levels = plan.levels if plan else self._plain_levels(population)
+            if levels is not None:
+                yield from release_level(billboard, levels, made)
         else:
             billboard = yield from release_projections(
                 self._empty_projections(population, start), moment,
@@ -259,8 +273,23 @@ class _ModelProtected(KnowsFacts, BaseMTL):
             yield from release_mean(
                 billboard, plan.mean, population.n_tasks, self.clip_norm, *self._mean_unit()
             )
-        billboard.report = plan.report(source, bounds)
+        billboard.report = plan.report(source, (bounds, made))
         return billboard
+
+    def _plain_votes(self, population):
+        """Mechanisms of the votes on evidence without a budget: none has noise."""
+        open_ = is_refined(self, population, math.inf, self.adjacency)
+        return [None] * (3 * _PLAIN_ROUNDS) if open_ else None
+
+    def _plain_levels(self, population):
+        """`LevelPlan` without a budget; None where levels are free."""
+        if self.relation is not None:
+            return None
+        return LevelPlan.of(self, population, math.inf, self.adjacency)
+
+    def _level_window(self):
+        """Public middle and half-width of levels; None where they are asked for."""
+        return None
 
     def _task_side(self, table, population):
         """The task side for the tasks of `table`."""
@@ -269,7 +298,7 @@ class _ModelProtected(KnowsFacts, BaseMTL):
         if self._algorithm() == "empirical-bayes":
             relation = self._relation(population, quiet=True)
             if self._rounds(population, relation) is None:
-                task_side = PriorTaskSide(LocalModels(some, **settings))
+                task_side = LevelTaskSide(LocalModels(some, **settings), table, settings)
             else:
                 problem = Problem(population.loss, population.n_outputs, self.fit_intercept)
                 task_side = RelatedTaskSide(some, relation, problem, settings)
@@ -362,6 +391,7 @@ class _ModelProtected(KnowsFacts, BaseMTL):
                 root |= {"centres": shape, "own_units": Integral}
             found["vote"] = QuerySpec({"vote": ()}, root, votes)
             found["moment"] = QuerySpec(model, root | scale, of_moment)
+            found |= self._query_specs_of_levels(population, scale)
         else:
             projections = {"projections": ([(d,) if self._diagonal else (d, d)],)}
             found = {"moment": QuerySpec(model, projections | bound)}
@@ -375,6 +405,42 @@ class _ModelProtected(KnowsFacts, BaseMTL):
             size = C * (d + 1)
             mean = Total.of(clipped_sum("mean", self.clip_norm), "mean", size, self.clip_norm)
             found["mean"] = QuerySpec({"mean": (size,)}, public, mean)
+        return found
+
+    def _query_specs_of_levels(self, population, scale):
+        """Of votes on evidence, blocks and levels, where the plan has them."""
+        d, found, plan = population.n_features, {}, None
+        if self._is_private():
+            relation = self._relation(population, quiet=True)
+            plan = MomentPlan(self, population, self._algorithm(), relation)
+        refine = plan.refine if plan else self._plain_votes(population)
+        levels = plan.levels if plan else self._plain_levels(population)
+
+        def specified(name, size, bound, combine=None, shape=None, **public):
+            combine = clipped_sum(name, bound) if combine is None else combine
+            total = Total.of(combine, name, size, bound)
+            return {name: QuerySpec({name: (size,) if shape is None else shape}, public, total)}
+
+        if refine is not None:
+            centre = {"snr_centre": Real, "priors": ([(d, d)],)}
+            combine = sum_of_differences("evidence")
+            found |= specified("evidence", N_DIFFERENCES, CLIP, combine, **centre)
+            public = {**scale, "moment": [(d, d)], "basis": [(d, d)], "rank": Integral}
+            total = Total.of_moment(sum_of_blocks, d, "block")
+            found["block"] = QuerySpec({"block": (d,)}, public, total)
+        if levels is not None:
+            known = {"billboard": PriorBillboard, "level": Level}
+            spread = 1, 0.5
+            if self._classification:
+                spread = N_DIFFERENCES, CLIP, sum_of_differences("spread")
+            found |= specified("window", LEVEL_BINS, 1.0, sum_of_octaves, ())
+            found |= specified("noise", 1, 0.5, **known) | specified("spread", *spread, **known)
+            known = {"billboard": PriorBillboard, "middle": Real, "unit": Real}
+
+            def add(contributions, public, positions):
+                return clipped_sum("level", public["unit"])(contributions)["level"]
+
+            found["level"] = QuerySpec({"level": (1,)}, known, Total(1, "unit", add))
         return found
 
     def _total_moment(self, d):
@@ -458,6 +524,11 @@ _DOC = """{summary}
         ``benchmarks/unseen`` errs no more than with a budget, to a percent. "proximal"
         without privacy minimises the objective below; with privacy it is Algorithm {algorithm}
         of [1]_ with sound noise.
+    levels : {{"auto", "free", "pooled"}}, default="auto"
+        The level of a task is its score at its mean row. "auto": with "empirical-bayes" and
+        Gaussian noise a task goes between its own level and the mean one by its own evidence, from
+        tasks times mu = 60 on, or 33 where their range is public; not with a relation or several
+        classes. "free": every task has its own. "pooled": no task may go without the mean level.
     {init} Priors, second moments, penalties and `ridge` are about differences to it. With
         "empirical-bayes" a task also compares it with 0.
     ridge : float, default=0.0
@@ -647,6 +718,12 @@ class _OfRange(MTLRegressorMixin):
         low, high = public_range(self.target_range)
         return 0.5 * (low + high) if self.fit_intercept else 0.0, 0.5 * (high - low)
 
+    def _level_window(self):
+        if self.target_range is None:
+            return None
+        low, high = public_range(self.target_range)
+        return (0.0 if self._starts() else 0.5 * (low + high)), 0.5 * (high - low)
+
 
 class _OfClasses(MTLClassifierMixin):
     def __init__(
@@ -659,6 +736,7 @@ class _OfClasses(MTLClassifierMixin):
         curator="trusted",
         mechanism="auto",
         algorithm="auto",
+        levels="auto",
         init=None,
         ridge=0.0,
         task_weight="equal",
@@ -687,7 +765,7 @@ class _OfClasses(MTLClassifierMixin):
     ):
         super().__init__(
             alpha, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
-            mechanism=mechanism, algorithm=algorithm, init=init, ridge=ridge,
+            mechanism=mechanism, algorithm=algorithm, levels=levels, init=init, ridge=ridge,
             task_weight=task_weight, relation=relation, relation_rank=relation_rank,
             outliers=outliers, outlier_alpha=outlier_alpha, n_releases=n_releases,
             clip_norm=clip_norm, allocation=allocation, noise_shift=noise_shift,

@@ -1,7 +1,11 @@
 """From a privacy budget to the mechanisms of one model-protected fit."""
 
+import math
+
 import numpy as np
 
+from ..engine.levels import LEVEL_BINS
+from ..engine.votes import N_DIFFERENCES, is_able, sensitivity
 from ..exchange.plan import Plan
 from ..exchange.servers import TRUSTED, check_gaussian, divided_mu
 from ..local.prior import VOTE_RANGE
@@ -21,6 +25,14 @@ from ..privacy.mechanisms import (
 from ..rounds.plan import RoundsPlan
 from .prior import n_releases_for, vote_share
 
+# Of levels: shares of mu^2; standard deviations that the window should stand out, as of PrivateMTL;
+# and the tasks times mu from which on levels are looked for, with and without a public window.
+_LEVEL_SHARES = {"level": 0.04, "noise": 0.01, "spread": 0.02}
+_WINDOW, _MOST_WINDOW = 18.0, 0.05
+_KNOWN_WINDOW, _FOUND_WINDOW = 33.0, 60.0
+_LOGITS = 4.0  # bound on the levels of classifiers
+# Of the votes on evidence: a share each, and what the first moment has of all where there are more.
+_VOTE_SHARE, _FIRST = 0.01, 0.45
 _PROXIMAL_RELEASES = 5  # releases of Algorithms 2 and 3 when n_releases="auto"
 _RELATION_SHARE = 0.35  # of mu^2, for the rounds in which centres of tasks follow from facts
 _PLAIN_ROUNDS = 30  # of these without noise
@@ -130,6 +142,95 @@ def rounds_of(est, population, rank):
     return plan if plan.n_rounds else None
 
 
+class LevelPlan:
+    """Mechanisms of `release_level`; all of them None without a budget.
+
+    Parameters
+    ----------
+    est : estimator
+    population : Population
+    mu : float
+        Infinite without a budget.
+    adjacency : str
+
+    Attributes
+    ----------
+    window : (float, float) or None
+        Middle and half-width where they are public; None: they are asked for.
+    shares : dict of str to float
+        Of mu^2, by slot.
+    """
+
+    def __init__(self, est, population, mu, adjacency):
+        self.mu, self.classification = mu, est._classification
+        self.replace_one = adjacency == "replace-one"
+        self.all_pooled = est.levels == "pooled"
+        self.window = (0.0, _LOGITS) if self.classification else est._level_window()
+        self.shares = dict(_LEVEL_SHARES)
+        if self.classification:
+            self.shares["spread"] += self.shares.pop("noise")
+        if self.window is None:
+            z = self.z(population, mu, adjacency)
+            self.shares["window"] = min(max((_WINDOW / z) ** 2, 0.005), _MOST_WINDOW)
+
+    @staticmethod
+    def z(population, mu, adjacency):
+        """Tasks times mu, for histograms."""
+        return population.n_tasks * mu * (1.0 if adjacency == "replace-one" else math.sqrt(2.0))
+
+    @classmethod
+    def of(cls, est, population, mu, adjacency):
+        """A plan where levels are looked for, by a public rule; else None."""
+        if est.levels == "free" or not est.fit_intercept or population.n_outputs > 1:
+            return None
+        known = est._classification or est._level_window() is not None
+        if cls.z(population, mu, adjacency) >= (_KNOWN_WINDOW if known else _FOUND_WINDOW):
+            return cls(est, population, mu, adjacency)
+        if est.levels == "pooled":
+            raise ValueError(
+                'levels="pooled" with so few tasks for the budget: no level can be found. Pass the '
+                'public range of the target, target_range=(low, high), or levels="auto".'
+            )
+        return None
+
+    @property
+    def histogram(self):
+        return self._vector("window", LEVEL_BINS, math.sqrt(2.0) if self.replace_one else 1.0)
+
+    def of_mean(self, unit):
+        return self._vector("level", 1, (2.0 if self.replace_one else 1.0) * unit)
+
+    @property
+    def noise(self):
+        return self._vector("noise", 1, 1.0 if self.replace_one else 0.5)
+
+    @property
+    def spread(self):
+        if self.classification:
+            return self._vector("spread", N_DIFFERENCES, sensitivity(self.replace_one))
+        return self._vector("spread", 1, 1.0 if self.replace_one else 0.5)
+
+    def _vector(self, slot, size, sensitivity):
+        if math.isinf(self.mu):
+            return None
+        return VectorGaussian(size, sensitivity, self.mu * math.sqrt(self.shares[slot]))
+
+
+def sensitivity_of_votes(adjacency):
+    """Of a vote on evidence."""
+    return sensitivity(adjacency == "replace-one")
+
+
+def is_refined(est, population, mu, adjacency):
+    """Public rule: whether tasks vote on rank and floor of second moments, and refine them."""
+    return (
+        not (est._diagonal or est._classification)
+        and est.n_releases == "auto"
+        and est.relation is None
+        and is_able(population.n_tasks, mu, adjacency == "replace-one")
+    )
+
+
 class MomentPlan(Plan):
     """Mechanisms of one private fit. Reads public numbers only: counts and parameters.
 
@@ -192,6 +293,11 @@ class MomentPlan(Plan):
         elif est.unseen_task == "mean" and est.fit_intercept:
             mean = [_INTERCEPT_SHARE]
         centres = [] if self.rounds is None else [_RELATION_SHARE]
+        self.levels, refined = None, False
+        if algorithm == "empirical-bayes" and not pure and relation is None:
+            self.levels = LevelPlan.of(est, population, self.mu, est.adjacency)
+            refined = is_refined(est, population, self.mu, est.adjacency)
+        level = [] if self.levels is None else list(self.levels.shares.values())
         bound = est.clip_norm if algorithm == "proximal" else 1.0
         votes, share, self.ratio = 0, 0.0, None
         if algorithm == "empirical-bayes":
@@ -206,13 +312,24 @@ class MomentPlan(Plan):
             n_releases = auto if est.n_releases == "auto" else est.n_releases
             votes = n_releases + 1
             share = vote_share(m, n_releases, mu, reach) * (1.0 - sum(mean + centres)) / votes
+            level += [_VOTE_SHARE] * (3 * n_releases if refined else 0)
         else:
             n_releases = _PROXIMAL_RELEASES if est.n_releases == "auto" else est.n_releases
         budgets, extra = shared_budget(
             self.kind, self.epsilon, self.delta, n_releases, est.allocation,
-            acceleration=est.acceleration, extra=[share] * votes + mean + centres,
+            acceleration=est.acceleration, extra=[share] * votes + mean + centres + level,
             noise_parties=self.noise_parties,
         )  # fmt: skip
+        self.refine = None
+        if refined:
+            self.refine = [
+                VectorGaussian(N_DIFFERENCES, sensitivity_of_votes(est.adjacency), b)
+                for b in extra[-3 * n_releases :]
+            ]
+            if n_releases > 1 and not np.any(est.allocation):
+                rest = (1.0 - _FIRST) / (n_releases - 1)
+                parts = np.array([_FIRST] + [rest] * (n_releases - 1))
+                budgets = np.linalg.norm(budgets) * np.sqrt(parts)
         self.moment = moment_mechanisms(
             self.kind, est._diagonal, budgets, clip_norm=bound, adjacency=est.adjacency,
             dimension=d,
@@ -245,7 +362,9 @@ class MomentPlan(Plan):
         return self.moment[0].name
 
     def releases(self, made=None):
-        """`made`: bounds on the updates of the rounds; None: those of the start."""
+        """`made`: bounds on the updates of the rounds, and (name, statistic, mechanism) of votes on
+        evidence, blocks and levels; None: before a fit."""
+        bounds, further = (None, None) if made is None else made
         moment_of = "sum of w * w" if self.diagonal else "sum of w w'"
         what = "clipped models w"
         if self.n_outputs > 1:
@@ -259,16 +378,28 @@ class MomentPlan(Plan):
             if self.vote:
                 found.append((f"vote {t + 1}", "sum of clipped log10 snr", self.vote[t]))
             if t < len(self.moment):
-                found.append((f"moment {t + 1}", f"{moment_of}, {what}", self.moment[t]))
+                blocks = [f for f in further or () if f[0] == f"moment {t + 1}"]
+                found += blocks or [(f"moment {t + 1}", f"{moment_of}, {what}", self.moment[t])]
+                found += [f for f in further or () if is_vote(f[0], t)]
+        found += [f for f in further or () if f[0] in _OF_LEVELS]
         if self.mean is not None:
             what = "models with intercept" if self.rounds is None else "intercepts"
             found.append(("mean", f"mean of clipped {what}", self.mean))
         first = []
         if self.rounds is not None:
-            first = self.rounds.entries(self.rounds.bounds() if made is None else made)
-        return first + [
+            first = self.rounds.entries(self.rounds.bounds() if bounds is None else bounds)
+        entries = first + [
             {"name": name, **mechanism.describe(statistic)} for name, statistic, mechanism in found
         ]
+        if made is None:  # what is asked, and about what, follows from releases
+            if self.levels is not None:
+                shares = self.levels.shares.items()
+                entries += [{"name": s, "mu": self.mu * math.sqrt(part)} for s, part in shares]
+            entries += [
+                {"name": f"vote on evidence {n + 1}", "mu": vote.mu}
+                for n, vote in enumerate(self.refine or ())
+            ]
+        return entries
 
     def shift(self):
         if self.algorithm != "proximal":
@@ -297,6 +428,9 @@ class MomentPlan(Plan):
 
     def notes(self, made=None):
         notes = {"algorithm": self.algorithm}
+        if self.levels is not None and made is not None:
+            found = any(f[0] == "level" for f in made[1])
+            notes["levels"] = "pooled" if found else "free: no window of them stood out"
         if self.relation is not None:
             notes["relation"] = (
                 f"{_RELATION_SHARE:.0%} of the squared budget pays for the rounds that find it"
@@ -312,6 +446,14 @@ class MomentPlan(Plan):
             )
             notes["delta_lower_bound"] = published_wishart_delta_bound(nominal)
         return notes
+
+
+_OF_LEVELS = ("window", "level", "noise", "spread")
+
+
+def is_vote(name, t):
+    """Whether a release is a vote on evidence after moment t."""
+    return name.startswith("vote on") and name.endswith(f" {t + 1}")
 
 
 _ACCOUNTANTS = {

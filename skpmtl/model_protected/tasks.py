@@ -4,11 +4,14 @@ import numpy as np
 
 from .._kernels.clip import clip_rows
 from .._runtime.threads import single_blas_thread
+from ..engine.levels import TaskLevels
+from ..engine.spectrum import in_blocks
+from ..engine.votes import differences_of, evidences
 from ..exchange.billboard import Personal
 from ..exchange.sums import sum_of_clipped
 from ..exchange.task_side import TaskSide
 from ..local.prior import SNR, LocalModels, best_scale, vote_penalty, weak_penalty
-from ..privacy.moments import directions, even_root
+from ..privacy.moments import directions, even_root, root_of
 from ..rounds.tasks import RoundsTaskSide
 from ..solvers.losses import LogisticLoss, MultinomialLoss, SquaredLoss
 from .centres import about
@@ -61,6 +64,75 @@ class PriorTaskSide(TaskSide):
         penalty = vote_penalty(public["snr_centre"], public["snr_spread"])
         W, _ = self.local.solve(public["root"], best_scale(criterion + penalty, level), tol=1e-3)
         return W if self.local.centre is None else W - self.local.centre
+
+
+class LevelTaskSide(PriorTaskSide):
+    """The task side of `release_prior` with votes on evidence, and then of `release_level`.
+
+    Parameters
+    ----------
+    local : LocalModels
+    table : TaskTable
+        As it was given; `local` has differences to the start.
+    settings : dict
+        Of `LocalModels`.
+    """
+
+    def __init__(self, local, table, settings):
+        super().__init__(local)
+        self.given, self.settings = table, settings
+        self._levels, self._personal = None, (None, None)
+
+    def contributions(self, query):
+        """As of `PriorTaskSide`; and "evidence" (m, `N_DIFFERENCES`), "block" (m, d), "window"
+        (m,), "level", "noise" and "spread" (m, 1), or (m, `N_DIFFERENCES`) of classes."""
+        name = "_" + query.statistic
+        if not hasattr(self, name):
+            return super().contributions(query)
+        return {query.statistic: getattr(self, name)(query.public)}
+
+    def answer(self, query):
+        if not hasattr(self, "_" + query.statistic):
+            return super().answer(query)
+        return query.combine(self.contributions(query))
+
+    @property
+    def levels(self):
+        if self._levels is None:
+            self._levels = TaskLevels(self.local.table)
+        return self._levels
+
+    def _evidence(self, public):
+        found = evidences(self.local.table, public["priors"], public["snr_centre"], self.settings)
+        return differences_of(found)
+
+    def _block(self, public):
+        root = root_of(public["moment"])
+        W = self._models({**public, "root": root}, *self._criteria(root))
+        return in_blocks(W @ public["basis"], public["rank"])
+
+    def _window(self, public):
+        return self.levels.targets
+
+    def _level(self, public):
+        middle, unit = public["middle"], public["unit"]
+        found = self.levels.own(self._errors(public["billboard"])[0]) - middle
+        return np.clip(np.nan_to_num(found), -unit, unit)[:, None]
+
+    def _noise(self, public):
+        energies = self._errors(public["billboard"])[1]
+        return self.levels.noises(energies, public["level"])[:, None]
+
+    def _spread(self, public):
+        W, energies = self._errors(public["billboard"])
+        return self.levels.spreads(W, energies, public["level"])
+
+    def _errors(self, billboard):
+        """Slopes and squared errors under the released prior, made once."""
+        if self._personal[0] is None or not np.array_equal(self._personal[0], billboard.moment):
+            found = billboard.errors(self.given, **self.settings)
+            self._personal = billboard.moment, found
+        return self._personal[1]
 
 
 class RelatedTaskSide(TaskSide):

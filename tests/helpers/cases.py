@@ -183,6 +183,19 @@ def _structures():
     yield _case(PrivateMTLClassifier, 2, form="csr", fit_intercept=False, **moments)
     yield _case(PrivateMTLClassifier, 3, unseen_task="mean", **few)
     yield _case(PrivateMTLClassifier, 3, form="csr", fit_intercept=False, **much)
+    # Levels: found by a histogram, in a public range, of logits; pooled slopes of most tasks, or
+    # of few; in moments, or without any.
+    pooled = {"levels": "pooled", "target_range": (-3.0, 3.0), "unseen_task": "mean"}
+    yield _case(PrivateMTL, epsilon=1e3, unseen_task="mean")
+    yield _case(PrivateMTL, form="csr", **pooled, **few)
+    yield _case(PrivateMTLClassifier, 2, epsilon=1e3, structure=["sparse", "mean"])
+    slow = {"marks": (pytest.mark.slow,)}
+    yield _case(PrivateMTL, levels="free", **much, **slow)
+    yield _case(PrivateMTL, epsilon=1e3, structure="low-rank", adjacency="zero-out", **slow)
+    yield _case(PrivateMTL, init=START, structure="mean", unseen_task="mean", **much, **slow)
+    yield _case(PrivateMTL, structure="mean", form="wide", tasks=False, **much, **slow)
+    yield _case(PrivateMTLClassifier, 2, init=START, form="csr", unseen_task="mean", **much, **slow)
+    yield _case(PrivateMTLClassifier, 2, epsilon=1e3, structure="low-rank", **slow)
 
 
 def _rounds():
@@ -329,6 +342,7 @@ def _output_perturbation():
 def _servers():
     three = ("servers", 3)
     yield _case(PrivateMTL, curator=("sites", 3, 2), epsilon=60.0)
+    yield _case(PrivateMTL, curator=three, epsilon=1e3, marks=(pytest.mark.slow,))
     yield _case(
         PublishedMeanRegMTL, curator="servers", n_rounds=3, clip_norm=1.0, clip_quantile=0.5
     )

@@ -404,9 +404,10 @@ def test_averages_over_scales_are_those_by_evidence(sizes, d, intercept, width):
     model = LocalModels(
         plain.long_table(X, y, task), classification=False, fit_intercept=intercept, centre=centre
     )
-    evidence, W, b = model.average(root, kappa, prior, width)
+    evidence, W, b, energies = model.average(root, kappa, prior, width)
     other = model.average(2 * root, kappa / 4, prior, width)
     np.testing.assert_allclose(other[0], evidence, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(other[3], energies, rtol=1e-9)
     for k, n in enumerate(sizes):
         A, t = X[task == k] @ root, y[task == k] - X[task == k] @ centre
         # An orthonormal basis of what is left of the rows beside the constant one.
@@ -417,13 +418,15 @@ def test_averages_over_scales_are_those_by_evidence(sizes, d, intercept, width):
             continue
         scales = np.append(kappa[k], SNR * n / np.sum(B**2))
         dof = n if width else len(r)
-        values, models = [], []
+        values, models, errors = [], [], []
         for scale, weight in zip(scales, prior[k], strict=True):
             V = np.eye(len(r)) + scale * B @ B.T
             found = np.linalg.solve(V, r)
             models.append(centre + scale * root @ B.T @ found)
+            errors.append(r @ found)
             values.append(weight - dof / 2 * np.log(r @ found) - np.linalg.slogdet(V)[1] / 2)
         share = np.exp(np.array(values) - max(values))
+        assert energies[k] == pytest.approx(share @ errors / share.sum(), rel=1e-6)
         expected = max(values) + np.log(share.sum())
         if width and intercept:
             expected += np.log(np.sqrt(2 * np.pi / n) / width)

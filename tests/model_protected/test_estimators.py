@@ -187,7 +187,7 @@ def test_degenerate_tasks(cls, way):
     y[task == 1] = 3.0
     X[task == 2] = 0.1  # not exact in binary: its mean leaves rounding errors
     X[task == 3] = 0.0
-    model = fitted(cls, X, y, task, **WAYS[way])
+    model = fitted(cls, X, y, task, levels="free", **WAYS[way])
     assert np.isfinite(model.coef_).all() and np.isfinite(model.intercept_).all()
     assert np.abs(model.coef_).max() < 10  # nothing blows up where there is nothing to learn
     assert np.abs(model.coef_[3]).max() <= 1e-8
@@ -322,7 +322,7 @@ def test_laplace_is_for_diagonals():
 def test_tasks_with_one_class(cls, way):
     """w = 0 and the log-odds of n rows of the class and one that is shared; nothing is said."""
     X, y, task = problem(labels=True)
-    settings = {"random_state": 0, **WAYS[way]}
+    settings = {"random_state": 0, "levels": "free", **WAYS[way]}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", message="The noise of this fit is reproducible")
@@ -392,7 +392,7 @@ def test_scale_is_the_mean_of_votes_under_released_priors():
     m = 300
     X, y, task = make_low_rank_tasks(n_tasks=m, n_samples=10, n_features=5, random_state=0)
     settings = {"epsilon": 8.0, "tasks": range(m), "n_releases": 2, "random_state": 0}
-    est = MPMTLLowRank(**settings).fit(X, y, task=task)
+    est = MPMTLLowRank(levels="free", **settings).fit(X, y, task=task)
     billboard, (low, high) = est.billboard_, VOTE_RANGE[False]
     votes = [r[0] / m for r in billboard.releases if r.shape == (1,)]
     assert len(votes) == 3

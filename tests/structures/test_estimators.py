@@ -110,7 +110,7 @@ def test_models_are_the_average_by_evidence(classification):
     evidence = Evidence(table, 50, **settings)
     tolerance = {"rtol": 1e-4, "atol": 1e-5}  # the largest eigenvalue is found in a few steps
     assert_allclose(evidence.shares(found), p, **tolerance)
-    W, b = evidence.models(found)
+    W, b, energies = evidence.models(found)
     assert_allclose(W, sum(p[:, j : j + 1] * modes[j][0] for j in range(3)), **tolerance)
     assert_allclose(b, sum(p[:, j] * modes[j][1] for j in range(3)), **tolerance)
 
@@ -149,7 +149,7 @@ def test_evidence_of_several_classes_knows_the_centre():
     evidence = Evidence(table, m, classification=True, fit_intercept=True)
     p = evidence.shares(found)
     assert p[:, 1].mean() > 0.6 and p[:, 2].mean() < 0.1
-    W, b = evidence.models(found)
+    W, b, _ = evidence.models(found)
     assert W.shape == (m, C, d) and b.shape == (m, C)
     assert np.linalg.norm(W - found[1].centre) < 0.7 * np.linalg.norm(W - found[0].centre)
 
@@ -191,7 +191,7 @@ def test_structures_are_found_under_privacy(kind, tasks_of):
     X, y, task, test = tasks_of(kind, m=300)
     est = PrivateMTL(epsilon=3.0, tasks=range(300), random_state=0).fit(X, y, task=task)
     assert error(est, test) < 0.85 * error(alone(X, y, task), test)
-    assert set(est.shares_) <= set(possible(("low-rank", "sparse", "mean")))
+    assert set(est.shares_) <= set(possible(("low-rank", "sparse", "mean"), levels=True))
     assert sum(s.weight for s in est.billboard_.structures) == pytest.approx(1.0)
     assert "released shares" in est.privacy_.text(None)
 
@@ -238,8 +238,13 @@ def test_a_task_without_rows_has_the_centre(tasks_of):
         est = PrivateMTL(structure, epsilon=8.0, tasks=range(101), random_state=0, **options)
         est.fit(X, y, task=task)
         assert_allclose(est.coef_[100], est.billboard_.centre)
-        assert est.intercept_[100] == 0.0
-        assert est.billboard_.centre.any() == (structure != "low-rank")
+        level = est.billboard_.level
+        assert (level is None) == ("fit_intercept" in options)
+        assert est.intercept_[100] == (0.0 if level is None else level.intercept)
+        assert est.billboard_.centre.any()
+    est = PrivateMTL("low-rank", levels="free", epsilon=8.0, tasks=range(101), random_state=0)
+    est.fit(X, y, task=task)
+    assert not est.billboard_.centre.any() and est.intercept_[100] == 0.0
 
 
 def test_classes_around_a_mean(tasks_of):
@@ -318,16 +323,20 @@ def test_a_known_structure_is_the_only_one(tasks_of):
     three = ["low-rank", "sparse", "mean"]
     pairs = [[a, b] for a in three for b in three if a != b]
     for wanted in (*three, *pairs, three[::-1]):
-        est = PrivateMTL(wanted, epsilon=None).fit(X, y, task=task)
-        names = possible([wanted] if isinstance(wanted, str) else wanted)
-        assert list(est.shares_) == names and set(names) <= set(WEIGHTS)
-        assert set(names) & set(three) == set(np.atleast_1d(wanted))
+        for levels in ("auto", "free"):
+            est = PrivateMTL(wanted, levels=levels, epsilon=None).fit(X, y, task=task)
+            names = possible([wanted] if isinstance(wanted, str) else wanted, levels == "auto")
+            if est.billboard_.level is not None:  # in which half of the mean has no place
+                names = [name for name in names if name != "half of the mean"]
+            assert set(est.shares_) == set(names) <= set(WEIGHTS)
+            assert (est.billboard_.level is None) == (levels == "free")
+            assert set(names) & set(three) == set(np.atleast_1d(wanted))
 
 
 def test_a_mean_model_needs_the_public_range(tasks_of):
     X, y, task, _ = tasks_of("mean", m=4)
     with pytest.raises(ValueError, match=r"target_range=\(low, high\)"):
-        PrivateMTL(unseen_task="mean", tasks=range(4)).fit(X, y, task=task)
+        PrivateMTL(unseen_task="mean", levels="free", tasks=range(4)).fit(X, y, task=task)
     with pytest.raises(ValueError, match="two finite numbers"):
         PrivateMTL(target_range=(1, 1), tasks=range(4)).fit(X, y, task=task)
 

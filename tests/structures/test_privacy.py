@@ -19,8 +19,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reprodu
 SUBSETS = [s for n in (1, 2, 3) for s in itertools.combinations(STRUCTURES, n)]
 
 
-def plan_of(m=200, d=10, structures=STRUCTURES, **options):
-    est = PrivateMTL(structure=list(structures), **options)
+def plan_of(m=200, d=10, structures=STRUCTURES, levels="free", **options):
+    est = PrivateMTL(structure=list(structures), levels=levels, **options)
     return StructurePlan(est, Population(np.arange(m), d), structures)
 
 
@@ -77,7 +77,7 @@ def test_sensitivities_are_reached_and_not_passed(adjacency, factor):
     pairs = [
         (plan.moment("moment 1"), [(moment(e[0]), moment(e[1]))], 1.0),
         (plan.direction("direction"), [(direction(V[0]), direction(-V[0]))], m),
-        (plan.round("main", 0.3), [(update(9.0 * e[0]), update(-7.0 * e[0]))], m),
+        (plan.round("main", 0.3, 30), [(update(9.0 * e[0]), update(-7.0 * e[0]))], m),
         (plan.size("size"), [(size(3.0), size(-np.inf)), (size(3.0), size(1e9))], 1.0),
     ]
     for mechanism, found, divide in pairs:
@@ -111,7 +111,7 @@ def test_sensitivities_hold_for_several_classes(adjacency, factor):
     other = np.outer(np.eye(C)[1], V[:, 1])
     cases = [
         (plan.direction("direction"), direction, m, -one),
-        (plan.round("main", 0.3), update, m, -one),
+        (plan.round("main", 0.3, 30), update, m, -one),
         (plan.moment("moment 1"), moment, 1.0, other),
     ]
     for mechanism, contribution, divide, far in cases:
