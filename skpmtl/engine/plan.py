@@ -130,10 +130,14 @@ class StructurePlan(Plan):
         Whether the budget is too small for further rounds of the pooled model.
     few_rows : bool
         Whether tasks vote on rank and floor of the moment, and refine its directions.
+    even_pull : bool
+        As of `skpmtl.engine.pooled.PooledUpdates`.
     without_window : dict of str to (str, float)
         Slots, and parts of them, in which the course without levels goes on where no window of
         levels stands out.
     """
+
+    even_pull = False
 
     def __init__(self, est, population, structures, start=None):
         self.start = start

@@ -43,7 +43,7 @@ class StructureTaskSide(TaskSide):
         self.evidence = Evidence(table, n_tasks, **settings)
         self._last = None, None
         self._kappa = self._levels = self._personal = None
-        self.pooled = PooledUpdates(table)
+        self.pooled = PooledUpdates(table, plan.even_pull)
 
     def contributions(self, query):
         """What every task sends, by the statistic of the query:

@@ -13,7 +13,7 @@ from .._runtime.compat import Interval, StrOptions
 from .._runtime.stack import users_line
 from ..base import BaseMTL, KnowsFacts, MTLClassifierMixin, MTLRegressorMixin
 from ..engine.curator import PLAIN, release_structures
-from ..engine.plan import LOGITS, StructurePlan
+from ..engine.plan import LOGITS
 from ..engine.queries import query_specs
 from ..engine.tasks import StructureTaskSide
 from ..exchange.protocol import Population, QuerySpec, Total, run
@@ -29,7 +29,7 @@ from . import exact
 from .billboard import MeanBillboard, PooledBillboard, cluster_rows
 from .curator import pooled, publish
 from .personal import DENSE_LIMIT, PersonalModels
-from .plan import MeanPlan, auto_rounds, columns_for
+from .plan import MeanPlan, PooledPlan, auto_rounds, columns_for
 from .tasks import MeanTaskSide
 from .wide import SparseModels, WideSparse
 
@@ -286,7 +286,7 @@ class MeanRegularized(WideSparse, MeanFamily):
         "l1": [Interval(Real, 0, None, closed="left")],
         "levels": [StrOptions({"auto", "free", "pooled"})],
     }
-    _billboards = (MeanBillboard, PooledBillboard)
+    levels = "free"
     _sparse_in_place = True
     _task_sides = MeanTaskSide
 
@@ -294,7 +294,6 @@ class MeanRegularized(WideSparse, MeanFamily):
         self,
         lam="auto",
         *,
-        levels="auto",
         epsilon=1.0,
         delta=None,
         adjacency="replace-one",
@@ -321,7 +320,6 @@ class MeanRegularized(WideSparse, MeanFamily):
         dtype=np.float64,
     ):
         self.lam = lam
-        self.levels = levels
         self.epsilon = epsilon
         self.delta = delta
         self.adjacency = adjacency
@@ -350,6 +348,8 @@ class MeanRegularized(WideSparse, MeanFamily):
     # ------------------------------------------------------------------ pooled levels
     def _free_because(self, population):
         """Why levels of tasks are not looked for, by parameters; None where they may be."""
+        if not self._is_private():
+            return "a fit without a budget is exact"
         for name in ("lam", "clip_norm", "n_rounds"):
             if not isinstance(getattr(self, name), str):
                 return f"{name}={getattr(self, name)!r} is of the rounds with free levels"
@@ -368,12 +368,12 @@ class MeanRegularized(WideSparse, MeanFamily):
         return None
 
     def _course(self, population):
-        """Plan of the fit around a pooled model -> StructurePlan or None, why not"""
+        """Plan of the fit around a pooled model -> PooledPlan or None, why not"""
         if self.levels == "free":
-            return None, 'levels="free"'
+            return None, None
         reason = self._free_because(population)
         if reason is None:
-            plan = StructurePlan(self, population, ("mean",), self._start(population))
+            plan = PooledPlan(self, population, self._start(population))
             if plan.levels:
                 return plan, None
             reason = "there are too few tasks for the budget to find their levels"
@@ -448,8 +448,6 @@ class MeanRegularized(WideSparse, MeanFamily):
         return self._with_mean_intercept(fitted, billboard)
 
     def _fit_exact(self, table):
-        if self._course(Population.of(table))[0] is not None:
-            return super()._fit_table(table)
         return exact.fit(self, table)
 
     def _task_side(self, table, population):
@@ -740,6 +738,48 @@ class PrivateMeanRegMTL(MTLRegressorMixin, MeanRegularized):
         published="PublishedMeanRegMTL",
         target="y",
     )
+    _billboards = (MeanBillboard, PooledBillboard)
+
+    def __init__(
+        self,
+        lam="auto",
+        *,
+        levels="auto",
+        epsilon=1.0,
+        delta=None,
+        adjacency="replace-one",
+        curator="trusted",
+        clip_norm="auto",
+        n_rounds="auto",
+        init=None,
+        ridge=0.0,
+        l1=0.0,
+        task_weight="equal",
+        clusters=None,
+        relation=None,
+        relation_rank=None,
+        fit_intercept=True,
+        task_feature=None,
+        tasks="auto",
+        unseen_task="error",
+        target_range=None,
+        max_iter=100,
+        tol=1e-10,
+        secure=False,
+        random_state=None,
+        verbose=0,
+        dtype=np.float64,
+    ):
+        super().__init__(
+            lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
+            clip_norm=clip_norm, n_rounds=n_rounds, init=init, ridge=ridge, l1=l1,
+            task_weight=task_weight, clusters=clusters, relation=relation,
+            relation_rank=relation_rank, fit_intercept=fit_intercept,
+            task_feature=task_feature, tasks=tasks, unseen_task=unseen_task,
+            target_range=target_range, max_iter=max_iter, tol=tol, secure=secure,
+            random_state=random_state, verbose=verbose, dtype=dtype,
+        )  # fmt: skip
+        self.levels = levels
 
 
 class PrivateMeanRegMTLClassifier(MTLClassifierMixin, MeanRegularized):
@@ -768,6 +808,7 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, MeanRegularized):
         target="y > 0",
     )
     _multiclass = True
+    _billboards = (MeanBillboard, PooledBillboard)
 
     def __init__(
         self,
@@ -801,13 +842,14 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, MeanRegularized):
         dtype=np.float64,
     ):
         super().__init__(
-            lam, levels=levels, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
+            lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
             clip_norm=clip_norm, n_rounds=n_rounds, init=init, ridge=ridge, l1=l1,
             task_weight=task_weight, clusters=clusters, relation=relation,
             relation_rank=relation_rank, fit_intercept=fit_intercept, task_feature=task_feature,
             tasks=tasks, unseen_task=unseen_task, max_iter=max_iter, tol=tol, secure=secure,
             random_state=random_state, verbose=verbose, dtype=dtype,
         )  # fmt: skip
+        self.levels = levels
         self.classes = classes
         self.class_weight = class_weight
 

@@ -2,6 +2,7 @@
 
 import math
 
+from ..engine.plan import StructurePlan
 from ..exchange.plan import Plan
 from ..privacy.accounting import check_budget, gdp_mu
 from ..privacy.mechanisms import VectorGaussian, mean_sensitivity
@@ -210,3 +211,12 @@ class MeanPlan(Plan, RoundsPlan):
                 f"known to all of them; {q}"
             )
         return f"all tasks in every round; {q}"
+
+
+class PooledPlan(StructurePlan):
+    """Slots of a fit around a pooled model: of the structure "mean" alone, with levels."""
+
+    even_pull = True
+
+    def __init__(self, est, population, start=None):
+        super().__init__(est, population, ("mean",), start)
