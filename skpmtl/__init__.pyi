@@ -789,6 +789,7 @@ class FedMTLClassifier(ClassifierMixin, BaseEstimator):
         client: ArrayLike | None = None,
         task: Any = None,
         sample_weight: Any = None,
+        journal: str | PathLike[str] | None = None,
     ) -> Self: ...
     def personalize(
         self,
@@ -881,6 +882,7 @@ class FedMTLRegressor(RegressorMixin, BaseEstimator):
         client: ArrayLike | None = None,
         task: Any = None,
         sample_weight: Any = None,
+        journal: str | PathLike[str] | None = None,
     ) -> Self: ...
     def personalize(
         self,

@@ -91,8 +91,10 @@ class TaskIndexed(Documented, BaseEstimator):
         Returns
         -------
         self : object
-            The fitted estimator. After an error it is not fitted, even if it was before.
+            The fitted estimator. After an error it is not fitted, even if it was before; after an
+            interrupt (Ctrl-C) it is as it was before.
         """
+        before = dict(vars(self))
         try:
             self._check_parameters()
             table, form = self._read_training(X, y, task, sample_weight)
@@ -113,8 +115,8 @@ class TaskIndexed(Documented, BaseEstimator):
             if inferred and "privacy_" in fitted:
                 billboard = fitted["billboard_"]
                 billboard.report = fitted["privacy_"] = billboard.report.disclosing(inferred)
-        except BaseException:
-            self._forget()
+        except BaseException as error:
+            self._undo(error, before)
             raise
         seen = {} if classes is None else {"classes_": classes}
         population = replace(Population.of(table), sizes=None, is_sparse=False)
@@ -134,6 +136,12 @@ class TaskIndexed(Documented, BaseEstimator):
     def _fit_finite(self, table):
         """`_fit_table`, of which all that it returns is finite."""
         return self._fit_table(table)
+
+    def _undo(self, error, before):
+        """Be unfitted after an error, and as `before` (attributes by name) after an interrupt."""
+        self._forget()
+        if not isinstance(error, Exception):
+            vars(self).update(before)
 
     def _forget(self):
         for name in [name for name in vars(self) if name.endswith("_")]:

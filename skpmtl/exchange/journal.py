@@ -78,7 +78,7 @@ class Journal:
     def _open(self, run):
         for left in self.path.glob("*.partial"):  # by a process that was killed as it wrote
             left.unlink()
-        text = json.dumps(run, sort_keys=True, default=str)
+        text = text_of(run)
         header = self.path / "run.json"
         if not header.exists():
             if any(self.path.glob("*.npz")):
@@ -171,6 +171,16 @@ class Journal:
 
     def _file(self, place):
         return self.path / f"{place:06d}.npz"
+
+
+def text_of(run):
+    """What makes a run, as text that is the same in every process."""
+    return json.dumps(run, sort_keys=True, default=_described)
+
+
+def _described(value):
+    name = getattr(value, "__qualname__", None)  # of a function or class: without its address
+    return str(value) if name is None else f"{value.__module__}.{name}"
 
 
 def _damaged(path, why):

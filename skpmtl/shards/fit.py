@@ -77,9 +77,9 @@ def fit_shards(
     -------
     est : estimator
         Fitted as by ``fit`` on all rows, with the models of all tasks; after an error it is not
-        fitted. With the same `random_state` numbers agree with ``fit`` but for the rounding of
-        sums, which are added in another order, and for Poisson batches of records, which are drawn
-        in another order.
+        fitted, and after an interrupt as it was before. With the same `random_state` numbers agree
+        with ``fit`` but for the rounding of sums, which are added in another order, and for Poisson
+        batches of records, which are drawn in another order.
 
     Raises
     ------
@@ -110,7 +110,7 @@ def fit_shards(
     >>> est.coef_.shape
     (40, 5)
     """
-    workers = None
+    workers, before = None, dict(vars(est))
     try:
         inferred = _check(est, backend)
         dataset = hasattr(parts, "to_arrow_refs")
@@ -150,8 +150,8 @@ def fit_shards(
             fitted = _fitted(est, public, population, positions, found)
         else:
             fitted = _left(est, public, population, classes, surveys[0].seen, models, workers)
-    except BaseException:
-        est._forget()
+    except BaseException as error:
+        est._undo(error, before)
         raise
     finally:
         if workers is not None:
