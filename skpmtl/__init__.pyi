@@ -3067,6 +3067,7 @@ class TaskScaler(TransformerMixin, BaseEstimator):
     with_mean: bool
     with_std: bool
     scale: float | ArrayLike
+    tasks: Literal["auto"] | ArrayLike
     tasks_: NDArray[Any]
     mean_: NDArray[Any]
     scale_: NDArray[Any]
@@ -3079,6 +3080,7 @@ class TaskScaler(TransformerMixin, BaseEstimator):
         with_mean: bool = True,
         with_std: bool = True,
         scale: float | ArrayLike | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
     ) -> None: ...
     def fit(self, X: Any, y: Any = None) -> Self: ...
     def personalize(self, X: Any, y: Any = None) -> Self: ...

@@ -16,12 +16,13 @@ import numpy as np
 from scipy.special import log_expit, log_softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, is_classifier
 from sklearn.metrics import r2_score
+from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.utils.validation import check_is_fitted
 
 from ._coefficients import NamedCoefficients
 from ._diagram import Documented, ShowsPrivacy
 from ._runtime.compat import Interval, InvalidParameterError, StrOptions, check_parameters
-from ._runtime.stack import users_line
+from ._runtime.stack import sklearn_holds, users_line
 from .callbacks import RoundCallbacks, followed, following
 from .exchange.billboard import Personal
 from .exchange.files import FromBillboard, first_tasks, rows_before_tasks
@@ -121,6 +122,7 @@ class TaskIndexed(Documented, BaseEstimator):
         seen = {} if classes is None else {"classes_": classes}
         population = replace(Population.of(table), sizes=None, is_sparse=False)
         seen["_population_"], seen["tasks_"] = population, population.tasks
+        seen["_idle_"] = table.absent
         return self._become({**seen, "_form_": form, **fitted})
 
     def _become(self, fitted):
@@ -203,6 +205,11 @@ class TaskIndexed(Documented, BaseEstimator):
         """The table with targets as its losses take them."""
         return table
 
+    def _forget_idle(self, tasks):
+        """These tasks have rows now."""
+        if "_idle_" in vars(self):
+            self._idle_ = np.setdiff1d(self._idle_, tasks)
+
     def _add_labels(self, labels):
         """`tasks_` with new labels, and the form in which they come last in wide predictions."""
         form = self._form_
@@ -223,7 +230,22 @@ class TaskIndexed(Documented, BaseEstimator):
                 + ". In cross-validation, KFold without shuffling leaves out whole tasks when "
                 "rows are sorted by task: use TaskStratifiedKFold, or list all tasks in tasks=."
             )
+        if not mean and rows.codes is not None and len(getattr(self, "_idle_", ())):
+            self._warn_of_idle(rows.codes)
         return rows
+
+    def _warn_of_idle(self, codes):
+        """A warning where a fold of `KFold` has all rows of a task, and more than one."""
+        idle = np.searchsorted(self.tasks_, self._idle_)
+        counts = np.bincount(codes[codes >= 0], minlength=len(self.tasks_))[idle]
+        if (counts > 1).any() and sklearn_holds((KFold, StratifiedKFold)):
+            warnings.warn(
+                f"This fold has all rows of some tasks: {listed(self._idle_[counts > 1])}. They "
+                "are predicted from what all tasks share, or as 0. KFold leaves out whole tasks "
+                "when rows are sorted by task: use TaskStratifiedKFold, or, to test on "
+                "unseen tasks, LeaveTasksOut.",
+                stacklevel=users_line(),
+            )
 
     def _wide_columns(self):
         """Positions in `tasks_` of the columns of wide predictions."""
@@ -537,6 +559,7 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
                     new, personal.extras.get(name, np.nan),
                 )  # fmt: skip
         vars(self).update(merged, tasks_=tasks, _form_=form)
+        self._forget_idle(table.tasks)
         return self
 
     def _personal_models(self, table):
