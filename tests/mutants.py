@@ -36,6 +36,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 from scipy.stats import beta
 
@@ -212,7 +213,7 @@ WRAPPED = {
 
 
 def functions(module):
-    """-> dict: qualified name -> functions of that name in a module and in its classes"""
+    """-> dict: (qualified name, line) -> functions of a module, of its classes and constants"""
     found, seen = defaultdict(list), set()
 
     def visit(value):
@@ -224,7 +225,7 @@ def functions(module):
                 visit(inner)
         if isinstance(value, types.FunctionType):
             if value.__code__.co_filename == module.__file__:
-                found[value.__code__.co_qualname].append(value)
+                found[value.__code__.co_qualname, value.__code__.co_firstlineno].append(value)
             for cell in value.__closure__ or ():  # of decorators without `functools.wraps`
                 try:
                     if callable(cell.cell_contents):
@@ -232,7 +233,10 @@ def functions(module):
                 except ValueError:  # still empty
                     pass
         elif isinstance(value, type) and value.__module__ == module.__name__:
-            for member in vars(value).values():
+            for member in list(vars(value).values()):
+                visit(member)
+        elif isinstance(value, dict | list | tuple):
+            for member in value.values() if isinstance(value, dict) else value:
                 visit(member)
 
     for value in list(vars(module).values()):
@@ -246,11 +250,12 @@ def codes(code):
         if isinstance(part, types.CodeType):
             if not part.co_flags & inspect.CO_NEWLOCALS:  # the body of a class
                 yield from codes(part)
-            elif not part.co_name.startswith("<"):
+            elif not part.co_name.startswith("<") or part.co_name == "<lambda>":
                 yield part
 
 
-PLAIN = (bool, int, float, str, tuple, frozenset, dict, list, set, type(None))
+PLAIN = (bool, int, float, str, tuple, frozenset, dict, list, set, type(None),
+         np.ndarray, np.generic)  # fmt: skip
 
 
 def replace(mutant):
@@ -262,7 +267,7 @@ def replace(mutant):
     for old, new in zip(codes(before), codes(code), strict=True):
         if old != new:
             changed = True
-            for function in live[new.co_qualname]:
+            for function in live[old.co_qualname, old.co_firstlineno]:
                 function.__code__ = new.replace(co_firstlineno=function.__code__.co_firstlineno)
     if changed:
         return
@@ -270,9 +275,11 @@ def replace(mutant):
     other = types.ModuleType(module.__name__)
     other.__file__, other.__package__ = module.__file__, module.__package__
     exec(code, vars(other))
-    for name, functions_ in functions(other).items():
-        for function, new in itertools.product(live[name], functions_[:1]):
-            function.__defaults__, function.__kwdefaults__ = new.__defaults__, new.__kwdefaults__
+    news = {name: found[0] for (name, _), found in functions(other).items()}
+    for (name, _), found in live.items():
+        for function in found if name in news else ():
+            function.__defaults__ = news[name].__defaults__
+            function.__kwdefaults__ = news[name].__kwdefaults__
     holders = [(vars(module), vars(other))]
     for name, value in vars(other).items():
         if isinstance(value, type) and value.__module__ == module.__name__:
