@@ -219,7 +219,9 @@ def test_noise_of_tasks_and_what_shows_half_of_it():
     for noise, std, part in zip(found, stds, reply.reshape(3, 2, 5), strict=True):
         np.testing.assert_allclose(noise.z * std, part)
     assert noise_checks.fits_needed(tape) == math.ceil(220 / 30)
-    more = Release({**entry, "mechanism": "another Gaussian"}, {"sums": reply, "update": reply[:3]}, values)
+    more = Release(
+        {**entry, "mechanism": "another Gaussian"}, {"sums": reply, "update": reply[:3]}, values
+    )
     assert noise_checks.fits_needed(SimpleNamespace(releases=[more] * 9)) == 1
     assert noise_checks.fits_needed(SimpleNamespace(releases=[more, *tape.releases * 3])) == 8
     assert noise_checks.fits_needed(SimpleNamespace(releases=[])) == 0
