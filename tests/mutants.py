@@ -24,6 +24,7 @@ import gc
 import inspect
 import itertools
 import json
+import multiprocessing
 import os
 import random
 import resource
@@ -177,11 +178,25 @@ def equivalents(path):
 
 
 class Lines:
-    """Plugin of pytest: which test runs which lines of the files, and its seconds."""
+    """Plugin of pytest: which test runs which lines of the files, and its seconds.
+
+    Tests that start programs are left out.
+    """
 
     def __init__(self, files):
         self.files = {str(ROOT / file): file for file in files}
-        self.found, self.lines = {}, set()
+        self.found, self.lines, self.starts = {}, set(), False
+        sys.addaudithook(self.hear)
+        start = multiprocessing.process.BaseProcess.start
+
+        def started(process):
+            self.starts = True
+            return start(process)
+
+        multiprocessing.process.BaseProcess.start = started
+
+    def hear(self, event, arguments):
+        self.starts |= event in ("subprocess.Popen", "os.fork", "os.posix_spawn")
 
     def trace(self, frame, event, value):
         file = self.files.get(frame.f_code.co_filename)
@@ -192,7 +207,7 @@ class Lines:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item):
-        self.lines, start = set(), time.process_time()
+        self.lines, self.starts, start = set(), False, time.process_time()
         threading.settrace(self.trace)
         sys.settrace(self.trace)
         try:
@@ -203,7 +218,8 @@ class Lines:
             lines = defaultdict(list)
             for file, line in self.lines:
                 lines[file].append(line)
-            self.found[item.nodeid] = time.process_time() - start, lines
+            if not self.starts:
+                self.found[item.nodeid] = time.process_time() - start, lines
 
 
 WRAPPED = {
