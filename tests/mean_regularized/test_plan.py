@@ -24,7 +24,7 @@ MU = gdp_mu(*BUDGET)
 @pytest.mark.parametrize("quantile", [None, 0.6])
 @pytest.mark.parametrize(("share", "aside"), [(1.0, 0.0), (0.5, 0.1)])
 def test_releases_of_rounds_cost_the_budget(adjacency, quantile, share, aside):
-    """Fixed bounds: mu of all rounds is sqrt(share (1 - aside)) of the budget, and so with counts."""
+    """Fixed bounds: mu of all rounds is sqrt(share (1 - aside)) of the budget."""
     m, d, T, clip = 50, 7, 6, 0.3
     plan = RoundsPlan(
         m, d, BUDGET, T, share=share, aside=aside, adjacency=adjacency, clip_norm=clip,

@@ -108,8 +108,7 @@ def test_a_kind_of_release_and_a_task_are_named():
         squares = sum(np.square(noise.z).sum() for noise in members)
         size = 150 * len(members)
         ratio = math.sqrt(squares / size)
-        (p,) = [p for told, p in rows.items()
-                if told == f"Noise: that of {text} has {ratio:.3f} times the stated std."]  # fmt: skip
+        p = rows[f"Noise: that of {text} has {ratio:.3f} times the stated std."]
         assert p == pytest.approx(2 * min(chi2.cdf(squares, size), chi2.sf(squares, size)))
     assert len(rows) == 1 + 4 + 1 + 2 + 4
 
