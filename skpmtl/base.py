@@ -26,9 +26,8 @@ from ._runtime.stack import sklearn_holds, users_line
 from .callbacks import RoundCallbacks, followed, following
 from .exchange.billboard import Personal
 from .exchange.files import FromBillboard, first_tasks, rows_before_tasks
-from .exchange.protocol import Population, run
-from .exchange.servers import noise_parties_of
-from .exchange.task_side import task_side_of
+from .exchange.plan import noise_parties_of
+from .exchange.protocol import Population, run, task_side_of
 from .privacy.report import PrivacyLeakWarning
 from .privacy.rng import SeededSource, noise_source
 from .tables.finite import all_finite, bound_values, check_values, finite_models
@@ -193,7 +192,7 @@ class TaskIndexed(Documented, BaseEstimator):
                     "mapping {class: weight}."
                 )
             table = with_classes(table, given, self._label_names(classes), 1.0 if raw else math.inf)
-        if not raw:
+        if not raw and table.weights is not None:
             table = in_rows(at_most_one(table) if self._bounds_weights() else table)
         return self._with_targets(table), classes
 

@@ -10,8 +10,8 @@ from sklearn.base import clone, is_classifier
 from threadpoolctl import threadpool_limits
 
 from .datasets.generators import make_group_sparse_tasks, make_low_rank_tasks
+from .exchange.plan import divided_mu
 from .exchange.protocol import Population
-from .exchange.servers import divided_mu
 from .inspection import _pyplot
 from .privacy.accounting import check_budget, gdp_epsilon
 from .structures.estimators import PrivateMTL, PrivateMTLClassifier

@@ -19,8 +19,8 @@ from .._runtime.stack import users_line
 from .._version import __version__
 from ..exchange.files import save_billboard
 from ..exchange.journal import Journal, write_file
+from ..exchange.plan import ONE_PROCESS, NoiseParties
 from ..exchange.protocol import run
-from ..exchange.servers import ONE_PROCESS, NoiseParties
 from ..exchange.wire import pack
 from ..tables.ids import listed
 from . import records, secure_sum

@@ -13,8 +13,8 @@ import numpy as np
 
 from .._version import __version__
 from ..exchange.files import estimators
+from ..exchange.plan import MOST
 from ..exchange.protocol import Population
-from ..exchange.servers import MOST
 from ..tables.ids import encode_ids, listed, locate
 from ..tables.table import distinct_ids
 from ..tables.targets import public_classes

@@ -10,8 +10,7 @@ from .._runtime.compat import Interval, StrOptions
 from ..exchange.billboard import Billboard
 from ..exchange.wire import MOST_STEPS
 from ..local.centred import Problem
-from ..rounds.plan import epsilon_of_rounds
-from ..rounds.scale import BINS
+from ..rounds.plan import BINS, epsilon_of_rounds
 from ..tables.ids import listed
 from ..tables.relation import Relation
 from ..tables.start import Start

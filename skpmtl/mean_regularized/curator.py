@@ -4,9 +4,8 @@ import numpy as np
 
 from ..exchange.protocol import Query
 from ..exchange.sums import clipped_sum
-from ..rounds.curator import gains, kept, release_centre
-from ..rounds.scale import common_length, sum_of_bins
-from ..rounds.shrinkage import CHANCE, shrinkage
+from ..rounds.curator import CHANCE, gains, kept, release_centre, shrinkage
+from ..rounds.plan import common_length, sum_of_bins
 
 
 def publish(plan, billboard, population, to, source, log=None):
@@ -27,7 +26,7 @@ def publish(plan, billboard, population, to, source, log=None):
 
     Yields
     ------
-    Query for "length", the histogram of `skpmtl.rounds.scale`, and "intercept", where
+    Query for "length", the histogram of lengths, and "intercept", where
     `plan` has budgets for them, and between them what `release_centre` does.
 
     Returns

@@ -11,12 +11,11 @@ from .._docstrings import TARGET_RANGE, fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.stack import users_line
 from ..base import BaseMTL, KnowsFacts, MTLClassifierMixin, MTLRegressorMixin
-from ..exchange.protocol import Population, QuerySpec, Total, run
+from ..exchange.protocol import Population, QuerySpec, Total, run, task_side_of
 from ..exchange.sums import sum_of_clipped
-from ..exchange.task_side import task_side_of
 from ..local.centred import Problem
 from ..privacy.report import exact_report
-from ..rounds.scale import BINS, sum_of_bins
+from ..rounds.plan import BINS, sum_of_bins
 from ..solvers.mean import cluster_means
 from ..tables.relation import read_relation
 from ..tables.targets import public_range

@@ -7,9 +7,9 @@ import numpy as np
 
 from ..exchange.protocol import Population
 from ..local.centred import CentredTasks, dense_copy
-from ..local.proximal import lengths
+from ..local.updates import lengths
 from ..privacy.report import exact_report
-from ..rounds.scale import bins, common_length
+from ..rounds.plan import bins, common_length
 from ..solvers.graph import LossOnGraph, minimize_on_graph, without
 from ..solvers.losses import make_loss
 from ..solvers.mean import fixed_point, held_targets, minimize_exactly, minimize_related

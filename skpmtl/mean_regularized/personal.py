@@ -22,7 +22,7 @@ from ..local.average import (
 )
 from ..local.centred import CentredTasks, Local, dense_copy, share_of_centre
 from ..local.prior import mixed
-from ..local.proximal import is_squared, lengths
+from ..local.updates import is_squared, lengths
 from ..tables.start import differences
 
 _NO_START = 2.0  # prior weight of going without a public start, beside about as much for it

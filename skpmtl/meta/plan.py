@@ -19,8 +19,7 @@ import math
 
 import numpy as np
 
-from ..exchange.plan import Plan
-from ..exchange.servers import ONE_PROCESS
+from ..exchange.plan import ONE_PROCESS, Plan
 from ..privacy.accounting import check_budget, gdp_mu
 from ..privacy.mechanisms import VectorGaussian, mean_sensitivity
 from ..privacy.report import PUBLIC_LISTS, exact_report

@@ -6,7 +6,7 @@ import numpy as np
 
 from .._runtime.public import Public
 from ..local.centred import CentredTasks, Problem
-from ..local.proximal import lengths
+from ..local.updates import lengths
 from ..tables.relation import Relation
 
 

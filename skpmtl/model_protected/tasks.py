@@ -5,8 +5,8 @@ import numpy as np
 from .._kernels.clip import clip_rows
 from .._runtime.threads import single_blas_thread
 from ..exchange.billboard import Personal
+from ..exchange.protocol import TaskSide
 from ..exchange.sums import sum_of_clipped
-from ..exchange.task_side import TaskSide
 from ..local.prior import SNR, LocalModels, best_scale, vote_penalty, weak_penalty
 from ..privacy.moments import directions, even_root
 from ..rounds.tasks import RoundsTaskSide

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..exchange.task_side import TaskSide
+from ..exchange.protocol import TaskSide
 from .steps import LocalSteps, Pace
 
 KEEP_MODELS = ("algorithm-1", "stateful")  # updates with a network per task

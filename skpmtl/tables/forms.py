@@ -134,7 +134,7 @@ def read_array(values, **options):
     TypeError, ValueError
         Of the same type, and without the first error, which would be printed with it.
     """
-    values = checked(values)
+    values = checked(values) if sparse.issparse(values) else values
     try:
         return check_array(values, ensure_all_finite=False, **options)
     except (TypeError, ValueError) as error:

@@ -19,7 +19,7 @@ from flwr.common.secure_aggregation.quantization import dequantize, quantize
 
 from skpmtl.exchange import Total
 from skpmtl.exchange.journal import Journal
-from skpmtl.exchange.servers import NoiseParties
+from skpmtl.exchange.plan import NoiseParties
 from skpmtl.federated import records
 from skpmtl.federated.client import app
 from skpmtl.federated.ledger import Refusal

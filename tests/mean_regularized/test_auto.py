@@ -30,9 +30,8 @@ from skpmtl.local.average import (
 )
 from skpmtl.mean_regularized.plan import MeanPlan
 from skpmtl.privacy import gdp_epsilon, gdp_mu
-from skpmtl.rounds.plan import path, speeds
-from skpmtl.rounds.scale import bins, common_length, histogram, sum_of_bins
-from skpmtl.rounds.shrinkage import shrinkage
+from skpmtl.rounds.curator import shrinkage
+from skpmtl.rounds.plan import bins, common_length, histogram, path, speeds, sum_of_bins
 from skpmtl.tables.start import Start, differences
 from skpmtl.tables.table import TaskTable
 
