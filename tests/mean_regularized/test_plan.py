@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from skpmtl.rounds.scale import histogram
 
 from skpmtl import PrivateFedAvg, PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
 from skpmtl.exchange.servers import NoiseParties
@@ -13,7 +14,6 @@ from skpmtl.privacy.rng import SeededSource
 from skpmtl.privacy.sampling import fixed_size_noise, poisson_noise
 from skpmtl.rounds import plan as rounds
 from skpmtl.rounds.plan import BlockGaussian, RoundsPlan, epsilon_of_rounds
-from skpmtl.rounds.scale import histogram
 
 REACH = {"replace-one": 2.0, "zero-out": 1.0}
 BUDGET = 1.0, 1e-5
