@@ -29,7 +29,9 @@ app = ClientApp()
 def _site(context, settings, arrays):
     """The site of the study that a query is about, if it may be asked."""
     config = SiteConfig.of(context.node_config["site"])
-    site, part = config.site(settings["study"])
+    site, part = config.site(
+        settings["study"], settings.get("name", ""), settings.get("skpmtl", "")
+    )
     if part.curator:
         check_signature(part.curator, settings, arrays)
     if "mark" in settings:  # none in the first message: the curator does not know who this is
@@ -37,21 +39,38 @@ def _site(context, settings, arrays):
     return site, config.settings.name
 
 
+_said = {}  # {kind of message: the last reason not to answer}, so that the log has it once
+
+
 def _reply(message, context, act):
     """Answer a message by ``act(site, settings, arrays) -> settings, arrays``."""
+    kind, told = message.metadata.message_type, {}
     try:
+        told["site"] = SiteConfig.of(context.node_config["site"]).settings.name
         settings, arrays = records.read(message.content)
-        site, name = _site(context, settings, arrays)
+        site, _ = _site(context, settings, arrays)
         found, arrays = act(site, settings, arrays)
         mark = json.dumps(site.mark())
-        content = records.write(arrays, status="answered", site=name, mark=mark, **found)
+        content = records.write(arrays, status="answered", mark=mark, **told, **found)
+        if _said.pop(kind, None):
+            logger.info("Messages of the kind %s are answered again", kind)
     except Refusal as refusal:
-        logger.error("Refused: %s", refusal)
-        content = records.write(status="refused", reason=str(refusal))
-    except Exception:  # its text may show rows
-        logger.exception("No answer to a %s message", message.metadata.message_type)
-        content = records.write(status="failed")
+        if _said.get(kind) != str(refusal):
+            logger.error("Refused: %s", refusal)
+        _said[kind] = str(refusal)
+        content = records.write(status="refused", reason=str(refusal), **told)
+    except Exception as error:  # its text may show rows
+        if _said.get(kind) != repr(error):
+            logger.exception("No answer to a %s message", kind)
+        _said[kind] = repr(error)
+        content = records.write(status="failed", reason=_kind(error), **told)
     return Message(content, reply_to=message)
+
+
+def _kind(error):
+    """What the curator is told of an error: its type, or what the system says, without names."""
+    what = error.strerror if isinstance(error, OSError) and error.strerror else ""
+    return f"{type(error).__name__}{what and f' ({what})'}; the log of the site has more"
 
 
 @app.query()
@@ -60,7 +79,8 @@ def enrol(message, context):
 
     def act(site, settings, arrays):
         versions = f"skpmtl {__version__}, Flower {flower_version}, Python {python_version()}"
-        told = {"versions": versions}
+        clock = context.node_config.get("clock", 0.0)  # seconds ahead of the SuperLink's
+        told = {"versions": versions, "clock": clock}
         if isinstance(site, ShareServer):
             return {**told, "server": site.name}, {}
         if site.study.secure_sum is not None:

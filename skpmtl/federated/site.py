@@ -275,6 +275,8 @@ class Site(Account):
         question = self.study.questions.get(statistic)
         if question is None:
             raise Refusal(f"the study releases no {statistic}")
+        if transcript is None:  # otherwise the query was made here
+            self.study.schedule.check(number, statistic, public)
         with np.errstate(all="ignore"):
             task_side = self._task_side(state)
             try:
