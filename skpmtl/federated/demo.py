@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from .study import Study
 __all__ = ["run_demo"]
 
 SITES = ("site-a", "site-b", "site-c")
+_STUDY = Path(__file__).with_name("demo.toml")
 _LOOK = 0.2  # seconds
 _PATIENCE = 20.0  # seconds for processes to end by themselves
 
@@ -46,10 +48,9 @@ def run_demo(folder=None, rows=None, task="task", target="y", epsilon=1.0, n_rou
     ids, codes = np.unique(tasks, return_inverse=True)
     if len(ids) < len(SITES):
         raise ValueError(f"{len(ids)} tasks are too few for {len(SITES)} sites.")
-    study = Study(
-        "demo", "PrivateMeanRegMTL", ids.tolist(), names, {"epsilon": epsilon, "n_rounds": n_rounds},
-        min_sites=len(SITES),
-    )  # fmt: skip
+    given = import_module("tomllib").loads(_STUDY.read_text())  # Python >= 3.11
+    parameters = {"epsilon": epsilon, "n_rounds": n_rounds}
+    study = Study(**given, tasks=ids.tolist(), features=names, parameters=parameters)
     path.write_text(study.to_json())
     make_kit([path], SITES, f"localhost:{_free_port()}", folder, task, target)
     for name, part in zip(SITES, np.array_split(np.arange(len(ids)), len(SITES)), strict=True):

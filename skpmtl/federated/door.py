@@ -84,8 +84,8 @@ class Door:
         self.seen, self.refused, self.handshakes = {}, {}, {}
         self.authority, self._client = authority, None  # it lives with the server
         config = uvicorn.Config(
-            self._app, http="h11", loop="asyncio", proxy_headers=False, interface="asgi3", ws="none", lifespan="on", log_config=None,
-            access_log=False, server_header=False, timeout_keep_alive=75,
+            self._app, interface="asgi3", http="h11", ws="none", loop="asyncio", lifespan="on",
+            log_config=None, access_log=False, proxy_headers=False, server_header=False, timeout_keep_alive=75,
             h11_max_incomplete_event_size=_HEAD,
         )  # fmt: skip
         config.load()

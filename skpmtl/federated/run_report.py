@@ -38,7 +38,7 @@ def write_page(folder, pictures=True):
     name = next((e["study"] for e in events if e["event"] == "start"), folder.name)
     total, lost = missing(events)
     parts = [
-        f'<!doctype html><html lang=en><meta charset="utf-8"><title>{escape(name)}</title>',
+        f"<!doctype html><html lang=en><title>{escape(name)}</title>",
         f"<style>{_STYLE}</style><h1>{escape(name)}</h1>",
         f"<p>{escape(standing(folder)[1])}. {lost} of {total} contributions were missing and "
         "counted as zero. This page is the curator's own.</p>",

@@ -16,7 +16,7 @@ import numpy as np
 from ..exchange.protocol import Query
 from .ledger import Refusal
 
-__all__ = ["Schedule"]
+__all__ = ["PlannedQueries"]
 
 # Means and standard deviations of made-up releases, in those of their noise.
 _RELEASES = ((0.0, 0.0), (0.0, 1.0), (0.0, 1e3), (1e3, 1.0), (-1e3, 1.0), (3.0, 0.1))
@@ -30,7 +30,7 @@ class _Planned:
     bound: float | None = None
 
 
-class Schedule:
+class PlannedQueries:
     """The steps of a study, in their order.
 
     Parameters

@@ -16,7 +16,7 @@ from .study import Study
 
 __all__ = ["print_studies", "write_studies"]
 
-_STYLE = "body { font: 15px/1.5 sans-serif; margin: 2rem } td, th { padding: 2px 12px; text-align: left }"
+_STYLE = "body { font: 15px/1.5 sans-serif; margin: 2rem } td, th { padding: 2px 12px }"
 _HEAD = ("study", "epsilon", "spent", "queries", "state")
 
 
@@ -66,7 +66,7 @@ def write_studies(folder):
             first = f'<a href="{first}/run.html">{first}</a>'
         rows += f"<tr><td>{first}" + "".join(f"<td>{cell}" for cell in cells)
     page = (
-        f'<!doctype html><html lang=en><meta charset="utf-8"><title>Studies</title><style>{_STYLE}'
+        f"<!doctype html><html lang=en><title>Studies</title><style>{_STYLE}"
         f"</style><h1>Studies</h1><table><tr>{head}{rows}</table><p>{escape(last)}</p></html>\n"
     )
     write_file(folder / "studies.html", page.encode("ascii", "xmlcharrefreplace"), 0o600)
@@ -122,5 +122,6 @@ def _of_site(folder):
     spent = math.fsum(line.spent for line in lines)
     text = f"In all: epsilon {spent:.4g} spent, which counts a study as a whole when it has begun"
     if math.isfinite(settings.epsilon):
-        text += f"; site.toml allows {settings.epsilon:.4g}, so that {settings.epsilon - spent:.4g} is left"
+        left = settings.epsilon - spent
+        text += f"; site.toml allows {settings.epsilon:.4g}, so that {left:.4g} is left"
     return lines, text

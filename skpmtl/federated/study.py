@@ -18,7 +18,7 @@ from ..exchange.protocol import Population
 from ..tables.ids import encode_ids, listed, locate
 from ..tables.table import distinct_ids
 from ..tables.targets import public_classes
-from .schedule import Schedule
+from .schedule import PlannedQueries
 
 __all__ = ["Study"]
 
@@ -246,8 +246,8 @@ class Study:
 
     @cached_property
     def schedule(self):
-        """The queries that are planned. -> Schedule"""
-        return Schedule(self)
+        """The queries that are planned. -> PlannedQueries"""
+        return PlannedQueries(self)
 
     def sum_range(self, statistic, public):
         """Bound on the numbers that a site adds to a secure sum, for a query."""

@@ -222,8 +222,8 @@ def test_door_of_the_superlink(tmp_path, request_, passes):
         await send({"type": "http.response.body", "body": b"good"})
 
     config = uvicorn.Config(
-        link, port=free_port(), ssl_certfile=files[0], ssl_keyfile=files[1], lifespan="off", ws="none",
-        log_config=None,
+        link, port=free_port(), ssl_certfile=files[0], ssl_keyfile=files[1], lifespan="off",
+        ws="none", log_config=None,
     )  # fmt: skip
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)

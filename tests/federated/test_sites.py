@@ -313,7 +313,7 @@ def test_site_refuses_what_the_study_does_not_plan(tmp_path, case, number, chang
 
 
 def test_bounds_that_follow_from_releases_are_not_planned():
-    """Each other bound is what all made-up releases lead to; queries end where they are known to."""
+    """Other bounds are what all made-up releases lead to."""
     bounds = [step.bound for step in study_of("adaptive").schedule.steps]
     assert bounds == [1.0, None, None, None]
     assert [step.bound for step in study_of("lengths").schedule.steps] == [None] * 4
