@@ -85,8 +85,8 @@ class Door:
         self.authority, self._client = authority, None  # it lives with the server
         config = uvicorn.Config(
             self._app, interface="asgi3", http="h11", ws="none", loop="asyncio", lifespan="on",
-            log_config=None, access_log=False, proxy_headers=False, server_header=False, timeout_keep_alive=75,
-            h11_max_incomplete_event_size=_HEAD,
+            log_config=None, access_log=False, proxy_headers=False, server_header=False,
+            timeout_keep_alive=75, h11_max_incomplete_event_size=_HEAD,
         )  # fmt: skip
         config.load()
         config.ssl = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

@@ -519,7 +519,8 @@ class Sites:
         event = self.log.write(
             "question", question=self.journal.place, statistic=query.statistic, **told, silent=left,
             holders=len(self.holders), expected=len(set(self.expected.values())),
-            seconds=round(seconds, 3), bytes_out=self._bytes[0], bytes_in=self._bytes[1], epsilon=self.spent.epsilon(),
+            seconds=round(seconds, 3), bytes_out=self._bytes[0], bytes_in=self._bytes[1],
+            epsilon=self.spent.epsilon(),
         )  # fmt: skip
         self._bytes = [0, 0]
         logger.log(logging.WARNING if told["zeroed"] else logging.INFO, line(event))
