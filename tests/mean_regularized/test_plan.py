@@ -4,16 +4,20 @@ import math
 
 import numpy as np
 import pytest
-from skpmtl.rounds.scale import histogram
 
-from skpmtl import PrivateFedAvg, PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
-from skpmtl.exchange.servers import NoiseParties
+from skpmtl import (
+    PrivateFedAvg,
+    PrivateMeanRegMTL,
+    PrivateMeanRegMTLClassifier,
+    PublishedMeanRegMTL,
+)
+from skpmtl.exchange.plan import NoiseParties
 from skpmtl.mean_regularized.plan import MeanPlan, auto_rounds, columns_for, doubt
 from skpmtl.privacy import compose_gdp, gdp_epsilon, gdp_mu
 from skpmtl.privacy.rng import SeededSource
 from skpmtl.privacy.sampling import fixed_size_noise, poisson_noise
 from skpmtl.rounds import plan as rounds
-from skpmtl.rounds.plan import BlockGaussian, RoundsPlan, epsilon_of_rounds
+from skpmtl.rounds.plan import BlockGaussian, RoundsPlan, epsilon_of_rounds, histogram
 
 REACH = {"replace-one": 2.0, "zero-out": 1.0}
 BUDGET = 1.0, 1e-5
@@ -210,7 +214,7 @@ def test_noise_is_added_piece_by_piece(monkeypatch):
 
 # ------------------------------------------------------------------------ of estimators
 def plan_of(est=None, n_tasks=400, size=6, intercepts=None, **settings):
-    est = PrivateMeanRegMTL() if est is None else est
+    est = PublishedMeanRegMTL() if est is None else est
     est.set_params(**{"epsilon": 1.0, "delta": 1e-5, **settings})
     return MeanPlan(est, n_tasks, size, intercepts)
 

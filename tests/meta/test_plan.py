@@ -236,13 +236,11 @@ def test_rounds_are_of_a_tenth_of_the_tasks_at_least_25_and_at_most_100():
                          [("squared", 1.0, 0.3), ("logistic", 0.25, 0.6),
                           ("multinomial", 0.5, 0.6)])  # fmt: skip
 @pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("iterate", ["last", "average"])
-def test_rates_and_steps_minimise_the_error_that_is_left(loss, bound, clipped, intercept, iterate):
+def test_rates_and_steps_minimise_the_error_that_is_left(loss, bound, clipped, intercept):
     """exp(-2u) + u noise^2 (1 - exp(-2u)) after u powers of e, over a grid of u up to 6."""
     m, noise, size = 40, 0.02, 5
     found = course_of(
         loss=loss, noise=noise, rows=[10] * m, size=size + intercept, fit_intercept=intercept,
-        iterate=iterate,
     )  # fmt: skip
     both = 2 if intercept else 1
     assert found.inner_rate == pytest.approx(1.0 / (bound * both))
@@ -253,10 +251,9 @@ def test_rates_and_steps_minimise_the_error_that_is_left(loss, bound, clipped, i
     folds = u[error.argmin()]
     assert found.least == pytest.approx(error.min())
     steps = folds / (found.inner_rate * curvature * found.n_rounds)
-    steps = math.ceil(2 * steps - 1 if iterate == "average" else steps)
+    steps = math.ceil(steps)
     assert found.inner_steps == min(max(steps, 1), 50)
-    way = 0.5 * (found.inner_steps + 1) if iterate == "average" else found.inner_steps
-    reach = found.n_rounds * way * found.inner_rate * curvature
+    reach = found.n_rounds * found.inner_steps * found.inner_rate * curvature
     assert found.meta_rate == pytest.approx(min(1.0, folds / reach))
     gained = min(found.meta_rate * reach, 6.0)
     assert found.gained == pytest.approx(gained)

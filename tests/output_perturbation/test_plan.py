@@ -7,7 +7,7 @@ import pytest
 
 from skpmtl import DPAggregation, DPAggregationClassifier, DPRelationship
 from skpmtl.exchange import Population
-from skpmtl.exchange.servers import NoiseParties
+from skpmtl.exchange.plan import NoiseParties
 from skpmtl.output_perturbation.plan import AggregationPlan, RelationshipPlan
 from skpmtl.privacy import compose_gdp, gdp_epsilon, gdp_mu
 from skpmtl.privacy.accounting import group_privacy, pure_epsilon, record_budget
