@@ -1,21 +1,13 @@
 """Type hints of `skpmtl`; written by ``python -m tests.stubs``."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from os import PathLike
-from typing import Any, Literal
-
+from typing import Any, Literal, NamedTuple
 from numpy.random import Generator, RandomState
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import (
-    BaseEstimator,
-    ClassifierMixin,
-    MetaEstimatorMixin,
-    RegressorMixin,
-    TransformerMixin,
-)
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, RegressorMixin, TransformerMixin
 from typing_extensions import Self
-
-from .privacy import PrivacyReport
+from skpmtl.privacy import PrivacyReport as PrivacyReport
 
 __version__: str
 
@@ -78,10 +70,11 @@ class ClusteredMTL(RegressorMixin, BaseEstimator):
     n_iter_: int
     objective_: float
     dual_gap_: float
-    mean_coef_: NDArray[Any]
-    mean_intercept_: NDArray[Any]
+    mean_coef_: NDArray[Any] | float
+    mean_intercept_: NDArray[Any] | float
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         n_clusters: int = 2,
@@ -98,6 +91,7 @@ class ClusteredMTL(RegressorMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Literal["float64", "float32"] | type[Any] = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
@@ -125,7 +119,7 @@ class ClusteredMTLClassifier(ClassifierMixin, BaseEstimator):
     task_feature: str | int | list[Any] | None
     tasks: Literal["auto"] | ArrayLike
     classes: Literal["auto"] | ArrayLike
-    class_weight: Any
+    class_weight: Literal["balanced"] | Mapping[Any, Any] | None
     unseen_task: Literal["error", "mean"]
     max_iter: int
     tol: float
@@ -141,10 +135,11 @@ class ClusteredMTLClassifier(ClassifierMixin, BaseEstimator):
     n_iter_: int
     objective_: float
     dual_gap_: float
-    mean_coef_: NDArray[Any]
-    mean_intercept_: NDArray[Any]
+    mean_coef_: NDArray[Any] | float
+    mean_intercept_: NDArray[Any] | float
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         n_clusters: int = 2,
@@ -156,13 +151,14 @@ class ClusteredMTLClassifier(ClassifierMixin, BaseEstimator):
         task_feature: str | int | list[Any] | None = None,
         tasks: Literal["auto"] | ArrayLike = "auto",
         classes: Literal["auto"] | ArrayLike = "auto",
-        class_weight: Any = None,
+        class_weight: Literal["balanced"] | Mapping[Any, Any] | None = None,
         unseen_task: Literal["error", "mean"] = "error",
         max_iter: int = 10000,
         tol: float = 1e-06,
         verbose: int = 0,
         dtype: Literal["float64", "float32"] | type[Any] = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def decision_function(self, X: Any, task: Any = None) -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
@@ -215,6 +211,7 @@ class DPAggregation(RegressorMixin, BaseEstimator):
     n_iter_: int
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         lam: float = 1.0,
@@ -239,6 +236,7 @@ class DPAggregation(RegressorMixin, BaseEstimator):
         random_state: int | RandomState | Generator | Generator | None = None,
         verbose: int = 0,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
@@ -290,6 +288,7 @@ class DPAggregationClassifier(ClassifierMixin, BaseEstimator):
     n_iter_: int
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         lam: float = 1.0,
@@ -315,6 +314,7 @@ class DPAggregationClassifier(ClassifierMixin, BaseEstimator):
         random_state: int | RandomState | Generator | Generator | None = None,
         verbose: int = 0,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def decision_function(self, X: Any, task: Any = None) -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
@@ -381,6 +381,7 @@ class DPMetaInit(RegressorMixin, BaseEstimator):
     n_iter_: int
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         *,
@@ -416,6 +417,7 @@ class DPMetaInit(RegressorMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Literal["float64", "float32"] | type[Any] = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
     def fit(
@@ -423,7 +425,7 @@ class DPMetaInit(RegressorMixin, BaseEstimator):
         X: Any,
         y: Any,
         task: Any = None,
-        unit: Any = None,
+        unit: ArrayLike | Mapping[Any, Any] | None = None,
         sample_weight: Any = None,
     ) -> Self: ...
     @classmethod
@@ -441,7 +443,7 @@ class DPMetaInit(RegressorMixin, BaseEstimator):
     def relate(self, facts: Any) -> Any: ...
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
     def set_callbacks(self, *callbacks: Any) -> Self: ...
-    def task_privacy(self, task: Any) -> dict[str, Any]: ...
+    def task_privacy(self, task: Any) -> dict[Any, Any]: ...
 
 class DPMetaInitClassifier(ClassifierMixin, BaseEstimator):
     epsilon: float | None
@@ -490,6 +492,7 @@ class DPMetaInitClassifier(ClassifierMixin, BaseEstimator):
     n_iter_: int
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         *,
@@ -526,6 +529,7 @@ class DPMetaInitClassifier(ClassifierMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Literal["float64", "float32"] | type[Any] = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def decision_function(self, X: Any, task: Any = None) -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
@@ -534,7 +538,7 @@ class DPMetaInitClassifier(ClassifierMixin, BaseEstimator):
         X: Any,
         y: Any,
         task: Any = None,
-        unit: Any = None,
+        unit: ArrayLike | Mapping[Any, Any] | None = None,
         sample_weight: Any = None,
     ) -> Self: ...
     @classmethod
@@ -554,7 +558,7 @@ class DPMetaInitClassifier(ClassifierMixin, BaseEstimator):
     def relate(self, facts: Any) -> Any: ...
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
     def set_callbacks(self, *callbacks: Any) -> Self: ...
-    def task_privacy(self, task: Any) -> dict[str, Any]: ...
+    def task_privacy(self, task: Any) -> dict[Any, Any]: ...
 
 class DPRelationship(RegressorMixin, BaseEstimator):
     lam: float
@@ -592,6 +596,7 @@ class DPRelationship(RegressorMixin, BaseEstimator):
     objective_: float
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         lam: float = 1.0,
@@ -620,6 +625,7 @@ class DPRelationship(RegressorMixin, BaseEstimator):
         random_state: int | RandomState | Generator | Generator | None = None,
         verbose: int = 0,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
@@ -676,6 +682,7 @@ class DPRelationshipClassifier(ClassifierMixin, BaseEstimator):
     objective_: float
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         lam: float = 1.0,
@@ -705,6 +712,7 @@ class DPRelationshipClassifier(ClassifierMixin, BaseEstimator):
         random_state: int | RandomState | Generator | Generator | None = None,
         verbose: int = 0,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def decision_function(self, X: Any, task: Any = None) -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
@@ -752,7 +760,7 @@ class FedMTLClassifier(ClassifierMixin, BaseEstimator):
     task_names_: NDArray[Any]
     classes_: list[Any] | NDArray[Any]
     similarity_: Any
-    history_: dict[str, Any]
+    history_: dict[Any, Any]
     n_iter_: int
     privacy_: PrivacyReport
     n_features_in_: Any
@@ -850,7 +858,7 @@ class FedMTLRegressor(RegressorMixin, BaseEstimator):
     privacy_: Any
     n_features_in_: Any
     feature_names_in_: Any
-    history_: dict[str, Any]
+    history_: dict[Any, Any]
     def __init__(
         self,
         hidden_layer_sizes: ArrayLike | int = ...,
@@ -905,17 +913,22 @@ class FedMTLRegressor(RegressorMixin, BaseEstimator):
 
 class LeaveTasksOut:
     n_splits: int
-    task_feature: str | None
-    random_state: int | None
+    task_feature: str | int | None
+    random_state: int | RandomState | None
     def __init__(
         self,
         n_splits: int = 5,
         *,
-        task_feature: str | None = None,
-        random_state: int | None = None,
+        task_feature: str | int | None = None,
+        random_state: int | RandomState | None = None,
     ) -> None: ...
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int: ...
-    def split(self, X: Any, y: Any = None, groups: ArrayLike | None = None) -> Any: ...
+    def split(
+        self,
+        X: Any,
+        y: Any = None,
+        groups: ArrayLike | None = None,
+    ) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]: ...
 
 class LocalOnly(RegressorMixin, BaseEstimator):
     lam: Literal["auto"] | float
@@ -961,6 +974,7 @@ class LocalOnly(RegressorMixin, BaseEstimator):
     n_iter_: Any
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         lam: Literal["auto"] | float = "auto",
@@ -996,6 +1010,7 @@ class LocalOnly(RegressorMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Any = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
@@ -1061,6 +1076,7 @@ class LocalOnlyClassifier(ClassifierMixin, BaseEstimator):
     n_features_in_: Any
     feature_names_in_: Any
     classes_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         lam: Literal["auto"] | float = "auto",
@@ -1097,6 +1113,7 @@ class LocalOnlyClassifier(ClassifierMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Any = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def decision_function(self, X: Any, task: Any = None) -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
@@ -1165,10 +1182,11 @@ class MPMTLGroupSparse(RegressorMixin, BaseEstimator):
     alpha_: float
     outlier_coef_: NDArray[Any]
     outlier_: NDArray[Any]
-    mean_coef_: NDArray[Any]
-    mean_intercept_: NDArray[Any]
+    mean_coef_: NDArray[Any] | float
+    mean_intercept_: NDArray[Any] | float
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         alpha: Literal["auto"] | float = "auto",
@@ -1204,6 +1222,7 @@ class MPMTLGroupSparse(RegressorMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Literal["float64", "float32"] | type[Any] = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
@@ -1248,12 +1267,13 @@ class MPMTLGroupSparseCV(RegressorMixin, BaseEstimator):
     n_iter_: Any
     objective_: Any
     dual_gap_: Any
-    mean_coef_: NDArray[Any]
-    mean_intercept_: NDArray[Any]
+    mean_coef_: NDArray[Any] | float
+    mean_intercept_: NDArray[Any] | float
     billboard_: Any
     privacy_: PrivacyReport
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         alphas: ArrayLike | None = None,
@@ -1273,6 +1293,7 @@ class MPMTLGroupSparseCV(RegressorMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Literal["float64", "float32"] | type[Any] = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
@@ -1340,10 +1361,11 @@ class MPMTLGroupSparseClassifier(ClassifierMixin, BaseEstimator):
     alpha_: float
     outlier_coef_: Any
     outlier_: NDArray[Any]
-    mean_coef_: NDArray[Any]
-    mean_intercept_: NDArray[Any]
+    mean_coef_: NDArray[Any] | float
+    mean_intercept_: NDArray[Any] | float
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         alpha: Literal["auto"] | float = "auto",
@@ -1380,6 +1402,7 @@ class MPMTLGroupSparseClassifier(ClassifierMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Literal["float64", "float32"] | type[Any] = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def decision_function(self, X: Any, task: Any = None) -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
@@ -1430,12 +1453,13 @@ class MPMTLGroupSparseClassifierCV(ClassifierMixin, BaseEstimator):
     n_iter_: Any
     objective_: Any
     dual_gap_: Any
-    mean_coef_: NDArray[Any]
-    mean_intercept_: NDArray[Any]
+    mean_coef_: NDArray[Any] | float
+    mean_intercept_: NDArray[Any] | float
     billboard_: Any
     privacy_: PrivacyReport
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         alphas: ArrayLike | None = None,
@@ -1457,6 +1481,7 @@ class MPMTLGroupSparseClassifierCV(ClassifierMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Literal["float64", "float32"] | type[Any] = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def decision_function(self, X: Any, task: Any = None) -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
@@ -1525,10 +1550,11 @@ class MPMTLLowRank(RegressorMixin, BaseEstimator):
     alpha_: float
     outlier_coef_: NDArray[Any]
     outlier_: NDArray[Any]
-    mean_coef_: NDArray[Any]
-    mean_intercept_: NDArray[Any]
+    mean_coef_: NDArray[Any] | float
+    mean_intercept_: NDArray[Any] | float
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         alpha: Literal["auto"] | float = "auto",
@@ -1564,6 +1590,7 @@ class MPMTLLowRank(RegressorMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Literal["float64", "float32"] | type[Any] = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
@@ -1608,12 +1635,13 @@ class MPMTLLowRankCV(RegressorMixin, BaseEstimator):
     n_iter_: Any
     objective_: Any
     dual_gap_: Any
-    mean_coef_: NDArray[Any]
-    mean_intercept_: NDArray[Any]
+    mean_coef_: NDArray[Any] | float
+    mean_intercept_: NDArray[Any] | float
     billboard_: Any
     privacy_: PrivacyReport
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         alphas: ArrayLike | None = None,
@@ -1633,6 +1661,7 @@ class MPMTLLowRankCV(RegressorMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Literal["float64", "float32"] | type[Any] = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
@@ -1700,10 +1729,11 @@ class MPMTLLowRankClassifier(ClassifierMixin, BaseEstimator):
     alpha_: float
     outlier_coef_: Any
     outlier_: NDArray[Any]
-    mean_coef_: NDArray[Any]
-    mean_intercept_: NDArray[Any]
+    mean_coef_: NDArray[Any] | float
+    mean_intercept_: NDArray[Any] | float
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         alpha: Literal["auto"] | float = "auto",
@@ -1740,6 +1770,7 @@ class MPMTLLowRankClassifier(ClassifierMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Literal["float64", "float32"] | type[Any] = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def decision_function(self, X: Any, task: Any = None) -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
@@ -1790,12 +1821,13 @@ class MPMTLLowRankClassifierCV(ClassifierMixin, BaseEstimator):
     n_iter_: Any
     objective_: Any
     dual_gap_: Any
-    mean_coef_: NDArray[Any]
-    mean_intercept_: NDArray[Any]
+    mean_coef_: NDArray[Any] | float
+    mean_intercept_: NDArray[Any] | float
     billboard_: Any
     privacy_: PrivacyReport
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         alphas: ArrayLike | None = None,
@@ -1817,6 +1849,7 @@ class MPMTLLowRankClassifierCV(ClassifierMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Literal["float64", "float32"] | type[Any] = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def decision_function(self, X: Any, task: Any = None) -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
@@ -1838,6 +1871,15 @@ class MPMTLLowRankClassifierCV(ClassifierMixin, BaseEstimator):
     def relate(self, facts: Any) -> Any: ...
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
     def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class MTLPath(NamedTuple):
+    alphas: NDArray[Any]
+    coefs: NDArray[Any]
+    gaps: NDArray[Any]
+    n_iter: NDArray[Any]
+    intercepts: NDArray[Any]
+    tasks: NDArray[Any]
+    penalty: str
 
 class PPSGD(RegressorMixin, BaseEstimator):
     lam: Literal["auto"] | float
@@ -1883,6 +1925,7 @@ class PPSGD(RegressorMixin, BaseEstimator):
     n_iter_: Any
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         lam: Literal["auto"] | float = "auto",
@@ -1918,6 +1961,7 @@ class PPSGD(RegressorMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Any = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
@@ -1983,6 +2027,7 @@ class PPSGDClassifier(ClassifierMixin, BaseEstimator):
     n_features_in_: Any
     feature_names_in_: Any
     classes_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         lam: Literal["auto"] | float = "auto",
@@ -2019,6 +2064,7 @@ class PPSGDClassifier(ClassifierMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Any = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def decision_function(self, X: Any, task: Any = None) -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
@@ -2043,9 +2089,9 @@ class PPSGDClassifier(ClassifierMixin, BaseEstimator):
 
 class PerTask(BaseEstimator):
     estimator: Any
-    task_feature: str | None
+    task_feature: str | int | None
     tasks: Literal["auto"] | ArrayLike
-    estimators_: dict[str, Any]
+    estimators_: dict[Any, Any]
     tasks_: NDArray[Any]
     classes_: NDArray[Any]
     n_features_in_: Any
@@ -2054,12 +2100,14 @@ class PerTask(BaseEstimator):
         self,
         estimator: Any,
         *,
-        task_feature: str | None = None,
+        task_feature: str | int | None = None,
         tasks: Literal["auto"] | ArrayLike = "auto",
     ) -> None: ...
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
     def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
     def predict(self, X: Any, task: Any = None) -> Any: ...
+    def predict_log_proba(self, X: Any, task: Any = None) -> Any: ...
+    def predict_proba(self, X: Any, task: Any = None) -> Any: ...
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
 
 class PrivacyLeakWarning(UserWarning): ...
@@ -2108,6 +2156,7 @@ class PrivateFedAvg(RegressorMixin, BaseEstimator):
     n_iter_: Any
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         lam: Literal["auto"] | float = "auto",
@@ -2143,6 +2192,7 @@ class PrivateFedAvg(RegressorMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Any = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
@@ -2208,6 +2258,7 @@ class PrivateFedAvgClassifier(ClassifierMixin, BaseEstimator):
     n_features_in_: Any
     feature_names_in_: Any
     classes_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         lam: Literal["auto"] | float = "auto",
@@ -2244,6 +2295,7 @@ class PrivateFedAvgClassifier(ClassifierMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Any = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def decision_function(self, X: Any, task: Any = None) -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
@@ -2310,6 +2362,7 @@ class PrivateFedProx(RegressorMixin, BaseEstimator):
     n_iter_: Any
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         lam: Literal["auto"] | float = "auto",
@@ -2345,6 +2398,7 @@ class PrivateFedProx(RegressorMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Any = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
@@ -2410,6 +2464,7 @@ class PrivateFedProxClassifier(ClassifierMixin, BaseEstimator):
     n_features_in_: Any
     feature_names_in_: Any
     classes_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         lam: Literal["auto"] | float = "auto",
@@ -2446,6 +2501,7 @@ class PrivateFedProxClassifier(ClassifierMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Any = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def decision_function(self, X: Any, task: Any = None) -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
@@ -2487,14 +2543,15 @@ class PrivateMTL(RegressorMixin, BaseEstimator):
     coef_: NDArray[Any]
     intercept_: NDArray[Any]
     tasks_: NDArray[Any]
-    shares_: dict[str, Any]
+    shares_: dict[Any, Any]
     billboard_: Any
     privacy_: PrivacyReport
     n_iter_: int
-    mean_coef_: NDArray[Any]
-    mean_intercept_: NDArray[Any]
+    mean_coef_: NDArray[Any] | float
+    mean_intercept_: NDArray[Any] | float
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         structure: Literal["auto", "low-rank", "mean", "sparse"] | list[Any] | tuple[Any, ...] = "auto",
@@ -2514,6 +2571,7 @@ class PrivateMTL(RegressorMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Literal["float64", "float32"] | type[Any] = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
@@ -2553,14 +2611,15 @@ class PrivateMTLClassifier(ClassifierMixin, BaseEstimator):
     intercept_: Any
     tasks_: NDArray[Any]
     classes_: NDArray[Any]
-    shares_: dict[str, Any]
+    shares_: dict[Any, Any]
     billboard_: Any
     privacy_: PrivacyReport
     n_iter_: int
-    mean_coef_: NDArray[Any]
-    mean_intercept_: NDArray[Any]
+    mean_coef_: NDArray[Any] | float
+    mean_intercept_: NDArray[Any] | float
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         structure: Literal["auto", "low-rank", "mean", "sparse"] | list[Any] | tuple[Any, ...] = "auto",
@@ -2581,6 +2640,7 @@ class PrivateMTLClassifier(ClassifierMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Literal["float64", "float32"] | type[Any] = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def decision_function(self, X: Any, task: Any = None) -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
@@ -2643,6 +2703,7 @@ class PrivateMeanRegMTL(RegressorMixin, BaseEstimator):
     dual_gap_: float
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         lam: Literal["auto"] | float = "auto",
@@ -2672,6 +2733,7 @@ class PrivateMeanRegMTL(RegressorMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Literal["float64", "float32"] | type[Any] = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
@@ -2734,6 +2796,7 @@ class PrivateMeanRegMTLClassifier(ClassifierMixin, BaseEstimator):
     dual_gap_: float
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         lam: Literal["auto"] | float = "auto",
@@ -2764,6 +2827,7 @@ class PrivateMeanRegMTLClassifier(ClassifierMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Literal["float64", "float32"] | type[Any] = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def decision_function(self, X: Any, task: Any = None) -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
@@ -2799,10 +2863,10 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
     test_size: float
     random_state: int | RandomState | Generator | Generator
     best_estimator_: Any
-    best_params_: dict[str, Any]
+    best_params_: dict[Any, Any]
     best_score_: float
     best_index_: int
-    cv_results_: dict[str, Any]
+    cv_results_: dict[Any, Any]
     n_splits_: int
     privacy_: PrivacyReport
     classes_: Any
@@ -2823,8 +2887,11 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         test_size: float = 0.25,
         random_state: int | RandomState | Generator | Generator | None = None,
     ) -> None: ...
+    def decision_function(self, X: Any, task: Any = None) -> NDArray[Any] | dict[Any, Any]: ...
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
-    def predict(self, X: Any, task: Any = None) -> NDArray[Any] | dict[str, Any]: ...
+    def predict(self, X: Any, task: Any = None) -> NDArray[Any] | dict[Any, Any]: ...
+    def predict_log_proba(self, X: Any, task: Any = None) -> NDArray[Any] | dict[Any, Any]: ...
+    def predict_proba(self, X: Any, task: Any = None) -> NDArray[Any] | dict[Any, Any]: ...
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
 
 class PublishedMeanRegMTL(RegressorMixin, BaseEstimator):
@@ -2876,6 +2943,7 @@ class PublishedMeanRegMTL(RegressorMixin, BaseEstimator):
     dual_gap_: Any
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         lam: Literal["auto"] | float = "auto",
@@ -2913,6 +2981,7 @@ class PublishedMeanRegMTL(RegressorMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Any = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
@@ -2983,6 +3052,7 @@ class PublishedMeanRegMTLClassifier(ClassifierMixin, BaseEstimator):
     n_features_in_: Any
     feature_names_in_: Any
     classes_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         lam: Literal["auto"] | float = "auto",
@@ -3021,6 +3091,7 @@ class PublishedMeanRegMTLClassifier(ClassifierMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Any = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def decision_function(self, X: Any, task: Any = None) -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
@@ -3046,24 +3117,24 @@ class PublishedMeanRegMTLClassifier(ClassifierMixin, BaseEstimator):
 class SingleTaskWarning(UserWarning): ...
 
 class TaskImputer(TransformerMixin, BaseEstimator):
-    task_feature: str | None
-    default: dict[str, Any] | None
+    task_feature: str | int | None
+    default: dict[Any, Any] | None
     tasks_: NDArray[Any]
-    statistics_: dict[str, Any]
+    statistics_: dict[Any, Any]
     n_features_in_: Any
     feature_names_in_: Any
     def __init__(
         self,
         *,
-        task_feature: str | None = None,
-        default: dict[str, Any] | None = None,
+        task_feature: str | int | None = None,
+        default: dict[Any, Any] | None = None,
     ) -> None: ...
     def fit(self, X: Any, y: Any = None) -> Self: ...
     def personalize(self, X: Any, y: Any = None) -> Self: ...
     def transform(self, X: Any) -> Any: ...
 
 class TaskScaler(TransformerMixin, BaseEstimator):
-    task_feature: str | None
+    task_feature: str | int | None
     with_mean: bool
     with_std: bool
     scale: float | ArrayLike
@@ -3076,7 +3147,7 @@ class TaskScaler(TransformerMixin, BaseEstimator):
     def __init__(
         self,
         *,
-        task_feature: str | None = None,
+        task_feature: str | int | None = None,
         with_mean: bool = True,
         with_std: bool = True,
         scale: float | ArrayLike | None = None,
@@ -3088,19 +3159,24 @@ class TaskScaler(TransformerMixin, BaseEstimator):
 
 class TaskStratifiedKFold:
     n_splits: int
-    task_feature: str | None
+    task_feature: str | int | None
     shuffle: bool
-    random_state: int | None
+    random_state: int | RandomState | None
     def __init__(
         self,
         n_splits: int = 5,
         *,
-        task_feature: str | None = None,
+        task_feature: str | int | None = None,
         shuffle: bool = False,
-        random_state: int | None = None,
+        random_state: int | RandomState | None = None,
     ) -> None: ...
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int: ...
-    def split(self, X: Any, y: Any = None, groups: ArrayLike | None = None) -> Any: ...
+    def split(
+        self,
+        X: Any,
+        y: Any = None,
+        groups: ArrayLike | None = None,
+    ) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]: ...
 
 def get_num_threads() -> int: ...
 
@@ -3124,7 +3200,7 @@ def mtl_path(
     max_iter: Any = 10000,
     tol: Any = 1e-06,
     dtype: Any = ...,
-) -> Any: ...
+) -> MTLPath: ...
 
 def personalize(model: Any, X: Any, y: Any, **params: Any) -> Any: ...
 
@@ -3138,9 +3214,9 @@ def plan(
     explained: float = 0.5,
     n_repeats: int | None = None,
     random_state: int = 0,
-) -> Any: ...
+) -> BudgetPlan: ...
 
-def save_billboard(est: Any, path: str | str | PathLike[str]) -> Any: ...
+def save_billboard(est: Any, path: str | PathLike[str]) -> Any: ...
 
 def set_num_threads(n_threads: int | None) -> Any: ...
 
@@ -3171,6 +3247,7 @@ __all__ = [
     "MPMTLLowRankCV",
     "MPMTLLowRankClassifier",
     "MPMTLLowRankClassifierCV",
+    "MTLPath",
     "PPSGD",
     "PPSGDClassifier",
     "PerTask",
