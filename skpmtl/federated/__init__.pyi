@@ -18,6 +18,9 @@ class Study:
     noise_sites: list[Any]
     servers: dict[Any, Any]
     seed: int
+    min_sites: int
+    min_tasks: int
+    least: Any
     n_features: Any
     feature_names: Any
     class_labels: Any
@@ -36,6 +39,8 @@ class Study:
         noise_sites: list[Any] | None = None,
         servers: dict[Any, Any] | None = None,
         seed: int | None = None,
+        min_sites: int | None = None,
+        min_tasks: int | None = None,
     ) -> None: ...
     def build(self) -> Any: ...
     @classmethod
@@ -45,6 +50,7 @@ class Study:
     def published(self, billboard: Any) -> Any: ...
     def room(self, total: Any) -> Any: ...
     def sum_range(self, statistic: Any, public: Any) -> Any: ...
+    def to_json(self) -> Any: ...
 
 def load_models(folder: str | PathLike[str]) -> Any: ...
 
