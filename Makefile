@@ -41,7 +41,8 @@ test-slow: $(VENV)/with-test
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
 # An environment for each, because engines pin what they need narrowly.
-FILES_flower = -n $(WORKERS) --maxprocesses 2 -m "slow or not slow" tests/federated
+FILES_flower = -n $(WORKERS) --maxprocesses 2 -m "slow or not slow" tests/federated \
+  tests/docs/test_notebooks.py
 FILES_ray = tests/shards
 FILES_spu = tests/fedmtl/test_secure_spu.py
 FILES_torch = -n $(WORKERS) --maxprocesses 2 tests/networks tests/fedmtl/test_estimators.py \

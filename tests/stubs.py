@@ -58,6 +58,7 @@ WORDS = (
     (r"self|estimator : self", "Self"), (r"ndarrays? of (str|object)", "NDArray[Any]"),
     (r"(list|tuple) of", "{1}[Any, ...]"), (r"ndarray", "NDArray[Any]"),
     (r"array-like", "ArrayLike"), (r"PrivacyReport", "PrivacyReport"), (r"bool", "bool"),
+    (r"BudgetPlan", "BudgetPlan"),
     (r"float", "float"), (r"int\b", "int"), (r"str\b", "str"), (r"dict", "dict[Any, Any]"),
     (r"(:class:`~sklearn.utils.)?Bunch", "Bunch"), (r"array\b", "ArrayLike"),
     (r"mapping", "Mapping[Any, Any]"),

@@ -13,6 +13,7 @@ the present commit only, one of a peer for every commit. --again measures all th
 
 Estimators are names, with parameters if need be: "PrivateMTL;PrivateMTL(structure='mean')";
 "splines:PrivateMTL" has splines of public knots before it, "random:PrivateMTL" random features.
+target_range='known' stands for the whole numbers around the targets of a table, without classes.
 --tables, --estimators and --epsilon choose what is measured and printed. landmine, parkinson and
 computer are read from --folder, which holds NAME/NAME_data.csv and NAME/NAME_target.csv; without it
 they are left out. ``python -m pip install --group multilevel`` installs the tables and the peers;
@@ -95,6 +96,10 @@ def measured(table, sample, estimator, epsilon, seed):
                 predicted = PEERS[estimator](sample, table.classes)
             else:
                 features, name, given = named(estimator)
+                if given.get("target_range") == "known":
+                    given["target_range"] = (np.floor(table.y.min()), np.ceil(table.y.max()))
+                    if table.classes:
+                        del given["target_range"]
                 if features:
                     make = partial(FEATURES[features], numeric=table.numeric)
                     sample = replace(sample, X=make(sample.X), X_test=make(sample.X_test))
@@ -177,9 +182,10 @@ def means(cells, tables, columns, splits):
 
 
 def yardstick(cells, tables, splits):
-    """-> array (tables,): mean error of the best mixed model, chosen in hindsight."""
+    """-> array (tables,): mean error of the best mixed model, chosen in hindsight, or nan."""
     found = means(cells, tables, [(name, None) for name in MIXED], splits)
-    return np.where(np.isnan(found), np.inf, found).min(axis=1)
+    best = np.where(np.isnan(found), np.inf, found).min(axis=1)
+    return np.where(np.isinf(best), np.nan, best)
 
 
 def over_mixed(errors, mixed):
@@ -187,7 +193,8 @@ def over_mixed(errors, mixed):
     usable = np.isfinite(errors) & np.isfinite(mixed)[:, None]
     logs = np.log(np.where(usable, errors / mixed[:, None], 1.0))
     counts = usable.sum(axis=0)
-    return np.exp(logs.sum(axis=0) / np.maximum(counts, 1)), counts
+    means = np.exp(logs.sum(axis=0) / np.maximum(counts, 1))
+    return np.where(counts > 0, means, np.nan), counts
 
 
 def report(cells, tables, columns, splits):

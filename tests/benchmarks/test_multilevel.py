@@ -146,10 +146,10 @@ def test_features_follow_from_public_numbers_and_bend():
 
 
 def test_geometric_mean_is_taken_where_both_are_known():
-    errors = np.array([[2.0, 1.0], [8.0, np.nan], [5.0, 5.0]])
-    ratios, counts = multilevel.over_mixed(errors, np.array([1.0, 4.0, np.inf]))
-    np.testing.assert_allclose(ratios, [2.0, 1.0])
-    np.testing.assert_array_equal(counts, [2, 1])
+    errors = np.array([[2.0, 1.0, np.nan], [8.0, np.nan, np.nan], [5.0, 5.0, 5.0]])
+    ratios, counts = multilevel.over_mixed(errors, np.array([1.0, 4.0, np.nan]))
+    np.testing.assert_allclose(ratios, [2.0, 1.0, np.nan])
+    np.testing.assert_array_equal(counts, [2, 1, 0])
 
 
 def test_a_package_without_changes_has_the_name_of_its_commit():
