@@ -7,7 +7,7 @@ import sys
 import warnings
 from pathlib import Path
 
-from .ledger import Refusal
+from .refusals import Refusal
 from .study import Study
 
 

@@ -15,12 +15,11 @@ from .._version import __version__
 from ..exchange.wire import unpack
 from . import records, secure_sum
 from ._flower import ClientApp, Message, flower_version, secaggplus_mod
-from .ledger import Refusal
+from .refusals import Lacking, Refusal
 from .secret_shares import ShareServer
 from .signing import check_signature
 from .site_config import SiteConfig
 from .site_noise import grid_of
-from .transcript import Transcript
 
 logger = logging.getLogger("skpmtl")
 app = ClientApp()
@@ -54,6 +53,8 @@ def _reply(message, context, act):
         content = records.write(arrays, status="answered", mark=mark, **told, **found)
         if _said.pop(kind, None):
             logger.info("Messages of the kind %s are answered again", kind)
+    except Lacking as lacking:  # it is told all of it, and asked again
+        content = records.write(status="lacking", reason=str(lacking), **told)
     except Refusal as refusal:
         if _said.get(kind) != str(refusal):
             logger.error("Refused: %s", refusal)
@@ -117,24 +118,29 @@ def seal(message, context):
     def act(site, settings, arrays):
         if site.study.servers is None or isinstance(site, ShareServer):
             raise Refusal("here are no sums for servers")
-        replies = unpack(settings["public"], arrays)
-        found = site.sealed(settings["number"], replies, settings["run"])
+        transcript = _transcript(site, settings, arrays)
+        found = site.sealed(settings["number"], transcript)
         found = {name: np.frombuffer(data, np.uint8) for name, data in found.items()}
         return {"number": settings["number"]}, found
 
     return _reply(message, context, act)
 
 
+def _transcript(site, settings, arrays):
+    """What was released, of which a message has what is new since the last one."""
+    replies = unpack(settings["public"], arrays)
+    return site.follow(settings["run"], settings["first"], replies)
+
+
 def _sealed(site, settings, arrays):
-    """What a server is asked about. -> number, replies, run, what it was sent by every site"""
+    """What a server is asked about. -> number, transcript, what it was sent by every site"""
     if not isinstance(site, ShareServer):
         raise Refusal("here is no server")
     sealed = [{} for _ in range(settings["sites"])]
     for label in [label for label in arrays if label.startswith("sealed.")]:
         _, place, name = label.split(".", 2)
         sealed[int(place)][name] = arrays.pop(label).tobytes()
-    replies = unpack(settings["public"], arrays)
-    return settings["number"], replies, settings["run"], sealed
+    return settings["number"], _transcript(site, settings, arrays), sealed
 
 
 @app.train("opens")
@@ -183,14 +189,14 @@ def add(message, context):
     """The sum of the contributions of its tasks, to be masked before it leaves."""
     settings, arrays = secure_sum.read_query(message)
     site, _ = _site(context, settings, arrays)
-    number, run, public = settings["number"], settings["run"], settings["public"]
+    number, run = settings["number"], settings["run"]
     pick = arrays.pop("pick", None)
     if site.study.noise_sites is None:
-        public, statistic = unpack(public, arrays), settings["statistic"]
+        public, statistic = unpack(settings["public"], arrays), settings["statistic"]
         secure_sum.check_protocol(context, site.study.sum_range(statistic, public))
         total = site.total(number, statistic, public, run, pick)
     else:
-        transcript = Transcript(site.study, run, unpack(public, arrays))
+        transcript = _transcript(site, settings, arrays)
         grid = grid_of(site.study, transcript.query(number))
         secure_sum.check_protocol(context, grid.range, grid.least, grid.sites)
         total = site.noisy_total(transcript, number, grid)

@@ -62,7 +62,7 @@ services:
 {ports}"""
 _DOCKERFILE = f"""\
 FROM python:3.12-slim
-RUN pip install --no-cache-dir "skpmtl[flower]=={__version__}"
+RUN pip install --no-cache-dir "skpmtl[flower]=={__version__}" && python -m skpmtl.warm
 WORKDIR /srv/study
 CMD ["./start"]
 """

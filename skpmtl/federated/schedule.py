@@ -14,7 +14,7 @@ from itertools import zip_longest
 import numpy as np
 
 from ..exchange.protocol import Query
-from .ledger import Refusal
+from .refusals import Refusal
 
 __all__ = ["PlannedQueries"]
 
@@ -42,12 +42,18 @@ class PlannedQueries:
     steps : list of _Planned
     ends : bool
         Whether their number is known: releases do not decide it.
+    examples : dict of str to dict
+        Public numbers of a query of each name.
+    billboard : Billboard
+        What the curator publishes after made-up releases.
     """
 
     def __init__(self, study):
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            runs = [_made_up(study, *each) for each in _RELEASES]
+            made = [_made_up(study, *each) for each in _RELEASES]
+        runs = [steps for steps, _, _ in made]
+        _, self.examples, self.billboard = made[1]
         self.steps, self.ends = [], len(set(map(len, runs))) == 1
         for steps in zip_longest(*runs):
             steps = [step for step in steps if step is not None]
@@ -83,20 +89,26 @@ class PlannedQueries:
 
 
 def _made_up(study, shift, scale):
-    """Steps of the curator, to whom noise is given for releases. -> list of _Planned"""
+    """The curator, to whom noise is given for releases.
+
+    -> list of _Planned, {name: public numbers of a query}, billboard
+    """
     est, population, rng = study.build(), study.population(), np.random.default_rng(0)
     source, questions = est._source(), study.questions
     curator = est._curator(population, source)
-    steps, reply = [], None
+    steps, examples, reply = [], {}, None
     while True:
         try:
             step = curator.send(reply)
-        except StopIteration:
-            return steps
+        except StopIteration as end:
+            return steps, examples, end.value
         if not isinstance(step, Query):
             steps.append(_Planned(frozenset([None])))
             reply = {"drawn": step.draw(source)}
             continue
+        examples[step.statistic] = {
+            k: v.copy() if isinstance(v, np.ndarray) else v for k, v in step.public.items()
+        }
         steps.append(_Planned(frozenset([step.statistic]), step.public.get("clip_norm")))
         one = {k: np.zeros((1, *s)) for k, s in questions[step.statistic].shapes.items()}
         nobody = step.pick is None or not len(step.pick)

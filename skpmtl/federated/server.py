@@ -671,27 +671,77 @@ class Sites:
         return got
 
 
-class NoisySites(Sites):
-    """Sites that add the noise to what they mask; see `.masked`."""
+class InformedSites(Sites):
+    """Sites that make every query themselves, from what was released before.
+
+    Each is sent what is new since its last answer; one that was started again lacks the rest, and
+    says so, and is sent all of it.
+    """
 
     def __init__(self, *args):
         super().__init__(*args)
         self.replies = []  # all that was released and drawn, as `heard` keeps it
+        self.told = {}  # how many of them a node has, as far as is known
 
     def released(self, query):
         """The release of what the tasks answer; called by `skpmtl.exchange.run`."""
         return self.answer(query)
 
+    def _lose(self, nodes):
+        super()._lose(nodes)
+        for node in nodes:
+            self.told.pop(node, None)
+
+    def _query(self, first):
+        """Settings and arrays of the present query, with replies from the first on."""
+        text, arrays = pack(self.replies[first:])
+        return {
+            "study": self.study.digest, "run": self.journal.token, "number": self.journal.place,
+            "public": text, "first": first,
+        }, arrays  # fmt: skip
+
+    def _inform(self, kind, extra):
+        """Ask nodes, each with what it does not know yet. -> {node: settings, arrays} or error
+
+        Parameters
+        ----------
+        kind : str
+        extra : dict of int to (dict, dict)
+            Further settings and arrays, by node.
+        """
+        found, left = {}, dict(extra)
+        for _ in range(2):
+            content = {}
+            for node, (settings, arrays) in left.items():
+                query, new = self._query(self.told.get(node, 0))
+                content[node] = self._write(node, {**new, **arrays}, **query, **settings)
+            for node, reply in self._send(content, f"{MessageType.TRAIN}.{kind}", True).items():
+                try:
+                    found[node] = records.read(reply)
+                except Exception as error:  # whatever it sent
+                    found[node] = error
+            left = {n: one for n, one in left.items() if _lacks(found.get(n))}
+            for node in content:
+                self.told[node] = 0 if node in left or node not in found else len(self.replies)
+            if not left:
+                break
+        return found
+
+
+def _lacks(found):
+    return isinstance(found, tuple) and found[0].get("status") == "lacking"
+
+
+class NoisySites(InformedSites):
+    """Sites that add the noise to what they mask; see `.site_noise`."""
+
     def _gather(self, query, nodes):
         """-> {name: released}, what is to be told of it"""
         grid = grid_of(self.study, query)
         nodes = self._openable(nodes, max(3, grid.least))
-        text, arrays = pack(self.replies)
-        settings = {
-            "study": self.study.digest, "run": self.journal.token, "number": self.journal.place,
-            "public": text,
-        }  # fmt: skip
+        settings, arrays = self._query(min(self.told.get(node, 0) for node in nodes))
         vector, told = self._masked(query, nodes, arrays, settings, grid.range, grid.least)
+        self.told.update(dict.fromkeys(told["answered"], len(self.replies)))
         vector = np.rint(vector / grid.step) * grid.step  # whole numbers, which the mean has lost
         total = self.questions[query.statistic].total
         (name,) = query.mechanisms
@@ -699,8 +749,8 @@ class NoisySites(Sites):
         return {name: whole / query.divide}, told
 
 
-class ServedSites(Sites):
-    """Sites that send sealed shares, and the servers who open and add them; see `.shares`.
+class ServedSites(InformedSites):
+    """Sites that send sealed shares, and the servers who open and add them; see `.secret_shares`.
 
     First the servers say which shares open. Those that do at all of them are on disk before any
     server is asked for a total: these answer a query once, about one set of shares, which a
@@ -710,7 +760,6 @@ class ServedSites(Sites):
     def __init__(self, *args):
         super().__init__(*args)
         self.servers = {}  # {name: node}
-        self.replies = []  # all that was released and drawn, as `heard` keeps it
 
     @property
     def _kept(self):
@@ -734,10 +783,6 @@ class ServedSites(Sites):
     def _everybody(self):
         return set(self.holders) | set(self.servers.values())
 
-    def released(self, query):
-        """The release of what the tasks answer; called by `skpmtl.exchange.run`."""
-        return self.answer(query)
-
     def _gather(self, query, nodes):
         """-> {name: released}, what is to be told of it"""
         if not self._complete() or not self.silent.isdisjoint(self.servers.values()):
@@ -746,19 +791,14 @@ class ServedSites(Sites):
                 f"Without the servers {listed(sorted(set(self.study.servers) - here))}, which are "
                 "away, nothing is released. The run goes on when they are back."
             )
-        text, arrays = pack(self.replies)
-        asked = {
-            "study": self.study.digest, "run": self.journal.token, "number": self.journal.place,
-            "public": text,
-        }  # fmt: skip
         sites = self._recalled()
         if sites is None:
-            sites = self._collect(query, nodes, asked, arrays)
-            sites = self._agreed(query, sites, asked, arrays)
+            sites = self._collect(query, nodes)
+            sites = self._agreed(query, sites)
             here = [site.node for site in sites]
             self._check_enough(nodes, [n for n in nodes if n in here or not self._holds(n, query)])
             self._keep(sites)
-        found = self._from_servers("total", query, sites, asked, arrays)
+        found = self._from_servers("total", query, sites)
         m = self.population.n_tasks if query.pick is None else len(query.pick)
         told = {
             "asked": nodes, "answered": [site.node for site in sites], "tasks": m,
@@ -766,34 +806,33 @@ class ServedSites(Sites):
         }  # fmt: skip
         return opened(query, [found[name][1] for name in sorted(found)]), told
 
-    def _from_servers(self, kind, query, sites, asked, arrays):
+    def _from_servers(self, kind, query, sites):
         """What every server answers about its shares. -> {server: (settings, arrays)}"""
-        content = {}
+        extra = {}
         for server, node in self.servers.items():
             shares = {
                 f"sealed.{place}.{name}": site.shares[f"{server}.{name}"]
                 for place, site in enumerate(sites) for name in query.mechanisms
             }  # fmt: skip
-            content[node] = self._write(node, {**arrays, **shares}, sites=len(sites), **asked)
-        replies = self._send(content, f"{MessageType.TRAIN}.{kind}", again=True)
-        found = {}
+            extra[node] = {"sites": len(sites)}, shares
+        replies, found = self._inform(kind, extra), {}
         for server, node in self.servers.items():
             if node not in replies:
                 raise NoAnswer(
                     f"The server {server} does not answer. The run goes on when it does."
                 )
-            settings, found_here = found[server] = records.read(replies[node])
+            if isinstance(replies[node], Exception):
+                raise replies[node]
+            settings, _ = found[server] = replies[node]
             if settings.get("status") != "answered":
                 reason = str(settings.get("reason", "see its log"))[:500]
                 raise RuntimeError(f"The server {server} gives no {kind}: {reason}")
         return found
 
-    def _agreed(self, query, sites, asked, arrays):
+    def _agreed(self, query, sites):
         """The sites whose shares open at all servers; others count as nothing at all of them."""
         left = set(range(len(sites)))
-        for server, (settings, _) in self._from_servers(
-            "opens", query, sites, asked, arrays
-        ).items():
+        for server, (settings, _) in self._from_servers("opens", query, sites).items():
             try:
                 here = set(settings["places"])
             except (KeyError, TypeError) as error:
@@ -816,16 +855,18 @@ class ServedSites(Sites):
         holders = self.node_of if query.pick is None else self.node_of[query.pick]
         return int((holders == node).sum())
 
-    def _collect(self, query, nodes, asked, arrays):
+    def _collect(self, query, nodes):
         """Shares of all sites that answer. -> list of _Shares"""
         held = {node: self._holds(node, query) for node in nodes}
-        content = {node: self._write(node, arrays, **asked) for node in nodes if held[node]}
         names = {f"{server}.{name}" for server in self.study.servers for name in query.mechanisms}
         most = longest(query, self.questions[query.statistic])
         found = []
-        for node, reply in self._send(content, f"{MessageType.TRAIN}.seal", again=True).items():
+        asked = {node: ({}, {}) for node in nodes if held[node]}
+        for node, reply in self._inform("seal", asked).items():
             try:
-                settings, shares = records.read(reply)
+                if isinstance(reply, Exception):
+                    raise reply
+                settings, shares = reply
                 if not self._answered(node, settings):
                     continue
                 if settings["number"] != self.journal.place or set(shares) != names:

@@ -24,8 +24,9 @@ from .._version import __version__
 from ..exchange.journal import write_file
 from ._flower import Message, RecordDict, flower_version
 from .client import app
-from .ledger import Refusal
+from .refusals import Refusal
 from .studies import write_studies
+from .study import Study
 
 try:
     import httpx
@@ -103,6 +104,7 @@ def serve(config, until=None):
         )
     until = threading.Event() if until is None else until
     link, runs = _Link(config), OrderedDict()
+    threading.Thread(target=_rehearse, args=(config,), daemon=True, name="rehearsal").start()
     with link.alive(until):
         last = time.monotonic()
         while not until.is_set() and not config.finished():
@@ -125,6 +127,19 @@ def serve(config, until=None):
                 logger.warning("%s", lost)
     if config.finished():
         logger.info("All studies are finished")
+
+
+def _rehearse(config):
+    """Compile what will be asked, before it is and while the curator starts."""
+    start = time.monotonic()
+    for part in config.parts:
+        try:
+            site = config.open(part, Study.load(part.file))
+            if part.server is None and site.last() < 0:
+                site.rehearse()
+        except Exception:  # what is wrong comes up with the first query
+            logger.debug("No rehearsal of %s", part.file, exc_info=True)
+    logger.info("What queries need is compiled, in %.1f s", time.monotonic() - start)
 
 
 def _answer(link, config, runs, question):

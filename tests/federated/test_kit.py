@@ -38,6 +38,7 @@ from skpmtl.federated.secret_shares import new_share_key
 from skpmtl.federated.site_config import Settings, SiteConfig
 from skpmtl.federated.site_process import VERSIONS, public_key_of
 from skpmtl.privacy import PrivacyReport
+from tests.helpers import faults
 from tests.helpers.federated_cases import released
 from tests.helpers.relay import Relay, free_port, wait_for
 
@@ -362,13 +363,17 @@ class Running:
             self.start(name)
         return self
 
-    def start(self, name):
+    def start(self, name, before=""):
+        """Start a process; of a site, after a line of Python."""
         words = [str(self.kit / name / "start")]
         if name in self.skew:  # a clock that is wrong
-            program = (
+            before = (
                 "import datetime, flwr.supercore.date as date; true = date.now\n"
-                f"date.now = lambda: true() + datetime.timedelta(seconds={self.skew[name]})\n"
-                "from skpmtl.federated.__main__ import main\n"
+                f"date.now = lambda: true() + datetime.timedelta(seconds={self.skew[name]})"
+            )
+        if before:
+            program = (
+                f"{before}\nfrom skpmtl.federated.__main__ import main\n"
                 f"raise SystemExit(main(['site', {str(self.kit / name)!r}]))"
             )
             words = [sys.executable, "-c", program]
@@ -409,8 +414,14 @@ class Running:
                 continue
 
     def kill(self, name):
-        os.kill(self.processes[name].pid, signal.SIGKILL)
+        if self.processes[name].poll() is None:
+            os.kill(self.processes[name].pid, signal.SIGKILL)
         self.processes[name].wait()
+
+    def more_queries(self, number, before=None, study="exam"):
+        """Wait until so many more queries are answered."""
+        before = len(self.questions(study)) if before is None else before
+        wait_for(lambda: len(self.questions(study)) >= before + number, LIMIT)
 
     def kill_link(self):
         found = [pid for pid, words in self.of_curator() if b"flower-superlink" in words]
@@ -444,6 +455,31 @@ def same_as_one_process(kit, study, names=SITES, rtol=1e-12):
         (place,) = (kit / name / "books").glob(f"{study.name}-*")
         est = load_models(place)
         assert_allclose(est.coef_, whole.coef_[est.tasks_], rtol=100 * rtol, atol=rtol)
+
+
+def long_study(folder, n_rounds):
+    """Of which no query goes on without all sites, and none is waited for long."""
+    parameters = f"n_rounds = {n_rounds}\nepsilon = 1.0"
+    path = write_study(folder, "exam", lines="min_sites = 3", parameters=parameters)
+    path.write_text(path.read_text().replace("timeout = 90", "timeout = 10"))
+    return path
+
+
+@pytest.mark.slow
+def test_faults_are_named_at_both_ends(tmp_path, capsys):
+    """Site and reason are in the curator's log, in its status and on the page, and the reason is
+    in the log of the site; when it is mended the study goes on."""
+    kit = kit_of(tmp_path, long_study(tmp_path, 60), address=f"localhost:{free_port()}")
+
+    def status():
+        command(["status", str(kit / "curator")])
+        return capsys.readouterr().out
+
+    with Running(kit) as running:
+        running.reach(1)
+        for fault in (faults.other_key, faults.no_books, faults.rows_with_gaps):
+            named, _, _ = faults.befall(running, fault, status)
+            assert all(named.values()), (fault, named)
 
 
 @pytest.mark.slow
