@@ -106,9 +106,10 @@ def _made_up(study, shift, scale):
             steps.append(_Planned(frozenset([None])))
             reply = {"drawn": step.draw(source)}
             continue
-        examples[step.statistic] = {
-            k: v.copy() if isinstance(v, np.ndarray) else v for k, v in step.public.items()
-        }
+        if step.statistic not in examples:
+            examples[step.statistic] = {
+                k: v.copy() if isinstance(v, np.ndarray) else v for k, v in step.public.items()
+            }
         steps.append(_Planned(frozenset([step.statistic]), step.public.get("clip_norm")))
         one = {k: np.zeros((1, *s)) for k, s in questions[step.statistic].shapes.items()}
         nobody = step.pick is None or not len(step.pick)

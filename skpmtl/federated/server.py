@@ -48,6 +48,7 @@ BACKUPS = (
 )
 _POLL = 0.1  # seconds between looks for replies
 _KNOCK = 5.0  # seconds between two tries to reach a node that is silent or not known
+_AWAY = "it is not connected: its process has ended, or its network is cut"
 _AGAIN = 1.0  # seconds until a query that too few have answered is asked again
 _LATER = 60.0  # seconds, at most, until a site that refused is tried again
 _GRACE = 1.0  # seconds, at most, that a query waits for nodes that were just tried
@@ -278,6 +279,9 @@ class Sites:
         """
         online, now = set(self.grid.grid.get_node_ids()), time.monotonic()
         wait = min(_KNOCK, self.study.timeout)
+        for node in self.silent - online:
+            if node not in self._pauses:  # of one that refused, why it did says more
+                self._trouble(node, _AWAY)
         wanted = [
             node for node in online
             if (node not in self.names or node in self.silent)
@@ -660,10 +664,9 @@ class Sites:
         if lost:
             online = set(self.grid.grid.get_node_ids())
             for node in lost:
-                self._trouble(node, f"{self.grid.silent[node]}: " + (
-                    "it is connected, but does not answer: it may still compute, or hang"
-                    if node in online else "its process has ended, or its network is cut"
-                ))  # fmt: skip
+                busy = "it is connected, but does not answer: it may still compute, or hang"
+                why = f"{self.grid.silent[node]}: {busy}" if node in online else _AWAY
+                self._trouble(node, why)
             self._lose(lost)
         got = {node: reply.content for node, reply in replies.items() if node not in lost}
         self._bytes[0] += sum(map(records.size, content.values()))

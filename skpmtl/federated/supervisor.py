@@ -47,7 +47,7 @@ logger = logging.getLogger("skpmtl")
 _LOOK = 0.5  # seconds
 _BEGIN = 240.0  # seconds after which a run that has not begun is started again
 _PAUSES = (2.0, 60.0)  # seconds before a failed run is started again: at first, and at most
-_ABSENT = 60.0  # seconds without a word of a site after which it is said to be away
+_ABSENT = 30.0  # seconds without a word of a site after which it is said to be away
 _PAGE = 10.0  # seconds between two pages of a run
 _TRIES = 3  # of runs that do not even begin, and of SuperLinks that end at once
 _APP = """\
@@ -171,7 +171,7 @@ class Supervisor:
         self.door, self.inner = None, 0
         self.bells, self.log = Bells(self.flower), RunLog(self.folder)
         self.alerts = Alerts(self.settings.alert, self.settings.alert_after)
-        self.begun, self._shown = time.monotonic(), {}
+        self.begun, self._shown, self._changes = time.monotonic(), {}, 0
 
     def run(self):
         """Until all studies have ended. -> exit status: 0 when all are finished, else 1"""
@@ -243,7 +243,7 @@ class Supervisor:
 
     def _page(self, run, last=False):
         """Write the page of a run where something has happened; its pictures at the end."""
-        count, now = run.seen + len(self._shown), time.monotonic()
+        count, now = run.seen + self._changes, time.monotonic()
         if not last and (count == run.page[0] or now - run.page[1] < _PAGE):
             return
         run.page = count, now
@@ -286,6 +286,7 @@ class Supervisor:
         if self._shown.get(name, "") == why:
             return
         self._shown[name] = why
+        self._changes += 1
         if why is None:
             event = self.log.write("connected", site=name)
         else:

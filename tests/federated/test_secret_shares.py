@@ -292,7 +292,7 @@ def test_a_share_that_does_not_open_counts_as_nothing_at_all_servers(tmp_path, k
     whole = study.build().set_params(tasks=study.tasks).fit(X[rest], y[rest], task=task[rest])
     assert_allclose(billboard.releases, whole.billboard_.releases, rtol=0, atol=1e-5)
     assert "12 of 36 were missing" in billboard.report.notes["contributions"]
-    assert "site-1 sent no usable answer: its share does not open at the server" in caplog.text
+    assert "site-1: its share does not open at the server" in caplog.text
     assert {records.read(m.content)[0]["sites"] for m in totals} == {2}
 
 
