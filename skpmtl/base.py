@@ -8,6 +8,7 @@ import logging
 import math
 import warnings
 from collections.abc import Mapping
+from contextlib import nullcontext
 from copy import copy, deepcopy
 from dataclasses import replace
 from numbers import Integral, Real
@@ -392,12 +393,18 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
         task_side = self._task_side(table, population)
         tasks = task_side_of(task_side, table, population)
         curator = self._curator(population, source)
-        self.billboard_ = billboard = run(curator, tasks, source, noise_parties=self._noise_parties)
+        with self._journal(table, population) as journal:
+            billboard = run(curator, tasks, source, journal, self._noise_parties)
+        self.billboard_ = billboard
         personal = Personal(
             *task_side.final_models(billboard, lambda: self._personalize_table(table))
         )
         models = {"coef_": personal.coef, "intercept_": personal.intercept, **personal.extras}
         return {**models, **self._public_attributes(billboard, population)}
+
+    def _journal(self, table, population):
+        """What keeps the releases of a fit; nothing here."""
+        return nullcontext()
 
     def _fit_exact(self, table):
         return self._fit_table(table)

@@ -289,6 +289,11 @@ class TaskSide:
         """
         return query.combine(self.contributions(query))
 
+    def recalled(self, query):
+        """Take part in a query that a journal answers."""
+        if self.remembers:
+            self.answer(query)
+
     @property
     def state(self):
         """Arrays by name that last from one query to the next.
@@ -325,6 +330,9 @@ class PartialTaskSide:
 
     def answer(self, query):
         return self.task_side.answer(query.local(self.positions)[0])
+
+    def recalled(self, query):
+        self.task_side.recalled(query.local(self.positions)[0])
 
 
 def task_side_of(task_side, table, population):

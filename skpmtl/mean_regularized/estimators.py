@@ -96,7 +96,7 @@ class MeanFamily(KnowsFacts, BaseMTL):
         billboard.adaptive = plan.quantile is not None and plan.noise_multiplier is not None
         told = f"round %d: noise std %.3g ({plan.noise_over_way:.3g} of the longest way)"
         log = self._progress(told, plan.n_rounds)
-        self._warn_of_noise(plan)
+        self._warn_of_noise(plan, population)
         return publish(plan, billboard, population, to, source, log)
 
     def _to(self, population, quiet=False):
@@ -148,7 +148,7 @@ class MeanFamily(KnowsFacts, BaseMTL):
             most=columns_for(self, population),
         )  # fmt: skip
 
-    def _warn_of_noise(self, plan):
+    def _warn_of_noise(self, plan, population):
         """Where rounds were set by hand; the rule of clip_norm="auto" knows when to stop."""
         if plan.noise_over_way > 1.0 and not plan.auto:
             warnings.warn(

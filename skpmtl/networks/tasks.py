@@ -80,6 +80,12 @@ class NetworkTaskSide(TaskSide):
         inside = np.array([count - 0.5 * len(pick)])
         return {"update": total.cpu().numpy(), "inside": inside}
 
+    def recalled(self, query):
+        if self._keeps:
+            self.answer(query)
+        else:
+            self.round += 1  # all that the next answers depend on
+
     def _asked(self, query):
         return np.arange(self.table.n_tasks) if query.pick is None else query.pick
 

@@ -360,6 +360,15 @@ class RoundsPlan:
         noise *= math.sqrt(self.size / len(self.groups) * np.mean(bounds**2))
         return float(noise / bounds.sum())
 
+    @property
+    def total_noise_over_way(self):
+        """Noise of all rounds together over the longest way that they can make.
+
+        sqrt(sum_t d sd_t^2) / sum_t C_t: with equal rounds of all tasks, one of which may be left
+        out, sqrt(d) / (m mu).
+        """
+        return math.sqrt(self.n_rounds) * self.noise_over_way if self.n_rounds else 0.0
+
     # ---------------------------------------------------------------------- mechanisms
     def mechanisms(self, clip_norm):
         """-> mechanism of the mean update, mechanism of the count or None, for one round.
