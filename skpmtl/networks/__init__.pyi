@@ -1,6 +1,7 @@
 """Type hints of `skpmtl.networks`; written by ``python -m tests.stubs``."""
 
 from collections.abc import Callable, Mapping
+from os import PathLike
 from typing import Any, Literal
 from numpy.random import Generator, RandomState
 from numpy.typing import ArrayLike, NDArray
@@ -248,7 +249,14 @@ class TorchMeanRegClassifier(ClassifierMixin, BaseEstimator):
     def decision_function(self, X: Any, task: Any = None) -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any) -> dict[Any, Any]: ...
-    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        task: Any = None,
+        sample_weight: Any = None,
+        journal: str | PathLike[str] | None = None,
+    ) -> Self: ...
     @classmethod
     def from_billboard(
         cls,
@@ -350,7 +358,14 @@ class TorchMeanRegRegressor(RegressorMixin, BaseEstimator):
     def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any) -> dict[Any, Any]: ...
-    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        task: Any = None,
+        sample_weight: Any = None,
+        journal: str | PathLike[str] | None = None,
+    ) -> Self: ...
     @classmethod
     def from_billboard(
         cls,
@@ -449,8 +464,8 @@ class TorchMetaInitClassifier(ClassifierMixin, BaseEstimator):
         X: Any,
         y: Any,
         task: Any = None,
-        unit: ArrayLike | Mapping[Any, Any] | None = None,
         sample_weight: Any = None,
+        journal: str | PathLike[str] | None = None,
     ) -> Self: ...
     @classmethod
     def from_billboard(
@@ -548,8 +563,8 @@ class TorchMetaInitRegressor(RegressorMixin, BaseEstimator):
         X: Any,
         y: Any,
         task: Any = None,
-        unit: ArrayLike | Mapping[Any, Any] | None = None,
         sample_weight: Any = None,
+        journal: str | PathLike[str] | None = None,
     ) -> Self: ...
     @classmethod
     def from_billboard(
