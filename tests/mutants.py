@@ -78,6 +78,7 @@ class Mutant(NamedTuple):
     text: str
     old: str
     new: str
+    original: str
     source: str
 
     @property
@@ -279,7 +280,7 @@ def replace(mutant):
     module = sys.modules[mutant.file.removesuffix(".py").replace("/", ".")]
     code = compile(mutant.source, module.__file__, "exec")
     live, changed = functions(module), False
-    before = compile(Path(module.__file__).read_text(), module.__file__, "exec")
+    before = compile(mutant.original, module.__file__, "exec")
     for old, new in zip(codes(before), codes(code), strict=True):
         if old != new:
             changed = True
