@@ -54,7 +54,7 @@ FILES = [
 ]
 TESTS = [
     "tests/privacy", "tests/exchange", "tests/meta", "tests/output_perturbation",
-    "tests/mean_regularized", "tests/model_protected", "tests/structures", "tests/test_contract.py",
+    "tests/mean_regularized", "tests/model_protected", "tests/structures", "tests/contract/test_contract.py",
 ]  # fmt: skip
 
 SWAPS = {

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from skpmtl import load_billboard, save_billboard
 from skpmtl.exchange.wire import pack, unpack
 from skpmtl.networks import TorchMeanRegClassifier, TorchMeanRegRegressor
-from tests import test_contract as contract
+from tests.contract import test_contract as contract
 from tests.helpers.cases import CLUSTERS, N_TASKS, RELATION, _case, every, fitted
 from tests.networks import nets
 
