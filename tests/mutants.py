@@ -54,7 +54,8 @@ FILES = [
 ]
 TESTS = [
     "tests/privacy", "tests/exchange", "tests/meta", "tests/output_perturbation",
-    "tests/mean_regularized", "tests/model_protected", "tests/structures", "tests/contract/test_contract.py",
+    "tests/mean_regularized", "tests/model_protected", "tests/structures",
+    "tests/contract/test_contract.py",
 ]  # fmt: skip
 
 SWAPS = {
@@ -163,11 +164,8 @@ def mutants(file, source):
                 compile(changed, file, "exec")
             except SyntaxError:  # a pattern, a break outside of a loop
                 continue
-            found.append(
-                Mutant(
-                    file, place.lineno, place.end_lineno, line, ast.unparse(place), text, changed
-                )
-            )
+            at = file, place.lineno, place.end_lineno, line
+            found.append(Mutant(*at, ast.unparse(place), text, source, changed))
     return found
 
 
