@@ -651,14 +651,14 @@ class Scored:
         return r2_score(known.astype(np.float64), predicted, sample_weight=weight)
 
 
-class KnowsFacts:
-    """Mixin of estimators with a `relation`; their billboards have it, and ``with_facts``."""
+class HasCovariates:
+    """Mixin of estimators with a `relation`; their billboards have it, and ``with_covariates``."""
 
     def relate(self, facts):
-        """Give public facts of tasks that the relation of the fit did not have.
+        """Give public covariates of tasks that the relation of the fit did not have.
 
         Such tasks can then be personalised, and predicted where `unseen_task` allows it. Nothing
-        is fitted again, and no budget spent: their rows of the basis follow from the facts.
+        is fitted again, and no budget spent: their rows of the basis follow from the covariates.
 
         Parameters
         ----------
@@ -677,8 +677,8 @@ class KnowsFacts:
         """
         check_is_fitted(self)
         if getattr(self.billboard_, "relation", None) is None:
-            raise ValueError("This fit has no relation=, so that facts about tasks mean nothing.")
-        self.billboard_ = self.billboard_.with_facts(facts)
+            raise ValueError("This fit has no relation=, so that covariates of tasks mean nothing.")
+        self.billboard_ = self.billboard_.with_covariates(facts)
         return self
 
     def _has_mean(self):
@@ -690,7 +690,7 @@ class KnowsFacts:
         Raises
         ------
         ValueError
-            For tasks of which the public facts are not known.
+            For tasks of which the public covariates are not known.
         """
         coef, b = self.billboard_.without_rows(unseen)
         n = len(unseen)

@@ -15,9 +15,11 @@ class Public:
     ----------
     constraints : dict of str to list
         Values of the fields that are allowed, as in ``_parameter_constraints`` of scikit-learn.
+    renamed : dict of str to str
+        Fields by their names in files of earlier versions.
     """
 
-    constraints = {}
+    constraints, renamed = {}, {}
     known = {}  # name -> class
 
     def __init_subclass__(cls, **kwargs):

@@ -219,14 +219,14 @@ class MeanBillboard(Billboard):
 
     def set_intercept(self, shift, middle=0.0):
         """Take mean intercepts, (n_centres, n_outputs), of which `middle` was subtracted."""
-        if self.relation is not None:  # the constant is a column of the facts: middle is v_k row
+        if self.relation is not None:  # whose first column is the constant: middle is v_k row
             shift = shift + middle * self.relation.of_constant[:, None]
         else:
             shift = shift + middle
         self.mean_intercept = shift[0] if self.has_one_mean else shift
 
-    def with_facts(self, given):
-        """A copy that knows facts about further tasks, see `Relation.with_tasks`."""
+    def with_covariates(self, given):
+        """A copy that knows covariates of further tasks, see `Relation.with_tasks`."""
         return replace(self, relation=self.relation.with_tasks(given))
 
     def around(self, tasks):
@@ -235,7 +235,7 @@ class MeanBillboard(Billboard):
         Raises
         ------
         ValueError
-            For tasks without a cluster, or without facts in the relation.
+            For tasks without a cluster, or without covariates in the relation.
         """
         if self.relation is not None:
             return np.arange(len(tasks)), self.relation.rows(tasks) @ self.centres

@@ -92,8 +92,8 @@ class MetaBillboard(Billboard):
     def parameters(self):
         return {**super().parameters(), "init": self.start, "relation": self.relation}
 
-    def with_facts(self, given):
-        """A copy that knows facts about further tasks, see `Relation.with_tasks`."""
+    def with_covariates(self, given):
+        """A copy that knows covariates of further tasks, see `Relation.with_tasks`."""
         return replace(self, relation=self.relation.with_tasks(given))
 
     def attributes(self):
@@ -172,8 +172,8 @@ class MetaBillboard(Billboard):
 
     def _starts(self, tasks):
         """Yield initialisations (n, n_outputs, size) of tasks in the units of their features, and
-        the doubt in each, (n,): those of their facts, and those of the constant alone, which is
-        the mean of all tasks."""
+        the doubt in each, (n,): those of their covariates, and those of the constant alone, which
+        is the mean of all tasks."""
         V, G, r = self.relation.rows(tasks), inside(self.init, self.frame), self.relation.rank
         for columns in (r, 1) if r > 1 else (1,):
             some, G, noise = V[:, :columns], G[:columns], self.row_noise[:columns]

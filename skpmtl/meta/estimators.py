@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._docstrings import fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.stack import users_line
-from ..base import BaseMTL, KnowsFacts, MTLClassifierMixin, MTLRegressorMixin
+from ..base import BaseMTL, HasCovariates, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.protocol import QuerySpec, Total
 from ..privacy.report import PrivacyLeakWarning
 from ..tables.ids import encode_ids, listed, locate
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-class _MetaInit(KnowsFacts, BaseMTL):
+class _MetaInit(HasCovariates, BaseMTL):
     _parameter_constraints = {
         **BaseMTL._parameter_constraints,
         "privacy": [StrOptions({"task-global", "local"}), None],
@@ -479,10 +479,11 @@ _DOC = """{summary}
         persons, whose rows may be in several tasks, up to `group_size` in one.
     {init} Rounds begin there, and what is released is the way from there.
     relation : DataFrame, mapping, array, sparse matrix, graph or None, default=None
-        Public facts about the tasks, as of `PrivateMeanRegMTL`. Task k starts from
-        phi_k = z_k' B, with z_k its facts and a constant, and B (`relation_coef_`) learned in the
-        rounds. Updates have their noise when they are multiplied by public rows of the facts, so
-        that no guarantee changes; but r columns have r times the noise of one initialisation.
+        Public covariates of the tasks, as of `PrivateMeanRegMTL`. Task k starts from
+        phi_k = z_k' B, with z_k its covariates and a constant, and B (`relation_coef_`) learned in
+        the rounds. Updates have their noise when they are multiplied by public rows of the
+        covariates, so that no guarantee changes; but r columns have r times the noise of one
+        initialisation.
         Columns for which the budget is too small are left out, the last ones first.
     relation_rank : int or None, default=None
         Columns of the basis of a graph or Omega. None: 10, or one for five tasks.
@@ -500,7 +501,7 @@ _DOC = """{summary}
     {tasks}{class_list}
     unseen_task : {{"error", "mean"}}, default="error"
         What `predict` does with a task that was not fitted: an error, or phi; with `relation` that
-        of its facts.
+        of its covariates.
     feature_range : (low, high) or None, default=None
         Public lowest and highest values of the features, never taken from private rows: two
         numbers, or two arrays with one for each feature without the task column. All steps are then
@@ -519,11 +520,11 @@ _DOC = """{summary}
     init_coef_ : ndarray of shape (n_features,){shapes}
     init_intercept_ : float{intercepts}
         The initialisation phi; also as `mean_coef_` and `mean_intercept_`. Without `relation`.
-    relation_coef_ : ndarray of shape (n_facts, n_features){shapes_of_facts}
-    relation_intercept_ : ndarray of shape (n_facts,){intercepts_of_facts}
+    relation_coef_ : ndarray of shape (n_covariates, n_features){shapes_of_covariates}
+    relation_intercept_ : ndarray of shape (n_covariates,){intercepts_of_covariates}
         With `relation`: what one more of every fact adds to phi, the constant first; names are
         ``billboard_.relation.names``.
-    relation_noise_std_ : ndarray of shape (n_facts,), or (n_facts, n_features)
+    relation_noise_std_ : ndarray of shape (n_covariates,), or (n_covariates, n_features)
         Estimated standard deviation of the noise in every number of its rows, for rows of X of
         length 1: the true one is smaller for longer rows and larger for shorter ones (by factors
         of .6 to 1.8 in simulations). By features where these have a `feature_range`. Missing
@@ -599,8 +600,8 @@ class DPMetaInit(MTLRegressorMixin, _MetaInit):
         rate="0.5 (1 without intercept)",
         shapes="",
         intercepts="",
-        shapes_of_facts="",
-        intercepts_of_facts="",
+        shapes_of_covariates="",
+        intercepts_of_covariates="",
         task_shapes="",
         task_intercepts="",
         listed="",
@@ -630,8 +631,8 @@ class DPMetaInitClassifier(MTLClassifierMixin, _MetaInit):
         summary="A record-private initialisation that tasks fine-tune, binary or multinomial.",
         rate="2 (4 without intercept), or 1 (2) for more than two classes,",
         shapes=" or (n_classes, n_features)",
-        shapes_of_facts=" or (n_facts, n_classes, n_features)",
-        intercepts_of_facts=" or (n_facts, n_classes)",
+        shapes_of_covariates=" or (n_covariates, n_classes, n_features)",
+        intercepts_of_covariates=" or (n_covariates, n_classes)",
         intercepts=" or ndarray of shape (n_classes,)",
         task_shapes=" or (n_tasks, n_classes, n_features)",
         task_intercepts=" or (n_tasks, n_classes)",

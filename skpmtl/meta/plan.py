@@ -158,7 +158,7 @@ class MetaPlan(Plan):
             self.rates = np.minimum(1.0, self.batch_size / sizes)
 
     def _settle(self, est, rank):
-        """Numbers and lengths of the steps for shared models that follow from `rank` facts."""
+        """Numbers and lengths of the steps for shared models that follow from `rank` covariates."""
         noise = self._step_noise()
         found = course(est, self.mode, self.loss, self.size, self.sizes, noise, rank)
         vars(self).update(found._asdict())

@@ -6,7 +6,7 @@ import numpy as np
 
 from .._docstrings import SHAPES, fill_docstring
 from .._runtime.compat import Interval, StrOptions
-from ..base import BaseMTL, KnowsFacts, MTLClassifierMixin, MTLRegressorMixin
+from ..base import BaseMTL, HasCovariates, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.billboard import Billboard
 from ..exchange.protocol import QuerySpec, Total
 from ..exchange.sums import clipped_sum
@@ -47,7 +47,7 @@ _PLAIN_ROUNDS = 3  # rounds of the empirical-Bayes method without noise
 _PUBLIC_ALPHA = 0.1  # what "auto" is in noisy rounds, where it may not depend on rows
 
 
-class _ModelProtected(KnowsFacts, BaseMTL):
+class _ModelProtected(HasCovariates, BaseMTL):
     """Both task sides of model-protected learning, for second moments and for their diagonals."""
 
     _parameter_constraints = {

@@ -166,7 +166,7 @@ def query_specs_of_rounds(relation, population):
 
 
 _LEAST = 0.1  # part of the distance to the optimum by which the first round contracts it at least
-# Squared length of facts that mean nothing, over that of as many models of tasks of random signs.
+# Squared length of covariates without effect, over that of as many models of random signs.
 CHANCE = 2.0
 _TELLING = 5  # rounds from which on releases tell it
 _NEAR = 0.3  # of the rounds, after which centres are near enough for updates to be linear in them

@@ -164,7 +164,7 @@ def path(ratio, size, far=False, n_started=1):
         the shorter its own model is beside the shared one.
     far : bool, default=False
         Whether shared models are longer than those of a task: with log-losses, and those that
-        facts with a wide range are multiplied by.
+        covariates with a wide range are multiplied by.
     n_started : int, default=1
         Classes of a public start. A task has few of many classes: what all of them have in common
         beside the start is longer than its own part, and worth more of the noise, which is small
