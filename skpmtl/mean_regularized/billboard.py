@@ -32,7 +32,7 @@ class MeanBillboard(Billboard):
         numbers together, they are missing: only their sum, in `centres`, is kept.
     clip_norms : list of float
         Bound in every round.
-    doubt : ndarray (n_clusters,)
+    alone_weight : ndarray (n_clusters,)
         Prior weight that a task gives to going alone, beside 1 for a centre as long as its own
         model; a function of public numbers. See `skpmtl.local.average.Candidates`.
     shape : tuple
@@ -80,7 +80,7 @@ class MeanBillboard(Billboard):
     centres: np.ndarray
     releases: list
     clip_norms: list
-    doubt: np.ndarray
+    alone_weight: np.ndarray
     shape: tuple
     problem: object
     personalization: str
@@ -115,6 +115,7 @@ class MeanBillboard(Billboard):
         "scale_mu": [Interval(Real, 0, None, closed="neither"), None],
         "own_units": ["boolean"],
     }
+    renamed = {"doubt": "alone_weight"}
     settings = ("personalization", "local_steps")
 
     @property
@@ -167,9 +168,9 @@ class MeanBillboard(Billboard):
             raise ValueError("clip_norms must be positive")
         yield "the centres", self.centres, [(g, size)]
         yield from (("a release", S, shapes) for S in self.releases)
-        yield "doubt", self.doubt, [(g,)]
-        if not self.doubt.min() > 0:
-            raise ValueError("doubt must be positive")
+        yield "alone_weight", self.alone_weight, [(g,)]
+        if not self.alone_weight.min() > 0:
+            raise ValueError("alone_weight must be positive")
         if self.shrinkage is not None:
             yield "shrinkage", self.shrinkage, [(g,)]
         if self.noise_std is not None:

@@ -45,7 +45,7 @@ def publish(plan, billboard, population, to, source, log=None):
     releases, bounds = yield from release_centre(plan, to, billboard.centres, length, log)
     billboard.releases += releases
     billboard.clip_norms = bounds
-    billboard.doubt[:] = plan.doubt
+    billboard.alone_weight[:] = plan.alone_weight
     if plan.noise_multiplier is not None:
         noise = [plan.mechanisms(bound)[0].noise_std for bound in bounds]
         updates = billboard.moves() if kept(plan, billboard.centres) else None

@@ -260,7 +260,7 @@ class MeanFamily(HasCovariates, BaseMTL):
             centres=centres,
             releases=[],
             clip_norms=[],
-            doubt=np.ones(len(centres)),
+            alone_weight=np.ones(len(centres)),
             shape=shape if problem.loss != "multinomial" else (problem.n_outputs, *shape),
             problem=problem,
             personalization=self.personalization,

@@ -20,7 +20,7 @@ from ..tables.start import differences
 from ..tables.table import distinct_ids
 from .billboard import cluster_rows
 from .personal import PersonalModels
-from .plan import doubt
+from .plan import alone_weight
 
 _DENSE_LIMIT = 1 << 24  # numbers of sparse rows up to which an exact fit has them dense
 _NEWTON = "iteration %d: objective %.8g, gradient norm %.3g"
@@ -63,7 +63,7 @@ def _fit_around_means(est, given):
     billboard.report = exact_report()
     centred.set_pulls(problem)
     if auto:
-        billboard.doubt[:] = doubt(math.inf, centres.size / table.n_tasks)
+        billboard.alone_weight[:] = alone_weight(math.inf, centres.size / table.n_tasks)
     if auto or W is None:
         models = PersonalModels(table, billboard, centred)
         fitted, b = est._fitted(billboard, models, n_iter), models.intercept

@@ -12,7 +12,7 @@ from skpmtl import (
     PublishedMeanRegMTL,
 )
 from skpmtl.exchange.plan import NoiseParties
-from skpmtl.mean_regularized.plan import MeanPlan, auto_rounds, columns_for, doubt
+from skpmtl.mean_regularized.plan import MeanPlan, alone_weight, auto_rounds, columns_for
 from skpmtl.privacy import compose_gdp, gdp_epsilon, gdp_mu
 from skpmtl.privacy.rng import SeededSource
 from skpmtl.privacy.sampling import fixed_size_noise, poisson_noise
@@ -223,10 +223,10 @@ def test_rounds_of_a_budget():
     found = [auto_rounds(epsilon) for epsilon in (0.05, 0.1, 0.11, 1.0, 1.1, 2.0, 2.1, None)]
     assert found == [3, 3, 10, 10, 30, 30, 100, 100]
     for ratio, crowd in ((2.0, 0.5), (math.inf, 1.0), (5.0, 3.0)):
-        assert doubt(ratio, crowd) == pytest.approx((0.1 + 3.0 / ratio) * math.exp(crowd))
-    assert doubt(5.0, 50.0) == doubt(5.0, 3.0)
+        assert alone_weight(ratio, crowd) == pytest.approx((0.1 + 3.0 / ratio) * math.exp(crowd))
+    assert alone_weight(5.0, 50.0) == alone_weight(5.0, 3.0)
     plan = plan_of()
-    assert plan.doubt == pytest.approx(doubt(plan.ratio, 6 / 400))
+    assert plan.alone_weight == pytest.approx(alone_weight(plan.ratio, 6 / 400))
 
 
 def test_mean_intercepts_have_a_tenth_of_the_squared_budget():

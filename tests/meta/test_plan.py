@@ -258,7 +258,7 @@ def test_rates_and_steps_minimise_the_error_that_is_left(loss, bound, clipped, i
     gained = min(found.meta_rate * reach, 6.0)
     assert found.gained == pytest.approx(gained)
     left = math.exp(-2 * gained) + gained * scaled**2 * (1 - math.exp(-2 * gained))
-    assert found.doubt == pytest.approx(max(left, (size + intercept) / (10 * m)))
+    assert found.init_error == pytest.approx(max(left, (size + intercept) / (10 * m)))
 
 
 def test_local_steps_are_fifty_and_go_a_quarter_of_the_way_each():
@@ -273,6 +273,6 @@ def test_local_steps_are_fifty_and_go_a_quarter_of_the_way_each():
     gained = found.meta_rate * reach
     assert found.gained == pytest.approx(min(gained, 6.0))
     left = math.exp(-2 * gained) + gained * scaled**2 * (1 - math.exp(-2 * gained))
-    assert found.doubt == pytest.approx(left)
+    assert found.init_error == pytest.approx(left)
     few = course_of(rows=[1, 1], size=4)  # as many numbers as rows tell nothing
-    assert few.doubt == 1.0
+    assert few.init_error == 1.0
