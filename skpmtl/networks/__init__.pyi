@@ -42,7 +42,7 @@ class NetworkBillboard:
     centres: Any
     releases: Any
     clip_norms: Any
-    doubt: Any
+    alone_weight: Any
     shape: Any
     problem: Any
     personalization: Any
@@ -86,7 +86,7 @@ class NetworkBillboard:
         centres: Any,
         releases: Any,
         clip_norms: Any,
-        doubt: Any,
+        alone_weight: Any,
         shape: Any,
         problem: Any,
         personalization: Any,
@@ -135,7 +135,7 @@ class NetworkBillboard:
     def resting(self, tasks: Any) -> Any: ...
     def set_intercept(self, shift: Any, middle: Any = 0.0) -> Any: ...
     def shaped(self, flat: Any) -> Any: ...
-    def with_facts(self, given: Any) -> Any: ...
+    def with_covariates(self, given: Any) -> Any: ...
     def within(self, report: Any) -> Any: ...
     def without_rows(self, tasks: Any) -> Any: ...
     def written(self) -> Any: ...
