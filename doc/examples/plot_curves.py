@@ -76,7 +76,7 @@ print(model[-1].privacy_.summary())
 # Each hospital gets a curve of its own, here at an age of 50.
 doses = np.linspace(0, 100, 60)
 linear = private(FunctionTransformer(), 3.0).fit(table[train], outcome[train])
-_, axes = plt.subplots(1, 3, sharey=True, figsize=(9, 3.2))
+_, axes = plt.subplots(1, 3, sharey=True, figsize=(9, 3.2), layout="constrained")
 for ax, k in zip(axes, np.argsort(height)[[5, 50, 95]], strict=True):
     rows = pd.DataFrame({"hospital": k, "dose": doses, "age": 50.0})
     ax.plot(doses, model.predict(rows), label="public splines")
@@ -145,5 +145,6 @@ for name, models in scores.items():
 ax.axhline(error(boosting), color="k", linestyle=":", label="boosting, not private")
 ax.set(xscale="log", xlabel="epsilon", ylabel="mean squared error")
 ax.set_xticks(epsilons, epsilons)
+ax.minorticks_off()
 ax.legend(frameon=False)
 print(f"boosting         {error(boosting):.2f}")
