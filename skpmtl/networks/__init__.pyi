@@ -1,7 +1,6 @@
 """Type hints of `skpmtl.networks`; written by ``python -m tests.stubs``."""
 
 from collections.abc import Callable, Mapping
-from os import PathLike
 from typing import Any, Literal
 from numpy.random import Generator, RandomState
 from numpy.typing import ArrayLike, NDArray
@@ -255,7 +254,7 @@ class TorchMeanRegClassifier(ClassifierMixin, BaseEstimator):
         y: Any,
         task: Any = None,
         sample_weight: Any = None,
-        journal: str | PathLike[str] | None = None,
+        journal: Any = None,
     ) -> Self: ...
     @classmethod
     def from_billboard(
@@ -364,7 +363,7 @@ class TorchMeanRegRegressor(RegressorMixin, BaseEstimator):
         y: Any,
         task: Any = None,
         sample_weight: Any = None,
-        journal: str | PathLike[str] | None = None,
+        journal: Any = None,
     ) -> Self: ...
     @classmethod
     def from_billboard(
@@ -465,7 +464,7 @@ class TorchMetaInitClassifier(ClassifierMixin, BaseEstimator):
         y: Any,
         task: Any = None,
         sample_weight: Any = None,
-        journal: str | PathLike[str] | None = None,
+        journal: Any = None,
     ) -> Self: ...
     @classmethod
     def from_billboard(
@@ -564,7 +563,7 @@ class TorchMetaInitRegressor(RegressorMixin, BaseEstimator):
         y: Any,
         task: Any = None,
         sample_weight: Any = None,
-        journal: str | PathLike[str] | None = None,
+        journal: Any = None,
     ) -> Self: ...
     @classmethod
     def from_billboard(

@@ -52,10 +52,10 @@ class OfModule:
         ----------
         X, y, task, sample_weight
             As of `PrivateMeanRegMTL.fit`; X is dense.
-        journal : path-like, default=None
-            Folder for what was released. A fit that was cut off goes on from there when it is
-            called again with the same parameters and rows, and spends nothing twice. One fit at a
-            time uses it.
+        journal : path-like or address, default=None
+            Folder for what was released, as of `skpmtl.shards.fit_shards`. A fit that was cut off
+            goes on from there when it is called again with the same parameters and rows, and
+            spends nothing twice. One fit at a time uses it.
 
         Returns
         -------

@@ -1,7 +1,6 @@
 """Type hints of `skpmtl.shards`; written by ``python -m tests.stubs``."""
 
 from collections.abc import Mapping
-from os import PathLike
 from typing import Any, Literal
 from numpy.typing import ArrayLike
 
@@ -12,7 +11,7 @@ def fit_shards(
     target: str | None = None,
     weight: str | None = None,
     backend: Literal["process", "ray"] = "process",
-    journal: str | PathLike[str] | None = None,
+    journal: Any = None,
     models: Any = None,
     options: Mapping[Any, Any] | None = None,
 ) -> Any: ...

@@ -61,10 +61,11 @@ def fit_shards(
         "process": in this process, part after part. "ray": on Ray actors (extra
         ``skpmtl[ray]``), which open the parts by the same paths. They join the cluster that
         ``ray.init`` connected to; without it Ray is started on this machine.
-    journal : path-like, default=None
-        Folder for what was released, on this machine or mounted here. A fit that was cut off goes
-        on from there when it is called again with the same arguments and rows, and spends nothing
-        twice. One fit at a time uses it.
+    journal : path-like or address, default=None
+        Folder for what was released. A fit that was cut off goes on from there when it is called
+        again with the same arguments and rows, and spends nothing twice. One fit at a time uses
+        it. An address with a scheme is that of an object store (extra ``skpmtl[remote]``), which
+        only the curator may read.
     models : path-like or address, default=None
         Folder to which every worker writes the models of its part, beside the billboard. They then
         do not come here: the estimator is as one of `load_billboard`, and `load_models` reads
@@ -86,7 +87,7 @@ def fit_shards(
     ValueError
         If `epsilon` is not finite, a part cannot be read (it is named), a task is in two parts or
         not in the list, parts differ in their features, or `journal` holds another fit or one of
-        other rows, is used by another process, or is an address.
+        other rows, is used by another process, or cannot refuse to overwrite a file.
     ImportError
         If Ray is missing.
 
