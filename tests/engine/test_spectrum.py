@@ -164,9 +164,10 @@ def few_rows(m=600, n=5, d=20, k=2, noise=0.3, seed=6):
 @pytest.fixture(scope="module")
 def refined():
     """A moment of few rows without noise, and after every part of its refinement."""
-    from skpmtl.exchange.protocol import Query
     from skpmtl.structures.billboard import StructureBillboard
     from skpmtl.structures.tasks import StructureTaskSide
+
+    from skpmtl.exchange.protocol import Query
 
     table, U = few_rows()
     m, d = table.n_tasks, table.n_features
