@@ -2649,6 +2649,9 @@ class PrivateMeanRegMTL(RegressorMixin, BaseEstimator):
     mean_intercept_: Any
     relation_coef_: NDArray[Any]
     relation_noise_std_: NDArray[Any]
+    level_: float
+    level_spread_: float
+    shares_: dict[str, Any]
     tasks_: NDArray[Any]
     billboard_: Any
     privacy_: PrivacyReport
@@ -2741,6 +2744,9 @@ class PrivateMeanRegMTLClassifier(ClassifierMixin, BaseEstimator):
     mean_intercept_: Any
     relation_coef_: Any
     relation_noise_std_: NDArray[Any]
+    level_: float
+    level_spread_: float
+    shares_: dict[str, Any]
     tasks_: NDArray[Any]
     classes_: NDArray[Any]
     billboard_: Any
