@@ -2711,6 +2711,9 @@ class PrivateMeanRegMTL(RegressorMixin, BaseEstimator):
     mean_intercept_: Any
     relation_coef_: NDArray[Any]
     relation_noise_std_: NDArray[Any]
+    level_: float
+    level_spread_: float
+    shares_: dict[str, Any]
     tasks_: NDArray[Any]
     billboard_: Any
     privacy_: PrivacyReport
@@ -2805,6 +2808,9 @@ class PrivateMeanRegMTLClassifier(ClassifierMixin, BaseEstimator):
     mean_intercept_: Any
     relation_coef_: Any
     relation_noise_std_: NDArray[Any]
+    level_: float
+    level_spread_: float
+    shares_: dict[str, Any]
     tasks_: NDArray[Any]
     classes_: NDArray[Any]
     billboard_: Any

@@ -146,7 +146,8 @@ class ConvergenceDisplay:
         if not hasattr(getattr(estimator, "billboard_", None), "history"):
             raise TypeError(
                 f"{type(estimator).__name__} has no noisy mean of rounds to draw: pass a fitted "
-                "PrivateMeanRegMTL or federated baseline (of a Pipeline its last step)."
+                'PrivateMeanRegMTL(levels="free") or federated baseline (of a Pipeline its last '
+                "step)."
             )
         billboard, scores, name = estimator.billboard_, None, None
         models = billboard.replay() if X is not None else None

@@ -188,9 +188,7 @@ class StructureBillboard(OfModels):
         evidence = Evidence(self._differences(table), self.n_tasks, **settings)
         W, b, energies = evidence.models(self.structures)
         if self.level is not None:
-            levels = TaskLevels(evidence.table)
-            b = levels.levels(W, energies, self.level)
-            b = b - np.einsum("kj,kj->k", levels.rows, W)
+            b = TaskLevels(evidence.table).intercepts(W, energies, self.level)
         found = self.from_start(W, b)
         if self.init is None:
             return found

@@ -325,6 +325,10 @@ class TaskLevels:
             p = np.ones(len(p)) if level.pooled else np.nan_to_num(p)
             return middle + error * (p * square / variance + 1.0 - p)
 
+    def intercepts(self, W, energies, level):
+        """Of models with these slopes, (n_tasks,)."""
+        return self.levels(W, energies, level) - np.einsum("kj,kj->k", self.rows, W)
+
     def _variances(self, energies, level):
         """s_k^2."""
         own = np.maximum(self.n - 1.0, 0.0)

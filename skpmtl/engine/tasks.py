@@ -65,6 +65,15 @@ class StructureTaskSide(TaskSide):
         found = getattr(self, "_" + query.statistic)(query.public)
         return {query.statistic: found if query.pick is None else found[query.pick]}
 
+    def final_models(self, billboard, personalize):
+        """Those of ``personalize()``, of which the last query left the slopes."""
+        known = self._personal
+        if known is None or known[0] is not billboard.structures or billboard.init is not None:
+            return personalize()
+        if billboard.level is None:
+            return personalize()
+        return known[1], self.levels.intercepts(*known[1:], billboard.level)
+
     def _vote(self, public):
         structures = public["billboard"].structures
         self.evidence.forget(structures)

@@ -580,8 +580,17 @@ _DOC = """{summary}
         Pull towards the shared model, in the objective below. "auto" is every task's own
         choice, which stays with the task: {auto}
         With ``epsilon=None`` w~ is the v of the objective with the median of the latter{held_back}.
+    levels : {{"auto", "free", "pooled"}}, default="auto"
+        The level of a task is its score at its mean row. "auto": where the budget allows it (m mu
+        at least 33, see Notes{known_levels}), levels of all tasks are part of the shared model, and
+        a task goes between its own level and the pooled one by its own evidence. "pooled": no task
+        may go without the pooled level. "free": every task has its own, and the rounds are those of
+        [1]_; so they are with a number as `lam`, `clip_norm` or `n_rounds`, with `ridge`,
+        `clusters`, `relation`, ``task_weight="samples"``, ``fit_intercept=False``, more than two
+        classes, sparse rows with more than 2^20 coefficients, and without a budget.
     epsilon : float or None, default=1.0
-        Privacy budget of the whole fit. None or infinity: no privacy, the exact optimum.
+        Privacy budget of the whole fit. None or infinity: no privacy, the exact optimum, with free
+        levels.
     delta : float or None, default=None
         Probability part of the guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``.
     {adjacency}
@@ -636,7 +645,8 @@ _DOC = """{summary}
     unseen_task : {{"error", "mean"}}, default="error"
         What `predict` does with a task that was not fitted: an error, or the shared model (with
         `clusters` or `relation` the one that they name for it). With local intercepts their
-        clipped mean is then one more release, which takes 10 % of the squared budget.{target_range}
+        clipped mean is then one more release, which takes 10 % of the squared budget; with pooled
+        levels the shared model has one.{target_range}
     max_iter : int, default=100
         Bound on the iterations of the exact solver.
     tol : float, default=1e-10
@@ -664,13 +674,19 @@ _DOC = """{summary}
     relation_noise_std_ : ndarray of shape (n_covariates,)
         Standard deviation of the noise in every number of its rows, which `epsilon` costs; how far
         tasks of the same covariates differ is not in it. Missing without noise.
+    level_, level_spread_ : float
+        With pooled levels: intercept of the shared model, and standard deviation of the levels of
+        tasks about it.
+    shares_ : dict of str to float
+        With pooled levels: released shares of the tasks that follow the pooled slopes ("common"),
+        are around them ("mean"), or go alone; noise and all, so that they may be below 0.
     tasks_ : ndarray of shape (n_tasks,){classes}
-    billboard_ : MeanBillboard
-        Noisy means in the order of publication, and ``history()``: noise and epsilon per round.
-        Nothing that depends on the data in another way is recorded.
+    billboard_ : MeanBillboard or PooledBillboard
+        Noisy means in the order of publication, and with free levels ``history()``: noise and
+        epsilon per round. Nothing that depends on the data in another way is recorded.
     {privacy_}
     n_iter_ : int
-        Rounds, or iterations of the exact solver.
+        Rounds, with pooled levels all releases, or iterations of the exact solver.
     objective_, lam_ : float
         Value of the objective at its minimum, and the `lam` in it; exact solution only, and the
         former with a number as `lam`.
@@ -702,6 +718,12 @@ _DOC = """{summary}
     come later are no vertices, and lie around the mean.
 
     With privacy w~ follows noisy gradient descent on the mean of the tasks' Moreau envelopes.
+
+    With pooled levels, m tasks and mu the Gaussian-DP parameter of the budget, rounds move a model
+    of rows (1, x) from 0, in units of a window that holds most levels. They take 83 % of the
+    squared budget that the histogram for the window leaves; the rest pays for votes on pooled
+    slopes, slopes around them or neither, and for the noise of a row and the spread of levels. See
+    `skpmtl.engine.levels`, `skpmtl.engine.pooled` and, for the accounting, `skpmtl.engine.plan`.
 
     References
     ----------
@@ -735,6 +757,7 @@ class PrivateMeanRegMTL(MTLRegressorMixin, MeanRegularized):
         shapes_of_covariates="",
         intercepts="",
         target_range=TARGET_RANGE,
+        known_levels=", or `target_range` is known",
         also="PrivateMeanRegMTLClassifier : The same for classes.",
         loss="sum_k 1 / (2 n_k) ||y_k - X_k w_k - b_k||^2",
         name="PrivateMeanRegMTL",
@@ -802,6 +825,7 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, MeanRegularized):
         shapes=" or (n_tasks, n_classes, n_features)",
         shapes_of_covariates=" or (n_covariates, n_classes, n_features)",
         target_range="",
+        known_levels=", for two classes at any",
         intercepts=" or (n_tasks, n_classes)",
         classes="several",
         also="PrivateMeanRegMTL : The same for regression.",

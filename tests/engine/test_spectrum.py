@@ -164,8 +164,8 @@ def few_rows(m=600, n=5, d=20, k=2, noise=0.3, seed=6):
 @pytest.fixture(scope="module")
 def refined():
     """A moment of few rows without noise, and after every part of its refinement."""
-    from skpmtl.structures.billboard import StructureBillboard
-    from skpmtl.structures.tasks import StructureTaskSide
+    from skpmtl.engine.billboard import StructureBillboard
+    from skpmtl.engine.tasks import StructureTaskSide
 
     from skpmtl.exchange.protocol import Query
 

@@ -204,7 +204,15 @@ def _rounds():
     yield _case(cls)  # so few tasks release nothing
     known = {"unseen_task": "mean", "target_range": (-3.0, 3.0)}
     yield _case(cls, epsilon=8.0)  # in units of the tasks
-    yield _case(cls, epsilon=1e4, **known)  # in one unit
+    yield _case(cls, levels="free", epsilon=1e4, **known)  # in one unit
+    # Levels: in a public range, found by a histogram, of logits; about a start.
+    yield _case(cls, levels="pooled", epsilon=9.0, form="csr", **known)
+    yield _case(cls, epsilon=1e3, adjacency="zero-out", unseen_task="mean")
+    yield _case(cls, init=START, epsilon=9.0, **known)
+    yield _case(PrivateMeanRegMTLClassifier, 2, epsilon=60.0, unseen_task="mean")
+    slow = {"marks": (pytest.mark.slow,)}
+    yield _case(cls, epsilon=1e3, form="wide", tasks=False, **slow)
+    yield _case(PrivateMeanRegMTLClassifier, 2, init=START, epsilon=60.0, form="csr", **slow)
     yield _case(cls, epsilon=1e4, adjacency="zero-out", clusters=CLUSTERS, **known)
     yield _case(published, epsilon=1e4, sampling="fixed", sampling_rate=0.5, **known)
     yield _case(cls, epsilon=8.0, form="csr", n_rounds=3)

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 from scipy.stats import norm
-from skpmtl.structures.curator import _Course
-from skpmtl.structures.plan import STRUCTURES, StructurePlan
+from skpmtl.engine.curator import _Course
+from skpmtl.engine.plan import STRUCTURES, StructurePlan
 
 from skpmtl import PrivateMTL, PrivateMTLClassifier
 from skpmtl.exchange.protocol import Population

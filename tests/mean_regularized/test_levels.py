@@ -1,0 +1,165 @@
+"""Levels of tasks around a pooled model: when they are looked for, what it costs, what is found."""
+
+import math
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+
+from skpmtl import (
+    PrivateMeanRegMTL,
+    PrivateMeanRegMTLClassifier,
+    PublishedMeanRegMTL,
+    load_billboard,
+    save_billboard,
+)
+from skpmtl.engine.levels import TaskLevels
+from skpmtl.exchange.protocol import Population
+from skpmtl.mean_regularized.billboard import MeanBillboard, PooledBillboard
+from skpmtl.privacy import gdp_mu
+from skpmtl.tables.table import TaskTable
+
+pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+M, D = 200, 3
+A = np.array([1.0, -2.0, 0.5])
+
+
+def rows(seed=0, n=8, spread=0.5, level=4.0):
+    """Rows of M tasks with the same slopes, whose levels differ. -> X, y, task"""
+    rng = np.random.default_rng(seed)
+    task = np.repeat(np.arange(M), n)
+    X = rng.normal(size=(len(task), D))
+    levels = level + spread * np.random.default_rng(9).normal(size=M)
+    return X, X @ A + levels[task] + 0.5 * rng.normal(size=len(task)), task
+
+
+def made(cls=PrivateMeanRegMTL, **parameters):
+    given = {"epsilon": 2.0, "delta": 1e-4, "tasks": range(M), "random_state": 0}
+    if cls is PrivateMeanRegMTLClassifier:
+        given["classes"] = [False, True]
+    return cls(**{**given, **parameters})
+
+
+# ------------------------------------------------------------------------------ what it costs
+@pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
+@pytest.mark.parametrize("given", [{}, {"target_range": (0.0, 8.0)}, {"unseen_task": "mean"}])
+def test_releases_spend_the_budget(adjacency, given):
+    X, y, task = rows()
+    est = made(adjacency=adjacency, **given).fit(X, y, task=task)
+    spent = [e["sensitivity"] / e["noise_std"] for e in est.privacy_.releases]
+    assert math.sqrt(np.sum(np.square(spent))) == pytest.approx(gdp_mu(2.0, 1e-4), rel=1e-5)
+    assert est.n_iter_ == len(spent) == len(est.billboard_.releases)
+    planned, _ = est._course(Population(np.arange(M), D))
+    assert sum(planned.slots.values()) == pytest.approx(1.0, rel=1e-12)
+    assert ("window" in planned.slots) == ("target_range" not in given)
+
+
+def test_classes_ask_no_window():
+    X, y, task = rows()
+    est = made(PrivateMeanRegMTLClassifier, unseen_task="mean").fit(X, y > 4, task=task)
+    spent = [e["sensitivity"] / e["noise_std"] for e in est.privacy_.releases]
+    assert math.sqrt(np.sum(np.square(spent))) == pytest.approx(gdp_mu(2.0, 1e-4), rel=1e-5)
+    assert "window" not in [e["name"] for e in est.privacy_.releases]
+    assert est.level_ == est.mean_intercept_
+
+
+# ----------------------------------------------------------------- when they are looked for
+@pytest.mark.parametrize(
+    "given, reason",
+    [
+        ({"lam": 0.3}, "lam=0.3"),
+        ({"clip_norm": 1.0}, "clip_norm=1.0"),
+        ({"n_rounds": 3}, "n_rounds=3"),
+        ({"ridge": 0.1}, "ridge="),
+        ({"clusters": {k: k % 2 for k in range(M)}}, "clusters="),
+        ({"relation": {k: [k % 3] for k in range(M)}}, "relation="),
+        ({"task_weight": "samples"}, "task_weight='samples'"),
+        ({"fit_intercept": False}, "no intercepts"),
+        ({"epsilon": 0.05}, "too few tasks for the budget"),
+    ],
+)
+def test_other_fits_have_free_levels_and_say_why(given, reason):
+    X, y, task = rows()
+    est, free = (made(levels=levels, **given).fit(X, y, task=task) for levels in ("auto", "free"))
+    assert isinstance(est.billboard_, MeanBillboard)
+    assert reason in est.privacy_.public_inputs["levels"]
+    assert "levels" not in free.privacy_.public_inputs
+    assert_array_equal(est.coef_, free.coef_)
+    assert_array_equal(est.intercept_, free.intercept_)
+    if "fit_intercept" not in given:
+        with pytest.raises(ValueError, match=r'levels="pooled", but .*take levels="auto"'):
+            made(levels="pooled", **given).fit(X, y, task=task)
+
+
+def test_several_classes_have_free_levels():
+    X, y, task = rows()
+    est = made(PrivateMeanRegMTLClassifier, classes=range(3))
+    est.fit(X, np.digitize(y, [3.0, 5.0]), task=task)
+    assert "more than two classes" in est.privacy_.public_inputs["levels"]
+
+
+def test_free_levels_are_those_of_the_paper():
+    X, y, task = rows()
+    free, published = made(levels="free"), made(PublishedMeanRegMTL)
+    assert_array_equal(free.fit(X, y, task=task).coef_, published.fit(X, y, task=task).coef_)
+    exact = made(epsilon=None).fit(X, y, task=task)
+    published = made(PublishedMeanRegMTL, epsilon=None).fit(X, y, task=task)
+    assert_array_equal(exact.coef_, published.coef_)
+    assert not hasattr(exact, "level_")
+
+
+# ------------------------------------------------------------------------------ what is found
+def test_pooled_model_is_found():
+    X, y, task = rows(n=4)
+    est = made(epsilon=8.0).fit(X, y, task=task)
+    assert_allclose(est.mean_coef_, A, atol=0.15)
+    assert est.level_ == est.mean_intercept_ == pytest.approx(4.0, abs=0.15)
+    assert 0.25 < est.level_spread_ < 1.0  # it is .5; an error goes towards free levels
+    free = made(levels="free", epsilon=8.0).fit(X, y, task=task)
+    levels = 4.0 + 0.5 * np.random.default_rng(9).normal(size=M)
+    assert np.std(est.intercept_ - levels) < np.std(free.intercept_ - levels)
+    new, target, its = rows(seed=1)
+    unseen = made(epsilon=8.0, unseen_task="mean").fit(X, y, task=task)
+    predicted = unseen.predict(new, task=its + M)
+    assert np.mean((predicted - target) ** 2) < 1.2 * (0.5**2 + 0.5**2)
+
+
+@pytest.mark.parametrize("shift, scale", [(50.0, 1.0), (0.0, 50.0)])
+def test_far_and_large_columns_leave_others_their_slopes(shift, scale):
+    """A column that sets the curvature of a task must not hold the others where they are."""
+    X, y, task = rows()
+    more = shift + scale * np.random.default_rng(5).normal(size=(len(X), 1))
+    est = made(epsilon=30.0).fit(np.hstack([X, more]), y, task=task)
+    assert_allclose(est.mean_coef_[:D], A, atol=0.2)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
+def test_variances_of_features_that_vary(form):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20, 4)) * [1.0, 10.0, 0.1, 3.0] + 5.0
+    X[:, 1] = 7.0
+    offsets = np.array([0, 12, 19, 20])
+    table = TaskTable(form(X), np.zeros(20), offsets, np.arange(3))
+    found = TaskLevels(table).variances()
+    expected = [np.median(X[a:b, [0, 2, 3]].var(axis=0)) for a, b in ((0, 12), (12, 19))]
+    assert_allclose(found[:2], expected, rtol=1e-9)
+    assert np.isnan(found[2])  # a single row
+
+
+# ---------------------------------------------------------------------------------- billboards
+@pytest.mark.parametrize("cls", [PrivateMeanRegMTL, PrivateMeanRegMTLClassifier])
+def test_models_follow_from_the_billboard(cls, tmp_path):
+    X, y, task = rows()
+    y = y > 4 if cls is PrivateMeanRegMTLClassifier else y
+    est = made(cls).fit(X, y, task=task)
+    assert isinstance(est.billboard_, PooledBillboard)
+    save_billboard(est, tmp_path / "board")
+    other = load_billboard(tmp_path / "board").personalize(X, y, task=task)
+    assert_allclose(other.coef_, est.coef_, rtol=1e-12)
+    assert_allclose(other.intercept_, est.intercept_, rtol=1e-12)
+    for name in ("mean_coef_", "mean_intercept_", "level_", "level_spread_"):
+        assert_array_equal(getattr(other, name), getattr(est, name))
+    given = {"classes": est.classes_} if cls is PrivateMeanRegMTLClassifier else {}
+    from_board = cls.from_billboard(est.billboard_, **given).personalize(X, y, task=task)
+    assert_allclose(from_board.coef_, est.coef_, rtol=1e-12)
