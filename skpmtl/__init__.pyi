@@ -1125,6 +1125,7 @@ class MPMTLGroupSparse(RegressorMixin, BaseEstimator):
     curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     mechanism: Literal["auto", "gaussian", "laplace", "wishart", "wishart-published"]
     algorithm: Literal["auto", "empirical-bayes", "proximal"]
+    levels: Literal["auto", "free", "pooled"]
     init: Any
     ridge: float
     task_weight: Literal["equal", "samples"]
@@ -1177,6 +1178,7 @@ class MPMTLGroupSparse(RegressorMixin, BaseEstimator):
         curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         mechanism: Literal["auto", "gaussian", "laplace", "wishart", "wishart-published"] = "auto",
         algorithm: Literal["auto", "empirical-bayes", "proximal"] = "auto",
+        levels: Literal["auto", "free", "pooled"] = "auto",
         init: Any = None,
         ridge: float = 0.0,
         task_weight: Literal["equal", "samples"] = "equal",
@@ -1298,6 +1300,7 @@ class MPMTLGroupSparseClassifier(ClassifierMixin, BaseEstimator):
     curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     mechanism: Literal["auto", "gaussian", "laplace", "wishart", "wishart-published"]
     algorithm: Literal["auto", "empirical-bayes", "proximal"]
+    levels: Literal["auto", "free", "pooled"]
     init: Any
     ridge: float
     task_weight: Literal["equal", "samples"]
@@ -1352,6 +1355,7 @@ class MPMTLGroupSparseClassifier(ClassifierMixin, BaseEstimator):
         curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         mechanism: Literal["auto", "gaussian", "laplace", "wishart", "wishart-published"] = "auto",
         algorithm: Literal["auto", "empirical-bayes", "proximal"] = "auto",
+        levels: Literal["auto", "free", "pooled"] = "auto",
         init: Any = None,
         ridge: float = 0.0,
         task_weight: Literal["equal", "samples"] = "equal",
@@ -1485,6 +1489,7 @@ class MPMTLLowRank(RegressorMixin, BaseEstimator):
     curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     mechanism: Literal["auto", "gaussian", "wishart", "wishart-published"]
     algorithm: Literal["auto", "empirical-bayes", "proximal"]
+    levels: Literal["auto", "free", "pooled"]
     init: Any
     ridge: float
     task_weight: Literal["equal", "samples"]
@@ -1537,6 +1542,7 @@ class MPMTLLowRank(RegressorMixin, BaseEstimator):
         curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         mechanism: Literal["auto", "gaussian", "wishart", "wishart-published"] = "auto",
         algorithm: Literal["auto", "empirical-bayes", "proximal"] = "auto",
+        levels: Literal["auto", "free", "pooled"] = "auto",
         init: Any = None,
         ridge: float = 0.0,
         task_weight: Literal["equal", "samples"] = "equal",
@@ -1658,6 +1664,7 @@ class MPMTLLowRankClassifier(ClassifierMixin, BaseEstimator):
     curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     mechanism: Literal["auto", "gaussian", "wishart", "wishart-published"]
     algorithm: Literal["auto", "empirical-bayes", "proximal"]
+    levels: Literal["auto", "free", "pooled"]
     init: Any
     ridge: float
     task_weight: Literal["equal", "samples"]
@@ -1712,6 +1719,7 @@ class MPMTLLowRankClassifier(ClassifierMixin, BaseEstimator):
         curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         mechanism: Literal["auto", "gaussian", "wishart", "wishart-published"] = "auto",
         algorithm: Literal["auto", "empirical-bayes", "proximal"] = "auto",
+        levels: Literal["auto", "free", "pooled"] = "auto",
         init: Any = None,
         ridge: float = 0.0,
         task_weight: Literal["equal", "samples"] = "equal",
@@ -2468,6 +2476,7 @@ class PrivateFedProxClassifier(ClassifierMixin, BaseEstimator):
 
 class PrivateMTL(RegressorMixin, BaseEstimator):
     structure: Literal["auto", "low-rank", "mean", "sparse"] | list[Any] | tuple[Any, ...]
+    levels: Literal["auto", "free", "pooled"]
     epsilon: float | None
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
@@ -2489,6 +2498,8 @@ class PrivateMTL(RegressorMixin, BaseEstimator):
     billboard_: Any
     privacy_: PrivacyReport
     n_iter_: int
+    level_: float
+    level_spread_: float
     mean_coef_: NDArray[Any]
     mean_intercept_: NDArray[Any]
     n_features_in_: Any
@@ -2497,6 +2508,7 @@ class PrivateMTL(RegressorMixin, BaseEstimator):
         self,
         structure: Literal["auto", "low-rank", "mean", "sparse"] | list[Any] | tuple[Any, ...] = "auto",
         *,
+        levels: Literal["auto", "free", "pooled"] = "auto",
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
@@ -2532,6 +2544,7 @@ class PrivateMTL(RegressorMixin, BaseEstimator):
 
 class PrivateMTLClassifier(ClassifierMixin, BaseEstimator):
     structure: Literal["auto", "low-rank", "mean", "sparse"] | list[Any] | tuple[Any, ...]
+    levels: Literal["auto", "free", "pooled"]
     epsilon: float | None
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
@@ -2555,6 +2568,8 @@ class PrivateMTLClassifier(ClassifierMixin, BaseEstimator):
     billboard_: Any
     privacy_: PrivacyReport
     n_iter_: int
+    level_: float
+    level_spread_: float
     mean_coef_: NDArray[Any]
     mean_intercept_: NDArray[Any]
     n_features_in_: Any
@@ -2563,6 +2578,7 @@ class PrivateMTLClassifier(ClassifierMixin, BaseEstimator):
         self,
         structure: Literal["auto", "low-rank", "mean", "sparse"] | list[Any] | tuple[Any, ...] = "auto",
         *,
+        levels: Literal["auto", "free", "pooled"] = "auto",
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
@@ -2602,6 +2618,7 @@ class PrivateMTLClassifier(ClassifierMixin, BaseEstimator):
 
 class PrivateMeanRegMTL(RegressorMixin, BaseEstimator):
     lam: Literal["auto"] | float
+    levels: Literal["auto", "free", "pooled"]
     epsilon: float | None
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
@@ -2645,6 +2662,7 @@ class PrivateMeanRegMTL(RegressorMixin, BaseEstimator):
         self,
         lam: Literal["auto"] | float = "auto",
         *,
+        levels: Literal["auto", "free", "pooled"] = "auto",
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
@@ -2691,6 +2709,7 @@ class PrivateMeanRegMTL(RegressorMixin, BaseEstimator):
 
 class PrivateMeanRegMTLClassifier(ClassifierMixin, BaseEstimator):
     lam: Literal["auto"] | float
+    levels: Literal["auto", "free", "pooled"]
     epsilon: float | None
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
@@ -2736,6 +2755,7 @@ class PrivateMeanRegMTLClassifier(ClassifierMixin, BaseEstimator):
         self,
         lam: Literal["auto"] | float = "auto",
         *,
+        levels: Literal["auto", "free", "pooled"] = "auto",
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",

@@ -237,8 +237,8 @@ class TaskLevels:
         self.n = np.asarray(table.support, dtype=float)
         weights = table.counts / np.repeat(self.n, table.sizes)
         shape = table.n_tasks, table.X.shape[0]
-        to_means = sparse.csr_array((weights, table.places, table.offsets), shape=shape)
-        means = to_means @ table.X
+        self._means = sparse.csr_array((weights, table.places, table.offsets), shape=shape)
+        means = self._means @ table.X
         self.rows = np.asarray(means.toarray() if sparse.issparse(means) else means, dtype=float)
         if not table.n_classes:
             self.targets = np.add.reduceat(weights * table.y, table.offsets[:-1])
@@ -256,6 +256,18 @@ class TaskLevels:
         squares -= np.einsum("kj,kj->k", self.rows, self.rows)
         used = (self.n > 1.0) & (squares > 0.0)
         return np.where(used, np.sqrt(np.maximum(squares, 0.0) / table.n_features), np.nan)
+
+    def variances(self):
+        """Median of the variances of a task's features that vary, (n_tasks,); NaN of none."""
+        X = self.table.X
+        squares = self._means @ (X.multiply(X).tocsr() if sparse.issparse(X) else X * X)
+        squares = np.asarray(squares.toarray() if sparse.issparse(squares) else squares)
+        found = squares - self.rows**2
+        varies = found > 1e-10 * squares  # beyond rounding
+        order = np.sort(np.where(varies, found, np.inf), axis=1)
+        middle = np.maximum(varies.sum(axis=1) - 1, 0) // 2
+        found = order[np.arange(len(order)), middle]
+        return np.where(np.isfinite(found), found, np.nan)
 
     def pooled(self, level):
         """m_k, (n_tasks,)."""

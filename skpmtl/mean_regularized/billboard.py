@@ -7,6 +7,7 @@ from numbers import Integral, Real
 import numpy as np
 
 from .._runtime.compat import Interval, StrOptions
+from ..engine.billboard import StructureBillboard
 from ..exchange.billboard import Billboard
 from ..exchange.wire import MOST_STEPS
 from ..local.centred import Problem
@@ -394,6 +395,23 @@ class MeanBillboard(Billboard):
         `CentredTasks` of the same rows, where they are at hand.
         """
         return PersonalModels(table, self, centred)
+
+
+@dataclass
+class PooledBillboard(StructureBillboard):
+    """A pooled model of all tasks, models around it, and the levels of tasks about it.
+
+    Its fields are those of `StructureBillboard`, of the structures "alone", "mean", "common".
+    """
+
+    def attributes(self):
+        """With the pooled slopes, and its intercept where levels were found."""
+        found = super().attributes()
+        zero = np.zeros(self.model_shape[:-1])
+        found.setdefault("mean_coef_", self.from_start(self.centre, zero)[0].copy())
+        if self.level is not None:
+            found.setdefault("mean_intercept_", found["level_"])
+        return found
 
 
 def cluster_rows(tasks, cluster_of):

@@ -7,6 +7,7 @@ from ..exchange.sums import clipped_sum
 from ..rounds.curator import gains, kept, release_centre
 from ..rounds.scale import common_length, sum_of_bins
 from ..rounds.shrinkage import CHANCE, shrinkage
+from .billboard import PooledBillboard
 
 
 def publish(plan, billboard, population, to, source, log=None):
@@ -75,3 +76,8 @@ def publish(plan, billboard, population, to, source, log=None):
         billboard.set_intercept(released.reshape(shape) * reach[:, None], middle)
     billboard.report = plan.report(source, bounds)
     return billboard
+
+
+def pooled(course):
+    """The curator of a fit around a pooled model: what a course over structures published."""
+    return PooledBillboard(**vars((yield from course)))

@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
@@ -11,6 +12,10 @@ from .._docstrings import TARGET_RANGE, fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.stack import users_line
 from ..base import BaseMTL, KnowsFacts, MTLClassifierMixin, MTLRegressorMixin
+from ..engine.curator import PLAIN, release_structures
+from ..engine.plan import LOGITS
+from ..engine.queries import query_specs
+from ..engine.tasks import StructureTaskSide
 from ..exchange.protocol import Population, QuerySpec, Total, run
 from ..exchange.sums import sum_of_clipped
 from ..exchange.task_side import task_side_of
@@ -19,12 +24,12 @@ from ..privacy.report import exact_report
 from ..rounds.scale import BINS, sum_of_bins
 from ..solvers.mean import cluster_means
 from ..tables.relation import read_relation
-from ..tables.targets import public_range
+from ..tables.targets import class_codes, class_targets, public_range
 from . import exact
-from .billboard import MeanBillboard, cluster_rows
-from .curator import publish
-from .personal import PersonalModels
-from .plan import MeanPlan, auto_rounds, columns_for
+from .billboard import MeanBillboard, PooledBillboard, cluster_rows
+from .curator import pooled, publish
+from .personal import DENSE_LIMIT, PersonalModels
+from .plan import MeanPlan, PooledPlan, auto_rounds, columns_for
 from .tasks import MeanTaskSide
 from .wide import SparseModels, WideSparse
 
@@ -34,6 +39,7 @@ __all__ = [
 ]
 
 
+_RELATIONS = "clusters", "relation", "relation_rank"
 _LOG_ODDS = 3.0  # bound on what intercepts of a task may say of a class: a share of 95 %
 
 
@@ -278,7 +284,9 @@ class MeanRegularized(WideSparse, MeanFamily):
     _parameter_constraints = {
         **MeanFamily._parameter_constraints,
         "l1": [Interval(Real, 0, None, closed="left")],
+        "levels": [StrOptions({"auto", "free", "pooled"})],
     }
+    levels = "free"
     _sparse_in_place = True
     _task_sides = MeanTaskSide
 
@@ -337,6 +345,77 @@ class MeanRegularized(WideSparse, MeanFamily):
         self.verbose = verbose
         self.dtype = dtype
 
+    # ------------------------------------------------------------------ pooled levels
+    def _free_because(self, population):
+        """Why levels of tasks are not looked for, by parameters; None where they may be."""
+        if not self._is_private():
+            return "a fit without a budget is exact"
+        for name in ("lam", "clip_norm", "n_rounds"):
+            if not isinstance(getattr(self, name), str):
+                return f"{name}={getattr(self, name)!r} is of the rounds with free levels"
+        for name, missing in (("ridge", 0), ("l1", 0), *dict.fromkeys(_RELATIONS).items()):
+            given = getattr(self, name)
+            if given is not None and (missing is None or given != missing):
+                return f"{name}= is of the rounds with free levels"
+        if self.task_weight != "equal":
+            return f"task_weight={self.task_weight!r} is of the rounds with free levels"
+        if not self.fit_intercept:
+            return "there are no intercepts"
+        if population.n_outputs > 1:
+            return "there are more than two classes"
+        if population.is_sparse and population.n_tasks * self._size(population) > DENSE_LIMIT:
+            return "models of wide sparse rows are not dense"
+        return None
+
+    def _course(self, population):
+        """Plan of the fit around a pooled model -> PooledPlan or None, why not"""
+        if self.levels == "free":
+            return None, None
+        reason = self._free_because(population)
+        if reason is None:
+            plan = PooledPlan(self, population, self._start(population))
+            if plan.levels:
+                return plan, None
+            reason = "there are too few tasks for the budget to find their levels"
+        if self.levels == "pooled" and self.fit_intercept:
+            raise ValueError(f'levels="pooled", but {reason}: take levels="auto".')
+        return None, reason
+
+    def _sent_range(self):
+        """Public range of the levels; with a start that of the way from it. None without one."""
+        if self._classification:
+            return LOGITS
+        if self.target_range is None:
+            return None
+        low, high = public_range(self.target_range)
+        reach = 0.5 * (high - low)
+        return (-reach, reach) if self._starts() else (low, high)
+
+    def _settings(self):
+        return {"classification": self._classification, "fit_intercept": self.fit_intercept}
+
+    def _with_spread_labels(self, table):
+        """Intercepts without a penalty need them; see `skpmtl.tables.targets.class_targets`."""
+        if not table.n_classes:
+            return table
+        codes = class_codes(table.y, table.n_classes)
+        given = table.offsets, table.n_classes
+        y = class_targets(codes, *given, spread=True, support=table.support)
+        return replace(table, y=y)
+
+    def _curator(self, population, source):
+        plan, _ = self._course(population)
+        if plan is None:
+            return super()._curator(population, source)
+        log = self._progress("release %d: noise std %.3g")
+        return pooled(release_structures(population, plan, source, log))
+
+    def _plan(self, population, relation=None):
+        plan = super()._plan(population, relation)
+        if self.levels != "free":
+            plan.free_because = self._course(population)[1]
+        return plan
+
     def _relation(self, population, quiet=False):
         if self.l1:
             raise ValueError(
@@ -347,6 +426,8 @@ class MeanRegularized(WideSparse, MeanFamily):
 
     def _fit_table(self, table):
         population = Population.of(table)
+        if self._course(population)[0] is not None:
+            return super()._fit_table(table)
         source = self._source()
         task_side = self._task_side(table, population)
         tasks = task_side_of(task_side, table, population)
@@ -371,6 +452,10 @@ class MeanRegularized(WideSparse, MeanFamily):
 
     def _task_side(self, table, population):
         """The task side for the tasks of `table`."""
+        plan, _ = self._course(population)
+        if plan is not None:
+            table = self._with_spread_labels(table)
+            return StructureTaskSide(table, population.n_tasks, self._settings(), plan)
         which = cluster_rows(table.tasks, self._cluster_rows(population.tasks))
         relation = self._relation(population, quiet=True)
         start = self._start(population)
@@ -383,7 +468,15 @@ class MeanRegularized(WideSparse, MeanFamily):
             self._with_mean_intercept(found, billboard)
         return found
 
+    def _n_iter(self, billboard):
+        if isinstance(billboard, PooledBillboard):
+            return max(len(billboard.releases), 1)
+        return super()._n_iter(billboard)
+
     def _query_specs(self, population):
+        plan, _ = self._course(population)
+        if plan is not None:
+            return query_specs(plan, population)
         found = super()._query_specs(population)
         if self.unseen_task == "mean":
             middle, bound = self._intercept_range(population)
@@ -394,7 +487,10 @@ class MeanRegularized(WideSparse, MeanFamily):
         return found
 
     def _planned_report(self, population):
-        return super()._planned_report(population) if self._is_private() else exact_report()
+        plan, _ = self._course(population)
+        if plan is None:
+            return super()._planned_report(population) if self._is_private() else exact_report()
+        return plan.report(self._source()) if self._is_private() else exact_report(PLAIN)
 
     def _open_intercept(self, billboard, tasks, b):
         """Mean intercepts of the tasks where there are none, or the report promises nothing."""
@@ -435,11 +531,15 @@ class MeanRegularized(WideSparse, MeanFamily):
 
     # -------------------------------------------------------------- personal models
     def _personalize_table(self, table):
+        if isinstance(self.billboard_, PooledBillboard):
+            return self.billboard_.personalize(self._with_spread_labels(table), **self._settings())
         models = PersonalModels(table, self.billboard_, dense=True)
         b = models.intercept
         return models.coef, b if len(self.billboard_.shape) == 2 else b[:, 0]
 
     def _first_models(self, table):
+        if isinstance(self.billboard_, PooledBillboard):
+            return super()._first_models(table)
         with np.errstate(all="ignore"):
             models = self.billboard_.personalize(table)
         fitted = self._fitted(self.billboard_, models, 0)
@@ -638,6 +738,48 @@ class PrivateMeanRegMTL(MTLRegressorMixin, MeanRegularized):
         published="PublishedMeanRegMTL",
         target="y",
     )
+    _billboards = (MeanBillboard, PooledBillboard)
+
+    def __init__(
+        self,
+        lam="auto",
+        *,
+        levels="auto",
+        epsilon=1.0,
+        delta=None,
+        adjacency="replace-one",
+        curator="trusted",
+        clip_norm="auto",
+        n_rounds="auto",
+        init=None,
+        ridge=0.0,
+        l1=0.0,
+        task_weight="equal",
+        clusters=None,
+        relation=None,
+        relation_rank=None,
+        fit_intercept=True,
+        task_feature=None,
+        tasks="auto",
+        unseen_task="error",
+        target_range=None,
+        max_iter=100,
+        tol=1e-10,
+        secure=False,
+        random_state=None,
+        verbose=0,
+        dtype=np.float64,
+    ):
+        super().__init__(
+            lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
+            clip_norm=clip_norm, n_rounds=n_rounds, init=init, ridge=ridge, l1=l1,
+            task_weight=task_weight, clusters=clusters, relation=relation,
+            relation_rank=relation_rank, fit_intercept=fit_intercept,
+            task_feature=task_feature, tasks=tasks, unseen_task=unseen_task,
+            target_range=target_range, max_iter=max_iter, tol=tol, secure=secure,
+            random_state=random_state, verbose=verbose, dtype=dtype,
+        )  # fmt: skip
+        self.levels = levels
 
 
 class PrivateMeanRegMTLClassifier(MTLClassifierMixin, MeanRegularized):
@@ -666,11 +808,13 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, MeanRegularized):
         target="y > 0",
     )
     _multiclass = True
+    _billboards = (MeanBillboard, PooledBillboard)
 
     def __init__(
         self,
         lam="auto",
         *,
+        levels="auto",
         epsilon=1.0,
         delta=None,
         adjacency="replace-one",
@@ -705,6 +849,7 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, MeanRegularized):
             tasks=tasks, unseen_task=unseen_task, max_iter=max_iter, tol=tol, secure=secure,
             random_state=random_state, verbose=verbose, dtype=dtype,
         )  # fmt: skip
+        self.levels = levels
         self.classes = classes
         self.class_weight = class_weight
 

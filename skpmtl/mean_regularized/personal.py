@@ -32,7 +32,7 @@ _FEW_ROWS = 3.0  # part of the lone pull by which log-losses are pulled more: ro
 _CLEAR = 0.5  # of the signal over the noise of a centre, as long as it may be taken to be
 _SHORT = 0.02, 4.0  # squared lengths of a centre over a task's own that the doubt of it follows
 _LONGEST = 256  # rows of a CSR task whose products are held
-_DENSE_LIMIT = 1 << 20  # coefficients of all tasks are an array up to this many numbers
+DENSE_LIMIT = 1 << 20  # coefficients of all tasks are an array up to this many numbers
 
 
 class PersonalModels:
@@ -70,7 +70,7 @@ class PersonalModels:
         self.shape = billboard.shape
         self.intercept = np.empty((table.n_tasks, billboard.problem.n_outputs))
         size = table.n_tasks * self.centres.shape[1]
-        self.dense = not table.is_sparse or size <= _DENSE_LIMIT if dense is None else dense
+        self.dense = not table.is_sparse or size <= DENSE_LIMIT if dense is None else dense
         everybody = np.arange(table.n_tasks)
         # Tasks of their own units multiply the centre by them.
         self._unit = lengths(self.centred) if billboard.own_units else np.ones(table.n_tasks)

@@ -2,6 +2,7 @@
 
 import math
 
+from ..engine.plan import StructurePlan
 from ..exchange.plan import Plan
 from ..privacy.accounting import check_budget, gdp_mu
 from ..privacy.mechanisms import VectorGaussian, mean_sensitivity
@@ -62,6 +63,8 @@ class MeanPlan(Plan, RoundsPlan):
     relation : Relation, default=None
     start : Start, default=None
     """
+
+    free_because = None  # why levels of tasks were not looked for
 
     def __init__(self, est, n_tasks, size, intercepts=None, groups=None, relation=None, start=None):
         self.update, self.clustered = est.update, est.clusters is not None
@@ -153,6 +156,8 @@ class MeanPlan(Plan, RoundsPlan):
             public["clusters"] = "public mapping of tasks to clusters"
         if self.relation is not None:
             public["relation"] = self.relation.describe()
+        if self.free_because is not None:
+            public["levels"] = f"free: {self.free_because}"
         if self.n_rounds:
             public["noise over the longest way"] = self.noise_over_way
         if self.auto:
@@ -206,3 +211,12 @@ class MeanPlan(Plan, RoundsPlan):
                 f"known to all of them; {q}"
             )
         return f"all tasks in every round; {q}"
+
+
+class PooledPlan(StructurePlan):
+    """Slots of a fit around a pooled model: of the structure "mean" alone, with levels."""
+
+    even_pull = True
+
+    def __init__(self, est, population, start=None):
+        super().__init__(est, population, ("mean",), start)

@@ -12,6 +12,7 @@ from .._runtime.compat import StrOptions
 from .._runtime.threads import in_order
 from ..base import MTLClassifierMixin, MTLRegressorMixin
 from ..local.updates import add_clipped_columns, add_clipped_rows, in_units
+from ..mean_regularized.billboard import MeanBillboard
 from ..mean_regularized.estimators import (
     MeanRegularized,
     PrivateMeanRegMTL,
@@ -165,6 +166,7 @@ class Published:
     }
     _task_sides = RunningTaskSide
     _fixed = ()
+    _billboards = (MeanBillboard,)
 
     def _fit_exact(self, table):
         if self.update != "prox":  # the same rounds, without noise
@@ -191,7 +193,8 @@ class Published:
 
 _OPTIONS = """{summary}
 
-    `{main}` with the options of [1]_ as parameters. With their defaults both fit the same models.
+    `{main}` with the options of [1]_ as parameters. With their
+    defaults both fit the same models where `{main}` has ``levels="free"``.
 
     Parameters
     ----------
@@ -270,8 +273,8 @@ class PublishedMeanRegMTL(Published, PrivateMeanRegMTL):
         tasks="auto", unseen_task="error", target_range=None, max_iter=100, tol=1e-10, secure=False,
         random_state=None, verbose=0, dtype=np.float64,
     ):  # fmt: skip
-        super().__init__(
-            lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
+        MeanRegularized.__init__(
+            self, lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
             clip_norm=clip_norm, n_rounds=n_rounds, init=init, ridge=ridge, l1=l1,
             task_weight=task_weight, clusters=clusters, relation=relation,
             relation_rank=relation_rank, fit_intercept=fit_intercept, task_feature=task_feature,
@@ -302,15 +305,17 @@ class PublishedMeanRegMTLClassifier(Published, PrivateMeanRegMTLClassifier):
         tasks="auto", classes="auto", class_weight=None, unseen_task="error", max_iter=100,
         tol=1e-10, secure=False, random_state=None, verbose=0, dtype=np.float64,
     ):  # fmt: skip
-        super().__init__(
-            lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
+        MeanRegularized.__init__(
+            self, lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
             clip_norm=clip_norm, n_rounds=n_rounds, init=init, ridge=ridge, l1=l1,
             task_weight=task_weight, clusters=clusters, relation=relation,
             relation_rank=relation_rank, fit_intercept=fit_intercept, task_feature=task_feature,
-            tasks=tasks, classes=classes, class_weight=class_weight, unseen_task=unseen_task,
+            tasks=tasks, unseen_task=unseen_task,
             max_iter=max_iter, tol=tol, secure=secure, random_state=random_state, verbose=verbose,
             dtype=dtype,
         )  # fmt: skip
+        self.classes = classes
+        self.class_weight = class_weight
         self.clip_quantile = clip_quantile
         self.update = update
         self.sampling = sampling

@@ -1,33 +1,19 @@
 """The front door: one estimator for whatever it is that tasks share."""
 
-from numbers import Integral, Real
+from numbers import Real
 
 import numpy as np
 
 from .._docstrings import SHAPES, TARGET_RANGE, fill_docstring
 from .._runtime.compat import StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
-from ..engine.levels import LEVEL_BINS, OCTAVES, Level, sum_of_octaves, sum_of_scales
-from ..engine.spectrum import sum_of_blocks
-from ..engine.votes import CLIP, N_DIFFERENCES, sum_of_differences
-from ..exchange.protocol import QuerySpec, Total
-from ..exchange.sums import clipped_sum
+from ..engine.billboard import StructureBillboard
+from ..engine.curator import PLAIN, release_structures
+from ..engine.plan import LOGITS, STRUCTURES, StructurePlan
+from ..engine.queries import query_specs
+from ..engine.tasks import StructureTaskSide
 from ..privacy.report import exact_report
-from ..tables.start import differences
 from ..tables.targets import public_range
-from .billboard import StructureBillboard
-from .curator import (
-    histogram,
-    release_structures,
-    sum_of_contests,
-    sum_of_moments,
-    sum_of_votes,
-)
-from .plan import SIZE_BINS, STRUCTURES, StructurePlan, n_directions
-from .tasks import StructureTaskSide
-
-_LOGITS = (-5.0, 5.0)  # public range of intercepts of classifiers
-_PLAIN = "the structures were found without noise (epsilon=None)"
 
 
 class _PrivateMTL(BaseMTL):
@@ -107,18 +93,12 @@ class _PrivateMTL(BaseMTL):
 
     # ------------------------------------------------------------------------ curator and task side
     def _curator(self, population, source):
-        plan = self._plan(population)
         log = self._progress("release %d: noise std %.3g")
-        billboard = yield from release_structures(population, plan, source, log)
-        billboard.take_start(plan.start)
-        if not plan.private:
-            billboard.report = exact_report(_PLAIN)
-        return billboard
+        return release_structures(population, self._plan(population), source, log)
 
     def _task_side(self, table, population):
         plan = self._plan(population)
-        table = differences(table, plan.start)
-        return StructureTaskSide(table, population.n_tasks, self._settings(), plan.names)
+        return StructureTaskSide(table, population.n_tasks, self._settings(), plan)
 
     def _plan(self, population):
         start = self._start(population)
@@ -126,82 +106,11 @@ class _PrivateMTL(BaseMTL):
 
     def _planned_report(self, population):
         if not self._is_private():
-            return exact_report(_PLAIN)
+            return exact_report(PLAIN)
         return self._plan(population).report(self._source())
 
     def _query_specs(self, population):
-        d, C, plan = population.n_features, population.n_outputs, self._plan(population)
-        names = plan.names
-        model = (d,) if C == 1 else (C, d)
-        billboard, centre = {"billboard": StructureBillboard}, {"centre": [model]}
-        votes = 2 * len(names)
-        of_votes = Total.of(sum_of_votes, "vote", votes, np.sqrt(2.0))
-        found = {
-            "vote": QuerySpec({"vote": (votes,)}, billboard, of_votes),
-            "moment": QuerySpec({"moment": model}, billboard, Total.of_moment(sum_of_moments, d)),
-        }
-        if "mean" in names:
-            rank = n_directions(population)
-            basis = {**billboard, "basis": [(d, rank)]}
-            unit = Total.of(clipped_sum("direction", 1.0), "direction", C * rank, 1.0)
-            found["direction"] = QuerySpec({"direction": (C * rank,)}, basis, unit)
-            sizes = Total.of(histogram, "size", SIZE_BINS, 1.0)
-            found["size"] = QuerySpec({"size": ()}, billboard, sizes)
-
-            def updates(contributions, public, positions):
-                return clipped_sum("update", public["clip_norm"])(contributions)["update"]
-
-            of_round = Total(C * d, "clip_norm", updates)
-            public = {**centre, "clip_norm": Real}
-            found["update"] = QuerySpec({"update": (C * d,)}, public, of_round)
-        if plan.levels:
-            found |= self._query_specs_of_levels(d, billboard)
-        if plan.few_rows:
-            scale, moments = {"snr_centre": Real}, [(d,), (d, d)]
-            of_votes = Total.of(sum_of_differences("evidence"), "evidence", N_DIFFERENCES, CLIP)
-            public = {**scale, "priors": (moments,)}
-            found["evidence"] = QuerySpec({"evidence": (N_DIFFERENCES,)}, public, of_votes)
-            total = Total.of_moment(sum_of_blocks, d, "block")
-            public = {
-                **scale,
-                "snr_spread": Real,
-                "moment": moments,
-                "basis": [(d, d)],
-                "rank": Integral,
-            }
-            found["block"] = QuerySpec({"block": (d,)}, public, total)
-        if "mean intercept" in plan.slots:
-            low, high = self._sent_range()
-            reach = 0.5 * (high - low)
-            combine = clipped_sum("intercept", reach, less=0.5 * (low + high))
-            of_mean = Total.of(combine, "intercept", C, reach)
-            found["intercept"] = QuerySpec({"intercept": (C,)}, centre, of_mean)
-        return found
-
-    def _query_specs_of_levels(self, d, billboard):
-        def specified(name, size, bound, combine=None, shape=None, **public):
-            combine = clipped_sum(name, bound) if combine is None else combine
-            total = Total.of(combine, name, size, bound)
-            return {name: QuerySpec({name: (size,) if shape is None else shape}, public, total)}
-
-        def ways(contributions, public, positions):
-            return clipped_sum("pooled", public["clip_norm"])(contributions)["pooled"]
-
-        of_rounds = Total(d + 1, "clip_norm", ways)
-        public = {"theta": [(1, d + 1)]}
-        public |= dict.fromkeys(("clip_norm", "middle", "unit", "scale"), Real)
-        spread = (1, 0.5)
-        if self._classification:
-            spread = (N_DIFFERENCES, CLIP, sum_of_differences("spread"))
-        level = {**billboard, "level": Level}
-        return {
-            "pooled": QuerySpec({"pooled": (d + 1,)}, public, of_rounds),
-            **specified("window", LEVEL_BINS, 1.0, sum_of_octaves, ()),
-            **specified("scale", OCTAVES, 1.0, sum_of_scales, ()),
-            **specified("contest", 2, np.sqrt(2.0), sum_of_contests, **billboard),
-            **specified("noise", 1, 0.5, **level),
-            **specified("spread", *spread, **level),
-        }
+        return query_specs(self._plan(population), population)
 
     def _sent_range(self):
         """Public range of what tasks send of intercepts; with a start that is the way from it."""
@@ -291,8 +200,8 @@ _DOC = """{summary}
 
     Notes
     -----
-    The course of a fit is in `skpmtl.structures.curator`, its accounting in
-    `skpmtl.structures.plan`, and what a task does alone in `skpmtl.structures.evidence`. A public
+    The course of a fit is in `skpmtl.engine.curator`, its accounting in
+    `skpmtl.engine.plan`, and what a task does alone in `skpmtl.engine.evidence`. A public
     rule, with m tasks, d features and mu the Gaussian-DP parameter of the budget, compares
     ``m mu / (2 sqrt(d))`` (replace-one) with the noise: below 0.75, or with m mu below 8, nothing
     is released and every task is alone; below 3 there is one moment and no mean.
@@ -394,4 +303,4 @@ class PrivateMTLClassifier(MTLClassifierMixin, _PrivateMTL):
         self.class_weight = class_weight
 
     def _intercept_range(self):
-        return _LOGITS if self.fit_intercept else None
+        return LOGITS if self.fit_intercept else None

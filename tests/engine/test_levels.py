@@ -20,7 +20,7 @@ from skpmtl.engine.levels import (
     window_of,
 )
 from skpmtl.exchange.protocol import Population
-from skpmtl.structures.plan import STRUCTURES, StructurePlan
+from skpmtl.engine.plan import STRUCTURES, StructurePlan
 from skpmtl.tables.table import TaskTable
 
 HALF = OCTAVES // 2

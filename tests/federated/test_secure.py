@@ -17,6 +17,7 @@ pytest.importorskip("flwr", reason="needs Flower: pip install skpmtl[flower]")
 from flwr.app import Context, Message, RecordDict
 from flwr.common.secure_aggregation.quantization import dequantize, quantize
 
+from skpmtl.engine.curator import sum_of_moments
 from skpmtl.exchange import Total
 from skpmtl.exchange.journal import Journal
 from skpmtl.exchange.servers import NoiseParties
@@ -30,7 +31,6 @@ from skpmtl.federated.site_noise import LEAST, grid_of
 from skpmtl.federated.study import LEVELS
 from skpmtl.federated.transcript import Transcript
 from skpmtl.privacy.rng import SystemSource
-from skpmtl.structures.curator import sum_of_moments
 from tests.helpers.federated_grid import InProcessGrid, models_of, without_site_1
 
 pytestmark = [

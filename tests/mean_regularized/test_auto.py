@@ -278,7 +278,8 @@ def spread_and_stated(cls, m, n, d, tau, epsilon, related, n_seeds):
     relation = {k: {"second": float(second[k])} for k in range(m)} if related else None
     found, stated = [], []
     for seed in range(n_seeds):
-        est = cls(epsilon=epsilon, tasks=range(m), relation=relation, random_state=seed)
+        given = {} if cls is MPMTLLowRank else {"levels": "free"}
+        est = cls(epsilon=epsilon, tasks=range(m), relation=relation, random_state=seed, **given)
         est.fit(X, y, task=task)
         found.append(est.relation_coef_ if related else est.mean_coef_[None])
         noise = est.relation_noise_std_ if related else est.billboard_.noise_std
@@ -319,7 +320,7 @@ def test_budget_of_automatic_bounds(adjacency, c):
     m = 250
     X, y, task = tasks(m)
     est = PrivateMeanRegMTL(
-        epsilon=1.0, delta=1e-4, adjacency=adjacency, tasks=range(m), unseen_task="mean",
+        levels="free", epsilon=1.0, delta=1e-4, adjacency=adjacency, tasks=range(m), unseen_task="mean",
         target_range=(-20.0, 20.0), random_state=0,  # one draw of 150 shows no common length
     ).fit(X, y, task=task)  # fmt: skip
     first, *rounds, last = est.privacy_.releases
@@ -402,6 +403,7 @@ def test_clusters_are_as_hopeful_as_the_smallest():
 def test_units_of_targets_do_not_matter(m, own_units):
     X, y, task = tasks(m)
     settings = {"epsilon": 8.0, "delta": 1e-3, "tasks": range(m), "random_state": 0}
+    settings["levels"] = "free"
     est = PrivateMeanRegMTL(**settings).fit(X, y, task=task)
     assert est.billboard_.own_units == own_units and est.billboard_.centres.any()
     small = PrivateMeanRegMTL(**settings).fit(X, 2.0**-20 * y, task=task)
@@ -430,7 +432,7 @@ def test_offsets_of_targets_do_not_matter_with_their_range(shift, m):
 
 def test_ranges_that_are_missing_or_wrong():
     X, y, task = tasks(60)
-    est = PrivateMeanRegMTL(epsilon=5.0, tasks=range(60), unseen_task="mean")
+    est = PrivateMeanRegMTL(levels="free", epsilon=5.0, tasks=range(60), unseen_task="mean")
     with pytest.raises(ValueError, match=r"target_range=\(low, high\), or a number as clip_norm"):
         est.fit(X, y, task=task)
     for wrong in ((1.0, 1.0), (0.0, np.inf), (1.0, 2.0, 3.0), "ab"):

@@ -16,11 +16,11 @@ from skpmtl import (
     PrivateMeanRegMTL,
     PrivateMTL,
 )
+from skpmtl.engine.plan import StructurePlan
 from skpmtl.meta.tasks import MetaTaskSide
 from skpmtl.privacy import audit, mechanisms
 from skpmtl.privacy.rng import SeededSource, SystemSource
 from skpmtl.rounds.plan import BlockGaussian
-from skpmtl.structures.plan import StructurePlan
 from tests.helpers.cases import CHANGED, N_ROWS, TASKS, long_data, replaced
 
 ROUNDS = {"tasks": TASKS, "clip_norm": 1.0, "n_rounds": 6}

@@ -6,9 +6,9 @@ from numpy.testing import assert_allclose
 from scipy.special import logsumexp
 
 from skpmtl import MPMTLLowRank, PrivateMTL, PrivateMTLClassifier
+from skpmtl.engine.billboard import WEIGHTS, Structure, possible
+from skpmtl.engine.evidence import Evidence
 from skpmtl.local.prior import SNR, LocalModels, best_scale
-from skpmtl.structures.billboard import WEIGHTS, Structure, possible
-from skpmtl.structures.evidence import Evidence
 from skpmtl.tables.table import TaskTable
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from skpmtl import PrivateMTL, PrivateMTLClassifier
+from skpmtl.engine.curator import _Course, histogram, sum_of_votes
+from skpmtl.engine.plan import STRUCTURES, StructurePlan
 from skpmtl.exchange.protocol import Population
 from skpmtl.exchange.sums import clipped_sum
 from skpmtl.privacy.moments import directions, sum_of_directions
 from skpmtl.privacy.rng import noise_source
-from skpmtl.structures.curator import _Course, histogram, sum_of_votes
-from skpmtl.structures.plan import STRUCTURES, StructurePlan
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 

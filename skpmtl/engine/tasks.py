@@ -3,16 +3,17 @@
 import numpy as np
 
 from .._kernels.clip import clip_rows
-from ..engine.levels import TaskLevels
-from ..engine.pooled import PooledUpdates
-from ..engine.spectrum import in_blocks
-from ..engine.votes import differences_of, evidences
 from ..exchange.task_side import TaskSide
 from ..local.curvature import largest_eigenvalues
 from ..local.prior import LocalModels, best_scale, vote_penalty
 from ..privacy.moments import directions, even_root, root_of
+from ..tables.start import differences
 from .billboard import FAMILIES
 from .evidence import Evidence
+from .levels import TaskLevels
+from .pooled import PooledUpdates
+from .spectrum import in_blocks
+from .votes import differences_of, evidences
 
 # Pull of an update to the centre it starts from, as a part of a task's own curvature.
 _PULL, _PULL_OF_CLASSES = 0.05, 0.005
@@ -23,16 +24,26 @@ class StructureTaskSide(TaskSide):
     """The task side for the tasks of a table.
 
     An answer follows from the query and the rows; what is kept is kept for speed.
+
+    Parameters
+    ----------
+    table : TaskTable
+    n_tasks : int
+        Of the whole population.
+    settings : dict
+        As of `Evidence`.
+    plan : StructurePlan
     """
 
     remembers = False
 
-    def __init__(self, table, n_tasks, settings, names):
-        self.table, self.settings, self.names = table, settings, names
+    def __init__(self, table, n_tasks, settings, plan):
+        table = differences(table, plan.start)
+        self.table, self.settings, self.names = table, settings, plan.names
         self.evidence = Evidence(table, n_tasks, **settings)
         self._last = None, None
         self._kappa = self._levels = self._personal = None
-        self.pooled = PooledUpdates(table)
+        self.pooled = PooledUpdates(table, plan.even_pull)
 
     def contributions(self, query):
         """What every task sends, by the statistic of the query:

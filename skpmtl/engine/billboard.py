@@ -6,11 +6,11 @@ from numbers import Integral, Real
 import numpy as np
 
 from .._runtime.compat import Interval, StrOptions
-from ..engine.levels import Level, TaskLevels, level_attributes
 from ..exchange.billboard import OfModels, Public
 from ..privacy.moments import even_root
 from ..tables.start import Start
 from .evidence import Evidence, averaged
+from .levels import Level, TaskLevels, level_attributes
 
 # What a task may share with the others: nothing; a subspace, or a few features; a mean, the same
 # half as large, or both mean and subspace; or all slopes. The number is the prior weight: before a

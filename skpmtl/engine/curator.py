@@ -32,17 +32,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..engine.levels import (
-    SPREADS,
-    Level,
-    scale_of,
-    sum_of_octaves,
-    sum_of_scales,
-    window_of,
-)
-from ..engine.refine import Refinement
-from ..engine.spectrum import sum_of_blocks
-from ..engine.votes import Tally, sum_of_differences
 from ..exchange.protocol import Query
 from ..exchange.sums import clipped_sum
 from ..local.prior import VOTE_RANGE, VOTE_SPREAD
@@ -54,9 +43,22 @@ from ..privacy.moments import (
     shrink_matrix,
     sum_of_directions,
 )
+from ..privacy.report import exact_report
 from .billboard import COMMON, FAMILIES, WEIGHTS, Structure, StructureBillboard, alone
+from .levels import (
+    SPREADS,
+    Level,
+    scale_of,
+    sum_of_octaves,
+    sum_of_scales,
+    window_of,
+)
 from .plan import SIZE_BINS
+from .refine import Refinement
+from .spectrum import sum_of_blocks
+from .votes import Tally, sum_of_differences
 
+PLAIN = "the structures were found without noise (epsilon=None)"
 _CLEAR = 2.0  # standard deviations of its squared length from which it is one
 _FULL_BINS = 4.0  # standard deviations above which bins of sizes are not empty
 _FOLLOWED, _FEWEST = 0.1, 0.3  # share of the votes from which a mean has rounds
@@ -91,6 +93,8 @@ def release_structures(population, plan, source, log=None):
     if plan.slots:
         yield from course.run()
     billboard = course.billboard
+    billboard.take_start(plan.start)
+    billboard.report = exact_report(PLAIN)
     if plan.private:
         billboard.report = plan.report(source, (course.made, billboard.shares))
     return billboard

@@ -2,8 +2,6 @@
 
 import math
 
-from ..engine import levels, votes
-from ..engine.pooled import bounds_of
 from ..exchange.plan import Plan
 from ..exchange.servers import divided_mu
 from ..local.prior import VOTE_RANGE
@@ -14,10 +12,13 @@ from ..privacy.mechanisms import (
     mean_sensitivity,
     second_moment_sensitivity,
 )
+from . import levels, votes
 from .billboard import possible
+from .pooled import bounds_of
 
 STRUCTURES = ("low-rank", "sparse", "mean")
 _RANK = 3  # of the span in which a mean is looked for; every class beyond two takes one more
+LOGITS = (-5.0, 5.0)  # public range of intercepts of classifiers
 SIZE_BINS = 40  # by factors of 4, from 2^-40 to 2^40
 _HOPELESS, _SHORT = 0.75, 3.0  # signal over noise below which nothing, or one moment, is released
 _ONE, _FEW = 4.0, 6.0  # signal over noise of a mean below which it has one round, or 10
@@ -129,10 +130,14 @@ class StructurePlan(Plan):
         Whether the budget is too small for further rounds of the pooled model.
     few_rows : bool
         Whether tasks vote on rank and floor of the moment, and refine its directions.
+    even_pull : bool
+        As of `skpmtl.engine.pooled.PooledUpdates`.
     without_window : dict of str to (str, float)
         Slots, and parts of them, in which the course without levels goes on where no window of
         levels stands out.
     """
+
+    even_pull = False
 
     def __init__(self, est, population, structures, start=None):
         self.start = start

@@ -1,0 +1,90 @@
+"""What sites answer in a course over several structures, settled before the fit."""
+
+from numbers import Integral, Real
+
+import numpy as np
+
+from ..exchange.protocol import QuerySpec, Total
+from ..exchange.sums import clipped_sum
+from .billboard import StructureBillboard
+from .curator import histogram, sum_of_contests, sum_of_moments, sum_of_votes
+from .levels import LEVEL_BINS, OCTAVES, Level, sum_of_octaves, sum_of_scales
+from .plan import SIZE_BINS, n_directions
+from .spectrum import sum_of_blocks
+from .votes import CLIP, N_DIFFERENCES, sum_of_differences
+
+
+def query_specs(plan, population):
+    """Queries of a `StructurePlan`. -> {statistic: QuerySpec}"""
+    d, C, names = population.n_features, population.n_outputs, plan.names
+    model = (d,) if C == 1 else (C, d)
+    billboard, centre = {"billboard": StructureBillboard}, {"centre": [model]}
+    votes = 2 * len(names)
+    of_votes = Total.of(sum_of_votes, "vote", votes, np.sqrt(2.0))
+    found = {
+        "vote": QuerySpec({"vote": (votes,)}, billboard, of_votes),
+        "moment": QuerySpec({"moment": model}, billboard, Total.of_moment(sum_of_moments, d)),
+    }
+    if "mean" in names:
+        rank = n_directions(population)
+        basis = {**billboard, "basis": [(d, rank)]}
+        unit = Total.of(clipped_sum("direction", 1.0), "direction", C * rank, 1.0)
+        found["direction"] = QuerySpec({"direction": (C * rank,)}, basis, unit)
+        sizes = Total.of(histogram, "size", SIZE_BINS, 1.0)
+        found["size"] = QuerySpec({"size": ()}, billboard, sizes)
+
+        def updates(contributions, public, positions):
+            return clipped_sum("update", public["clip_norm"])(contributions)["update"]
+
+        of_round = Total(C * d, "clip_norm", updates)
+        public = {**centre, "clip_norm": Real}
+        found["update"] = QuerySpec({"update": (C * d,)}, public, of_round)
+    if plan.levels:
+        found |= _query_specs_of_levels(plan, d, billboard)
+    if plan.few_rows:
+        scale, moments = {"snr_centre": Real}, [(d,), (d, d)]
+        of_votes = Total.of(sum_of_differences("evidence"), "evidence", N_DIFFERENCES, CLIP)
+        public = {**scale, "priors": (moments,)}
+        found["evidence"] = QuerySpec({"evidence": (N_DIFFERENCES,)}, public, of_votes)
+        total = Total.of_moment(sum_of_blocks, d, "block")
+        public = {
+            **scale,
+            "snr_spread": Real,
+            "moment": moments,
+            "basis": [(d, d)],
+            "rank": Integral,
+        }
+        found["block"] = QuerySpec({"block": (d,)}, public, total)
+    if "mean intercept" in plan.slots:
+        low, high = plan.target_range
+        reach = 0.5 * (high - low)
+        combine = clipped_sum("intercept", reach, less=0.5 * (low + high))
+        of_mean = Total.of(combine, "intercept", C, reach)
+        found["intercept"] = QuerySpec({"intercept": (C,)}, centre, of_mean)
+    return found
+
+
+def _query_specs_of_levels(plan, d, billboard):
+    def specified(name, size, bound, combine=None, shape=None, **public):
+        combine = clipped_sum(name, bound) if combine is None else combine
+        total = Total.of(combine, name, size, bound)
+        return {name: QuerySpec({name: (size,) if shape is None else shape}, public, total)}
+
+    def ways(contributions, public, positions):
+        return clipped_sum("pooled", public["clip_norm"])(contributions)["pooled"]
+
+    of_rounds = Total(d + 1, "clip_norm", ways)
+    public = {"theta": [(1, d + 1)]}
+    public |= dict.fromkeys(("clip_norm", "middle", "unit", "scale"), Real)
+    spread = (1, 0.5)
+    if plan.classification:
+        spread = (N_DIFFERENCES, CLIP, sum_of_differences("spread"))
+    level = {**billboard, "level": Level}
+    return {
+        "pooled": QuerySpec({"pooled": (d + 1,)}, public, of_rounds),
+        **specified("window", LEVEL_BINS, 1.0, sum_of_octaves, ()),
+        **specified("scale", OCTAVES, 1.0, sum_of_scales, ()),
+        **specified("contest", 2, np.sqrt(2.0), sum_of_contests, **billboard),
+        **specified("noise", 1, 0.5, **level),
+        **specified("spread", *spread, **level),
+    }
