@@ -19,8 +19,8 @@ from skpmtl.engine.levels import (
     sum_of_scales,
     window_of,
 )
-from skpmtl.exchange.protocol import Population
 from skpmtl.engine.plan import STRUCTURES, StructurePlan
+from skpmtl.exchange.protocol import Population
 from skpmtl.tables.table import TaskTable
 
 HALF = OCTAVES // 2

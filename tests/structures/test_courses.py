@@ -8,10 +8,10 @@ import pytest
 from scipy.stats import norm
 
 from skpmtl import PrivateMTL, PrivateMTLClassifier
+from skpmtl.engine.curator import _Course
+from skpmtl.engine.plan import STRUCTURES, StructurePlan
 from skpmtl.exchange.protocol import Population
 from skpmtl.privacy.rng import noise_source
-from skpmtl.structures.curator import _Course
-from skpmtl.structures.plan import STRUCTURES, StructurePlan
 
 SUBSETS = [STRUCTURES, STRUCTURES, ("low-rank",), ("mean",), ("low-rank", "mean"), ("sparse",),
            ("sparse", "mean")]  # fmt: skip
@@ -135,7 +135,9 @@ def branches(plan, course, queries):
             Counter(words for _, words, _ in course.made)[
                 "sum of clipped differences of log evidence, by weight of new directions"]
         ) else set()  # fmt: skip
-        found |= {"sharpened late"} if "evidence" in slots["refine"] and not asked["block"] else set()
+        found |= (
+            {"sharpened late"} if "evidence" in slots["refine"] and not asked["block"] else set()
+        )
     if plan.looks_once:
         found.add("once")
     if asked["update"]:
