@@ -11,6 +11,7 @@ from skpmtl import PrivateMTL, PrivateMTLClassifier, load_billboard, save_billbo
 from skpmtl.engine.levels import Level
 from skpmtl.exchange.wire import pack, unpack
 from skpmtl.privacy import audit
+from tests.helpers.sites import Sites
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 M, N, D = 120, 8, 4
@@ -274,6 +275,19 @@ def scattered():
     """Tasks in units of their own."""
     X, y, task = rows(m=30)
     return X, y * 4.0 ** (task - 15.0), task
+
+
+@pytest.mark.parametrize("name", ["few rows", "pooled again"])
+def test_sites_that_add_up_release_what_one_process_does(name):
+    """Also votes on evidence, and blocks; with the same seed to rounding."""
+    data, options, _ = AUDITED[name]
+    data, est = data(), PrivateMTL(**options, random_state=0)
+    parts = np.array_split(np.unique(data[2]), 3)
+    billboard = Sites(est, data, [part.tolist() for part in parts]).run()
+    est.fit(data[0], data[1], task=data[2])
+    assert len(billboard.releases) == len(est.billboard_.releases)
+    for sent, one in zip(billboard.releases, est.billboard_.releases, strict=True):
+        assert_allclose(sent, one, rtol=1e-5, atol=1e-5 * np.abs(one).max())
 
 
 @pytest.mark.parametrize("name", AUDITED)
