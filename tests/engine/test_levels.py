@@ -104,7 +104,9 @@ def test_levels_of_classes_are_posterior_means(spread):
         top = values.max()
         inside = {"a": at[values > top - 40.0][0], "b": at[values > top - 40.0][-1]}
         mass, mean, square = (
-            integrate.quad(lambda x, q=q: x**q * np.exp(log_density(x)[0] - top), **inside)[0]
+            integrate.quad(
+                lambda x, q=q, top=top: x**q * np.exp(log_density(x)[0] - top), **inside
+            )[0]
             for q in range(3)
         )
         width = (square / mass - (mean / mass) ** 2) ** 0.5

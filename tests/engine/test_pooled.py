@@ -42,6 +42,25 @@ def test_updates_lead_to_minima_about_the_pooled_model(classes):
         assert np.linalg.norm(gradient + pull * D[k]) < (0.15 if classes else 1e-6) * size
 
 
+def test_a_far_feature_does_not_set_an_even_pull():
+    """Which is .05 of ten median variances at most; in an ordinary table it changes nothing."""
+    table, theta = table_of((30, 12)), np.full((1, 4), 0.2)
+    X = table.X.copy()
+    X[:, 2] = 1e4 + 50.0 * X[:, 2]
+    far = TaskTable(X, table.y, table.offsets, table.tasks)
+    one, even = (PooledUpdates(far, which).ways(theta, 18.0, 5.0, 1.0) for which in (False, True))
+    for k in range(2):
+        rows = slice(table.offsets[k], table.offsets[k + 1])
+        Z = np.column_stack([np.ones(rows.stop - rows.start), X[rows]])
+        H, y = Z.T @ Z / len(Z), (table.y[rows] - 18.0) / 5.0
+        pull = 0.05 * 10.0 * np.median(X[rows].var(axis=0))
+        D = np.linalg.solve(H + pull * np.eye(4), Z.T @ (y - Z @ theta[0]) / len(Z))
+        assert_allclose(even[k], D, rtol=1e-5, atol=1e-8)
+        assert np.abs(one[k, [1, 2]]).max() < 1e-3 * np.abs(D[[1, 2]]).max()
+    plain = [PooledUpdates(table, which).ways(theta, 18.0, 5.0, 1.0) for which in (False, True)]
+    assert_allclose(*plain, rtol=1e-12)
+
+
 def test_rounds_find_what_single_tasks_cannot_see():
     """A slope of a column that is constant in every task, and of one that is everywhere 0."""
     rng, m, n = np.random.default_rng(2), 300, 4

@@ -7,6 +7,8 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.linalg import subspace_angles
 
+from skpmtl import PrivateMTL
+from skpmtl.engine.billboard import StructureBillboard
 from skpmtl.engine.refine import Refinement
 from skpmtl.engine.spectrum import (
     FLOORS,
@@ -17,6 +19,7 @@ from skpmtl.engine.spectrum import (
     sum_of_blocks,
 )
 from skpmtl.engine.votes import differences_of, evidences, sum_of_differences
+from skpmtl.exchange.protocol import Population, Query
 from skpmtl.privacy.mechanisms import SymmetricGaussian, second_moment_sensitivity
 from skpmtl.privacy.moments import shrink_matrix
 from skpmtl.tables.table import TaskTable
@@ -164,14 +167,9 @@ def few_rows(m=600, n=5, d=20, k=2, noise=0.3, seed=6):
 @pytest.fixture(scope="module")
 def refined():
     """A moment of few rows without noise, and after every part of its refinement."""
-    from skpmtl.engine.billboard import StructureBillboard
-    from skpmtl.engine.tasks import StructureTaskSide
-
-    from skpmtl.exchange.protocol import Query
-
     table, U = few_rows()
     m, d = table.n_tasks, table.n_features
-    tasks = StructureTaskSide(table, m, SETTINGS, ["alone", "low-rank"])
+    tasks = PrivateMTL(epsilon=None)._task_side(table, Population(table.tasks, d))
     asked = []
 
     def vote(slot, priors, what):

@@ -35,7 +35,8 @@ def test_evidence_is_the_density_of_the_rows(intercept):
     settings = {"classification": False, "fit_intercept": intercept}
     found = evidences(table, priors, 0.8, settings)
     penalty = ((np.log10(SNR) - 0.8) / 0.6) ** 2 + 0.5 * (np.log10(SNR) - 1.5) ** 2
-    pi = np.exp(-0.5 * penalty) / np.exp(-0.5 * penalty).sum()
+    pi = np.where(penalty < penalty.min() + 9.0, np.exp(-0.5 * penalty), 0.0)  # others do not count
+    pi /= pi.sum()
     log_s = np.linspace(-8.0, 8.0, 161)  # of the variance of the noise, with a flat prior
     for k, n in enumerate(sizes):
         rows = slice(offsets[k], offsets[k + 1])
@@ -49,6 +50,7 @@ def test_evidence_is_the_density_of_the_rows(intercept):
                 np.log(p) - 0.5 * len(r) * log_s
                 + multivariate_normal.logpdf(points, cov=np.eye(len(r)) + q * K).reshape(-1)
                 for p, q in zip(pi, SNR * n / np.trace(K), strict=True)
+                if p > 0
             ]  # fmt: skip
             expected.append(logsumexp(parts))
         assert_allclose(np.diff(found[k]), np.diff(expected), atol=1e-3)

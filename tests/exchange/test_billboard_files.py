@@ -43,6 +43,7 @@ QUICK = (
     "PublishedMeanRegMTLClassifier-unseen_task=mean-clip_quantile=0.5-n_rounds=3-clip_norm=1.0",
     "PublishedMeanRegMTLClassifier-3 classes-personalization=ewc-n_rounds=3-clip_norm=1.0",
     "DPMetaInit-group_size=3-inner_steps=2-refine=sgd",
+    "PrivateMTL-epsilon=1000.0-unseen_task=mean",
     *(FIRST[cls].name for cls in (DPRelationship, DPMetaInitClassifier)),
 )  # fmt: skip
 

@@ -6,10 +6,10 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 from scipy.stats import norm
-from skpmtl.engine.curator import _Course
-from skpmtl.engine.plan import STRUCTURES, StructurePlan
 
 from skpmtl import PrivateMTL, PrivateMTLClassifier
+from skpmtl.engine.curator import _Course
+from skpmtl.engine.plan import STRUCTURES, StructurePlan
 from skpmtl.exchange.protocol import Population
 from skpmtl.privacy.rng import noise_source
 
