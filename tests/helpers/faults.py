@@ -306,8 +306,6 @@ def befall(run, fault, status, limit=150.0):
     named = {}
     while time.monotonic() - start < limit:
         named = observer.found(curator, site)
-        if fault is clock:
-            named["status"] = named["status"] or named["page"]  # it is no trouble, but an event
         if all(named.values()):
             break
         time.sleep(1.0)
