@@ -111,6 +111,8 @@ class Site(Account):
             unknown = self.table.tasks[self.positions < 0]
             raise ValueError(f"Not among the tasks of the study: {listed(unknown)}.")
         self.last()
+        if study.servers is None and study.noise_sites is None:
+            study.schedule  # noqa: B018  (takes longer than an answer, and is kept)
 
     def _task_side(self, state):
         """The task side as the last query left it."""
