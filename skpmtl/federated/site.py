@@ -309,6 +309,8 @@ class Site(Account):
                     known["everybody"] = self.positions
                 task_side = self.est._task_side(self.table, self.population)
                 task_side.contributions(Query(statistic, known, {}, None, pick=everybody))
+            if planned.billboard is None:
+                return
             est = self.study.published(planned.billboard)
             X, y, task, *weights = self.rows
             weights = dict(zip(["sample_weight"], weights, strict=False))
