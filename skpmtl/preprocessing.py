@@ -1,4 +1,4 @@
-"""Preprocessing that every task does alone."""
+"""Preprocessing separately for each task."""
 
 import warnings
 from dataclasses import dataclass
