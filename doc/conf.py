@@ -23,7 +23,8 @@ extensions = [
 exclude_patterns = ["_build", "examples"]
 templates_path = ["_templates"]
 default_role = "code"  # docstrings write `name` for parameters and attributes
-suppress_warnings = ["ref.ref"]  # inherited docstrings refer to labels of scikit-learn's guide
+# Inherited docstrings refer to labels and terms of scikit-learn's guide.
+suppress_warnings = ["ref.ref", "ref.term"]
 
 autosummary_generate = True
 numpydoc_show_class_members = False  # the template of a class lists them

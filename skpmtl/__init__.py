@@ -31,7 +31,7 @@ from .output_perturbation.estimators import (
     DPRelationship,
     DPRelationshipClassifier,
 )
-from .pipeline import personalize
+from .pipeline import export_task, personalize
 from .planning import BudgetPlan, plan
 from .preprocessing import TaskImputer, TaskScaler
 from .privacy import PrivacyLeakWarning
@@ -96,6 +96,7 @@ __all__ = [
     "TaskScaler",
     "TaskStratifiedKFold",
     "__version__",
+    "export_task",
     "get_num_threads",
     "load_billboard",
     "mtl_path",

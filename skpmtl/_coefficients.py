@@ -1,4 +1,4 @@
-"""Coefficients of fitted tasks by name: as attributes, as a frame, and as a model of one task."""
+"""Named coefficients of fitted tasks: attributes, a DataFrame, and the model of one task."""
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression, Ridge

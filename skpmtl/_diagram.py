@@ -1,4 +1,4 @@
-"""How estimators look in the diagrams of scikit-learn."""
+"""HTML diagrams of estimators."""
 
 from functools import cache
 from importlib.metadata import PackageNotFoundError, metadata

@@ -1,4 +1,4 @@
-"""What all linear multi-task estimators share: fit, predict, personalize, export.
+"""Base classes of the linear multi-task estimators: fit, predict, personalize, export.
 
 A subclass brings its parameters and two methods, `_fit_table` and `_personalize_table`; see
 `BaseMTL`. Everything about the input is settled before they are called.
@@ -108,7 +108,7 @@ class TaskIndexed(Documented, BaseEstimator):
                 )
             inferred = warn_of_inferred(self, tasks=form.kind not in ("single", "wide"))
             table, classes = self._encoded(table)
-            # What overflows depends on rows: nobody hears of it but by the result.
+            # Warnings about overflow would depend on rows.
             with following(self), np.errstate(all="ignore"):
                 fitted = self._fit_finite(table)
                 if len(table.absent):
@@ -445,7 +445,7 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
         table, classes = super()._encoded(table, classes, new=new)
         if not new and self._starts():
             self._labels_ = self._label_names(classes)  # while fit runs
-            self._start(Population.of(table))  # its faults are told before anything is done
+            self._start(Population.of(table))  # errors in it are raised first
         return table, classes
 
     def _starts(self):

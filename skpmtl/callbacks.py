@@ -1,9 +1,9 @@
-"""Rounds of a fit as tasks of scikit-learn's callbacks (1.9 or newer; before, nothing happens).
+"""Callbacks of scikit-learn for the rounds of a fit (1.9 or newer; otherwise without effect).
 
-The task "fit" has one subtask for every round, release or iteration. A callback gets names and
-counters, which are public, and neither rows nor a model of the middle of a fit: a score of every
-round would be a release that nobody accounted for. A wish to stop early is not heard, since the
-budget is divided among a number of rounds that is fixed before.
+The task "fit" has one subtask per round, release or iteration. A callback receives names and
+counters, which are public, but neither rows nor intermediate models: a score of every round would
+be a release outside the budget. Early stopping is ignored, because the budget is divided over a
+number of rounds fixed in advance.
 """
 
 import inspect
@@ -32,13 +32,13 @@ class RoundCallbacks(CallbackSupportMixin):
         def set_callbacks(self, *callbacks):
             """Set callbacks of scikit-learn, such as ``sklearn.callback.ProgressBar()``.
 
-            They are told when a fit and its rounds begin and end, and nothing else: a callback
-            that asks for rows or for the model of every round gets None instead, with a warning.
+            They are called when a fit and its rounds begin and end. A callback that asks for rows
+            or for the model of every round receives None, with a warning.
 
             Parameters
             ----------
             *callbacks : callback
-                None at all removes those that are set.
+                Without any, those that are set are removed.
 
             Returns
             -------
@@ -68,7 +68,7 @@ class RoundCallbacks(CallbackSupportMixin):
 
 @contextmanager
 def following(estimator):
-    """Around the rounds of a fit: what `followed` begins ends here, also after an error."""
+    """Context of the rounds of a fit; ends the callbacks of `followed`, also after an error."""
     heard = getattr(estimator, "_skl_callbacks", None) or hasattr(estimator, "_parent_callback_ctx")
     heard = heard and isinstance(estimator, RoundCallbacks) and not estimator._unheard
     if callback_management_context is None or not heard:

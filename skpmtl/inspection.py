@@ -1,4 +1,4 @@
-"""Picture of rounds; public in `skpmtl.inspection`."""
+"""Displays of rounds, trade-offs, relations and models."""
 
 import warnings
 from copy import copy

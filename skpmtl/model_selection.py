@@ -1,4 +1,4 @@
-"""Splitters that know tasks. They read the ids from X, so that nothing has to be routed."""
+"""Splitters by task; they read task ids from X, so that no metadata has to be routed."""
 
 from numbers import Integral
 

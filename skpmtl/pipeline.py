@@ -1,11 +1,11 @@
 """Pipelines that end in an estimator of this package."""
 
-from copy import copy
+from copy import copy, deepcopy
 
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-__all__ = ["personalize"]
+__all__ = ["export_task", "personalize"]
 
 
 def personalize(model, X, y, **params):
@@ -66,6 +66,83 @@ def personalize(model, X, y, **params):
     for step, added in pairs:
         vars(step).update(vars(added))
     return model
+
+
+def export_task(model, task):
+    """A pipeline of scikit-learn with the model of one task, which needs nothing of this package.
+
+    Steps that know tasks become those of this task: `TaskScaler` a `StandardScaler`, `TaskImputer`
+    a `SimpleImputer`, and the estimator a `Ridge` or `LogisticRegression` with its coefficients.
+    The pipeline belongs to the task and to nobody else.
+
+    Parameters
+    ----------
+    model : Pipeline or estimator
+        Fitted. Where X has a task column, all steps have to know tasks.
+    task : str or int
+        Id of the task.
+
+    Returns
+    -------
+    pipeline : Pipeline
+        Fitted; for X without the task column.
+
+    Raises
+    ------
+    TypeError
+        For steps that see the task column and do not know what it is, and for models that are not
+        linear.
+    ValueError
+        If the task is not known.
+
+    Examples
+    --------
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from skpmtl import PrivateMTL, TaskScaler, export_task
+    >>> from skpmtl.datasets import load_school
+    >>> table = load_school(as_frame=True).frame
+    >>> y = table.pop("exam_score")
+    >>> model = make_pipeline(
+    ...     TaskScaler(task_feature="school"), PrivateMTL(epsilon=None, task_feature="school")
+    ... ).fit(table, y)
+    >>> export_task(model, 12)
+    Pipeline(steps=[('taskscaler', StandardScaler()), ('privatemtl', Ridge())])
+    """
+    steps, last, name = [], model, type(model).__name__.lower()
+    while isinstance(last, Pipeline):
+        check_is_fitted(last)
+        steps += last.steps[:-1]
+        name, last = last.steps[-1]
+    if not hasattr(last, "coef_frame"):
+        raise TypeError(
+            f"{type(last).__name__} has no linear models of tasks: the last step must be a linear "
+            "estimator of this package. Of a search, pass best_estimator_."
+        )
+    column = last.task_feature is not None
+    own = [(key, _of_task(key, step, task, column)) for key, step in steps]
+    own = [(key, step) for key, step in own if step is not None]
+    own.append((name, last.export_task(task, as_sklearn=True)))
+    for _, step in own[1:]:  # of the arrays that the steps before give
+        vars(step).pop("feature_names_in_", None)
+    return Pipeline(own)
+
+
+def _of_task(name, step, task, column):
+    """The step for the rows of one task; None where it does nothing."""
+    if step is None or step == "passthrough":
+        return None
+    if isinstance(step, Pipeline):
+        parts = [(key, _of_task(key, inner, task, column)) for key, inner in step.steps]
+        return Pipeline([(key, part) for key, part in parts if part is not None])
+    if hasattr(step, "export_task"):
+        return step.export_task(task, as_sklearn=True)
+    if column:
+        raise TypeError(
+            f"The step {name!r} sees the task column, and nothing says what it is without it: "
+            "export the last step alone, model[-1].export_task(task, as_sklearn=True), for the "
+            "features that it gets."
+        )
+    return deepcopy(step)
 
 
 def _passed(step, X, pairs):

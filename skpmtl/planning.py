@@ -1,4 +1,4 @@
-"""What a budget buys, simulated from public sizes before any data are touched."""
+"""Simulated accuracy of a budget, from public sizes, without data."""
 
 import math
 import warnings

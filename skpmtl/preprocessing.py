@@ -1,4 +1,4 @@
-"""Preprocessing that every task does alone."""
+"""Preprocessing separately for each task."""
 
 import warnings
 from dataclasses import dataclass
@@ -7,6 +7,8 @@ from numbers import Integral, Real
 import numpy as np
 from scipy.special import digamma, polygamma
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
+from sklearn.impute import SimpleImputer
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils import Bunch
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -28,7 +30,7 @@ from .tables.forms import (
     task_position,
     without_rows,
 )
-from .tables.ids import factorize, listed, locate
+from .tables.ids import encode_ids, factorize, listed, locate
 from .tables.table import SingleTaskWarning, both
 
 __all__ = ["TaskImputer", "TaskScaler"]
@@ -81,6 +83,43 @@ class _TaskTransformer(Documented, OneToOneFeatureMixin, TransformerMixin, BaseE
     def _alone(self, X):
         """An object with what a fit of these rows alone would find."""
         return clone(self).fit(X)
+
+    def export_task(self, task, *, as_sklearn=False):
+        """What one task knows, which belongs to that task and to nobody else.
+
+        Parameters
+        ----------
+        task : str or int
+            Id of the task.
+        as_sklearn : bool, default=False
+            Whether to return a fitted transformer of scikit-learn, for X without the task column.
+
+        Returns
+        -------
+        numbers : dict, StandardScaler or SimpleImputer
+            Keys "task", "feature_names" (list, or None), and what is known of the features.
+
+        Raises
+        ------
+        ValueError
+            If the task is not in `tasks_`.
+        TypeError
+            If scikit-learn has no such transformer.
+        """
+        check_is_fitted(self)
+        position = int(locate(encode_ids([task])[1], self.tasks_)[0])
+        if position < 0:
+            raise ValueError(f"Task {task!r} is not known here; tasks_ has {listed(self.tasks_)}.")
+        names = getattr(self, "feature_names_in_", None)
+        if names is not None and self._form_.position is not None:
+            names = np.delete(names, self._form_.position)
+        if as_sklearn:
+            fitted = self._of_one(position)
+            if names is not None:
+                fitted.feature_names_in_ = names.astype(object)
+            return fitted
+        names = None if names is None else names.tolist()
+        return {"task": self.tasks_[position].item(), "feature_names": names, **self._own(position)}
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -277,6 +316,19 @@ class TaskScaler(_TaskTransformer):
     def _alone(self, X):
         return clone(self).set_params(tasks="auto").fit(X)
 
+    def _own(self, position):
+        return {"mean": self.mean_[position].copy(), "scale": self.scale_[position].copy()}
+
+    def _of_one(self, position):
+        mean, scale = self._own(position).values()
+        unknown = np.isnan(mean) & self.with_mean  # a task without rows: its features are 0
+        with_std = self.with_std or bool(unknown.any())
+        scaler = StandardScaler(with_mean=self.with_mean, with_std=with_std)
+        scaler.mean_ = np.where(unknown, 0.0, mean) if self.with_mean else None
+        scaler.scale_ = np.where(unknown, np.inf, scale) if scaler.with_std else None
+        scaler.n_features_in_ = len(mean)
+        return scaler
+
     def _merge(self, fresh, n_tasks, old, new):
         self.mean_ = merge_rows(n_tasks, old, self.mean_, new, fresh.mean_)
         self.scale_ = merge_rows(n_tasks, old, self.scale_, new, fresh.scale_)
@@ -453,6 +505,19 @@ class TaskImputer(_TaskTransformer):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
+
+    def _own(self, position):
+        return {"statistics": {name: own[position] for name, own in self.statistics_.items()}}
+
+    def _of_one(self, position):
+        found = self._own(position)["statistics"]
+        if len(self._numeric_) < len(found):
+            raise TypeError(
+                "Columns of text have no SimpleImputer in common with numbers: fill them before, "
+                "or leave as_sklearn=False."
+            )
+        # The median of one row is this row.
+        return SimpleImputer(strategy="median").fit([list(found.values())])
 
     def _merge(self, fresh, n_tasks, old, new):
         merged = {}

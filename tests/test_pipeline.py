@@ -1,4 +1,6 @@
-"""New tasks through a pipeline."""
+"""New tasks through a pipeline, and pipelines of one task."""
+
+import pickle
 
 import numpy as np
 import pandas as pd
@@ -9,9 +11,17 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
-from skpmtl import MPMTLLowRank, TaskImputer, TaskScaler, personalize
+from skpmtl import (
+    MPMTLLowRank,
+    PrivateMTL,
+    PrivateMTLClassifier,
+    TaskImputer,
+    TaskScaler,
+    export_task,
+    personalize,
+)
 
 
 @pytest.fixture
@@ -84,3 +94,102 @@ def test_what_cannot_personalise_is_refused(school_like):
     with pytest.raises(NotFittedError):
         personalize(make_pipeline(StandardScaler(), MPMTLLowRank()), X, y)
     assert isinstance(table, pd.DataFrame)
+
+
+# ---------------------------------------------------------------- a task without this package
+def numbers_of_clinics(n_classes=0):
+    """Frame with a task column, gaps and numbers of several sizes; targets."""
+    rng = np.random.default_rng(n_classes)
+    X = pd.DataFrame(rng.normal(5.0, [1.0, 20.0, 0.1], size=(180, 3)), columns=["a", "b", "c"])
+    X.insert(1, "clinic", np.repeat(list("uvw"), 60))
+    score = X["a"] + X["b"] / 20.0 + rng.normal(size=180)
+    X.loc[::7, "c"] = np.nan
+    if not n_classes:
+        return X, score
+    cuts = score.quantile([0.5] if n_classes == 2 else [0.3, 0.6])
+    return X, np.array(["low", "mid", "top"])[np.digitize(score, cuts)]
+
+
+def of_clinics(n_classes, **settings):
+    cls = PrivateMTLClassifier if n_classes else PrivateMTL
+    return make_pipeline(
+        TaskImputer(task_feature="clinic"),
+        TaskScaler(task_feature="clinic", **settings),
+        cls(epsilon=None, task_feature="clinic"),
+    )
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"scale": [1.0, 20.0, np.nan]}, {"with_std": False}, {"with_mean": False}]
+)
+@pytest.mark.parametrize("n_classes", [0, 2, 3])
+def test_exported_pipelines_predict_as_the_estimator(n_classes, settings):
+    X, y = numbers_of_clinics(n_classes)
+    model = of_clinics(n_classes, **settings).fit(X, y)
+    own, mine = export_task(model, "v"), X[X["clinic"] == "v"]
+    rows = mine.drop(columns="clinic")
+    assert b"skpmtl" not in pickle.dumps(own)
+    if n_classes:
+        assert_allclose(own.predict_proba(rows), model.predict_proba(mine))
+        assert_array_equal(own.predict(rows), model.predict(mine))
+    else:
+        assert_allclose(own.predict(rows), model.predict(mine))
+    assert own[0].feature_names_in_.tolist() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("n_classes", [0, 2, 3])
+def test_exported_pipelines_become_onnx(n_classes):
+    skl2onnx, runtime = pytest.importorskip("skl2onnx"), pytest.importorskip("onnxruntime")
+    X, y = numbers_of_clinics(n_classes)
+    own = export_task(of_clinics(n_classes).fit(X, y), "w")
+    rows = X.loc[X["clinic"] == "w", ["a", "b", "c"]]
+    given = rows.to_numpy(np.float32)
+    options = {id(own): {"zipmap": False}} if n_classes else None
+    file = skl2onnx.to_onnx(own, given, options=options, target_opset=17)
+    found = runtime.InferenceSession(file.SerializeToString()).run(None, {"X": given})
+    if n_classes:
+        assert_array_equal(found[0], own.predict(rows))
+        assert_allclose(found[1], own.predict_proba(rows), atol=1e-5)
+    else:
+        assert_allclose(found[0][:, 0], own.predict(rows), rtol=1e-5, atol=1e-4)
+
+
+def test_exports_of_steps():
+    X, y = numbers_of_clinics()
+    imputer, scaler, est = (step for _, step in of_clinics(0).fit(X, y).steps)
+    mine = X[X["clinic"] == "u"]
+    known = imputer.export_task("u")
+    assert known["task"] == "u" and known["feature_names"] == ["a", "b", "c"]
+    assert known["statistics"]["c"] == mine["c"].median()
+    assert_allclose(scaler.export_task("u")["mean"], scaler.mean_[0])
+    assert_array_equal(est.export_task("u", as_sklearn=True).coef_, est.coef_[0])
+    with pytest.raises(ValueError, match="Task 'x' is not known here"):
+        scaler.export_task("x")
+    words = X.assign(ward="north")
+    with pytest.raises(TypeError, match="text have no SimpleImputer"):
+        TaskImputer(task_feature="clinic").fit(words).export_task("u", as_sklearn=True)
+    # A task without rows has features of zero.
+    listed = TaskScaler(task_feature="clinic", tasks=list("uvwx"), with_std=False).fit(X.fillna(0))
+    assert (
+        not listed.export_task("x", as_sklearn=True).transform(mine[["a", "b"]].assign(c=0.0)).any()
+    )
+
+
+@pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
+def test_what_cannot_be_exported_is_refused(clinics):
+    table, y, first = clinics
+    with pytest.raises(TypeError, match="Columns of text have no SimpleImputer"):
+        export_task(pipeline().fit(table[first], y[first]), "s001")
+    same = make_pipeline(FunctionTransformer(), PrivateMTL(epsilon=None, task_feature="school"))
+    same.fit(table[["school", "x0"]], y)
+    with pytest.raises(TypeError, match="'functiontransformer' sees the task column.* last step"):
+        export_task(same, "s001")
+    X = table[["x0", "x1"]]
+    with pytest.raises(TypeError, match="Ridge has no linear models of tasks"):
+        export_task(make_pipeline(StandardScaler(), Ridge()).fit(X, y), "s001")
+    # Without a task column any step is one of scikit-learn already.
+    est = PrivateMTL(epsilon=None)
+    model = make_pipeline(StandardScaler(), est).fit(X, y, privatemtl__task=table["school"])
+    own = export_task(model, "s001")
+    task = np.repeat("s001", len(X))
+    assert_allclose(own.predict(X), est.predict(model[0].transform(X), task=task))

@@ -34,7 +34,7 @@ def around_a_mean(seed, m, n, d, rng):
 
 
 def test_a_plan_holds_in_fits_at_other_seeds():
-    m, n, d, epsilons = 120, 16, 8, [1.0, 10.0]
+    m, n, d, epsilons = 120, 14, 7, [1.0, 10.0]
     found = skpmtl.plan(m, n, d, epsilons=epsilons, n_repeats=3)
     ratios = np.empty((5, 2))
     for seed in range(5):

@@ -1,4 +1,4 @@
-"""Averages of a task's models over priors around its centre, weighted by their evidence.
+"""Evidence-weighted averages of a task's models over priors around its centre.
 
 Squared loss. A prior of precision rho / s^2 around c a has, for n rows Z and responses v, both
 less their means where there is an intercept, and the residual t = v - c Z a,

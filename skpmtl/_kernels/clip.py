@@ -1,4 +1,4 @@
-"""Bound what one task contributes: finite values only, row norms at most the bound.
+"""Clipping of contributions: finite values, row norms of at most a bound.
 
 A compiled loop is two to three times as fast, microseconds of a fit, and every first fit with a
 budget would wait a quarter of a second for it.

@@ -1,4 +1,4 @@
-"""Fine-tuning of tasks: how well each prior scale explains them, and models of other losses.
+"""Fine-tuning of tasks: evidence of each prior scale, and models of other losses.
 
 A task with n rows and a model of d numbers works in the smaller of two spaces, as in
 `skpmtl._kernels.local`: on A A' (n x n) or A' A (d x d), both F' F with F = A' or A, A the rows

@@ -1,4 +1,4 @@
-"""What a task computes alone: how well each prior scale explains it, and its model at one scale.
+"""Single-task computations: evidence of each prior scale, and the model at one scale.
 
 Rows A are features times a root of the prior moment M, so that the prior of the transformed
 weights c is N(0, kappa s^2 I). They are centred when there is an intercept, and weighted: by 1

@@ -1,4 +1,4 @@
-"""Steps of a task on its own rows, around a centre: the model that it was given.
+"""Gradient steps of a task on its own rows, around a centre.
 
 Task k holds the difference D_k between its model and share_k times its centre. For dense rows D_k
 is (n_outputs, n_features); for CSR rows it lives on the columns that occur in the task's rows and

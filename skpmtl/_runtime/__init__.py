@@ -1,1 +1,1 @@
-"""What everything stands on: compiled loops, registers, threads, other versions of libraries."""
+"""Foundations: compiled loops, SIMD registers, threads, versions of libraries."""

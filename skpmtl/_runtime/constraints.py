@@ -1,4 +1,4 @@
-"""What parameters may be, in the words of scikit-learn, for versions that keep theirs elsewhere."""
+"""Parameter constraints of scikit-learn, for versions in which their module has moved."""
 
 from collections.abc import Iterable
 from numbers import Integral, Real

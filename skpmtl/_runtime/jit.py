@@ -27,7 +27,7 @@ _STAMPS = tuple(
 # Kernels that make arrays. The others need not count who holds those that they are given, which is
 # an eighth of their code and of the time that they take to compile.
 _ALLOCATING = {"empty", "zeros", "full", "copy"}
-_told = []  # whether something was said about how compiled code is kept
+_reported = []  # whether a missing cache directory has been reported
 
 
 def njit(function):
@@ -93,8 +93,8 @@ def _protect(cache):
 
 def _tell(message, *values):
     """Log what has to be known about compiled code, the first time only."""
-    if not _told:
-        _told.append(True)
+    if not _reported:
+        _reported.append(True)
         logger.warning(message, *values)
 
 

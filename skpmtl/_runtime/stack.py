@@ -1,4 +1,4 @@
-"""Who calls: where a warning is told, and whether folds are being tried."""
+"""The calling code: the line that a warning names, and whether folds are being tried."""
 
 import sys
 

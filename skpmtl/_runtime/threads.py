@@ -1,4 +1,4 @@
-"""Threads over blocks of tasks: how many, and that nobody gets more.
+"""Threads over blocks of tasks, with one limit for the whole process.
 
 The compiled loops release the interpreter lock, so that plain threads run them side by side.
 What is a block depends on the data alone and results are combined in the order of the blocks:
@@ -53,7 +53,7 @@ def set_num_threads(n_threads):
     """Set how many threads of this process may work on tasks at the same time.
 
     The number holds for all fits of the process together: a fit inside another thread pool, of
-    joblib say, uses only what is left. Results do not depend on it.
+    joblib say, uses only the remaining threads. Results do not depend on it.
 
     Parameters
     ----------

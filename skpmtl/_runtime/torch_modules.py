@@ -1,4 +1,4 @@
-"""torch, modules that its users' functions build, and what is drawn from its generator.
+"""torch: modules built by functions of users, and seeded draws from its generator.
 
 torch is imported when a module is used, and not before. What is drawn here from its generator,
 starts of parameters and dropout, comes from seeds of our own; the user's generator stays as it is.

@@ -1,4 +1,4 @@
-"""What clustered multi-task learning leaves to tasks that come later."""
+"""Billboard of clustered multi-task learning: the fitted penalty, for new tasks."""
 
 from dataclasses import dataclass
 from numbers import Integral, Real

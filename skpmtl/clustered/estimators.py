@@ -108,7 +108,7 @@ class _Clustered(BaseMTL):
 
 _DOC = """{summary}
 
-    Tasks lie in a few groups of similar {model}, and nobody says which. This is the convex
+    Tasks lie in a few unknown groups of similar {model}. This is the convex
     relaxation of k-means over the tasks' models, solved to a certified gap. There is no budget:
     where a task belongs follows from the models of all others, and a noisy version of that matrix
     of tasks has a sensitivity that does not fall with their number. With a budget, groups that are

@@ -1,4 +1,4 @@
-"""Texts as positions of their characters: rows from which the next character is to be told."""
+"""Texts as integer codes of characters: rows from which the next character is predicted."""
 
 import numpy as np
 

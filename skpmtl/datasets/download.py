@@ -1,4 +1,4 @@
-"""One file from the internet, checked and kept."""
+"""Download of one file, with a checksum and a cache."""
 
 import hashlib
 import os

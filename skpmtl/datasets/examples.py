@@ -1,4 +1,4 @@
-"""Tables to try things on: generated, with names, gaps, and public covariates of the tasks."""
+"""Generated example tables with names, missing values and public covariates of the tasks."""
 
 from types import MappingProxyType
 

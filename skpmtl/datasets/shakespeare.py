@@ -38,7 +38,7 @@ corpus "shakespeare".
 
 
 def load_shakespeare(path, *, length=80, step=1, characters=CHARACTERS):
-    """Read plays as rows from which speakers' next characters are to be told.
+    """Read plays as rows from which the next character of a speaker is predicted.
 
     A row is `length` characters in a row of one speaker, its target the one that follows, as in
     LEAF's Shakespeare. What is public is the list of characters; nothing is learned from texts.

@@ -1,4 +1,4 @@
-"""Curator and tasks: what they say to each other, and what is kept of it.
+"""Protocol between curator and tasks, its billboards, files and journal.
 
 Read `skpmtl.exchange.protocol.run` first: it is the only place where contributions are summed and
 noise is added.

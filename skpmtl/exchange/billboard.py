@@ -1,4 +1,4 @@
-"""What is published: obligations of a billboard; what may be in one is `Public`."""
+"""Base class of billboards, which hold what a fit publishes; their fields are `Public`."""
 
 from typing import NamedTuple
 

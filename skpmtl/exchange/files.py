@@ -1,4 +1,4 @@
-"""A published billboard alone is enough to personalise: files, and estimators from them.
+"""Files of billboards, and estimators made from them.
 
 A curator writes ``save_billboard(est, path)``; anybody goes on with ``load_billboard(path)`` and
 ``personalize(X, y, task)`` on rows of their own. `skpmtl.exchange.wire` is the same for the
@@ -472,8 +472,8 @@ def first_tasks(est, X, y, task, sample_weight=None):
 def rows_before_tasks(est, X, task, mean):
     """Rows to predict with the mean model alone, as there are no tasks yet."""
     mapped = is_mapping_of_tasks(X)
-    told = mapped or task is not None or est.task_feature is not None
-    if not (mean and told and est._has_mean()):
+    has_ids = mapped or task is not None or est.task_feature is not None
+    if not (mean and has_ids and est._has_mean()):
         raise NotFittedError(
             f"This {type(est).__name__} was made from a billboard and has no task yet: call "
             "personalize(X, y, task) first, with the rows of one task or more."

@@ -1,4 +1,4 @@
-"""What a curator has released and drawn so far, on disk: a restarted one goes on from there."""
+"""Journal of the releases and draws of a curator on disk, from which it can be restarted."""
 
 import hashlib
 import hmac

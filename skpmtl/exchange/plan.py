@@ -1,4 +1,4 @@
-"""What a plan owes: public numbers -> mechanisms, and the statement of what they guarantee."""
+"""Base class of plans: public numbers -> mechanisms and report; parties that add noise."""
 
 import math
 from dataclasses import dataclass, replace

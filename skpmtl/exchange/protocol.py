@@ -1,4 +1,4 @@
-"""What curator and tasks say to each other: queries, answers, releases.
+"""Protocol between curator and tasks: queries, answers, releases.
 
 The curator of a method is a generator. It yields `Query`, a public question to the tasks, and is
 sent what was *released* of their answers; it never sees an answer, so that everything it computes

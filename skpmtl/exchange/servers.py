@@ -1,4 +1,4 @@
-"""Servers in place of a trusted curator: additive shares of sums, and noise from each of them.
+"""Servers in place of a trusted curator: additive shares of sums, noise from each server.
 
 A sum of bounded contributions is rounded to the grid of its mechanism and divided into P numbers
 modulo 2^64, one for every server, of which any P - 1 together are uniform whatever the sum is.

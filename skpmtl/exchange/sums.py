@@ -1,4 +1,4 @@
-"""Sums of bounded contributions, which curators ask for and noise is added to."""
+"""Sums of clipped contributions, to which noise is added."""
 
 import numpy as np
 

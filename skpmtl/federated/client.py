@@ -50,7 +50,10 @@ def _reply(message, context, act):
         site, _ = _site(context, settings, arrays)
         found, arrays = act(site, settings, arrays)
         mark = json.dumps(site.mark())
-        content = records.write(arrays, status="answered", mark=mark, **told, **found)
+        clock = context.node_config.get("clock", 0.0)  # seconds ahead of the SuperLink's
+        content = records.write(
+            arrays, status="answered", mark=mark, clock=float(clock), **told, **found
+        )
         if _said.pop(kind, None):
             logger.info("Messages of the kind %s are answered again", kind)
     except Lacking as lacking:  # it is told all of it, and asked again
@@ -80,8 +83,7 @@ def enrol(message, context):
 
     def act(site, settings, arrays):
         versions = f"skpmtl {__version__}, Flower {flower_version}, Python {python_version()}"
-        clock = context.node_config.get("clock", 0.0)  # seconds ahead of the SuperLink's
-        told = {"versions": versions, "clock": clock}
+        told = {"versions": versions}
         if isinstance(site, ShareServer):
             return {**told, "server": site.name}, {}
         if site.study.secure_sum is not None:

@@ -7,6 +7,7 @@ import hashlib
 import ssl
 
 from ._flower import flower_version
+from .supervisor import NotStarted
 
 try:
     import httpx
@@ -78,7 +79,9 @@ class Control:
         Raises
         ------
         OSError
-            When the SuperLink does not answer, or refuses.
+            When the SuperLink does not answer.
+        NotStarted
+            When it refuses.
         """
         known = self._nodes()
         for key, name in keys.items():
@@ -102,6 +105,6 @@ class Control:
         try:
             return getattr(self.client, name)(request)
         except httpx.HTTPStatusError as error:
-            raise OSError(f"{name}: {error.response.text[:300]}") from error
+            raise NotStarted(f"{name}: {error.response.text[:300]}") from error
         except (httpx.HTTPError, RuntimeError) as error:
             raise OSError(f"{name}: {type(error).__name__} {error}") from error

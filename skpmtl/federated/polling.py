@@ -80,7 +80,8 @@ class PollingGrid:
                 break
             if any(reply is None for reply in replies):
                 pause = _RARE if self.bells else min(max(_POLL, now / 10), _LATE)
-                self.rest(min(pause, max(timeout - now, _POLL)))
+                step = tries if again and tries < _TRIES else _TRIES  # what has to be done next
+                self.rest(min(pause, max(timeout * step / _TRIES - now, _POLL)))
         for i, message in enumerate(messages):
             node, reply = message.metadata.dst_node_id, replies[i]
             if reply is None:

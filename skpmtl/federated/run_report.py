@@ -45,7 +45,7 @@ def write_page(folder, pictures=True):
     ]
     if wrong := [*trouble_lines(around), *trouble_lines(events)]:
         items = "".join(f"<li>{escape(text)}" for text in wrong)
-        parts.append(f"<h2>Sites that do not take part</h2><ul>{items}</ul>")
+        parts.append(f"<h2>Sites to look at</h2><ul>{items}</ul>")
     if rows and pictures:
         try:
             parts.append(_pictures(rows))

@@ -124,11 +124,13 @@ def troubles(events):
 
 
 def trouble_lines(events):
-    """The same for people. -> list of str"""
-    return [
+    """The same for people, and whose clock is wrong. -> list of str"""
+    lines = [
         f"{site} (since {event['at'][:19].replace('T', ' ')} UTC): {event['reason']}"
         for site, event in sorted(troubles(events).items())
     ]
+    clocks = {event["site"]: event for event in events if event["event"] == "clock"}
+    return lines + [line(event) for _, event in sorted(clocks.items()) if event["seconds"]]
 
 
 def standing(folder):
@@ -166,9 +168,9 @@ def line(event):
     if kind == "start":
         return "the run has begun"
     if kind == "site":
-        text = f"site {event['site']} takes part with {event['tasks']} tasks"
-        off = event.get("clock") or 0.0
-        return text + (f"; its clock is {off:+.0f} s off, which is allowed for" if off else "")
+        return f"site {event['site']} takes part with {event['tasks']} tasks"
+    if kind == "clock":
+        return f"site {event['site']}: its clock is {event['seconds']:+.0f} s off, allowed for"
     if kind == "connected":
         return f"site {event['site']} is connected"
     if kind == "waiting":

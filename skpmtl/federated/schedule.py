@@ -10,6 +10,7 @@ import math
 import warnings
 from dataclasses import dataclass
 from itertools import zip_longest
+from numbers import Real
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from .refusals import Refusal
 __all__ = ["PlannedQueries"]
 
 # Means and standard deviations of made-up releases, in those of their noise.
-_RELEASES = ((0.0, 0.0), (0.0, 1.0), (0.0, 1e3), (1e3, 1.0), (-1e3, 1.0), (3.0, 0.1))
+_RELEASES = ((0.0, 1.0), (0.0, 0.0), (0.0, 1e3), (1e3, 1.0), (-1e3, 1.0), (3.0, 0.1))
 
 
 @dataclass(frozen=True)
@@ -44,21 +45,22 @@ class PlannedQueries:
         Whether their number is known: releases do not decide it.
     examples : dict of str to dict
         Public numbers of a query of each name.
-    billboard : Billboard
-        What the curator publishes after made-up releases.
+    billboard : Billboard or None
+        What the curator publishes after made-up releases, where it takes them.
     """
 
     def __init__(self, study):
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             made = [_made_up(study, *each) for each in _RELEASES]
+        made = [one for one in made if one is not None]
         runs = [steps for steps, _, _ in made]
-        _, self.examples, self.billboard = made[1]
-        self.steps, self.ends = [], len(set(map(len, runs))) == 1
+        self.examples, self.billboard = made[0][1:] if made else ({}, None)
+        self.steps, self.ends = [], len(made) > 1 and len(set(map(len, runs))) == 1
         for steps in zip_longest(*runs):
             steps = [step for step in steps if step is not None]
             bounds = {step.bound for step in steps}
-            bound = bounds.pop() if len(bounds) == 1 else None
+            bound = bounds.pop() if len(bounds) == 1 < len(made) else None
             self.steps.append(_Planned(frozenset().union(*(s.statistics for s in steps)), bound))
 
     def check(self, number, statistic, public):
@@ -82,7 +84,9 @@ class PlannedQueries:
                 f"query {number} is {statistic!r}, and the study has {name or 'a draw'!r} there"
             )
         found = public.get("clip_norm")
-        if planned.bound is not None and not math.isclose(found, planned.bound, rel_tol=1e-9):
+        if planned.bound is None:
+            return
+        if not isinstance(found, Real) or not math.isclose(found, planned.bound, rel_tol=1e-9):
             raise Refusal(
                 f"query {number} has clip_norm={found!r}, and the study plans {planned.bound!r}"
             )
@@ -91,7 +95,7 @@ class PlannedQueries:
 def _made_up(study, shift, scale):
     """The curator, to whom noise is given for releases.
 
-    -> list of _Planned, {name: public numbers of a query}, billboard
+    -> list of _Planned, {name: public numbers of a query}, billboard; None where it stops at them
     """
     est, population, rng = study.build(), study.population(), np.random.default_rng(0)
     source, questions = est._source(), study.questions
@@ -102,6 +106,8 @@ def _made_up(study, shift, scale):
             step = curator.send(reply)
         except StopIteration as end:
             return steps, examples, end.value
+        except (ValueError, ArithmeticError):
+            return None
         if not isinstance(step, Query):
             steps.append(_Planned(frozenset([None])))
             reply = {"drawn": step.draw(source)}

@@ -49,6 +49,7 @@ BACKUPS = (
 _POLL = 0.1  # seconds between looks for replies
 _KNOCK = 5.0  # seconds between two tries to reach a node that is silent or not known
 _AWAY = "it is not connected: its process has ended, or its network is cut"
+_OFF = 5.0  # seconds that clocks may differ without a word
 _AGAIN = 1.0  # seconds until a query that too few have answered is asked again
 _LATER = 60.0  # seconds, at most, until a site that refused is tried again
 _GRACE = 1.0  # seconds, at most, that a query waits for nodes that were just tried
@@ -213,6 +214,7 @@ class Sites:
         self.asked = 0  # queries that were answered, also by the journal
         self.node_of = np.zeros(self.population.n_tasks, dtype=np.uint64)  # 0: nobody
         self.names = {}  # of the nodes that have said what they have
+        self.clocks = {}  # {name: seconds that its clock is ahead}
         self.troubles = {}  # {name: why a site does not take part}, as the log has it
         self.marks = Marks(log.path.parent / "marks.json", journal.begun)
         self.silent = set()  # nodes that are not asked until they show themselves
@@ -340,10 +342,8 @@ class Sites:
             return
         if new or node in self.silent:
             logger.info("Site %s takes part, with %d tasks", name, len(tasks))
-            versions, clock = str(settings.get("versions", ""))[:200], settings.get("clock", 0.0)
-            self.log.write(
-                "site", node=node, site=name, tasks=len(tasks), versions=versions, clock=clock
-            )
+            versions = str(settings.get("versions", ""))[:200]
+            self.log.write("site", node=node, site=name, tasks=len(tasks), versions=versions)
             self.troubles.pop(name, None)
         self._pauses.pop(node, None)
         self.silent.discard(node)
@@ -517,12 +517,12 @@ class Sites:
         told["asked"], told["answered"] = (
             sorted(map(self._name, told[k])) for k in ("asked", "answered")
         )
-        left = sorted(map(self._name, self.silent))
+        left, expected = sorted(map(self._name, self.silent)), set(self.expected.values())
         for name in told["answered"]:
             self.troubles.pop(name, None)
         event = self.log.write(
             "question", question=self.journal.place, statistic=query.statistic, **told, silent=left,
-            holders=len(self.holders), expected=len(set(self.expected.values())),
+            holders=len(self.holders), expected=len(expected - set(self.study.servers or ())),
             seconds=round(seconds, 3), bytes_out=self._bytes[0], bytes_in=self._bytes[1],
             epsilon=self.spent.epsilon(),
         )  # fmt: skip
@@ -631,10 +631,18 @@ class Sites:
 
     def _answered(self, node, settings):
         if settings.get("status") == "answered":
+            self._note_clock(self._name(node), settings.get("clock", 0.0))
             return True
         reason = str(settings.get("reason", "see the log of the site"))[:500]
         self._trouble(node, f"{settings.get('status', 'no answer')}: {reason}")
         return False
+
+    def _note_clock(self, name, seconds):
+        """Log a clock that is off by more than before; nothing hangs on it."""
+        seconds = seconds if isinstance(seconds, float) and abs(seconds) >= _OFF else 0.0
+        if abs(seconds - self.clocks.get(name, 0.0)) >= _OFF:
+            self.clocks[name] = seconds
+            self.log.write("clock", site=name, seconds=seconds)
 
     # ----------------------------------------------------------------------- messages
     def _settings(self, node, settings):

@@ -111,6 +111,8 @@ class Site(Account):
             unknown = self.table.tasks[self.positions < 0]
             raise ValueError(f"Not among the tasks of the study: {listed(unknown)}.")
         self.last()
+        if study.servers is None and study.noise_sites is None:
+            study.schedule  # noqa: B018  (takes longer than an answer, and is kept)
 
     def _task_side(self, state):
         """The task side as the last query left it."""
@@ -307,6 +309,8 @@ class Site(Account):
                     known["everybody"] = self.positions
                 task_side = self.est._task_side(self.table, self.population)
                 task_side.contributions(Query(statistic, known, {}, None, pick=everybody))
+            if planned.billboard is None:
+                return
             est = self.study.published(planned.billboard)
             X, y, task, *weights = self.rows
             weights = dict(zip(["sample_weight"], weights, strict=False))

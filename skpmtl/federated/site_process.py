@@ -78,6 +78,7 @@ _TIMEOUT = 10.0  # seconds for one exchange with the SuperLink
 _PATIENCE = 60.0  # seconds in which a reply is tried to be sent
 _LONGEST = 5.0  # seconds between two tries to connect
 _AGE = 60.0  # seconds that signatures are dated back; up to 300 are accepted, but none ahead
+_NEXT = 2.0  # seconds after an answer until another query is looked for, unless one is announced
 _RARE = 20.0  # seconds until a SuperLink is asked for queries, whatever its door says
 _OFTEN = HEARTBEAT_MIN_INTERVAL * 0.7  # seconds between signs of life; two may be lost
 
@@ -123,6 +124,8 @@ def serve(config, until=None):
                 )  # fmt: skip
                 if found.metadata.message_type == "evaluate":  # a study has ended
                     write_studies(config.path.parent)
+                if len(config.parts) == 1:  # the next query comes when others have answered, too
+                    link.rest(0.0, _NEXT)
             except _Lost as lost:
                 logger.warning("%s", lost)
     if config.finished():
@@ -276,8 +279,8 @@ class _Link:
         write_file(self._known, str(found.node_id).encode())
         logger.info("Connected to %s as node %d", self.address, found.node_id)
 
-    def rest(self, quiet):
-        """Until there may be queries, `quiet` seconds after the last one.
+    def rest(self, quiet, most=_RARE):
+        """Until there may be queries, `quiet` seconds after the last one, and `most` seconds.
 
         The door of a curator says when. Without one, a SuperLink is asked again and again: that
         costs it more than a site, and is done less often as nothing comes.
@@ -285,7 +288,7 @@ class _Link:
         if not self.door:
             self._until.wait(min(max(_POLL, quiet / 10), _IDLE))
             return
-        end = time.monotonic() + _RARE
+        end = time.monotonic() + most
         while time.monotonic() < end and not self._until.is_set():
             try:
                 found = self._ask_door(f"wait?seen={self._seen}")

@@ -40,7 +40,7 @@ from .runlog import (
 from .studies import write_studies
 from .study import Study
 
-__all__ = ["Supervisor", "read_curator"]
+__all__ = ["NotStarted", "Supervisor", "read_curator"]
 
 logger = logging.getLogger("skpmtl")
 
@@ -85,6 +85,10 @@ ENVIRONMENT = {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",
 }
+
+
+class NotStarted(RuntimeError):
+    """What the SuperLink refuses, whenever it is asked."""
 
 
 @dataclass(frozen=True)
@@ -215,6 +219,8 @@ class Supervisor:
         left = [run for run in self.runs if self._stands(run) == WAITING]
         if left and (self.link is None or self.link.poll() is not None):
             self._start_link()
+        if left and self.door is not None and self.door.inner != self.inner:
+            self._register()
         for run in left:
             self._go_on(run)
         return bool(left)
@@ -332,8 +338,14 @@ class Supervisor:
         run.begun, run.started = starts, None
         app, key = self.flower / f"app-{run.name}", self.folder / "curator.key"
         write_app(app, run.path, run.folder, key if key.exists() else "", self.nodes, self.flower)
-        self._start_run(app)
-        run.tries, run.started = run.tries + 1, now  # not where the disk was full
+        try:
+            self._start_run(app)
+        except NotStarted as error:
+            logger.warning("%s: not started: %s", run.name, error)
+            run.next = now + _PAUSES[0]
+        else:
+            run.started = now
+        run.tries += 1  # not where the disk was full
 
     def _start_run(self, app):
         self.control.start(app)
@@ -389,7 +401,6 @@ class Supervisor:
             except OSError:
                 time.sleep(0.1)
                 continue
-            self._register()
             logger.info("The SuperLink is there, behind port %d", self.settings.port)
             return
 

@@ -1,4 +1,4 @@
-"""What tasks compute alone around a centre: one problem, solved in local steps.
+"""Single-task problems around a centre, solved by local steps.
 
 All tasks of a table together, vectorised; nothing here combines tasks.
 

@@ -1,4 +1,4 @@
-"""How curved the loss of a task is: what step lengths and pulls are measured in."""
+"""Largest curvature of the loss of a task, the unit of step lengths and penalties."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What tasks send in a round: the clipped way from the centre to a model around it."""
+"""Updates of a round: the clipped difference of a model around the centre to the centre."""
 
 import numpy as np
 

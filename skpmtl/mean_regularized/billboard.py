@@ -1,4 +1,4 @@
-"""What the rounds published: the centre, its noise, and the public settings tasks need with it."""
+"""Billboard of the rounds: centres, their noise, and public settings for personalising."""
 
 import math
 from dataclasses import dataclass, replace

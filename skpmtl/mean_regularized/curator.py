@@ -1,4 +1,4 @@
-"""The curator half of mean-regularised rounds: what is published beside the centres."""
+"""Curator of mean-regularised rounds: lengths, centres, mean intercepts."""
 
 import numpy as np
 

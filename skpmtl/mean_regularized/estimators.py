@@ -88,7 +88,7 @@ class MeanFamily(HasCovariates, BaseMTL):
         return population.n_outputs * population.n_features
 
     def _curator(self, population, source):
-        """The curator half of the rounds; see `skpmtl.exchange`."""
+        """Curator of the rounds; see `skpmtl.exchange`."""
         problem, relation = self._problem(population), self._relation(population)
         cluster_of, to = self._cluster_rows(population.tasks), self._to(population, True)
         centres = np.zeros((self._groups(population), self._size(population)))
@@ -100,8 +100,8 @@ class MeanFamily(HasCovariates, BaseMTL):
         )  # fmt: skip
         billboard.noise_multiplier, billboard.round_delta = plan.noise_multiplier, plan.round_delta
         billboard.adaptive = plan.quantile is not None and plan.noise_multiplier is not None
-        told = f"round %d: noise std %.3g ({plan.noise_over_way:.3g} of the longest way)"
-        log = self._progress(told, plan.n_rounds)
+        message = f"round %d: noise std %.3g ({plan.noise_over_way:.3g} of the longest way)"
+        log = self._progress(message, plan.n_rounds)
         self._warn_of_noise(plan, population)
         return publish(plan, billboard, population, to, source, log)
 

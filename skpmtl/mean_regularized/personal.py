@@ -1,4 +1,4 @@
-"""How a task turns the billboard of the rounds into a model of its own."""
+"""Personal models from the billboard of the rounds and the rows of each task."""
 
 from copy import copy
 from dataclasses import replace

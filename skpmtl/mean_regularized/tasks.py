@@ -1,4 +1,4 @@
-"""The task side of the rounds: what tasks send, and what they keep."""
+"""Task side of the rounds: updates, lengths, intercepts and personal models."""
 
 from .._kernels.clip import clip_rows
 from ..exchange.sums import sum_of_clipped

@@ -1,4 +1,4 @@
-"""Wide sparse tasks: models kept as differences to the centre, written out when asked for."""
+"""Models of wide sparse tasks, stored as differences to the centre."""
 
 import numpy as np
 from scipy import sparse

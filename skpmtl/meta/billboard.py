@@ -1,4 +1,4 @@
-"""What private meta-learning publishes: an initialisation."""
+"""Billboard of private meta-learning: the initialisation."""
 
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
@@ -152,7 +152,7 @@ class MetaBillboard(Billboard):
     def noisy(self):
         """Part of the squared length of the initialisation that is noise; not read by "sgd"."""
         if self.relation is not None:
-            return 0.0  # what tasks know of theirs says `_starts`
+            return 0.0  # `_starts` has the errors for each task
         way = scaled(self.init, self.scaling) - self.places[0]
         square = float(np.vdot(way, way))
         return min(self.noise / square, 1.0) if self.refine == "prox" and square else 0.0

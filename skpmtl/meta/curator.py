@@ -1,4 +1,4 @@
-"""The meta-learner: takes the mean of what tasks send, which is noisy already."""
+"""Curator of meta-learning: averages updates to which the tasks have added noise."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Fine-tuning of an initialisation on the rows of each task; nothing here leaves a task.
+"""Fine-tuning of an initialisation on the rows of each task; nothing leaves the task.
 
 "prox" averages over models that a task could have, by prior weight and evidence of its rows:
 

@@ -1,4 +1,4 @@
-"""Rules for "auto" in private meta-learning: how many steps, how long, and how much of them.
+"""Rules for "auto" in private meta-learning: numbers of rounds and steps, and their rates.
 
 They read public numbers only. Rows are taken to be of length 1 and spread evenly over the
 directions, bounds to be half a typical gradient, and residuals (or scores) to be 2 clip_norm:

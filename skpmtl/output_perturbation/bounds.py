@@ -1,4 +1,4 @@
-"""Public bounds on rows and targets -> how far any data can take a model from its centre.
+"""Public bounds on rows and targets -> bounds on models and sensitivities.
 
 The model of a task around a public centre v is the minimiser of a loss plus lam / 2 ||w - v||^2.
 That objective is lam-strongly convex, so that another record moves it by at most 2 L / (n lam) when

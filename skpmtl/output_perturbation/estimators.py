@@ -230,7 +230,7 @@ class _Aggregation(OutputPerturbation):
         return AggregationPlan(self, population)
 
     def _curator(self, population, source):
-        """The curator half of a private fit; see `skpmtl.exchange`."""
+        """Curator of a private fit; see `skpmtl.exchange`."""
         plan = self._plan(population)
         average = yield from release_average(plan)
         return AggregationBillboard([average], self.fit_intercept, plan.report(source))
@@ -432,7 +432,7 @@ class _Relationship(OutputPerturbation):
         return RelationshipPlan(self, population)
 
     def _curator(self, population, source):
-        """The curator half of a private fit; see `skpmtl.exchange`."""
+        """Curator of a private fit; see `skpmtl.exchange`."""
         plan = self._plan(population)
         zeros = np.zeros((plan.n_tasks, plan.width))
         log = self._progress("round %d: noise std %.3g to %.3g", self.n_rounds)

@@ -1,4 +1,4 @@
-"""How a budget is divided among several releases.
+"""Division of a budget among several releases.
 
 A release with weight w_t gets mu_t = mu w_t / ||w||_2 (Gaussian) or epsilon_t
 proportional to w_t (pure). Weights are t^a or Q^-t, t = 1..T.

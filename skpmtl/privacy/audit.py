@@ -1,4 +1,4 @@
-"""Attack a mechanism or a fitted estimator and compare with what it claims."""
+"""Audits: attacks on a mechanism or a fitted estimator, compared with its stated guarantee."""
 
 import warnings
 from collections import Counter

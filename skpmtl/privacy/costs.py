@@ -1,4 +1,4 @@
-"""What recorded releases cost, from their sensitivities and noise alone.
+"""Privacy costs of recorded releases, from their sensitivities and noise alone.
 
 Nothing that a mechanism or a report says of its own budget is used: an audit compares the two.
 """

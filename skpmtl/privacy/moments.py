@@ -1,4 +1,4 @@
-"""Second moments of directions: what a task contributes, and what a noisy sum of it says.
+"""Second moments of directions: contributions of tasks, and estimates from noisy sums.
 
 A contribution has trace 1 whatever the model is, so that there is nothing to clip. What is done
 with a release is post-processing and costs no privacy.

@@ -1,4 +1,4 @@
-"""Is the noise of recorded releases what their descriptions state?
+"""Tests of the noise of recorded releases against their descriptions.
 
 The noise of a release is what was released less what it was added to. By the law of its mechanism
 it becomes numbers that are independent standard normals, in every release, of every task and in

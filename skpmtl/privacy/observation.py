@@ -1,4 +1,4 @@
-"""What a process shows besides a fitted estimator: text, log lines, warnings, files, caches."""
+"""Side outputs of a fit: text, log lines, warnings, files, caches."""
 
 import builtins
 import contextlib

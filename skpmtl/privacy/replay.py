@@ -1,4 +1,4 @@
-"""Does anything but the releases of a fit depend on one task's rows, and is the noise as stated?"""
+"""Replay audit: only the releases of a fit may depend on one task's rows."""
 
 import copyreg
 import inspect

@@ -1,4 +1,4 @@
-"""What a fit spent, in words a lawyer can quote and numbers a machine can check."""
+"""Privacy reports: the guarantee of a fit, as text and as data."""
 
 import json
 import math

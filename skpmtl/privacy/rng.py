@@ -1,4 +1,4 @@
-"""Where the noise comes from, and how a noisy number becomes a published one."""
+"""Sources of noise, and rounding of noisy numbers to a public grid."""
 
 import os
 import warnings

@@ -1,4 +1,4 @@
-"""The releases of a fit on a tape, which an audit plays to the fit of a neighbour."""
+"""Tape of the releases of a fit, which an audit replays to the fit of a neighbour."""
 
 import copy
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""The curator half of the rounds: centres that clipped updates move.
+"""Curator of the rounds: noisy sums of clipped updates move the centres.
 
 The curator sees one clipped update per participating task and round. It publishes
 

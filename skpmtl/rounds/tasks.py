@@ -1,4 +1,4 @@
-"""The task side of the rounds: lengths of their models, and clipped updates."""
+"""Task side of the rounds: lengths of models, and clipped updates."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Choice of parameters that is charged to the privacy budget."""
+"""Parameter search within a privacy budget."""
 
 import math
 import warnings

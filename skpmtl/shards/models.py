@@ -1,4 +1,4 @@
-"""Models that stay where their rows are: every worker writes those of its part."""
+"""Files of models that stay with their rows: each worker writes those of its part."""
 
 import io
 import os

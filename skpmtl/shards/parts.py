@@ -1,4 +1,4 @@
-"""What a part of a table is, and how its rows are read.
+"""Parts of a table, and how their rows are read.
 
 A part is a folder with ``X.npy``, ``y.npy`` and ``task.npy`` (and ``weight.npy`` where rows have
 weights); a parquet file; some row groups of one, as a pair (address, numbers); or an arrow table,

@@ -1,4 +1,4 @@
-"""What a worker does: it reads its part of the table, and answers for the tasks in it.
+"""Worker of a sharded fit: reads its part of the table and answers for its tasks.
 
 Rows stay here; what leaves is a survey of public numbers, sums, and in the end the models.
 """

@@ -1,4 +1,4 @@
-"""How far from the optimum weights may be: the duality gap, and what rounding may add to it.
+"""Distance to the optimum: the duality gap, and a bound on its rounding error.
 
 With residuals u = theta r of the weights W, r those that the loss computed and V = X'r minus the
 gradient, every value of the dual is a bound from below::

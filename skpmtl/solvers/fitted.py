@@ -1,4 +1,4 @@
-"""What an exact fit leaves to tasks that come later."""
+"""Billboards of exact fits: the fitted penalty, for new tasks."""
 
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real

@@ -1,4 +1,4 @@
-"""How strong a penalty is where nobody says: as strong as a part of what noise alone brings about.
+"""Default strength of a penalty: a share of the strength that noise alone would need.
 
 At the true models the gradient of the loss is noise, N (n_tasks x n_features): that of task k has
 the covariance C_k = scale_k^2 s_k^2 X_k' X_k (rows centred where there is an intercept) for

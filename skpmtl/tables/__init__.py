@@ -1,1 +1,1 @@
-"""What users hand in -> `TaskTable`: ids, forms, targets, units, and rows to predict."""
+"""Input of users -> `TaskTable`: ids, forms, targets, units, and rows to predict."""

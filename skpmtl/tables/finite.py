@@ -1,4 +1,4 @@
-"""Numbers far out of range: no fit ends with a model that is not finite.
+"""Numbers far out of range: every fitted model is finite.
 
 In a private fit nobody may learn from an error or a warning what one task's rows are. Its values
 are therefore set to public bounds, wide enough for all data that mean something, and a model that

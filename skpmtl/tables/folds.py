@@ -1,4 +1,4 @@
-"""Rows dealt out to folds, task after task, and the tables of them."""
+"""Folds within tasks, and the tables of their rows."""
 
 import warnings
 from dataclasses import replace

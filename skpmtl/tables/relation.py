@@ -1,6 +1,6 @@
 """Public covariates of tasks -> one basis over the tasks, of which every task has a row.
 
-A relation says how the shared models of tasks hang together: the model around which task k lies
+A relation links the shared models of tasks: the model around which task k lies
 is v_k G, where v_k (r,) is public and G (r, n_numbers) is common to all. One column of ones is the
 mean of all tasks, one column for each cluster are clusters, level-2 covariates of a multilevel
 model are themselves, and a graph is the smoothest vectors over its vertices.

@@ -1,4 +1,4 @@
-"""Sparse input is checked before compiled code follows its index arrays."""
+"""Checks of sparse input, whose index arrays compiled code follows."""
 
 import numpy as np
 from scipy import sparse

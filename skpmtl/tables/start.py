@@ -1,4 +1,4 @@
-"""A public model from which all tasks start, in the place of 0.
+"""The public initial model: all models are differences to it.
 
 Models of a task are then the start plus a difference, and everything that a method does is done to
 the difference: targets lose the scores of their rows under the start, log-losses add them to their

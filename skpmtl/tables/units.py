@@ -1,4 +1,4 @@
-"""People and their rows: who owns which record, and how many one person may own."""
+"""Privacy units: owners of records, and the bound on records per person."""
 
 from collections.abc import Mapping
 

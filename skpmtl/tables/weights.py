@@ -1,4 +1,4 @@
-"""How much rows count: weights that users give, weights of classes, and their unit.
+"""Weights of rows and classes, and their scaling.
 
 The loss of task k is sum_i w_i l_i / sum_i w_i, with weights w_i >= 0 that are the task's own
 data. Rows of weight 0 are dropped; a task left without rows counts as absent. Weights of a task

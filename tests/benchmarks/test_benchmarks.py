@@ -20,6 +20,7 @@ from benchmarks.reproduce import (
     meta_learning,
     model_protected,
 )
+from benchmarks.walk import walk
 from skpmtl.local.prior import SNR, LocalModels
 
 QUICK = [problem for problem, _ in instances(quick=True)]
@@ -428,3 +429,11 @@ def test_lsoa_quick(tmp_path):
     gain = {row["method"]: row["mean"] for row in rows if row["metric"] == "AUC minus alone"}
     for method, value in gain.items():
         assert value == pytest.approx(auc[method] - auc["alone"], abs=1e-4)
+
+
+def test_the_walk_of_a_fit_names_the_files_it_enters():
+    rng = np.random.default_rng(0)
+    X, task = rng.normal(size=(40, 3)), np.repeat(np.arange(4), 10)
+    found = walk(skpmtl.LocalOnly(tasks=range(4)), X, X[:, 0], task)
+    assert "fit" in found["base.py"] and "tables/forms.py" in found
+    assert not any(name.startswith(("federated", "shards", "structures")) for name in found)

@@ -251,3 +251,21 @@ def test_what_was_made_is_not_made_again(monkeypatch, tmp_path, capsys):
     (tmp_path / "out-one").unlink()
     assert reproduce.main(["--only", "one"]) == 0 and not (tmp_path / "out-one").exists()
     assert reproduce.main(["--only", "one", "--again"]) == 0 and (tmp_path / "out-one").exists()
+
+
+def test_the_history_has_a_column_for_each_pair_of_commits(tmp_path):
+    pytest.importorskip("matplotlib")
+    from benchmarks import history
+
+    path = tmp_path / "speed.csv"
+    even = {"fits.A.time_fit(x)": [[(1.02, 1.0)]] * 8, "fits.A.time_fit(y)": [[(1.3, 1.0)]] * 8}
+    for new, old in (("b", "a"), ("c", "b")):
+        results = {name: compare.compared(pairs) for name, pairs in even.items()}
+        compare.store(path, results, new, old)
+    pairs = history.read(path)
+    assert [*pairs] == [("a", "b"), ("b", "c")] and all(len(rows) == 2 for rows in pairs.values())
+    (axes,) = history.draw(pairs).axes
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["b\nover a", "c\nover b"]
+    assert [text.get_text() for text in axes.texts] == ["y", "y"]  # beyond 10 % alone
+    history.main(["--input", str(path), "--output", str(tmp_path / "speed.png")])
+    assert (tmp_path / "speed.png").stat().st_size > 1000

@@ -518,7 +518,7 @@ def test_silent_site_is_not_waited_for_again(tmp_path):
 
 
 def test_lost_question_is_sent_again(tmp_path):
-    study, lost = study_of("rounds", timeout=0.9), []
+    study, lost = study_of("rounds", timeout=3.0), []
 
     def broken(node, message, reply):
         if node == 1001 and "train" in message.metadata.message_type and len(lost) < 2:

@@ -81,13 +81,15 @@ def test_status_names_sites_and_reasons(tmp_path, capsys):
     for reason in ("no reply", "refused: other rows", "refused: other rows"):
         study.write("trouble", site="b", reason=reason)
     study.write("trouble", site="c", reason="no reply")
-    study.write("site", site="c", tasks=3, clock=600.0)
+    study.write("site", site="c", tasks=3)
+    study.write("clock", site="c", seconds=600.0)
     around.write("trouble", site="a", reason="a caller from 10.0.0.7 has a key that is not in")
     assert command(["status", str(kit / "curator")]) == 3
     shown = capsys.readouterr().out
     assert re.search(r"  b \(since .* UTC\): refused: other rows\n", shown)
     assert re.search(r"connections:\n  a \(since .* UTC\): a caller from 10.0.0.7", shown)
     assert "no reply" not in shown
+    assert "  site c: its clock is +600 s off" in shown
     around.write("connected", site="a")
     assert not troubles(read_log(kit / "curator"))
     for folder in (kit, kit / "a", tmp_path / "nothing"):

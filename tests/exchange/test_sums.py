@@ -1,0 +1,107 @@
+"""What curators bound again, whatever was sent: dense vectors tell one norm from another."""
+
+import math
+
+import numpy as np
+import pytest
+
+from skpmtl import DPMetaInit
+from skpmtl.exchange import Population
+from skpmtl.exchange.sums import clipped_sum, sum_of_clipped
+from skpmtl.meta.curator import sum_of_updates as sum_of_meta
+from skpmtl.meta.plan import MetaPlan
+from skpmtl.rounds import curator, plan
+
+SENT = np.array([[3.0] * 4, [-0.1] * 4, [np.nan, 0, 0, 0], [0.0, np.inf, 0, 0], [0, -9.0, 0, 0]])
+# Each within a length of 1; what is not finite is zero.
+WITHIN = np.array([[0.5] * 4, [-0.1] * 4, [0.0] * 4, [0.0] * 4, [0, -1.0, 0, 0]])
+
+
+def test_vectors_are_scaled_to_the_bound():
+    before = SENT.copy()
+    np.testing.assert_allclose(sum_of_clipped(SENT, 1.0), WITHIN.sum(axis=0), rtol=1e-9)
+    np.testing.assert_array_equal(SENT, before)
+    np.testing.assert_allclose(sum_of_clipped(2 * SENT, 2), 2 * WITHIN.sum(axis=0), rtol=1e-9)
+    to = np.array([0, 1, 1, 0, 1])
+    found = sum_of_clipped(SENT, 1.0, to, (3, 4)).reshape(3, 4)
+    expected = [WITHIN[to == k].sum(axis=0) for k in range(3)]
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    rows = np.random.default_rng(0).uniform(-0.5, 0.5, (5, 2))
+    found = sum_of_clipped(SENT, 1.0, rows).reshape(2, 4)
+    np.testing.assert_allclose(found, rows.T @ WITHIN, rtol=1e-9)
+
+
+def test_sums_of_some_tasks_less_a_public_value():
+    to, some = np.array([2, 0, 1, 1, 0, 2]), np.array([5, 0, 1, 2, 4])
+    combine = clipped_sum("v", 1.0, to, (3, 4), less=0.25)
+    found = combine({"v": SENT + 0.25}, some)["v"].reshape(3, 4)
+    expected = [WITHIN[to[some] == k].sum(axis=0) for k in range(3)]
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    np.testing.assert_allclose(
+        clipped_sum("v", 1.0)({"v": SENT})["v"], WITHIN.sum(axis=0), rtol=1e-9
+    )
+
+
+def test_updates_and_counts_of_rounds():
+    to = np.array([0, 1, 0, 1, 0, 0])
+    combine = curator.sum_of_updates(to, 1.0, (2, 4))
+    sent = {"update": SENT, "inside": [0.5, 7.0, np.nan, -3.0, -0.2]}
+    some = np.array([0, 1, 2, 3, 5])
+    found = combine(sent, some)
+    expected = [WITHIN[to[some] == k].sum(axis=0) for k in range(2)]
+    np.testing.assert_allclose(found["update"], expected, rtol=1e-9)
+    assert found["inside"] == pytest.approx([0.5 + 0.5 + 0.0 - 0.5 - 0.2])
+    # Means over all tasks become means over those of each centre.
+    assert curator.gains(to).tolist() == [6 / 4, 6 / 2]
+    assert curator.gains(np.ones((6, 3))).tolist() == [6.0] * 3
+
+
+def test_updates_of_meta_learning_are_held_to_their_longest():
+    est = DPMetaInit(epsilon=1.0, delta=1e-5, privacy="local", fit_intercept=False, inner_steps=1)
+    meta = MetaPlan(est, Population(np.arange(3), 4, 0, np.array([5, 6, 7])))
+    bound = meta.longest_updates()
+    sent = np.array([[[100.0] * 4], [[0.01] * 4], [[np.nan] * 4]]) * bound[:, None, None]
+    found = sum_of_meta(meta, {"update": sent}, np.arange(3))["update"]
+    np.testing.assert_allclose(found, [[(0.5 + 0.01) * bound[0]] * 4], rtol=1e-9)
+    record = MetaPlan(est.set_params(privacy="task-global"), Population(
+        np.arange(3), 4, 0, np.array([5, 50, 500])))  # fmt: skip
+    bound = record.longest_updates()
+    assert len(set(bound)) == 3
+    for k in range(3):  # each has its own
+        sent = np.full((1, 1, 4), 1e9)
+        found = sum_of_meta(record, {"update": sent}, np.array([k]))["update"]
+        assert np.linalg.norm(found) == pytest.approx(bound[k])
+
+
+def test_lengths_of_models_in_bins():
+    """A task fills one of 81 bins, that of the rounded binary logarithm; silence is nothing."""
+    filled = plan.bins(np.array([1.0, 2**0.49, 2**0.51, 2.0**-60, 2.0**90, np.inf, 0.0]))
+    assert filled.sum(axis=1).tolist() == [1.0] * 7
+    assert plan.BINS[filled.argmax(axis=1)].tolist() == [0, 0, 1, -40, 40, 40, -40]
+    sent = np.zeros((4, 81))
+    sent[0, 3], sent[1], sent[2, 5], sent[3, 7] = 1.0, 1.0, np.nan, -4.0
+    found = plan.sum_of_bins({"bins": sent}, np.arange(4))["bins"]
+    expected = np.full(81, 1.0 / 9.0)  # of the task that filled all of them
+    expected[3] += 1.0
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    sent = np.zeros((1, 81))
+    sent[0, :2] = 5.0, np.inf  # a bin is filled or not
+    found = plan.sum_of_bins({"bins": sent}, np.arange(1))["bins"]
+    np.testing.assert_allclose(found[:2], math.sqrt(0.5), rtol=1e-9)
+
+
+def test_the_common_length_needs_two_thirds_of_the_tasks_and_four_errors():
+    counts = np.zeros(81)
+    counts[[39, 40, 41]] = 10.0, 40.0, 20.0  # lengths of 1/2, 1 and 2
+    mean = 2.0 ** ((20.0 - 10.0) / 70.0)
+    assert plan.common_length(counts, 1.0, 104) == pytest.approx(mean)
+    assert plan.common_length(counts, 1.0, 106) is None
+    edge = 70.0 / (4.0 * math.sqrt(3.0))
+    assert plan.common_length(counts, 0.999 * edge, 70) == pytest.approx(mean)
+    assert plan.common_length(counts, 1.001 * edge, 70) is None
+    counts[39] = -5.0  # noise below nothing has no weight
+    assert plan.common_length(counts, 1.0, 60) == pytest.approx(2.0 ** (20.0 / 60.0))
+    ends = np.zeros(81)
+    ends[0] = 50.0
+    assert plan.common_length(ends, 1.0, 60) == 2.0**-40
+    assert plan.common_length(ends[::-1], 1.0, 60) == 2.0**40
