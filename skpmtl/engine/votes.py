@@ -18,7 +18,7 @@ from ..privacy.moments import root_of
 CLIP = 2.0  # c
 N_DIFFERENCES = 12  # numbers of a contribution; those without a prior are 0
 _RANGE, _SPREAD = (0.5, 3.0), 0.6  # of the scale under which priors are compared
-_FAR = 8.0  # less likely scales, in logarithms, do not count
+_FAR = 4.5  # less likely scales, in logarithms, do not count
 
 
 def sum_of_differences(name):
