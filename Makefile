@@ -41,7 +41,8 @@ test-slow: $(VENV)/with-test
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
 # An environment for each, because engines pin what they need narrowly.
-FILES_flower = -n $(WORKERS) --maxprocesses 2 -m "slow or not slow" tests/federated
+FILES_flower = -n $(WORKERS) --maxprocesses 2 -m "slow or not slow" tests/federated \
+  tests/docs/test_notebooks.py
 FILES_ray = tests/shards
 FILES_spu = tests/fedmtl/test_secure_spu.py
 FILES_torch = -n $(WORKERS) --maxprocesses 2 tests/networks tests/fedmtl/test_estimators.py \
@@ -73,8 +74,8 @@ test-mutants: $(VENV)/with-test
 # The oldest release that is supported and those up to the newest, each in an environment of its
 # own, with the SciPy of its time.
 VERSIONS ?= 1.6 1.7 1.8
-FILES_versions = tests/test_scikit_learn.py tests/test_pipeline.py tests/test_diagram.py \
-  tests/test_weights.py
+FILES_versions = tests/contract/test_scikit_learn.py tests/test_pipeline.py \
+  tests/contract/test_diagram.py tests/contract/test_weights.py
 test-versions: $(VERSIONS:%=test-version-%)
 test-version-%:
 	$(MAKE) VENV=$(VENV)-sklearn-$* $(VENV)-sklearn-$*/made

@@ -5,6 +5,7 @@ _ORDER = (
     "plot_task_column.py",
     "plot_school.py",
     "plot_new_tasks.py",
+    "plot_curves.py",
     "plot_missing_outcomes.py",
     "plot_private_mean.py",
     "plot_public_start.py",

@@ -21,6 +21,7 @@ from .model_protected.paths import (
     MPMTLGroupSparseCV,
     MPMTLLowRankClassifierCV,
     MPMTLLowRankCV,
+    MTLPath,
     mtl_path,
 )
 from .model_selection import LeaveTasksOut, TaskStratifiedKFold
@@ -74,6 +75,7 @@ __all__ = [
     "MPMTLLowRankCV",
     "MPMTLLowRankClassifier",
     "MPMTLLowRankClassifierCV",
+    "MTLPath",
     "PPSGD",
     "PPSGDClassifier",
     "PerTask",

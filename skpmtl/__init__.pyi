@@ -1,21 +1,13 @@
 """Type hints of `skpmtl`; written by ``python -m tests.stubs``."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from os import PathLike
-from typing import Any, Literal
-
+from typing import Any, Literal, NamedTuple
 from numpy.random import Generator, RandomState
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import (
-    BaseEstimator,
-    ClassifierMixin,
-    MetaEstimatorMixin,
-    RegressorMixin,
-    TransformerMixin,
-)
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, RegressorMixin, TransformerMixin
 from typing_extensions import Self
-
-from .privacy import PrivacyReport
+from skpmtl.privacy import PrivacyReport as PrivacyReport
 
 __version__: str
 
@@ -78,10 +70,11 @@ class ClusteredMTL(RegressorMixin, BaseEstimator):
     n_iter_: int
     objective_: float
     dual_gap_: float
-    mean_coef_: NDArray[Any]
-    mean_intercept_: NDArray[Any]
+    mean_coef_: NDArray[Any] | float
+    mean_intercept_: NDArray[Any] | float
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         n_clusters: int = 2,
@@ -98,6 +91,7 @@ class ClusteredMTL(RegressorMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Literal["float64", "float32"] | type[Any] = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
@@ -125,7 +119,7 @@ class ClusteredMTLClassifier(ClassifierMixin, BaseEstimator):
     task_feature: str | int | list[Any] | None
     tasks: Literal["auto"] | ArrayLike
     classes: Literal["auto"] | ArrayLike
-    class_weight: Any
+    class_weight: Literal["balanced"] | Mapping[Any, Any] | None
     unseen_task: Literal["error", "mean"]
     max_iter: int
     tol: float
@@ -141,10 +135,11 @@ class ClusteredMTLClassifier(ClassifierMixin, BaseEstimator):
     n_iter_: int
     objective_: float
     dual_gap_: float
-    mean_coef_: NDArray[Any]
-    mean_intercept_: NDArray[Any]
+    mean_coef_: NDArray[Any] | float
+    mean_intercept_: NDArray[Any] | float
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         n_clusters: int = 2,
@@ -156,13 +151,14 @@ class ClusteredMTLClassifier(ClassifierMixin, BaseEstimator):
         task_feature: str | int | list[Any] | None = None,
         tasks: Literal["auto"] | ArrayLike = "auto",
         classes: Literal["auto"] | ArrayLike = "auto",
-        class_weight: Any = None,
+        class_weight: Literal["balanced"] | Mapping[Any, Any] | None = None,
         unseen_task: Literal["error", "mean"] = "error",
         max_iter: int = 10000,
         tol: float = 1e-06,
         verbose: int = 0,
         dtype: Literal["float64", "float32"] | type[Any] = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def decision_function(self, X: Any, task: Any = None) -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
@@ -215,6 +211,7 @@ class DPAggregation(RegressorMixin, BaseEstimator):
     n_iter_: int
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         lam: float = 1.0,
@@ -239,6 +236,7 @@ class DPAggregation(RegressorMixin, BaseEstimator):
         random_state: int | RandomState | Generator | Generator | None = None,
         verbose: int = 0,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
@@ -290,6 +288,7 @@ class DPAggregationClassifier(ClassifierMixin, BaseEstimator):
     n_iter_: int
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         lam: float = 1.0,
@@ -315,6 +314,7 @@ class DPAggregationClassifier(ClassifierMixin, BaseEstimator):
         random_state: int | RandomState | Generator | Generator | None = None,
         verbose: int = 0,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def decision_function(self, X: Any, task: Any = None) -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
@@ -381,6 +381,7 @@ class DPMetaInit(RegressorMixin, BaseEstimator):
     n_iter_: int
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         *,
@@ -416,6 +417,7 @@ class DPMetaInit(RegressorMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Literal["float64", "float32"] | type[Any] = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
     def fit(
@@ -423,7 +425,7 @@ class DPMetaInit(RegressorMixin, BaseEstimator):
         X: Any,
         y: Any,
         task: Any = None,
-        unit: Any = None,
+        unit: ArrayLike | Mapping[Any, Any] | None = None,
         sample_weight: Any = None,
     ) -> Self: ...
     @classmethod
@@ -441,7 +443,7 @@ class DPMetaInit(RegressorMixin, BaseEstimator):
     def relate(self, facts: Any) -> Any: ...
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
     def set_callbacks(self, *callbacks: Any) -> Self: ...
-    def task_privacy(self, task: Any) -> dict[str, Any]: ...
+    def task_privacy(self, task: Any) -> dict[Any, Any]: ...
 
 class DPMetaInitClassifier(ClassifierMixin, BaseEstimator):
     epsilon: float | None
@@ -490,6 +492,7 @@ class DPMetaInitClassifier(ClassifierMixin, BaseEstimator):
     n_iter_: int
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         *,
@@ -526,6 +529,7 @@ class DPMetaInitClassifier(ClassifierMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Literal["float64", "float32"] | type[Any] = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def decision_function(self, X: Any, task: Any = None) -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
@@ -534,7 +538,7 @@ class DPMetaInitClassifier(ClassifierMixin, BaseEstimator):
         X: Any,
         y: Any,
         task: Any = None,
-        unit: Any = None,
+        unit: ArrayLike | Mapping[Any, Any] | None = None,
         sample_weight: Any = None,
     ) -> Self: ...
     @classmethod
@@ -554,7 +558,7 @@ class DPMetaInitClassifier(ClassifierMixin, BaseEstimator):
     def relate(self, facts: Any) -> Any: ...
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
     def set_callbacks(self, *callbacks: Any) -> Self: ...
-    def task_privacy(self, task: Any) -> dict[str, Any]: ...
+    def task_privacy(self, task: Any) -> dict[Any, Any]: ...
 
 class DPRelationship(RegressorMixin, BaseEstimator):
     lam: float
@@ -592,6 +596,7 @@ class DPRelationship(RegressorMixin, BaseEstimator):
     objective_: float
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         lam: float = 1.0,
@@ -620,6 +625,7 @@ class DPRelationship(RegressorMixin, BaseEstimator):
         random_state: int | RandomState | Generator | Generator | None = None,
         verbose: int = 0,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
@@ -676,6 +682,7 @@ class DPRelationshipClassifier(ClassifierMixin, BaseEstimator):
     objective_: float
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         lam: float = 1.0,
@@ -705,6 +712,7 @@ class DPRelationshipClassifier(ClassifierMixin, BaseEstimator):
         random_state: int | RandomState | Generator | Generator | None = None,
         verbose: int = 0,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def decision_function(self, X: Any, task: Any = None) -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
@@ -752,7 +760,7 @@ class FedMTLClassifier(ClassifierMixin, BaseEstimator):
     task_names_: NDArray[Any]
     classes_: list[Any] | NDArray[Any]
     similarity_: Any
-    history_: dict[str, Any]
+    history_: dict[Any, Any]
     n_iter_: int
     privacy_: PrivacyReport
     n_features_in_: Any
@@ -789,6 +797,7 @@ class FedMTLClassifier(ClassifierMixin, BaseEstimator):
         client: ArrayLike | None = None,
         task: Any = None,
         sample_weight: Any = None,
+        journal: str | PathLike[str] | None = None,
     ) -> Self: ...
     def personalize(
         self,
@@ -849,7 +858,7 @@ class FedMTLRegressor(RegressorMixin, BaseEstimator):
     privacy_: Any
     n_features_in_: Any
     feature_names_in_: Any
-    history_: dict[str, Any]
+    history_: dict[Any, Any]
     def __init__(
         self,
         hidden_layer_sizes: ArrayLike | int = ...,
@@ -881,6 +890,7 @@ class FedMTLRegressor(RegressorMixin, BaseEstimator):
         client: ArrayLike | None = None,
         task: Any = None,
         sample_weight: Any = None,
+        journal: str | PathLike[str] | None = None,
     ) -> Self: ...
     def personalize(
         self,
@@ -903,17 +913,22 @@ class FedMTLRegressor(RegressorMixin, BaseEstimator):
 
 class LeaveTasksOut:
     n_splits: int
-    task_feature: str | None
-    random_state: int | None
+    task_feature: str | int | None
+    random_state: int | RandomState | None
     def __init__(
         self,
         n_splits: int = 5,
         *,
-        task_feature: str | None = None,
-        random_state: int | None = None,
+        task_feature: str | int | None = None,
+        random_state: int | RandomState | None = None,
     ) -> None: ...
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int: ...
-    def split(self, X: Any, y: Any = None, groups: ArrayLike | None = None) -> Any: ...
+    def split(
+        self,
+        X: Any,
+        y: Any = None,
+        groups: ArrayLike | None = None,
+    ) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]: ...
 
 class LocalOnly(RegressorMixin, BaseEstimator):
     lam: Literal["auto"] | float
@@ -959,6 +974,7 @@ class LocalOnly(RegressorMixin, BaseEstimator):
     n_iter_: Any
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         lam: Literal["auto"] | float = "auto",
@@ -994,6 +1010,7 @@ class LocalOnly(RegressorMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Any = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
@@ -1059,6 +1076,7 @@ class LocalOnlyClassifier(ClassifierMixin, BaseEstimator):
     n_features_in_: Any
     feature_names_in_: Any
     classes_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         lam: Literal["auto"] | float = "auto",
@@ -1095,6 +1113,7 @@ class LocalOnlyClassifier(ClassifierMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Any = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def decision_function(self, X: Any, task: Any = None) -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
@@ -1164,10 +1183,11 @@ class MPMTLGroupSparse(RegressorMixin, BaseEstimator):
     alpha_: float
     outlier_coef_: NDArray[Any]
     outlier_: NDArray[Any]
-    mean_coef_: NDArray[Any]
-    mean_intercept_: NDArray[Any]
+    mean_coef_: NDArray[Any] | float
+    mean_intercept_: NDArray[Any] | float
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         alpha: Literal["auto"] | float = "auto",
@@ -1204,6 +1224,7 @@ class MPMTLGroupSparse(RegressorMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Literal["float64", "float32"] | type[Any] = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
@@ -1248,12 +1269,13 @@ class MPMTLGroupSparseCV(RegressorMixin, BaseEstimator):
     n_iter_: Any
     objective_: Any
     dual_gap_: Any
-    mean_coef_: NDArray[Any]
-    mean_intercept_: NDArray[Any]
+    mean_coef_: NDArray[Any] | float
+    mean_intercept_: NDArray[Any] | float
     billboard_: Any
     privacy_: PrivacyReport
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         alphas: ArrayLike | None = None,
@@ -1273,6 +1295,7 @@ class MPMTLGroupSparseCV(RegressorMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Literal["float64", "float32"] | type[Any] = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
@@ -1341,10 +1364,11 @@ class MPMTLGroupSparseClassifier(ClassifierMixin, BaseEstimator):
     alpha_: float
     outlier_coef_: Any
     outlier_: NDArray[Any]
-    mean_coef_: NDArray[Any]
-    mean_intercept_: NDArray[Any]
+    mean_coef_: NDArray[Any] | float
+    mean_intercept_: NDArray[Any] | float
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         alpha: Literal["auto"] | float = "auto",
@@ -1382,6 +1406,7 @@ class MPMTLGroupSparseClassifier(ClassifierMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Literal["float64", "float32"] | type[Any] = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def decision_function(self, X: Any, task: Any = None) -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
@@ -1432,12 +1457,13 @@ class MPMTLGroupSparseClassifierCV(ClassifierMixin, BaseEstimator):
     n_iter_: Any
     objective_: Any
     dual_gap_: Any
-    mean_coef_: NDArray[Any]
-    mean_intercept_: NDArray[Any]
+    mean_coef_: NDArray[Any] | float
+    mean_intercept_: NDArray[Any] | float
     billboard_: Any
     privacy_: PrivacyReport
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         alphas: ArrayLike | None = None,
@@ -1459,6 +1485,7 @@ class MPMTLGroupSparseClassifierCV(ClassifierMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Literal["float64", "float32"] | type[Any] = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def decision_function(self, X: Any, task: Any = None) -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
@@ -1528,10 +1555,11 @@ class MPMTLLowRank(RegressorMixin, BaseEstimator):
     alpha_: float
     outlier_coef_: NDArray[Any]
     outlier_: NDArray[Any]
-    mean_coef_: NDArray[Any]
-    mean_intercept_: NDArray[Any]
+    mean_coef_: NDArray[Any] | float
+    mean_intercept_: NDArray[Any] | float
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         alpha: Literal["auto"] | float = "auto",
@@ -1568,6 +1596,7 @@ class MPMTLLowRank(RegressorMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Literal["float64", "float32"] | type[Any] = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
@@ -1612,12 +1641,13 @@ class MPMTLLowRankCV(RegressorMixin, BaseEstimator):
     n_iter_: Any
     objective_: Any
     dual_gap_: Any
-    mean_coef_: NDArray[Any]
-    mean_intercept_: NDArray[Any]
+    mean_coef_: NDArray[Any] | float
+    mean_intercept_: NDArray[Any] | float
     billboard_: Any
     privacy_: PrivacyReport
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         alphas: ArrayLike | None = None,
@@ -1637,6 +1667,7 @@ class MPMTLLowRankCV(RegressorMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Literal["float64", "float32"] | type[Any] = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
@@ -1705,10 +1736,11 @@ class MPMTLLowRankClassifier(ClassifierMixin, BaseEstimator):
     alpha_: float
     outlier_coef_: Any
     outlier_: NDArray[Any]
-    mean_coef_: NDArray[Any]
-    mean_intercept_: NDArray[Any]
+    mean_coef_: NDArray[Any] | float
+    mean_intercept_: NDArray[Any] | float
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         alpha: Literal["auto"] | float = "auto",
@@ -1746,6 +1778,7 @@ class MPMTLLowRankClassifier(ClassifierMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Literal["float64", "float32"] | type[Any] = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def decision_function(self, X: Any, task: Any = None) -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
@@ -1796,12 +1829,13 @@ class MPMTLLowRankClassifierCV(ClassifierMixin, BaseEstimator):
     n_iter_: Any
     objective_: Any
     dual_gap_: Any
-    mean_coef_: NDArray[Any]
-    mean_intercept_: NDArray[Any]
+    mean_coef_: NDArray[Any] | float
+    mean_intercept_: NDArray[Any] | float
     billboard_: Any
     privacy_: PrivacyReport
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         alphas: ArrayLike | None = None,
@@ -1823,6 +1857,7 @@ class MPMTLLowRankClassifierCV(ClassifierMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Literal["float64", "float32"] | type[Any] = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def decision_function(self, X: Any, task: Any = None) -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
@@ -1844,6 +1879,15 @@ class MPMTLLowRankClassifierCV(ClassifierMixin, BaseEstimator):
     def relate(self, facts: Any) -> Any: ...
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
     def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class MTLPath(NamedTuple):
+    alphas: NDArray[Any]
+    coefs: NDArray[Any]
+    gaps: NDArray[Any]
+    n_iter: NDArray[Any]
+    intercepts: NDArray[Any]
+    tasks: NDArray[Any]
+    penalty: str
 
 class PPSGD(RegressorMixin, BaseEstimator):
     lam: Literal["auto"] | float
@@ -1889,6 +1933,7 @@ class PPSGD(RegressorMixin, BaseEstimator):
     n_iter_: Any
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         lam: Literal["auto"] | float = "auto",
@@ -1924,6 +1969,7 @@ class PPSGD(RegressorMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Any = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
@@ -1989,6 +2035,7 @@ class PPSGDClassifier(ClassifierMixin, BaseEstimator):
     n_features_in_: Any
     feature_names_in_: Any
     classes_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         lam: Literal["auto"] | float = "auto",
@@ -2025,6 +2072,7 @@ class PPSGDClassifier(ClassifierMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Any = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def decision_function(self, X: Any, task: Any = None) -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
@@ -2049,9 +2097,9 @@ class PPSGDClassifier(ClassifierMixin, BaseEstimator):
 
 class PerTask(BaseEstimator):
     estimator: Any
-    task_feature: str | None
+    task_feature: str | int | None
     tasks: Literal["auto"] | ArrayLike
-    estimators_: dict[str, Any]
+    estimators_: dict[Any, Any]
     tasks_: NDArray[Any]
     classes_: NDArray[Any]
     n_features_in_: Any
@@ -2060,12 +2108,14 @@ class PerTask(BaseEstimator):
         self,
         estimator: Any,
         *,
-        task_feature: str | None = None,
+        task_feature: str | int | None = None,
         tasks: Literal["auto"] | ArrayLike = "auto",
     ) -> None: ...
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
     def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
     def predict(self, X: Any, task: Any = None) -> Any: ...
+    def predict_log_proba(self, X: Any, task: Any = None) -> Any: ...
+    def predict_proba(self, X: Any, task: Any = None) -> Any: ...
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
 
 class PrivacyLeakWarning(UserWarning): ...
@@ -2114,6 +2164,7 @@ class PrivateFedAvg(RegressorMixin, BaseEstimator):
     n_iter_: Any
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         lam: Literal["auto"] | float = "auto",
@@ -2149,6 +2200,7 @@ class PrivateFedAvg(RegressorMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Any = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
@@ -2214,6 +2266,7 @@ class PrivateFedAvgClassifier(ClassifierMixin, BaseEstimator):
     n_features_in_: Any
     feature_names_in_: Any
     classes_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         lam: Literal["auto"] | float = "auto",
@@ -2250,6 +2303,7 @@ class PrivateFedAvgClassifier(ClassifierMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Any = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def decision_function(self, X: Any, task: Any = None) -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
@@ -2316,6 +2370,7 @@ class PrivateFedProx(RegressorMixin, BaseEstimator):
     n_iter_: Any
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         lam: Literal["auto"] | float = "auto",
@@ -2351,6 +2406,7 @@ class PrivateFedProx(RegressorMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Any = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
@@ -2416,6 +2472,7 @@ class PrivateFedProxClassifier(ClassifierMixin, BaseEstimator):
     n_features_in_: Any
     feature_names_in_: Any
     classes_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         lam: Literal["auto"] | float = "auto",
@@ -2452,6 +2509,7 @@ class PrivateFedProxClassifier(ClassifierMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Any = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def decision_function(self, X: Any, task: Any = None) -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
@@ -2494,16 +2552,17 @@ class PrivateMTL(RegressorMixin, BaseEstimator):
     coef_: NDArray[Any]
     intercept_: NDArray[Any]
     tasks_: NDArray[Any]
-    shares_: dict[str, Any]
+    shares_: dict[Any, Any]
     billboard_: Any
     privacy_: PrivacyReport
     n_iter_: int
     level_: float
     level_spread_: float
-    mean_coef_: NDArray[Any]
-    mean_intercept_: NDArray[Any]
+    mean_coef_: NDArray[Any] | float
+    mean_intercept_: NDArray[Any] | float
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         structure: Literal["auto", "low-rank", "mean", "sparse"] | list[Any] | tuple[Any, ...] = "auto",
@@ -2524,6 +2583,7 @@ class PrivateMTL(RegressorMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Literal["float64", "float32"] | type[Any] = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
@@ -2564,16 +2624,17 @@ class PrivateMTLClassifier(ClassifierMixin, BaseEstimator):
     intercept_: Any
     tasks_: NDArray[Any]
     classes_: NDArray[Any]
-    shares_: dict[str, Any]
+    shares_: dict[Any, Any]
     billboard_: Any
     privacy_: PrivacyReport
     n_iter_: int
     level_: float
     level_spread_: float
-    mean_coef_: NDArray[Any]
-    mean_intercept_: NDArray[Any]
+    mean_coef_: NDArray[Any] | float
+    mean_intercept_: NDArray[Any] | float
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         structure: Literal["auto", "low-rank", "mean", "sparse"] | list[Any] | tuple[Any, ...] = "auto",
@@ -2595,6 +2656,7 @@ class PrivateMTLClassifier(ClassifierMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Literal["float64", "float32"] | type[Any] = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def decision_function(self, X: Any, task: Any = None) -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
@@ -2651,7 +2713,7 @@ class PrivateMeanRegMTL(RegressorMixin, BaseEstimator):
     relation_noise_std_: NDArray[Any]
     level_: float
     level_spread_: float
-    shares_: dict[str, Any]
+    shares_: dict[Any, Any]
     tasks_: NDArray[Any]
     billboard_: Any
     privacy_: PrivacyReport
@@ -2661,6 +2723,7 @@ class PrivateMeanRegMTL(RegressorMixin, BaseEstimator):
     dual_gap_: float
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         lam: Literal["auto"] | float = "auto",
@@ -2691,6 +2754,7 @@ class PrivateMeanRegMTL(RegressorMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Literal["float64", "float32"] | type[Any] = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
@@ -2746,7 +2810,7 @@ class PrivateMeanRegMTLClassifier(ClassifierMixin, BaseEstimator):
     relation_noise_std_: NDArray[Any]
     level_: float
     level_spread_: float
-    shares_: dict[str, Any]
+    shares_: dict[Any, Any]
     tasks_: NDArray[Any]
     classes_: NDArray[Any]
     billboard_: Any
@@ -2757,6 +2821,7 @@ class PrivateMeanRegMTLClassifier(ClassifierMixin, BaseEstimator):
     dual_gap_: float
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         lam: Literal["auto"] | float = "auto",
@@ -2788,6 +2853,7 @@ class PrivateMeanRegMTLClassifier(ClassifierMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Literal["float64", "float32"] | type[Any] = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def decision_function(self, X: Any, task: Any = None) -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
@@ -2823,10 +2889,10 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
     test_size: float
     random_state: int | RandomState | Generator | Generator
     best_estimator_: Any
-    best_params_: dict[str, Any]
+    best_params_: dict[Any, Any]
     best_score_: float
     best_index_: int
-    cv_results_: dict[str, Any]
+    cv_results_: dict[Any, Any]
     n_splits_: int
     privacy_: PrivacyReport
     classes_: Any
@@ -2847,8 +2913,11 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
         test_size: float = 0.25,
         random_state: int | RandomState | Generator | Generator | None = None,
     ) -> None: ...
+    def decision_function(self, X: Any, task: Any = None) -> NDArray[Any] | dict[Any, Any]: ...
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
-    def predict(self, X: Any, task: Any = None) -> NDArray[Any] | dict[str, Any]: ...
+    def predict(self, X: Any, task: Any = None) -> NDArray[Any] | dict[Any, Any]: ...
+    def predict_log_proba(self, X: Any, task: Any = None) -> NDArray[Any] | dict[Any, Any]: ...
+    def predict_proba(self, X: Any, task: Any = None) -> NDArray[Any] | dict[Any, Any]: ...
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
 
 class PublishedMeanRegMTL(RegressorMixin, BaseEstimator):
@@ -2900,6 +2969,7 @@ class PublishedMeanRegMTL(RegressorMixin, BaseEstimator):
     dual_gap_: Any
     n_features_in_: Any
     feature_names_in_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         lam: Literal["auto"] | float = "auto",
@@ -2937,6 +3007,7 @@ class PublishedMeanRegMTL(RegressorMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Any = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
@@ -3007,6 +3078,7 @@ class PublishedMeanRegMTLClassifier(ClassifierMixin, BaseEstimator):
     n_features_in_: Any
     feature_names_in_: Any
     classes_: Any
+    coef_names_: NDArray[Any]
     def __init__(
         self,
         lam: Literal["auto"] | float = "auto",
@@ -3045,6 +3117,7 @@ class PublishedMeanRegMTLClassifier(ClassifierMixin, BaseEstimator):
         verbose: int = 0,
         dtype: Any = ...,
     ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
     def decision_function(self, X: Any, task: Any = None) -> Any: ...
     def export_billboard(self) -> Any: ...
     def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
@@ -3070,27 +3143,28 @@ class PublishedMeanRegMTLClassifier(ClassifierMixin, BaseEstimator):
 class SingleTaskWarning(UserWarning): ...
 
 class TaskImputer(TransformerMixin, BaseEstimator):
-    task_feature: str | None
-    default: dict[str, Any] | None
+    task_feature: str | int | None
+    default: dict[Any, Any] | None
     tasks_: NDArray[Any]
-    statistics_: dict[str, Any]
+    statistics_: dict[Any, Any]
     n_features_in_: Any
     feature_names_in_: Any
     def __init__(
         self,
         *,
-        task_feature: str | None = None,
-        default: dict[str, Any] | None = None,
+        task_feature: str | int | None = None,
+        default: dict[Any, Any] | None = None,
     ) -> None: ...
     def fit(self, X: Any, y: Any = None) -> Self: ...
     def personalize(self, X: Any, y: Any = None) -> Self: ...
     def transform(self, X: Any) -> Any: ...
 
 class TaskScaler(TransformerMixin, BaseEstimator):
-    task_feature: str | None
+    task_feature: str | int | None
     with_mean: bool
     with_std: bool
     scale: float | ArrayLike
+    tasks: Literal["auto"] | ArrayLike
     tasks_: NDArray[Any]
     mean_: NDArray[Any]
     scale_: NDArray[Any]
@@ -3099,10 +3173,11 @@ class TaskScaler(TransformerMixin, BaseEstimator):
     def __init__(
         self,
         *,
-        task_feature: str | None = None,
+        task_feature: str | int | None = None,
         with_mean: bool = True,
         with_std: bool = True,
         scale: float | ArrayLike | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
     ) -> None: ...
     def fit(self, X: Any, y: Any = None) -> Self: ...
     def personalize(self, X: Any, y: Any = None) -> Self: ...
@@ -3110,19 +3185,24 @@ class TaskScaler(TransformerMixin, BaseEstimator):
 
 class TaskStratifiedKFold:
     n_splits: int
-    task_feature: str | None
+    task_feature: str | int | None
     shuffle: bool
-    random_state: int | None
+    random_state: int | RandomState | None
     def __init__(
         self,
         n_splits: int = 5,
         *,
-        task_feature: str | None = None,
+        task_feature: str | int | None = None,
         shuffle: bool = False,
-        random_state: int | None = None,
+        random_state: int | RandomState | None = None,
     ) -> None: ...
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int: ...
-    def split(self, X: Any, y: Any = None, groups: ArrayLike | None = None) -> Any: ...
+    def split(
+        self,
+        X: Any,
+        y: Any = None,
+        groups: ArrayLike | None = None,
+    ) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]: ...
 
 def get_num_threads() -> int: ...
 
@@ -3146,7 +3226,7 @@ def mtl_path(
     max_iter: Any = 10000,
     tol: Any = 1e-06,
     dtype: Any = ...,
-) -> Any: ...
+) -> MTLPath: ...
 
 def personalize(model: Any, X: Any, y: Any, **params: Any) -> Any: ...
 
@@ -3160,9 +3240,9 @@ def plan(
     explained: float = 0.5,
     n_repeats: int | None = None,
     random_state: int = 0,
-) -> Any: ...
+) -> BudgetPlan: ...
 
-def save_billboard(est: Any, path: str | str | PathLike[str]) -> Any: ...
+def save_billboard(est: Any, path: str | PathLike[str]) -> Any: ...
 
 def set_num_threads(n_threads: int | None) -> Any: ...
 
@@ -3193,6 +3273,7 @@ __all__ = [
     "MPMTLLowRankCV",
     "MPMTLLowRankClassifier",
     "MPMTLLowRankClassifierCV",
+    "MTLPath",
     "PPSGD",
     "PPSGDClassifier",
     "PerTask",

@@ -43,7 +43,12 @@ class NamedCoefficients:
 
     @property
     def coef_names_(self):
-        """Names of the features of `coef_`, without the task column: those of X, or x0, x1, ..."""
+        """Names of the features of `coef_`, without the task column: those of X, or x0, x1, ...
+
+        Returns
+        -------
+        names : ndarray of shape (n_features,)
+        """
         if not self._is_linear:
             raise AttributeError(f"{type(self).__name__!r} has no coefficients of features.")
         check_is_fitted(self)

@@ -8,6 +8,7 @@ import logging
 import math
 import warnings
 from collections.abc import Mapping
+from contextlib import nullcontext
 from copy import copy, deepcopy
 from dataclasses import replace
 from numbers import Integral, Real
@@ -16,18 +17,18 @@ import numpy as np
 from scipy.special import log_expit, log_softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, is_classifier
 from sklearn.metrics import r2_score
+from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.utils.validation import check_is_fitted
 
 from ._coefficients import NamedCoefficients
 from ._diagram import Documented, ShowsPrivacy
 from ._runtime.compat import Interval, InvalidParameterError, StrOptions, check_parameters
-from ._runtime.stack import users_line
+from ._runtime.stack import sklearn_holds, users_line
 from .callbacks import RoundCallbacks, followed, following
 from .exchange.billboard import Personal
 from .exchange.files import FromBillboard, first_tasks, rows_before_tasks
-from .exchange.protocol import Population, run
-from .exchange.servers import noise_parties_of
-from .exchange.task_side import task_side_of
+from .exchange.plan import noise_parties_of
+from .exchange.protocol import Population, run, task_side_of
 from .privacy.report import PrivacyLeakWarning
 from .privacy.rng import SeededSource, noise_source
 from .tables.finite import all_finite, bound_values, check_values, finite_models
@@ -91,8 +92,10 @@ class TaskIndexed(Documented, BaseEstimator):
         Returns
         -------
         self : object
-            The fitted estimator. After an error it is not fitted, even if it was before.
+            The fitted estimator. After an error it is not fitted, even if it was before; after an
+            interrupt (Ctrl-C) it is as it was before.
         """
+        before = dict(vars(self))
         try:
             self._check_parameters()
             table, form = self._read_training(X, y, task, sample_weight)
@@ -113,12 +116,13 @@ class TaskIndexed(Documented, BaseEstimator):
             if inferred and "privacy_" in fitted:
                 billboard = fitted["billboard_"]
                 billboard.report = fitted["privacy_"] = billboard.report.disclosing(inferred)
-        except BaseException:
-            self._forget()
+        except BaseException as error:
+            self._undo(error, before)
             raise
         seen = {} if classes is None else {"classes_": classes}
         population = replace(Population.of(table), sizes=None, is_sparse=False)
         seen["_population_"], seen["tasks_"] = population, population.tasks
+        seen["_idle_"] = table.absent
         return self._become({**seen, "_form_": form, **fitted})
 
     def _become(self, fitted):
@@ -134,6 +138,12 @@ class TaskIndexed(Documented, BaseEstimator):
     def _fit_finite(self, table):
         """`_fit_table`, of which all that it returns is finite."""
         return self._fit_table(table)
+
+    def _undo(self, error, before):
+        """Be unfitted after an error, and as `before` (attributes by name) after an interrupt."""
+        self._forget()
+        if not isinstance(error, Exception):
+            vars(self).update(before)
 
     def _forget(self):
         for name in [name for name in vars(self) if name.endswith("_")]:
@@ -183,7 +193,7 @@ class TaskIndexed(Documented, BaseEstimator):
                     "mapping {class: weight}."
                 )
             table = with_classes(table, given, self._label_names(classes), 1.0 if raw else math.inf)
-        if not raw:
+        if not raw and table.weights is not None:
             table = in_rows(at_most_one(table) if self._bounds_weights() else table)
         return self._with_targets(table), classes
 
@@ -194,6 +204,11 @@ class TaskIndexed(Documented, BaseEstimator):
     def _with_targets(self, table):
         """The table with targets as its losses take them."""
         return table
+
+    def _forget_idle(self, tasks):
+        """These tasks have rows now."""
+        if "_idle_" in vars(self):
+            self._idle_ = np.setdiff1d(self._idle_, tasks)
 
     def _add_labels(self, labels):
         """`tasks_` with new labels, and the form in which they come last in wide predictions."""
@@ -215,7 +230,22 @@ class TaskIndexed(Documented, BaseEstimator):
                 + ". In cross-validation, KFold without shuffling leaves out whole tasks when "
                 "rows are sorted by task: use TaskStratifiedKFold, or list all tasks in tasks=."
             )
+        if not mean and rows.codes is not None and len(getattr(self, "_idle_", ())):
+            self._warn_of_idle(rows.codes)
         return rows
+
+    def _warn_of_idle(self, codes):
+        """A warning where a fold of `KFold` has all rows of a task, and more than one."""
+        idle = np.searchsorted(self.tasks_, self._idle_)
+        counts = np.bincount(codes[codes >= 0], minlength=len(self.tasks_))[idle]
+        if (counts > 1).any() and sklearn_holds((KFold, StratifiedKFold)):
+            warnings.warn(
+                f"This fold has all rows of some tasks: {listed(self._idle_[counts > 1])}. They "
+                "are predicted from what all tasks share, or as 0. KFold leaves out whole tasks "
+                "when rows are sorted by task: use TaskStratifiedKFold, or, to test on "
+                "unseen tasks, LeaveTasksOut.",
+                stacklevel=users_line(),
+            )
 
     def _wide_columns(self):
         """Positions in `tasks_` of the columns of wide predictions."""
@@ -363,12 +393,18 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
         task_side = self._task_side(table, population)
         tasks = task_side_of(task_side, table, population)
         curator = self._curator(population, source)
-        self.billboard_ = billboard = run(curator, tasks, source, noise_parties=self._noise_parties)
+        with self._journal(table, population) as journal:
+            billboard = run(curator, tasks, source, journal, self._noise_parties)
+        self.billboard_ = billboard
         personal = Personal(
             *task_side.final_models(billboard, lambda: self._personalize_table(table))
         )
         models = {"coef_": personal.coef, "intercept_": personal.intercept, **personal.extras}
         return {**models, **self._public_attributes(billboard, population)}
+
+    def _journal(self, table, population):
+        """What keeps the releases of a fit; nothing here."""
+        return nullcontext()
 
     def _fit_exact(self, table):
         return self._fit_table(table)
@@ -529,6 +565,7 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
                     new, personal.extras.get(name, np.nan),
                 )  # fmt: skip
         vars(self).update(merged, tasks_=tasks, _form_=form)
+        self._forget_idle(table.tasks)
         return self
 
     def _personal_models(self, table):
@@ -614,14 +651,14 @@ class Scored:
         return r2_score(known.astype(np.float64), predicted, sample_weight=weight)
 
 
-class KnowsFacts:
-    """Mixin of estimators with a `relation`; their billboards have it, and ``with_facts``."""
+class HasCovariates:
+    """Mixin of estimators with a `relation`; their billboards have it, and ``with_covariates``."""
 
     def relate(self, facts):
-        """Give public facts of tasks that the relation of the fit did not have.
+        """Give public covariates of tasks that the relation of the fit did not have.
 
         Such tasks can then be personalised, and predicted where `unseen_task` allows it. Nothing
-        is fitted again, and no budget spent: their rows of the basis follow from the facts.
+        is fitted again, and no budget spent: their rows of the basis follow from the covariates.
 
         Parameters
         ----------
@@ -640,8 +677,8 @@ class KnowsFacts:
         """
         check_is_fitted(self)
         if getattr(self.billboard_, "relation", None) is None:
-            raise ValueError("This fit has no relation=, so that facts about tasks mean nothing.")
-        self.billboard_ = self.billboard_.with_facts(facts)
+            raise ValueError("This fit has no relation=, so that covariates of tasks mean nothing.")
+        self.billboard_ = self.billboard_.with_covariates(facts)
         return self
 
     def _has_mean(self):
@@ -653,7 +690,7 @@ class KnowsFacts:
         Raises
         ------
         ValueError
-            For tasks of which the public facts are not known.
+            For tasks of which the public covariates are not known.
         """
         coef, b = self.billboard_.without_rows(unseen)
         n = len(unseen)

@@ -130,6 +130,7 @@ class PerTask(Scored, TaskIndexed):
         estimators = {**self.estimators_, **new["estimators_"]}
         self.tasks_, self._form_ = self._add_labels(table.everybody)
         self.estimators_ = {task: estimators[task] for task in self.tasks_.tolist()}
+        self._forget_idle(table.tasks)
         return self
 
     def _predict_tasks(self, X, task, predict, columns):

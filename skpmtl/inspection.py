@@ -628,7 +628,7 @@ class ClientSimilarityDisplay(_HeatMapDisplay):
 
 
 class RelationDisplay:
-    """What public facts about tasks add to the coefficients, with the noise of the release.
+    """What public covariates of tasks add to the coefficients, with the noise of the release.
 
     One panel for every fact, one point for every feature: the coefficients in a task with one more
     of the fact, less those without. Everything drawn is of the billboard and may be published.
@@ -636,14 +636,14 @@ class RelationDisplay:
 
     Parameters
     ----------
-    coef : array-like of shape (n_facts, n_features)
+    coef : array-like of shape (n_covariates, n_features)
         `relation_coef_` of an estimator, or some of its rows.
 
-    noise_std : array-like of shape (n_facts,) or (n_facts, n_features), default=None
+    noise_std : array-like of shape (n_covariates,) or (n_covariates, n_features), default=None
         Standard deviation of the noise in each row; None draws no bars.
 
     facts : sequence of str, default=None
-        Names of the facts; None numbers them.
+        Names of the covariates; None numbers them.
 
     features : sequence of str, default=None
         Names of the features; None numbers them.
@@ -694,32 +694,32 @@ class RelationDisplay:
         coef = np.asarray(self.coef, dtype=np.float64)
         if coef.ndim != 2:
             raise ValueError(
-                f"coef has the shape {coef.shape}, not (n_facts, n_features): of several classes "
-                "draw one at a time, RelationDisplay(coef=est.relation_coef_[:, c], ...)."
+                f"coef has the shape {coef.shape}, not (n_covariates, n_features): of several "
+                "classes draw one at a time, RelationDisplay(coef=est.relation_coef_[:, c], ...)."
             )
         r, d = coef.shape
-        facts = [str(j) for j in range(r)] if self.facts is None else list(self.facts)
+        names = [str(j) for j in range(r)] if self.facts is None else list(self.facts)
         features = [str(j) for j in range(d)] if self.features is None else list(self.features)
         std = None if self.noise_std is None else np.asarray(self.noise_std, dtype=np.float64)
         shapes = (r,), (r, d)
-        if len(facts) != r or len(features) != d or (std is not None and std.shape not in shapes):
+        if len(names) != r or len(features) != d or (std is not None and std.shape not in shapes):
             raise ValueError(
-                f"coef has {r} facts and {d} features: give as many names, and one noise_std for "
-                "every fact, or for every number."
+                f"coef has {r} covariates and {d} features: give as many names, and one noise_std "
+                "for every covariate, or for every number."
             )
         if ax is None:
             size = 2.0 + 2.0 * r, 1.2 + 0.25 * d
             _, ax = _pyplot().subplots(1, r, sharey=True, figsize=size, layout="constrained")
         self.axes_ = np.atleast_1d(ax).ravel()
         if len(self.axes_) != r:
-            raise ValueError(f"ax has {len(self.axes_)} axes for {r} facts.")
+            raise ValueError(f"ax has {len(self.axes_)} axes for {r} covariates.")
         self.errorbars_ = []
         for j, axis in enumerate(self.axes_):
             look = {"fmt": "o", "markersize": 4, "capsize": 2, **kwargs}
             bars = None if std is None else np.broadcast_to(2.0 * std[j], d)
             axis.axvline(0.0, color="0.7", linewidth=1, zorder=0)
             self.errorbars_.append(axis.errorbar(coef[j], np.arange(d), xerr=bars, **look))
-            axis.set_title(facts[j])
+            axis.set_title(names[j])
         self.axes_[0].set_yticks(np.arange(d), features)
         self.axes_[0].invert_yaxis()
         self.figure_ = self.axes_[0].figure
@@ -728,12 +728,12 @@ class RelationDisplay:
 
     @classmethod
     def from_estimator(cls, estimator, *, ax=None, **kwargs):
-        """Read the coefficients of the facts of a fitted estimator and draw the display.
+        """Read the coefficients of the covariates of a fitted estimator and draw the display.
 
         Parameters
         ----------
         estimator : PrivateMeanRegMTL, or another estimator with `relation`
-            Fitted with facts about its tasks.
+            Fitted with covariates of its tasks.
 
         ax : array-like of matplotlib Axes, default=None
             One for every fact; None makes a figure.
@@ -749,7 +749,7 @@ class RelationDisplay:
         check_is_fitted(estimator)
         if not hasattr(estimator, "relation_coef_"):
             raise TypeError(
-                f"{type(estimator).__name__} was not fitted with facts about its tasks: pass "
+                f"{type(estimator).__name__} was not fitted with covariates of its tasks: pass "
                 "relation= (of a Pipeline take its last step)."
             )
         names = getattr(estimator, "feature_names_in_", None)

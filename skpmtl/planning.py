@@ -10,8 +10,8 @@ from sklearn.base import clone, is_classifier
 from threadpoolctl import threadpool_limits
 
 from .datasets.generators import make_group_sparse_tasks, make_low_rank_tasks
+from .exchange.plan import divided_mu
 from .exchange.protocol import Population
-from .exchange.servers import divided_mu
 from .inspection import _pyplot
 from .privacy.accounting import check_budget, gdp_epsilon
 from .structures.estimators import PrivateMTL, PrivateMTLClassifier
@@ -277,23 +277,24 @@ class _Sample:
 
     def __init__(self, name, m, n, d, explained, rng):
         variance = explained / (1.0 - explained)
-        given = {"n_test": _TEST_ROWS, "coef": True, "random_state": int(rng.integers(2**31))}
+        given = {"noise": 0.0, "n_test": _TEST_ROWS, "coef": True}
+        given["random_state"] = int(rng.integers(2**31))
         if name == "few features":
-            informative = max(d // _WIDE, 1)
-            # Sizes from half of the largest to the largest: their mean square is 7 / 12 of its.
-            largest = math.sqrt(variance * d / informative * 12.0 / 7.0)
             drawn = make_group_sparse_tasks(
-                m, n, d, n_informative=informative, coef_range=(0.5 * largest, largest), **given
+                m, n, d, n_informative=max(d // _WIDE, 1), coef_range=(0.5, 1.0), **given
             )
         else:
             blocks, correlation = {"nothing": (m, 0.0), "a mean": (1, 0.9)}.get(name, (4, 0.95))
             drawn = make_low_rank_tasks(
-                m, n, d, n_blocks=blocks, correlation=correlation, variance=variance, **given
+                m, n, d, n_blocks=blocks, correlation=correlation, variance=1.0, **given
             )
-        self.X, self.y, self.task, self.X_test, self.y_test, self.task_test, self.coef = drawn
-        self.level = _LEVEL * rng.standard_normal(m)
-        self.y = self.y + self.level[self.task]
-        self.y_test = self.y_test + self.level[self.task_test]
+        self.X, signal, self.task, self.X_test, signal_test, self.task_test, coef = drawn
+        scale = math.sqrt(variance) / np.std(signal)
+        self.coef, self.level = scale * coef, _LEVEL * rng.standard_normal(m)
+        self.y, self.y_test = (
+            scale * part + self.level[task] + rng.standard_normal(len(task))
+            for part, task in ((signal, self.task), (signal_test, self.task_test))
+        )
         self.tasks, self.classes = np.arange(m), False
 
     def classify(self):

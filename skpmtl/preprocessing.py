@@ -26,9 +26,10 @@ from .tables.forms import (
     table_matrix,
     take_column,
     task_position,
+    without_rows,
 )
 from .tables.ids import factorize, listed, locate
-from .tables.table import SingleTaskWarning
+from .tables.table import SingleTaskWarning, both
 
 __all__ = ["TaskImputer", "TaskScaler"]
 # Spread of the logarithms of variances around the public ones, at least; rows from which a task
@@ -102,6 +103,10 @@ class TaskScaler(_TaskTransformer):
     up all other rows of the task. A scale is therefore shrunk towards a public one, or where none
     is known made so large that this does not happen; see Notes.
 
+    A listed task without rows in `fit`, as one with a single row whose row is held out in
+    cross-validation, has no mean: all its features are 0, so that an estimator predicts the level
+    that it has for such a task.
+
     The task column stays where it is. A frame gives a frame, anything else an array;
     ``set_output`` has precedence. To scale without changing the task column by means of
     scikit-learn's own transformers, use ``ColumnTransformer(..., remainder="passthrough")``.
@@ -119,13 +124,16 @@ class TaskScaler(_TaskTransformer):
         deviation is expected to be, NaN where nobody knows. Tasks of few rows have little else:
         without it a feature is 0 in tasks of up to three rows, and where it is constant. None: no
         scale is known.
+    tasks : "auto" or array-like, default="auto"
+        List of the tasks, of which some may have no rows. "auto" takes those of the rows.
 
     Attributes
     ----------
     tasks_ : ndarray of shape (n_tasks,)
         Task ids, sorted.
     mean_, scale_ : ndarray of shape (n_tasks, n_features)
-        Without the task column. A feature is ``(x - mean_) / scale_``; infinite scales make it 0.
+        Without the task column. A feature is ``(x - mean_) / scale_``; infinite scales make it 0,
+        and so do means of NaN, of tasks without rows.
     n_features_in_, feature_names_in_
         Of X as given, so that a task column counts.
 
@@ -151,11 +159,14 @@ class TaskScaler(_TaskTransformer):
     [-0.1, 0.1, -0.98, 0.98]
     """
 
-    def __init__(self, *, task_feature=None, with_mean=True, with_std=True, scale=None):
+    def __init__(
+        self, *, task_feature=None, with_mean=True, with_std=True, scale=None, tasks="auto"
+    ):
         self.task_feature = task_feature
         self.with_mean = with_mean
         self.with_std = with_std
         self.scale = scale
+        self.tasks = tasks
 
     def fit(self, X, y=None):
         """Compute mean and scale of every task.
@@ -170,27 +181,44 @@ class TaskScaler(_TaskTransformer):
         Returns
         -------
         self : object
+
+        Raises
+        ------
+        ValueError
+            For NaN, and for tasks of rows that `tasks` does not list.
         """
         self._check_task_feature()
+        listed = not (isinstance(self.tasks, str) and self.tasks == "auto")
+        if listed and (isinstance(self.tasks, str) or self.task_feature is None):
+            raise ValueError(
+                f'tasks={self.tasks!r} must be "auto" or a list of ids, with task_feature= the '
+                "column that holds them."
+            )
         matrix, ids, form = read_features(self, X, None, None, accept_sparse=False)
         if ids is None:
             ids = np.zeros(len(matrix), dtype=np.int64)
-        codes, self.tasks_ = encode_rows(ids, len(matrix))
-        check_finite(self, matrix, form.columns, codes, self.tasks_)
-        order, offsets = sort_rows(codes, len(self.tasks_))
+        codes, labels = encode_rows(ids, len(matrix))
+        absent = without_rows(labels, self.tasks)
+        check_finite(self, matrix, form.columns, codes, labels)
+        order, offsets = sort_rows(codes, len(labels))
         table = table_matrix(matrix, order, kept_columns(self, matrix, form.columns))
         public = self._public_scale(table.shape[1])
         sizes = np.diff(offsets)[:, None]
-        self.mean_ = np.add.reduceat(table, offsets[:-1], axis=0) / sizes
-        deviation = table - np.repeat(self.mean_, sizes[:, 0], axis=0)
+        mean = np.add.reduceat(table, offsets[:-1], axis=0) / sizes
+        deviation = table - np.repeat(mean, sizes[:, 0], axis=0)
         deviation *= deviation
         squares = np.add.reduceat(deviation, offsets[:-1], axis=0)
         # Rounding leaves a constant feature with a deviation just above 0.
-        varies = squares > sizes * (10 * np.finfo(float).eps * self.mean_) ** 2
+        varies = squares > sizes * (10 * np.finfo(float).eps * mean) ** 2
         known = ~np.isnan(public)
-        self.scale_ = _predictive(squares, varies, sizes)
+        scale = _predictive(squares, varies, sizes)
         shrunk = _shrunk(squares[:, known] / public[known] ** 2, varies[:, known], sizes)
-        self.scale_[:, known] = public[known] * shrunk
+        scale[:, known] = public[known] * shrunk
+        self.tasks_ = both(absent, labels)
+        rows = np.searchsorted(self.tasks_, labels), np.searchsorted(self.tasks_, absent)
+        self.mean_ = merge_rows(len(self.tasks_), rows[0], mean, rows[1], np.nan)
+        unknown = np.where(known, public, np.inf)
+        self.scale_ = merge_rows(len(self.tasks_), rows[0], scale, rows[1], unknown)
         self._form_ = form
         return self
 
@@ -220,13 +248,15 @@ class TaskScaler(_TaskTransformer):
         if (position < 0).any():
             raise ValueError(
                 f"Tasks that were not in fit: {listed(labels[position < 0])}. Add them with "
-                "personalize(X), from rows of their own."
+                "personalize(X), from rows of their own; in cross-validation list all tasks in "
+                "tasks=."
             )
         check_finite(self, matrix, form.columns, codes, labels)
         codes = position[codes]
         scaled = table_matrix(matrix, None, kept_columns(self, matrix, form.columns))
         if self.with_mean:
             scaled = scaled - self.mean_[codes]
+            scaled[np.isnan(self.mean_[codes, 0])] = 0.0  # of tasks without rows
         if self.with_std:
             scaled = scaled / self.scale_[codes]
         return _beside_task(X, scaled.T, ids, form.position)
@@ -243,6 +273,9 @@ class TaskScaler(_TaskTransformer):
                 "feature without the task column, NaN where nobody knows it."
             )
         return np.broadcast_to(public, n_features)
+
+    def _alone(self, X):
+        return clone(self).set_params(tasks="auto").fit(X)
 
     def _merge(self, fresh, n_tasks, old, new):
         self.mean_ = merge_rows(n_tasks, old, self.mean_, new, fresh.mean_)

@@ -24,6 +24,7 @@ import gc
 import inspect
 import itertools
 import json
+import multiprocessing
 import os
 import random
 import resource
@@ -36,6 +37,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 from scipy.stats import beta
 
@@ -52,7 +54,8 @@ FILES = [
 ]
 TESTS = [
     "tests/privacy", "tests/exchange", "tests/meta", "tests/output_perturbation",
-    "tests/mean_regularized", "tests/model_protected", "tests/structures", "tests/test_contract.py",
+    "tests/mean_regularized", "tests/model_protected", "tests/structures",
+    "tests/contract/test_contract.py",
 ]  # fmt: skip
 
 SWAPS = {
@@ -76,6 +79,7 @@ class Mutant(NamedTuple):
     text: str
     old: str
     new: str
+    original: str
     source: str
 
     @property
@@ -160,11 +164,8 @@ def mutants(file, source):
                 compile(changed, file, "exec")
             except SyntaxError:  # a pattern, a break outside of a loop
                 continue
-            found.append(
-                Mutant(
-                    file, place.lineno, place.end_lineno, line, ast.unparse(place), text, changed
-                )
-            )
+            at = file, place.lineno, place.end_lineno, line
+            found.append(Mutant(*at, ast.unparse(place), text, source, changed))
     return found
 
 
@@ -176,11 +177,25 @@ def equivalents(path):
 
 
 class Lines:
-    """Plugin of pytest: which test runs which lines of the files, and its seconds."""
+    """Plugin of pytest: which test runs which lines of the files, and its seconds.
+
+    Tests that start programs are left out.
+    """
 
     def __init__(self, files):
         self.files = {str(ROOT / file): file for file in files}
-        self.found, self.lines = {}, set()
+        self.found, self.lines, self.starts = {}, set(), False
+        sys.addaudithook(self.hear)
+        start = multiprocessing.process.BaseProcess.start
+
+        def started(process):
+            self.starts = True
+            return start(process)
+
+        multiprocessing.process.BaseProcess.start = started
+
+    def hear(self, event, arguments):
+        self.starts |= event in ("subprocess.Popen", "os.fork", "os.posix_spawn")
 
     def trace(self, frame, event, value):
         file = self.files.get(frame.f_code.co_filename)
@@ -191,7 +206,7 @@ class Lines:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item):
-        self.lines, start = set(), time.process_time()
+        self.lines, self.starts, start = set(), False, time.process_time()
         threading.settrace(self.trace)
         sys.settrace(self.trace)
         try:
@@ -202,7 +217,8 @@ class Lines:
             lines = defaultdict(list)
             for file, line in self.lines:
                 lines[file].append(line)
-            self.found[item.nodeid] = time.process_time() - start, lines
+            if not self.starts:
+                self.found[item.nodeid] = time.process_time() - start, lines
 
 
 WRAPPED = {
@@ -212,7 +228,7 @@ WRAPPED = {
 
 
 def functions(module):
-    """-> dict: qualified name -> functions of that name in a module and in its classes"""
+    """-> dict: (qualified name, line) -> functions of a module, of its classes and constants"""
     found, seen = defaultdict(list), set()
 
     def visit(value):
@@ -224,7 +240,7 @@ def functions(module):
                 visit(inner)
         if isinstance(value, types.FunctionType):
             if value.__code__.co_filename == module.__file__:
-                found[value.__code__.co_qualname].append(value)
+                found[value.__code__.co_qualname, value.__code__.co_firstlineno].append(value)
             for cell in value.__closure__ or ():  # of decorators without `functools.wraps`
                 try:
                     if callable(cell.cell_contents):
@@ -232,7 +248,10 @@ def functions(module):
                 except ValueError:  # still empty
                     pass
         elif isinstance(value, type) and value.__module__ == module.__name__:
-            for member in vars(value).values():
+            for member in list(vars(value).values()):
+                visit(member)
+        elif isinstance(value, dict | list | tuple):
+            for member in value.values() if isinstance(value, dict) else value:
                 visit(member)
 
     for value in list(vars(module).values()):
@@ -246,11 +265,12 @@ def codes(code):
         if isinstance(part, types.CodeType):
             if not part.co_flags & inspect.CO_NEWLOCALS:  # the body of a class
                 yield from codes(part)
-            elif not part.co_name.startswith("<"):
+            elif not part.co_name.startswith("<") or part.co_name == "<lambda>":
                 yield part
 
 
-PLAIN = (bool, int, float, str, tuple, frozenset, dict, list, set, type(None))
+PLAIN = (bool, int, float, str, tuple, frozenset, dict, list, set, type(None),
+         np.ndarray, np.generic)  # fmt: skip
 
 
 def replace(mutant):
@@ -258,11 +278,11 @@ def replace(mutant):
     module = sys.modules[mutant.file.removesuffix(".py").replace("/", ".")]
     code = compile(mutant.source, module.__file__, "exec")
     live, changed = functions(module), False
-    before = compile(Path(module.__file__).read_text(), module.__file__, "exec")
+    before = compile(mutant.original, module.__file__, "exec")
     for old, new in zip(codes(before), codes(code), strict=True):
         if old != new:
             changed = True
-            for function in live[new.co_qualname]:
+            for function in live[old.co_qualname, old.co_firstlineno]:
                 function.__code__ = new.replace(co_firstlineno=function.__code__.co_firstlineno)
     if changed:
         return
@@ -270,9 +290,11 @@ def replace(mutant):
     other = types.ModuleType(module.__name__)
     other.__file__, other.__package__ = module.__file__, module.__package__
     exec(code, vars(other))
-    for name, functions_ in functions(other).items():
-        for function, new in itertools.product(live[name], functions_[:1]):
-            function.__defaults__, function.__kwdefaults__ = new.__defaults__, new.__kwdefaults__
+    news = {name: found[0] for (name, _), found in functions(other).items()}
+    for (name, _), found in live.items():
+        for function in found if name in news else ():
+            function.__defaults__ = news[name].__defaults__
+            function.__kwdefaults__ = news[name].__kwdefaults__
     holders = [(vars(module), vars(other))]
     for name, value in vars(other).items():
         if isinstance(value, type) and value.__module__ == module.__name__:

@@ -26,8 +26,8 @@ SETTINGS = [
 ]
 FOLDERS = [
     "solvers", "kernels", "exchange", "mean_regularized", "meta", "model_protected",
-    "output_perturbation", "search", "shards", "structures", "test_baselines.py", "test_float32.py",
-    "test_tasks_without_rows.py", "test_weights.py",
+    "output_perturbation", "search", "shards", "structures", "test_baselines.py",
+    "contract/test_float32.py", "contract/test_tasks_without_rows.py", "contract/test_weights.py",
 ]  # fmt: skip
 PROBE = """
 import numpy as np, numba

@@ -1,44 +1,50 @@
-"""Writes ``skpmtl/__init__.pyi``, the type hints of what ``import skpmtl`` gives.
+"""Writes the type hints of all public modules: ``skpmtl/__init__.pyi`` and its like.
 
     python -m tests.stubs
 
 What a parameter may be is known from the constraints that scikit-learn checks at run time, and the
 types of attributes, of other parameters and of what is returned from the docstrings: the hints say
-nothing of their own. A test compares the file with what would be written.
+nothing of their own. A test compares the files with what would be written.
 """
 
 import inspect
 import re
 from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
 from numbers import Integral, Real
 from pathlib import Path
 
 import numpy as np
 import sklearn.base
+from sklearn.utils.metaestimators import available_if
 
-import skpmtl
-
-PATH = Path(skpmtl.__file__).with_suffix(".pyi")
-HEAD = '''\
-"""Type hints of `skpmtl`; written by ``python -m tests.stubs``."""
-
-from collections.abc import Callable, Mapping
-from os import PathLike
-from typing import Any, Literal
-
-from numpy.random import Generator, RandomState
-from numpy.typing import ArrayLike, NDArray
-from sklearn.base import (
-    BaseEstimator,
-    ClassifierMixin,
-    MetaEstimatorMixin,
-    RegressorMixin,
-    TransformerMixin,
-)
-from typing_extensions import Self
-
-from .privacy import PrivacyReport
-'''
+# A name that several of them have is defined in the first.
+MODULES = (
+    "skpmtl", "skpmtl.privacy", "skpmtl.baselines",
+    "skpmtl.callbacks", "skpmtl.datasets", "skpmtl.exchange", "skpmtl.exchange.wire",
+    "skpmtl.federated", "skpmtl.fedmtl", "skpmtl.inspection", "skpmtl.metrics",
+    "skpmtl.model_selection", "skpmtl.networks", "skpmtl.pipeline", "skpmtl.preprocessing",
+    "skpmtl.reproduction", "skpmtl.search", "skpmtl.shards",
+)  # fmt: skip
+# What hints are made of, by the line that imports it.
+IMPORTS = (
+    ("from collections.abc import {}", ("Callable", "Iterator", "Mapping")),
+    ("from os import {}", ("PathLike",)),
+    ("from typing import {}", ("Any", "Literal", "NamedTuple")),
+    ("from numpy.random import {}", ("Generator", "RandomState")),
+    ("from numpy.typing import {}", ("ArrayLike", "NDArray")),
+    (
+        "from sklearn.base import {}",
+        (
+            "BaseEstimator", "ClassifierMixin", "MetaEstimatorMixin", "RegressorMixin",
+            "TransformerMixin",
+        ),
+    ),
+    ("from sklearn.utils import {}", ("Bunch",)),
+    ("from typing_extensions import {}", ("Self",)),
+)  # fmt: skip
+ConditionalMethod = type(available_if(bool)(bool))
 BASES = ("TransformerMixin", "MetaEstimatorMixin", "ClassifierMixin", "RegressorMixin")
 CONSTRAINTS = {
     "array-like": "ArrayLike", "boolean": "bool", "random_state": "int | RandomState | Generator",
@@ -52,9 +58,23 @@ WORDS = (
     (r"self|estimator : self", "Self"), (r"ndarrays? of (str|object)", "NDArray[Any]"),
     (r"(list|tuple) of", "{1}[Any, ...]"), (r"ndarray", "NDArray[Any]"),
     (r"array-like", "ArrayLike"), (r"PrivacyReport", "PrivacyReport"), (r"bool", "bool"),
-    (r"float", "float"), (r"int\b", "int"), (r"str\b", "str"), (r"dict", "dict[str, Any]"),
+    (r"BudgetPlan", "BudgetPlan"),
+    (r"float", "float"), (r"int\b", "int"), (r"str\b", "str"), (r"dict", "dict[Any, Any]"),
+    (r"(:class:`~sklearn.utils.)?Bunch", "Bunch"), (r"array\b", "ArrayLike"),
+    (r"mapping", "Mapping[Any, Any]"),
+    (r"tuple", "tuple[Any, ...]"), (r"list", "list[Any]"), (r"callable", "Callable[..., Any]"),
+    (r"Generator", "Generator"), (r"RandomState", "RandomState"), (r"bytes", "bytes"),
     (r"(path-like|path|PathLike)", "str | PathLike[str]"), (r"None$", "None"),
 )  # fmt: skip
+SPECIAL = {  # methods that syntax calls
+    "__call__": "self, *args: Any, **kwargs: Any) -> Any",
+    "__contains__": "self, item: Any) -> bool",
+    "__enter__": "self) -> Self",
+    "__exit__": "self, *error: Any) -> None",
+    "__getitem__": "self, key: Any) -> Any",
+    "__iter__": "self) -> Iterator[Any]",
+    "__len__": "self) -> int",
+}
 FLUENT = {"fit", "partial_fit", "personalize", "set_callbacks"}  # what returns the estimator
 # The rows come in many forms, which `tables.forms` checks.
 ANY = {"X", "y", "task", "sample_weight", "estimator", "model", "params", "fit_params"}
@@ -82,16 +102,21 @@ def of_constraint(constraints):
 
 def of_words(text):
     """Hint from the type that a docstring gives, "Any" where it is not one of a few."""
+    if "matplotlib" in text:
+        return "Any"
     if re.match(r"\{.*\}", text) and '"' in text:
         options = re.findall(r'"([^"]*)"', text.partition("}")[0])
         hint = "Literal[" + ", ".join(f'"{option}"' for option in options) + "]"
         rest = text.partition("}")[2]
         hint += " | type[Any]" if "numpy type" in rest else ""
         return hint + (" | None" if "None" in rest else "")
-    parts = re.split(r",? or |, default", text)
+    parts = re.split(r",? or |, default|, (?![^(]*\))", text)
     found = []
     for part in parts:
         if re.fullmatch(r"=.*", part):
+            continue
+        if part.strip() in classes():
+            found.append(part.strip())
             continue
         if re.fullmatch(r'"[^"]*"', part.strip()):
             found.append(f"Literal[{part.strip()}]")
@@ -104,7 +129,38 @@ def of_words(text):
                 break
         else:
             return "Any"
-    return " | ".join(sorted(dict.fromkeys(found), key=lambda hint: hint == "None")) or "Any"
+    found = dict.fromkeys(hint for several in found for hint in several.split(" | "))
+    return " | ".join(sorted(found, key=lambda hint: hint == "None")) or "Any"
+
+
+def of_type(annotation):
+    """Hint from the annotation of a field, "Any" where it is more than one plain type."""
+    name = getattr(annotation, "__name__", str(annotation))
+    return {"tuple": "tuple[Any, ...]", "ndarray": "NDArray[Any]"}.get(
+        name, name if name in ("bool", "float", "int", "str") else "Any"
+    )
+
+
+@cache
+def homes():
+    """-> dict: module in which each public thing is defined for type checkers, by its identity"""
+    found = {}
+    for module in MODULES:
+        for name in exported(import_module(module)):
+            found.setdefault(id(getattr(import_module(module), name)), module)
+    return found
+
+
+@cache
+def classes():
+    """-> dict: public classes by name"""
+    modules = [import_module(module) for module in MODULES]
+    things = {name: getattr(module, name) for module in modules for name in exported(module)}
+    return {name: thing for name, thing in things.items() if inspect.isclass(thing)}
+
+
+def exported(module):
+    return sorted(set(module.__all__) - {"__version__"})
 
 
 def section(thing, title):
@@ -120,6 +176,10 @@ def section(thing, title):
 
 
 def returned(thing):
+    found = list(section(thing, "Yields").items())
+    if found:
+        hints = [of_words(described) for _, described in found]
+        return f"Iterator[{hints[0] if len(hints) == 1 else 'tuple[' + ', '.join(hints) + ']'}]"
     found = list(section(thing, "Returns").items())
     if len(found) == 1:
         name, described = found[0]
@@ -128,8 +188,10 @@ def returned(thing):
 
 
 def default_of(value):
-    simple = value is None or isinstance(value, (bool, int, float, str))
-    return repr(value).replace("'", '"') if simple and value == value else "..."
+    if isinstance(value, str):
+        return f'"{value}"' if value.isprintable() and '"' not in value else "..."
+    simple = value is None or isinstance(value, (bool, int, float))
+    return repr(value) if simple and abs(value or 0) < np.inf else "..."
 
 
 def function(name, thing, hints, indent="", result=None):
@@ -147,7 +209,7 @@ def function(name, thing, hints, indent="", result=None):
             star = True
         text = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "") + one.name
         star = star or one.kind is one.VAR_POSITIONAL
-        text += f": {hint}"
+        text += ": Any" if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD) else f": {hint}"
         if one.default is None and not re.search(r"\bNone$|^Any$", hint):
             text += " | None"
         if one.default is not one.empty:
@@ -171,6 +233,10 @@ def class_lines(name, cls):
     """Lines of a class with its parameters, attributes and public methods."""
     if issubclass(cls, Warning):
         return [f"class {name}({cls.__base__.__name__}): ..."]
+    if issubclass(cls, tuple):
+        known_types = section(cls, "Attributes")
+        fields = [f"    {key}: {of_words(known_types.get(key, ''))}" for key in cls._fields]
+        return [f"class {name}(NamedTuple):", *fields]
     mixins = [base for base in BASES if issubclass(cls, getattr(sklearn.base, base))]
     plain = not issubclass(cls, sklearn.base.BaseEstimator)
     bases = ", ".join(mixins + ([] if plain else ["BaseEstimator"]))
@@ -181,40 +247,83 @@ def class_lines(name, cls):
     described = {**section(cls.__init__, "Parameters"), **section(cls, "Parameters")}
     for parameter in parameters:
         hint = hints.get(parameter) or of_words(described.get(parameter, ""))
+        declared = of_type(getattr(cls, "__annotations__", {}).get(parameter))
+        hint = declared if hint == "Any" else hint
         hints[parameter] = hint
         lines.append(f"    {parameter}: {hint}")
     for attribute, text in section(cls, "Attributes").items():
         if attribute.isidentifier() and attribute not in parameters:
             lines.append(f"    {attribute}: {of_words(text)}")
-    lines += function("__init__", cls.__init__, hints, "    ", "None")
+    members = {key: value for base in reversed(known(cls)) for key, value in vars(base).items()}
+    for key, value in members.items():
+        hidden = key.startswith("_") or any(line.startswith(f"    {key}: ") for line in lines)
+        if isinstance(value, property) and not hidden:
+            lines.append(f"    {key}: {returned(value)}")
+    if cls.__init__ is not object.__init__:
+        lines += function("__init__", cls.__init__, hints, "    ", "None")
+    special = [(key, hint) for key, hint in SPECIAL.items() if key in members]
+    lines += [f"    def {key}({hint}: ..." for key, hint in special]
     methods = {
         key: value
-        for base in reversed(known(cls))
-        for key, value in vars(base).items()
-        if not key.startswith("_") and (callable(value) or isinstance(value, classmethod))
+        for key, value in members.items()
+        if not key.startswith("_")
+        and (callable(value) or isinstance(value, (classmethod, staticmethod, ConditionalMethod)))
     }
     for key in sorted(methods):
         if isinstance(methods[key], classmethod):
             lines.append("    @classmethod")
             lines += function(key, methods[key].__func__, {}, "    ", "Self")
+        elif isinstance(methods[key], staticmethod):
+            lines.append("    @staticmethod")
+            lines += function(key, methods[key].__func__, {}, "    ")
+        elif inspect.isclass(methods[key]):
+            lines.append(f"    {key}: Any")
         else:
             method = getattr(cls, key, None)
             result = "Self" if key in FLUENT else None
-            if callable(method):
+            if isinstance(methods[key], ConditionalMethod):
+                lines += function(key, methods[key].fn, {}, "    ", result)
+            elif callable(method):
                 lines += function(key, method, {}, "    ", result)
-    return lines
+    return lines if len(lines) > 1 else [f"{lines[0]} ..."]
 
 
-def stub():
-    """-> text of the file."""
-    lines = [HEAD, "__version__: str", ""]
-    for name in sorted(set(skpmtl.__all__) - {"__version__"}):
-        thing = getattr(skpmtl, name)
-        lines += class_lines(name, thing) if inspect.isclass(thing) else function(name, thing, {})
+def path(module):
+    """File of the hints of a module."""
+    return Path(import_module(module).__file__).with_suffix(".pyi")
+
+
+def stub(module):
+    """-> text of the file with the hints of a module."""
+    here, lines, taken = import_module(module), [], {}
+    for name in exported(here):
+        thing = getattr(here, name)
+        home = homes()[id(thing)]
+        if home != module:
+            taken[name] = home
+            continue
+        if inspect.isclass(thing):
+            lines += class_lines(name, thing)
+        elif callable(thing):
+            lines += function(name, thing, {})
+        else:
+            lines.append(f"{name}: {type(thing).__name__}")
         lines.append("")
-    names = "".join(f'    "{name}",\n' for name in skpmtl.__all__)
-    return "\n".join([*lines, f"__all__ = [\n{names}]", ""])
+    text = "\n".join(lines)
+    for name, thing in classes().items():  # named by hints
+        used = re.search(rf"(?<![\w.\"]){name}\b(?!\()", text)
+        if used and name not in exported(here) and id(thing) in homes():
+            taken[name] = homes()[id(thing)]
+    head = [f'"""Type hints of `{module}`; written by ``python -m tests.stubs``."""', ""]
+    for line, names in IMPORTS:
+        used = [name for name in names if re.search(rf"(?<![\w.]){name}\b", text)]
+        head += [line.format(", ".join(used))] if used else []
+    head += [f"from {home} import {name} as {name}" for name, home in sorted(taken.items())]
+    version = ["__version__: str", ""] if "__version__" in here.__all__ else []
+    names = "".join(f'    "{name}",\n' for name in here.__all__)
+    return "\n".join([*head, "", *version, *lines, f"__all__ = [\n{names}]", ""])
 
 
 if __name__ == "__main__":
-    PATH.write_text(stub())
+    for module in MODULES:
+        path(module).write_text(stub(module))

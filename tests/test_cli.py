@@ -42,6 +42,12 @@ def run(command):
     main(command.split())
 
 
+@pytest.fixture
+def no_picture(monkeypatch):
+    """Pictures take most of the time of a small fit."""
+    monkeypatch.setattr("skpmtl.cli.table.picture", lambda *given: False)
+
+
 def at_home(folder, target):
     """Models of the late clinics by the estimators themselves; their predictions."""
     settings = json.loads((folder / "out/public/settings.json").read_text())
@@ -130,8 +136,8 @@ def test_what_is_read_from_rows_is_said(folder, capsys):
     printed, warned = capsys.readouterr()
     assert "--tasks FILE" in warned
     assert "No scale is known of ['age', 'weight', 'visits']" in printed
-    for name in NAMES[3:]:
-        assert f"categories of {name!r} are read from private rows" in warned
+    assert "categories of 'sex', 'smoker' and 'referral' are read from private rows" in warned
+    assert warned.count("are read from private rows") == 1  # of all columns together
     settings = json.loads((folder / "out/public/settings.json").read_text())
     assert settings["categories"]["sex"] == ["female", "male"]
     stated = load_billboard(folder / "out/public/billboard.npz").privacy_.text(None)
@@ -151,11 +157,87 @@ def test_a_fit_that_releases_nothing_says_why(folder, capsys):
     assert "published nothing" in stated and "slots" not in stated
 
 
+@pytest.mark.parametrize("n_tasks", [1, 5])
+def test_a_fit_that_releases_nothing_names_the_plan(folder, capsys, n_tasks):
+    rows = pd.read_csv(folder / "data.csv").query(f"clinic < 'clinic {n_tasks:03d}'")
+    rows.to_csv(folder / "data.csv", index=False)
+    run("fit data.csv --task clinic --target pressure --epsilon 1 --drop level --output out")
+    printed = capsys.readouterr().out
+    assert f"rows of {n_tasks} task" in printed and "nothing is released, because" in printed
+    if n_tasks == 1:
+        assert "one task, which has nobody to learn from" in printed
+        return
+    command = re.search(r"python -m skpmtl (plan --tasks \d+ --rows \d+ --features \d+)", printed)
+    run(command[1] + " --repeats 1 --epsilon 3")
+    assert "epsilon" in capsys.readouterr().out
+
+
 def test_without_a_budget_nothing_is_promised(folder, capsys):
     run("fit data.csv --task clinic --target pressure --epsilon none --drop level --output out")
     printed = capsys.readouterr()
     assert "NO differential privacy guarantee" in printed.out and "Warning" not in printed.err
     assert "no privacy guarantee" in (folder / "out/public/privacy.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ("0 1", "the classes [0, 1] (as numbers: --regress)"),
+        ("0.0 1.0", "the classes [0, 1]"),
+        ("True False", "the classes [False, True]"),
+        ("yes no", "the classes ['no', 'yes']"),
+        ("1 2", "numbers"),
+        ("0 1 --regress", "numbers"),
+        ("3 4 --classify", "the classes [3, 4]"),
+        ("True False --regress", "numbers"),
+    ],
+)
+def test_targets_of_two_values(folder, values, said, capsys, no_picture):
+    low, high, *more = values.split()
+    table = pd.read_csv("data.csv").query("clinic < 'clinic 008'")
+    table["target"] = np.where(table["pressure"] < 131, low, high)
+    table.drop(columns=["pressure", "level"]).to_csv("two.csv", index=False)
+    command = "fit two.csv --task clinic --target target --epsilon none --public public.json "
+    public = json.loads((folder / "public.json").read_text())
+    del public["classes"]
+    (folder / "public.json").write_text(json.dumps(public))
+    run(command + " ".join(["--output out", *more]))
+    printed = capsys.readouterr().out
+    assert f"The target 'target' holds {said}" in printed
+    assert ("error rate" in printed) == said.startswith("the classes")
+    run("personalize out/public two.csv --output more")
+    run("predict more two.csv --output predictions.csv")
+    found, y = pd.read_csv("predictions.csv")["prediction"], pd.read_csv("two.csv")["target"]
+    assert (
+        np.mean(found == y) > 0.6 if "error rate" in printed else np.corrcoef(found, y)[0, 1] > 0.3
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "options"),
+    [
+        ({"sep": ";", "decimal": ","}, "--sep ; --decimal ,"),
+        ({"sep": "\t", "encoding": "utf-16"}, "--sep tab --encoding utf-16"),
+        ({"encoding": "cp1252", "index": True}, "--encoding cp1252"),
+    ],
+)
+def test_files_that_are_written_otherwise(folder, written, options, capsys, no_picture):
+    table = pd.read_csv("data.csv").query("clinic < 'clinic 008'")
+    table = table.replace({"sex": {"female": "fémale"}})
+    table.to_csv("other.csv", **{"index": False, **written})
+    table.to_csv("same.csv", index=False)
+    printed = []
+    for name, more in (("same", ""), ("other", options)):
+        run(f"fit {name}.csv --task clinic --target pressure --epsilon none --drop level "
+            f"--output {name} {more}")  # fmt: skip
+        run(f"personalize {name}/public {name}.csv --output {name}/models {more}")
+        run(f"predict {name}/models {name}.csv --output {name}.out {more}")
+        printed.append(capsys.readouterr().out.replace(name, ""))
+    assert printed[0] == printed[1]
+    assert (folder / "same.out").read_text() == (folder / "other.out").read_text()
+
+
+_GIVEN = "--task clinic --target pressure --epsilon 4 --tasks tasks.csv --public public.json"
 
 
 @pytest.mark.parametrize(
@@ -171,7 +253,25 @@ def test_without_a_budget_nothing_is_promised(folder, capsys):
         (("public.json", "wrong.json"), r"scale has \['height'\]"),
         (("--output out", "--output ."), "is there already"),
         (("data.csv", "names.csv"), "text of more than 50 kinds"),
-        (("data.csv", "gaps.csv"), "has gaps"),
+        (("data.csv", "gaps.csv"), "The target 'pressure' has gaps"),
+        (("data.csv", "inf.csv"), "The target 'pressure' has infinite values"),
+        (("data.csv", "nobody.csv"), "The task column 'clinic' has gaps"),
+        (("data.csv", "empty.csv"), "empty.csv is empty"),
+        (("data.csv", "header.csv"), "has a header and no rows"),
+        (("data.csv", "ragged.csv"), "has 4 fields in line 3, but 3 before it"),
+        (("data.csv", "latin.csv"), "is not written in utf-8: .* --encoding cp1252"),
+        (("data.csv", "semicolons.csv"), "seem to be separated by ';': --sep \";\""),
+        (("data.csv", "data.csv --encoding lattin"), "lattin is not the name of an encoding"),
+        (("data.csv", "fake.parquet"), "fake.parquet is not a Parquet file"),
+        (
+            (f"data.csv {_GIVEN}", "names.csv --task clinic --target name --epsilon 4"),
+            "holds more than 50 kinds of text",
+        ),
+        (("--public public.json", "--classify"), "50 kinds of numbers: leave out --classify"),
+        (
+            (f"{_GIVEN} --drop level", "--task clinic --target level --regress --epsilon 4"),
+            "holds text, which --regress cannot take",
+        ),
     ],
     ids=lambda value: str(value[1]),
 )
@@ -183,8 +283,15 @@ def test_errors_say_what_to_do(folder, change, message):
     table.assign(name=[f"n{k}" for k in range(len(table))]).to_csv("names.csv", index=False)
     table.loc[3, "pressure"] = np.nan
     table.to_csv("gaps.csv", index=False)
-    command = ("fit data.csv --task clinic --target pressure --epsilon 4 --tasks tasks.csv "
-               "--public public.json --drop level --output out")  # fmt: skip
+    table.assign(pressure=table["age"].where(table.index != 3, np.inf)).to_csv("inf.csv")
+    table.assign(clinic=table["clinic"].where(table.index != 3)).to_csv("nobody.csv")
+    table.to_csv("semicolons.csv", sep=";", index=False)
+    (folder / "empty.csv").write_text("")
+    (folder / "header.csv").write_text("clinic,age,pressure\n")
+    (folder / "ragged.csv").write_text("clinic,age,pressure\na,1,2\na,2,3,4\n")
+    (folder / "latin.csv").write_bytes("clinic,age,pressure\né,1,2\n".encode("latin-1"))
+    (folder / "fake.parquet").write_bytes(b"PAR1")
+    command = f"fit data.csv {_GIVEN} --drop level --output out"
     with pytest.raises(SystemExit, match=f"Error: .*{message}"):
         run(command.replace(*change))
     assert not (folder / "out").exists()
@@ -197,6 +304,21 @@ def test_errors_of_models(folder):
         run("predict . late.csv --output x.csv")
     with pytest.raises(SystemExit):
         run("personalize . late.csv --output more")
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("--target t", "must be two columns"),
+        ("--target y --sep ab", "--sep must be one character"),
+        ("--target y --sep , --decimal ,", "--sep and --decimal must differ"),
+        ("--target y --classify --regress", "not allowed with"),
+    ],
+)
+def test_wrong_options(more, message, capsys):
+    with pytest.raises(SystemExit) as stop:
+        run(f"fit x.csv --task t --epsilon 1 --output o {more}")
+    assert stop.value.code == 2 and message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("epsilon", ["0", "-1", "inf", "much"])

@@ -337,7 +337,7 @@ def test_paths_that_cannot_be_drawn():
         PathDisplay(alphas=[1, 2], sizes=[1, 2], errors=[[1, 2], [3, 4]]).plot(ax)
 
 
-def with_facts(**options):
+def with_covariates(**options):
     X, y, task = make_low_rank_tasks(n_tasks=40, n_features=4, random_state=0)
     urban = np.arange(40) % 2
     y = y + X[:, 0] * (1.0 + 2.0 * urban[task])
@@ -349,7 +349,7 @@ def with_facts(**options):
 
 
 def test_relation_shows_what_facts_add_with_the_noise():
-    est = with_facts()
+    est = with_covariates()
     display = RelationDisplay.from_estimator(est, color="C1")
     assert [ax.get_title() for ax in display.axes_] == ["constant", "urban"]
     for j, bars in enumerate(display.errorbars_):
@@ -358,7 +358,7 @@ def test_relation_shows_what_facts_add_with_the_noise():
         ends = np.array([segment[:, 0] for segment in lines.get_segments()])
         assert np.allclose(np.diff(ends, axis=1), 4.0 * est.relation_noise_std_[j])
     assert display.figure_.get_supxlabel() == "what one more adds to the coefficient"
-    exact = with_facts().set_params(epsilon=None)
+    exact = with_covariates().set_params(epsilon=None)
     X, y, task = make_low_rank_tasks(n_tasks=40, n_features=4, random_state=0)
     display = RelationDisplay.from_estimator(exact.fit(X, y, task=task))
     assert display.noise_std is None and len(display.errorbars_) == 2
@@ -372,7 +372,7 @@ def test_relation_names_features_and_refuses_what_it_cannot_draw():
         RelationDisplay(coef=np.ones((2, 3, 4))).plot()
     with pytest.raises(ValueError, match="as many names"):
         RelationDisplay(coef=coef, noise_std=[0.1]).plot()
-    with pytest.raises(ValueError, match="1 axes for 2 facts"):
+    with pytest.raises(ValueError, match="1 axes for 2 covariates"):
         RelationDisplay(coef=coef).plot(display.axes_[0])
     with pytest.raises(TypeError, match="relation="):
         RelationDisplay.from_estimator(fitted(LocalOnly()))

@@ -159,6 +159,32 @@ def test_errors(school_like):
         TaskScaler().fit(frame.drop(columns="school"))
 
 
+@pytest.mark.parametrize("with_std", [True, False])
+@pytest.mark.parametrize("scale", [None, 2.0, [2.0, np.nan]])
+def test_listed_tasks_without_rows_have_features_of_zero(scale, with_std):
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.repeat([1, 3], 6), rng.normal(7.0, 2.0, size=(12, 2))])
+    settings = {"task_feature": 0, "scale": scale, "with_std": with_std}
+    scaler = TaskScaler(**settings, tasks=[3, 2, 1]).fit(X)
+    assert_array_equal(scaler.tasks_, [1, 2, 3])
+    assert_array_equal(scaler.transform([[2, 5.0, -3.0]]), [[2, 0.0, 0.0]])
+    plain = TaskScaler(**settings).fit(X)
+    assert_array_equal(scaler.transform(X), plain.transform(X))
+    new = np.column_stack([np.repeat([2, 9], 6), rng.normal(3.0, 1.0, size=(12, 2))])
+    assert_array_equal(scaler.personalize(new).tasks_, [1, 2, 3, 9])
+    assert_array_equal(scaler.transform(new), TaskScaler(**settings).fit_transform(new))
+
+
+@pytest.mark.parametrize(
+    "tasks, words",
+    [([1], r"Not listed in tasks=, but in the data: \[3\]"), ("all", 'must be "auto" or a list')],
+)
+def test_wrong_lists_of_tasks(tasks, words):
+    X = np.column_stack([[1, 1, 3, 3], np.arange(4.0)])
+    with pytest.raises(ValueError, match=words):
+        TaskScaler(task_feature=0, tasks=tasks).fit(X)
+
+
 def test_a_task_that_is_added_is_scaled_as_if_it_had_been_there(school_like):
     frame, _ = school_like()
     first = frame["school"] < "s005"

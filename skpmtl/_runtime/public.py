@@ -17,10 +17,11 @@ class Public:
         Values of the fields that are allowed, as in ``_parameter_constraints`` of scikit-learn.
     added : tuple of str
         Fields that files of earlier versions do not have; they then have their defaults.
+    renamed : dict of str to str
+        Fields by their names in files of earlier versions.
     """
 
-    constraints = {}
-    added = ()
+    constraints, added, renamed = {}, (), {}
     known = {}  # name -> class
 
     def __init_subclass__(cls, **kwargs):

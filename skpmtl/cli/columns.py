@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import warnings
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,33 +17,82 @@ from ..privacy import PrivacyLeakWarning
 from ..tables.ids import listed
 
 PUBLIC = ("categories", "classes", "default", "scale")
-_MOST_CATEGORIES = 50
+MOST_CATEGORIES = 50
 
 
-def read_table(path, needed):
-    """A CSV or Parquet file as a frame; ValueError where a needed column is missing."""
-    path = Path(path)
+def read_table(path, needed, form=None):
+    """A CSV or Parquet file as a frame.
+
+    Parameters
+    ----------
+    path : path-like
+    needed : sequence of str
+        Columns that must be there.
+    form : dict, default=None
+        How a CSV file is written: ``sep``, ``encoding`` and ``decimal``, as pandas takes them.
+
+    Raises
+    ------
+    ValueError
+        For files that cannot be read, have no rows, or lack a needed column.
+    """
+    path, form = Path(path), form or {}
     if not path.is_file():
         raise ValueError(f"{path} is not a file.")
     try:
-        import pandas as pd
-
-        table = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
+        table, problem = _read(path, form), None
     except ImportError:
-        raise ValueError(
+        problem = (
             "Tables are read by pandas, and Parquet with pyarrow: install the extra with  "
             'pip install "skpmtl[tables]"'
-        ) from None
-    except ValueError:  # of which the text may show values
-        raise ValueError(f"{path} could not be read as a table with one row per record.") from None
+        )
+    except LookupError:
+        problem = f"--encoding {form['encoding']} is not the name of an encoding."
+    except ValueError as error:
+        problem = f"{path} {_fault(path, error, form.get('encoding', 'utf-8'))}"
+    if problem is not None:  # not inside of except: the first error may show values
+        raise ValueError(problem)
     missing = [name for name in needed if name not in table.columns]
     if missing:
+        mark = next((m for m in ";\t|" if len(table.columns) == 1 and m in table.columns[0]), None)
+        name = {"\t": "tab"}.get(mark, mark)
         raise ValueError(
             f"{path} has no column {listed(missing, 20)}; its columns are "
             f"{listed(table.columns, 20)}."
-            + (" Separate columns by commas." if len(table.columns) == 1 else "")
+            + (f' They seem to be separated by {name!r}: --sep "{name}".' if mark else "")
         )
+    if not len(table):
+        raise ValueError(f"{path} has a header and no rows.")
     return table
+
+
+def _read(path, form):
+    import pandas as pd
+
+    table = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path, **form)
+    # Numbers of rows, which R writes in front of a table.
+    first = table.columns[0] if len(table.columns) else None
+    return table.drop(columns=first) if first == "Unnamed: 0" else table
+
+
+def _fault(path, error, encoding):
+    """What is wrong with a file, in words that show no value."""
+    if isinstance(error, UnicodeError):
+        return (
+            f"is not written in {encoding}: name its encoding, such as --encoding cp1252 (Excel in "
+            "Western Europe), latin-1 or utf-16."
+        )
+    if type(error).__name__ == "EmptyDataError":
+        return "is empty."
+    line = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error))
+    if line:
+        return (
+            f"has {line[3]} fields in line {line[2]}, but {line[1]} before it: quote fields that "
+            "hold the separator, or name another one (--sep)."
+        )
+    if path.suffix == ".parquet":
+        return "is not a Parquet file."
+    return "could not be read as a table with one row per record."
 
 
 def read_public(path):
@@ -92,6 +142,15 @@ class Columns:
                 categories[name] = [str(value) for value in given[name]]
             elif name not in numbers:
                 categories[name] = _read_categories(table[name])
+        read = [repr(name) for name in categories if name not in given]
+        if read:
+            which = " and ".join(filter(None, (", ".join(read[:-1]), read[-1])))
+            warnings.warn(
+                f"The categories of {which} are read from private rows, so that the result "
+                "discloses which exist. List them in the file of --public.",
+                PrivacyLeakWarning,
+                stacklevel=users_line(),
+            )
         rest = {key: public[key] for key in ("classes", "default", "scale") if key in public}
         return cls(task, numbers, categories, **rest)
 
@@ -149,16 +208,11 @@ class Columns:
 
 def _read_categories(column):
     values = sorted({str(value) for value in column.dropna()})
-    if len(values) > _MOST_CATEGORIES:
+    if len(values) > MOST_CATEGORIES:
         raise ValueError(
-            f"The column {column.name!r} is text of more than {_MOST_CATEGORIES} kinds, such as "
-            f"names or dates: leave it out (--drop {column.name}), turn it into a number, or list "
-            "its categories in the file of --public."
+            f"The column {column.name!r} is text of more than {MOST_CATEGORIES} kinds, such as "
+            f"names or dates: leave it out (--drop {column.name}), turn it into a number "
+            '(--decimal "," reads those with a comma), or list its categories in the file of '
+            "--public."
         )
-    warnings.warn(
-        f"The categories of {column.name!r} are read from private rows, so that the result "
-        "discloses which exist. List them in the file of --public.",
-        PrivacyLeakWarning,
-        stacklevel=users_line(),
-    )
     return values

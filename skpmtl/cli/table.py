@@ -29,9 +29,11 @@ from .. import (
     personalize,
     save_billboard,
 )
+from .._runtime.stack import users_line
 from ..metrics import nmse, task_scores
 from ..privacy import PrivacyLeakWarning
-from .columns import Columns, read_public, read_table
+from ..tables.ids import listed
+from .columns import MOST_CATEGORIES, Columns, read_public, read_table
 from .models import predict_rows, read_models, write_models
 
 METHODS = {
@@ -44,8 +46,11 @@ METHODS = {
 # What parameters are called here.
 _HERE = {
     "Pass the public list: tasks=[...].": "Name a file with the public list: --tasks FILE.",
-    "Pass the public list: classes=[...].": 'List them as "classes" in the file of --public.',
 }
+_READ = (
+    "are read from private rows, so that the result discloses which exist. List them as "
+    '"classes" in the file of --public.'
+)
 SETTINGS, BILLBOARD = "settings.json", "billboard.npz"
 
 
@@ -85,7 +90,9 @@ def parse(arguments):
     )
     one.add_argument("--drop", nargs="+", default=[], metavar="COLUMN", help="to leave out")
     one.add_argument("--method", choices=METHODS, default="auto")
-    one.add_argument("--classify", action="store_true", help="targets are classes, as text always")
+    kind = one.add_mutually_exclusive_group()
+    kind.add_argument("--classify", action="store_true", help="targets are classes")
+    kind.add_argument("--regress", action="store_true", help="targets are numbers, also 0 and 1")
     one.add_argument("--held-out", type=float, default=0.25, help="share of every task's rows")
     one.add_argument("--output", type=Path, required=True, help="new folder")
     two = commands.add_parser("personalize", help="models of further tasks, at no cost")
@@ -97,9 +104,22 @@ def parse(arguments):
     three.add_argument("models", type=Path, help="folder of models, or the file of one")
     three.add_argument("data", type=Path, help="rows of these tasks")
     three.add_argument("--output", type=Path, required=True, help="CSV file to write")
+    for command in (one, two, three):
+        command.add_argument("--sep", default=",", help='of CSV files: ";", "tab", ...')
+        command.add_argument("--encoding", default="utf-8", help="of CSV files: cp1252, ...")
+        command.add_argument("--decimal", default=".", help='of CSV files: "," in much of Europe')
     options = parser.parse_args(arguments)
+    sep = {"tab": "\t", "\\t": "\t"}.get(options.sep, options.sep)
+    options.form = {"sep": sep, "encoding": options.encoding, "decimal": options.decimal}
+    for name in ("sep", "decimal"):
+        if len(options.form[name]) != 1:
+            parser.error(f"--{name} must be one character")
+    if sep == options.decimal:
+        parser.error("--sep and --decimal must differ")
     if options.command == "fit" and not 0 < options.held_out < 1:
         parser.error("--held-out must be between 0 and 1")
+    if options.command == "fit" and options.task == options.target:
+        parser.error("--task and --target must be two columns")
     return options
 
 
@@ -120,18 +140,17 @@ def fit(options):
     output = options.output
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ValueError(f"--output {output} is there already; name a new folder.")
-    table = read_table(options.data, (options.task, options.target))
+    table = read_table(options.data, (options.task, options.target), options.form)
     table = table.drop(columns=check_drop(table, options))
-    y = table.pop(options.target)
-    classify = options.classify or y.dtype.kind not in "biuf"
-    if y.isna().any():
-        raise ValueError(f"The target {options.target!r} has gaps: drop these rows.")
+    if table[options.task].isna().any():
+        raise ValueError(f"The task column {options.task!r} has gaps: drop these rows.")
     public_values = read_public(options.public)
+    y, classify, kind = read_target(table.pop(options.target), options, public_values)
     columns = Columns.of(table, options.task, public_values)
     table = columns.of_table(table)
     estimator = METHODS[options.method][classify]
     params = {"epsilon": options.epsilon, "delta": options.delta, "task_feature": options.task}
-    facts = None if options.tasks is None else read_facts(options.tasks, options.task)
+    facts = None if options.tasks is None else read_facts(options.tasks, options)
     if facts is not None:
         params["tasks"] = facts.index.tolist()
     if options.method == "facts":
@@ -140,8 +159,12 @@ def fit(options):
                 f"--method facts needs --tasks FILE with columns of facts beside {options.task!r}."
             )
         params["relation"] = facts
-    if classify and columns.classes is not None:
-        params["classes"] = columns.classes
+    if classify:  # also those that are only among the rows that are held out
+        listed_ones = columns.classes is not None
+        params["classes"] = columns.classes if listed_ones else np.unique(y).tolist()
+        if not listed_ones:
+            text = f"The classes of {options.target!r} {_READ}"
+            warnings.warn(text, PrivacyLeakWarning, stacklevel=users_line())
     model = columns.pipeline(estimator(**params))
     train, test = split(table[options.task], options.held_out)
     model.fit(table.iloc[train], y.iloc[train])
@@ -153,6 +176,7 @@ def fit(options):
     public.mkdir(parents=True)
     listed_ones = public_values.get("categories", {})
     read = [f"the categories of {n!r}" for n in columns.categories if n not in listed_ones]
+    read += ["the classes"] if classify and columns.classes is None else []
     report = model[-1].privacy_.disclosing(read)
     model[-1].billboard_.report = model[-1].privacy_ = report
     save_billboard(model[-1], public / BILLBOARD)
@@ -165,8 +189,18 @@ def fit(options):
     write_models(private / "models", model, columns, tasks, options.target)
     judged["tasks"].to_csv(private / "errors.csv", index=False)
     drawn = ", a picture" if picture(judged, private / "errors.png") else ""
-    print(f"{len(table)} rows of {len(model[-1].tasks_)} tasks; {columns}")
+    n_tasks = len(model[-1].tasks_)
+    print(f"{len(table)} rows of {n_tasks} task{'s' if n_tasks > 1 else ''}; {columns}")
+    print(f"The target {options.target!r} holds {kind}.")
     print(f"{report.summary()}\n")
+    if n_tasks == 1:
+        print("There is one task, which has nobody to learn from.\n")
+    elif options.epsilon is not None and not report.epsilon:
+        rows, features = round(len(table) / n_tasks), model[-1].coef_.shape[-1]
+        print(
+            "What other budgets and numbers of tasks would buy:\n    python -m skpmtl plan "
+            f"--tasks {n_tasks} --rows {rows} --features {features}\n"
+        )
     title = f"Held-out {judged['name']} over all tasks:"
     print(f"{title} {judged['joint']:.4g}")
     print(f"{'every task alone:':<{len(title)}} {judged['alone']:.4g}")
@@ -176,9 +210,44 @@ def fit(options):
     )
 
 
-def read_facts(path, task):
+def read_facts(path, options, task=None):
     """Facts about tasks, whose names are the index."""
-    return read_table(path, (task,)).set_index(task)
+    task = options.task if task is None else task
+    return read_table(path, (task,), options.form).set_index(task)
+
+
+def read_target(y, options, public):
+    """Targets, whether they are classes, and what to say of that.
+
+    Text, truth values and 0 and 1 are classes, unless --regress says otherwise.
+    """
+    name = options.target
+    if y.isna().any():
+        raise ValueError(f"The target {name!r} has gaps: drop these rows.")
+    numeric, found = y.dtype.kind in "biuf", y.unique()
+    if numeric and not np.isfinite(found.astype(float)).all():
+        raise ValueError(f"The target {name!r} has infinite values: drop these rows.")
+    if options.regress:
+        if not numeric:
+            raise ValueError(
+                f"The target {name!r} holds text, which --regress cannot take: write numbers with "
+                'a point, or name the decimal mark, --decimal ",".'
+            )
+        return y.astype(float), False, "numbers"
+    binary = numeric and len(found) == 2 and set(found) == {0, 1}
+    if numeric and not (binary or options.classify):
+        return y, False, "numbers"
+    if binary and y.dtype.kind == "f":
+        y = y.astype(int)
+    if len(found) > MOST_CATEGORIES and "classes" not in public:
+        raise ValueError(
+            f"The target {name!r} holds more than {MOST_CATEGORIES} kinds of "
+            + ("numbers: leave out --classify" if numeric else "text")
+            + '. For numbers with a comma name it, --decimal ","; for classes list them as '
+            '"classes" in the file of --public.'
+        )
+    said = f"the classes {listed(sorted(y.unique().tolist()), 20)}"
+    return y, True, said + (" (as numbers: --regress)" if binary else "")
 
 
 def check_drop(table, options):
@@ -265,12 +334,12 @@ def add(options):
     settings = json.loads((options.public / SETTINGS).read_text(encoding="utf-8"))
     target = settings.pop("target")
     columns = Columns.from_dict(settings)
-    table = read_table(options.data, (columns.task, target, *columns.features))
+    table = read_table(options.data, (columns.task, target, *columns.features), options.form)
     model = columns.pipeline(load_billboard(options.public / BILLBOARD))
     if options.tasks is not None:
         if not hasattr(model[-1], "relate"):
             raise ValueError("--tasks is for fits with --method facts.")
-        model[-1].relate(read_facts(options.tasks, columns.task))
+        model[-1].relate(read_facts(options.tasks, options, columns.task))
     y, table = table[target], columns.of_table(table)
     rows = model[:-1].fit_transform(table)
     model[-1].personalize(rows, y)
@@ -285,7 +354,7 @@ def predict(options):
     models = read_models(options.models)
     first = next(iter(models.values()))
     task = first["task_column"]
-    table = read_table(options.data, (task, *first["numbers"], *first["categories"]))
+    table = read_table(options.data, (task, *first["numbers"], *first["categories"]), options.form)
     table["prediction"] = predict_rows(models, table)
     options.output.parent.mkdir(parents=True, exist_ok=True)
     table[[task, "prediction"]].to_csv(options.output, index=False)

@@ -1,4 +1,4 @@
-"""Tables to try things on: generated, with names, gaps, and public facts about the tasks."""
+"""Tables to try things on: generated, with names, gaps, and public covariates of the tasks."""
 
 from types import MappingProxyType
 
@@ -21,7 +21,7 @@ _REGIONS = ("east", "north", "south", "west")
 
 
 def make_clinics(n_tasks=120, n_rows=(8, 80), *, missing=0.12, random_state=None):
-    """Patients of clinics: numbers, categories and gaps, with public facts about the clinics.
+    """Patients of clinics: numbers, categories and gaps, with public covariates of the clinics.
 
     One task is one clinic: predict the systolic blood pressure of its patients a year after a
     treatment. The coefficients of a clinic are common ones, plus what follows from its region and
@@ -50,7 +50,7 @@ def make_clinics(n_tasks=120, n_rows=(8, 80), *, missing=0.12, random_state=None
         target : Series
             "pressure", in mmHg.
         tasks : DataFrame
-            Public facts, one row for each clinic, by its name: "region", "teaching", "beds".
+            Public covariates, one row for each clinic, by its name: "region", "teaching", "beds".
         categories : dict of str to list
             All values that the categories may have: public, and not read from rows.
         ranges : dict of str to tuple
@@ -137,8 +137,8 @@ def make_survey(n_samples=4299, n_features=295, n_tasks=41, *, missing=0.137, ra
         target : DataFrame of shape (n_samples, n_tasks)
             Labels 0 and 1, NaN where not known; the columns name the outcomes.
         tasks : DataFrame
-            Public facts, one row for each outcome, by its name: the "domain" that it belongs to,
-            one of four; outcomes of a domain depend on items in similar ways.
+            Public covariates, one row for each outcome, by its name: the "domain" that it belongs
+            to, one of four; outcomes of a domain depend on items in similar ways.
 
     Examples
     --------

@@ -151,7 +151,8 @@ def _octaves(found, n_bins):
 def scale_of(counts, std, n_tasks):
     """The scale of the features of most tasks, from a noisy `sum_of_scales`; 1 where none is clear.
 
-    The mean of three octaves, weighted by their counts, that hold half of the tasks.
+    The mean of three octaves, weighted by their counts, that hold half of the tasks; a power of 2,
+    by which features of any type are divided without rounding.
     """
     three = counts[:-2] + counts[1:-1] + counts[2:]
     top = int(three.argmax())
@@ -159,7 +160,7 @@ def scale_of(counts, std, n_tasks):
         return 1.0
     weight = np.maximum(counts[top : top + 3] - std, 0.0)
     octave = weight @ np.arange(top, top + 3) / weight.sum() if weight.any() else top + 1.0
-    return float(2.0 ** (octave + 0.5 - OCTAVES // 2))
+    return float(2.0 ** round(octave + 0.5 - OCTAVES // 2))
 
 
 def window_of(counts, std, n_tasks):

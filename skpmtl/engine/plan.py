@@ -2,8 +2,7 @@
 
 import math
 
-from ..exchange.plan import Plan
-from ..exchange.servers import divided_mu
+from ..exchange.plan import Plan, divided_mu
 from ..local.prior import VOTE_RANGE
 from ..privacy.accounting import check_budget
 from ..privacy.mechanisms import (

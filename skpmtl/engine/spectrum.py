@@ -14,9 +14,9 @@ from .._kernels.clip import clip_rows
 from ..privacy.moments import directions, shrunk_spectrum
 
 # Candidates for the vote, in an order in which the differences that matter come first.
-FLOORS = np.array([1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 3e-4, 1e-4])
-STEPS = np.array([0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0])
-WEIGHTS_OF_NEW = np.array([0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8])
+FLOORS = np.array([1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 1e-4])
+STEPS = np.array([0.0, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0])
+WEIGHTS_OF_NEW = np.array([0.0, 0.05, 0.15, 0.5])
 _RANKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 RANK_FLOOR = 0.1  # under which ranks are compared
 _LEAST = 0.25  # eigenvalues of the moment inside of the subspace, over their mean

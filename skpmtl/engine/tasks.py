@@ -3,7 +3,7 @@
 import numpy as np
 
 from .._kernels.clip import clip_rows
-from ..exchange.task_side import TaskSide
+from ..exchange.protocol import TaskSide
 from ..local.curvature import largest_eigenvalues
 from ..local.prior import LocalModels, best_scale, vote_penalty
 from ..privacy.moments import directions, even_root, root_of

@@ -12,12 +12,13 @@ import numpy as np
 from scipy.special import logsumexp
 
 from .._kernels.clip import clip_rows
-from ..local.prior import LocalModels, vote_penalty, weak_penalty
+from ..local.prior import SNR, LocalModels, vote_penalty, weak_penalty
 from ..privacy.moments import root_of
 
 CLIP = 2.0  # c
 N_DIFFERENCES = 12  # numbers of a contribution; those without a prior are 0
 _RANGE, _SPREAD = (0.5, 3.0), 0.6  # of the scale under which priors are compared
+_FAR = 4.5  # less likely scales, in logarithms, do not count
 
 
 def sum_of_differences(name):
@@ -79,11 +80,38 @@ def evidences(table, priors, snr_centre, settings):
     m, local = table.n_tasks, LocalModels(table, **settings)
     penalty = vote_penalty(float(np.clip(snr_centre, *_RANGE)), _SPREAD)
     scales = -0.5 * (weak_penalty(False) + penalty)
-    scales = np.tile(scales - logsumexp(scales), (m, 1))
-    weights = np.column_stack([np.full(m, -np.inf), scales])
+    used = scales > scales.max() - _FAR
+    snr, scales = SNR[used], scales[used] - logsumexp(scales[used])
+    parts = [spikes_of(M) for M in priors]
+    found = np.empty((m, len(priors)))
+    few = np.array([part is not None for part in parts])
     with np.errstate(all="ignore"):
-        found = [local.average(root_of(M), np.ones(m), weights)[0] for M in priors]
-    return np.stack(found, axis=1)
+        if few.any():
+            parts = [part for part in parts if part is not None]
+            V = np.hstack([part[0] for part in parts])
+            ends = np.cumsum([0] + [part[0].shape[1] for part in parts])
+            U, held, _ = np.linalg.svd(V, full_matrices=False)  # all are made of few directions
+            basis = np.ascontiguousarray(U[:, held > 1e-10 * held[0]])
+            floors = np.array([part[1] for part in parts])
+            found[:, few] = local.spiked(basis, basis.T @ V, ends, floors, snr, scales)
+        weights = np.full((m, 1 + len(SNR)), -np.inf)
+        weights[:, 1:][:, used] = scales
+        for j in np.flatnonzero(~few):
+            found[:, j] = local.average(root_of(priors[j]), np.ones(m), weights)[0]
+    return found
+
+
+def spikes_of(M):
+    """V (d, c) and f with M = f I + V V' and few columns; None where M is not of that kind."""
+    if M.ndim == 1:
+        return None
+    values, Q = np.linalg.eigh(M)
+    floor = float(values[0])
+    high = values > floor + 1e-9 * values[-1]
+    c, d = int(high.sum()), len(values)
+    if not 0 < c <= max(d // 3, 1) or floor <= 0.0:
+        return None
+    return Q[:, high] * np.sqrt(values[high] - floor), floor
 
 
 def differences_of(found):

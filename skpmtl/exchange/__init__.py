@@ -6,9 +6,8 @@ noise is added.
 
 from .billboard import Billboard
 from .plan import Plan
-from .protocol import Population, PublicDraw, Query, QuerySpec, Total, run
+from .protocol import Population, PublicDraw, Query, QuerySpec, TaskSide, Total, run
 from .sums import clipped_sum
-from .task_side import TaskSide
 
 __all__ = [
     "Billboard", "Plan", "Population", "PublicDraw", "Query", "QuerySpec", "TaskSide", "Total",

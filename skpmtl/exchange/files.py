@@ -73,9 +73,9 @@ def save_billboard(est, path):
     The file is a NumPy archive (.npz) without pickled objects. It has the billboard with its
     privacy report, the parameters except `class_weight`, `dtype`, `random_state`, `tasks`,
     `verbose` and `warm_start`, the classes, and the names of the features. It has no rows, no
-    models of tasks and no list of tasks, with the exception of public facts: a mapping of tasks to
-    clusters, or a relation. An exact fit has a billboard too, which protects nobody, as its report
-    says.
+    models of tasks and no list of tasks, with the exception of what is public about tasks: a
+    mapping of tasks to clusters, or a relation. An exact fit has a billboard too, which protects
+    nobody, as its report says.
 
     Parameters
     ----------

@@ -5,7 +5,6 @@ import hmac
 import io
 import json
 import os
-import re
 import secrets
 import stat
 import zipfile
@@ -13,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+
+from .addresses import opened
 
 __all__ = [
     "Journal",
@@ -29,9 +30,12 @@ class Journal:
 
     Parameters
     ----------
-    path : path-like
+    path : path-like or address
         Folder; made if it is missing. Until `close` no other journal can be opened in it, in this
-        process or another, on any machine that shares the folder and its locks.
+        process or another, on any machine that shares the folder and its locks. Or the address of
+        a folder of an object store, such as ``s3://bucket/folder``, which has no locks: of two
+        runs, the second to write a reply ends with an error, before its curator sees it. The
+        access rights of the store must be those of the curator.
     run : dict
         What makes this run: estimator, parameters, tasks; plain JSON values.
 
@@ -50,25 +54,15 @@ class Journal:
     ------
     ValueError
         When the folder holds another run, is damaged, cannot be locked, or is in use, and for an
-        address in place of a folder.
+        object store that cannot refuse to overwrite a file.
+    ImportError
+        For an address without fsspec.
     """
 
     def __init__(self, path, run):
-        if re.match("[A-Za-z][A-Za-z0-9+.-]+:/", os.fspath(path)):
-            raise ValueError(
-                f"journal={os.fspath(path)!r} is an address, and a journal needs a folder with "
-                "locks: give the path of one on this machine, or mount the storage here."
-            )
-        self.path = Path(path)
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            self._lock = lock_file(self.path / "lock", wait=False)
-        except BlockingIOError as error:
-            raise ValueError(
-                f"Another process uses this journal, {self.path}: two would spend the budget "
-                "twice. Wait until it has ended, or take an empty folder, which starts a new run "
-                "with a new budget."
-            ) from error
+        files, root = opened(os.fspath(path))
+        self.path = os.fspath(path)
+        self._store = _Folder(root) if files is None else _Bucket(files, root, self.path)
         try:
             self._open(run)
         except BaseException:
@@ -76,35 +70,31 @@ class Journal:
             raise
 
     def _open(self, run):
-        for left in self.path.glob("*.partial"):  # by a process that was killed as it wrote
-            left.unlink()
-        text = json.dumps(run, sort_keys=True, default=str)
-        header = self.path / "run.json"
-        if not header.exists():
-            if any(self.path.glob("*.npz")):
+        text, names = text_of(run), sorted(self._store.names())
+        replies = [name for name in names if name.endswith(".npz")]
+        if "run.json" not in names:
+            if replies:
                 raise ValueError(f"{self.path} has replies but no run.json: take an empty folder.")
-            write_file(header, text.encode(), 0o600)
-        elif header.read_text() != text:
+            self._store.create("run.json", text.encode())
+        elif self._store.read("run.json").decode() != text:
             raise ValueError(
                 f"{self.path} holds the journal of another run (other estimator, parameters or "
                 "tasks): restart with the settings of run.json. An empty folder starts a new run, "
                 "which spends a new budget."
             )
-        names = sorted(path.name for path in self.path.glob("*.npz"))
-        if names != [self._file(place).name for place in range(len(names))]:
+        if replies != [_name(place) for place in range(len(replies))]:
             raise ValueError(_damaged(self.path, "replies are missing"))
-        self.token = self._drawn("token", 16)
-        self.key = self._drawn("key", 32).encode()
-        self.place, self.begun = 0, bool(names)
+        self.place, self.begun = 0, bool(replies)
+        self.token = self._drawn("token", 16, names)
+        self.key = self._drawn("key", 32, names).encode()
 
-    def _drawn(self, name, n_bytes):
+    def _drawn(self, name, n_bytes, names):
         """Random bytes as text, drawn once for a folder."""
-        path = self.path / name
-        if not path.exists():
-            if any(self.path.glob("*.npz")):
-                raise ValueError(_damaged(path, "it is missing"))
-            write_file(path, secrets.token_hex(n_bytes).encode(), 0o600)
-        return path.read_text()
+        if name not in names:
+            if self.begun:
+                raise ValueError(_damaged(f"{self.path}/{name}", "it is missing"))
+            self._store.create(name, secrets.token_hex(n_bytes).encode())
+        return self._store.read(name).decode()
 
     def __enter__(self):
         return self
@@ -114,7 +104,7 @@ class Journal:
 
     def close(self):
         """Let others open a journal in this folder."""
-        self._lock.close()
+        self._store.close()
 
     def same_rows(self, prints):
         """Refuse rows that are not those the journal was begun with.
@@ -130,11 +120,11 @@ class Journal:
         ValueError
             When the rows of a part are other ones than before.
         """
-        path = self.path / "rows.json"
-        if not path.exists() and not self._file(0).exists():
-            write_file(path, json.dumps([code for _, code in prints]).encode(), 0o600)
+        if "rows.json" not in self._store.names() and not self.begun:
+            text = json.dumps([code for _, code in prints])
+            self._store.create("rows.json", text.encode())
         try:
-            before = json.loads(path.read_text())
+            before = json.loads(self._store.read("rows.json"))
             other = [name for (name, code), old in zip(prints, before, strict=True) if code != old]
         except (OSError, TypeError, ValueError):  # not readable, or of another number of parts
             other = [name for name, _ in prints]
@@ -147,15 +137,17 @@ class Journal:
 
     def recall(self, source):
         """The next reply of an earlier run, or None after the last."""
-        path = self._file(self.place)
-        if not path.exists():
+        name = _name(self.place)
+        try:
+            data = self._store.read(name)
+        except FileNotFoundError:
             return None
         try:
-            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as found:
+            with np.load(io.BytesIO(data), allow_pickle=False) as found:
                 reply = {name: found[name] for name in found.files}
             state = json.loads(str(reply.pop("_source")))
         except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile) as error:
-            raise ValueError(_damaged(path, error)) from error
+            raise ValueError(_damaged(f"{self.path}/{name}", error)) from error
         if state is not None:
             source.state = state
         self.place += 1
@@ -166,11 +158,99 @@ class Journal:
         state = json.dumps(getattr(source, "state", None))
         buffer = io.BytesIO()
         np.savez(buffer, _source=np.array(state), **reply)
-        write_file(self._file(self.place), buffer.getbuffer(), 0o600)
+        self._store.create(_name(self.place), buffer.getbuffer())
         self.place += 1
 
-    def _file(self, place):
-        return self.path / f"{place:06d}.npz"
+
+def _name(place):
+    return f"{place:06d}.npz"
+
+
+class _Folder:
+    """A folder of this machine, which one process has at a time."""
+
+    def __init__(self, root):
+        self.path = Path(root)
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self._lock = lock_file(self.path / "lock", wait=False)
+        except BlockingIOError as error:
+            raise ValueError(
+                f"Another process uses this journal, {self.path}: two would spend the budget "
+                "twice. Wait until it has ended, or take an empty folder, which starts a new run "
+                "with a new budget."
+            ) from error
+        for left in self.path.glob("*.partial"):  # by a process that was killed as it wrote
+            left.unlink()
+
+    def names(self):
+        return [path.name for path in self.path.iterdir()]
+
+    def read(self, name):
+        return (self.path / name).read_bytes()
+
+    def create(self, name, data):
+        write_file(self.path / name, data, 0o600)
+
+    def close(self):
+        self._lock.close()
+
+
+class _Bucket:
+    """A folder of an object store, where of two processes that create a file one gets an error.
+
+    There are no locks: what a process released counts once its file is there, so that two fits
+    cannot go on from different releases.
+    """
+
+    def __init__(self, files, root, address):
+        self.files, self.root, self.address = files, root.rstrip("/"), address
+        files.makedirs(self.root, exist_ok=True)
+        try:
+            for _ in range(2):
+                files.pipe_file(f"{self.root}/probe", b"", mode="create")
+        except FileExistsError:
+            return
+        except (TypeError, NotImplementedError, ValueError):  # of those that know no such mode
+            pass
+        raise ValueError(
+            f"journal={address!r}: this storage cannot refuse to overwrite a file, so that two "
+            "fits could spend the budget twice. Give a folder on this machine, or mount the "
+            "storage."
+        )
+
+    def names(self):
+        self.files.invalidate_cache()
+        try:
+            found = self.files.ls(self.root, detail=False)
+        except FileNotFoundError:
+            return []
+        return [path.rstrip("/").rpartition("/")[2] for path in found]
+
+    def read(self, name):
+        return self.files.cat_file(f"{self.root}/{name}")
+
+    def create(self, name, data):
+        try:
+            self.files.pipe_file(f"{self.root}/{name}", bytes(data), mode="create")
+        except FileExistsError as error:
+            raise ValueError(
+                f"Another fit wrote {name} of the journal {self.address} first, and two would "
+                "spend the budget twice. Wait until it has ended, and fit again with this journal."
+            ) from error
+
+    def close(self):
+        pass
+
+
+def text_of(run):
+    """What makes a run, as text that is the same in every process."""
+    return json.dumps(run, sort_keys=True, default=_described)
+
+
+def _described(value):
+    name = getattr(value, "__qualname__", None)  # of a function or class: without its address
+    return str(value) if name is None else f"{value.__module__}.{name}"
 
 
 def _damaged(path, why):

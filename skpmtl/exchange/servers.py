@@ -38,146 +38,16 @@ nothing by it.
 
 import math
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from ..privacy.accounting import gdp_mu
-from ..privacy.report import TRUSTED_CURATOR
 from ..privacy.tape import replied
 
-__all__ = [
-    "NoiseParties", "SumServer", "TRUSTED", "check_gaussian", "divided_mu", "noise_parties_of",
-    "opened", "release", "shares", "stated",
-]  # fmt: skip
+__all__ = ["SumServer", "opened", "release", "shares"]
 
-MOST = 16
-MOST_SITES = 1000
-ONE_PROCESS = (
-    " In this fit all of them were one process, which saw the sums: it shows the price, and hides "
-    "nothing from whoever reads that process"
-)
 _LARGEST = 2.0**61  # steps of a sum, so that those of several sites do not wrap around
 _FREE_BITS = 40  # of a sum that is released without further noise, below its bound
-
-
-@dataclass(frozen=True)
-class NoiseParties:
-    """Parties that add noise, and how many of them suffice.
-
-    Parameters
-    ----------
-    count : int, default=1
-        Each adds noise of 1 / count of the variance of all; one is a trusted curator.
-    honest : int, default=1
-        How many of them together add enough.
-    """
-
-    count: int = 1
-    honest: int = 1
-
-    @property
-    def variance(self):
-        """Of their noise together, in units of that of a trusted curator."""
-        return self.count / self.honest
-
-    @property
-    def least(self):
-        """Sites without which no masked sum is opened, so that a query has one sum only."""
-        return max(self.honest, (2 * self.count - self.honest) // 2 + 1)
-
-
-TRUSTED = NoiseParties()
-
-
-def noise_parties_of(curator):
-    """Who adds noise by the parameter `curator`. -> `NoiseParties`, one for a trusted curator
-
-    Raises
-    ------
-    ValueError
-        For anything but "trusted", "servers", ("servers", P), P from 2 to 16, and ("sites", n, h),
-        h from 2 to n - 1.
-    """
-    if isinstance(curator, str):
-        found = {"trusted": TRUSTED, "servers": NoiseParties(2)}.get(curator)
-    else:
-        name, *counts = curator if np.shape(curator) in ((2,), (3,)) else (None,)
-        whole = all(str(count).isdecimal() for count in counts)
-        counts = [int(count) for count in counts] if whole else []
-        found = None
-        if name == "servers" and len(counts) == 1 and 2 <= counts[0] <= MOST:
-            found = NoiseParties(*counts)
-        elif name == "sites" and len(counts) == 2 and 2 <= counts[1] < counts[0] <= MOST_SITES:
-            found = NoiseParties(*counts)
-    if found is None:
-        raise ValueError(
-            f'curator={curator!r} must be "trusted", "servers", which are two, ("servers", P) '
-            f'with P from 2 to {MOST}, or ("sites", n, h): n sites that add noise, of whom h '
-            "suffice, h from 2 to n - 1."
-        )
-    return found
-
-
-def divided_mu(epsilon, delta, noise_parties):
-    """Gaussian-DP parameter of all releases together, P servers adding noise for it each.
-
-    A release of sensitivity D and this mu has noise sqrt(P) D / mu(epsilon, delta), of which one
-    server adds D / mu(epsilon, delta). P is that of `NoiseParties`, n / h of sites.
-    """
-    return gdp_mu(epsilon, delta) / math.sqrt(noise_parties.variance)
-
-
-def check_gaussian(noise_parties, what):
-    """Refuse servers for other noise: sums of that of several are not of its kind."""
-    if noise_parties.count > 1:
-        raise ValueError(
-            f'curator="servers" needs Gaussian noise in releases of all tasks, and {what}: leave '
-            'that at its default, or take curator="trusted".'
-        )
-
-
-def stated(report, noise_parties):
-    """What a report says with servers, from that of a plan made with `divided_mu`."""
-    if noise_parties.count == 1 or report.guarantee == "none" or not report.releases:
-        return report
-    root = math.sqrt(noise_parties.variance)
-    count, honest = noise_parties.count, noise_parties.honest
-    if honest > 1:
-        parties = {"sites": [count, honest]}
-        who = (
-            f"{honest} of the sites in every sum are honest, whichever they are: they add their "
-            "noise and show nobody what they send. The guarantee holds against the others, and "
-            "who collects masked sums, together; sites bound what they send, which nobody can check"
-        )
-        left = noise_parties.least - (count - honest)
-        if left < honest:
-            who += (
-                f". Those who collect the sums can leave honest sites out as if they were lost; "
-                f"since {noise_parties.least} of the {count} sites are needed, {left} honest ones "
-                f"remain, with whose noise mu is {math.sqrt(honest / left):.4g} times the stated "
-                "one"
-            )
-        price = (
-            f"{count} sites add the noise to their sums, each so much that that of {honest} "
-            f"suffices: together {root:.4g} times the noise of a trusted curator."
-        )
-    else:
-        parties = {"servers": count}
-        who = (
-            f"one of the {count} servers is honest, whichever it is: it adds its noise and shows "
-            "nobody what it was sent. The guarantee holds against the others together; sites bound "
-            "what they send, which servers cannot check"
-        )
-        price = (
-            f"{count} servers hold additive shares of sums, and every one adds noise that suffices "
-            f"by itself: together {root:.4g} times the noise of a trusted curator."
-        )
-    releases = [{**entry, "mu": entry["mu"] * root, **parties} for entry in report.releases]
-    assumptions = [who, *(line for line in report.assumptions if line != TRUSTED_CURATOR)]
-    notes = {**report.notes, "servers": price + ONE_PROCESS}
-    mu = None if report.mu is None else report.mu * root
-    return replace(report, mu=mu, releases=releases, assumptions=assumptions, notes=notes)
 
 
 # ---------------------------------------------------------------------------- numbers

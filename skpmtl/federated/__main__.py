@@ -7,7 +7,7 @@ import sys
 import warnings
 from pathlib import Path
 
-from .ledger import Refusal
+from .refusals import Refusal
 from .study import Study
 
 
@@ -22,6 +22,9 @@ def main(arguments=None):
     kit.add_argument("--folder", type=Path, default=Path("kit"), help="to make (default: kit)")
     kit.add_argument("--task", default="task", help="column of the sites' rows (default: task)")
     kit.add_argument("--target", default="y", help="column of the sites' rows (default: y)")
+    kit.add_argument(
+        "--epsilon", type=float, help="one budget for all studies (default: what these need)"
+    )
     key = commands.add_parser("key", help="make the key of a server; prints its public half")
     key.add_argument("path", type=Path, help="file to make: server.key in its folder")
     check = commands.add_parser("check", help="look at a folder of a kit, or at a study")
@@ -36,6 +39,17 @@ def main(arguments=None):
         "status", help="how a run stands; exit status 0: finished, 1: failed, 3: neither"
     )
     status.add_argument("folder", type=Path, help="of a curator, or of one of its studies")
+    demo = commands.add_parser("demo", help="a curator and three sites on this machine, to try")
+    demo.add_argument("--rows", type=Path, help="CSV file with all tasks (default: School data)")
+    demo.add_argument("--task", default="task", help="its column of tasks (default: task)")
+    demo.add_argument("--target", default="y", help="its column of targets (default: y)")
+    demo.add_argument("--epsilon", type=float, default=1.0, help="budget (default: 1)")
+    demo.add_argument("--rounds", type=int, default=5, help="number of rounds (default: 5)")
+    demo.add_argument("--folder", type=Path, help="to make (default: a temporary one)")
+    studies = commands.add_parser(
+        "studies", help="what a site, or a curator, has spent on each study, and what is left"
+    )
+    studies.add_argument("folder", type=Path, help="of a site or a curator")
     given = parser.parse_args(arguments)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
     logging.getLogger("skpmtl").setLevel(logging.INFO)
@@ -50,7 +64,13 @@ def _kit(given):
     from .provisioning import make_kit
 
     servers = make_kit(
-        given.study, given.sites, given.address, given.folder, given.task, given.target
+        given.study,
+        given.sites,
+        given.address,
+        given.folder,
+        given.task,
+        given.target,
+        given.epsilon,
     )
     print(f"{given.folder}/curator   stays here: {given.folder}/curator/start")
     for name in given.sites:
@@ -111,17 +131,39 @@ def _curator(given):
     return supervisor.run()
 
 
+def _demo(given):
+    from .demo import run_demo
+
+    return run_demo(given.folder, given.rows, given.task, given.target, given.epsilon, given.rounds)
+
+
+def _studies(given):
+    from .studies import print_studies
+
+    print_studies(given.folder)
+    return 0
+
+
 def _status(given):
-    from .runlog import FAILED, standing
+    from .runlog import FAILED, read_log, standing, trouble_lines
     from .supervisor import read_curator
 
-    folders = [given.folder]
+    folders, around = [given.folder], given.folder.parent
     if (given.folder / "curator.toml").exists():
-        files = read_curator(given.folder).studies
+        files, around = read_curator(given.folder).studies, given.folder
         folders = [given.folder / Study.load(given.folder / file).name for file in files]
+    elif not (given.folder / "run.jsonl").exists():
+        raise ValueError(
+            f"{given.folder} is no folder of a curator (which has curator.toml), and of no study "
+            "that was begun (which has run.jsonl). The log of a site says how it stands."
+        )
     found = [standing(folder) for folder in folders]
     for folder, (_, text) in zip(folders, found, strict=True):
         print(f"{folder.name}: {text}")
+        for wrong in trouble_lines(read_log(folder)):
+            print(f"  {wrong}")
+    if wrong := trouble_lines(read_log(around)):
+        print("connections:", *wrong, sep="\n  ")
     codes = {code for code, _ in found}
     return FAILED if FAILED in codes else max(codes)
 

@@ -88,8 +88,39 @@ def check_site(path, rows=None):
     found.look("books", books)
     for part in config.parts:
         found.look("study", lambda part=part: _study(config, part, ledger))
-    found.look("superlink", lambda: _superlink(settings))
+    there = {}
+    if found.look("superlink", lambda: _superlink(settings, there)):
+        _compare(found, config, there)
     return found.faults
+
+
+def _compare(found, config, there):
+    """What the curator's side says of this site: whether it knows the key, and the same study."""
+    if "skpmtl" not in there:
+        found.ok("curator", "says nothing of keys and studies: there is no door of skpmtl")
+        return
+    name = there["site"]
+    if config.settings.key is not None:
+        found.look("known", lambda: f"the curator knows this key as {name}" if name else _no(
+            "the curator knows no such key: put site.key back, or give the curator site.key.pub "
+            f"as sites/{config.settings.name}.pub"
+        ))  # fmt: skip
+    if there["skpmtl"] != __version__:
+        found.fault("version", f"skpmtl {__version__} here, {there['skpmtl']} at the curator")
+    for part in config.parts:
+        if name:
+            found.look("same", lambda part=part: _same(Study.load(part.file), there["studies"]))
+
+
+def _same(study, digests):
+    if study.name not in digests:
+        _no(f"the curator runs no study {study.name}, but {', '.join(digests)}")
+    if digests[study.name] != study.digest:
+        _no(
+            f"{study.name} is another study at the curator, digest {digests[study.name]}: compare "
+            "the files"
+        )
+    return f"{study.name} has the same digest at the curator"
 
 
 def _study(config, part, ledger):
@@ -207,8 +238,8 @@ def _names(path, host):
     return ", ".join(known)
 
 
-def _superlink(settings):
-    """Reach it, and compare clocks; nothing about the site is sent."""
+def _superlink(settings, there):
+    """Reach it, and compare clocks; nothing but the public key is sent. Fills `there`."""
     host, _, port = settings.superlink.rpartition(":")
     if settings.certificate is None:
         link = HTTPConnection(host.strip("[]"), int(port), timeout=10)
@@ -216,8 +247,18 @@ def _superlink(settings):
         context = ssl.create_default_context(cafile=settings.certificate)
         link = HTTPSConnection(host.strip("[]"), int(port), timeout=10, context=context)
     try:
-        link.request("GET", "/")
-        date = link.getresponse().headers.get("date")
+        headers = {"user-agent": f"skpmtl/{__version__} ({settings.name})"}
+        if settings.key is not None:
+            from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER
+
+            from .site_process import public_key_of
+
+            headers[FLEET_HTTP_PUBLIC_KEY_HEADER] = public_key_of(settings.key)
+        link.request("GET", "/hello", headers=headers)
+        response = link.getresponse()
+        date = response.headers.get("date")
+        if response.status == 200:
+            there.update(json.loads(response.read()))
     finally:
         link.close()
     text = f"{settings.superlink} answers"

@@ -15,12 +15,11 @@ from .._version import __version__
 from ..exchange.wire import unpack
 from . import records, secure_sum
 from ._flower import ClientApp, Message, flower_version, secaggplus_mod
-from .ledger import Refusal
+from .refusals import Lacking, Refusal
 from .secret_shares import ShareServer
 from .signing import check_signature
 from .site_config import SiteConfig
 from .site_noise import grid_of
-from .transcript import Transcript
 
 logger = logging.getLogger("skpmtl")
 app = ClientApp()
@@ -29,7 +28,9 @@ app = ClientApp()
 def _site(context, settings, arrays):
     """The site of the study that a query is about, if it may be asked."""
     config = SiteConfig.of(context.node_config["site"])
-    site, part = config.site(settings["study"])
+    site, part = config.site(
+        settings["study"], settings.get("name", ""), settings.get("skpmtl", "")
+    )
     if part.curator:
         check_signature(part.curator, settings, arrays)
     if "mark" in settings:  # none in the first message: the curator does not know who this is
@@ -37,21 +38,40 @@ def _site(context, settings, arrays):
     return site, config.settings.name
 
 
+_said = {}  # {kind of message: the last reason not to answer}, so that the log has it once
+
+
 def _reply(message, context, act):
     """Answer a message by ``act(site, settings, arrays) -> settings, arrays``."""
+    kind, told = message.metadata.message_type, {}
     try:
+        told["site"] = SiteConfig.of(context.node_config["site"]).settings.name
         settings, arrays = records.read(message.content)
-        site, name = _site(context, settings, arrays)
+        site, _ = _site(context, settings, arrays)
         found, arrays = act(site, settings, arrays)
         mark = json.dumps(site.mark())
-        content = records.write(arrays, status="answered", site=name, mark=mark, **found)
+        content = records.write(arrays, status="answered", mark=mark, **told, **found)
+        if _said.pop(kind, None):
+            logger.info("Messages of the kind %s are answered again", kind)
+    except Lacking as lacking:  # it is told all of it, and asked again
+        content = records.write(status="lacking", reason=str(lacking), **told)
     except Refusal as refusal:
-        logger.error("Refused: %s", refusal)
-        content = records.write(status="refused", reason=str(refusal))
-    except Exception:  # its text may show rows
-        logger.exception("No answer to a %s message", message.metadata.message_type)
-        content = records.write(status="failed")
+        if _said.get(kind) != str(refusal):
+            logger.error("Refused: %s", refusal)
+        _said[kind] = str(refusal)
+        content = records.write(status="refused", reason=str(refusal), **told)
+    except Exception as error:  # its text may show rows
+        if _said.get(kind) != repr(error):
+            logger.exception("No answer to a %s message", kind)
+        _said[kind] = repr(error)
+        content = records.write(status="failed", reason=_kind(error), **told)
     return Message(content, reply_to=message)
+
+
+def _kind(error):
+    """What the curator is told of an error: its type, or what the system says, without names."""
+    what = error.strerror if isinstance(error, OSError) and error.strerror else ""
+    return f"{type(error).__name__}{what and f' ({what})'}; the log of the site has more"
 
 
 @app.query()
@@ -60,7 +80,8 @@ def enrol(message, context):
 
     def act(site, settings, arrays):
         versions = f"skpmtl {__version__}, Flower {flower_version}, Python {python_version()}"
-        told = {"versions": versions}
+        clock = context.node_config.get("clock", 0.0)  # seconds ahead of the SuperLink's
+        told = {"versions": versions, "clock": clock}
         if isinstance(site, ShareServer):
             return {**told, "server": site.name}, {}
         if site.study.secure_sum is not None:
@@ -97,24 +118,29 @@ def seal(message, context):
     def act(site, settings, arrays):
         if site.study.servers is None or isinstance(site, ShareServer):
             raise Refusal("here are no sums for servers")
-        replies = unpack(settings["public"], arrays)
-        found = site.sealed(settings["number"], replies, settings["run"])
+        transcript = _transcript(site, settings, arrays)
+        found = site.sealed(settings["number"], transcript)
         found = {name: np.frombuffer(data, np.uint8) for name, data in found.items()}
         return {"number": settings["number"]}, found
 
     return _reply(message, context, act)
 
 
+def _transcript(site, settings, arrays):
+    """What was released, of which a message has what is new since the last one."""
+    replies = unpack(settings["public"], arrays)
+    return site.follow(settings["run"], settings["first"], replies)
+
+
 def _sealed(site, settings, arrays):
-    """What a server is asked about. -> number, replies, run, what it was sent by every site"""
+    """What a server is asked about. -> number, transcript, what it was sent by every site"""
     if not isinstance(site, ShareServer):
         raise Refusal("here is no server")
     sealed = [{} for _ in range(settings["sites"])]
     for label in [label for label in arrays if label.startswith("sealed.")]:
         _, place, name = label.split(".", 2)
         sealed[int(place)][name] = arrays.pop(label).tobytes()
-    replies = unpack(settings["public"], arrays)
-    return settings["number"], replies, settings["run"], sealed
+    return settings["number"], _transcript(site, settings, arrays), sealed
 
 
 @app.train("opens")
@@ -163,14 +189,14 @@ def add(message, context):
     """The sum of the contributions of its tasks, to be masked before it leaves."""
     settings, arrays = secure_sum.read_query(message)
     site, _ = _site(context, settings, arrays)
-    number, run, public = settings["number"], settings["run"], settings["public"]
+    number, run = settings["number"], settings["run"]
     pick = arrays.pop("pick", None)
     if site.study.noise_sites is None:
-        public, statistic = unpack(public, arrays), settings["statistic"]
+        public, statistic = unpack(settings["public"], arrays), settings["statistic"]
         secure_sum.check_protocol(context, site.study.sum_range(statistic, public))
         total = site.total(number, statistic, public, run, pick)
     else:
-        transcript = Transcript(site.study, run, unpack(public, arrays))
+        transcript = _transcript(site, settings, arrays)
         grid = grid_of(site.study, transcript.query(number))
         secure_sum.check_protocol(context, grid.range, grid.least, grid.sites)
         total = site.noisy_total(transcript, number, grid)

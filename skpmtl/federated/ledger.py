@@ -24,14 +24,12 @@ import numpy as np
 
 from ..exchange.journal import locked, write_file
 from ..tables.ids import listed
+from .refusals import Lacking, Refusal
+from .transcript import Transcript
 
 __all__ = ["Account", "Ledger", "Damaged", "Refusal", "private_folder"]
 
 _DIGITS = 12  # of the digest of a study, in the name of its folder
-
-
-class Refusal(Exception):
-    """A query that this site does not answer; the text says why and is public."""
 
 
 class Damaged(Refusal):
@@ -161,6 +159,40 @@ class Account:
     def __init__(self, study, folder, cap=math.inf, curator=""):
         self.study, self.books, self.curator = study, Ledger(folder, cap), curator
         self.folder = private_folder(Path(folder) / f"{study.name}-{study.digest[:_DIGITS]}")
+        self._transcript = None
+
+    def follow(self, run, first, replies):
+        """What was released up to now, where a query brings what this process does not have yet.
+
+        Parameters
+        ----------
+        run : str
+            Token of the curator's journal.
+        first : int
+            Number of the first of the replies.
+        replies : list of dict of str to ndarray
+
+        Returns
+        -------
+        Transcript
+
+        Raises
+        ------
+        Lacking
+            Where replies before the first one are not known here, as after a restart.
+        """
+        known, self._transcript = self._transcript, None  # what raises is not gone on with
+        if first == 0:
+            known = Transcript(self.study, run, replies)
+        elif known is None or known.run != run or first > len(known.replies):
+            raise Lacking("releases before this query are not known here")
+        elif first == len(known.replies):
+            known.extend(replies)
+        else:
+            known = Transcript(self.study, run, [*known.replies[:first], *replies])
+        known.query(len(known.replies))  # refuses replies that do not belong to the study
+        self._transcript = known
+        return known
 
     def last(self):
         """Number of the last query of the study that was answered here, or -1.

@@ -62,9 +62,13 @@ services:
 {ports}"""
 _DOCKERFILE = f"""\
 FROM python:3.12-slim
-RUN pip install --no-cache-dir "skpmtl[flower]=={__version__}"
+RUN pip install --no-cache-dir "skpmtl[flower]=={__version__}" && python -m skpmtl.warm
 WORKDIR /srv/study
 CMD ["./start"]
+"""
+_ALERT = """\
+# alert = "https://..."  # or a command: called when a study ends, fails or waits for a site
+# alert_after = 600      # seconds that a site is waited for before that is one
 """
 _SITE = """\
 # What this site takes part in, and on what; see the guide on federation.
@@ -106,7 +110,8 @@ def make_kit(studies, sites, address, folder, task="task", target="y", cap=None)
     task, target : str
         Columns of the sites' rows.
     cap : float, default=None
-        What a site spends at most on all studies; None: what these need.
+        One budget for all studies on the same rows: what a site spends at most on them, which may
+        be more than these need; None: what these need.
 
     Returns
     -------
@@ -141,6 +146,10 @@ def make_kit(studies, sites, address, folder, task="task", target="y", cap=None)
             )
     host, port = _split(address)
     epsilon = sum(float(study.build().epsilon) for study in loaded)
+    if cap is not None and epsilon > cap * (1 + 1e-12):
+        raise ValueError(
+            f"The studies need epsilon {epsilon:g} in all, more than the {cap:g} of their budget."
+        )
     folder.mkdir(mode=0o700, parents=True)
     curator = folder / "curator"
     curator.mkdir(mode=0o700)
@@ -151,7 +160,7 @@ def make_kit(studies, sites, address, folder, task="task", target="y", cap=None)
         shutil.copyfile(path, curator / f"{name}{Path(path).suffix}")
     files = [f"{name}{Path(path).suffix}" for path, name in zip(studies, names, strict=True)]
     (curator / "curator.toml").write_text(
-        f"host = {json.dumps(host)}\nport = {port}\nstudies = {json.dumps(files)}\n"
+        f"host = {json.dumps(host)}\nport = {port}\nstudies = {json.dumps(files)}\n" + _ALERT
     )
     ports = f'    ports:\n      - "{port}:{port}"\n'
     _starters(curator, "curator", "the curator", "studies are", ports)

@@ -1,10 +1,13 @@
-"""The run of a study as one HTML page, for its curator: pictures, no scripts, nothing loaded."""
+"""The run of a study as one HTML page, for its curator: no scripts, nothing loaded."""
 
+import io
 from html import escape
 from pathlib import Path
 
+import numpy as np
+
 from ..exchange.journal import write_file
-from .runlog import line, missing, questions, read_log, standing
+from .runlog import line, missing, questions, read_log, standing, trouble_lines
 
 __all__ = ["write_page"]
 
@@ -12,16 +15,24 @@ _STYLE = """
 body { font: 15px/1.5 sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
 table { border-collapse: collapse; font-size: 13px } td { padding: 2px 8px }
 tr:nth-child(even) { background: #f4f4f4 } svg { width: 100%; height: auto }
-figure { margin: 1.5rem 0 } figcaption { color: #555 } text { font: 11px sans-serif; fill: #555 }
+li { color: #a00 }
 """
-_ANSWERED, _LATE, _SKIPPED, _NOT_ASKED = "#4477aa", "#ee6677", "#ccbb44", "#e8e8e8"
-_WIDTH, _LEFT = 900, 110
+_STATES = ["not asked", "answered", "no usable answer", "silent"]
+_COLOURS = ["#e8e8e8", "#4477aa", "#ee6677", "#ccbb44"]
 
 
-def write_page(folder):
-    """Write ``run.html`` into the folder of a curator, who alone may read it."""
+def write_page(folder, pictures=True):
+    """Write ``run.html`` into the folder of a study, which the curator alone may read.
+
+    Parameters
+    ----------
+    folder : path-like
+        Of a study, inside the folder of a curator.
+    pictures : bool, default=True
+        Whether to draw them, which takes half a second and needs matplotlib.
+    """
     folder = Path(folder)
-    events = read_log(folder)
+    events, around = read_log(folder), read_log(folder.parent)
     asked = questions(events)
     rows = [asked[number] for number in sorted(asked)]
     name = next((e["study"] for e in events if e["event"] == "start"), folder.name)
@@ -32,65 +43,56 @@ def write_page(folder):
         f"<p>{escape(standing(folder)[1])}. {lost} of {total} contributions were missing and "
         "counted as zero. This page is the curator's own.</p>",
     ]
-    if rows:
-        parts += [
-            _figure(_sites(rows), "Sites by query: answered (blue), asked without a usable "
-                    "answer (red), silent and not asked (yellow), not drawn (grey)"),
-            _figure(_bars([r["seconds"] for r in rows]), "Seconds for each question"),
-            _figure(_bars([(r["bytes_out"] + r["bytes_in"]) / 1e3 for r in rows]),
-                    "Numbers sent and received for each query, in kB"),
-        ]  # fmt: skip
-        if all(r["epsilon"] is not None for r in rows):
-            parts.append(_figure(_bars([r["epsilon"] for r in rows]), "Epsilon so far"))
+    if wrong := [*trouble_lines(around), *trouble_lines(events)]:
+        items = "".join(f"<li>{escape(text)}" for text in wrong)
+        parts.append(f"<h2>Sites that do not take part</h2><ul>{items}</ul>")
+    if rows and pictures:
+        try:
+            parts.append(_pictures(rows))
+        except ImportError:
+            parts.append('<p>Pictures need matplotlib: pip install "skpmtl[plot]"</p>')
     cells = "".join(
-        f"<tr><td>{escape(e['at'][:19].replace('T', ' '))}<td>{escape(line(e))}" for e in events
+        f"<tr><td>{escape(e['at'][:19].replace('T', ' '))}<td>{escape(line(e))}"
+        for e in sorted([*events, *around], key=lambda e: e["at"])
     )
     parts.append(f"<h2>Events</h2><table>{cells}</table></html>\n")
     write_file(folder / "run.html", "".join(parts).encode("ascii", "xmlcharrefreplace"), 0o600)
 
 
-def _figure(picture, caption):
-    return f"<figure>{picture}<figcaption>{caption}</figcaption></figure>"
+def _pictures(rows):
+    """Sites by query, seconds, bytes and epsilon, as SVG."""
+    from matplotlib.colors import ListedColormap
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
 
-
-def _sites(rows):
-    """A row for every site, a column for every query."""
     names = sorted({n for r in rows for k in ("asked", "answered", "silent") for n in r[k]})
-    step, height = (_WIDTH - _LEFT) / len(rows), 18
-    cells = []
-    for i, name in enumerate(names):
-        top = i * height
-        cells.append(f'<text x="0" y="{top + 12}">{escape(name[:16])}</text>')
-        for k, row in enumerate(rows):
-            if name in row["answered"]:
-                colour, word = _ANSWERED, "answered"
-            elif name in row["asked"]:
-                colour, word = _LATE, "no usable answer"
-            elif name in row["silent"]:
-                colour, word = _SKIPPED, "silent"
-            else:
-                colour, word = _NOT_ASKED, "not asked"
-            cells.append(
-                f'<rect x="{_LEFT + k * step:.2f}" y="{top}" width="{max(step - 1, 0.5):.2f}" '
-                f'height="{height - 3}" fill="{colour}"><title>{escape(name)}, query '
-                f"{row['question']}: {word}</title></rect>"
-            )
-    return _svg(len(names) * height, cells)
+    numbers = [row["question"] for row in rows]
+    series = {"seconds": [row["seconds"] for row in rows]}
+    series["kB of numbers"] = [(row["bytes_out"] + row["bytes_in"]) / 1e3 for row in rows]
+    if all(row["epsilon"] is not None for row in rows):
+        series["epsilon so far"] = [row["epsilon"] for row in rows]
+    heights = [0.3 * len(names) + 0.5, *[1.4] * len(series)]
+    figure = Figure(figsize=(9, sum(heights) + 1), layout="constrained")
+    first, *others = figure.subplots(len(heights), sharex=True, height_ratios=heights)
+    states = np.array([[_state(row, name) for row in rows] for name in names])
+    first.pcolormesh(
+        numbers, names, states, cmap=ListedColormap(_COLOURS), vmin=0, vmax=3, edgecolors="w"
+    )
+    first.invert_yaxis()
+    keys = [Patch(color=c, label=s) for c, s in zip(_COLOURS, _STATES, strict=True)]
+    figure.legend(handles=keys, loc="outside upper center", ncols=4, frameon=False)
+    for axes, (label, values) in zip(others, series.items(), strict=True):
+        axes.bar(numbers, values, color=_COLOURS[1])
+        axes.set_ylabel(label)
+    others[-1].set_xlabel("query")
+    others[-1].xaxis.get_major_locator().set_params(integer=True)
+    file = io.StringIO()
+    figure.savefig(file, format="svg", metadata={"Date": None})
+    text = file.getvalue()
+    return text[text.index("<svg") :]
 
 
-def _bars(values):
-    height, top = 90, max(max(values), 1e-12)
-    step = (_WIDTH - _LEFT) / len(values)
-    cells = [f'<text x="0" y="12">{top:.3g}</text>', f'<text x="0" y="{height}">0</text>']
-    for k, value in enumerate(values):
-        size = height * value / top
-        cells.append(
-            f'<rect x="{_LEFT + k * step:.2f}" y="{height - size:.2f}" '
-            f'width="{max(step - 1, 0.5):.2f}" height="{size:.2f}" fill="{_ANSWERED}"><title>'
-            f"{value:.4g}</title></rect>"
-        )
-    return _svg(height, cells)
-
-
-def _svg(height, cells):
-    return f'<svg viewBox="0 0 {_WIDTH} {height}" role="img">{"".join(cells)}</svg>'
+def _state(row, name):
+    if name in row["answered"]:
+        return 1
+    return 2 if name in row["asked"] else 3 if name in row["silent"] else 0

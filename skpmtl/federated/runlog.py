@@ -1,8 +1,9 @@
 """What happened in a run, for its curator: one line of JSON for each event, in ``run.jsonl``.
 
 The log is private to the curator: it has which site answered when, and, where participants are
-sampled, who took part. `standing` reads from it how a run stands, `missing` how much of it did not
-come; `skpmtl.federated.run_report` shows it.
+sampled, who took part. `standing` reads from it how a run stands, `troubles` which sites do not
+take part and why, `missing` how much of it did not come; `skpmtl.federated.run_report` shows it.
+The folder of the curator itself has such a log, too, of the connections of the sites.
 
 What is no whole line counts as nothing. A line is on the disk before the journal has the release it
 is about, so that half of one, which a full disk or a killed process has left, is of a query that
@@ -19,7 +20,9 @@ from pathlib import Path
 from ..exchange.journal import lock_file
 from ..privacy.accounting import check_budget, gdp_epsilon, optimal_pure_epsilon
 
-__all__ = ["RunLog", "Spent", "line", "may_pass", "missing", "read_log", "standing"]
+__all__ = [
+    "RunLog", "Spent", "line", "may_pass", "missing", "read_log", "standing", "troubles",
+]  # fmt: skip
 
 FINISHED, FAILED, WAITING = 0, 1, 3  # exit statuses
 
@@ -104,6 +107,30 @@ def missing(events):
     return sum(e["tasks"] for e in found), sum(e["missing"] + e["zeroed"] for e in found)
 
 
+def troubles(events):
+    """Why sites do not take part now. -> {site: its last event of the kind "trouble"}"""
+    found = {}
+    for event in events:
+        if event["event"] == "trouble":
+            known = found.get(event["site"])
+            since = known["at"] if known and known["reason"] == event["reason"] else event["at"]
+            found[event["site"]] = {**event, "at": since}
+        elif event["event"] in ("site", "connected"):
+            found.pop(event["site"], None)
+        elif event["event"] == "question":
+            for name in event["answered"]:
+                found.pop(name, None)
+    return found
+
+
+def trouble_lines(events):
+    """The same for people. -> list of str"""
+    return [
+        f"{site} (since {event['at'][:19].replace('T', ' ')} UTC): {event['reason']}"
+        for site, event in sorted(troubles(events).items())
+    ]
+
+
 def standing(folder):
     """How a run stands. -> exit status, text
 
@@ -117,11 +144,14 @@ def standing(folder):
     text = f"{len(asked)} queries answered"
     if asked:
         last = asked[max(asked)]
-        text += f", the last one by {len(last['answered'])} of {last['holders']} sites"
+        text += f", the last one by {len(last['answered'])} of {_expected(last)} sites"
         if last["epsilon"] is not None:
             text += f", epsilon {last['epsilon']:.4g} so far"
     end = next((e for e in reversed(events) if e["event"] in ("start", "end")), None)
     if _running(folder / "journal"):
+        last = next((e for e in reversed(events) if e["event"] in ("waiting", "question")), None)
+        if last is not None and last["event"] == "waiting":
+            return WAITING, f"running, and waits: {last['reason']} ({text})"
         return WAITING, f"running: {text}"
     if end is None or end["event"] == "start":
         return WAITING, f"cut off: {text}"
@@ -136,12 +166,20 @@ def line(event):
     if kind == "start":
         return "the run has begun"
     if kind == "site":
-        return f"site {event['site']} takes part with {event['tasks']} tasks"
+        text = f"site {event['site']} takes part with {event['tasks']} tasks"
+        off = event.get("clock") or 0.0
+        return text + (f"; its clock is {off:+.0f} s off, which is allowed for" if off else "")
+    if kind == "connected":
+        return f"site {event['site']} is connected"
+    if kind == "waiting":
+        return f"the run waits: {event['reason']}"
+    if kind == "trouble":
+        return f"site {event['site']}: {event['reason']}"
     if kind == "question":
         lost = event["missing"] + event["zeroed"]
         text = (
             f"question {event['question']} ({event['statistic']}): {len(event['answered'])} of "
-            f"{event['holders']} sites, {event['tasks'] - lost} of {event['tasks']} tasks, "
+            f"{_expected(event)} sites, {event['tasks'] - lost} of {event['tasks']} tasks, "
             f"{event['seconds']:.1f} s"
         )
         if event["zeroed"]:
@@ -157,6 +195,11 @@ def line(event):
     if kind == "end":
         return "the run has ended" + ("" if event["error"] is None else f": {event['error']}")
     return ""
+
+
+def _expected(event):
+    """Sites there should be: those with tasks, or those the curator has keys of."""
+    return max(event["holders"], event.get("expected", 0))
 
 
 def _running(journal):

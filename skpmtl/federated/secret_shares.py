@@ -33,7 +33,6 @@ from ..exchange.protocol import PublicDraw
 from ..exchange.wire import from_npy, to_npy
 from .ledger import Account, Refusal
 from .signing import read_key
-from .transcript import Transcript
 
 __all__ = ["ShareServer", "longest", "new_share_key", "opened", "seal"]
 
@@ -155,12 +154,12 @@ class ShareServer(Account):
                 "table [servers] must have it."
             ) from None
 
-    def opens(self, number, replies, run, sealed):
+    def opens(self, number, transcript, sealed):
         """Places of the shares that can be added up; nothing is added, or written down.
 
         Parameters
         ----------
-        number, replies, run, sealed
+        number, transcript, sealed
             As for `total`.
 
         Returns
@@ -171,21 +170,18 @@ class ShareServer(Account):
         ------
         Refusal
         """
-        transcript = Transcript(self.study, run, replies)
         found = self._shares(transcript, transcript.query(number), sealed)
         return [place for place, share in enumerate(found) if not isinstance(share, Refusal)]
 
-    def total(self, number, replies, run, sealed):
+    def total(self, number, transcript, sealed):
         """Sum of the shares, with the noise of this server. -> {name: ndarray of int64}
 
         Parameters
         ----------
         number : int
             Of the query.
-        replies : list of dict of str to ndarray
+        transcript : Transcript
             All that was released and drawn before.
-        run : str
-            Token of the curator's journal.
         sealed : list of dict of str to bytes
             Of every site, its share of every sum.
 
@@ -193,8 +189,7 @@ class ShareServer(Account):
         ------
         Refusal
         """
-        transcript = Transcript(self.study, run, replies)
-        query = transcript.query(number)
+        query, run = transcript.query(number), transcript.run
         code = hashlib.sha256()
         for part in sealed:
             for name in sorted(query.mechanisms):

@@ -34,7 +34,7 @@ from ._flower import (
     ndarrays_to_parameters,
     parameters_to_ndarrays,
 )
-from .ledger import Refusal
+from .refusals import Refusal
 from .signing import signed
 from .study import LEVELS
 

@@ -2,7 +2,9 @@
 
 Settings (``flwr run --run-config``): ``study``, a file; ``folder``, where the curator keeps its
 journal and the log of the run, which are secret, and writes billboard.npz and report.json, which
-are public; ``key``, a file with the key that signs the queries, or nothing.
+are public; ``key``, a file with the key that signs the queries, or nothing; ``nodes``, a file with
+the names of sites by the number that the SuperLink gave to their keys, or nothing; ``bells``, the
+folder of `skpmtl.federated.bells`, or nothing.
 """
 
 import io
@@ -19,12 +21,13 @@ from .._runtime.stack import users_line
 from .._version import __version__
 from ..exchange.files import save_billboard
 from ..exchange.journal import Journal, write_file
+from ..exchange.plan import ONE_PROCESS, NoiseParties
 from ..exchange.protocol import run
-from ..exchange.servers import ONE_PROCESS, NoiseParties
 from ..exchange.wire import pack
 from ..tables.ids import listed
 from . import records, secure_sum
 from ._flower import Message, MessageType, ServerApp
+from .bells import Bells
 from .ledger import private_folder
 from .marks import Marks
 from .polling import PollingGrid
@@ -45,6 +48,9 @@ BACKUPS = (
 )
 _POLL = 0.1  # seconds between looks for replies
 _KNOCK = 5.0  # seconds between two tries to reach a node that is silent or not known
+_AWAY = "it is not connected: its process has ended, or its network is cut"
+_AGAIN = 1.0  # seconds until a query that too few have answered is asked again
+_LATER = 60.0  # seconds, at most, until a site that refused is tried again
 _GRACE = 1.0  # seconds, at most, that a query waits for nodes that were just tried
 
 
@@ -56,11 +62,14 @@ def main(grid, context):
         logger.addHandler(logging.StreamHandler())
     logger.setLevel(logging.INFO)
     key = read_key(config["key"]) if config.get("key") else None
-    billboard = curate(grid, Study.load(config["study"]), config["folder"], context, key)
-    print(billboard.report)
+    path = config.get("nodes")
+    nodes = {int(node): name for node, name in json.loads(Path(path).read_text())} if path else {}
+    bells = Bells(config["bells"]) if config.get("bells") else None
+    study = Study.load(config["study"])
+    print(curate(grid, study, config["folder"], context, key, nodes, bells).report)
 
 
-def curate(grid, study, folder, context=None, key=None):
+def curate(grid, study, folder, context=None, key=None, nodes=None, bells=None):
     """Run a study, or go on with one that was cut off. -> billboard
 
     Parameters
@@ -73,13 +82,17 @@ def curate(grid, study, folder, context=None, key=None):
         Of the ServerApp; for secure sums.
     key : Ed25519PrivateKey, default=None
         Signs the queries.
+    nodes : dict of int to str, default=None
+        Names of the sites that are expected, by node.
+    bells : Bells, default=None
+        Say when there are replies.
     """
     folder = private_folder(Path(folder))
     log = RunLog(folder)
     with Journal(folder / "journal", {"study": study.text}) as journal:
         log.write("start", study=study.name, digest=study.digest, skpmtl=__version__)
         try:
-            billboard = _curate(grid, study, folder, context, journal, log, key)
+            billboard = _curate(grid, study, folder, context, journal, log, key, nodes, bells)
         except Exception as error:  # whoever ends the process may start it again
             text = f"{type(error).__name__}: {error}"[:500]
             log.write("end", error=text, passes=may_pass(error))
@@ -88,12 +101,12 @@ def curate(grid, study, folder, context=None, key=None):
     return billboard
 
 
-def _curate(grid, study, folder, context, journal, log, key):
+def _curate(grid, study, folder, context, journal, log, key, nodes, bells):
     est = study.build()
     source = est._source()
     walks = study.servers is not None or study.noise_sites is not None
     kind = NoisySites if study.noise_sites is not None else ServedSites if walks else Sites
-    sites = kind(grid, study, journal, context, log, key)
+    sites = kind(PollingGrid(grid, bells), study, journal, context, log, key, nodes)
     sites.enrol()
     curator = est._curator(sites.population, source)
     if walks:
@@ -177,6 +190,10 @@ class NoAnswer(RuntimeError):
     """No site, or too few of them, answered; the curator can be started again."""
 
 
+class TooFew(NoAnswer):
+    """Fewer sites or tasks take part than the study asks for."""
+
+
 class Sites:
     """The tasks of a study behind a Flower grid, for `skpmtl.exchange.run`.
 
@@ -185,25 +202,44 @@ class Sites:
     asked, and waited for, again before it shows itself.
     """
 
-    def __init__(self, grid, study, journal, context, log, key=None):
-        self.grid, self.study, self.journal = PollingGrid(grid, self._accept), study, journal
+    def __init__(self, grid, study, journal, context, log, key=None, nodes=None):
+        self.grid, self.study, self.journal = grid, study, journal
+        grid.accept = self._accept
         self.context, self.log, self.key = context, log, key
+        self.expected = dict(nodes or {})  # names by node, as the keys of the sites have them
         self.population = study.population()
         self.questions = study.questions
         self.spent = Spent(study.build(), self.population.n_tasks)
         self.asked = 0  # queries that were answered, also by the journal
         self.node_of = np.zeros(self.population.n_tasks, dtype=np.uint64)  # 0: nobody
-        self.names = {}  # of the nodes that are known
+        self.names = {}  # of the nodes that have said what they have
+        self.troubles = {}  # {name: why a site does not take part}, as the log has it
         self.marks = Marks(log.path.parent / "marks.json", journal.begun)
         self.silent = set()  # nodes that are not asked until they show themselves
         self.opened = {}  # of nodes: the last query whose sum was opened there, over which ones
         self._bytes = [0, 0]  # sent and received for the present query
         self._knocks, self._knocked = {}, {}  # number of a message: node, time; node: last time
+        self._pauses = {}  # seconds until a node that refused is tried again
 
     @property
     def holders(self):
         """Nodes that hold tasks."""
         return np.unique(self.node_of[self.node_of != 0]).tolist()
+
+    def _name(self, node):
+        """Of a site, for people: that of its key, or what it calls itself."""
+        return self.expected.get(node) or self.names.get(node) or f"node {node}"
+
+    def _trouble(self, node, reason):
+        """Log why a site does not take part, once for each reason."""
+        name = self._name(node)
+        if self.troubles.get(name) != reason:
+            self.troubles[name] = reason
+            logger.warning("Site %s: %s", name, reason)
+            self.log.write("trouble", site=name, reason=reason)
+
+    def _reasons(self):
+        return "; ".join(f"{name}: {why}" for name, why in sorted(self.troubles.items()))
 
     # ---------------------------------------------------------------------- enrolment
     def enrol(self):
@@ -222,7 +258,7 @@ class Sites:
                 return
             if time.monotonic() > end:
                 break
-            time.sleep(_POLL)
+            self.grid.rest(_POLL)
         if not len(absent):
             return
         warnings.warn(
@@ -243,13 +279,17 @@ class Sites:
         """
         online, now = set(self.grid.grid.get_node_ids()), time.monotonic()
         wait = min(_KNOCK, self.study.timeout)
+        for node in self.silent - online:
+            if node not in self._pauses:  # of one that refused, why it did says more
+                self._trouble(node, _AWAY)
         wanted = [
             node for node in online
             if (node not in self.names or node in self.silent)
-            and now - self._knocked.get(node, -wait) >= wait
+            and now - self._knocked.get(node, -np.inf) >= self._pauses.get(node, wait)
         ]  # fmt: skip
         self._knocked.update(dict.fromkeys(wanted, now))
-        content = {node: self._write(node, study=self.study.digest) for node in wanted}
+        settings = {"study": self.study.digest, "name": self.study.name, "skpmtl": __version__}
+        content = {node: self._write(node, **settings) for node in wanted}
         sent = self.grid.push(self._messages(content, MessageType.QUERY))
         self._knocks = {
             n: (node, at) for n, (node, at) in self._knocks.items()
@@ -263,7 +303,7 @@ class Sites:
             young = any(time.monotonic() - at < grace for _, at in self._knocks.values())
             if not young:
                 return
-            time.sleep(_POLL)
+            self.grid.rest(_POLL)
 
     def _take_in(self, node, content, online, strict):
         if node in self.names and node not in self.silent:  # it was tried twice
@@ -271,11 +311,14 @@ class Sites:
         try:
             settings, _ = records.read(content, {})
             new = node not in self.names
-            name = self.names[node] = str(settings.get("site", node))[:100]
+            name = self.names[node] = (
+                self.expected.get(node) or str(settings.get("site", node))[:100]
+            )
             if not self._answered(node, settings):
+                self._try_later(node)
                 return
             if not self._accept(node, content):
-                self.silent.add(node)  # it is tried again
+                self._try_later(node)
                 return
             self.marks.save()
             if self._is_server(node, settings):
@@ -285,38 +328,49 @@ class Sites:
                 number, *nodes = settings["opened"]
                 self.opened[node] = number, frozenset(nodes)
         except Exception as error:
-            logger.warning("Node %d did not say what tasks it has: %s", node, error)
+            self._trouble(node, f"it did not say which tasks it has: {error}")
+            self._try_later(node)
             return
         try:
             self._assign(node, tasks, () if strict else set(self.holders) - online)
         except Exception as error:
             if strict:
                 raise
-            logger.warning("Node %d was not taken in: %s", node, error)
+            self._trouble(node, f"it was not taken in: {error}")
             return
         if new or node in self.silent:
             logger.info("Site %s takes part, with %d tasks", name, len(tasks))
-            versions = str(settings.get("versions", ""))[:200]
-            self.log.write("site", node=node, site=name, tasks=len(tasks), versions=versions)
+            versions, clock = str(settings.get("versions", ""))[:200], settings.get("clock", 0.0)
+            self.log.write(
+                "site", node=node, site=name, tasks=len(tasks), versions=versions, clock=clock
+            )
+            self.troubles.pop(name, None)
+        self._pauses.pop(node, None)
         self.silent.discard(node)
+
+    def _try_later(self, node):
+        """A node that refused, or may not be asked: what is wrong may be mended meanwhile."""
+        self.silent.add(node)
+        self._pauses[node] = min(2 * self._pauses.get(node, _KNOCK), _LATER)
 
     def _accept(self, node, content):
         """Whether the books of a node go as far as they did; their mark is remembered."""
-        name = self.names.get(node, str(node))
+        name = self._name(node)
         for record in content.config_records.values():
             if "mark" not in record:
                 continue
             try:
                 if self.marks.take(name, record["mark"]):
                     continue
+                lines, seen = json.loads(record["mark"])[0], self.marks.of(name)[0]
                 why = (
-                    f"has {record['mark']} as the mark of its books, and had {self.marks.of(name)}:"
-                    " they were put back from before, or removed. It would answer a second time; "
-                    "have the newer ones put back"
+                    f"its books go up to line {lines} of this study, and went up to {seen}: they "
+                    "were put back from before, or removed. It would answer a second time, and is "
+                    "not asked; have the newer books put back"
                 )
             except (ValueError, TypeError):
-                why = "sent no mark of its books"
-            logger.warning("Site %s is not asked: it %s", name, why)
+                why = "it sent no mark of its books, and is not asked"
+            self._trouble(node, why)
             return False
         return True
 
@@ -334,13 +388,17 @@ class Sites:
         """Give tasks that are free, or held by the nodes `lost`, to a node."""
         positions = self.study.positions(names)
         if (positions < 0).any() or len(set(names)) < len(names):
-            raise ValueError(f"Node {node} names tasks that the study does not have, or twice.")
+            raise ValueError(
+                f"Site {self._name(node)} names tasks that the study does not have, or twice."
+            )
         holders = self.node_of[positions]
         taken = positions[~np.isin(holders, np.array([0, node, *lost], dtype=np.uint64))]
         if len(taken):
             raise ValueError(
-                f"Tasks of two sites: {listed(self.population.tasks[taken])}, of node {node} and "
-                f"of {listed(self.node_of[taken])}. Every task belongs to one site."
+                f"Tasks of two sites: {listed(self.population.tasks[taken])}, of "
+                f"{self._name(node)} and of "
+                f"{listed(sorted({self._name(n) for n in self.node_of[taken].tolist()}))}. "
+                "Every task belongs to one site."
             )
         self.node_of[positions] = node
 
@@ -352,21 +410,50 @@ class Sites:
 
     def answer(self, query):
         """Sums over all tasks that are asked; called by `skpmtl.exchange.run`."""
-        start = time.monotonic()
+        start, waits = time.monotonic(), ""
         while True:
             begun = time.monotonic()
             self._listen(min(_GRACE, self.study.timeout / 10))
             nodes = [node for node in self.holders if node not in self.silent]
+            asked = False
             try:
+                self._check_enough(nodes)
+                asked = bool(nodes)
                 sums, told = self._gather(query, nodes)
                 break
-            except NoAnswer:
+            except NoAnswer as error:
                 # As long as sites are silent they may come back, and are asked the same again.
-                if not self.silent or time.monotonic() - start > self.study.enrolment:
+                patient = isinstance(error, TooFew) or self.silent
+                if not patient or time.monotonic() - start > self.study.enrolment:
                     raise
-                time.sleep(_POLL)
+                if waits != str(error):
+                    waits = str(error)
+                    self.log.write("waiting", reason=waits)
+                self.grid.rest(_AGAIN if asked else _POLL)
         self._tell(query, nodes, time.monotonic() - begun, told)
         return sums
+
+    def _check_enough(self, nodes, answered=None):
+        """Refuse to ask, or to release, where fewer take part than the study says.
+
+        Parameters
+        ----------
+        nodes : list of int
+            That can be asked, with tasks.
+        answered : list of int, default=None
+            Who answered; None: nobody was asked yet.
+        """
+        found = nodes if answered is None else answered
+        tasks = int(np.isin(self.node_of, np.array(found, dtype=np.uint64)).sum())
+        sites, least = self.study.least
+        if len(found) < sites or tasks < least:
+            raise TooFew(
+                f"Query {self.journal.place} needs {sites} sites and {least} tasks (min_sites, "
+                f"min_tasks), and {len(found)} sites with {tasks} tasks "
+                + ("are there" if answered is None else "answered")
+                + (f" ({self._reasons()})" if self.troubles else "")
+                + ". It waits for more of them; the budget is not touched."
+            )
 
     def _gather(self, query, nodes):
         """-> {name: sum}, what is to be told of it"""
@@ -405,14 +492,15 @@ class Sites:
                 answered.append(node)
                 got += len(place[node])
             except Exception as error:  # whatever it sent: it counts as nothing
-                logger.warning("Node %d sent no usable answer: %s", node, error)
+                self._trouble(node, f"its answer cannot be used: {error}")
         # Under sampling the sites of those who were drawn may all be away, as nobody may be drawn.
         if not answered and all(node in content or node in self.silent for node in self.holders):
             raise NoAnswer(
                 f"No site at all answered query {self.journal.place}, so that nothing but "
-                "noise would be released. Start the curator again when sites are back: it goes "
-                "on from its journal."
+                f"noise would be released ({self._reasons()}). Start the curator again when sites "
+                "are back: it goes on from its journal."
             )
+        self._check_enough(nodes, [n for n in nodes if n in answered or n not in content])
         finite = np.ones(len(asked), dtype=bool)
         for array in given.values():
             finite &= np.isfinite(array.reshape(len(asked), -1)).all(axis=1)
@@ -427,13 +515,16 @@ class Sites:
         self.asked += 1
         self.spent.add(query)
         told["asked"], told["answered"] = (
-            sorted(self.names.get(n, str(n)) for n in told[k]) for k in ("asked", "answered")
+            sorted(map(self._name, told[k])) for k in ("asked", "answered")
         )
-        left = sorted(self.names.get(node, str(node)) for node in self.silent)
+        left = sorted(map(self._name, self.silent))
+        for name in told["answered"]:
+            self.troubles.pop(name, None)
         event = self.log.write(
             "question", question=self.journal.place, statistic=query.statistic, **told, silent=left,
-            holders=len(self.holders), seconds=round(seconds, 3), bytes_out=self._bytes[0],
-            bytes_in=self._bytes[1], epsilon=self.spent.epsilon(),
+            holders=len(self.holders), expected=len(set(self.expected.values())),
+            seconds=round(seconds, 3), bytes_out=self._bytes[0], bytes_in=self._bytes[1],
+            epsilon=self.spent.epsilon(),
         )  # fmt: skip
         self._bytes = [0, 0]
         logger.log(logging.WARNING if told["zeroed"] else logging.INFO, line(event))
@@ -466,20 +557,23 @@ class Sites:
         found = [mine for number, mine in found if number == self.journal.place]
         if found:
             pinned = max(found, key=found.count)
-            away = sorted(self.names.get(n, str(n)) for n in pinned.difference(nodes))
+            away = sorted(map(self._name, pinned.difference(nodes)))
             if away:
                 raise NoAnswer(
                     f"The sum of query {self.journal.place} was to be opened over "
                     f"{len(pinned)} sites, and over others it must not be: {listed(away)} have to "
                     "be back."
                 )
-            nodes = sorted(pinned)
+            return sorted(pinned)
         if not least <= len(nodes) <= 1000:
-            raise NoAnswer(f"Secure sums need {least} to 1000 sites here, not {len(nodes)}.")
+            raise NoAnswer(
+                f"Secure sums need {least} to 1000 sites here, not {len(nodes)}. {self._reasons()}"
+            )
         return nodes
 
     def _masked(self, query, nodes, arrays, settings, sum_range, least=0):
         """The sum over the nodes as one vector, and what is to be told of it."""
+        least = max(least, min(self.study.least[0], len(nodes)))
         total = self.questions[query.statistic].total
         self.grid.silent = {}
         vector, answered = secure_sum.secure_sum(
@@ -487,9 +581,9 @@ class Sites:
             sum_range, self.study.timeout, self.key, least,
         )  # fmt: skip
         self.marks.save()
-        lost = [f"{self.names.get(n, n)}: {why}" for n, why in sorted(self.grid.silent.items())]
-        for one in lost:
-            logger.warning("Lost in the secure sum of query %d: %s", self.journal.place, one)
+        lost = [f"{self._name(n)}: {why}" for n, why in sorted(self.grid.silent.items())]
+        for node, why in sorted(self.grid.silent.items()):
+            self._trouble(node, f"lost in the secure sum of query {self.journal.place}: {why}")
         self._lose(self.grid.silent)
         if vector is None or vector.size != total.size:
             self._lose(nodes)  # also those who took part: they say anew what they have opened
@@ -519,11 +613,12 @@ class Sites:
                 try:
                     self._answered(node, records.read(reply, {})[0])
                 except Exception as error:
-                    logger.warning("Node %d did not say whether it has its models: %s", node, error)
+                    self._trouble(node, f"it did not say whether it has its models: {error}")
             if time.monotonic() > end:
                 break
-            time.sleep(_POLL)
-        without = sorted(self.names.get(node, str(node)) for node in left)
+            if left:
+                self.grid.rest(_POLL)
+        without = sorted(map(self._name, left))
         self.log.write("published", without=without)
         if without:
             logger.warning(
@@ -538,13 +633,13 @@ class Sites:
         if settings.get("status") == "answered":
             return True
         reason = str(settings.get("reason", "see the log of the site"))[:500]
-        logger.warning("Node %d has no answer: %s", node, reason)
+        self._trouble(node, f"{settings.get('status', 'no answer')}: {reason}")
         return False
 
     # ----------------------------------------------------------------------- messages
     def _settings(self, node, settings):
         """With the mark of the node's books, without which it does not answer."""
-        mark = self.marks.of(self.names.get(node, str(node)))
+        mark = self.marks.of(self._name(node))
         return settings if mark is None else {**settings, "mark": json.dumps(mark)}
 
     def _write(self, node, arrays=None, **settings):
@@ -567,7 +662,11 @@ class Sites:
         replies = dict(zip(content, found, strict=True))
         lost = [node for node, reply in replies.items() if reply is None or reply.has_error()]
         if lost:
-            logger.warning("No answer in %g s from nodes %s", self.study.timeout, lost)
+            online = set(self.grid.grid.get_node_ids())
+            for node in lost:
+                busy = "it is connected, but does not answer: it may still compute, or hang"
+                why = f"{self.grid.silent[node]}: {busy}" if node in online else _AWAY
+                self._trouble(node, why)
             self._lose(lost)
         got = {node: reply.content for node, reply in replies.items() if node not in lost}
         self._bytes[0] += sum(map(records.size, content.values()))
@@ -575,27 +674,77 @@ class Sites:
         return got
 
 
-class NoisySites(Sites):
-    """Sites that add the noise to what they mask; see `.masked`."""
+class InformedSites(Sites):
+    """Sites that make every query themselves, from what was released before.
+
+    Each is sent what is new since its last answer; one that was started again lacks the rest, and
+    says so, and is sent all of it.
+    """
 
     def __init__(self, *args):
         super().__init__(*args)
         self.replies = []  # all that was released and drawn, as `heard` keeps it
+        self.told = {}  # how many of them a node has, as far as is known
 
     def released(self, query):
         """The release of what the tasks answer; called by `skpmtl.exchange.run`."""
         return self.answer(query)
 
+    def _lose(self, nodes):
+        super()._lose(nodes)
+        for node in nodes:
+            self.told.pop(node, None)
+
+    def _query(self, first):
+        """Settings and arrays of the present query, with replies from the first on."""
+        text, arrays = pack(self.replies[first:])
+        return {
+            "study": self.study.digest, "run": self.journal.token, "number": self.journal.place,
+            "public": text, "first": first,
+        }, arrays  # fmt: skip
+
+    def _inform(self, kind, extra):
+        """Ask nodes, each with what it does not know yet. -> {node: settings, arrays} or error
+
+        Parameters
+        ----------
+        kind : str
+        extra : dict of int to (dict, dict)
+            Further settings and arrays, by node.
+        """
+        found, left = {}, dict(extra)
+        for _ in range(2):
+            content = {}
+            for node, (settings, arrays) in left.items():
+                query, new = self._query(self.told.get(node, 0))
+                content[node] = self._write(node, {**new, **arrays}, **query, **settings)
+            for node, reply in self._send(content, f"{MessageType.TRAIN}.{kind}", True).items():
+                try:
+                    found[node] = records.read(reply)
+                except Exception as error:  # whatever it sent
+                    found[node] = error
+            left = {n: one for n, one in left.items() if _lacks(found.get(n))}
+            for node in content:
+                self.told[node] = 0 if node in left or node not in found else len(self.replies)
+            if not left:
+                break
+        return found
+
+
+def _lacks(found):
+    return isinstance(found, tuple) and found[0].get("status") == "lacking"
+
+
+class NoisySites(InformedSites):
+    """Sites that add the noise to what they mask; see `.site_noise`."""
+
     def _gather(self, query, nodes):
         """-> {name: released}, what is to be told of it"""
         grid = grid_of(self.study, query)
         nodes = self._openable(nodes, max(3, grid.least))
-        text, arrays = pack(self.replies)
-        settings = {
-            "study": self.study.digest, "run": self.journal.token, "number": self.journal.place,
-            "public": text,
-        }  # fmt: skip
+        settings, arrays = self._query(min(self.told.get(node, 0) for node in nodes))
         vector, told = self._masked(query, nodes, arrays, settings, grid.range, grid.least)
+        self.told.update(dict.fromkeys(told["answered"], len(self.replies)))
         vector = np.rint(vector / grid.step) * grid.step  # whole numbers, which the mean has lost
         total = self.questions[query.statistic].total
         (name,) = query.mechanisms
@@ -603,8 +752,8 @@ class NoisySites(Sites):
         return {name: whole / query.divide}, told
 
 
-class ServedSites(Sites):
-    """Sites that send sealed shares, and the servers who open and add them; see `.shares`.
+class ServedSites(InformedSites):
+    """Sites that send sealed shares, and the servers who open and add them; see `.secret_shares`.
 
     First the servers say which shares open. Those that do at all of them are on disk before any
     server is asked for a total: these answer a query once, about one set of shares, which a
@@ -614,7 +763,6 @@ class ServedSites(Sites):
     def __init__(self, *args):
         super().__init__(*args)
         self.servers = {}  # {name: node}
-        self.replies = []  # all that was released and drawn, as `heard` keeps it
 
     @property
     def _kept(self):
@@ -638,10 +786,6 @@ class ServedSites(Sites):
     def _everybody(self):
         return set(self.holders) | set(self.servers.values())
 
-    def released(self, query):
-        """The release of what the tasks answer; called by `skpmtl.exchange.run`."""
-        return self.answer(query)
-
     def _gather(self, query, nodes):
         """-> {name: released}, what is to be told of it"""
         if not self._complete() or not self.silent.isdisjoint(self.servers.values()):
@@ -650,17 +794,14 @@ class ServedSites(Sites):
                 f"Without the servers {listed(sorted(set(self.study.servers) - here))}, which are "
                 "away, nothing is released. The run goes on when they are back."
             )
-        text, arrays = pack(self.replies)
-        asked = {
-            "study": self.study.digest, "run": self.journal.token, "number": self.journal.place,
-            "public": text,
-        }  # fmt: skip
         sites = self._recalled()
         if sites is None:
-            sites = self._collect(query, nodes, asked, arrays)
-            sites = self._agreed(query, sites, asked, arrays)
+            sites = self._collect(query, nodes)
+            sites = self._agreed(query, sites)
+            here = [site.node for site in sites]
+            self._check_enough(nodes, [n for n in nodes if n in here or not self._holds(n, query)])
             self._keep(sites)
-        found = self._from_servers("total", query, sites, asked, arrays)
+        found = self._from_servers("total", query, sites)
         m = self.population.n_tasks if query.pick is None else len(query.pick)
         told = {
             "asked": nodes, "answered": [site.node for site in sites], "tasks": m,
@@ -668,34 +809,33 @@ class ServedSites(Sites):
         }  # fmt: skip
         return opened(query, [found[name][1] for name in sorted(found)]), told
 
-    def _from_servers(self, kind, query, sites, asked, arrays):
+    def _from_servers(self, kind, query, sites):
         """What every server answers about its shares. -> {server: (settings, arrays)}"""
-        content = {}
+        extra = {}
         for server, node in self.servers.items():
             shares = {
                 f"sealed.{place}.{name}": site.shares[f"{server}.{name}"]
                 for place, site in enumerate(sites) for name in query.mechanisms
             }  # fmt: skip
-            content[node] = self._write(node, {**arrays, **shares}, sites=len(sites), **asked)
-        replies = self._send(content, f"{MessageType.TRAIN}.{kind}", again=True)
-        found = {}
+            extra[node] = {"sites": len(sites)}, shares
+        replies, found = self._inform(kind, extra), {}
         for server, node in self.servers.items():
             if node not in replies:
                 raise NoAnswer(
                     f"The server {server} does not answer. The run goes on when it does."
                 )
-            settings, found_here = found[server] = records.read(replies[node])
+            if isinstance(replies[node], Exception):
+                raise replies[node]
+            settings, _ = found[server] = replies[node]
             if settings.get("status") != "answered":
                 reason = str(settings.get("reason", "see its log"))[:500]
                 raise RuntimeError(f"The server {server} gives no {kind}: {reason}")
         return found
 
-    def _agreed(self, query, sites, asked, arrays):
+    def _agreed(self, query, sites):
         """The sites whose shares open at all servers; others count as nothing at all of them."""
         left = set(range(len(sites)))
-        for server, (settings, _) in self._from_servers(
-            "opens", query, sites, asked, arrays
-        ).items():
+        for server, (settings, _) in self._from_servers("opens", query, sites).items():
             try:
                 here = set(settings["places"])
             except (KeyError, TypeError) as error:
@@ -704,10 +844,7 @@ class ServedSites(Sites):
                 ) from error
             for place in sorted(set(range(len(sites))) - here):
                 node = sites[place].node
-                logger.warning(
-                    "Site %s sent no usable answer: its share does not open at the server %s",
-                    self.names.get(node, node), server,
-                )  # fmt: skip
+                self._trouble(node, f"its share does not open at the server {server}")
             left &= here
         if not left:
             raise NoAnswer(
@@ -716,17 +853,23 @@ class ServedSites(Sites):
             )
         return [sites[place] for place in sorted(left)]
 
-    def _collect(self, query, nodes, asked, arrays):
+    def _holds(self, node, query):
+        """How many of the tasks that are asked a node has."""
+        holders = self.node_of if query.pick is None else self.node_of[query.pick]
+        return int((holders == node).sum())
+
+    def _collect(self, query, nodes):
         """Shares of all sites that answer. -> list of _Shares"""
-        pick = np.arange(self.population.n_tasks) if query.pick is None else np.asarray(query.pick)
-        held = {node: int((self.node_of[pick] == node).sum()) for node in nodes}
-        content = {node: self._write(node, arrays, **asked) for node in nodes if held[node]}
+        held = {node: self._holds(node, query) for node in nodes}
         names = {f"{server}.{name}" for server in self.study.servers for name in query.mechanisms}
         most = longest(query, self.questions[query.statistic])
         found = []
-        for node, reply in self._send(content, f"{MessageType.TRAIN}.seal", again=True).items():
+        asked = {node: ({}, {}) for node in nodes if held[node]}
+        for node, reply in self._inform("seal", asked).items():
             try:
-                settings, shares = records.read(reply)
+                if isinstance(reply, Exception):
+                    raise reply
+                settings, shares = reply
                 if not self._answered(node, settings):
                     continue
                 if settings["number"] != self.journal.place or set(shares) != names:
@@ -736,13 +879,13 @@ class ServedSites(Sites):
                 ):
                     raise ValueError("shares that are none")
             except Exception as error:  # whatever it sent: it counts as nothing
-                logger.warning("Node %d sent no usable answer: %s", node, error)
+                self._trouble(node, f"its answer cannot be used: {error}")
                 continue
             found.append(_Shares(node, held[node], shares))
         if not found:
             raise NoAnswer(
                 f"No site at all answered query {self.journal.place}, so that nothing but "
-                "noise would be released. The run goes on when sites are back."
+                f"noise would be released ({self._reasons()}). The run goes on when sites are back."
             )
         return found
 

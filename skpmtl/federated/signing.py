@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ..exchange.journal import write_file
-from .ledger import Refusal
+from .refusals import Refusal
 
 __all__ = ["check_signature", "new_key", "signed"]
 

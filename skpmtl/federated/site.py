@@ -9,6 +9,7 @@ import io
 import json
 import math
 import os
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,6 @@ from ..tables.forms import read_training
 from ..tables.ids import listed
 from .ledger import Account, Refusal
 from .secret_shares import seal
-from .transcript import Transcript
 
 __all__ = ["Refusal", "Site", "load_models", "read_rows"]
 
@@ -241,26 +241,26 @@ class Site(Account):
         kept["rows"] = np.array(fingerprint(self.table, key.tobytes()))
         return kept | {name: state[name] for name in ("opened",) if name in state}
 
-    def sealed(self, number, replies, run):
+    def sealed(self, number, transcript):
         """The sum of what the tasks here contribute, in shares that servers alone can read.
 
         Parameters
         ----------
-        number, run
-            As for `answer`.
-        replies : list of dict of str to ndarray
+        number : int
+        transcript : Transcript
             All that was released and drawn before, from which the query follows.
 
         Returns
         -------
         {server.name: bytes}
         """
-        transcript = Transcript(self.study, run, replies)
         query = transcript.query(number)
         positions = (
             self.positions if query.pick is None else np.intersect1d(self.positions, query.pick)
         )
-        found = self.answer(number, query.statistic, query.public, positions, run, transcript)
+        found = self.answer(
+            number, query.statistic, query.public, positions, transcript.run, transcript
+        )
         key = self._state()["key"].tobytes()
         mark = hmac.digest(key, transcript.codes[number].encode(), "sha256")
         with np.errstate(all="ignore"):
@@ -275,6 +275,8 @@ class Site(Account):
         question = self.study.questions.get(statistic)
         if question is None:
             raise Refusal(f"the study releases no {statistic}")
+        if transcript is None:  # otherwise the query was made here
+            self.study.schedule.check(number, statistic, public)
         with np.errstate(all="ignore"):
             task_side = self._task_side(state)
             try:
@@ -293,6 +295,22 @@ class Site(Account):
         kept.update({} if beside is None else beside())
         tasks = self.population.tasks[positions].tolist()
         return self._enter(kept, number, run, statistic, transcript, tasks=tasks)
+
+    def rehearse(self):
+        """Compile what queries and models need, by made-up ones: nothing is kept, or leaves."""
+        planned, everybody = self.study.schedule, np.arange(len(self.positions))
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for statistic, public in planned.examples.items():
+                known = self.study.questions[statistic].check(public)
+                if "everybody" in known:  # who takes part, where noise is reproducible
+                    known["everybody"] = self.positions
+                task_side = self.est._task_side(self.table, self.population)
+                task_side.contributions(Query(statistic, known, {}, None, pick=everybody))
+            est = self.study.published(planned.billboard)
+            X, y, task, *weights = self.rows
+            weights = dict(zip(["sample_weight"], weights, strict=False))
+            est.personalize(X, y, task=task, **weights)
 
     # ------------------------------------------------------------------------- the end
     @property

@@ -29,6 +29,7 @@ from importlib import import_module
 from numbers import Real
 from pathlib import Path
 
+from .._version import __version__
 from ..tables.ids import listed
 from .ledger import Refusal, private_folder
 from .secret_shares import ShareServer
@@ -142,14 +143,21 @@ class SiteConfig:
             config.__init__(config.path, config.rows)
         return config
 
-    def site(self, digest):
+    def site(self, digest, name="", version=""):
         """The site of a study, and what the operator says of it. -> Site, Participation
+
+        Parameters
+        ----------
+        digest : str
+        name, version : str, default=""
+            Of the study and of skpmtl at the curator, to say what is different.
 
         Raises
         ------
         Refusal
             When no study here has the digest.
         """
+        names = {}
         for part in self.parts:
             found = _print(part.file)
             if part.file not in self._studies or self._studies[part.file][0] != found:
@@ -157,10 +165,18 @@ class SiteConfig:
             study = self._studies[part.file][1]
             if study.digest == digest:
                 return self.open(part, study), part
-        raise Refusal(
-            "this site was given another study, or has another version of skpmtl: compare the "
-            "output of  python -m skpmtl.federated check  at both ends"
-        )
+            names[study.name] = study.digest
+        if version and version != __version__:
+            why = f"it has skpmtl {__version__}, and the curator {version}: install the same one"
+        elif name and name not in names:
+            why = f"it takes part in {listed(sorted(names))}, and not in {name!r}: add the study"
+        else:
+            known = f" (digest {names[name][:12]}, the curator's {digest[:12]})" if name else ""
+            why = (
+                f"it was given another study{known}: compare the files, or the output of  "
+                "python -m skpmtl.federated check  at both ends"
+            )
+        raise Refusal(f"this site does not answer: {why}")
 
     def open(self, part, study):
         """The site of one study, or its server; made again when the file of rows has changed."""

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..exchange.servers import NoiseParties
+from ..exchange.plan import NoiseParties
 from .study import LEVELS
 
 __all__ = ["Grid", "LEAST", "grid_of"]

@@ -20,10 +20,13 @@ from contextlib import contextmanager
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
 
+from .._version import __version__
 from ..exchange.journal import write_file
 from ._flower import Message, RecordDict, flower_version
 from .client import app
-from .ledger import Refusal
+from .refusals import Refusal
+from .studies import write_studies
+from .study import Study
 
 try:
     import httpx
@@ -75,6 +78,7 @@ _TIMEOUT = 10.0  # seconds for one exchange with the SuperLink
 _PATIENCE = 60.0  # seconds in which a reply is tried to be sent
 _LONGEST = 5.0  # seconds between two tries to connect
 _AGE = 60.0  # seconds that signatures are dated back; up to 300 are accepted, but none ahead
+_RARE = 20.0  # seconds until a SuperLink is asked for queries, whatever its door says
 _OFTEN = HEARTBEAT_MIN_INTERVAL * 0.7  # seconds between signs of life; two may be lost
 
 
@@ -100,15 +104,14 @@ def serve(config, until=None):
         )
     until = threading.Event() if until is None else until
     link, runs = _Link(config), OrderedDict()
+    threading.Thread(target=_rehearse, args=(config,), daemon=True, name="rehearsal").start()
     with link.alive(until):
         last = time.monotonic()
         while not until.is_set() and not config.finished():
             try:
                 found = link.receive()
                 if found is None:
-                    # Looking costs the SuperLink more than a site: less often as nothing comes.
-                    quiet = time.monotonic() - last
-                    until.wait(min(max(_POLL, quiet / 10), _IDLE))
+                    link.rest(time.monotonic() - last)
                     continue
                 start = time.monotonic()
                 reply = _answer(link, config, runs, found)
@@ -118,10 +121,25 @@ def serve(config, until=None):
                     "%s of run %d answered in %.2f s", found.metadata.message_type,
                     found.metadata.run_id, time.monotonic() - start,
                 )  # fmt: skip
+                if found.metadata.message_type == "evaluate":  # a study has ended
+                    write_studies(config.path.parent)
             except _Lost as lost:
                 logger.warning("%s", lost)
     if config.finished():
         logger.info("All studies are finished")
+
+
+def _rehearse(config):
+    """Compile what will be asked, before it is and while the curator starts."""
+    start = time.monotonic()
+    for part in config.parts:
+        try:
+            site = config.open(part, Study.load(part.file))
+            if part.server is None and site.last() < 0:
+                site.rehearse()
+        except Exception:  # what is wrong comes up with the first query
+            logger.debug("No rehearsal of %s", part.file, exc_info=True)
+    logger.info("What queries need is compiled, in %.1f s", time.monotonic() - start)
 
 
 def _answer(link, config, runs, question):
@@ -129,10 +147,11 @@ def _answer(link, config, runs, question):
     run = question.metadata.run_id
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = run, link.node.node_id, 1
     if run not in runs:
-        settings = {"site": str(config.path)}
+        settings = {"site": str(config.path), "clock": 0.0}
         runs[run] = Context(run, link.node.node_id, settings, RecordDict(), {})
         while len(runs) > 8:  # the state of secure sums; those of earlier runs are over
             runs.popitem(last=False)
+    runs[run].node_config["clock"] = -round(link.clock.ahead, 1)
     try:
         return app(question, runs[run])
     except Refusal as refusal:  # its text is public
@@ -150,13 +169,16 @@ class _Lost(Exception):
 class _Clock:
     """Signs requests by the clock of the SuperLink, which may differ from that of this machine."""
 
-    def __init__(self, private, public):
+    def __init__(self, private, public, name):
+        self.agent = f"skpmtl/{__version__} ({name})"
         self.private, self.public = private, b64encode(public_key_to_bytes(public)).decode()
         self.ahead = 0.0  # seconds of the SuperLink's clock
 
     def intercept(self, context, call_next):
-        stamp = (now() + timedelta(seconds=self.ahead - _AGE)).isoformat()
+        sent = now()
+        stamp = (sent + timedelta(seconds=self.ahead - _AGE)).isoformat()
         context.request.headers.update({
+            "user-agent": self.agent,
             FLEET_HTTP_PUBLIC_KEY_HEADER: self.public,
             TIMESTAMP_HEADER: stamp,
             FLEET_HTTP_SIGNATURE_HEADER: b64encode(
@@ -166,12 +188,13 @@ class _Clock:
         response = call_next(context)
         try:
             there = parsedate_to_datetime(response.headers["date"])
-            ahead = (there - now()).total_seconds()
+            # Between the two the answer was given: that may be long, where a process was stopped.
+            first, last = (there - now()).total_seconds(), (there - sent).total_seconds()
         except (KeyError, TypeError, ValueError):
             return response
-        if abs(ahead - self.ahead) > 5.0:  # dates are in whole seconds
-            logger.warning("The clock here is %.0f s off that of the SuperLink", -ahead)
-            self.ahead = ahead
+        if not first - 5.0 < self.ahead < last + 5.0:  # dates are in whole seconds
+            self.ahead = (first + last) / 2
+            logger.warning("The clock here is %.0f s off that of the SuperLink", -self.ahead)
         return response
 
 
@@ -184,13 +207,15 @@ class _Link:
         context = ssl.create_default_context(cafile=settings.certificate) if secure else False
         self.registers = settings.key is None  # a SuperLink without known keys
         keys = generate_key_pairs() if self.registers else _read_key(settings.key)
-        self.public, self.clock = public_key_to_bytes(keys[1]), _Clock(*keys)
+        self.public = public_key_to_bytes(keys[1])
+        self.clock = _Clock(*keys, settings.name)
         self.client = FleetHttpClient(
             f"{'https' if secure else 'http'}://{settings.superlink}", verify=context,
             interceptors=[RuntimeVersionHttpInterceptor("SuperNode"), self.clock],
             timeout=_TIMEOUT,
         )  # fmt: skip
         self.address, self.node = settings.superlink, None
+        self.door, self._seen = True, ""  # whether there is one; what it said last
         self._known = config.folder / "node"  # number that the SuperLink gave to the key
 
     # -------------------------------------------------------------------- connection
@@ -247,9 +272,38 @@ class _Link:
             if error.response.status_code != 401:
                 raise
             found = self.client.ActivateNode(request)  # by the clock that the answer has shown
-        self.node = Node(node_id=found.node_id)
+        self.node, self.door = Node(node_id=found.node_id), True
         write_file(self._known, str(found.node_id).encode())
         logger.info("Connected to %s as node %d", self.address, found.node_id)
+
+    def rest(self, quiet):
+        """Until there may be queries, `quiet` seconds after the last one.
+
+        The door of a curator says when. Without one, a SuperLink is asked again and again: that
+        costs it more than a site, and is done less often as nothing comes.
+        """
+        if not self.door:
+            self._until.wait(min(max(_POLL, quiet / 10), _IDLE))
+            return
+        end = time.monotonic() + _RARE
+        while time.monotonic() < end and not self._until.is_set():
+            try:
+                found = self._ask_door(f"wait?seen={self._seen}")
+            except (httpx.HTTPError, RuntimeError, OSError):
+                self._until.wait(_IDLE)
+                return
+            if found.status_code != 200:  # a SuperLink without a door
+                self.door = False
+                return
+            if found.text != self._seen:
+                self._seen = found.text
+                return
+
+    def _ask_door(self, path):
+        headers = {
+            "user-agent": self.clock.agent, FLEET_HTTP_PUBLIC_KEY_HEADER: self.clock.public,
+        }  # fmt: skip
+        return self.client._client.get(f"{self.client._base_url}/{path}", headers=headers)
 
     def receive(self):
         """The next query, or None; waits as long as there is no connection.
@@ -356,10 +410,19 @@ class _Link:
 
 def _why(error):
     if isinstance(error, httpx.HTTPStatusError):
-        if error.response.status_code == 401:
-            return "the SuperLink does not know the key of this site"
+        if error.response.status_code in (401, 412):
+            return (
+                f"the SuperLink does not know the key of this site ({error.response.status_code}), "
+                "or has just been started. If this stays, the curator has another key in "
+                "sites/NAME.pub: put site.key back, or give the curator site.key.pub"
+            )
         return f"{error.response.status_code} {error.response.text[:200]}"
     return f"{type(error).__name__} {error}"
+
+
+def public_key_of(path):
+    """The public key of a private one, as headers have it."""
+    return b64encode(public_key_to_bytes(_read_key(path)[1])).decode()
 
 
 def _read_key(path):

@@ -13,11 +13,12 @@ import numpy as np
 
 from .._version import __version__
 from ..exchange.files import estimators
+from ..exchange.plan import MOST
 from ..exchange.protocol import Population
-from ..exchange.servers import MOST
 from ..tables.ids import encode_ids, listed, locate
 from ..tables.table import distinct_ids
 from ..tables.targets import public_classes
+from .schedule import PlannedQueries
 
 __all__ = ["Study"]
 
@@ -82,6 +83,10 @@ class Study:
         `skpmtl.federated.secret_shares`; each has made its key itself.
     seed : int, default=None
         Reproducible noise, which protects nobody: for tests.
+    min_sites : int, default=None
+        Sites that have to take part in a query, or it waits, and no budget is spent; None: 1.
+    min_tasks : int, default=None
+        Tasks of these sites that are needed at least; None: half of all, rounded up.
 
     Raises
     ------
@@ -102,6 +107,8 @@ class Study:
     noise_sites: list | None = None
     servers: dict | None = None
     seed: int | None = None
+    min_sites: int | None = None
+    min_tasks: int | None = None
 
     def __post_init__(self):
         if not self.name or not self.name.replace("-", "").replace("_", "").isalnum():
@@ -117,6 +124,12 @@ class Study:
             raise ValueError(
                 f"timeout={self.timeout!r} and enrolment={self.enrolment!r} must be positive."
             )
+        for name, most in (("min_sites", len(self.tasks)), ("min_tasks", len(self.tasks))):
+            least = getattr(self, name)
+            if least is not None and (type(least) is not int or not 1 <= least <= most):
+                raise ValueError(
+                    f"{name}={least!r} must be a number from 1 to {most}, the tasks of the study."
+                )
         if self.servers is not None:
             self._check_servers()
         if self.noise_sites is not None:
@@ -231,6 +244,11 @@ class Study:
         """What sites answer. -> {statistic: QuerySpec}"""
         return self.build()._query_specs(self.population())
 
+    @cached_property
+    def schedule(self):
+        """The queries that are planned. -> PlannedQueries"""
+        return PlannedQueries(self)
+
     def sum_range(self, statistic, public):
         """Bound on the numbers that a site adds to a secure sum, for a query."""
         return self.questions[statistic].total.reach(public) * self.secure_sum
@@ -254,7 +272,22 @@ class Study:
     @cached_property
     def text(self):
         """Canonical JSON."""
-        return json.dumps({**asdict(self), "skpmtl": __version__}, sort_keys=True)
+        given = asdict(self)
+        for name in ("min_sites", "min_tasks"):  # without them a study is what it was before
+            if given[name] is None:
+                del given[name]
+        return json.dumps({**given, "skpmtl": __version__}, sort_keys=True)
+
+    def to_json(self):
+        """The study as a file has it. -> str"""
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        return json.dumps(given, indent=1)
+
+    @property
+    def least(self):
+        """How many sites, and how many tasks, a query needs. -> int, int"""
+        half = (len(self.tasks) + 1) // 2
+        return self.min_sites or 1, half if self.min_tasks is None else self.min_tasks
 
     @property
     def n_features(self):

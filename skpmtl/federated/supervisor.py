@@ -3,6 +3,9 @@
 What fails is started again and goes on from the database and the journal; what cannot succeed as
 it is ends it, with a true exit status, and is tried when it is started the next time. Flower's own
 commands do not tell whether a run has failed.
+
+Why a site is not connected stands in the log of the curator's folder (`skpmtl.federated.runlog`),
+why it does not answer in that of the study; both are shown, and raise alerts.
 """
 
 import json
@@ -18,10 +21,23 @@ from importlib import import_module
 from pathlib import Path
 
 from ..exchange.journal import lock_file, write_file
+from ..tables.ids import listed
+from .alerts import Alerts
+from .bells import Bells
 from .ledger import private_folder
-from .proxy import Proxy
 from .run_report import write_page
-from .runlog import FAILED, FINISHED, WAITING, line, may_pass, read_log, standing
+from .runlog import (
+    FAILED,
+    FINISHED,
+    WAITING,
+    RunLog,
+    line,
+    may_pass,
+    read_log,
+    standing,
+    troubles,
+)
+from .studies import write_studies
 from .study import Study
 
 __all__ = ["Supervisor", "read_curator"]
@@ -31,6 +47,8 @@ logger = logging.getLogger("skpmtl")
 _LOOK = 0.5  # seconds
 _BEGIN = 240.0  # seconds after which a run that has not begun is started again
 _PAUSES = (2.0, 60.0)  # seconds before a failed run is started again: at first, and at most
+_ABSENT = 30.0  # seconds without a word of a site after which it is said to be away
+_PAGE = 10.0  # seconds between two pages of a run
 _TRIES = 3  # of runs that do not even begin, and of SuperLinks that end at once
 _APP = """\
 [build-system]
@@ -58,22 +76,26 @@ clientapp = "skpmtl.federated.client:app"
 study = {study}
 folder = {folder}
 key = {key}
+nodes = {nodes}
+bells = {bells}
 """
 ENVIRONMENT = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",
 }
 
 
 @dataclass(frozen=True)
 class Curator:
-    """A ``curator.toml``: where the SuperLink listens, and the files of the studies."""
+    """A ``curator.toml``: where the SuperLink listens, the files of the studies, and alerts."""
 
     host: str
     port: int
     studies: list
+    alert: str | None = None  # a command, or a URL: see `skpmtl.federated.alerts`
+    alert_after: float = 600.0  # seconds that a site is waited for before that is one
 
 
 def read_curator(folder):
@@ -86,35 +108,43 @@ def read_curator(folder):
     """
     path = Path(folder) / "curator.toml"
     given = import_module("tomllib").loads(path.read_text())
-    if set(given) != {"host", "port", "studies"} or not given["studies"]:
-        raise ValueError(f"{path} must have host, port and studies, and nothing else.")
+    known, needed = {"alert", "alert_after"}, {"host", "port", "studies"}
+    if not needed <= set(given) <= needed | known or not given["studies"]:
+        raise ValueError(
+            f"{path} must have host, port and studies, may have {listed(sorted(known))}, and has "
+            f"{listed(sorted(given))}."
+        )
+    if not given.get("alert_after", 1.0) > 0:
+        raise ValueError(f"{path}: alert_after must be a positive number of seconds.")
     return Curator(**given)
 
 
-def write_app(app, study, folder, key=""):
+def write_app(app, study, folder, key="", nodes="", bells=""):
     """The app that ``flwr run`` starts; it has no code, but names files on the curator's machine.
 
     Parameters
     ----------
     app : Path
         Folder to write.
-    study, folder, key : path-like
+    study, folder, key, nodes, bells : path-like
         As `skpmtl.federated.server` takes them.
     """
     app.mkdir(exist_ok=True)
-    study, folder, key = (json.dumps(str(path)) for path in (study, folder, key))
-    (app / "pyproject.toml").write_text(_APP.format(study=study, folder=folder, key=key))
+    paths = {"study": study, "folder": folder, "key": key, "nodes": nodes, "bells": bells}
+    text = {name: json.dumps(str(path)) for name, path in paths.items()}
+    (app / "pyproject.toml").write_text(_APP.format(**text))
 
 
 class _Run:
     """One study: its folder, and the Flower run that is to finish it."""
 
     def __init__(self, path, folder):
-        self.path, self.name = path, Study.load(path).name
+        study = Study.load(path)
+        self.path, self.name, self.digest = path, study.name, study.digest
         self.folder = private_folder(folder / self.name)
         self.before = self.seen = len(read_log(self.folder))
         self.started, self.begun, self.pause, self.tries = None, 0, _PAUSES[0], 0
-        self.next = 0.0
+        self.next, self.page = 0.0, (0, -_PAGE)  # events on the page, and when it was written
 
 
 class Supervisor:
@@ -130,6 +160,7 @@ class Supervisor:
         self.folder = private_folder(Path(folder).resolve())
         self.settings = read_curator(self.folder)
         self.flower = private_folder(self.folder / "flower")
+        self.nodes, self.control = self.flower / "nodes.json", None
         self.bin = Path(sys.executable).parent
         self.environment = {
             **os.environ, **ENVIRONMENT, "FLWR_HOME": str(self.flower),
@@ -137,7 +168,10 @@ class Supervisor:
         }  # fmt: skip
         self.runs = [_Run(self.folder / file, self.folder) for file in self.settings.studies]
         self.link, self.stop, self._births = None, False, []
-        self.proxy, self.inner = None, 0
+        self.door, self.inner = None, 0
+        self.bells, self.log = Bells(self.flower), RunLog(self.folder)
+        self.alerts = Alerts(self.settings.alert, self.settings.alert_after)
+        self.begun, self._shown, self._changes = time.monotonic(), {}, 0
 
     def run(self):
         """Until all studies have ended. -> exit status: 0 when all are finished, else 1"""
@@ -152,7 +186,7 @@ class Supervisor:
                 self._end_link()
 
     def _run(self):
-        self._open_front()
+        self._open_door()
         while not self.stop:
             try:
                 if not self._look():
@@ -166,16 +200,18 @@ class Supervisor:
         status = [self._stands(run) for run in self.runs]
         for run in self.runs:
             logger.info("%s: %s", run.name, standing(run.folder)[1])
-            try:
-                write_page(run.folder)
-            except OSError as error:
-                logger.warning("%s has no page: %s", run.name, error)
+            self._page(run, last=True)
+        self._alert(final=True)
+        self.alerts.finish()
         return FINISHED if status == [FINISHED] * len(status) else FAILED
 
     def _look(self):
         """Start what is to run and does not. -> whether anything is left"""
         for run in self.runs:
             self._show(run)
+            self._page(run)
+        self._watch()
+        self._alert()
         left = [run for run in self.runs if self._stands(run) == WAITING]
         if left and (self.link is None or self.link.poll() is not None):
             self._start_link()
@@ -201,8 +237,74 @@ class Supervisor:
     def _show(self, run):
         events = read_log(run.folder)
         for event in events[run.seen :]:
-            logger.info("%s: %s", run.name, line(event))
+            level = logging.WARNING if event["event"] in ("trouble", "waiting") else logging.INFO
+            logger.log(level, "%s: %s", run.name, line(event))
         run.seen = len(events)
+
+    def _page(self, run, last=False):
+        """Write the page of a run where something has happened; its pictures at the end."""
+        count, now = run.seen + self._changes, time.monotonic()
+        if not last and (count == run.page[0] or now - run.page[1] < _PAGE):
+            return
+        run.page = count, now
+        try:
+            write_page(run.folder, pictures=last)
+            write_studies(self.folder)
+        except OSError as error:
+            logger.warning("%s has no page: %s", run.name, error)
+
+    # ------------------------------------------------------------------ sites and alerts
+    def _watch(self):
+        """Log which sites are connected, and why others are not."""
+        if self.door is None:
+            return
+        now = time.monotonic()
+        for name in sorted({*self.door.keys.values(), *self.door.refused}):
+            seen = self.door.seen.get(name)
+            if why := self.door.refused.get(name):
+                self._connection(name, why)
+            elif seen is not None and now - seen < _ABSENT:
+                self._connection(name, None)
+            elif now - max(seen or 0.0, self.begun) >= _ABSENT:
+                self._connection(name, self._absent(seen is not None))
+
+    def _absent(self, before):
+        why = "it is not connected any more" if before else "it has not connected"
+        why += (
+            ": its process does not run, or its network, the address or the certificate in its "
+            "site.toml stops it; the log there says which"
+        )
+        if self.door.handshakes:
+            why += (
+                " (callers that were turned away by TLS, or went away because of it: "
+                f"{listed(sorted(self.door.handshakes))})"
+            )
+        return why
+
+    def _connection(self, name, why):
+        """Log a change of the connection of a site; None: it is connected."""
+        if self._shown.get(name, "") == why:
+            return
+        self._shown[name] = why
+        self._changes += 1
+        if why is None:
+            event = self.log.write("connected", site=name)
+        else:
+            event = self.log.write("trouble", site=name, reason=why)
+        logger.log(logging.INFO if why is None else logging.WARNING, "%s", line(event))
+
+    def _alert(self, final=False):
+        """Tell who wants to know of ends, and of sites that are waited for."""
+        here = troubles(read_log(self.folder))
+        for run in self.runs:
+            status, text = standing(run.folder)
+            if status == FINISHED or final or self._stands(run) == FAILED:
+                if status != WAITING or final:
+                    kind = {FINISHED: "finished", FAILED: "failed"}.get(status, "stopped")
+                    self.alerts.tell(kind, run.name, text)
+                continue
+            for site, event in {**here, **troubles(read_log(run.folder))}.items():
+                self.alerts.waits(run.name, site, event)
 
     # -------------------------------------------------------------------------- runs
     def _go_on(self, run):
@@ -229,39 +331,30 @@ class Supervisor:
             return
         run.begun, run.started = starts, None
         app, key = self.flower / f"app-{run.name}", self.folder / "curator.key"
-        write_app(app, run.path, run.folder, key if key.exists() else "")
-        found = self._call("run", str(app), "here", "--format", "json")
-        run.tries += 1  # not where the disk was full
-        if found.returncode:
-            logger.warning("%s: not started: %s", run.name, _last(found.stdout + found.stderr))
-            run.next = now + _PAUSES[0]
-        else:
-            run.started = now
+        write_app(app, run.path, run.folder, key if key.exists() else "", self.nodes, self.flower)
+        self._start_run(app)
+        run.tries, run.started = run.tries + 1, now  # not where the disk was full
+
+    def _start_run(self, app):
+        self.control.start(app)
 
     # --------------------------------------------------------------------- SuperLink
-    def _open_front(self):
-        place = self.folder
-        self.proxy = Proxy(
-            self.settings.port, 0, place / "link.pem", place / "link.key", place / "ca.pem"
-        )
-        self.proxy.start()
-        self.proxy.ready.wait()
-        if self.proxy.error is not None:
-            raise RuntimeError(
-                f"Port {self.settings.port} cannot be opened ({self.proxy.error}): end what uses "
-                "it, or name another port in curator.toml and in the sites' site.toml."
-            )
+    def _open_door(self):
+        from .door import Door
 
-    def _write_settings(self):
-        """For Flower's commands; the SuperLink has another port each time."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.inner = self.proxy.inner = probe.getsockname()[1]
-        ca = json.dumps(str(self.folder / "ca.pem"))
-        (self.flower / "config.toml").write_text(
-            '[superlink]\ndefault = "here"\n\n[superlink.here]\n'
-            f'address = "127.0.0.1:{self.inner}"\nroot-certificates = {ca}\n'
-        )
+        place = self.folder
+        try:
+            self.door = Door(
+                self.settings.port, place / "link.pem", place / "link.key", place / "ca.pem",
+                self.bells,
+            )  # fmt: skip
+        except OSError as error:
+            raise RuntimeError(
+                f"Port {self.settings.port} cannot be opened ({error}): end what uses it, or name "
+                "another port in curator.toml and in the sites' site.toml."
+            ) from error
+        self.door.studies = {run.name: run.digest for run in self.runs}
+        self.door.start()
 
     def _start_link(self):
         now = time.monotonic()
@@ -274,10 +367,10 @@ class Supervisor:
             logger.warning("The SuperLink has ended; it is started again")
             time.sleep(min(len(self._births), 5))
         self._end_link()
-        self._write_settings()
-        database = self.flower / "state.db"
-        fresh = not database.exists()
-        place = self.folder
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.inner = probe.getsockname()[1]
+        database, place = self.flower / "state.db", self.folder
         with open(self.flower / "superlink.txt", "ab") as log:
             self.link = subprocess.Popen(
                 [
@@ -296,31 +389,25 @@ class Supervisor:
             except OSError:
                 time.sleep(0.1)
                 continue
-            self._register(fresh)
+            self._register()
             logger.info("The SuperLink is there, behind port %d", self.settings.port)
             return
 
-    def _register(self, fresh):
-        """Make the keys of the sites known, once for each database."""
-        path = self.flower / "registered.json"
-        done = json.loads(path.read_text()) if path.exists() and not fresh else {}
-        for key in sorted((self.folder / "sites").glob("*.pub")):
-            text = key.read_text()
-            if done.get(key.stem) == text:
-                continue
-            found = self._call("supernode", "register", str(key), "here", "--name", key.stem)
-            said = found.stdout + found.stderr
-            if found.returncode and "already" not in said:
-                logger.warning("The key of %s is not registered: %s", key.stem, _last(said))
-                continue
-            done[key.stem] = text
-        write_file(path, json.dumps(done).encode())
+    def _register(self):
+        """Make the keys of the sites known, and write down what their numbers are."""
+        from .control import Control, read_public_key
 
-    def _call(self, *words):
-        return subprocess.run(
-            [self.bin / "flwr", *words], env=self.environment, capture_output=True, text=True,
-            timeout=600, cwd=self.flower,
-        )  # fmt: skip
+        keys = {}
+        for path in sorted((self.folder / "sites").glob("*.pub")):
+            try:
+                keys[read_public_key(path)] = path.stem
+            except ValueError as error:
+                self._connection(path.stem, str(error))
+        self.control = Control(self.inner, self.folder / "ca.pem")
+        nodes = sorted(self.control.know(keys).items())
+        write_file(self.nodes, json.dumps([[str(node), name] for node, name in nodes]).encode())
+        self.door.keys, self.door.inner = keys, self.inner
+        self.door.refused.clear()
 
     def _end_link(self):
         """The SuperLink and all that it has started, also by a keeper that was killed.
@@ -354,8 +441,3 @@ class Supervisor:
             except OSError:  # gone, or of somebody else
                 continue
         return [pid for pid in found if pid != os.getpid()]
-
-
-def _last(text):
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return " ".join(lines[-3:])[:500]

@@ -8,18 +8,17 @@ of the replies says that all of them walked the same way.
 import hashlib
 import json
 import math
-from functools import cached_property
 
 import numpy as np
 
 from ..exchange.protocol import Query
-from .ledger import Refusal
+from .refusals import Refusal
 
 __all__ = ["Transcript", "heard"]
 
 
 class Transcript:
-    """What a study released up to now.
+    """What a study released up to now; more can be added.
 
     Parameters
     ----------
@@ -36,17 +35,23 @@ class Transcript:
     """
 
     def __init__(self, study, run, replies):
-        self.study, self.run, self.replies = study, run, replies
-        code = hashlib.sha256(json.dumps([study.digest, run]).encode())
-        self.codes = [code.hexdigest()]
+        self.study, self.run, self.replies = study, run, []
+        self._code = hashlib.sha256(json.dumps([study.digest, run]).encode())
+        self.codes = [self._code.hexdigest()]
+        self._curator, self._steps = None, []
+        self.extend(replies)
+
+    def extend(self, replies):
+        """Add what was released since."""
         for reply in replies:
             for name in sorted(reply):
                 array = reply[name]
-                code.update(json.dumps([name, array.dtype.str, array.shape]).encode())
-                code.update(np.ascontiguousarray(array))
-            self.codes.append(code.hexdigest())
+                self._code.update(json.dumps([name, array.dtype.str, array.shape]).encode())
+                self._code.update(np.ascontiguousarray(array))
+            self.codes.append(self._code.hexdigest())
+        self.replies += replies
 
-    @cached_property
+    @property
     def steps(self):
         """All queries and draws of the way, and the one after it. -> list of Query and PublicDraw
 
@@ -55,16 +60,18 @@ class Transcript:
         Refusal
             For replies that do not belong to the queries.
         """
-        est, population = self.study.build(), self.study.population()
-        curator = est._curator(population, est._source())
-        steps = [next(curator)]
-        for reply in self.replies:
-            _check(reply, steps[-1], population.n_tasks)
+        if self._curator is None:
+            est, self._population = self.study.build(), self.study.population()
+            self._curator = est._curator(self._population, est._source())
+            self._steps = [next(self._curator)]
+        for reply in self.replies[len(self._steps) - 1 :]:
+            _check(reply, self._steps[-1], self._population.n_tasks)
             try:  # curators change what they are sent
-                steps.append(curator.send({k: array.copy() for k, array in reply.items()}))
+                step = self._curator.send({k: array.copy() for k, array in reply.items()})
             except StopIteration:
                 raise Refusal("the study has fewer questions") from None
-        return steps
+            self._steps.append(step)
+        return self._steps
 
     def query(self, number):
         """The query of this number, which has to be the next one.

@@ -6,6 +6,7 @@ from numbers import Integral, Real
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from .._diagram import ShowsPrivacy
@@ -20,6 +21,7 @@ from ..tables.targets import pair_known
 from .aggregation import AGGREGATIONS
 from .baselines import BASELINES, WHOLE_MODELS
 from .clients import RARE_LABELS, known_positions, read_rows, read_training
+from .journal import RoundJournal, code_of
 from .network import ACTIVATIONS, Heads, Network, Optimizer
 from .training import (
     ClientModels,
@@ -70,7 +72,7 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
         "verbose": ["verbose"],
     }
     # Users need no set_fit_request(client=True) and so on when metadata routing is on.
-    __metadata_request__fit = {"client": True, "task": True}
+    __metadata_request__fit = {"client": True, "task": True, "journal": UNUSED}
     __metadata_request__predict = {"client": True, "task": True}
     __metadata_request__predict_proba = {"client": True, "task": True}
     __metadata_request__predict_log_proba = {"client": True, "task": True}
@@ -175,7 +177,7 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
             seed = seed.randint(2**31, size=4)
         return np.random.default_rng(seed)
 
-    def fit(self, X, y, client=None, task=None, sample_weight=None):
+    def fit(self, X, y, client=None, task=None, sample_weight=None, journal=None):
         """Run all rounds.
 
         Parameters
@@ -193,23 +195,44 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
         sample_weight : array-like of shape (n_samples,), default=None
             Weight of every row, from 0 (as if it were not there) to 1. Losses of batches are means
             with these weights; averages of layers go by numbers of rows, as ever.
+        journal : path-like, default=None
+            Folder for the state after every round. A fit that was cut off goes on from the last
+            round when it is called again with the same parameters and rows. The folder has the
+            models of all clients, in files that only their owner can read.
 
         Returns
         -------
         self : object
-            The fitted estimator. After an error it is not fitted, even if it was before.
+            The fitted estimator. After an error it is not fitted, even if it was before; after an
+            interrupt (Ctrl-C) it is as it was before.
         """
+        before = dict(vars(self))
         try:
             self._check_parameters()
             table, form, classes = read_training(self, X, y, client, task, sample_weight)
             with following(self), np.errstate(all="ignore"):
-                fitted = self._fit_table(table, form, classes)
-        except BaseException:
-            self._forget()
+                fitted = self._fit_table(table, form, classes, journal)
+        except BaseException as error:
+            self._undo(error, before)
             raise
         return self._become(fitted)
 
-    def _fit_table(self, table, form, classes):
+    def _fit_table(self, table, form, classes, journal=None):
+        if journal is not None:
+            with RoundJournal(journal, self._run_of(table)) as journal:
+                return self._fit_rounds(table, form, classes, journal)
+        return self._fit_rounds(table, form, classes)
+
+    def _run_of(self, table):
+        """What a journal is about."""
+        rows = code_of(table.X, table.Y, table.offsets, table.clients, table.slots, table.weights)
+        return {
+            "estimator": type(self).__name__,
+            "params": self.get_params(deep=False),
+            "rows": rows,
+        }
+
+    def _fit_rounds(self, table, form, classes, journal=None):
         network, rng = self._new_network(table.X.shape[1]), self._rng()
         outputs = np.ones(len(form.labels), dtype=np.int64)
         if classes is not None:
@@ -224,6 +247,7 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
             self._schedule(),
             rng,
             progress=self._progress("round %d of %d: loss %.4g, training %s %.4g", self.n_rounds),
+            journal=journal,
         )
         fitted = {
             "clients_": table.clients,

@@ -3,6 +3,7 @@
 The two halves stay apart: clients see their rows and their own model, the server uploads only.
 """
 
+import logging
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -19,6 +20,7 @@ from .baselines import (
 )
 from .network import BatchLoss, Heads, Optimizer
 
+logger = logging.getLogger("skpmtl")
 _EVALUATION_ROWS = 1 << 16  # rows evaluated at a time
 
 
@@ -111,7 +113,9 @@ def initial_parameters(network, heads, rng):
     return np.hstack([np.broadcast_to(shared, (n, len(shared))), own.reshape(n, -1)])
 
 
-def run_rounds(network, table, heads, theta, schedule, rng, *, others=None, progress=None):
+def run_rounds(
+    network, table, heads, theta, schedule, rng, *, others=None, progress=None, journal=None
+):
     """Train the clients of a table.
 
     Parameters
@@ -126,6 +130,8 @@ def run_rounds(network, table, heads, theta, schedule, rng, *, others=None, prog
     others : ClientModels, default=None
         Further clients, whose uploads do not change: they are averaged with, no more.
     progress : callable, default=None
+    journal : RoundJournal, default=None
+        Keeps the state after every round; rounds that it has are not run again.
 
     Returns
     -------
@@ -144,12 +150,27 @@ def run_rounds(network, table, heads, theta, schedule, rng, *, others=None, prog
     similarity = uploads = None
     alone = others is None and len(theta) == 1  # nobody's layers are averaged with these
     limit = np.finfo(np.float64).max if alone else LARGEST
-    fomo, rows = schedule.aggregation == "fedfomo", table
+    fomo, rows, done = schedule.aggregation == "fedfomo", table, 0
+    found = None if journal is None else journal.load()
+    first = rng.bit_generator.state
+    if found is not None:
+        arrays, values = found
+        first = rng.bit_generator.state = values["first"]
     if fomo:
         rows, held = split_rows(table, schedule.validation_fraction, rng)
+    if found is not None:
+        done, rng.bit_generator.state = values["round"], values["rng"]
+        history |= values["history"]
+        theta[:], uploads, similarity = (
+            arrays.get(name) for name in ("theta", "uploads", "similarity")
+        )
+        if centre is not None:
+            centre[:] = arrays["centre"]
     with ExitStack() as stack:
-        servers = _servers(schedule, stack)
+        servers = _Servers(schedule, stack)
         for number, threshold in enumerate(schedule.thresholds):
+            if number < done:
+                continue
             before = theta.copy() if fomo else None
             with np.errstate(over="ignore", invalid="ignore"):  # the error below says more
                 loss = network.train(theta, rows, heads, optimizer, rng, centre)
@@ -168,7 +189,7 @@ def run_rounds(network, table, heads, theta, schedule, rng, *, others=None, prog
             else:
                 averaged, similarity = server_round(
                     network, uploads, heads, table.sizes, float(threshold), schedule, others,
-                    servers,
+                    servers.aggregate if schedule.secure else None,
                 )  # fmt: skip
             if centre is not None:
                 centre[:] = averaged
@@ -177,25 +198,51 @@ def run_rounds(network, table, heads, theta, schedule, rng, *, others=None, prog
             history["loss"].append(loss)
             total, count = training_scores(network, theta, table, heads)
             history[score].append(total.sum() / count.sum())
+            if journal is not None:
+                arrays = {"theta": theta, "uploads": uploads, "similarity": similarity}
+                arrays = {k: v for k, v in (arrays | {"centre": centre}).items() if v is not None}
+                values = {"round": number + 1, "first": first, "rng": rng.bit_generator.state}
+                lists = {name: history[name] for name in ("loss", score)}
+                journal.keep(arrays, values | {"history": lists})
             if progress is not None:
                 progress(number + 1, len(schedule.thresholds), loss, score, history[score][-1])
     history = {name: np.array(values) for name, values in history.items()}
     return theta, None if schedule.secure else uploads, similarity, history
 
 
-def _servers(schedule, stack):
-    """Servers of secret shares that stay up from round to round; None where there are none."""
-    if schedule.secure is None:
-        return None
-    if schedule.secure == "mpc":
-        from .secure import MpcServers as Servers
-    else:
-        from .secure_spu import SpuServers as Servers
-    return stack.enter_context(Servers())
+class _Servers:
+    """Servers of secret shares that stay up from round to round, if `schedule` has them.
+
+    Where one of them ended, all are started again, once in a round: shares are drawn anew, and
+    nothing was opened before.
+    """
+
+    def __init__(self, schedule, stack):
+        self.schedule, self.stack, self.running = schedule, stack, None
+
+    def _started(self):
+        if self.schedule.secure == "mpc":
+            from .secure import MpcServers as Servers
+        else:
+            from .secure_spu import SpuServers as Servers
+        return self.stack.enter_context(Servers())
+
+    def aggregate(self, *arguments):
+        if self.running is not None:
+            try:
+                return self.running.aggregate(*arguments)
+            except RuntimeError as error:
+                logger.warning("The servers are started again: %s", error)
+                self.running.close()
+        self.running = self._started()
+        return self.running.aggregate(*arguments)
 
 
-def server_round(network, uploads, heads, sizes, threshold, schedule, others=None, servers=None):
-    """The server's half of a round: -> parameters back to the clients, similarity."""
+def server_round(network, uploads, heads, sizes, threshold, schedule, others=None, secure=None):
+    """The server's half of a round: -> parameters back to the clients, similarity.
+
+    `secure`, a function of the arguments of `fedmtl_aggregate`, aggregates in its place.
+    """
     nobody = np.eye(len(uploads) + (0 if others is None else len(others.sizes)))
     if schedule.aggregation == "local":
         return uploads, nobody
@@ -216,8 +263,8 @@ def server_round(network, uploads, heads, sizes, threshold, schedule, others=Non
     vectors = [own for part in layers for own in part[1]]
     tasks = [own for part in layers for own in part[2]]
     arguments = shared, vectors, tasks, sizes, threshold
-    if servers is not None:
-        shared, vectors, similarity = servers.aggregate(*arguments)
+    if secure is not None:
+        shared, vectors, similarity = secure(*arguments)
     else:
         # The groups of FedAvg, FedProx and pFedMe are the clients with equal sets of tasks.
         rule = schedule.aggregation if schedule.aggregation in AGGREGATIONS else "exact-match"

@@ -22,6 +22,7 @@ from .._kernels.local import (
 )
 from .._kernels.passes import scores
 from .._kernels.spectrum import grams, rotate, tridiagonal
+from .._kernels.spiked import spiked_evidences
 from .._runtime.registers import LANES, up
 from .._runtime.threads import even_blocks, run_blocks, single_blas_thread
 from ..tables.start import common_scores
@@ -299,6 +300,34 @@ class LocalModels:
         if width is not None and self.fit_intercept:
             evidence += 0.5 * np.log(2.0 * np.pi / np.maximum(self._support, 1)) - np.log(width)
         return evidence, self._back(W, root), b, energies
+
+    def spiked(self, basis, mix, ends, floors, snr, prior):
+        """Log evidence of squared loss under priors N(0, kappa (f_j I + V_j V_j')).
+
+        Parameters
+        ----------
+        basis : ndarray (d, B)
+        mix : ndarray (B, C)
+        ends : ndarray (n_priors + 1,) of int64
+            V_j = basis @ mix[:, ends[j] : ends[j + 1]].
+        floors : ndarray (n_priors,)
+            f_j.
+        snr, prior : ndarray (S,)
+            Scales, and logarithms of their prior weights.
+
+        Returns
+        -------
+        evidence : ndarray (n_tasks, n_priors)
+            As of `average`.
+        """
+        d, out = self.table.n_features, np.empty((self.table.n_tasks, len(floors)))
+
+        def block_evidence(block, tasks, rows, label, weights):
+            working = _working(label, None, weights)
+            out[tasks] = block.spiked(*working, basis, mix, ends, floors, snr, prior)
+
+        self._run(block_evidence, np.ones(d), in_folds=False)
+        return out
 
     def _empty(self, m, root):
         """Arrays for models of the transformed features and intercepts of m tasks."""
@@ -579,6 +608,26 @@ class _Block:
                 float(trust),
             )  # fmt: skip
         return evidence, *self._weights(C), energies
+
+    def spiked(self, weight, response, basis, mix, ends, floors, snr, prior):
+        """`LocalModels.spiked` for the tasks of the block."""
+        d, c, B = self.A.shape[1], int(np.diff(ends).max()), basis.shape[1]
+        out = np.empty((len(self.support), len(floors)))
+        for k, tasks_ends, F, K in self._parts(weight, response):
+            own, R = self.support[k].astype(float), K.shape[2]
+            T, right, trace = self._tridiagonal(tasks_ends, K)
+            squares = np.add.reduceat(
+                self.v[tasks_ends[0] : tasks_ends[-1]] ** 2, tasks_ends[:-1] - tasks_ends[0]
+            )
+            size = trace + self.mass[k] * np.einsum("kj,kj->k", self.mean[k], self.mean[k])
+            dof = np.where(trace <= 1e-24 * size, 0.0, own - float(self.centre))
+            spiked_evidences(
+                F, K, tasks_ends, d, T, right[:, 0], squares, dof, 1e-9 * squares + 1e-300, own,
+                basis, mix, ends, floors, snr, prior, np.empty((B, R)), np.empty((2 * c + 1, R)),
+                np.empty((c + 1, R)), np.empty((c, c + 1)), np.empty((2, R)), np.empty(len(snr)),
+                out[k],
+            )  # fmt: skip
+        return out
 
     def modes(self, weight, response, precision):
         """Weights and intercepts of the transformed features at one scale."""

@@ -3,10 +3,132 @@
 import numpy as np
 
 from .._kernels.clip import clip_rows
+from .._kernels.grams import gram_product
+from .._kernels.short import short_inverses, short_prox
 from .._kernels.steps import add_clipped
-from .._runtime.threads import in_order
+from .._runtime.threads import in_order, run_blocks
 from .centred import share_of_centre
-from .proximal import ProximalModels, is_exact
+from .grams import NARROW, task_inverses
+
+
+def is_squared(centred):
+    """Whether the tasks have squared loss and dense rows, whose averages are exact."""
+    return centred.problem.loss == "squared" and not centred.table.is_sparse
+
+
+def is_exact(centred):
+    """Whether the tasks have exact proximal models.
+
+    Otherwise they take a few gradient steps, which is another number: the rule must not read how
+    many rows there are, or one task could change what all the others send.
+    """
+    return is_squared(centred) and centred.table.n_features <= NARROW
+
+
+class ProximalModels:
+    """Exact proximal models of squared loss, by a matrix for every task.
+
+    Parameters
+    ----------
+    centred : CentredTasks
+        For which `is_exact` holds.
+    """
+
+    def __init__(self, centred):
+        self.centred = centred
+        # Kept from round to round where they fit in about as much room as the rows.
+        self.matrices = None
+
+    def _short_matrices(self, first, last):
+        """-> starts, K and pulls of a block of tasks, as `short_prox` takes them."""
+        centred, table, part = self.centred, self.centred.table, slice(first, last)
+        sizes = table.sizes[part]
+        numbers = np.where(sizes < table.n_features, sizes * (sizes + 1) // 2, 0)
+        starts, pull = np.concatenate([[0], np.cumsum(numbers)]), centred.prox_pull[part]
+        K, pulls = np.empty(starts[-1]), np.empty(last - first)
+        short_inverses(
+            *centred.indexed, table.offsets[first : last + 1], starts, centred.scale[part],
+            centred.problem.fit_intercept, pull + centred.problem.ridge, K, pulls, table.weights,
+        )  # fmt: skip
+        return starts, K, pulls
+
+    def differences(self, centres, pick=slice(None), unit=None):
+        """Of the models of the tasks `pick` to their `share_of_centre`, (n, d).
+
+        `unit` (n_tasks,): what a task multiplies its centre by.
+        """
+        centred, table, problem = self.centred, self.centred.table, self.centred.problem
+        d, (tasks, long), ranges = table.n_features, centred.long, centred.short_ranges()
+        pull, share = centred.prox_pull, share_of_centre(centred.prox_pull, problem.ridge)
+        towards = pull if unit is None else pull * unit
+        share = share if unit is None else share * unit
+        if self.matrices is None:
+            blocks = task_inverses(long, problem, centred.scale[tasks], pull[tasks] + problem.ridge)
+            matrices = None
+            room = max(1 << 20, 0 if table.on_disk else table.X.size)
+            short = table.sizes[table.sizes < d]
+            if len(tasks) * d * d + int(short @ (short + 1)) // 2 <= room:
+                blocks, matrices = list(blocks), run_blocks(self._short_matrices, ranges)
+                self.matrices = blocks, matrices  # else they are made again in every round
+        else:
+            blocks, matrices = self.matrices
+        picked = np.arange(table.n_tasks)[pick]
+        out = np.empty((len(picked), centres.shape[1]))
+
+        def short_block(number, first, last):
+            starts, K, pulls = matrices[number] if matrices else self._short_matrices(first, last)
+            part, some = slice(first, last), slice(*np.searchsorted(picked, (first, last)))
+            short_prox(
+                *centred.indexed, table.y, table.offsets[first : last + 1], starts, K, pulls,
+                problem.fit_intercept, picked[some] - first, centres, centred.which[part],
+                towards[part], share[part], out[some], table.weights,
+            )  # fmt: skip
+
+        run_blocks(short_block, [(number, *ends) for number, ends in enumerate(ranges)])
+        at = np.flatnonzero(table.sizes[picked] >= d)
+        place = np.searchsorted(tasks, picked[at])
+        for first, last, inverse, h in blocks:
+            some = slice(*np.searchsorted(place, (first, last)))
+            if some.stop - some.start < last - first:
+                inverse, h = inverse[place[some] - first], h[place[some] - first]
+            mine, k = centres[centred.which[picked[at[some]]]], picked[at[some]]
+            D = np.empty_like(h)
+            gram_product(inverse, towards[k, None] * mine, D)
+            D += h
+            D -= share[k, None] * mine
+            out[at[some]] = D
+        return out
+
+
+def lengths(centred, n_steps=12, tol=1e-3, centres=None):
+    """Length of every task's proximal model around zero, in the pull of the rounds: its unit.
+
+    Parameters
+    ----------
+    centred : CentredTasks
+    n_steps, tol
+        As in `ProximalUpdates`.
+    centres : ndarray (n_centres, n_outputs * n_features), default=None
+        Around these instead, of the difference; None: zero.
+
+    Returns
+    -------
+    lengths : ndarray (n_tasks,)
+    """
+    size, found = centred.problem.n_outputs * centred.table.n_features, np.empty(len(centred.which))
+    centres = np.zeros((centred.which.max() + 1, size)) if centres is None else centres
+    if is_exact(centred):
+        D = ProximalModels(centred).differences(centres)
+        found[:] = np.sqrt(np.einsum("kj,kj->k", D, D))
+    else:
+        pull, ridge = centred.prox_pull, centred.problem.ridge
+
+        def solve(block):
+            return centred.steps(block, centres, pull, hold=ridge, n_steps=n_steps, tol=tol)
+
+        for local in in_order(solve, centred.blocks(np.arange(len(found)))):
+            found[local.pick] = np.sqrt(np.add.reduceat(local.D**2, local.ends[:-1]))
+    return np.where(np.isfinite(found), found, 0.0)
 
 
 def add_to(total, to, D):

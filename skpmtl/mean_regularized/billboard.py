@@ -11,8 +11,7 @@ from ..engine.billboard import StructureBillboard
 from ..exchange.billboard import Billboard
 from ..exchange.wire import MOST_STEPS
 from ..local.centred import Problem
-from ..rounds.plan import epsilon_of_rounds
-from ..rounds.scale import BINS
+from ..rounds.plan import BINS, epsilon_of_rounds
 from ..tables.ids import listed
 from ..tables.relation import Relation
 from ..tables.start import Start
@@ -34,7 +33,7 @@ class MeanBillboard(Billboard):
         numbers together, they are missing: only their sum, in `centres`, is kept.
     clip_norms : list of float
         Bound in every round.
-    doubt : ndarray (n_clusters,)
+    alone_weight : ndarray (n_clusters,)
         Prior weight that a task gives to going alone, beside 1 for a centre as long as its own
         model; a function of public numbers. See `skpmtl.local.average.Candidates`.
     shape : tuple
@@ -82,7 +81,7 @@ class MeanBillboard(Billboard):
     centres: np.ndarray
     releases: list
     clip_norms: list
-    doubt: np.ndarray
+    alone_weight: np.ndarray
     shape: tuple
     problem: object
     personalization: str
@@ -117,6 +116,7 @@ class MeanBillboard(Billboard):
         "scale_mu": [Interval(Real, 0, None, closed="neither"), None],
         "own_units": ["boolean"],
     }
+    renamed = {"doubt": "alone_weight"}
     settings = ("personalization", "local_steps")
 
     @property
@@ -169,9 +169,9 @@ class MeanBillboard(Billboard):
             raise ValueError("clip_norms must be positive")
         yield "the centres", self.centres, [(g, size)]
         yield from (("a release", S, shapes) for S in self.releases)
-        yield "doubt", self.doubt, [(g,)]
-        if not self.doubt.min() > 0:
-            raise ValueError("doubt must be positive")
+        yield "alone_weight", self.alone_weight, [(g,)]
+        if not self.alone_weight.min() > 0:
+            raise ValueError("alone_weight must be positive")
         if self.shrinkage is not None:
             yield "shrinkage", self.shrinkage, [(g,)]
         if self.noise_std is not None:
@@ -221,14 +221,14 @@ class MeanBillboard(Billboard):
 
     def set_intercept(self, shift, middle=0.0):
         """Take mean intercepts, (n_centres, n_outputs), of which `middle` was subtracted."""
-        if self.relation is not None:  # the constant is a column of the facts: middle is v_k row
+        if self.relation is not None:  # whose first column is the constant: middle is v_k row
             shift = shift + middle * self.relation.of_constant[:, None]
         else:
             shift = shift + middle
         self.mean_intercept = shift[0] if self.has_one_mean else shift
 
-    def with_facts(self, given):
-        """A copy that knows facts about further tasks, see `Relation.with_tasks`."""
+    def with_covariates(self, given):
+        """A copy that knows covariates of further tasks, see `Relation.with_tasks`."""
         return replace(self, relation=self.relation.with_tasks(given))
 
     def around(self, tasks):
@@ -237,7 +237,7 @@ class MeanBillboard(Billboard):
         Raises
         ------
         ValueError
-            For tasks without a cluster, or without facts in the relation.
+            For tasks without a cluster, or without covariates in the relation.
         """
         if self.relation is not None:
             return np.arange(len(tasks)), self.relation.rows(tasks) @ self.centres

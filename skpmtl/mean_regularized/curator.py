@@ -4,9 +4,8 @@ import numpy as np
 
 from ..exchange.protocol import Query
 from ..exchange.sums import clipped_sum
-from ..rounds.curator import gains, kept, release_centre
-from ..rounds.scale import common_length, sum_of_bins
-from ..rounds.shrinkage import CHANCE, shrinkage
+from ..rounds.curator import CHANCE, gains, kept, release_centre, shrinkage
+from ..rounds.plan import common_length, sum_of_bins
 from .billboard import PooledBillboard
 
 
@@ -28,7 +27,7 @@ def publish(plan, billboard, population, to, source, log=None):
 
     Yields
     ------
-    Query for "length", the histogram of `skpmtl.rounds.scale`, and "intercept", where
+    Query for "length", the histogram of lengths, and "intercept", where
     `plan` has budgets for them, and between them what `release_centre` does.
 
     Returns
@@ -47,7 +46,7 @@ def publish(plan, billboard, population, to, source, log=None):
     releases, bounds = yield from release_centre(plan, to, billboard.centres, length, log)
     billboard.releases += releases
     billboard.clip_norms = bounds
-    billboard.doubt[:] = plan.doubt
+    billboard.alone_weight[:] = plan.alone_weight
     if plan.noise_multiplier is not None:
         noise = [plan.mechanisms(bound)[0].noise_std for bound in bounds]
         updates = billboard.moves() if kept(plan, billboard.centres) else None

@@ -11,17 +11,16 @@ import numpy as np
 from .._docstrings import TARGET_RANGE, fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.stack import users_line
-from ..base import BaseMTL, KnowsFacts, MTLClassifierMixin, MTLRegressorMixin
+from ..base import BaseMTL, HasCovariates, MTLClassifierMixin, MTLRegressorMixin
 from ..engine.curator import PLAIN, release_structures
 from ..engine.plan import LOGITS
 from ..engine.queries import query_specs
 from ..engine.tasks import StructureTaskSide
-from ..exchange.protocol import Population, QuerySpec, Total, run
+from ..exchange.protocol import Population, QuerySpec, Total, run, task_side_of
 from ..exchange.sums import sum_of_clipped
-from ..exchange.task_side import task_side_of
 from ..local.centred import Problem
 from ..privacy.report import exact_report
-from ..rounds.scale import BINS, sum_of_bins
+from ..rounds.plan import BINS, sum_of_bins
 from ..solvers.mean import cluster_means
 from ..tables.relation import read_relation
 from ..tables.targets import class_codes, class_targets, public_range
@@ -43,7 +42,7 @@ _RELATIONS = "clusters", "relation", "relation_rank"
 _LOG_ODDS = 3.0  # bound on what intercepts of a task may say of a class: a share of 95 %
 
 
-class MeanFamily(KnowsFacts, BaseMTL):
+class MeanFamily(HasCovariates, BaseMTL):
     """Estimators that release a mean in rounds and personalise it afterwards.
 
     `_fixed` are settings that every fit has and only `skpmtl.reproduction` and networks have as
@@ -103,7 +102,7 @@ class MeanFamily(KnowsFacts, BaseMTL):
         billboard.adaptive = plan.quantile is not None and plan.noise_multiplier is not None
         told = f"round %d: noise std %.3g ({plan.noise_over_way:.3g} of the longest way)"
         log = self._progress(told, plan.n_rounds)
-        self._warn_of_noise(plan)
+        self._warn_of_noise(plan, population)
         return publish(plan, billboard, population, to, source, log)
 
     def _to(self, population, quiet=False):
@@ -155,7 +154,7 @@ class MeanFamily(KnowsFacts, BaseMTL):
             most=columns_for(self, population),
         )  # fmt: skip
 
-    def _warn_of_noise(self, plan):
+    def _warn_of_noise(self, plan, population):
         """Where rounds were set by hand; the rule of clip_norm="auto" knows when to stop."""
         if plan.noise_over_way > 1.0 and not plan.auto:
             warnings.warn(
@@ -267,7 +266,7 @@ class MeanFamily(KnowsFacts, BaseMTL):
             centres=centres,
             releases=[],
             clip_norms=[],
-            doubt=np.ones(len(centres)),
+            alone_weight=np.ones(len(centres)),
             shape=shape if problem.loss != "multinomial" else (problem.n_outputs, *shape),
             problem=problem,
             personalization=self.personalization,
@@ -622,16 +621,20 @@ _DOC = """{summary}
         Public. One shared model per cluster, at no cost (parallel composition). It may name
         tasks that are added later.
     relation : DataFrame, mapping, array, sparse matrix, graph or None, default=None
-        Public facts about the tasks, on which shared models depend: the one around which task k
-        lies is z_k' B, with z_k its facts and a constant, and B (`relation_coef_`) learned in the
-        rounds at the noise of one shared model. A DataFrame with the tasks as its index or a
-        mapping of task to facts (numbers are columns; other values are categories, of which the
-        first has no column); an array of numbers with a row for every task in the order of
-        `tasks`; a sparse matrix of weights between tasks or a graph of networkx, of which the
-        smoothest vectors are taken; or a dense penalty Omega (n_tasks, n_tasks). Facts may include
-        those of tasks that are added later; see also `relate`. With ``clip_norm="auto"`` columns
-        for which the budget is too small are left out, the last ones first, as the report says.
-        Sparse X is then made dense.
+        Public covariates of the tasks, on which the shared model depends: task k lies around
+        z_k' B, with z_k its covariates and a constant, and B (`relation_coef_`) learned in the
+        rounds at the noise of one shared model. One of
+
+        - a DataFrame with the tasks as its index, or a mapping of task to covariates: numbers are
+          columns; other values are categories, of which the first has no column;
+        - an array of numbers with a row for every task in the order of `tasks`;
+        - a sparse matrix of weights between tasks or a graph of networkx, of which the smoothest
+          vectors are taken;
+        - a dense penalty Omega (n_tasks, n_tasks).
+
+        Covariates may include those of tasks that are added later; see also `relate`. With
+        ``clip_norm="auto"`` columns for which the budget is too small are left out, the last ones
+        first, and the report says so. Sparse X is then made dense.
     relation_rank : int, "all" or None, default=None
         Columns of the basis of a graph or Omega. None: 10, or one for five tasks. "all", without a
         budget and with a number as `lam`: the whole of Omega is the penalty, see Notes.
@@ -664,13 +667,13 @@ _DOC = """{summary}
     mean_coef_, mean_intercept_
         Shared model; with ``clusters`` see ``billboard_.mean``. The intercept is missing when
         it was not released.
-    relation_coef_ : ndarray of shape (n_facts, n_features){shapes_of_facts}
+    relation_coef_ : ndarray of shape (n_covariates, n_features){shapes_of_covariates}
         With ``relation``: what one more of every fact adds to the coefficients, the constant first;
         names are ``billboard_.relation.names``. Where ``billboard_.own_units``, in lengths of each
         task's own model.
-    relation_noise_std_ : ndarray of shape (n_facts,)
+    relation_noise_std_ : ndarray of shape (n_covariates,)
         Standard deviation of the noise in every number of its rows, which `epsilon` costs; how far
-        tasks of the same facts differ is not in it. Missing without noise.
+        tasks of the same covariates differ is not in it. Missing without noise.
     level_, level_spread_ : float
         With pooled levels: intercept of the shared model, and standard deviation of the levels of
         tasks about it.
@@ -704,7 +707,7 @@ _DOC = """{summary}
         + lam / 2 sum_k ||w_k - v||^2 + ridge / 2 ||W||_F^2.
 
     With `relation` B' z_k takes the place of v, and B is free: the penalty acts on what W is beside
-    its least-squares fit by the facts. With ``relation_rank="all"`` the second term is
+    its least-squares fit by the covariates. With ``relation_rank="all"`` the second term is
 
         lam / 2 sum_jk Omega_jk w_j' w_k
 
@@ -751,7 +754,7 @@ class PrivateMeanRegMTL(MTLRegressorMixin, MeanRegularized):
         auto="0.05 times the smoothness of its loss in\n        the rounds, 0.05 + 5 / n_k times "
         "in the personalisation.",
         shapes="",
-        shapes_of_facts="",
+        shapes_of_covariates="",
         intercepts="",
         target_range=TARGET_RANGE,
         known_levels=", or `target_range` is known",
@@ -820,7 +823,7 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, MeanRegularized):
         auto="0.005 times the smoothness of its loss in\n        the rounds, "
         "0.02 times in the personalisation.",
         shapes=" or (n_tasks, n_classes, n_features)",
-        shapes_of_facts=" or (n_facts, n_classes, n_features)",
+        shapes_of_covariates=" or (n_covariates, n_classes, n_features)",
         target_range="",
         known_levels=", for two classes at any",
         intercepts=" or (n_tasks, n_classes)",

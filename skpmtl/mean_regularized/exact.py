@@ -7,9 +7,9 @@ import numpy as np
 
 from ..exchange.protocol import Population
 from ..local.centred import CentredTasks, dense_copy
-from ..local.proximal import lengths
+from ..local.updates import lengths
 from ..privacy.report import exact_report
-from ..rounds.scale import bins, common_length
+from ..rounds.plan import bins, common_length
 from ..solvers.graph import LossOnGraph, minimize_on_graph, without
 from ..solvers.losses import make_loss
 from ..solvers.mean import fixed_point, held_targets, minimize_exactly, minimize_related
@@ -20,7 +20,7 @@ from ..tables.start import differences
 from ..tables.table import distinct_ids
 from .billboard import cluster_rows
 from .personal import PersonalModels
-from .plan import doubt
+from .plan import alone_weight
 
 _DENSE_LIMIT = 1 << 24  # numbers of sparse rows up to which an exact fit has them dense
 _NEWTON = "iteration %d: objective %.8g, gradient norm %.3g"
@@ -63,7 +63,7 @@ def _fit_around_means(est, given):
     billboard.report = exact_report()
     centred.set_pulls(problem)
     if auto:
-        billboard.doubt[:] = doubt(math.inf, centres.size / table.n_tasks)
+        billboard.alone_weight[:] = alone_weight(math.inf, centres.size / table.n_tasks)
     if auto or W is None:
         models = PersonalModels(table, billboard, centred)
         fitted, b = est._fitted(billboard, models, n_iter), models.intercept

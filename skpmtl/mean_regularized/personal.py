@@ -22,7 +22,7 @@ from ..local.average import (
 )
 from ..local.centred import CentredTasks, Local, dense_copy, share_of_centre
 from ..local.prior import mixed
-from ..local.proximal import is_squared, lengths
+from ..local.updates import is_squared, lengths
 from ..tables.start import differences
 
 _NO_START = 2.0  # prior weight of going without a public start, beside about as much for it
@@ -30,7 +30,8 @@ _AUTO_DIVERGENCE = 0.5  # weight of the divergence penalty when lam="auto"
 _FINETUNE_STEPS = 20
 _FEW_ROWS = 3.0  # part of the lone pull by which log-losses are pulled more: rows may be separable
 _CLEAR = 0.5  # of the signal over the noise of a centre, as long as it may be taken to be
-_SHORT = 0.02, 4.0  # squared lengths of a centre over a task's own that the doubt of it follows
+# Squared lengths of a centre over that of a task's own model that its `alone_weight` follows.
+_SHORT = 0.02, 4.0
 _LONGEST = 256  # rows of a CSR task whose products are held
 DENSE_LIMIT = 1 << 20  # coefficients of all tasks are an array up to this many numbers
 
@@ -82,14 +83,15 @@ class PersonalModels:
             self.share *= share_of_centre(self._pull, self._hold)
             if isinstance(billboard.problem.lam, str) and billboard.problem.lam == "auto":
                 around, lone = self.centred.own_pull, self.centred.lone_pull
-                doubt, reaches = self._doubt(), billboard.reaches if self.centres.any() else ()
+                alone_weight = self._alone_weights()
+                reaches = billboard.reaches if self.centres.any() else ()
                 if self.problem.loss == "squared":
                     # Alone a task has its own pull, or any: as where nothing was released.
-                    reaches = *reaches, (0.0, doubt)
-                    self._candidates = Candidates(around, doubt, reaches, self._hold, lone)
+                    reaches = *reaches, (0.0, alone_weight)
+                    self._candidates = Candidates(around, alone_weight, reaches, self._hold, lone)
                 else:
                     around = around + _FEW_ROWS * lone
-                    given = doubt, reaches, self._hold
+                    given = alone_weight, reaches, self._hold
                     self._candidates = Candidates(around, *given, strengths=CLASS_STRENGTHS)
                 if billboard.init is not None:  # which may be a bad one
                     self._lone = self._without_start(around, lone)
@@ -114,11 +116,11 @@ class PersonalModels:
 
     def _without_start(self, around, lone):
         """-> tasks around 0, and the priors by which they go without the start"""
-        doubt = np.full(len(self.which), _NO_START)
+        alone_weight = np.full(len(self.which), _NO_START)
         if self.problem.loss == "squared":
-            found = Candidates(around, doubt, ((0.0, doubt),), self._hold, lone)
+            found = Candidates(around, alone_weight, ((0.0, alone_weight),), self._hold, lone)
         else:
-            found = Candidates(around, doubt, (), self._hold, strengths=CLASS_STRENGTHS)
+            found = Candidates(around, alone_weight, (), self._hold, strengths=CLASS_STRENGTHS)
         tasks = copy(self.centred)
         tasks.table = self._given
         return tasks, found
@@ -130,25 +132,28 @@ class PersonalModels:
             return np.full(len(self.which), _AUTO_DIVERGENCE)
         return self.centred.own_pull
 
-    def _doubt(self):
-        """Prior weights of going alone: the shorter the centre is beside a task's own model, the
-        less tasks have in common. Of a centre that was not shrunk by its known noise only what that
-        leaves counts, and no more than a part of signal over noise; without a centre the weight is
-        that of what takes its place, 1."""
+    def _alone_weights(self):
+        """Prior weights of the single-task model: larger for a centre that is short compared with
+        the task's own model, since tasks then have less in common. If the centre was not shrunk by
+        its known noise, its length is reduced by that noise, and bounded by a share of signal over
+        noise. Without a centre the weight is 1, that of the model in its place."""
         billboard = self.billboard
         squares = np.einsum("kj,kj->k", self.centres, self.centres)
         if billboard.relation is None:
-            signal, doubt = billboard.signal[self.which], billboard.doubt[self.which]
+            signal, alone_weight = billboard.signal[self.which], billboard.alone_weight[self.which]
             squares = squares[self.which]
         else:
-            signal, doubt = np.full(len(squares), billboard.signal.mean()), billboard.doubt[0]
+            signal = np.full(len(squares), billboard.signal.mean())
+            alone_weight = billboard.alone_weight[0]
         with np.errstate(all="ignore"):  # rows that overflow
             if not billboard.own_units:  # in which the task's own model has length 1
                 exact = {"n_steps": 200, "tol": 1e-7} if self.problem.loss == "squared" else {}
                 squares /= np.maximum(lengths(self.centred, **exact) ** 2, 1e-300)
             least, most = _SHORT
             most = np.clip(_CLEAR * signal / (1.0 - signal), least, most)
-            return np.where(squares > 0.0, doubt / np.clip(signal**2 * squares, least, most), 1.0)
+            return np.where(
+                squares > 0.0, alone_weight / np.clip(signal**2 * squares, least, most), 1.0
+            )
 
     def _proximal(self, block, pull, hold=0.0, unit=None):
         steps, tol = (1000, 1e-8) if self.problem.loss == "squared" else (60, 1e-4)

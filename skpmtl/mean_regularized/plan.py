@@ -22,7 +22,7 @@ def auto_rounds(epsilon):
     return 100
 
 
-def doubt(ratio, crowd):
+def alone_weight(ratio, crowd):
     """Prior weight of a task that it is better off alone, beside 1 for the centre.
 
     It is that of a centre that is as long as the task's own model; the task knows how long they
@@ -95,7 +95,7 @@ class MeanPlan(Plan, RoundsPlan):
             far=est._classification or (relation is not None and len(groups) > 1),
             n_started=1 if start is None else len(start.coef),
         )  # fmt: skip
-        self.doubt = doubt(self.ratio, self.size / self.n_tasks)
+        self.alone_weight = alone_weight(self.ratio, self.size / self.n_tasks)
         self.intercept = None
         self.intercept_range = (0.0, self.clip_norm) if intercepts is None else intercepts[1:]
         if budget is not None and intercepts:

@@ -34,6 +34,7 @@ class WideSparse:
         self.models_ = known.merged(len(tasks), old, new, models)
         self.intercept_ = merge_rows(len(tasks), old, intercept, new, b)
         self.tasks_, self._form_ = tasks, form
+        self._forget_idle(table.tasks)
         return self
 
     personalize.__doc__ = BaseMTL.personalize.__doc__

@@ -30,17 +30,17 @@ class MetaBillboard(Billboard):
     loss : {"squared", "logistic", "multinomial"}
     fit_intercept, refine, refine_steps, refine_learning_rate
         As in the estimator.
-    doubt : float
+    init_error : float
         Squared error that public numbers let expect of the initialisation, over that of 0, or of
         the start.
     noise : float
         Expected square of the noise in `init`, in the units that it was learnt in.
-    middle : float
+    target_offset : float
         Of the public range of the target: intercept before anything is known.
-    frame : ndarray (2, n_features) or None
+    scaling : ndarray (2, n_features) or None
         Middles and units of the public ranges of the features, in which tasks fine-tune; the
         initialisation is in the units of the features.
-    start : Start or None
+    public_init : Start or None
         Public model from which the rounds began; None: 0.
     relation : Relation or None
     row_noise : ndarray (r,) or None
@@ -57,23 +57,26 @@ class MetaBillboard(Billboard):
     refine: str
     refine_steps: int
     refine_learning_rate: object
-    doubt: float = 0.0
+    init_error: float = 0.0
     noise: float = 0.0
-    middle: float = 0.0
-    frame: np.ndarray | None = None
-    start: Start | None = None
+    target_offset: float = 0.0
+    scaling: np.ndarray | None = None
+    public_init: Start | None = None
     report: object = None
     relation: Relation | None = None
     row_noise: np.ndarray | None = None
 
+    renamed = {
+        "doubt": "init_error", "frame": "scaling", "middle": "target_offset", "start": "public_init"
+    }  # fmt: skip
     constraints = {
         "loss": [StrOptions({"squared", "logistic", "multinomial"})],
         "refine": [StrOptions({"prox", "sgd"})],
         "refine_steps": [Interval(Integral, 1, MOST_STEPS, closed="both")],
         "refine_learning_rate": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
-        "doubt": [Interval(Real, 0, None, closed="left")],
+        "init_error": [Interval(Real, 0, None, closed="left")],
         "noise": [Interval(Real, 0, None, closed="left")],
-        "middle": [Interval(Real, None, None, closed="neither")],
+        "target_offset": [Interval(Real, None, None, closed="neither")],
     }
     settings = ("fit_intercept", "refine", "refine_steps", "refine_learning_rate")
 
@@ -90,10 +93,10 @@ class MetaBillboard(Billboard):
         return self.coef.shape if self.relation is None else self.coef.shape[1:]
 
     def parameters(self):
-        return {**super().parameters(), "init": self.start, "relation": self.relation}
+        return {**super().parameters(), "init": self.public_init, "relation": self.relation}
 
-    def with_facts(self, given):
-        """A copy that knows facts about further tasks, see `Relation.with_tasks`."""
+    def with_covariates(self, given):
+        """A copy that knows covariates of further tasks, see `Relation.with_tasks`."""
         return replace(self, relation=self.relation.with_tasks(given))
 
     def attributes(self):
@@ -104,8 +107,8 @@ class MetaBillboard(Billboard):
             if self.row_noise.any():
                 # Without what long rows correct: how long rows are, no release tells.
                 std = np.sqrt(T**2 @ self.row_noise / LEFT[self.loss] / self.init[0].size)
-                if self.frame is not None:
-                    std = std[:, None] / self.frame[1]
+                if self.scaling is not None:
+                    std = std[:, None] / self.scaling[1]
                 found["relation_noise_std_"] = std
             return found
         return {
@@ -132,11 +135,11 @@ class MetaBillboard(Billboard):
         yield "the initialisation", self.init, [(*r, C, d + self.fit_intercept)]
         yield "its coefficients", self.coef, [(*r, C, d) if several else (*r, d)]
         yield "its intercept", self.intercept, [(*r, C) if several else r]
-        if self.start is not None:
-            yield from self.start.declared(C, d)
-        if self.frame is not None:
-            yield "the units of the features", self.frame, [(2, d)]
-            if not self.frame[1].min() > 0:
+        if self.public_init is not None:
+            yield from self.public_init.declared(C, d)
+        if self.scaling is not None:
+            yield "the feature scaling", self.scaling, [(2, d)]
+            if not self.scaling[1].min() > 0:
                 raise ValueError("units of features must be positive")
         rows = self.init if r else self.init[None]
         coef, intercept = split_models(rows, self.fit_intercept)
@@ -150,14 +153,14 @@ class MetaBillboard(Billboard):
         """Part of the squared length of the initialisation that is noise; not read by "sgd"."""
         if self.relation is not None:
             return 0.0  # what tasks know of theirs says `_starts`
-        way = inside(self.init, self.frame) - self.places[0]
+        way = scaled(self.init, self.scaling) - self.places[0]
         square = float(np.vdot(way, way))
         return min(self.noise / square, 1.0) if self.refine == "prox" and square else 0.0
 
     @property
     def lost(self):
         """Whether the initialisation is noise by a public reckoning: tasks then leave it aside."""
-        return max(self.doubt, self.noisy) >= _LOST
+        return max(self.init_error, self.noisy) >= _LOST
 
     @property
     def places(self):
@@ -165,23 +168,23 @@ class MetaBillboard(Billboard):
         start, and 0 with the middle of the public range."""
         zero = np.zeros(self.init.shape[-2:])
         if self.fit_intercept:
-            zero[:, -1] = self.middle
-        if self.start is None:
+            zero[:, -1] = self.target_offset
+        if self.public_init is None:
             return [zero]
-        return [inside(self.start.joined(self.fit_intercept), self.frame), zero]
+        return [scaled(self.public_init.joined(self.fit_intercept), self.scaling), zero]
 
     def _starts(self, tasks):
-        """Yield initialisations (n, n_outputs, size) of tasks in the units of their features, and
-        the doubt in each, (n,): those of their facts, and those of the constant alone, which is
-        the mean of all tasks."""
-        V, G, r = self.relation.rows(tasks), inside(self.init, self.frame), self.relation.rank
+        """Yield initialisations (n, n_outputs, size) of tasks, for scaled features, and the error
+        expected of each, (n,): by their covariates, and by the constant alone, which is the mean
+        over all tasks."""
+        V, G, r = self.relation.rows(tasks), scaled(self.init, self.scaling), self.relation.rank
         for columns in (r, 1) if r > 1 else (1,):
             some, G, noise = V[:, :columns], G[:columns], self.row_noise[:columns]
             starts = np.tensordot(some, G, axes=1)
             way = starts - self.places[0]
             square = np.maximum(np.einsum("kcj,kcj->k", way, way), 1e-300)
             noisy = np.minimum(some**2 @ noise / square, 1.0)
-            yield starts, np.maximum(self.doubt * columns / r, noisy)
+            yield starts, np.maximum(self.init_error * columns / r, noisy)
 
     def without_rows(self, tasks):
         if self.relation is not None and not self.lost:
@@ -189,49 +192,49 @@ class MetaBillboard(Billboard):
             return split_models(found, self.fit_intercept)
         models = super().without_rows(tasks)
         if self.lost:
-            starts = outside(self.places[0], self.frame)
+            starts = unscaled(self.places[0], self.scaling)
             starts = split_models(starts[None], self.fit_intercept)
             models = tuple(0.0 * b + a for a, b in zip(starts, models, strict=True))
         return models
 
     def personalize(self, table):
         """Models of the tasks of `table`, from their rows and this billboard alone."""
-        places, doubt, plain = self.places, max(self.doubt, self.noisy), []
+        places, init_error, plain = self.places, max(self.init_error, self.noisy), []
         if self.lost:
             init = places[0]
         elif self.relation is not None:
-            (init, doubt), *plain = self._starts(table.tasks)
+            (init, init_error), *plain = self._starts(table.tasks)
         else:
-            init = inside(self.init, self.frame)
-        table = within(table, self.frame)
+            init = scaled(self.init, self.scaling)
+        table = scaled_table(table, self.scaling)
         if self.refine == "prox":
             if self.relation is None:
                 init = init - self.noisy * (init - places[0])
-            settings = places, doubt, self.lost, *plain
+            settings = places, init_error, self.lost, *plain
             W = tuned(table, self.loss, init, self.fit_intercept, *settings)
         else:
             tuner = FineTuner(table, self.loss, init, self.fit_intercept)
             W = tuner.sgd(self.refine_steps, self.refine_learning_rate)
-        return split_models(outside(W, self.frame), self.fit_intercept)
+        return split_models(unscaled(W, self.scaling), self.fit_intercept)
 
 
-def within(table, frame):
-    """The table with its features in the units of `frame`; None: as it is."""
-    if frame is None:
+def scaled_table(table, scaling):
+    """The table with scaled features; None: as it is."""
+    if scaling is None:
         return table
-    X = table.X - frame[0].astype(table.X.dtype)
-    X /= frame[1].astype(table.X.dtype)
+    X = table.X - scaling[0].astype(table.X.dtype)
+    X /= scaling[1].astype(table.X.dtype)
     return replace(table, X=X)
 
 
-def inside(W, frame):
-    """Models (..., size) of features as they are, for those in the units of `frame`."""
-    return W if frame is None else _moved(W, frame[1], frame[0])
+def scaled(W, scaling):
+    """Models (..., size) for scaled features, from those for features as they are."""
+    return W if scaling is None else _moved(W, scaling[1], scaling[0])
 
 
-def outside(W, frame):
-    """The inverse of `inside`."""
-    return W if frame is None else _moved(W, 1.0 / frame[1], -frame[0] / frame[1])
+def unscaled(W, scaling):
+    """The inverse of `scaled`."""
+    return W if scaling is None else _moved(W, 1.0 / scaling[1], -scaling[0] / scaling[1])
 
 
 def _moved(W, times, shift):

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._docstrings import fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.stack import users_line
-from ..base import BaseMTL, KnowsFacts, MTLClassifierMixin, MTLRegressorMixin
+from ..base import BaseMTL, HasCovariates, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.protocol import QuerySpec, Total
 from ..privacy.report import PrivacyLeakWarning
 from ..tables.ids import encode_ids, listed, locate
@@ -20,7 +20,7 @@ from ..tables.relation import read_relation
 from ..tables.targets import public_range, public_ranges
 from ..tables.units import check_units, owners
 from ..tables.weights import in_rows
-from .billboard import MetaBillboard, outside, split_models, within
+from .billboard import MetaBillboard, scaled_table, split_models, unscaled
 from .curator import release_init, sum_of_updates
 from .plan import MetaPlan
 from .tasks import MetaTaskSide
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-class _MetaInit(KnowsFacts, BaseMTL):
+class _MetaInit(HasCovariates, BaseMTL):
     _parameter_constraints = {
         **BaseMTL._parameter_constraints,
         "privacy": [StrOptions({"task-global", "local"}), None],
@@ -145,15 +145,15 @@ class _MetaInit(KnowsFacts, BaseMTL):
         if rank is not None and self.relation is None:
             raise ValueError(f"relation_rank={rank!r} is of relation=, which is missing.")
 
-    def _scale(self):
-        """Public middle and unit in which targets are learnt from."""
+    def _target_scaling(self):
+        """Public offset and scale of the target in the rounds."""
         return 0.0, 1.0
 
     def _middle(self):
-        return self._scale()[0]
+        return self._target_scaling()[0]
 
-    def _frame(self, n_features):
-        """Public middles and units in which features are learnt from, (2, n_features), or None."""
+    def _feature_scaling(self, n_features):
+        """Public offsets and scales of the features in the rounds, (2, n_features), or None."""
         if self.feature_range is None:
             return None
         low, high = public_ranges(self.feature_range, n_features)
@@ -168,7 +168,7 @@ class _MetaInit(KnowsFacts, BaseMTL):
 
         Parameters
         ----------
-        X : array-like or frame of shape (n_samples, n_features), or mapping
+        X : array-like or DataFrame of shape (n_samples, n_features), or mapping
             Features, in rows of length about 1 (divide by public numbers); with `task_feature` one
             column is the task. Or ``{task: X_t}``.
         y : array-like of shape (n_samples,) or (n_samples, n_tasks), or mapping
@@ -238,19 +238,19 @@ class _MetaInit(KnowsFacts, BaseMTL):
             self._relation(population, plan.relation.rank, quiet=False)  # for its warnings
         log = self._progress("round %d: %d tasks", plan.n_rounds)
         init = yield from release_init(plan, log)
-        noise, row_noise, middle = plan.noise_of_init(), None, plan.middle
+        noise, row_noise, middle = plan.noise_of_init(), None, plan.target_offset
         if plan.relation is not None:
             noise, row_noise = 0.0, noise
             way = init - plan.begin
             kept = 1.0 - row_noise / np.maximum(np.sum(way**2, axis=(1, 2)), 1e-300)
             kept = np.maximum(kept, 0.0)
             init = plan.begin + kept[:, None, None] * way
-            row_noise = (kept * plan.scale) ** 2 * row_noise
+            row_noise = (kept * plan.target_scale) ** 2 * row_noise
             middle = middle * plan.relation.of_constant[:, None]
-        init *= plan.scale
+        init *= plan.target_scale
         if self.fit_intercept:
             init[..., -1] += middle
-        init = outside(init, plan.frame)
+        init = unscaled(init, plan.scaling)
         if plan.relation is not None:
             coef, b = split_models(init, self.fit_intercept)
         else:
@@ -265,11 +265,11 @@ class _MetaInit(KnowsFacts, BaseMTL):
             refine=self.refine,
             refine_steps=self.refine_steps,
             refine_learning_rate=self.refine_learning_rate,
-            doubt=plan.doubt,
-            noise=noise * plan.scale**2,
-            middle=plan.middle,
-            frame=plan.frame,
-            start=plan.start,
+            init_error=plan.init_error,
+            noise=noise * plan.target_scale**2,
+            target_offset=plan.target_offset,
+            scaling=plan.scaling,
+            public_init=plan.start,
             report=plan.report(source),
             relation=plan.relation,
             row_noise=row_noise,
@@ -284,9 +284,9 @@ class _MetaInit(KnowsFacts, BaseMTL):
         plan, table = self._plan(population), _dense(table, self)
         self._check_owners(plan, table)
         positions = np.searchsorted(population.tasks, table.tasks)
-        if self._scale() != (0.0, 1.0):
-            table = replace(table, y=(table.y - plan.middle) / plan.scale)
-        table = within(table, plan.frame)
+        if self._target_scaling() != (0.0, 1.0):
+            table = replace(table, y=(table.y - plan.target_offset) / plan.target_scale)
+        table = scaled_table(table, plan.scaling)
         return self._tasks(plan, table, positions, population)
 
     def _tasks(self, plan, table, positions, population):
@@ -479,10 +479,11 @@ _DOC = """{summary}
         persons, whose rows may be in several tasks, up to `group_size` in one.
     {init} Rounds begin there, and what is released is the way from there.
     relation : DataFrame, mapping, array, sparse matrix, graph or None, default=None
-        Public facts about the tasks, as of `PrivateMeanRegMTL`. Task k starts from
-        phi_k = z_k' B, with z_k its facts and a constant, and B (`relation_coef_`) learned in the
-        rounds. Updates have their noise when they are multiplied by public rows of the facts, so
-        that no guarantee changes; but r columns have r times the noise of one initialisation.
+        Public covariates of the tasks, as of `PrivateMeanRegMTL`. Task k starts from
+        phi_k = z_k' B, with z_k its covariates and a constant, and B (`relation_coef_`) learned in
+        the rounds. Updates have their noise when they are multiplied by public rows of the
+        covariates, so that no guarantee changes; but r columns have r times the noise of one
+        initialisation.
         Columns for which the budget is too small are left out, the last ones first.
     relation_rank : int or None, default=None
         Columns of the basis of a graph or Omega. None: 10, or one for five tasks.
@@ -500,7 +501,7 @@ _DOC = """{summary}
     {tasks}{class_list}
     unseen_task : {{"error", "mean"}}, default="error"
         What `predict` does with a task that was not fitted: an error, or phi; with `relation` that
-        of its facts.
+        of its covariates.
     feature_range : (low, high) or None, default=None
         Public lowest and highest values of the features, never taken from private rows: two
         numbers, or two arrays with one for each feature without the task column. All steps are then
@@ -519,11 +520,11 @@ _DOC = """{summary}
     init_coef_ : ndarray of shape (n_features,){shapes}
     init_intercept_ : float{intercepts}
         The initialisation phi; also as `mean_coef_` and `mean_intercept_`. Without `relation`.
-    relation_coef_ : ndarray of shape (n_facts, n_features){shapes_of_facts}
-    relation_intercept_ : ndarray of shape (n_facts,){intercepts_of_facts}
+    relation_coef_ : ndarray of shape (n_covariates, n_features){shapes_of_covariates}
+    relation_intercept_ : ndarray of shape (n_covariates,){intercepts_of_covariates}
         With `relation`: what one more of every fact adds to phi, the constant first; names are
         ``billboard_.relation.names``.
-    relation_noise_std_ : ndarray of shape (n_facts,), or (n_facts, n_features)
+    relation_noise_std_ : ndarray of shape (n_covariates,), or (n_covariates, n_features)
         Estimated standard deviation of the noise in every number of its rows, for rows of X of
         length 1: the true one is smaller for longer rows and larger for shorter ones (by factors
         of .6 to 1.8 in simulations). By features where these have a `feature_range`. Missing
@@ -599,8 +600,8 @@ class DPMetaInit(MTLRegressorMixin, _MetaInit):
         rate="0.5 (1 without intercept)",
         shapes="",
         intercepts="",
-        shapes_of_facts="",
-        intercepts_of_facts="",
+        shapes_of_covariates="",
+        intercepts_of_covariates="",
         task_shapes="",
         task_intercepts="",
         listed="",
@@ -613,11 +614,11 @@ class DPMetaInit(MTLRegressorMixin, _MetaInit):
 
     def _check_parameters(self):
         super()._check_parameters()
-        self._scale()
+        self._target_scaling()
 
-    def _scale(self):
+    def _target_scaling(self):
         if self.target_range is None:
-            return super()._scale()
+            return super()._target_scaling()
         low, high = public_range(self.target_range)
         if self.fit_intercept:
             return 0.5 * (low + high), (high - low) / _UNITS
@@ -630,8 +631,8 @@ class DPMetaInitClassifier(MTLClassifierMixin, _MetaInit):
         summary="A record-private initialisation that tasks fine-tune, binary or multinomial.",
         rate="2 (4 without intercept), or 1 (2) for more than two classes,",
         shapes=" or (n_classes, n_features)",
-        shapes_of_facts=" or (n_facts, n_classes, n_features)",
-        intercepts_of_facts=" or (n_facts, n_classes)",
+        shapes_of_covariates=" or (n_covariates, n_classes, n_features)",
+        intercepts_of_covariates=" or (n_covariates, n_classes)",
         intercepts=" or ndarray of shape (n_classes,)",
         task_shapes=" or (n_tasks, n_classes, n_features)",
         task_intercepts=" or (n_tasks, n_classes)",

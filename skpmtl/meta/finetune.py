@@ -39,7 +39,7 @@ from .rules import BOUND
 _CENTRE, _SPREAD = -0.75, 0.5
 _FREE_CENTRE, _FREE_SPREAD = -0.5, 0.7  # the same where the intercept is free
 _ALONE = 0.3  # prior weight of going alone in squared loss, beside 1 for an initialisation
-# The same of models around 0, at all scales; an initialisation there would have this doubt.
+# The same of models around 0, at all scales; the error that an initialisation there would have.
 _NOWHERE, _NO_START = {"squared": 0.3, "logistic": 1.0, "multinomial": 1.0}, 1.0
 _FEW = 10  # rows from which these and going alone have that weight: one row is evidence of nothing
 _MUCH = 0.1  # least that is left of them, and the part of the variance above which it is less
@@ -61,18 +61,18 @@ class FineTuner:
     init : ndarray (n_outputs, n_features + fit_intercept)
         The intercept comes last. Or (n_tasks, ...), one for every task.
     fit_intercept : bool
-    doubt : float or ndarray (n_tasks,), default=0.0
+    init_error : float or ndarray (n_tasks,), default=0.0
         Public estimate of the squared error of a score of the initialisation in units of the
         noise: the more, the less tasks hold on to it.
     own : ndarray (n_tasks, n_outputs), default=None
         What every task adds to the intercept of the initialisation.
     """
 
-    def __init__(self, table, loss, init, fit_intercept, doubt=0.0, own=None):
+    def __init__(self, table, loss, init, fit_intercept, init_error=0.0, own=None):
         self.table, self.loss, self.init = table, loss, np.ascontiguousarray(init)
         self.own = own
         self.shape = self.init.shape[-2:]
-        self.centre = np.broadcast_to(np.log10(10.0**_CENTRE + doubt), table.n_tasks)
+        self.centre = np.broadcast_to(np.log10(10.0**_CENTRE + init_error), table.n_tasks)
         self.fit_intercept = fit_intercept
 
     def prox(self):
@@ -240,25 +240,25 @@ def _products(K, T, sizes, size, q, scales):
     return np.log(dets).sum(axis=1), quad
 
 
-def tuned(table, loss, init, fit_intercept, places, doubt=0.0, lost=False, plain=None):
+def tuned(table, loss, init, fit_intercept, places, init_error=0.0, lost=False, plain=None):
     """Models that a task averages over kinds of priors: around `init`, `places`, and alone.
 
     Parameters
     ----------
-    table, loss, init, fit_intercept, doubt
+    table, loss, init, fit_intercept, init_error
         As of `FineTuner`.
     places : list of ndarray (n_outputs, n_features + fit_intercept)
         Models that are known without any release, of which the last is 0.
     lost : bool, default=False
         Whether the initialisation counts for nothing; `init` is then the first of `places`.
     plain : (ndarray, ndarray), default=None
-        A second initialisation with its doubt, as likely as the first.
+        A second initialisation with its init_error, as likely as the first.
 
     Returns
     -------
     models : ndarray (n_tasks, n_outputs, size)
     """
-    starts = [(init, doubt)] if plain is None else [(init, doubt), plain]
+    starts = [(init, init_error)] if plain is None else [(init, init_error), plain]
     kinds, shy = [], _shyness(table)
     for start, own in starts:
         found, models = FineTuner(table, loss, start, fit_intercept, own).prox()
@@ -295,8 +295,8 @@ def _with_free_intercepts(table, starts, fit_intercept, shy, around):
         widths = log_weights(np.log10(10.0**_FREE_CENTRE + _NO_START), _FREE_SPREAD)
         priors[0, :, 1:] = np.log(_NOWHERE["squared"]) + widths + shy[:, None]
     centres = [None]
-    for prior, (init, doubt) in zip(priors[1:], starts, strict=True):
-        prior[:, 1:] = log_weights(np.log10(10.0**_FREE_CENTRE + doubt), _FREE_SPREAD)
+    for prior, (init, init_error) in zip(priors[1:], starts, strict=True):
+        prior[:, 1:] = log_weights(np.log10(10.0**_FREE_CENTRE + init_error), _FREE_SPREAD)
         prior -= np.log(len(starts))
         centres += [init[..., 0, :d]] if fit_intercept and around else []
     for centre, prior in zip(centres, priors, strict=False):

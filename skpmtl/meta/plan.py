@@ -19,13 +19,12 @@ import math
 
 import numpy as np
 
-from ..exchange.plan import Plan
-from ..exchange.servers import ONE_PROCESS
+from ..exchange.plan import ONE_PROCESS, Plan
 from ..privacy.accounting import check_budget, gdp_mu
 from ..privacy.mechanisms import VectorGaussian, mean_sensitivity
 from ..privacy.report import PUBLIC_LISTS, exact_report
 from ..privacy.sampling import accountant_name, poisson_epsilon, poisson_noise
-from .billboard import inside
+from .billboard import scaled
 from .rules import LEFT, course, task_weights
 
 # Poisson: up to so many different rates are calibrated one by one, others rounded up to a grid,
@@ -67,15 +66,15 @@ class MetaPlan(Plan):
         Records of one task that the guarantee covers at once.
     record_mu : float
         What is left of the budget for one record, were it a single release.
-    middle, scale : float
-        Targets are taken less `middle`, over `scale`: public, 0 and 1 without a `target_range`.
-    frame : ndarray (2, n_features) or None
+    target_offset, target_scale : float
+        Public; 0 and 1 without a `target_range`. Targets are (y - offset) / scale in the rounds.
+    scaling : ndarray (2, n_features) or None
         The same of the features.
     start : Start or None
         Public model from which the rounds begin.
     begin : ndarray (n_outputs, size), or (r, n_outputs, size) with a relation
         The same in the units of the rounds; 0 without it.
-    tasks_per_round, n_rounds, inner_steps, inner_rate, meta_rate, doubt, gained
+    tasks_per_round, n_rounds, inner_steps, inner_rate, meta_rate, init_error, gained
         See `skpmtl.meta.rules.Course`.
     sizes : ndarray (n_tasks,) of int64
         Rows of every task; 1 with privacy="local", where they are not public (see `part`).
@@ -112,8 +111,8 @@ class MetaPlan(Plan):
         self.target_range = getattr(est, "target_range", None)
         self.group_size, self.max_rows = est.group_size, est.max_rows_per_unit
         self.clip_norm, self.batches = float(est.clip_norm), est.batches
-        self.middle, self.scale = est._scale()
-        self.frame = est._frame(population.n_features)
+        self.target_offset, self.target_scale = est._target_scaling()
+        self.scaling = est._feature_scaling(population.n_features)
         self.start = est._start(population)
         self.begin = self._begin(est.fit_intercept)
         self.noise_parties = est._noise_parties
@@ -159,7 +158,7 @@ class MetaPlan(Plan):
             self.rates = np.minimum(1.0, self.batch_size / sizes)
 
     def _settle(self, est, rank):
-        """Numbers and lengths of the steps for shared models that follow from `rank` facts."""
+        """Numbers and lengths of the steps for shared models that follow from `rank` covariates."""
         noise = self._step_noise()
         found = course(est, self.mode, self.loss, self.size, self.sizes, noise, rank)
         vars(self).update(found._asdict())
@@ -179,10 +178,10 @@ class MetaPlan(Plan):
     def _begin(self, fit_intercept):
         if self.start is None:
             return np.zeros((self.n_outputs, self.size))
-        begin = inside(self.start.joined(fit_intercept), self.frame)
+        begin = scaled(self.start.joined(fit_intercept), self.scaling)
         if fit_intercept:
-            begin[:, -1] -= self.middle
-        return begin / self.scale
+            begin[:, -1] -= self.target_offset
+        return begin / self.target_scale
 
     def _check(self, est):
         if self.batches == "full" and est.batch_size is not None:
@@ -440,7 +439,7 @@ class MetaPlan(Plan):
         }
         if self.target_range is not None:
             public["target_range"] = tuple(self.target_range)
-        if self.frame is not None:
+        if self.scaling is not None:
             public["feature_range"] = "a public range of every feature"
         if self.mode != "local":
             public["n_rows, for noise and weights"] = f"{self.sizes.min()} to {self.sizes.max()}"

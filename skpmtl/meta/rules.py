@@ -33,12 +33,12 @@ class Course(NamedTuple):
         Step length; "own" is 1 / smoothness of every task's own loss, where that need not be
         public.
     meta_rate : float
-    doubt : float
+    init_error : float
         Squared error that is expected of the initialisation, over that of 0.
     gained : float
         Powers of e by which all rounds together are expected to shrink an error.
     least : float
-        What `doubt` would be with "auto" steps.
+        What `init_error` would be with "auto" steps.
     """
 
     tasks_per_round: int
@@ -47,7 +47,7 @@ class Course(NamedTuple):
     inner_steps: int
     inner_rate: float | str
     meta_rate: float
-    doubt: float
+    init_error: float
     gained: float
     least: float
 
@@ -109,10 +109,12 @@ def course(est, mode, loss, size, rows, noise, rank=1):
     if isinstance(meta_rate, str):
         meta_rate = 1.0 if mode is None else min(1.0, folds / reach)
     gained = min(meta_rate * reach, _MAX_FOLDS)
-    doubt = float(_error(gained, noise)) if mode is not None else 0.0
+    init_error = float(_error(gained, noise)) if mode is not None else 0.0
     if mode != "local":  # as many rows as numbers tell nothing, whatever the budget
-        doubt = max(doubt, float(min(rank * size / rows.sum(), 1.0)))
-    return Course(per_round, n_rounds, visits, steps, inner_rate, meta_rate, doubt, gained, least)
+        init_error = max(init_error, float(min(rank * size / rows.sum(), 1.0)))
+    return Course(
+        per_round, n_rounds, visits, steps, inner_rate, meta_rate, init_error, gained, least
+    )
 
 
 def _error(folds, noise):

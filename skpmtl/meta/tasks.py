@@ -4,7 +4,7 @@ import numpy as np
 
 from .._kernels.clip import clip_rows
 from .._runtime.threads import cost_blocks
-from ..exchange.task_side import TaskSide
+from ..exchange.protocol import TaskSide
 from ..privacy.rng import SeededSource, add_on_grid
 from ..privacy.tape import replied
 from .finetune import even_weights, own_rates, row_norms, run_inner

@@ -20,7 +20,7 @@ from ..local.prior import (
     weak_penalty,
 )
 from ..privacy.moments import even_root, root_of
-from ..rounds.scale import BINS
+from ..rounds.plan import BINS
 from ..solvers.fitted import PenaltyBillboard
 from ..tables.start import Start, beside
 from .centres import AboutFacts, Centres

@@ -6,7 +6,7 @@ import numpy as np
 
 from .._runtime.public import Public
 from ..local.centred import CentredTasks, Problem
-from ..local.proximal import lengths
+from ..local.updates import lengths
 from ..tables.relation import Relation
 
 
@@ -73,7 +73,7 @@ class AboutFacts:
         """Of the centres; None without them."""
         return None if self.centres is None else self.centres.relation
 
-    def with_facts(self, given):
+    def with_covariates(self, given):
         """A copy that knows facts about further tasks, see `Relation.with_tasks`."""
         relation = self.relation.with_tasks(given)
         return replace(self, centres=replace(self.centres, relation=relation))

@@ -21,9 +21,8 @@ from ..privacy.moments import (
     shrink_matrix,
     sum_of_directions,
 )
-from ..rounds.curator import gains, release_centre
-from ..rounds.scale import common_length, sum_of_bins
-from ..rounds.shrinkage import CHANCE, shrinkage
+from ..rounds.curator import CHANCE, gains, release_centre, shrinkage
+from ..rounds.plan import common_length, sum_of_bins
 from .billboard import PriorBillboard
 from .centres import Centres
 from .projection import project, second_moment

@@ -7,7 +7,7 @@ import numpy as np
 
 from .._docstrings import SHAPES, fill_docstring
 from .._runtime.compat import Interval, StrOptions
-from ..base import BaseMTL, KnowsFacts, MTLClassifierMixin, MTLRegressorMixin
+from ..base import BaseMTL, HasCovariates, MTLClassifierMixin, MTLRegressorMixin
 from ..engine.levels import LEVEL_BINS, Level, sum_of_octaves
 from ..engine.spectrum import sum_of_blocks
 from ..engine.votes import CLIP, N_DIFFERENCES, sum_of_differences
@@ -52,7 +52,7 @@ _PLAIN_ROUNDS = 3  # rounds of the empirical-Bayes method without noise
 _PUBLIC_ALPHA = 0.1  # what "auto" is in noisy rounds, where it may not depend on rows
 
 
-class _ModelProtected(KnowsFacts, BaseMTL):
+class _ModelProtected(HasCovariates, BaseMTL):
     """Both task sides of model-protected learning, for second moments and for their diagonals."""
 
     _parameter_constraints = {

@@ -6,8 +6,7 @@ import numpy as np
 
 from ..engine.levels import LEVEL_BINS
 from ..engine.votes import N_DIFFERENCES, is_able, sensitivity
-from ..exchange.plan import Plan
-from ..exchange.servers import TRUSTED, check_gaussian, divided_mu
+from ..exchange.plan import TRUSTED, Plan, check_gaussian, divided_mu
 from ..local.prior import VOTE_RANGE
 from ..privacy.accounting import check_budget, published_wishart_delta_bound, pure_epsilons
 from ..privacy.allocation import allocation_weights

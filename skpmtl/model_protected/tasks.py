@@ -8,8 +8,8 @@ from ..engine.levels import TaskLevels
 from ..engine.spectrum import in_blocks
 from ..engine.votes import differences_of, evidences
 from ..exchange.billboard import Personal
+from ..exchange.protocol import TaskSide
 from ..exchange.sums import sum_of_clipped
-from ..exchange.task_side import TaskSide
 from ..local.prior import SNR, LocalModels, best_scale, vote_penalty, weak_penalty
 from ..privacy.moments import directions, even_root, root_of
 from ..rounds.tasks import RoundsTaskSide

@@ -1,15 +1,20 @@
 """Networks in private rounds: what the paper of the mean-regularised rounds trains."""
 
+import hashlib
+import warnings
 from copy import deepcopy
 from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
+from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from .._docstrings import fill_docstring
 from .._runtime.compat import Interval, StrOptions
+from .._runtime.stack import users_line
 from ..base import MTLClassifierMixin, MTLRegressorMixin
+from ..exchange.journal import Journal, fingerprint
 from ..local.centred import Problem
 from ..mean_regularized.billboard import cluster_rows
 from ..mean_regularized.estimators import MeanFamily
@@ -22,6 +27,9 @@ from .steps import LocalSteps
 from .tasks import NetworkTaskSide, personal_networks
 
 __all__ = ["TorchMeanRegClassifier", "TorchMeanRegRegressor"]
+# Noise of all rounds over the longest way, from which on it took much of what shared networks could
+# learn from random numbers, and from public ones.
+NOISY, _NOISY_LOADED = 0.25, 1.0
 
 
 class OfModule:
@@ -34,6 +42,59 @@ class OfModule:
     fit_intercept = False  # beside the module
     target_range = feature_range = None
     _built = None  # the last module that was built, with what it was built from
+    _folder = None  # of the journal of a fit
+    __metadata_request__fit = {"task": True, "journal": UNUSED}
+
+    def fit(self, X, y, task=None, sample_weight=None, journal=None):
+        """Fit all tasks.
+
+        Parameters
+        ----------
+        X, y, task, sample_weight
+            As of `PrivateMeanRegMTL.fit`; X is dense.
+        journal : path-like or address, default=None
+            Folder for what was released, as of `skpmtl.shards.fit_shards`. A fit that was cut off
+            goes on from there when it is called again with the same parameters and rows, and
+            spends nothing twice. One fit at a time uses it.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator. After an error it is not fitted, even if it was before; after an
+            interrupt (Ctrl-C) it is as it was before.
+
+        Raises
+        ------
+        ValueError
+            If `journal` holds another fit or one of other rows, is used by another process, or is
+            damaged.
+        """
+        self._folder = journal
+        try:
+            return super().fit(X, y, task, sample_weight)
+        finally:
+            self._folder = None
+
+    def _journal(self, table, population):
+        if self._folder is None:
+            return super()._journal(table, population)
+        params = self.get_params(deep=False)
+        start = self._network_of(population).start.double().cpu().numpy()
+        run = {
+            "estimator": type(self).__name__,
+            "params": {k: v for k, v in params.items() if k not in ("classes", "tasks")},
+            "tasks": population.tasks.tolist(),
+            "n_features": population.n_features,
+            "n_classes": population.n_classes,
+            "start": hashlib.sha256(start.tobytes()).hexdigest(),
+        }
+        journal = Journal(self._folder, run)
+        try:
+            journal.same_rows([("The table", fingerprint(table, journal.key))])
+        except BaseException:
+            journal.close()
+            raise
+        return journal
 
     def get_params(self, deep=True):
         """Parameters by name, with the arguments of the module.
@@ -359,6 +420,36 @@ class _TorchMeanReg(OfModule, MeanFamily):
 
     def _problem(self, population):
         return Problem(population.loss, population.n_outputs, False, "equal", float(self.lam), 0.0)
+
+    def _stated(self, report, population):
+        report = super()._stated(report, population)
+        plan = self._plan(population, self._relation(population, quiet=True))
+        if report.guarantee == "none" or not plan.n_rounds:
+            return report
+        public = {
+            **report.public_inputs,
+            "noise of a round over the longest step": plan.n_rounds * plan.noise_over_way,
+            "noise of all rounds over the longest way": plan.total_noise_over_way,
+        }
+        return replace(report, public_inputs=public)
+
+    def _warn_of_noise(self, plan, population):
+        noise = plan.total_noise_over_way
+        if noise <= NOISY:
+            return
+        drawn = self._network_of(population).is_drawn(self)
+        if not drawn and noise <= _NOISY_LOADED:
+            return
+        start = "random numbers" if drawn else "the numbers of the module"
+        warnings.warn(
+            f"The noise of all rounds is {noise:.2g} times as long as the way that they make where "
+            "the updates of all tasks agree, which they never do: expect it to take much of what "
+            f"the shared network could learn from {start}, or all. Take TorchFeatures and a linear "
+            "model, a module that was trained on public rows, more tasks, more epsilon, or a "
+            "smaller module.",
+            UserWarning,
+            stacklevel=users_line(),
+        )
 
     ridge, task_weight = 0.0, "equal"  # parameters of linear models
 

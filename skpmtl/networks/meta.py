@@ -18,8 +18,9 @@ from ..meta.estimators import _MetaInit
 from ..meta.plan import MetaPlan
 from ..meta.tasks import MetaTaskSide
 from .billboard import check_layout
-from .estimators import OfModule, check_arguments
+from .estimators import NOISY, OfModule, check_arguments
 from .module import plain_numbers
+from .recurrent import spelled_out
 from .steps import LocalSteps, Pace
 
 __all__ = ["TorchMetaInitClassifier", "TorchMetaInitRegressor"]
@@ -27,7 +28,6 @@ __all__ = ["TorchMetaInitClassifier", "TorchMetaInitRegressor"]
 _GRADIENTS = {"cpu": 1 << 20}
 _MORE = 1 << 24
 _RATES = 0.5 ** np.arange(20)  # by which a task shortens steps after which its loss is larger
-_NOISY = 0.25  # noise over the longest way from which on initialisations did harm
 
 
 @dataclass
@@ -194,19 +194,24 @@ class NetworkMetaTaskSide(MetaTaskSide):
                 some = rows[first : first + most]
                 at = torch.as_tensor(some, device=network.device)
                 X, y = self.local._features(some), self.local.y[at]
-                if network.one_by_one:
-                    records = zip(X, y, strict=True)
-                    found = torch.stack([self._slope(parts, *one) for one in records])
-                else:
-                    with torch.no_grad():
-                        found = network.joined(self._slopes(parts, X, y), 1)
-                found = found.double()
+                found = self._of_records(parts, X, y).double()
                 norms = torch.linalg.vector_norm(found, dim=1)
                 good = torch.isfinite(norms)
                 found = torch.where(good[:, None], found, 0.0)
                 scale = (clip_norm / norms.nan_to_num(0.0).clamp_min(1e-300)).clamp(max=1.0)
                 total += (scale * self.record_weights[at]) @ found
         return total.cpu().numpy()
+
+    def _of_records(self, parts, X, y):
+        """Gradients of records, (n, n_shared)."""
+        network, torch = self.network, self.network.torch
+        if not network.one_by_one:
+            try:
+                with torch.no_grad(), spelled_out(torch, network.module):
+                    return network.joined(self._slopes(parts, X, y), 1)
+            except Exception:  # what a module does may be more than vmap takes
+                network.one_by_one = True
+        return torch.stack([self._slope(parts, *one) for one in zip(X, y, strict=True)])
 
     def _sum(self, parts, rows, salt):
         """Sum of the gradients of records, none of which is clipped."""
@@ -329,7 +334,7 @@ class _TorchMetaInit(OfModule, _MetaInit):
     def _curator(self, population, source):
         plan, network = self._plan(population), self._network_of(population)
         log = self._progress("round %d: %d tasks", plan.n_rounds)
-        if plan.noise_over_way > _NOISY:
+        if plan.noise_over_way > NOISY:
             warnings.warn(
                 f"The noise of all rounds is {plan.noise_over_way:.2g} times as long as the way "
                 "that they make where all gradients agree, which they never do: expect an "

@@ -77,7 +77,8 @@ class FlatModule:
         self.torch = torch = import_torch(f"{type(est).__name__}(module=)")
         self.device = device_of(torch, est.device)
         seed = est.random_state if isinstance(est.random_state, (int, np.integer)) else 0
-        self.module = build(torch, est.module, est._arguments(), int(seed) % 2**63)
+        self._seed = int(seed) % 2**63
+        self.module = build(torch, est.module, est._arguments(), self._seed)
         self.module.to(self.device)
         self.loss, self.n_features, self.n_classes = loss, n_features, n_classes
         self.n_outputs = 1
@@ -145,10 +146,9 @@ class FlatModule:
         self.mixes_rows = any(
             isinstance(layer, torch.nn.modules.batchnorm._BatchNorm) for layer in module.modules()
         )
-        # Layers that vectorised gradients do not take, or only slowly.
-        self.one_by_one = bool(statistics) or any(
-            isinstance(layer, torch.nn.RNNBase) for layer in module.modules()
-        )
+        # Vectorised gradients do not take buffers that change.
+        self.one_by_one = bool(statistics)
+        self.recurrent = any(isinstance(layer, torch.nn.RNNBase) for layer in module.modules())
         self.layout = [(name, tuple(p.shape)) for name, p in shared]
         self._parts = shared + own + statistics
         self.n_sharing = len(shared)
@@ -176,6 +176,15 @@ class FlatModule:
                 f"The module maps rows (2, {self.n_features}) to {found}; it must give {wanted} a "
                 f"row, {' or '.join(map(str, fits))} here."
             )
+
+    def is_drawn(self, est):
+        """Whether most of its numbers are random as it is built: another seed draws others."""
+        seed = (self._seed + 1) % 2**63
+        other = build(self.torch, est.module, est._arguments(), seed).to(self.device)
+        given = dict(other.named_parameters())
+        starts = dict(zip((name for name, _ in self._parts), self.split(self.start), strict=True))
+        same = sum(int((given[name] == starts[name]).sum()) for name, _ in self.layout)
+        return 2 * same < self.n_shared
 
     def describe(self):
         """What a report says of it."""

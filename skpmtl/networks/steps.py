@@ -77,8 +77,8 @@ class LocalSteps:
             Where some of the tasks end.
         """
         network = self.network
-        together = network.device.type != "cpu" and not network.one_by_one
-        for places in self._blocks(pick, steps, together and penalty != "fisher"):
+        apart = network.device.type == "cpu" or network.one_by_one or network.recurrent
+        for places in self._blocks(pick, steps, not apart and penalty != "fisher"):
             at = network.torch.as_tensor(places, device=network.device)
             given = pick[places], starts[at], centres[at], steps, pull, penalty, salt, without
             with drawing(network.torch, None, network.device), plain_numbers(network.torch):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..exchange.task_side import TaskSide
+from ..exchange.protocol import TaskSide
 from .steps import LocalSteps, Pace
 
 KEEP_MODELS = ("algorithm-1", "stateful")  # updates with a network per task
@@ -79,6 +79,12 @@ class NetworkTaskSide(TaskSide):
             total += to.T @ D
         inside = np.array([count - 0.5 * len(pick)])
         return {"update": total.cpu().numpy(), "inside": inside}
+
+    def recalled(self, query):
+        if self._keeps:
+            self.answer(query)
+        else:
+            self.round += 1  # all that the next answers depend on
 
     def _asked(self, query):
         return np.arange(self.table.n_tasks) if query.pick is None else query.pick

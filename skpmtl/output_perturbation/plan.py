@@ -6,8 +6,7 @@ public bounds and numbers of rows.
 
 import numpy as np
 
-from ..exchange.plan import Plan
-from ..exchange.servers import check_gaussian
+from ..exchange.plan import Plan, check_gaussian
 from ..privacy.accounting import check_budget, gdp_epsilon, gdp_mu, pure_epsilons, record_budget
 from ..privacy.mechanisms import VectorGamma, VectorGaussian, mean_sensitivity
 from ..privacy.report import ALWAYS, PUBLIC_LISTS, TRUSTED_CURATOR

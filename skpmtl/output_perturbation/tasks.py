@@ -13,7 +13,7 @@ Elsewhere the sum of losses is divided by that of the weights.
 import numpy as np
 
 from .._runtime.threads import single_blas_thread
-from ..exchange.task_side import TaskSide
+from ..exchange.protocol import TaskSide
 from ..local.grams import grams, row_blocks
 from ..solvers.losses import LogisticLoss, SquaredLoss
 from ..tables.ids import listed

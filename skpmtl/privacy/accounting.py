@@ -8,18 +8,40 @@ mu = Delta / sigma. Nothing here needs more than numpy and scipy; sampling is in
 
 import math
 import warnings
+from numbers import Integral, Real
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import erfcx, erfinv, gammainc, gammaincc, gammaln, log_ndtr
 
 from .._runtime.stack import users_line
-from ._numbers import check_count, check_delta, check_positive
 from .report import PrivacyLeakWarning
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 _XTOL, _RTOL = 1e-15, 4.0 * np.finfo(float).eps
+
+
+# A NaN or a negative number must not end in a guarantee.
+def check_positive(**numbers):
+    """ValueError, with its name, for what is no finite number above 0."""
+    for name, value in numbers.items():
+        if not isinstance(value, Real) or not 0 < value < math.inf:
+            raise ValueError(f"{name}={value!r} must be a positive, finite number.")
+
+
+def check_count(least=1, **numbers):
+    """ValueError, with its name, for what is no integer from `least` on."""
+    for name, value in numbers.items():
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+            raise ValueError(f"{name}={value!r} must be an integer, {least} or more.")
+
+
+def check_delta(delta, *, zero=False):
+    """ValueError for what is no probability below 1 and, unless `zero`, above 0."""
+    if not isinstance(delta, Real) or not (0 < delta < 1 or (zero and delta == 0)):
+        where = "in [0, 1)" if zero else "strictly between 0 and 1"
+        raise ValueError(f"delta={delta!r} must lie {where}.")
 
 
 def check_budget(epsilon, delta, n_tasks, *, pure=False, unit="task"):

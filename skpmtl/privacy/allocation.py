@@ -9,8 +9,7 @@ from numbers import Real
 
 import numpy as np
 
-from ._numbers import check_count, check_positive
-from .accounting import pure_epsilons
+from .accounting import check_count, check_positive, pure_epsilons
 
 # Exponents that the model-protected paper derives for convex losses, by acceleration.
 _PAPER_CONVEX = {False: 0.0, True: 0.4}

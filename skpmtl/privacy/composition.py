@@ -10,8 +10,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from .._version import __version__
-from ._numbers import check_delta
-from .accounting import compose_gdp, gdp_epsilon, optimal_pure_epsilon
+from .accounting import check_delta, compose_gdp, gdp_epsilon, optimal_pure_epsilon
 from .report import PrivacyReport
 
 _ADAPTIVE = (

@@ -39,8 +39,8 @@ def noise_scale(entry, shape):
 
 
 def pure_cost(entry, shape):
-    """epsilon of one pure release; None for a law that is not known here."""
-    scale = noise_scale(entry, shape)
+    """epsilon of one pure release; None for Gaussian noise, or a law that is not known here."""
+    scale = None if is_gaussian(entry) else noise_scale(entry, shape)
     if scale is None:
         return None
     wishart = "Wishart" in entry["mechanism"]

@@ -12,8 +12,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from .._kernels.wishart import bartlett
-from ._numbers import check_count, check_positive
-from .accounting import published_wishart_delta_bound
+from .accounting import check_count, check_positive, published_wishart_delta_bound
 from .rng import add_on_grid, grid_step
 from .tape import replied
 

@@ -170,8 +170,8 @@ def _spreads(noises):
     """Sums of squares: of all releases, and by release, by task and by fit."""
     groups = {}
     for noise in noises:
-        keys = {"all releases": 0, "release": noise.place + 1, "fit": noise.fit + 1}
-        keys[noise.kind] = 0
+        keys = {"all releases": None, "release": noise.place + 1, "fit": noise.fit + 1}
+        keys[noise.kind] = None
         if noise.task is not None:
             keys["task at position"] = noise.task
         for key in keys.items():
@@ -179,7 +179,7 @@ def _spreads(noises):
     for (kind, number), members in groups.items():
         squares = sum(float(np.square(noise.z).sum()) for noise in members)
         n = sum(noise.z.size for noise in members)
-        who = f"{kind} {number}" if number else kind
+        who = kind if number is None else f"{kind} {number}"
         p = 2.0 * min(chi2.cdf(squares, n), chi2.sf(squares, n))
         yield p, f"Noise: that of {who} has {np.sqrt(squares / n):.3f} times the stated std."
 

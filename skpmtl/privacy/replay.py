@@ -21,7 +21,7 @@ _ROWS = ("coef_", "intercept_", "models_", "outlier_")  # a row belongs to its t
 # What a fit of these guarantees computes is private altogether, the models of all tasks too.
 _ALL_PUBLIC = ("task DP", "record DP")
 # Stays with its task, is compared elsewhere, or is how far a generator is.
-_OWN = {"models_", "_skl_callbacks", "random_state"}
+_OWN = {"models_", "_idle_", "_skl_callbacks", "random_state"}
 _TOLERANCE = 1e-9
 _COST = 1e-6  # relative, for rounding and for the noise of Poisson batches that is searched for
 _SAME = 1e-9  # relative, for what other tasks contribute: where their rows lie in memory matters

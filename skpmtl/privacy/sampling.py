@@ -19,8 +19,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import binom
 
-from ._numbers import check_count, check_delta, check_positive
-from .accounting import gdp_delta, gdp_epsilon, gdp_mu
+from .accounting import check_count, check_delta, check_positive, gdp_delta, gdp_epsilon, gdp_mu
 from .mechanisms import mean_sensitivity
 
 

@@ -26,8 +26,7 @@ from scipy.optimize import brentq
 from scipy.special import lambertw, log_ndtr
 from scipy.stats import poisson
 
-from ._numbers import check_delta, check_positive
-from .accounting import gdp_delta, gdp_epsilon, gdp_mu
+from .accounting import check_delta, check_positive, gdp_delta, gdp_epsilon, gdp_mu
 
 _Z = np.linspace(-10.0, 40.0, 2501)  # Phi^-1(q)
 

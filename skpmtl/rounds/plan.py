@@ -1,10 +1,18 @@
-"""Budget of the rounds -> bounds on the updates and mechanisms. Reads public numbers only."""
+"""Budget of the rounds -> bounds on the updates and mechanisms. Reads public numbers only.
+
+Clipping norms have the unit of y over that of X, which nobody knows before the fit. A noisy
+histogram tells how long the models of most tasks are: every task names the public bin of the
+length of its own model. Bin j of 81 holds lengths whose binary logarithm rounds to j, from -40 to
+40. One task fills one bin, so that the counts have L2 sensitivity 1 when its contribution is left
+out, and sqrt(2) when it is replaced.
+"""
 
 import math
 
 import numpy as np
 
-from ..exchange.servers import TRUSTED, divided_mu
+from .._kernels.clip import clip_rows
+from ..exchange.plan import TRUSTED, divided_mu
 from ..privacy.accounting import gdp_epsilon
 from ..privacy.mechanisms import VectorGaussian, mean_sensitivity
 from ..privacy.rng import add_on_grid
@@ -16,7 +24,75 @@ from ..privacy.sampling import (
     poisson_noise,
 )
 from ..privacy.tape import replied
-from .scale import histogram
+
+BINS = np.arange(-40, 41)
+_MOST = 2 / 3  # part of the tasks that it must hold: others have units of their own
+_CLEAR = 4.0  # standard errors that a peak of three bins must have
+
+
+def histogram(adjacency, mu):
+    """Mechanism of the counts.
+
+    Parameters
+    ----------
+    adjacency : {"replace-one", "zero-out"}
+    mu : float
+
+    Returns
+    -------
+    mechanism : VectorGaussian
+
+    Notes
+    -----
+    What a task sends is non-negative and of L2 norm 1 at most (`sum_of_bins`). Two such vectors
+    u, v have ||u - v||^2 = ||u||^2 + ||v||^2 - 2 u'v <= 2.
+    """
+    return VectorGaussian(len(BINS), 1.0 if adjacency == "zero-out" else math.sqrt(2.0), mu)
+
+
+def bins(lengths):
+    """One-hot rows (n, 81) for the lengths of the tasks' models, (n,)."""
+    with np.errstate(all="ignore"):
+        level = np.rint(np.log2(np.maximum(lengths, 2.0 ** BINS[0])))
+    return (np.clip(level, BINS[0], BINS[-1])[:, None] == BINS).astype(float)
+
+
+def sum_of_bins(contributions, positions):
+    """``combine`` of the histogram; what anybody sent is bounded here, too.
+
+    A task that is silent (NaN) adds nothing.
+    """
+    sent = np.nan_to_num(np.asarray(contributions["bins"], dtype=float), nan=0.0)
+    sent = np.clip(sent, 0.0, 1.0)
+    clip_rows(sent, 1.0, 2, sent)
+    return {"bins": sent.sum(axis=0)}
+
+
+def common_length(counts, noise_std, n_tasks):
+    """Length of the models of most tasks, from noisy counts; None where they have none in common.
+
+    Parameters
+    ----------
+    counts : ndarray (81,)
+    noise_std : float
+        Of one of them.
+    n_tasks : int
+
+    Returns
+    -------
+    length : float or None
+        Of the three neighbouring bins with the largest sum, the mean weighted by their counts;
+        None where this sum is less than two thirds of the tasks or `_CLEAR` standard errors.
+    """
+    padded = np.concatenate([[0.0], counts, [0.0]])
+    sums = padded[:-2] + padded[1:-1] + padded[2:]
+    at = int(np.argmax(sums))
+    if sums[at] < max(_CLEAR * math.sqrt(3.0) * noise_std, _MOST * n_tasks):
+        return None
+    near = slice(max(at - 1, 0), at + 2)
+    weight = np.maximum(counts[near], 0.0)
+    return float(2.0 ** (weight @ BINS[near] / weight.sum()))
+
 
 COUNT_SHARE = 0.1  # of mu^2, for the counts that adapt the clipping bound
 SCALE_SHARE = 0.04  # of mu^2, for the histogram of lengths
@@ -88,7 +164,7 @@ def path(ratio, size, far=False, n_started=1):
         the shorter its own model is beside the shared one.
     far : bool, default=False
         Whether shared models are longer than those of a task: with log-losses, and those that
-        facts with a wide range are multiplied by.
+        covariates with a wide range are multiplied by.
     n_started : int, default=1
         Classes of a public start. A task has few of many classes: what all of them have in common
         beside the start is longer than its own part, and worth more of the noise, which is small
@@ -171,7 +247,7 @@ class RoundsPlan:
     measures : bool
         Whether bounds on the updates follow from the ratio and the tasks' own models.
     scale : VectorGaussian or None
-        Mechanism of the histogram of lengths (`skpmtl.rounds.scale`); None where it is not asked
+        Mechanism of the histogram of lengths (`histogram`); None where it is not asked
         for. With mu_s^2 of the squared budget, which is `SCALE_SHARE` of mu^2, rounds have
         mu_r^2 = mu^2 - mu_s^2: all releases are Gaussian, round t of sensitivity 2 C_t / m and
         standard deviation 2 C_t sqrt(T) / (m mu_r), that is mu_r / sqrt(T), whatever the earlier
@@ -283,6 +359,15 @@ class RoundsPlan:
         noise = self.noise_multiplier / self.denominator * self.n_tasks / self.groups.min()
         noise *= math.sqrt(self.size / len(self.groups) * np.mean(bounds**2))
         return float(noise / bounds.sum())
+
+    @property
+    def total_noise_over_way(self):
+        """Noise of all rounds together over the longest way that they can make.
+
+        sqrt(sum_t d sd_t^2) / sum_t C_t: with equal rounds of all tasks, one of which may be left
+        out, sqrt(d) / (m mu).
+        """
+        return math.sqrt(self.n_rounds) * self.noise_over_way if self.n_rounds else 0.0
 
     # ---------------------------------------------------------------------- mechanisms
     def mechanisms(self, clip_norm):

@@ -2,12 +2,11 @@
 
 import numpy as np
 
-from ..exchange.task_side import TaskSide
+from ..exchange.protocol import TaskSide
 from ..local.centred import CentredTasks, dense_copy
-from ..local.proximal import lengths
-from ..local.updates import ProximalUpdates
+from ..local.updates import ProximalUpdates, lengths
 from ..tables.start import differences
-from .scale import bins, sum_of_bins
+from .plan import bins, sum_of_bins
 
 _PROX_STEPS, _PROX_TOL = 12, 1e-3  # of the accelerated steps of one round
 

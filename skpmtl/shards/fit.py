@@ -61,10 +61,11 @@ def fit_shards(
         "process": in this process, part after part. "ray": on Ray actors (extra
         ``skpmtl[ray]``), which open the parts by the same paths. They join the cluster that
         ``ray.init`` connected to; without it Ray is started on this machine.
-    journal : path-like, default=None
-        Folder for what was released, on this machine or mounted here. A fit that was cut off goes
-        on from there when it is called again with the same arguments and rows, and spends nothing
-        twice. One fit at a time uses it.
+    journal : path-like or address, default=None
+        Folder for what was released. A fit that was cut off goes on from there when it is called
+        again with the same arguments and rows, and spends nothing twice. One fit at a time uses
+        it. An address with a scheme is that of an object store (extra ``skpmtl[remote]``), which
+        only the curator may read.
     models : path-like or address, default=None
         Folder to which every worker writes the models of its part, beside the billboard. They then
         do not come here: the estimator is as one of `load_billboard`, and `load_models` reads
@@ -77,16 +78,16 @@ def fit_shards(
     -------
     est : estimator
         Fitted as by ``fit`` on all rows, with the models of all tasks; after an error it is not
-        fitted. With the same `random_state` numbers agree with ``fit`` but for the rounding of
-        sums, which are added in another order, and for Poisson batches of records, which are drawn
-        in another order.
+        fitted, and after an interrupt as it was before. With the same `random_state` numbers agree
+        with ``fit`` but for the rounding of sums, which are added in another order, and for Poisson
+        batches of records, which are drawn in another order.
 
     Raises
     ------
     ValueError
         If `epsilon` is not finite, a part cannot be read (it is named), a task is in two parts or
         not in the list, parts differ in their features, or `journal` holds another fit or one of
-        other rows, is used by another process, or is an address.
+        other rows, is used by another process, or cannot refuse to overwrite a file.
     ImportError
         If Ray is missing.
 
@@ -110,7 +111,7 @@ def fit_shards(
     >>> est.coef_.shape
     (40, 5)
     """
-    workers = None
+    workers, before = None, dict(vars(est))
     try:
         inferred = _check(est, backend)
         dataset = hasattr(parts, "to_arrow_refs")
@@ -150,8 +151,8 @@ def fit_shards(
             fitted = _fitted(est, public, population, positions, found)
         else:
             fitted = _left(est, public, population, classes, surveys[0].seen, models, workers)
-    except BaseException:
-        est._forget()
+    except BaseException as error:
+        est._undo(error, before)
         raise
     finally:
         if workers is not None:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
+from ..exchange.addresses import opened
 from ..exchange.files import load_billboard, with_models
 from ..exchange.journal import write_file
 from ..tables.ids import listed, locate
 from ..tables.table import distinct_ids
-from .parts import opened
 
 __all__ = ["load_models", "make_folder", "write_billboard", "write_models"]
 

@@ -7,14 +7,14 @@ fsspec.
 """
 
 import os
-import re
 from pathlib import Path
 
 import numpy as np
 
+from ..exchange.addresses import opened
 from ..tables.ids import listed
 
-__all__ = ["address", "called", "opened", "read_part"]
+__all__ = ["address", "called", "read_part"]
 
 
 def address(part):
@@ -64,25 +64,6 @@ def read_part(part, task_feature, target, weight):
         n_rows = sum(file.metadata.row_group(g).num_rows for g in groups)
         tables = (file.read_row_group(g) for g in groups)
         return _frame(file.schema_arrow, n_rows, tables, task_feature, target, weight)
-
-
-def opened(where):
-    """-> file system of fsspec (None for paths of this machine), path in it"""
-    if "://" not in where:
-        if re.match("[A-Za-z][A-Za-z0-9+.-]+:/", where):
-            raise ValueError(
-                f"{where!r} is an address that a Path has changed: give it as text, such as "
-                '"s3://bucket/folder".'
-            )
-        return None, where
-    try:
-        from fsspec.core import url_to_fs
-    except ImportError as error:
-        raise ImportError(
-            f"{where!r} is opened by fsspec: pip install skpmtl[remote], and what its scheme needs "
-            "(s3fs, gcsfs, adlfs)"
-        ) from error
-    return url_to_fs(where)
 
 
 def _arrays(files, root):

@@ -25,8 +25,7 @@ from .._runtime.stack import users_line
 from .._runtime.threads import cost_blocks, in_order, run_blocks, single_blas_thread
 from ..local.centred import CentredTasks, share_of_centre
 from ..local.grams import RowGrams, grams, row_blocks, task_grams
-from ..local.proximal import ProximalModels, is_exact, lengths
-from ..local.updates import ProximalUpdates
+from ..local.updates import ProximalModels, ProximalUpdates, is_exact, lengths
 from ..tables.table import read_only
 from .losses import SquaredLoss
 from .strength import squares

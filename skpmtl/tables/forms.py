@@ -134,7 +134,7 @@ def read_array(values, **options):
     TypeError, ValueError
         Of the same type, and without the first error, which would be printed with it.
     """
-    values = checked(values)
+    values = checked(values) if sparse.issparse(values) else values
     try:
         return check_array(values, ensure_all_finite=False, **options)
     except (TypeError, ValueError) as error:
@@ -433,8 +433,8 @@ def read_training(
         codes, labels = encode_rows(ids, len(y))
         if idle:
             idle = np.sort(distinct_ids(idle, "The keys of X"))
-            _without_rows(idle, tasks)  # those must be listed as well
-        absent = idle if isinstance(tasks, str) else _without_rows(labels, tasks)
+            without_rows(idle, tasks)  # those must be listed as well
+        absent = idle if isinstance(tasks, str) else without_rows(labels, tasks)
     check_finite(estimator, matrix, form.columns, codes, labels)
     if weights is not None and not all_rows and not weights.all():
         # Left out while rows are sorted, which spares a copy.
@@ -491,7 +491,7 @@ def kept_columns(estimator, matrix, columns):
     return columns if matrix.shape[1] == estimator.n_features_in_ else ()
 
 
-def _without_rows(labels, tasks):
+def without_rows(labels, tasks):
     """Tasks of the public list, if there is one, that are not among the `labels` of the data."""
     if isinstance(tasks, str):
         return ()
@@ -505,7 +505,7 @@ def _without_rows(labels, tasks):
 def _wide_table(estimator, matrix, y, names, tasks, fitted, weights=None):
     labels = np.arange(y.shape[1]) if names is None else distinct_ids(names, "The columns of y")
     column = np.argsort(labels)
-    absent = _without_rows(labels[column], tasks)
+    absent = without_rows(labels[column], tasks)
     form = InputForm("wide", labels=labels)
     check_finite(estimator, matrix, ())
     known = known_labels(y)[:, column].T

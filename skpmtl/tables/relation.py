@@ -1,4 +1,4 @@
-"""Public facts about tasks -> one basis over the tasks, of which every task has a row.
+"""Public covariates of tasks -> one basis over the tasks, of which every task has a row.
 
 A relation says how the shared models of tasks hang together: the model around which task k lies
 is v_k G, where v_k (r,) is public and G (r, n_numbers) is common to all. One column of ones is the
@@ -10,13 +10,12 @@ the tasks has the sensitivity of a sum of updates. Rows b_k and v_k are chosen s
 
     v_k = h_k b_k,    |b_k| = 1,    sum_k b_k v_k' = I,    sum_k h_k = r:
 
-the columns of v span what the facts span, the released sum is G itself with the same noise in all
-of its numbers, and h_k, the leverage of task k, is the part of its own update that comes back to
-it. No choice of units changes that, and every task says as much as its bound allows; with clusters
-of m_c tasks h = 1 / m_c. These h are the l1 Lewis weights of the facts, the fixed point of
-h_k^2 = z_k' (sum_j z_j z_j' / h_j)^-1 z_k, of which every step halves the distance (Cohen and Peng,
-"Lp row sampling by Lewis weights", STOC 2015).
-"""
+the columns of v span what the covariates span, the released sum is G itself with the same noise in
+all of its numbers, and h_k, the leverage of task k, is the part of its own update that comes back
+to it. No choice of units changes that, and every task says as much as its bound allows; with
+clusters of m_c tasks h = 1 / m_c. These h are the l1 Lewis weights of the covariates, the fixed
+point of h_k^2 = z_k' (sum_j z_j z_j' / h_j)^-1 z_k, of which every step halves the distance (Cohen
+and Peng, "Lp row sampling by Lewis weights", STOC 2015)."""
 
 import math
 import warnings
@@ -45,35 +44,35 @@ _STEPS, _CLOSE = 100, 1e-13
 
 @dataclass(eq=False)
 class Relation(Public):
-    """A basis over the tasks, and how facts about later tasks become rows of it.
+    """A basis over the tasks, and how covariates of later tasks become rows of it.
 
     Attributes
     ----------
     tasks : list of int or str
-        Tasks of which facts are known, sorted; also such that may be added after a fit.
-    facts : ndarray (n_tasks, r)
+        Tasks of which covariates are known, sorted; also such that may be added after a fit.
+    covariates : ndarray (n_tasks, r)
         Coded columns, the constant first.
     names : list of str
         Of the columns: a number goes by its name, a category as ``"region[north]"``.
     transform : ndarray (r, r)
-        ``facts @ transform`` are the rows v of the basis; upper triangular, so that the first
-        columns of the basis are those of the first facts.
+        ``covariates @ transform`` are the rows v of the basis; upper triangular, so that the first
+        columns of the basis are those of the first covariates.
     leverage : float
         Largest h of a task of the fit.
     n_fitted : int
         Number of tasks of the fit, over which the basis is one.
     columns : list of [str, list of str or None]
-        What facts about a later task must have: names, and levels of categories, of which the
-        first has no column. Empty where there are no such facts, as with graphs.
+        What covariates of a later task must have: names, and levels of categories, of which the
+        first has no column. Empty where there are no such covariates, as with graphs.
     chosen : list of int
-        Coded columns, without the constant, that make up `facts`; others said nothing new, or were
-        too many.
+        Coded columns, without the constant, that make up `covariates`; others depended on these, or
+        were too many.
     n_given : int
         Columns that said something, of which the first ones were taken.
     """
 
     tasks: list
-    facts: np.ndarray
+    covariates: np.ndarray
     names: list
     transform: np.ndarray
     leverage: float
@@ -81,6 +80,8 @@ class Relation(Public):
     columns: list
     chosen: list
     n_given: int
+
+    renamed = {"facts": "covariates"}
 
     @property
     def rank(self):
@@ -98,9 +99,9 @@ class Relation(Public):
         Raises
         ------
         ValueError
-            For tasks without facts.
+            For tasks without covariates.
         """
-        return self._facts_of(tasks) @ self.transform
+        return self._covariates_of(tasks) @ self.transform
 
     def weights(self, tasks):
         """Rows b (n, r), of length 1, by which tasks of the fit multiply what they send."""
@@ -108,7 +109,7 @@ class Relation(Public):
         return V / np.maximum(np.linalg.norm(V, axis=1), 1e-300)[:, None]
 
     def with_tasks(self, given):
-        """A copy that knows facts about further tasks, or other facts about known ones.
+        """A copy that knows covariates of further tasks, or other covariates of known ones.
 
         Parameters
         ----------
@@ -136,12 +137,12 @@ class Relation(Public):
                 f"Tasks {listed(odd)} have a category that no task of the fit has. Merge rare "
                 "categories before the fit."
             )
-        facts = np.column_stack([np.ones(len(ids)), coded[:, self.chosen]])
-        known = dict(zip(self.tasks, self.facts, strict=True))
+        covariates = np.column_stack([np.ones(len(ids)), coded[:, self.chosen]])
+        known = dict(zip(self.tasks, self.covariates, strict=True))
         locate(ids, np.array(self.tasks))  # strings among integers are refused
-        known.update(zip(ids.tolist(), facts, strict=True))
+        known.update(zip(ids.tolist(), covariates, strict=True))
         tasks = sorted(known)
-        return replace(self, tasks=tasks, facts=np.array([known[task] for task in tasks]))
+        return replace(self, tasks=tasks, covariates=np.array([known[task] for task in tasks]))
 
     def describe(self):
         """The line of a report."""
@@ -160,17 +161,17 @@ class Relation(Public):
             raise ValueError("tasks of its relation must be different integers or strings")
         if any(not isinstance(name, str) for name in self.names):
             raise ValueError("columns of its relation must have names")
-        yield "facts of the relation", self.facts, [(n, r)]
+        yield "covariates of the relation", self.covariates, [(n, r)]
         yield "transform of the relation", self.transform, [(r, r)]
 
-    def _facts_of(self, tasks):
+    def _covariates_of(self, tasks):
         at = locate(np.asarray(tasks), np.array(self.tasks)) if len(tasks) else np.empty(0, int)
         if (at < 0).any():
             raise ValueError(
-                f"Tasks without facts in relation=: {listed(np.asarray(tasks)[at < 0])}. Add their "
-                "rows before the fit or, for tasks that come later, by relate()."
+                f"Tasks without covariates in relation=: {listed(np.asarray(tasks)[at < 0])}. Add "
+                "their rows before the fit or, for tasks that come later, by relate()."
             )
-        return self.facts[at]
+        return self.covariates[at]
 
 
 def read_relation(given, tasks, *, order=None, rank=None, quiet=False, most=None):
@@ -207,14 +208,14 @@ def read_relation(given, tasks, *, order=None, rank=None, quiet=False, most=None
     Raises
     ------
     TypeError, ValueError
-        Where facts are missing, not finite or not understood; messages name tasks and columns,
+        Where covariates are missing, not finite or not understood; messages name tasks and columns,
         which are public.
     """
     m = len(tasks)
     order = tasks if order is None else distinct_ids(order, "The tasks")
     if isinstance(given, Relation):
-        ids, coded = np.array(given.tasks), given.facts[:, 1:]
-        given._facts_of(tasks)  # all of them are known
+        ids, coded = np.array(given.tasks), given.covariates[:, 1:]
+        given._covariates_of(tasks)  # all of them are known
         relation = _on(tasks, ids, coded, given.names[1:], given.columns, True, most)
         return replace(relation, chosen=[given.chosen[j] for j in relation.chosen])
     square = np.ndim(given) == 2 and np.shape(given) == (m, m) and not hasattr(given, "columns")
@@ -306,15 +307,15 @@ def _on(tasks, ids, coded, names, columns, quiet, most=None, n_all=None):
     h = leverages(Q)
     # sum_k v_k v_k' / h_k = I for v = Q R^-1, where R'R = Q' diag(1 / h) Q: R is triangular.
     R = np.linalg.cholesky(_weighed(Q, h)).T
-    facts = np.column_stack([np.ones(len(ids)), coded[:, chosen]])
-    used = facts[locate(tasks, ids)]
+    covariates = np.column_stack([np.ones(len(ids)), coded[:, chosen]])
+    used = covariates[locate(tasks, ids)]
     # Q = used T for a triangular T, by columns of one size.
     size = np.abs(used).max(axis=0)
     T = np.linalg.lstsq(used / size, Q, rcond=None)[0] / size[:, None]
     transform = np.triu(np.linalg.solve(R.T, T.T).T)
     relation = Relation(
-        ids.tolist(), facts, [CONSTANT, *(names[j] for j in chosen)], transform, float(h.max()), m,
-        columns, [int(j) for j in chosen], n_given,
+        ids.tolist(), covariates, [CONSTANT, *(names[j] for j in chosen)], transform,
+        float(h.max()), m, columns, [int(j) for j in chosen], n_given,
     )  # fmt: skip
     if relation.leverage > _LEVERAGE and m > 1 and not quiet:
         few = tasks[h > _LEVERAGE]
@@ -347,7 +348,7 @@ def _weighed(Q, h):
     return Q.T @ (Q / h[:, None])
 
 
-# -------------------------------------------------------------------------- facts
+# -------------------------------------------------------------------------- covariates
 def _array_of(given, order):
     if sparse.issparse(given):
         given = given.toarray()
@@ -356,7 +357,7 @@ def _array_of(given, order):
     except (TypeError, ValueError):
         raise TypeError(
             "relation= is not understood: pass a DataFrame with the tasks as its index, a mapping "
-            "of task to facts, an array of numbers with a row for every task, or a graph."
+            "of task to covariates, an array of numbers with a row for every task, or a graph."
         ) from None
     Z = Z[:, None] if Z.ndim == 1 else Z
     if Z.ndim != 2 or len(Z) != len(order):
@@ -380,7 +381,7 @@ def _columns_of(given):
         if not isinstance(given, Mapping):
             raise TypeError(
                 f"relation= of type {type(given).__name__} names no tasks: pass a DataFrame with "
-                "the tasks as its index, or a mapping of task to facts."
+                "the tasks as its index, or a mapping of task to covariates."
             )
         ids, rows = list(given), [_row(value) for value in given.values()]
         names = list(rows[0]) if rows else []
@@ -511,7 +512,7 @@ def laplacian(given, tasks, *, order=None):
     if np.abs(Omega - Omega.T).max() > 1e-9 * scale:
         raise ValueError(
             "A square relation= is a penalty Omega over the tasks, which must be symmetric: pass "
-            "(Omega + Omega.T) / 2; facts with as many columns as tasks are too many."
+            "(Omega + Omega.T) / 2; covariates with as many columns as tasks are too many."
         )
     if np.linalg.eigvalsh(Omega)[0] < -1e-8 * scale * m:
         raise ValueError(

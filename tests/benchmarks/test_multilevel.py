@@ -9,14 +9,15 @@ import pytest
 import skpmtl
 from benchmarks.multilevel import __main__ as multilevel
 from benchmarks.multilevel import peers
+from benchmarks.multilevel.features import FEATURES
 from benchmarks.multilevel.sources import SOURCES, Table, Unavailable, load
 
 # Rows, tasks and columns as the documentation of the R packages has them, rows with gaps dropped.
 SIZES = {
     "sleepstudy": (180, 18, 1), "oxboys": (234, 26, 1), "gcsemv": (1523, 73, 2),
     "radon": (919, 85, 2), "hsb82": (7185, 160, 5), "exam": (4059, 65, 10),
-    "bdf": (2287, 131, None),
-    "egsingle": (7230, 60, 8), "chem97": (31022, 2410, 3), "insteval": (73421, 1128, None),
+    "bdf": (2287, 131, 11),
+    "egsingle": (7230, 60, 8), "chem97": (31022, 2410, 3), "insteval": (73421, 1128, 22),
     "contraception": (1934, 60, 5), "guimmun": (2159, 161, None), "verbagg": (7584, 316, 6),
     "school": (15362, 139, 27),
 }  # fmt: skip
@@ -82,8 +83,9 @@ def test_faults_name_the_remedy(tmp_path, monkeypatch):
     for text in ("Boston", "PrivateMTL(", "PrivateMTL(1)", "PrivateMTL(epsilon=open('x'))"):
         with pytest.raises(ValueError, match="not an estimator of skpmtl"):
             multilevel.named(text)
-    name, given = multilevel.named(" PrivateMTL(structure='mean', epsilon=2)")
-    assert name == "PrivateMTL" and given == {"structure": "mean", "epsilon": 2}
+    features, *found = multilevel.named(" PrivateMTL(structure='mean', epsilon=2)")
+    assert features == "" and found == ["PrivateMTL", {"structure": "mean", "epsilon": 2}]
+    assert multilevel.named("splines:PrivateMTL") == ("splines", "PrivateMTL", {})
 
 
 def test_tables_without_a_package_are_left_out_unless_named(capsys, monkeypatch):
@@ -128,11 +130,26 @@ def test_a_cell_is_measured_once_and_ours_again_at_another_commit(folder, capsys
     assert run("--read") == []
 
 
+def test_features_follow_from_public_numbers_and_bend():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.uniform(-1, 1, (60, 2)), rng.choice([-1.0, 1.0], 60)])
+    numeric = np.array([True, True, False])
+    for make in FEATURES.values():
+        # A row's features hang on no other row.
+        np.testing.assert_allclose(make(X, numeric)[:5], make(X[:5], numeric))
+    curves = FEATURES["splines"](X, numeric)
+    np.testing.assert_array_equal(curves[:, 0], X[:, 2])
+    design = np.column_stack([np.ones(60), curves])
+    for column in (X[:, 0], X[:, 1] ** 2):  # lines and parabolas are among the splines
+        fitted = design @ np.linalg.lstsq(design, column, rcond=None)[0]
+        np.testing.assert_allclose(fitted, column, atol=1e-10)
+
+
 def test_geometric_mean_is_taken_where_both_are_known():
-    errors = np.array([[2.0, 1.0], [8.0, np.nan], [5.0, 5.0]])
-    ratios, counts = multilevel.over_mixed(errors, np.array([1.0, 4.0, np.inf]))
-    np.testing.assert_allclose(ratios, [2.0, 1.0])
-    np.testing.assert_array_equal(counts, [2, 1])
+    errors = np.array([[2.0, 1.0, np.nan], [8.0, np.nan, np.nan], [5.0, 5.0, 5.0]])
+    ratios, counts = multilevel.over_mixed(errors, np.array([1.0, 4.0, np.nan]))
+    np.testing.assert_allclose(ratios, [2.0, 1.0, np.nan])
+    np.testing.assert_array_equal(counts, [2, 1, 0])
 
 
 def test_a_package_without_changes_has_the_name_of_its_commit():

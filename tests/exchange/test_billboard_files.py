@@ -102,6 +102,20 @@ def test_files_of_the_time_when_one_class_had_all_options(tmp_path, options, cls
     assert_array_equal(coef, est.personalize(X, y, task=task).coef_)
 
 
+@pytest.mark.filterwarnings("ignore:relation=:UserWarning")
+def test_files_with_fields_of_earlier_names(tmp_path):
+    X, y, task = long_data()
+    relation = {k: [k % 2] for k in range(task.max() + 1)}
+    est = PrivateMeanRegMTL(n_rounds=3, clip_norm=1.0, tasks=np.unique(task), relation=relation)
+    save_billboard(est.fit(X, y, task=task), tmp_path / "new")
+    header, arrays = read(tmp_path / "new")
+    fields = header["board"]["fields"]["relation"]["fields"]
+    fields["facts"] = fields.pop("covariates")
+    write(tmp_path / "old.npz", header, arrays)
+    found = load_billboard(tmp_path / "old.npz").personalize(X, y, task=task)
+    assert_array_equal(found.coef_, est.personalize(X, y, task=task).coef_)
+
+
 PERSONALIZE = """
 import pickle, sys, warnings
 import numpy as np

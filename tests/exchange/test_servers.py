@@ -16,6 +16,7 @@ from skpmtl import (
     PublishedMeanRegMTL,
 )
 from skpmtl.exchange import servers
+from skpmtl.exchange.plan import NoiseParties, noise_parties_of, stated
 from skpmtl.exchange.protocol import Query, release
 from skpmtl.privacy import PrivacyReport, gdp_mu
 from skpmtl.privacy.mechanisms import SymmetricGaussian, VectorGaussian
@@ -47,9 +48,7 @@ def test_equals_the_trusted_curator_at_the_same_noise(n_servers):
     mechanism, value = VectorGaussian(40, 0.3, 0.7), rng.normal(size=40)
     query = query_for(mechanism, divide=8.0)
     parts = rng.normal(size=(n_servers, 40))
-    found = servers.release(query, {"x": value}, Given(*parts), servers.NoiseParties(n_servers))[
-        "x"
-    ]
+    found = servers.release(query, {"x": value}, Given(*parts), NoiseParties(n_servers))["x"]
     # The noise that all of them added, as one curator would: whole numbers of steps each.
     scale = mechanism.noise_std / math.sqrt(n_servers) / mechanism.step
     noise = np.rint(parts * scale).sum(axis=0) * mechanism.step / mechanism.noise_std
@@ -100,7 +99,7 @@ def test_noise_of_one_server_suffices_and_all_have_the_stated_one():
     assert report.noise_std[0] == mechanism.noise_std
     one = np.concatenate([mechanism.noise_of_one(source, 3) for _ in range(3000)]) * mechanism.step
     zero = query_for(mechanism)
-    three, nothing = servers.NoiseParties(3), {"x": np.zeros(3)}
+    three, nothing = NoiseParties(3), {"x": np.zeros(3)}
     public = [servers.release(zero, nothing, source, three)["x"] for _ in range(3000)]
     # 9000 normals: their std is known within 0.75 %, 4.4 sigma here.
     alone = report.sensitivity[0] * math.sqrt(4) / gdp_mu(2.0, report.delta)
@@ -118,7 +117,7 @@ def test_two_sets_of_sites_cannot_both_be_opened():
     """t sites for each of two sums, and all but h lie: fewer than t is not enough, h at least."""
     for n in range(3, 12):
         for h in range(2, n):
-            t = servers.NoiseParties(n, h).least
+            t = NoiseParties(n, h).least
             assert 2 * (t - (n - h)) > h
             assert t == h or 2 * (t - 1 - (n - h)) <= h
 
@@ -129,7 +128,7 @@ def test_a_report_on_sites_states_the_budget_of_the_honest_ones():
         "joint DP per task", epsilon=1.0, delta=1e-5, mu=0.5, releases=entries,
         assumptions=[TRUSTED_CURATOR, "the task list is public"],
     )  # fmt: skip
-    found = servers.stated(report, servers.NoiseParties(5, 3))
+    found = stated(report, NoiseParties(5, 3))
     assert found.mu == pytest.approx(0.5 * math.sqrt(5 / 3))
     mus = [entry["mu"] for entry in found.releases]
     assert mus == pytest.approx([0.3 * math.sqrt(5 / 3), 0.4 * math.sqrt(5 / 3)])
@@ -139,7 +138,7 @@ def test_a_report_on_sites_states_the_budget_of_the_honest_ones():
     assert "1.291 times the noise" in text and "the task list is public" in text
     # 4 of 5 are needed: 2 who lie and 2 of the 3 honest ones.
     assert "4 of the 5 sites are needed, 2 honest ones remain" in text and "1.225 times" in text
-    assert TRUSTED_CURATOR not in text and servers.stated(report, servers.NoiseParties(1)) is report
+    assert TRUSTED_CURATOR not in text and stated(report, NoiseParties(1)) is report
 
 
 def test_sums_without_noise_have_forty_bits_below_their_bound():
@@ -213,8 +212,8 @@ def test_the_most_parties():
         ("trusted", 1, 1), ("servers", 2, 1), (("servers", 16), 16, 1),
         (("sites", 1000, 999), 1000, 999), (("sites", 3, 2), 3, 2),
     ):  # fmt: skip
-        noise_parties = servers.noise_parties_of(curator)
-        assert noise_parties == servers.NoiseParties(count, honest)
+        noise_parties = noise_parties_of(curator)
+        assert noise_parties == NoiseParties(count, honest)
         assert noise_parties.variance == count / honest
 
 

@@ -140,7 +140,7 @@ def test_garbage_counts_as_nothing(tmp_path, kind, caplog, two_sites):
         assert_array_equal(ours, theirs)
     assert billboard.report == two_sites.report
     if kind not in ("nan", "inf"):  # these are numbers, which the sum takes for zero
-        assert "1001" in caplog.text
+        assert "Site site-1: " in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -387,7 +387,7 @@ def test_newcomer_cannot_take_the_tasks_of_another_site(tmp_path, caplog):
     curate(grid, study, tmp_path / "curator")
     asked = [m.metadata.dst_node_id for m in grid.sent if "train" in m.metadata.message_type]
     assert set(asked) == {1000, 1001, 1002}
-    assert "Node 3000 was not taken in" in caplog.text
+    assert "it was not taken in: Tasks of two sites" in caplog.text
 
 
 def test_errors_of_a_site_stay_in_its_log(tmp_path, caplog):
@@ -401,7 +401,8 @@ def test_errors_of_a_site_stay_in_its_log(tmp_path, caplog):
         curate(grid, study, tmp_path / "curator")
     failed = [r.content for r in replies if r.content["settings"]["status"] == "failed"]
     assert failed
-    assert all(dict(c["settings"]) == {"status": "failed"} and len(c) == 1 for c in failed)
+    told = {"status": "failed", "reason": "ValueError; the log of the site has more"}
+    assert all(dict(c["settings"]) == {**told, "site": "site-1"} and len(c) == 1 for c in failed)
     assert "contains NaN" in caplog.text
 
 
@@ -469,7 +470,7 @@ def test_lost_tasks_are_not_taken_together_with_those_of_others(tmp_path, caplog
     asked = [m.metadata.dst_node_id for m in grid.sent if "train" in m.metadata.message_type]
     assert 3000 not in asked
     assert asked.count(1001) >= 1 + 2  # before it was away, and after
-    assert "Node 3000 was not taken in" in caplog.text
+    assert "it was not taken in: Tasks of two sites" in caplog.text
 
 
 def events(tmp_path, kind="question"):
@@ -630,7 +631,7 @@ def test_site_without_its_books_is_not_asked_again(tmp_path, caplog):
     grid = InProcessGrid(study, tmp_path)
     with pytest.warns(UserWarning, match="Held by no site"):
         curate(grid, study, tmp_path / "curator")
-    assert f'Site {lost} is not asked: it has [0, ""] as the mark of its books' in caplog.text
+    assert f"Site {lost}: its books go up to line 0 of this study" in caplog.text
     node = 1000 + int(lost[-1])
     assert not [
         m

@@ -19,19 +19,26 @@ from numpy.testing import assert_allclose
 
 pytest.importorskip("flwr", reason="needs Flower: pip install skpmtl[flower]")
 
+import httpx
+import uvicorn
+from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER
+
 from skpmtl import load_billboard
 from skpmtl.datasets.generators import make_low_rank_tasks
 from skpmtl.federated import Study, load_models
 from skpmtl.federated.__main__ import main as command
 from skpmtl.federated._flower import flower_version
+from skpmtl.federated.bells import Bells
+from skpmtl.federated.control import read_public_key
+from skpmtl.federated.door import Door
 from skpmtl.federated.provisioning import make_kit
-from skpmtl.federated.proxy import Proxy
 from skpmtl.federated.run_report import write_page
 from skpmtl.federated.runlog import RunLog, read_log
 from skpmtl.federated.secret_shares import new_share_key
 from skpmtl.federated.site_config import Settings, SiteConfig
-from skpmtl.federated.site_process import VERSIONS
+from skpmtl.federated.site_process import VERSIONS, public_key_of
 from skpmtl.privacy import PrivacyReport
+from tests.helpers import faults
 from tests.helpers.federated_cases import released
 from tests.helpers.relay import Relay, free_port, wait_for
 
@@ -153,7 +160,8 @@ def test_flower_is_of_a_version_that_sites_run_with():
 
 def test_status_is_true(tmp_path, capsys):
     log = RunLog(tmp_path)
-    assert command(["status", str(tmp_path)]) == 3
+    assert command(["status", str(tmp_path)]) == 1
+    assert "is no folder of a curator" in capsys.readouterr().err
     log.write("start", study="exam", digest="0")
     told = {"asked": ["a", "<b>"], "answered": ["a"], "tasks": 9, "missing": 3, "zeroed": 1}
     for number in (0, 1, 1):
@@ -169,7 +177,7 @@ def test_status_is_true(tmp_path, capsys):
     assert command(["status", str(tmp_path)]) == 0
     write_page(tmp_path)
     page = (tmp_path / "run.html").read_text()
-    assert page.count("<svg") == 4
+    assert page.count("<svg") == 1
     assert "8 of 18 contributions were missing" in page
     assert "&lt;b&gt;" in page
     assert "<b>" not in page
@@ -181,60 +189,105 @@ FLEET = b"POST /v1/fleet/pull-messages HTTP/1.1\r\nhost: x\r\n"
 @pytest.mark.parametrize(
     "request_, passes",
     [
-        (FLEET + b"content-length: 2\r\n\r\nab", True),
-        (FLEET + b"content-length: 2\r\n\r\nab" + FLEET + b"content-length: 0\r\n\r\n", True),
-        (b"POST /v1/control/start-run HTTP/1.1\r\ncontent-length: 0\r\n\r\n", False),
-        (b"POST /v1/fleet/../control/start-run HTTP/1.1\r\ncontent-length: 0\r\n\r\n", False),
-        (b"POST /v1/fleet/%2e%2e/control/x HTTP/1.1\r\ncontent-length: 0\r\n\r\n", False),
-        (b"GET / HTTP/1.1\r\n\r\n", False),
-        (FLEET + b"\r\n", False),
-        (FLEET + b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n", False),
-        (FLEET + b"content-length: 0\r\ncontent-length: 40\r\n\r\n", False),
-        (FLEET + b"content-length: 0\n\nPOST /v1/control/x HTTP/1.1\r\n\r\n", False),
-        (FLEET + b"content-length : 1\r\n 0\r\n\r\n", False),
-        (b"x" * 100_000, False),
+        (FLEET + b"content-length: 2\r\n\r\nab", [b"ab"]),
+        (
+            FLEET + b"content-length: 2\r\n\r\nab" + FLEET + b"content-length: 0\r\n\r\n",
+            [b"ab", b""],
+        ),
+        (b"POST /v1/control/start-run HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n", []),
+        (b"POST /v1/fleet/../control/x HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n", []),
+        (b"POST /v1/fleet/%2e%2e/x HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n", []),
+        (b"POST /v1/fleet/a?b HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n", []),
+        (b"POST http://x/v1/fleet/a HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n", []),
+        (b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", []),
+        (FLEET + b"\r\n", []),
+        (FLEET + b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n", []),
+        (FLEET + b"content-length: 0\r\ncontent-length: 40\r\n\r\n", []),
+        (FLEET + b"content-length: 0\n\nPOST /v1/control/x HTTP/1.1\r\n\r\n", [b""]),
+        (FLEET + b"content-length : 1\r\n 0\r\n\r\n", []),
+        (b"x" * 100_000, []),
     ],
 )
 def test_door_of_the_superlink(tmp_path, request_, passes):
     """Sites get through, commands of Flower do not; the other side sees what passed only."""
-    place = kit_of(tmp_path) / "curator"
-    inner = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    inner.load_cert_chain(place / "link.pem", place / "link.key")
-    port, seen = free_port(), []
-    proxy = Proxy(port, 0, place / "link.pem", place / "link.key", place / "ca.pem")
-    proxy.start()
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        proxy.ready.wait(10)
-        proxy.inner = server.getsockname()[1]
+    place, seen = kit_of(tmp_path) / "curator", []
+    files = place / "link.pem", place / "link.key", place / "ca.pem"
+    port = free_port()
+    door = Door(port, *files, Bells(tmp_path))
 
-        def serve():
-            plain = server.accept()[0]
-            if not passes:  # the connection that ends this thread
-                plain.close()
-                return
-            with inner.wrap_socket(plain, server_side=True) as link:
-                while sum(map(len, seen)) < len(request_):
-                    seen.append(link.recv(1 << 16))
-                link.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+    async def link(scope, receive, send):
+        body = (await receive()).get("body", b"")
+        seen.append((scope["method"], scope["path"], body))
+        length = [(b"content-length", b"4")]
+        await send({"type": "http.response.start", "status": 200, "headers": length})
+        await send({"type": "http.response.body", "body": b"good"})
 
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        outer = ssl.create_default_context(cafile=place / "ca.pem")
-        with (
-            socket.create_connection(("127.0.0.1", port)) as plain,
-            outer.wrap_socket(plain, server_hostname="localhost") as site,
-        ):
+    config = uvicorn.Config(
+        link, port=free_port(), ssl_certfile=files[0], ssl_keyfile=files[1], lifespan="off",
+        ws="none", log_config=None,
+    )  # fmt: skip
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    door.inner = config.port
+    door.start()
+    wait_for(lambda: server.started and door.server.started)
+    outer = ssl.create_default_context(cafile=files[2])
+    found = b""
+    with (
+        socket.create_connection(("127.0.0.1", port)) as plain,
+        outer.wrap_socket(plain, server_hostname="localhost") as site,
+    ):
+        site.settimeout(10)
+        try:
             site.sendall(request_)
-            site.settimeout(10)
-            try:
-                found = site.recv(1 << 12)
-            except (ConnectionError, ssl.SSLError):
-                found = b""
-        if not passes:
-            socket.create_connection(server.getsockname()).close()
-        thread.join(10)
-    assert found.startswith(b"HTTP/1.1 200" if passes else b"HTTP/1.1 403") or not (passes or found)
-    assert b"".join(seen) == (request_ if passes else b"")
+            while found.count(b"good") < max(len(passes), 1) and (more := site.recv(1 << 12)):
+                found += more
+        except (ConnectionError, ssl.SSLError):
+            pass
+    server.should_exit = True
+    thread.join(10)
+    door.close()
+    status = re.findall(rb"HTTP/1.1 (\d+)", found)
+    assert status.count(b"200") == len(passes)
+    assert set(status) <= {b"200", b"403", b"400"}
+    assert seen == [("POST", "/v1/fleet/pull-messages", body) for body in passes]
+
+
+def ask(door_port, kit, name, path, key=None):
+    """A request of a site to the door. -> response"""
+    context = ssl.create_default_context(cafile=kit / "curator" / "ca.pem")
+    headers = {
+        FLEET_HTTP_PUBLIC_KEY_HEADER: public_key_of(key or kit / name / "site.key"),
+        "user-agent": f"skpmtl/1.2 ({name})",
+    }
+    with httpx.Client(verify=context, headers=headers, timeout=30) as client:
+        url = f"https://localhost:{door_port}{path}"
+        return client.get(url) if path in ("/hello", "/wait") else client.post(url, content=b"")
+
+
+def test_door_says_who_is_not_let_in(tmp_path):
+    kit, port = kit_of(tmp_path), free_port()
+    place = kit / "curator"
+    bells = Bells(tmp_path)
+    door = Door(port, place / "link.pem", place / "link.key", place / "ca.pem", bells)
+    door.keys = {read_public_key(place / "sites" / "a.pub"): "a"}
+    door.studies = {"exam": "0123"}
+    door.start()
+    assert ask(port, kit, "a", "/hello").json()["studies"] == {"exam": "0123"}
+    found = ask(port, kit, "b", "/hello").json()
+    assert found["site"] is None and "studies" not in found
+    assert ask(port, kit, "b", "/wait").status_code == 403
+    before = bells.replies.count()
+    assert int(ask(port, kit, "a", "/wait").text) == bells.queries.count()
+    assert bells.replies.count() > before
+    assert list(door.seen) == ["a"]
+    assert ask(port, kit, "a", "/v1/fleet/x").status_code == 502  # there is no SuperLink
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"https://localhost:{port}/hello")  # trusts another authority
+    wait_for(lambda: door.handshakes)
+    assert "UNKNOWN_CA" in " ".join(door.handshakes)
+    door.close()
 
 
 def test_units_and_compose_files_are_well_formed(tmp_path):
@@ -310,13 +363,17 @@ class Running:
             self.start(name)
         return self
 
-    def start(self, name):
+    def start(self, name, before=""):
+        """Start a process; of a site, after a line of Python."""
         words = [str(self.kit / name / "start")]
         if name in self.skew:  # a clock that is wrong
-            program = (
+            before = (
                 "import datetime, flwr.supercore.date as date; true = date.now\n"
-                f"date.now = lambda: true() + datetime.timedelta(seconds={self.skew[name]})\n"
-                "from skpmtl.federated.__main__ import main\n"
+                f"date.now = lambda: true() + datetime.timedelta(seconds={self.skew[name]})"
+            )
+        if before:
+            program = (
+                f"{before}\nfrom skpmtl.federated.__main__ import main\n"
                 f"raise SystemExit(main(['site', {str(self.kit / name)!r}]))"
             )
             words = [sys.executable, "-c", program]
@@ -357,8 +414,14 @@ class Running:
                 continue
 
     def kill(self, name):
-        os.kill(self.processes[name].pid, signal.SIGKILL)
+        if self.processes[name].poll() is None:
+            os.kill(self.processes[name].pid, signal.SIGKILL)
         self.processes[name].wait()
+
+    def more_queries(self, number, before=None, study="exam"):
+        """Wait until so many more queries are answered."""
+        before = len(self.questions(study)) if before is None else before
+        wait_for(lambda: len(self.questions(study)) >= before + number, LIMIT)
 
     def kill_link(self):
         found = [pid for pid, words in self.of_curator() if b"flower-superlink" in words]
@@ -392,6 +455,31 @@ def same_as_one_process(kit, study, names=SITES, rtol=1e-12):
         (place,) = (kit / name / "books").glob(f"{study.name}-*")
         est = load_models(place)
         assert_allclose(est.coef_, whole.coef_[est.tasks_], rtol=100 * rtol, atol=rtol)
+
+
+def long_study(folder, n_rounds):
+    """Of which no query goes on without all sites, and none is waited for long."""
+    parameters = f"n_rounds = {n_rounds}\nepsilon = 1.0"
+    path = write_study(folder, "exam", lines="min_sites = 3", parameters=parameters)
+    path.write_text(path.read_text().replace("timeout = 90", "timeout = 10"))
+    return path
+
+
+@pytest.mark.slow
+def test_faults_are_named_at_both_ends(tmp_path, capsys):
+    """Site and reason are in the curator's log, in its status and on the page, and the reason is
+    in the log of the site; when it is mended the study goes on."""
+    kit = kit_of(tmp_path, long_study(tmp_path, 60), address=f"localhost:{free_port()}")
+
+    def status():
+        command(["status", str(kit / "curator")])
+        return capsys.readouterr().out
+
+    with Running(kit) as running:
+        running.reach(1)
+        for fault in (faults.other_key, faults.no_books, faults.rows_with_gaps):
+            named, _, _ = faults.befall(running, fault, status)
+            assert all(named.values()), (fault, named)
 
 
 @pytest.mark.slow

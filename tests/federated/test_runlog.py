@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import subprocess
 from dataclasses import asdict
 
 import pytest
@@ -83,10 +82,10 @@ class Runs(supervisor.Supervisor):
     def wait(self, timeout=None):
         pass
 
-    def _open_front(self):
+    def _open_door(self):
         pass
 
-    def _call(self, *words):
+    def _start_run(self, app):
         end = self.ends.pop(0)
         if isinstance(end, OSError):
             raise end
@@ -94,7 +93,6 @@ class Runs(supervisor.Supervisor):
         log.write("start", study="test")
         passes = end is None or not end.startswith("ValueError")
         log.write("end", error=end, passes=passes, epsilon=1.0)
-        return subprocess.CompletedProcess(words, 0, "", "")
 
 
 FULL = f"OSError: [Errno {errno.ENOSPC}] No space left on device"

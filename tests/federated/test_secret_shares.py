@@ -16,7 +16,7 @@ from flwr.app import Message
 from skpmtl.exchange import servers
 from skpmtl.exchange.journal import Journal
 from skpmtl.federated import records
-from skpmtl.federated.ledger import Refusal
+from skpmtl.federated.refusals import Lacking, Refusal
 from skpmtl.federated.secret_shares import new_share_key, seal
 from skpmtl.federated.server import curate
 from skpmtl.federated.site_config import SiteConfig
@@ -130,9 +130,9 @@ def test_a_server_adds_its_whole_noise_once(one):
     query = transcript.query(0)
     a = own(seal(transcript, query, sums_of(1), b"a" * 32), "north")
     b = own(seal(transcript, query, sums_of(2), b"b" * 32), "north")
-    found = server.total(0, [], "run", [a, b])
+    found = server.total(0, server.follow("run", 0, []), [a, b])
     plain = server._opened(transcript, query, [a, b])
-    again = server.total(0, [], "run", [a, b])
+    again = server.total(0, server.follow("run", 0, []), [a, b])
     assert_array_equal(found["update"], again["update"])
     noise = (found["update"].view(np.uint64) - plain["update"]).view(np.int64)
     assert (noise != 0).all()
@@ -140,7 +140,7 @@ def test_a_server_adds_its_whole_noise_once(one):
     assert np.abs(noise).max() < 8 * scale
     for sealed in ([a], [b, a], [a, b, b]):
         with pytest.raises(Refusal, match="other shares"):
-            server.total(0, [], "run", sealed)
+            server.total(0, server.follow("run", 0, []), sealed)
 
 
 def test_noise_of_a_server_suffices(one):
@@ -173,11 +173,11 @@ def test_a_server_refuses_before_it_adds_noise(one, fault):
         "nothing": [],
     }[fault]
     with pytest.raises(Refusal):
-        server.total(0, [], "run", sealed)
+        server.total(0, server.follow("run", 0, []), sealed)
     places = [place for place, share in enumerate(sealed) if share is part]
-    assert server.opens(0, [], "run", sealed) == places
+    assert server.opens(0, server.follow("run", 0, []), sealed) == places
     assert not (server.folder / "state.npz").exists()
-    server.total(0, [], "run", [part])
+    server.total(0, server.follow("run", 0, []), [part])
 
 
 def next_query(study):
@@ -189,11 +189,11 @@ def test_a_server_walks_one_way(one):
     server, study = one
     transcript = Transcript(study, "run", [])
     sealed = seal(transcript, transcript.query(0), sums_of(1), MARK)
-    server.total(0, [], "run", [own(sealed, "north")])
+    server.total(0, server.follow("run", 0, []), [own(sealed, "north")])
     far = [{"update": np.ones(3)}, {"update": np.ones(3)}]
     transcript = Transcript(study, "run", far)
     sealed = seal(transcript, transcript.query(2), sums_of(1), MARK)
-    server.total(2, far, "run", [own(sealed, "north")])
+    server.total(2, server.follow("run", 0, far), [own(sealed, "north")])
     for number, replies, run, message in (
         (0, [], "run", "answered before"),
         (2, [{"update": np.ones(3)}, {"update": np.zeros(3)}], "run", "told otherwise"),
@@ -205,7 +205,7 @@ def test_a_server_walks_one_way(one):
         (2, [far[0], {"other": np.ones(3)}], "run", "other sums"),
     ):
         with pytest.raises(Refusal, match=message):
-            server.total(number, replies, run, [{"update": b""}])
+            server.total(number, server.follow(run, 0, replies), [{"update": b""}])
 
 
 def test_a_site_walks_one_way(tmp_path):
@@ -213,14 +213,35 @@ def test_a_site_walks_one_way(tmp_path):
     InProcessGrid(study, tmp_path)
     site, _ = SiteConfig(tmp_path / "site0.toml").site(study.digest)
     a, b = ({"update": np.full((1, 3), v)} for v in (0.5, 0.25))
-    site.sealed(0, [], "run")
-    site.sealed(1, [a], "run")
-    site.sealed(1, [a], "run")
+    site.sealed(0, site.follow("run", 0, []))
+    site.sealed(1, site.follow("run", 0, [a]))
+    site.sealed(1, site.follow("run", 0, [a]))
     with pytest.raises(Refusal, match="told otherwise"):
-        site.sealed(1, [b], "run")
+        site.sealed(1, site.follow("run", 0, [b]))
     with pytest.raises(Refusal, match="told otherwise"):
-        site.sealed(2, [b, a], "run")
-    site.sealed(2, [a, b], "run")
+        site.sealed(2, site.follow("run", 0, [b, a]))
+    site.sealed(2, site.follow("run", 0, [a, b]))
+
+
+def test_a_site_is_told_what_is_new(tmp_path):
+    """What follows from parts of a story is what follows from the whole; a gap is noticed."""
+    study = served(tmp_path, parameters={"clip_norm": 1.0, "n_rounds": 3})
+    InProcessGrid(study, tmp_path)
+    site, _ = SiteConfig(tmp_path / "site0.toml").site(study.digest)
+    a, b = ({"update": np.full((1, 3), v)} for v in (0.5, 0.25))
+    with pytest.raises(Lacking):
+        site.follow("run", 1, [b])
+    whole = Transcript(study, "run", [a, b])
+    for parts in ([(0, [a]), (1, [b])], [(0, [a]), (0, [a, b])], [(0, [b]), (0, [a]), (1, [b])]):
+        for first, replies in parts:
+            found = site.follow("run", first, replies)
+        assert found.codes == whole.codes
+        assert_array_equal(found.query(2).public["centre"], whole.query(2).public["centre"])
+    for run, first in (("another", 2), ("run", 3)):
+        with pytest.raises(Lacking):
+            site.follow(run, first, [])
+    with pytest.raises(Lacking):
+        site.follow("run", 2, [])  # what it knew is of no use since
 
 
 def test_a_site_that_is_lost_and_one_that_sends_garbage(tmp_path, caplog):
@@ -271,7 +292,7 @@ def test_a_share_that_does_not_open_counts_as_nothing_at_all_servers(tmp_path, k
     whole = study.build().set_params(tasks=study.tasks).fit(X[rest], y[rest], task=task[rest])
     assert_allclose(billboard.releases, whole.billboard_.releases, rtol=0, atol=1e-5)
     assert "12 of 36 were missing" in billboard.report.notes["contributions"]
-    assert "site-1 sent no usable answer: its share does not open at the server" in caplog.text
+    assert "site-1: its share does not open at the server" in caplog.text
     assert {records.read(m.content)[0]["sites"] for m in totals} == {2}
 
 

@@ -20,7 +20,7 @@ from flwr.common.secure_aggregation.quantization import dequantize, quantize
 from skpmtl.engine.curator import sum_of_moments
 from skpmtl.exchange import Total
 from skpmtl.exchange.journal import Journal
-from skpmtl.exchange.servers import NoiseParties
+from skpmtl.exchange.plan import NoiseParties
 from skpmtl.federated import records
 from skpmtl.federated.client import app
 from skpmtl.federated.ledger import Refusal
@@ -479,7 +479,7 @@ def test_site_that_is_lost_before_the_masks_is_left_out(tmp_path, after, caplog)
     assert len(done) == len(billboard.releases) == 4
     for ours, theirs in zip(billboard.releases, expected.releases, strict=True):
         assert_allclose(ours, theirs, rtol=0, atol=1e-4)
-    assert "Lost in the secure sum of query 0: site-1: " in caplog.text
+    assert "Site site-1: lost in the secure sum of query 0: " in caplog.text
     assert billboard.report.notes["contributions"].startswith("12 of 36 were missing")
 
 
@@ -610,7 +610,7 @@ def test_curator_has_the_mark_of_what_was_opened(tmp_path, caplog):
     shutil.copytree(old, site)
     with pytest.warns(UserWarning, match="Held by no site"), pytest.raises(RuntimeError):
         curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator", a_context())
-    assert "Site site-1 is not asked" in caplog.text
+    assert "Site site-1: its books go up to line 1 of this study" in caplog.text
     assert not opened_of(tmp_path)["site1"]
 
 
@@ -620,16 +620,16 @@ def test_site_none_of_whose_tasks_were_drawn_opens_one_sum(tmp_path):
     site, _ = SiteConfig(tmp_path / "site0.toml").site(study.digest)
     others = np.setdiff1d(np.arange(M), site.positions)
     public = dict(init=np.zeros((1, D + 1)), round=0)
-    assert not site.total(0, "update", public, "run", others).any()
-    site.open_sum(0, [1000, 1001, 1002], "run")
+    assert not site.total(1, "update", public, "run", others).any()
+    site.open_sum(1, [1000, 1001, 1002], "run")
     with pytest.raises(Refusal, match="opened over other sites"):
-        site.open_sum(0, [1000, 1001], "run")
-    assert site.total(0, "update", public, "run", site.positions).any()
+        site.open_sum(1, [1000, 1001], "run")
+    assert site.total(1, "update", public, "run", site.positions).any()
     with pytest.raises(Refusal, match="opened over other sites"):
-        site.open_sum(0, [1000, 1001], "run")
-    site.total(1, "update", public | {"round": 1}, "run", site.positions)
+        site.open_sum(1, [1000, 1001], "run")
+    site.total(3, "update", public | {"round": 1}, "run", site.positions)
     with pytest.raises(Refusal, match="answered before"):
-        site.open_sum(0, [1000, 1001, 1002], "run")
+        site.open_sum(1, [1000, 1001, 1002], "run")
 
 
 @pytest.mark.parametrize(

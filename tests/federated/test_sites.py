@@ -147,20 +147,20 @@ def test_site_answers_every_question_once(tmp_path):
     """The second process finds the noise and the running models of the first in the file."""
     study = study_of("meta")
     unseeded = study_of("meta", seed=None)
-    positions = np.array([1, 4])
+    positions = np.array([1, 4])  # queries alternate with draws
     public = {"init": np.zeros((1, D + 1)), "round": 0, "everybody": positions}
     first = site_of(unseeded, tmp_path).answer(1, "update", public, positions)
     again = site_of(unseeded, tmp_path).answer(1, "update", public, positions)
     assert_array_equal(first["update"], again["update"])
-    other = site_of(unseeded, tmp_path).answer(2, "update", public, positions)
+    other = site_of(unseeded, tmp_path).answer(3, "update", public, positions)
     assert (other["update"] != first["update"]).all()
     with pytest.raises(Refusal, match="second run"):
         site_of(unseeded, tmp_path).answer(1, "update", public, positions)
     with pytest.raises(Refusal, match="other tasks"):
-        site_of(unseeded, tmp_path).answer(2, "update", public, positions[:1])
+        site_of(unseeded, tmp_path).answer(3, "update", public, positions[:1])
     # Two visits are all that the budget of a task allows, whoever asks.
     with pytest.raises(Refusal, match="take part 2 times"):
-        site_of(unseeded, tmp_path).answer(3, "update", public, positions)
+        site_of(unseeded, tmp_path).answer(5, "update", public, positions)
     assert site_of(study, tmp_path).folder != site_of(unseeded, tmp_path).folder
 
 
@@ -189,7 +189,7 @@ def test_no_task_answers_twice_in_one_question(tmp_path, positions):
     site = site_of(study_of("meta", seed=None), tmp_path)
     public = {"init": np.zeros((1, D + 1)), "round": 0, "everybody": np.array([1, 4])}
     with pytest.raises(Refusal, match="twice"):
-        site.answer(0, "update", public, np.array(positions))
+        site.answer(1, "update", public, np.array(positions))
     assert not (site.folder / "state.npz").exists()
 
 
@@ -198,7 +198,7 @@ def test_initialisation_of_another_shape_is_refused(tmp_path, shape):
     """The kernels do not check their bounds."""
     site = site_of(study_of("meta", seed=None), tmp_path)
     with pytest.raises(Refusal, match="another shape"):
-        site.answer(0, "update", {"init": np.zeros(shape), "round": 0}, np.array([1, 4]))
+        site.answer(1, "update", {"init": np.zeros(shape), "round": 0}, np.array([1, 4]))
 
 
 @pytest.mark.parametrize(
@@ -219,9 +219,9 @@ def test_numbers_of_another_kind_are_refused(tmp_path, change, message):
     site = site_of(study_of("meta", seed=3 if "everybody" in change else None), tmp_path)
     public = {"init": np.zeros((1, D + 1)), "round": 0, "everybody": np.array([1, 4])}
     with pytest.raises(Refusal, match=message):
-        site.answer(0, "update", public | change, np.array([1, 4]))
+        site.answer(1, "update", public | change, np.array([1, 4]))
     # What the study does not name is not looked at.
-    assert "update" in site.answer(0, "update", public | {"rows": "all"}, np.array([1, 4]))
+    assert "update" in site.answer(1, "update", public | {"rows": "all"}, np.array([1, 4]))
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_what_a_question_may_hold(expected, found, fault):
 def test_one_name_is_one_budget(tmp_path):
     """Another time-out, or version of skpmtl, makes another digest, but no new budget."""
     public = {"init": np.zeros((1, D + 1)), "round": 0, "everybody": np.array([1, 4])}
-    asked = 0, "update", public, np.array([1, 4])
+    asked = 1, "update", public, np.array([1, 4])
     site_of(study_of("meta", seed=None), tmp_path).answer(*asked)
     changed = study_of("meta", seed=None, timeout=7.0)
     with pytest.raises(Refusal, match="of this name"):
@@ -293,6 +293,31 @@ def test_site_refuses_what_is_not_in_its_study(tmp_path, change, message):
     with pytest.raises((Refusal, ValueError, KeyError), match=message):
         site.answer(0, change.get("statistic", "update"), public, positions)
     assert not (site.folder / "state.npz").exists()
+
+
+@pytest.mark.parametrize(
+    "case, number, change, message",
+    [
+        ("rounds", 50, {}, "query 50 is none of the study, which has 4"),
+        ("rounds", 4, {}, "query 4 is none"),
+        ("own units", 1, {"clip_norm": 1.9, "own_units": 1}, "clip_norm=1.9, and the study plans"),
+        ("sampled", 0, {}, "query 0 is 'update', and the study has 'a draw' there"),
+    ],
+)
+def test_site_refuses_what_the_study_does_not_plan(tmp_path, case, number, change, message):
+    site = site_of(study_of(case), tmp_path)
+    public = {"centre": np.zeros((1, D)), "clip_norm": 1.0, "own_units": 0, **change}
+    with pytest.raises(Refusal, match=message):
+        site.answer(number, "update", public, np.array(PARTS[0]))
+    assert not (site.folder / "state.npz").exists()
+
+
+def test_bounds_that_follow_from_releases_are_not_planned():
+    """Other bounds are what all made-up releases lead to."""
+    bounds = [step.bound for step in study_of("adaptive").schedule.steps]
+    assert bounds == [1.0, None, None, None]
+    assert [step.bound for step in study_of("lengths").schedule.steps] == [None] * 4
+    assert not study_of("structures").schedule.ends
 
 
 def test_site_refuses_rows_of_other_tasks(tmp_path):

@@ -30,9 +30,8 @@ from skpmtl.local.average import (
 )
 from skpmtl.mean_regularized.plan import MeanPlan
 from skpmtl.privacy import gdp_epsilon, gdp_mu
-from skpmtl.rounds.plan import path, speeds
-from skpmtl.rounds.scale import bins, common_length, histogram, sum_of_bins
-from skpmtl.rounds.shrinkage import shrinkage
+from skpmtl.rounds.curator import shrinkage
+from skpmtl.rounds.plan import bins, common_length, histogram, path, speeds, sum_of_bins
 from skpmtl.tables.start import Start, differences
 from skpmtl.tables.table import TaskTable
 
@@ -321,8 +320,8 @@ def test_budget_of_automatic_bounds(adjacency, c):
     X, y, task = tasks(m)
     est = PrivateMeanRegMTL(
         levels="free", epsilon=1.0, delta=1e-4, adjacency=adjacency, tasks=range(m),
-        unseen_task="mean", target_range=(-20.0, 20.0),
-        random_state=0,  # one draw of 150 shows no common length
+        unseen_task="mean",
+        target_range=(-20.0, 20.0), random_state=0,  # one draw of 150 shows no common length
     ).fit(X, y, task=task)  # fmt: skip
     first, *rounds, last = est.privacy_.releases
     mu = gdp_mu(1.0, 1e-4)

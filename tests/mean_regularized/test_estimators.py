@@ -29,8 +29,7 @@ from skpmtl._kernels.losses import NUMBER
 from skpmtl._kernels.newton import hessian_product, loss_gradient
 from skpmtl.local import centred, proximal
 from skpmtl.local.centred import CentredTasks, Problem
-from skpmtl.local.proximal import ProximalModels
-from skpmtl.local.updates import ProximalUpdates
+from skpmtl.local.updates import ProximalModels, ProximalUpdates
 from skpmtl.solvers import mean as exact_mean
 from skpmtl.solvers.mean import fixed_point
 from skpmtl.tables.table import TaskTable

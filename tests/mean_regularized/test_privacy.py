@@ -19,12 +19,11 @@ from skpmtl import (
     PublishedMeanRegMTL,
 )
 from skpmtl._kernels.losses import NUMBER
+from skpmtl.exchange.plan import TRUSTED
 from skpmtl.exchange.protocol import run
-from skpmtl.exchange.servers import TRUSTED
 from skpmtl.exchange.wire import pack
 from skpmtl.local.centred import CentredTasks, Problem
-from skpmtl.local.proximal import ProximalModels
-from skpmtl.local.updates import ProximalUpdates
+from skpmtl.local.updates import ProximalModels, ProximalUpdates
 from skpmtl.mean_regularized.plan import MeanPlan
 from skpmtl.privacy import gdp_delta, gdp_epsilon, gdp_mu
 from skpmtl.privacy.rng import SeededSource

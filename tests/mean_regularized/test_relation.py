@@ -204,7 +204,7 @@ def test_tasks_that_come_later(cls, tmp_path):
     known = {"clip_norm": 1.0, "n_rounds": 5, "unseen_task": "mean", **labels}
     est = private(50.0, cls, relation=facts(Z[:M]), **known).fit(X[old], y[old], task=task[old])
     score = est.decision_function if labels else est.predict
-    with pytest.raises(ValueError, match=r"without facts in relation=: \[30\].*relate"):
+    with pytest.raises(ValueError, match=r"without covariates in relation=: \[30\].*relate"):
         score(X[:2], task=[M, M])
     save_billboard(est, tmp_path / "board.npz")
     new = {k: Z[k].tolist() for k in (M, M + 1)}

@@ -142,7 +142,7 @@ def test_later_tasks_and_files(cls, tmp_path):
         options["target_range"] = (-6.0, 8.0)
     est = private(1e4, relation=facts(Z[:M]), **options).fit(X[old], y[old], task=task[old])
     score = est.predict if cls is DPMetaInit else est.decision_function
-    with pytest.raises(ValueError, match="without facts in relation=.*relate"):
+    with pytest.raises(ValueError, match="without covariates in relation=.*relate"):
         score(X[~old], task=task[~old])
     save_billboard(est, tmp_path / "board.npz")
     later = facts(Z[M:], [M, M + 1])

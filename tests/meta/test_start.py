@@ -94,7 +94,7 @@ def test_what_falls_back_falls_back_to_the_start():
     assert np.linalg.norm(one.coef_[-1] - START["coef"]) < 0.2 * np.linalg.norm(START["coef"])
     ranged = DPMetaInit(init=START["coef"], target_range=(-1.0, 5.0), tasks=TASKS, random_state=0)
     ranged.fit(X, y, task=task)
-    assert ranged.billboard_.start.intercept[0] == 2.0  # the middle, as it has none of its own
+    assert ranged.billboard_.public_init.intercept[0] == 2.0  # the middle of the range
 
 
 def test_bad_starts_are_told():

@@ -129,7 +129,7 @@ def test_later_tasks_and_files(cls, tmp_path):
         options["classes"] = [False, True]
     est = cls(**options).fit(X[old], y[old], task=task[old])
     save_billboard(est, tmp_path / "board.npz")
-    with pytest.raises(ValueError, match="without facts in relation="):
+    with pytest.raises(ValueError, match="without covariates in relation="):
         est.personalize(X[~old], y[~old], task=task[~old])
     later = facts(Z[M:], [M, M + 1])
     est.relate(later).personalize(X[~old], y[~old], task=task[~old])
@@ -158,7 +158,7 @@ def test_tasks_without_rows_are_predicted_from_their_facts(cls, epsilon):
         y, options["classes"] = y > 0, [False, True]
     est = cls(relation=facts(Z[:M]), **options).fit(X[old], y[old], task=task[old])
     score = est.predict if cls is MPMTLLowRank else est.decision_function
-    with pytest.raises(ValueError, match="without facts in relation="):
+    with pytest.raises(ValueError, match="without covariates in relation="):
         score(X[~old], task=task[~old])
     est.relate(facts(Z[M:], [M, M + 1]))
     F = np.column_stack([np.ones(2), Z[M:]])[task[~old] - M]

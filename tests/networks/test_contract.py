@@ -11,7 +11,7 @@ from sklearn.base import clone
 from skpmtl import load_billboard, save_billboard
 from skpmtl.exchange.wire import pack, unpack
 from skpmtl.networks import TorchMeanRegClassifier, TorchMeanRegRegressor
-from tests import test_contract as contract
+from tests.contract import test_contract as contract
 from tests.helpers.cases import CLUSTERS, N_TASKS, RELATION, _case, every, fitted
 from tests.networks import nets
 
@@ -130,11 +130,11 @@ def test_new_tasks_go_on_from_a_file_and_the_module(case, tmp_path):
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0])
-def test_a_crafted_doubt_is_refused(value):
+def test_a_crafted_weight_of_going_alone_is_refused(value):
     text, arrays = pack(fitted(CASES[0])[0].billboard_)
     unpack(text, arrays)
-    arrays["board.doubt"] = np.full_like(arrays["board.doubt"], value)
-    with pytest.raises(ValueError, match="doubt must be positive"):
+    arrays["board.alone_weight"] = np.full_like(arrays["board.alone_weight"], value)
+    with pytest.raises(ValueError, match="alone_weight must be positive"):
         unpack(text, arrays)
 
 

@@ -10,7 +10,7 @@ from sklearn.base import clone
 from skpmtl import DPMetaInit, DPMetaInitClassifier, load_billboard, save_billboard
 from skpmtl.exchange import Population
 from skpmtl.networks import TorchMetaInitClassifier, TorchMetaInitRegressor
-from tests import test_contract as contract
+from tests.contract import test_contract as contract
 from tests.helpers.cases import N_TASKS, _case, every, fitted, long_data, seeded
 from tests.networks import nets
 

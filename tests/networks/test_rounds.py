@@ -3,6 +3,7 @@
 import pickle
 import subprocess
 import sys
+import warnings
 from zlib import crc32
 
 import numpy as np
@@ -19,13 +20,14 @@ from skpmtl.networks import (
     TorchMetaInitRegressor,
     steps,
 )
+from skpmtl.privacy.accounting import gdp_mu
 from tests.helpers.cases import labels, long_data
 from tests.networks import nets
 
 torch = pytest.importorskip("torch", reason="needs the extra skpmtl[torch]")
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible"),
-    pytest.mark.filterwarnings("ignore:The noise of one round"),  # of six tasks
+    pytest.mark.filterwarnings("ignore:The noise of all rounds"),  # of six tasks
 ]
 TASKS = range(6)
 GPU = pytest.param(
@@ -472,3 +474,40 @@ def test_history_and_replay_are_of_whole_networks():
     with torch.no_grad():
         expected = shared(torch.from_numpy(X[:4]).float()).numpy().ravel()
     assert_allclose(est.predict(X[:4], task=[99] * 4), expected, atol=1e-6)
+
+
+def test_a_fit_says_before_it_asks_that_noise_exceeds_its_way():
+    start = nets.mlp(features=3).state_dict()
+
+    def loaded():
+        net = nets.mlp(features=3)
+        net.load_state_dict(start)
+        return net
+
+    def drawn():
+        return nets.mlp(features=3)
+
+    for module, m, epsilon, noisy in (
+        (drawn, 6, 1.0, True), (loaded, 6, 1.0, True), (drawn, 20, 2.0, True),
+        (loaded, 20, 2.0, False), (drawn, 300, 8.0, False),
+    ):  # fmt: skip
+        est = TorchMeanRegRegressor(
+            module, epsilon=epsilon, tasks=range(m), n_rounds=4, adjacency="zero-out"
+        )
+        population = Population(np.arange(m), 3, 0, None)
+        size = est._network_of(population).n_shared
+        planned = est._planned_report(population).public_inputs
+        mu = gdp_mu(epsilon, min(1e-5, 1 / m**2))
+        way = np.sqrt(size) / (m * mu)
+        assert planned["noise of all rounds over the longest way"] == pytest.approx(way, rel=1e-6)
+        step = planned["noise of a round over the longest step"]
+        assert step == pytest.approx(
+            2.0 * way, rel=1e-6
+        )  # of four rounds, each with twice the noise
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            est._curator(population, est._source())
+        told = [str(one.message) for one in caught if "The noise of all rounds" in str(one.message)]
+        assert len(told) == noisy, (module, m, way)
+        if noisy:
+            assert ("random numbers" in told[0]) == (module is drawn)

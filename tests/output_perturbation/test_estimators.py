@@ -16,8 +16,8 @@ from skpmtl import (
     DPRelationship,
     DPRelationshipClassifier,
 )
+from skpmtl.exchange.plan import TRUSTED
 from skpmtl.exchange.protocol import Population
-from skpmtl.exchange.servers import TRUSTED
 from skpmtl.output_perturbation.bounds import Bounds, bounded
 from skpmtl.output_perturbation.plan import PerturbationPlan
 from skpmtl.output_perturbation.relationship import smooth

@@ -201,6 +201,27 @@ def test_published_wishart_is_caught_by_its_draws(d, epsilon):
     assert any("Budget" in text for text in result.failures)
 
 
+class OneSided:
+    """Noise that is never negative: what is below the value of the statistic tells it."""
+
+    shape, sensitivity = (2,), 1.0
+
+    def describe(self):
+        return {"mechanism": "Gaussian", "norm": "l2", "sensitivity": 1.0, "noise_std": 4.0,
+                "mu": 0.25}  # fmt: skip
+
+    def release(self, value, source):
+        return value + np.abs(source.normal(2)) * 4.0
+
+
+def test_either_neighbour_may_be_the_likelier_one():
+    """Below a value there is nothing where noise is one-sided, whichever data set has it."""
+    low, high = np.zeros(2), np.array([8.0, 0.0])
+    for data, neighbour in ((low, high), (high, low)):
+        found = audit(OneSided(), data, neighbour, n_draws=400, random_state=0, epsilon=1.0)
+        assert found.epsilon_lower > 2.0 and len(found.scores[0]) == len(found.scores[1]) == 200
+
+
 def sound(d, epsilon):
     mu = gdp_mu(epsilon, 1e-5)
     return [

@@ -82,9 +82,10 @@ def test_an_average_follows_a_statistic_that_moves():
 def test_a_matrix_without_noise_is_kept_and_one_of_noise_is_even():
     rng, d, trace = np.random.default_rng(3), 6, 40.0
     A = rng.normal(size=(d, d))
+    A[:, 4:] = 0.0  # fewer directions than features
     S = A @ A.T
     found = moments.shrink_matrix(S, 0.0, trace)
-    np.testing.assert_allclose(found, S * (trace / np.trace(S)), rtol=1e-10)
+    np.testing.assert_allclose(found, S * (trace / np.trace(S)), atol=1e-9)
     np.testing.assert_allclose(
         moments.shrink_matrix(np.zeros((d, d)), 0.0, trace), np.eye(d) * trace / d, atol=1e-12
     )
@@ -130,3 +131,101 @@ def test_diagonals_have_sum_one_and_follow_what_noise_allows():
     wide = moments.shrink_diagonal(s, 0.3, (trace, 3 * trace))
     np.testing.assert_allclose(wide, s / trace, atol=0.02)
     assert moments.shrink_diagonal(np.array([-3.0]), 1.0, 5.0).tolist() == [1.0]
+
+
+@pytest.mark.parametrize(("std", "sampling"), [(2.0, 0.0), (1.2, 1.6), (0.0, 2.0)])
+@pytest.mark.parametrize("fewer", [False, True])
+def test_levels_within_the_noise_and_the_chance_of_a_sample(std, sampling, fewer):
+    """Both add up in squares; fewer tasks than listed have as much less of both."""
+    d, whole, x = 4, 100.0, np.array([-3.0, -1.0, 1.5, 2.5])
+    trace = whole
+    if fewer:  # what the release says and twice the noise on its sum
+        trace = 60.0 + 2.0 * std * math.sqrt(2 * d)
+    middle = trace / d
+    edge = 2.0 * math.sqrt(d) * math.hypot(std, sampling * math.sqrt(trace / whole))
+    values = middle + x - x.mean() + (60.0 - trace if fewer else 0.0) / d
+    found = moments.shrink_matrix(np.diag(values), std, whole, 0.5, sampling)
+    levels = 1.0 + 0.5 * (values - middle) / edge
+    np.testing.assert_allclose(found, np.diag(whole * levels / levels.sum()), atol=1e-9)
+
+
+def test_all_noise_may_leave_half_of_the_trace_to_a_direction_and_little_noise_a_thousandth():
+    d, trace = 6, 60.0
+    for std, kept in ((1e-9, 1.0 - 1e-3), (5.0, None)):
+        values = np.zeros(d)
+        values[0] = 5.0 * trace  # far above what the trace allows
+        found = np.diag(moments.shrink_matrix(np.diag(values), std, trace, 0.0))
+        if kept is None:
+            edge = 2.0 * std * math.sqrt(d)
+            kept = 1.0 - 0.5 * edge**2 / (edge**2 + trace**2)
+        # The others share what is left; the direction has its even part of it as well.
+        np.testing.assert_allclose(found[1:], trace * (1.0 - kept) / d, rtol=1e-9)
+        assert found.sum() == pytest.approx(trace)
+    # A sum below any noise is taken for a hundredth of the tasks: their even level.
+    S = np.diag([2.0, 0.0, 0.0, -1.9])
+    edge = 2.0 * 0.01 * math.sqrt(4)
+    trace = max(0.1 + 2.0 * 0.01 * math.sqrt(8), 1.0)
+    found = moments.shrink_matrix(S, 0.01, 100.0, 0.0)
+    height = math.sqrt((2.0 - 0.0) ** 2 - edge**2)  # the others have a level of zero
+    most = trace * (1.0 - max(1e-3, 0.5 * edge**2 / (edge**2 + trace**2)))
+    top = 100.0 * (min(height, most) + (trace - min(height, most)) / 4) / trace
+    assert found[0, 0] == pytest.approx(top, rel=1e-9)
+
+
+def plain_levels(r, std, trace):
+    """Evidence and mean shares of two levels, hypothesis by hypothesis and number by number."""
+    d = len(r)
+    half = max(1, d // 2)
+    counts = {round(float(c)) for c in np.geomspace(1, half, min(half, 20))}
+    shares = [0.0, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97, 0.995]
+    total, means = 0.0, np.zeros(d)
+    for c in sorted(counts):
+        for share in shares:
+            high = trace / d * (1.0 + share * (d / c - 1.0))
+            low = (trace - c * high) / (d - c)
+            weight, mean = 1.0 if share < 0.99 else 50.0, []  # the most uneven one is likelier
+            for number in r:
+                a = c / d * math.exp(-0.5 * ((number - high) / std) ** 2)
+                b = (1.0 - c / d) * math.exp(-0.5 * ((number - low) / std) ** 2)
+                weight *= a + b
+                mean.append((a * high + b * low) / (a + b))
+            total += weight
+            means += weight * np.array(mean)
+    return total, means / (total * trace)
+
+
+@pytest.mark.parametrize("d", [2, 5, 30])
+@pytest.mark.parametrize("trace", [40.0, (30.0, 60.0), 200.0])
+@pytest.mark.parametrize("sampling", [0.0, 3.0])
+def test_diagonals_are_the_posterior_mean_of_two_levels(d, trace, sampling):
+    """Also over the trace: between bounds, or where the sum is far below it."""
+    rng, std = np.random.default_rng(d), 4.0
+    r = np.where(np.arange(d) < max(1, d // 4), 20.0, 1.0) + rng.normal(size=d)
+    r *= 40.0 / r.sum()
+    least, most = trace if isinstance(trace, tuple) else (trace, trace)
+    told = min(40.0 + 2.0 * std * math.sqrt(d), least)  # as much as the release allows
+    spread = math.hypot(std, sampling * math.sqrt(told / least))
+    if told < least:
+        least *= 0.01
+    totals = np.unique(np.clip(40.0 + spread * math.sqrt(d) * np.arange(-2, 2.1, 0.5), least, most))
+    weights, shapes = zip(*(plain_levels(r, spread, total) for total in totals), strict=True)
+    mean = np.array(weights) @ np.array(shapes) / sum(weights)
+    np.testing.assert_allclose(
+        moments.shrink_diagonal(r, std, trace, sampling), mean / mean.sum(), rtol=1e-8
+    )
+
+
+def test_diagonals_are_positive_where_nothing_is_released():
+    s = moments.shrink_diagonal(np.array([-1.0, 0.0, 3.0, 1.0]), 0.0, 4.0)
+    np.testing.assert_allclose(s, np.array([1e-4, 1e-4, 3.0, 1.0]) / 4.0002, rtol=1e-12)
+    sure = moments.shrink_diagonal(np.array([-50.0, 104.0]), 0.1, 54.0)
+    assert sure[0] >= 1e-4 / 2 / 1.001
+
+
+def test_roots_of_moments():
+    rng = np.random.default_rng(5)
+    A = rng.normal(size=(4, 3))
+    root = moments.root_of(A @ A.T)  # of rank 3: rounding may make an eigenvalue negative
+    np.testing.assert_allclose(root @ root.T, A @ A.T, atol=1e-12)
+    np.testing.assert_allclose(moments.root_of(np.array([4.0, 9.0])), [2.0, 3.0])
+    np.testing.assert_allclose(moments.even_root(4) ** 2, 0.25)

@@ -24,6 +24,7 @@ from skpmtl import (
     PrivateMeanRegMTLClassifier,
     PublishedMeanRegMTL,
 )
+from skpmtl.exchange.journal import Journal
 from skpmtl.exchange.protocol import run
 from skpmtl.shards import fit as shards
 from skpmtl.shards import load_models
@@ -174,8 +175,6 @@ def test_addresses_are_written_to_or_refused(memory, tmp_path, monkeypatch):
     parts = write_parts(tmp_path, X, y, task, SPLIT)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    with pytest.raises(ValueError, match="journal='memory://kept' is an address.* locks: give the"):
-        fit_shards(clone(est), parts, journal="memory://kept")
     for given in ({"journal": Path("s3://kept")}, {"models": Path("s3://kept")}):
         with pytest.raises(ValueError, match="'s3:/kept' is an address"):
             fit_shards(clone(est), parts, **given)
@@ -300,10 +299,57 @@ def test_ray_missing_is_an_error_that_names_the_extra(tmp_path, monkeypatch):
 
 
 # --------------------------------------------------------------------- cut off, lost, repeated
+def test_of_two_fits_on_a_journal_without_locks_one_goes_on(memory, tmp_path):
+    """The other one ends before its curator sees a release."""
+    est = CASES["prior"]
+    X, y, task = rows(est)
+    parts = write_parts(tmp_path, X, y, task, SPLIT)
+    fit_shards(clone(est), parts, journal="memory://kept")
+    first = {name: memory.cat_file(name) for name in memory.ls("/kept", detail=False)}
+    last = max(name for name in first if name.endswith(".npz"))
+    memory.rm_file(last)
+    released, keep = [], Journal.keep
+
+    def kept(self, reply, source):
+        if not released:
+            released.append(reply)
+            fit_shards(clone(est), parts, journal="memory://kept")  # meanwhile, to its end
+        keep(self, reply, source)
+
+    second = clone(est)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(ValueError, match="Another fit"):
+        patch.setattr(Journal, "keep", kept)
+        fit_shards(second, parts, journal="memory://kept")
+    assert released and not hasattr(second, "coef_")
+
+
+def test_a_store_that_overwrites_is_refused(memory, tmp_path):
+    import fsspec
+
+    class Careless(type(memory)):
+        protocol = "careless"
+
+        def pipe_file(self, path, value, mode="overwrite", **options):
+            super().pipe_file(path, value, **options)
+
+    fsspec.register_implementation("careless", Careless, clobber=True)
+    est = CASES["prior"]
+    X, y, task = rows(est)
+    parts = write_parts(tmp_path, X, y, task, SPLIT)
+    with pytest.raises(ValueError, match="cannot refuse to overwrite"):
+        fit_shards(clone(est), parts, journal="careless://kept")
+    assert not [name for name in memory.find("/") if name.endswith(".npz")]
+
+
 @pytest.mark.parametrize("name", ["prior", "labels", "stateful", "fixed", "personal part", "meta"])
-def test_journal_goes_on_after_a_cut(name, tmp_path, monkeypatch):
+@pytest.mark.parametrize("remote", [False, True])
+@pytest.mark.spread(6)
+def test_journal_goes_on_after_a_cut(name, remote, tmp_path, monkeypatch):
     """Released noise is not drawn again, and models that tasks keep are where they were."""
-    est = CASES[name]
+    est, place = CASES[name], tmp_path / "journal"
+    if remote:
+        pytest.importorskip("fsspec", reason="needs the extra skpmtl[remote]")
+    journal = f"file://{place}" if remote else place
     X, y, task = rows(est)
     parts = write_parts(tmp_path, np.asfortranarray(X), y, task, SPLIT)
     whole = fit_shards(clone(est), parts)
@@ -318,14 +364,14 @@ def test_journal_goes_on_after_a_cut(name, tmp_path, monkeypatch):
 
         patch.setattr(shards._Here, "answer", dying)
         with pytest.raises(KeyboardInterrupt):
-            fit_shards(clone(est), parts, journal=tmp_path / "journal")
-    kept = sorted((tmp_path / "journal").glob("*.npz"))
+            fit_shards(clone(est), parts, journal=journal)
+    kept = sorted(place.glob("*.npz"))
     before = [path.read_bytes() for path in kept]
-    again = fit_shards(clone(est), parts, journal=tmp_path / "journal")
+    again = fit_shards(clone(est), parts, journal=journal)
     assert_same_fit(again, whole, **ROUNDING)
     assert [path.read_bytes() for path in kept] == before
     with pytest.raises(ValueError, match="another run"):
-        fit_shards(clone(est).set_params(epsilon=7.0), parts, journal=tmp_path / "journal")
+        fit_shards(clone(est).set_params(epsilon=7.0), parts, journal=journal)
 
 
 def test_a_worker_that_kept_its_models_is_not_taken_for_a_new_one(tmp_path):

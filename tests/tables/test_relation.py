@@ -110,7 +110,7 @@ def test_later_tasks_have_the_row_that_their_facts_ask_for():
         added.with_tasks(later[["region", "urban"]])
     with pytest.raises(ValueError, match="category that no task of the fit has"):
         added.with_tasks(later.assign(region="abroad"))
-    with pytest.raises(ValueError, match=r"without facts in relation=: \[99\]"):
+    with pytest.raises(ValueError, match=r"without covariates in relation=: \[99\]"):
         added.rows(np.array([3, 99]))
 
 

@@ -7,14 +7,17 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import (
     GridSearchCV,
     HalvingGridSearchCV,
     KFold,
     cross_val_predict,
+    cross_val_score,
     learning_curve,
 )
+from sklearn.pipeline import make_pipeline
 
 from skpmtl import (
     DPMetaInit,
@@ -28,6 +31,8 @@ from skpmtl import (
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
     PrivateSearch,
+    TaskScaler,
+    TaskStratifiedKFold,
 )
 from skpmtl.privacy.moments import shrink_diagonal, shrink_matrix
 from skpmtl.shards import fit_shards
@@ -271,6 +276,7 @@ def listing(est, m=12):
     return est
 
 
+@pytest.mark.filterwarnings("ignore:This fold has all rows of some tasks")
 @pytest.mark.parametrize("est", LISTED, ids=repr)
 def test_folds_of_whole_tasks(est):
     X, y = table_of_tasks()
@@ -281,6 +287,7 @@ def test_folds_of_whole_tasks(est):
             assert np.mean((predicted - y) ** 2) < 0.2 * np.var(y)
 
 
+@pytest.mark.filterwarnings("ignore:This fold has all rows of some tasks")
 @pytest.mark.parametrize("cls", [MPMTLLowRankClassifier, PrivateMeanRegMTLClassifier])
 def test_folds_of_whole_tasks_with_classes(cls):
     X, y = table_of_tasks()
@@ -288,6 +295,46 @@ def test_folds_of_whole_tasks_with_classes(cls):
     est = listing(cls(epsilon=3.0, classes=[0, 1]))
     predicted = cross_val_predict(est, X, y, cv=KFold(4), method="predict_proba")
     assert predicted.shape == (len(y), 2)
+
+
+def test_a_fold_with_all_rows_of_a_task_is_told():
+    X, y = table_of_tasks()
+    est = listing(LISTED[2])
+    told = r"all rows of some tasks: \[\d+, \d+, \d+\].* use TaskStratifiedKFold"
+    with pytest.warns(UserWarning, match=told):
+        cross_val_score(est, X, y, cv=KFold(4))
+    for folds in (
+        TaskStratifiedKFold(3, task_feature=0),
+        LeaveTasksOut(3, task_feature=0),
+        KFold(3, shuffle=True, random_state=0),  # no task is in one fold alone
+    ):
+        cross_val_score(est, X, y, cv=folds)  # warnings are errors here
+    some = X[:, 0] > 2
+    est.fit(X[some], y[some])
+    assert len(est.predict(X)) == len(X)
+    with pytest.warns(UserWarning, match=told):
+        cross_val_score(FrozenEstimator(est), X, y, cv=KFold(4))
+    est.personalize(X[~some], y[~some])
+    cross_val_score(FrozenEstimator(est), X, y, cv=KFold(4))
+
+
+@pytest.mark.parametrize("scale", [None, 1.0])
+def test_tasks_of_one_row_go_through_cross_validation(scale):
+    """In the fold that has its row, a task is predicted at the level of one without rows."""
+    X, y = table_of_tasks()
+    keep = (X[:, 0] > 3) | (np.arange(len(y)) % 10 == 0)  # four tasks of one row
+    X, y = X[keep], y[keep] + 5.0
+    est = listing(LISTED[0])
+    scaler = TaskScaler(task_feature=0, scale=scale, tasks=range(12))
+    folds = TaskStratifiedKFold(3, task_feature=0)
+    found = cross_val_predict(make_pipeline(scaler, est), X, y, cv=folds)
+    for train, test in folds.split(X):
+        model = make_pipeline(scaler, est).fit(X[train], y[train])
+        lone = np.setdiff1d(X[test, 0], X[train, 0]).astype(int)
+        mine = test[np.isin(X[test, 0], lone)]
+        assert len(mine) and (lone < 4).all()
+        assert_allclose(found[mine], model[-1].mean_intercept_)
+        assert_allclose(model.predict(X[test]), found[test])
 
 
 def test_learning_curves_and_searches():

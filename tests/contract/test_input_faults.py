@@ -84,7 +84,7 @@ DAMAGED = {
 PROGRAM = """
 import faulthandler, sys, warnings
 warnings.simplefilter("ignore")
-from tests import test_input_faults as t
+from tests.contract import test_input_faults as t
 for name, make in t.DAMAGED.items():
     for place, use in t.uses(make()).items():
         try:

@@ -1,0 +1,121 @@
+"""The queries that a study plans, as far as no release decides what is in them.
+
+A site that has them answers nothing else, whoever has signed it: no more queries than the study
+has, none out of its place, and none with another bound on contributions than the planned one. What
+follows from releases, as the tasks' votes for what is asked next, or a bound that ``clip_quantile``
+moves, differs between made-up runs of the curator, and is not compared.
+"""
+
+import math
+import warnings
+from dataclasses import dataclass
+from itertools import zip_longest
+
+import numpy as np
+
+from ..exchange.protocol import Query
+from .refusals import Refusal
+
+__all__ = ["PlannedQueries"]
+
+# Means and standard deviations of made-up releases, in those of their noise.
+_RELEASES = ((0.0, 0.0), (0.0, 1.0), (0.0, 1e3), (1e3, 1.0), (-1e3, 1.0), (3.0, 0.1))
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """One step: names that the query may have, None for a draw, and its bound if that is known."""
+
+    statistics: frozenset
+    bound: float | None = None
+
+
+class PlannedQueries:
+    """The steps of a study, in their order.
+
+    Parameters
+    ----------
+    study : Study
+
+    Attributes
+    ----------
+    steps : list of _Planned
+    ends : bool
+        Whether their number is known: releases do not decide it.
+    examples : dict of str to dict
+        Public numbers of a query of each name.
+    billboard : Billboard
+        What the curator publishes after made-up releases.
+    """
+
+    def __init__(self, study):
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            made = [_made_up(study, *each) for each in _RELEASES]
+        runs = [steps for steps, _, _ in made]
+        _, self.examples, self.billboard = made[1]
+        self.steps, self.ends = [], len(set(map(len, runs))) == 1
+        for steps in zip_longest(*runs):
+            steps = [step for step in steps if step is not None]
+            bounds = {step.bound for step in steps}
+            bound = bounds.pop() if len(bounds) == 1 else None
+            self.steps.append(_Planned(frozenset().union(*(s.statistics for s in steps)), bound))
+
+    def check(self, number, statistic, public):
+        """Refuse a query that is not planned.
+
+        Raises
+        ------
+        Refusal
+        """
+        if number >= len(self.steps):
+            if not self.ends:
+                return
+            raise Refusal(
+                f"query {number} is none of the study, which has {len(self.steps)}: the curator "
+                "asks for more than was agreed"
+            )
+        planned = self.steps[number]
+        if len(planned.statistics) == 1 and statistic not in planned.statistics:
+            (name,) = planned.statistics
+            raise Refusal(
+                f"query {number} is {statistic!r}, and the study has {name or 'a draw'!r} there"
+            )
+        found = public.get("clip_norm")
+        if planned.bound is not None and not math.isclose(found, planned.bound, rel_tol=1e-9):
+            raise Refusal(
+                f"query {number} has clip_norm={found!r}, and the study plans {planned.bound!r}"
+            )
+
+
+def _made_up(study, shift, scale):
+    """The curator, to whom noise is given for releases.
+
+    -> list of _Planned, {name: public numbers of a query}, billboard
+    """
+    est, population, rng = study.build(), study.population(), np.random.default_rng(0)
+    source, questions = est._source(), study.questions
+    curator = est._curator(population, source)
+    steps, examples, reply = [], {}, None
+    while True:
+        try:
+            step = curator.send(reply)
+        except StopIteration as end:
+            return steps, examples, end.value
+        if not isinstance(step, Query):
+            steps.append(_Planned(frozenset([None])))
+            reply = {"drawn": step.draw(source)}
+            continue
+        if step.statistic not in examples:
+            examples[step.statistic] = {
+                k: v.copy() if isinstance(v, np.ndarray) else v for k, v in step.public.items()
+            }
+        steps.append(_Planned(frozenset([step.statistic]), step.public.get("clip_norm")))
+        one = {k: np.zeros((1, *s)) for k, s in questions[step.statistic].shapes.items()}
+        nobody = step.pick is None or not len(step.pick)
+        place = np.zeros(1, np.int64) if nobody else step.pick[:1]
+        reply = {}
+        for name, total in step.combine(one, place).items():
+            if name in step.mechanisms:
+                unit = getattr(step.mechanisms[name], "noise_std", 1.0)
+                reply[name] = unit * (shift + scale * rng.standard_normal(np.shape(total)))

@@ -1,0 +1,278 @@
+"""Plans of private meta-learning against the formulas of their docstrings; no table is read."""
+
+import math
+
+import numpy as np
+import pytest
+
+from skpmtl import DPMetaInit, DPMetaInitClassifier
+from skpmtl.exchange import Population
+from skpmtl.meta.plan import MetaPlan
+from skpmtl.meta.rules import course, task_weights
+from skpmtl.privacy import gdp_mu
+
+SIZES = np.array([12, 30, 7])
+MU = gdp_mu(1.0, 1e-3)
+REACH = {"replace-one": 2.0, "zero-out": 1.0}
+FAR = math.sqrt(2.0 * 64 * math.log(2.0))  # tails of 2^-64
+
+
+def plan_of(cls=DPMetaInit, sizes=SIZES, d=4, n_classes=0, **settings):
+    given = {"epsilon": 1.0, "delta": 1e-3, "tasks": range(len(sizes)), "fit_intercept": False}
+    given |= {"inner_steps": 5, "clip_norm": 0.5, "inner_learning_rate": 0.2}
+    est = cls(**{**given, "meta_learning_rate": 0.7, **settings})
+    return MetaPlan(est, Population(np.arange(len(sizes)), d, n_classes, np.array(sizes)))
+
+
+@pytest.mark.parametrize("adjacency", REACH)
+@pytest.mark.parametrize("batches", ["full", "disjoint"])
+@pytest.mark.parametrize("visits", [1, 3])
+def test_noise_of_each_task(adjacency, batches, visits):
+    batch = None if batches == "full" else 5
+    plan = plan_of(adjacency=adjacency, batches=batches, batch_size=batch, visits=visits)
+    n_batches = np.ones(3) if batch is None else np.ceil(SIZES / 5)
+    uses = visits * np.ceil(5 / n_batches)
+    z = REACH[adjacency] * np.sqrt(uses) / MU
+    assert plan.mu == pytest.approx(MU) == pytest.approx(plan.record_mu)
+    np.testing.assert_array_equal(plan.touches(), uses)
+    np.testing.assert_allclose(plan.noise_multiplier, z)
+    np.testing.assert_allclose(plan.noise_std, z * 0.5, rtol=1e-6)
+    for k in range(3):
+        told = plan.task(k)
+        assert told["noise_multiplier"] == pytest.approx(z[k]) and told["visits"] == visits
+        assert told["n_rows"] == SIZES[k] and told["steps"] == 5 * visits
+        assert told["sampling_rate"] == pytest.approx(1.0 / n_batches[k])
+        assert (told["epsilon"], told["delta"]) == (pytest.approx(1.0), 1e-3)
+    # What is left of a number before rounding to the grid keeps its sensitivity.
+    room = math.sqrt(4) * plan.noise_step / (REACH[adjacency] * 0.5)
+    np.testing.assert_allclose(plan.shrink, 1.0 - room)
+    # Weights: mean gradients with a variance of 1/4 beside the noise of all steps.
+    variance = (z * n_batches / SIZES) ** 2 / 5
+    np.testing.assert_allclose(plan.weights, task_weights(variance, 4))
+    np.testing.assert_allclose(plan.weights * (1 / 16 + variance) / plan.weights[0],
+                               1 / 16 + variance[0])  # fmt: skip
+    assert plan.weights.mean() == pytest.approx(1.0)
+    assert [plan.steps_before(number) for number in range(plan.n_rounds)] == [
+        5 * visit for visit in range(visits) for _ in range(plan.n_rounds // visits)
+    ]
+    entries = plan.releases()
+    assert sum(entry["n_tasks"] for entry in entries) == 3
+    for entry in entries:
+        k = int(np.flatnonzero(np.isclose(z, entry["noise_multiplier"]))[0])
+        assert entry["noise_std"] == pytest.approx(z[k] * 0.5, rel=1e-6)
+        assert entry["times"] == 5 * visits and entry["n_batches"] == n_batches[k]
+        assert entry["sensitivity"] == REACH[adjacency] * 0.5 and entry["sampling_rate"] == 1.0
+        n = entry["n_tasks"]
+        assert entry["name"] == f"{n} task{'s' if n > 1 else ''}"
+        assert entry["statistic"] == "sum of clipped gradients"
+
+
+def test_local_noise_is_for_any_two_data_sets_of_a_task():
+    plan = plan_of(privacy="local", adjacency="zero-out", visits=4, delta=1e-5)
+    mu = gdp_mu(1.0, 1e-5)
+    assert plan.adjacency == "replace-one" and plan.reach == 2.0 and plan.unit == "task"
+    np.testing.assert_allclose(plan.noise_multiplier, np.full(3, 2.0 * math.sqrt(4) / mu))
+    np.testing.assert_array_equal(plan.weights, np.ones(3))
+    np.testing.assert_array_equal(plan.sizes, np.ones(3))  # how many rows there are is private
+    told = plan.task(1)
+    assert told["n_rows"] is None and told["sampling_rate"] is None
+    (entry,) = plan.releases()
+    assert entry["times"] == 4 and entry["statistic"] == "clipped update"
+    assert entry["name"] == "3 tasks" and "n_batches" not in entry
+    part = plan_of(privacy="local", batches="disjoint", batch_size=5, delta=1e-5).part(
+        np.array([2, 0]), np.array([7, 12])
+    )
+    assert part.sizes.tolist() == [7, 12] and part.n_batches.tolist() == [2, 3]
+    # One clipped and noised update: its bound is that of the clip and of the noise.
+    far = plan.clip_norm + 2.0 * plan.noise_step + (2.0 + FAR) * plan.noise_std
+    np.testing.assert_allclose(plan.longest_updates(), far)
+    assert plan.longest == pytest.approx(far[0])
+
+
+@pytest.mark.parametrize(("most", "group"), [(5, 2), (6, 3), (2, 4), (7, 1)])
+def test_persons_and_groups(most, group):
+    """The worst case of a person: whole groups, each in one task, and the rest in another."""
+    plan = plan_of(max_rows_per_unit=most, group_size=group)
+    group = min(group, most)
+    factor = math.sqrt((most // group) * group**2 + (most % group) ** 2)
+    assert plan.record_mu == pytest.approx(MU / factor)
+    np.testing.assert_allclose(plan.noise_multiplier, math.sqrt(5) * factor / MU * plan.reach)
+    assert plan.unit == "person" and plan.public_inputs()["max_rows_per_unit"] == most
+    assert plan.public_inputs()["group_size"] == group
+    assert plan.describe(np.array([0, 2]))["sensitivity"] == plan.reach * 0.5 * group
+    alone = plan_of(group_size=3)
+    assert alone.record_mu == pytest.approx(MU / 3) and alone.unit == "3 records"
+    assert plan_of().unit == "record" and not plan_of().people
+
+
+@pytest.mark.parametrize(("cls", "n_classes", "outputs", "left"),
+                         [(DPMetaInit, 0, 1, 0.5), (DPMetaInitClassifier, 2, 1, 1.0),
+                          (DPMetaInitClassifier, 3, 3, 1.0)])  # fmt: skip
+@pytest.mark.parametrize("batches", [{}, {"batches": "disjoint", "batch_size": 5}])
+def test_noise_of_the_initialisation_and_over_its_way(cls, n_classes, outputs, left, batches):
+    plan = plan_of(cls, n_classes=n_classes, visits=2, tasks_per_round=2, **batches)
+    assert plan.n_rounds == 4 and plan.tasks_per_round == 2
+    rows = SIZES / np.ceil(SIZES / 5) if batches else SIZES
+    numbers = outputs * 4
+    one = 5 * (0.2 * plan.noise_std / rows) ** 2  # of one number of one update
+    total = 2 * np.sum(plan.weights**2 * one) / 2**2
+    part = left * (1.0 - math.exp(-2.0 * plan.gained)) / (2.0 * plan.gained)
+    assert plan.noise_of_init() == pytest.approx(numbers * 0.7**2 * total * part)
+    way = 2 * plan.weights.sum() * 5 * 0.2 * 0.5
+    noise = math.sqrt(numbers * 2 * np.sum(plan.weights**2 * one))
+    assert plan.noise_over_way == pytest.approx(noise / way)
+    root = math.sqrt(numbers)
+    moved = 5 * (0.5 + root * plan.noise_step / (SIZES // np.ceil(SIZES / 5) if batches else SIZES))
+    moved += (
+        math.sqrt(5)
+        * (root + FAR)
+        * plan.noise_std
+        / (SIZES // np.ceil(SIZES / 5) if batches else SIZES)
+    )
+    np.testing.assert_allclose(plan.longest_updates(), 0.2 * plan.weights * moved)
+    assert plan.longest == pytest.approx(plan.longest_updates().max())
+
+
+def test_full_batches_of_equal_tasks_have_noise_of_their_number_over_the_way():
+    """sqrt(d / m) / (n mu), and twice that where records are replaced."""
+    for adjacency, factor in REACH.items():
+        plan = plan_of(sizes=[20] * 9, adjacency=adjacency, delta=1e-5)
+        expected = factor * math.sqrt(4 / 9) / (20 * gdp_mu(1.0, 1e-5))
+        assert plan.noise_over_way == pytest.approx(expected, rel=1e-6)
+
+
+def test_without_a_budget_there_is_no_noise():
+    plan = plan_of(epsilon=None)
+    assert plan.noise_of_init() == 0.0 and plan.noise_over_way == 0.0 and plan.mode is None
+    assert np.isinf(plan.longest_updates()).all() and plan.noise_multiplier is None
+    told = plan.task(0)
+    assert told["epsilon"] == math.inf and told["delta"] == told["noise_multiplier"] == 0.0
+    assert told["n_rows"] == 12
+    assert not plan.holds and plan_of(epsilon=None, inner_learning_rate="auto").holds
+    assert not plan_of(inner_learning_rate="auto").holds
+
+
+def test_poisson_batches():
+    pytest.importorskip("dp_accounting", reason="needs the extra skpmtl[sampling]")
+    from skpmtl.privacy.sampling import poisson_epsilon
+
+    plan = plan_of(batches="poisson", batch_size=10)
+    np.testing.assert_allclose(plan.rates, [10 / 12, 10 / 30, 1.0])
+    assert plan.mu is None and plan.n_batches.tolist() == [1, 1, 1]
+    for z, rate in zip(plan.noise_multiplier, plan.rates, strict=True):
+        spent = poisson_epsilon(z, 5, rate, 1e-3, plan.adjacency)
+        assert spent <= 1.0 + 1e-6 and spent == pytest.approx(1.0, rel=1e-2)
+    variance = (plan.noise_multiplier / np.minimum(10, SIZES)) ** 2 / 5
+    np.testing.assert_allclose(plan.weights, task_weights(variance, 4))
+    # A batch has more than its mean with probability 2^-64 only as Bernstein's inequality says.
+    tail = 64 * math.log(2.0)
+    most = np.minimum(SIZES, 10 + math.sqrt(2 * 10 * tail) + tail) / 10
+    moved = 5 * (most * 0.5 + 2.0 * plan.noise_step / 10)
+    moved += math.sqrt(5) * (2.0 + FAR) * plan.noise_std / 10
+    np.testing.assert_allclose(plan.longest_updates(), 0.2 * plan.weights * moved)
+    assert "probability 0.333333 to 1" in plan.scheme()
+    assert plan.accountant() != plan_of().accountant()
+
+
+@pytest.mark.slow
+def test_many_rates_are_rounded_up():
+    pytest.importorskip("dp_accounting", reason="needs the extra skpmtl[sampling]")
+    sizes = np.arange(20, 60)
+    plan = plan_of(sizes=sizes, batches="poisson", batch_size=5, inner_steps=1, delta=1e-4)
+    few = len(np.unique(plan.noise_multiplier))
+    grid = np.unique(np.ceil(np.log(plan.rates) / math.log(1.1) - 1e-9))
+    assert few == len(grid) < len(sizes)
+    exact = plan_of(
+        sizes=sizes[[0, 39]], batches="poisson", batch_size=5, inner_steps=1, delta=1e-4
+    )
+    assert exact.noise_multiplier[1] <= plan.noise_multiplier[39] * (1 + 1e-6)
+    assert plan.noise_multiplier[39] < 1.1 * exact.noise_multiplier[1]
+
+
+def test_what_a_plan_says():
+    plan = plan_of()
+    public = plan.public_inputs()
+    assert public["n_tasks"] == 3 and public["n_features"] == 4 and public["clip_norm"] == 0.5
+    assert public["inner_steps"] == 5 and public["inner_learning_rate"] == 0.2
+    assert public["n_rows, for noise and weights"] == "7 to 30" and public["batch_size"] is None
+    assert public["noise over the longest way"] == plan.noise_over_way
+    assert "max_rows_per_unit" not in public and "target_range" not in public
+    assert plan.scheme().endswith("all records of a task in every step")
+    assert "visits" in public and "each 3 times" in plan_of(visits=3).scheme()
+    assert "each" not in plan.scheme()
+    assert "about 5 records" in plan_of(batches="disjoint", batch_size=5).scheme()
+    local = plan_of(privacy="local", delta=1e-5)
+    assert local.guarantee == "local DP per task" != plan.guarantee
+    assert "batch_size" not in local.public_inputs() and "group_size" not in local.public_inputs()
+    assert local.mechanism() != plan.mechanism() and local.own_assumptions != plan.own_assumptions
+    assert local.scheme().endswith("in parallel")
+    ranged = plan_of(target_range=(-3.0, 5.0))
+    assert ranged.public_inputs()["target_range"] == (-3.0, 5.0)
+    for wrong, words in (({"batch_size": 4}, "batch_size=4"), ({"batches": "disjoint"}, "needs a")):
+        with pytest.raises(ValueError, match=words):
+            plan_of(**wrong)
+
+
+# --------------------------------------------------------------------------- the rules
+def course_of(mode="task-global", loss="squared", noise=0.05, rows=SIZES, size=4, **settings):
+    given = {"fit_intercept": False, "tasks": range(len(rows))}
+    return course(DPMetaInit(**{**given, **settings}), mode, loss, size, np.array(rows), noise)
+
+
+def test_rounds_are_of_a_tenth_of_the_tasks_at_least_25_and_at_most_100():
+    for m, per_round in ((3, 1), (250, 10), (251, 11), (400, 10), (5000, 50)):
+        found = course_of(rows=[10] * m, tasks_per_round="auto")
+        assert found.tasks_per_round == per_round, m
+        assert found.n_rounds == math.ceil(m / per_round)
+    assert course_of(tasks_per_round="all").tasks_per_round == 3
+    assert course_of(tasks_per_round=2, visits=4).n_rounds == 4 * 2
+    assert course_of(tasks_per_round=90).tasks_per_round == 3
+    free = course_of(mode=None, tasks_per_round="auto", visits=2)
+    assert (free.tasks_per_round, free.n_rounds, free.visits) == (3, 40, 40)
+    assert free.inner_steps == 5 and free.meta_rate == 1.0 and free.inner_rate == "own"
+
+
+@pytest.mark.parametrize(("loss", "bound", "clipped"),
+                         [("squared", 1.0, 0.3), ("logistic", 0.25, 0.6),
+                          ("multinomial", 0.5, 0.6)])  # fmt: skip
+@pytest.mark.parametrize("intercept", [False, True])
+def test_rates_and_steps_minimise_the_error_that_is_left(loss, bound, clipped, intercept):
+    """exp(-2u) + u noise^2 (1 - exp(-2u)) after u powers of e, over a grid of u up to 6."""
+    m, noise, size = 40, 0.02, 5
+    found = course_of(
+        loss=loss, noise=noise, rows=[10] * m, size=size + intercept, fit_intercept=intercept,
+    )  # fmt: skip
+    both = 2 if intercept else 1
+    assert found.inner_rate == pytest.approx(1.0 / (bound * both))
+    curvature = bound * clipped / size
+    scaled = noise * 0.5 * math.sqrt(both) * bound / curvature / math.sqrt(2 * m)
+    u = np.geomspace(0.01, 6.0, 100)
+    error = np.exp(-2 * u) + u * scaled**2 * (1 - np.exp(-2 * u))
+    folds = u[error.argmin()]
+    assert found.least == pytest.approx(error.min())
+    steps = folds / (found.inner_rate * curvature * found.n_rounds)
+    steps = math.ceil(steps)
+    assert found.inner_steps == min(max(steps, 1), 50)
+    reach = found.n_rounds * found.inner_steps * found.inner_rate * curvature
+    assert found.meta_rate == pytest.approx(min(1.0, folds / reach))
+    gained = min(found.meta_rate * reach, 6.0)
+    assert found.gained == pytest.approx(gained)
+    left = math.exp(-2 * gained) + gained * scaled**2 * (1 - math.exp(-2 * gained))
+    assert found.init_error == pytest.approx(max(left, (size + intercept) / (10 * m)))
+
+
+def test_local_steps_are_fifty_and_go_a_quarter_of_the_way_each():
+    m, noise = 40, 0.3
+    found = course_of(mode="local", noise=noise, rows=[1] * m)
+    scaled = noise / math.sqrt(2 * m)
+    u = np.geomspace(0.01, 6.0, 100)
+    error = np.exp(-2 * u) + u * scaled**2 * (1 - np.exp(-2 * u))
+    assert found.inner_steps == 50 and found.inner_rate == "own"
+    reach = found.n_rounds / 4.0
+    assert found.meta_rate == pytest.approx(min(1.0, u[error.argmin()] / reach))
+    gained = found.meta_rate * reach
+    assert found.gained == pytest.approx(min(gained, 6.0))
+    left = math.exp(-2 * gained) + gained * scaled**2 * (1 - math.exp(-2 * gained))
+    assert found.init_error == pytest.approx(left)
+    few = course_of(rows=[1, 1], size=4)  # as many numbers as rows tell nothing
+    assert few.init_error == 1.0

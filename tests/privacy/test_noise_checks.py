@@ -1,0 +1,233 @@
+"""Tests of noise: exact levels on noise as stated, and the laws of the mechanisms."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.stats import binom, chi2, kstest, norm, poisson
+
+from skpmtl.privacy import (
+    DiagonalLaplace,
+    SymmetricGaussian,
+    SymmetrizedWishart,
+    VectorGaussian,
+    noise_checks,
+)
+from skpmtl.privacy.mechanisms import VectorGamma
+from skpmtl.privacy.noise_checks import Noise
+from skpmtl.privacy.rng import SeededSource, grid_step
+from skpmtl.privacy.tape import Release
+
+
+def noises(z):
+    """z (n_fits, n_releases, n, d) as noise of releases."""
+    return [Noise(i, j, None, "a", z[i, j]) for i in range(len(z)) for j in range(len(z[0]))]
+
+
+CHECKS = {
+    "spreads": noise_checks._spreads,
+    "shape": noise_checks._shape,
+    "correlations": noise_checks._correlations,
+}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("shape", [(4, 2, 3, 5), (3, 3, 1, 2)])
+def test_each_p_value_is_uniform_for_noise_as_stated(check, shape):
+    rng, found = np.random.default_rng(0), {}
+    for _ in range(150):
+        given = noises(rng.normal(size=shape))
+        for number, (p, _) in enumerate(CHECKS[check](given)):
+            found.setdefault(number, []).append(p)
+    for values in found.values():
+        assert len(values) == 150
+        assert kstest(values, "uniform").pvalue > 1e-5
+
+
+def planted(z, change):
+    """What the checks with the smallest p-value say of noise with a fault. -> p, texts"""
+    change(z)
+    given = noises(z)
+    rows = [
+        *noise_checks._spreads(given), *noise_checks._shape(given), *noise_checks._absent(given),
+        *noise_checks._repeated(given), *noise_checks._correlations(given),
+    ]  # fmt: skip
+    least = min(p for p, _ in rows)
+    return least, [text for p, text in rows if p <= least * (1.0 + 1e-9)]
+
+
+def scaled(place, factor):
+    def change(z):
+        z[place] *= factor
+
+    return change
+
+
+def mixed(a, b):
+    """b follows a to a quarter of its variance, which stays what it is."""
+
+    def change(z):
+        z[b] = 0.5 * z[a] + math.sqrt(0.75) * z[b]
+
+    return change
+
+
+ALL = slice(None)
+EVEN, ODD = slice(0, None, 2), slice(1, None, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (scaled(ALL, 0.8), "that of all releases"),
+        (scaled((1,), 0.7), "that of fit 2"),
+        (scaled((ALL, 2), 0.7), "that of release 3"),
+        (scaled((ALL, ALL, ALL, ALL), 1.25), "that of all releases"),
+        (mixed((..., EVEN), (..., ODD)), "that of entries of one release"),
+        (mixed((..., slice(0, 10)), (..., slice(10, 20))), "that of entries of one release"),
+        (mixed((ALL, ALL, slice(0, None, 2)), (ALL, ALL, slice(1, None, 2))),
+         "that of releases of one fit"),
+        (mixed((ALL, 0), (ALL, 1)), "that of releases of one fit"),
+        (mixed((ALL, 1), (ALL, 2)), "that of releases of one fit"),
+        (mixed((EVEN,), (ODD,)), "that of two fits"),
+    ],
+)  # fmt: skip
+def test_the_check_of_a_fault_finds_it_and_names_it(change, text):
+    z = np.random.default_rng(1).normal(size=(4, 4, 6, 20))
+    p, told = planted(z, change)
+    assert p < 1e-9 and any(one.startswith(f"Noise: {text}") for one in told), told
+
+
+def test_a_kind_of_release_and_a_task_are_named():
+    rng = np.random.default_rng(2)
+    given = [Noise(0, k, k, "ab"[k % 2], rng.normal(size=(3, 50))) for k in range(4)]
+    rows = dict((text, p) for p, text in noise_checks._spreads(given))
+    for n, text in enumerate(("all releases", "release 3", "fit 1", "a", "task at position 2")):
+        members = {0: given, 1: given[2:3], 2: given, 3: given[::2], 4: given[2:3]}[n]
+        squares = sum(np.square(noise.z).sum() for noise in members)
+        size = 150 * len(members)
+        ratio = math.sqrt(squares / size)
+        p = rows[f"Noise: that of {text} has {ratio:.3f} times the stated std."]
+        assert p == pytest.approx(2 * min(chi2.cdf(squares, size), chi2.sf(squares, size)))
+    assert len(rows) == 1 + 4 + 1 + 2 + 4
+
+
+def test_noise_that_is_missing_or_repeated():
+    n = 4000
+    z = np.random.default_rng(3).normal(size=(1, 1, 1, n))
+    flat = z.reshape(-1)
+    flat[:3] = [2.0, 3.0, 4.0]
+    ((p, text),) = noise_checks._absent(noises(z))
+    count = int((np.abs(flat) < 1e-5).sum())
+    assert text == f"Noise: {count} released numbers have none."
+    flat[:3] = 0.9e-5, -0.9e-5, 0.0
+    ((p, text),) = noise_checks._absent(noises(z))
+    assert text == f"Noise: {count + 3} released numbers have none."
+    assert p == pytest.approx(binom.sf(count + 2, n, norm.cdf(1e-5) - norm.cdf(-1e-5)), rel=1e-6)
+    before = int(noise_checks._repeated(noises(z)).__next__()[1].split()[1])
+    flat[:4] = [5.0, 5.0 + 2.0**-19, -5.0 - 2.0**-20, 6.0]  # but for the sign
+    ((p, text),) = noise_checks._repeated(noises(z))
+    count = int(text.split()[1])
+    assert abs(count - before) <= 4 and count >= 2
+    # The density of the difference of two half-normals at 0 is 1 / sqrt(pi), on either side of it.
+    assert p == pytest.approx(poisson.sf(count - 1, n * (n - 1) / 2 * 2 * 2.0**-18 / math.pi**0.5))
+
+
+def test_all_tests_together():
+    rng = np.random.default_rng(4)
+    z = rng.normal(size=(2, 2, 3, 40))
+    assert noise_checks.failures(noises(z)) == []
+    assert noise_checks.failures([]) == []
+    empty = Noise(0, 0, None, "a", np.empty((0, 3)))
+    assert noise_checks.failures([empty]) == [] and math.isnan(noise_checks.spread([empty]))
+    found = noise_checks.failures(noises(0.5 * z))
+    assert found[0].startswith("Noise: that of all releases has 0.5")
+    assert noise_checks.spread(noises(0.5 * z)) == pytest.approx(0.5 * np.sqrt((z**2).mean()))
+    z[0, 0, 0, 0] = np.inf
+    assert noise_checks.failures(noises(z)) == ["Noise: a release is not finite."]
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        VectorGaussian(40, 1.0, 0.5),
+        SymmetricGaussian(8, 2.0, 0.5),
+        DiagonalLaplace(40, 1.0, 0.5),
+        VectorGamma(40, 1.0, 0.5),
+        VectorGamma(40, 1.0, 0.5, n_vectors=4),
+        SymmetrizedWishart(8, 2.0, 0.5),
+    ],
+    ids=lambda mechanism: mechanism.name,
+)
+def test_noise_of_each_mechanism_becomes_standard_normal(mechanism):
+    source, releases = SeededSource(np.random.default_rng(7)), []
+    value = np.full(mechanism.shape, 0.25)
+    for _ in range(60):
+        reply = mechanism.release(value, source)
+        releases.append(Release(mechanism.describe(), reply, value[None]))
+    tape = SimpleNamespace(releases=releases)
+    found = noise_checks.noise_of(tape, 5)
+    assert {(noise.fit, noise.task) for noise in found} == {(5, None)}
+    assert [noise.place for noise in found] == list(range(60))
+    assert len({noise.kind for noise in found}) == 1
+    z = np.concatenate([noise.z.ravel() for noise in found])
+    assert kstest(z, "norm").pvalue > 1e-4 and abs(z.std() - 1) < 5 / math.sqrt(2 * z.size)
+    assert not [*noise_checks.off_grid(tape)]
+    # Half the noise is found, and numbers off the grid.
+    half = [Release(r.entry, 0.125 + 0.5 * r.reply, r.values) for r in releases]
+    assert noise_checks.failures(noise_checks.noise_of(SimpleNamespace(releases=half), 0))
+    step = grid_step(noise_checks.noise_scale(mechanism.describe(), mechanism.shape))
+    off = [Release(r.entry, r.reply + (k == 2) * step / 3, r.values)
+           for k, r in enumerate(releases[:4])]  # fmt: skip
+    assert [*noise_checks.off_grid(SimpleNamespace(releases=off))] == [2]
+
+
+def test_the_law_of_a_wishart_matrix_of_one_row_is_that_of_laplace():
+    """The difference of two exponentials, of scale 2 each."""
+    x = np.array([-90.0, -8.0, -0.3, -1e-3, 0.02, 1.0, 20.0, 200.0])
+    wishart = noise_checks._wishart(x[:, None, None], {})[:, 0]
+    np.testing.assert_allclose(wishart, noise_checks._laplace(x / 2.0, {}), rtol=1e-4, atol=1e-6)
+    expected = norm.isf(0.5 * np.exp(-x[4:] / 2.0))
+    np.testing.assert_allclose(wishart[4:], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_lengths_of_gamma_noise_become_those_of_normals():
+    """One number of each: noise with density exp(-|x|) / 2 in one dimension."""
+    x = np.array([-40.0, -3.0, 0.5, 2.0])
+    for one in x:
+        z = noise_checks._gamma(np.array([one]), {"n_vectors": 1})
+        assert z.item() == pytest.approx(math.copysign(norm.isf(0.5 * math.exp(-abs(one))), one))
+    z = noise_checks._gamma(np.array([3.0, 4.0, 0.0, 0.0]), {"n_vectors": 2})
+    assert z[0] @ [4.0, -3.0] == pytest.approx(0.0) and z[1].tolist() == [0.0, 0.0]
+    # The length of two normals is a Rayleigh variable, that of the noise a Gamma(2) one.
+    tail = (1.0 + 5.0) * math.exp(-5.0)
+    assert np.linalg.norm(z[0]) == pytest.approx(math.sqrt(-2.0 * math.log(tail)))
+
+
+def test_noise_of_tasks_and_what_shows_half_of_it():
+    rng = np.random.default_rng(5)
+    stds = np.array([1.0, 4.0, 2.0])
+    entry = {"tasks": np.array([7, 3, 5]), "noise_std": stds, "sensitivity": 2.0, "norm": "l2",
+             "mechanism": "vector Gaussian"}  # fmt: skip
+    values = np.zeros((6, 5))
+    reply = rng.normal(size=(6, 5)) * np.repeat(stds, 2)[:, None]
+    tape = SimpleNamespace(releases=[Release(entry, {"update": reply.reshape(3, -1)}, values)])
+    found = noise_checks.noise_of(tape, 0)
+    assert [noise.task for noise in found] == [7, 3, 5]
+    for noise, std, part in zip(found, stds, reply.reshape(3, 2, 5), strict=True):
+        np.testing.assert_allclose(noise.z * std, part)
+    assert noise_checks.fits_needed(tape) == math.ceil(220 / 30)
+    more = Release(
+        {**entry, "mechanism": "another Gaussian"}, {"sums": reply, "update": reply[:3]}, values
+    )
+    assert noise_checks.fits_needed(SimpleNamespace(releases=[more] * 9)) == 1
+    assert noise_checks.fits_needed(SimpleNamespace(releases=[more, *tape.releases * 3])) == 8
+    assert noise_checks.fits_needed(SimpleNamespace(releases=[])) == 0
+    # Noise that the value's own rounding swallows tells nothing.
+    lost = Release(entry, {"update": reply + 1e20}, values + 1e20)
+    assert noise_checks.noise_of(SimpleNamespace(releases=[lost]), 0) == []
+    no_noise = {"mechanism": "vector Gaussian", "noise_std": 0.0, "norm": "l2", "sensitivity": 1.0}
+    silent = [Release(no_noise, np.zeros(2), np.zeros((1, 2))),
+              Release({"mechanism": "draw"}, np.zeros(2), np.empty(0))]  # fmt: skip
+    assert noise_checks.noise_of(SimpleNamespace(releases=silent), 0) == []

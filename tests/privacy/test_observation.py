@@ -1,0 +1,110 @@
+"""What is observed of a process, and that nothing of the observer stays."""
+
+import builtins
+import io
+import logging
+import os
+import sys
+import warnings
+
+import numpy as np
+
+from skpmtl.privacy.observation import lasting, observing
+
+
+def test_text_logs_warnings_and_files_are_recorded(tmp_path):
+    said, old = {}, tmp_path / "old.txt"
+    old.write_text("before")
+    silent = logging.getLogger("skpmtl_test.silent")
+    silent.propagate, silent.level = False, logging.ERROR
+    with observing(said):
+        print("printed")
+        print("complained", file=sys.stderr)
+        os.write(1, b"raw")
+        os.write(2, b" too")
+        warnings.warn("warned", RuntimeWarning, stacklevel=1)
+        warnings.warn("warned", RuntimeWarning, stacklevel=1)
+        logging.getLogger("skpmtl_test").debug("of %d rows", 3)
+        silent.info("unheard")
+        logging.getLogger("numba.core").debug("how it compiles")
+        logging.getLogger("torch").warning("but warnings")
+        (tmp_path / "new.txt").write_bytes(b"content")
+        with open(tmp_path / "more.txt", "x") as file:
+            file.write("x")
+        handle = os.open(tmp_path / "low.txt", os.O_CREAT | os.O_WRONLY)
+        os.write(handle, b"low")
+        os.close(handle)
+        (tmp_path / "loops").mkdir()
+        (tmp_path / "loops" / "a.nbi").write_bytes(b"index")
+        (tmp_path / "loops" / "tmp123").write_bytes(b"unnamed")
+        (tmp_path / "gone").write_text("x")
+        (tmp_path / "gone").unlink()
+        old.read_text()  # what is only read is no trace
+    assert said["printed text"] == ("printed\ncomplained\n", b"raw too")
+    assert said["warnings"] == [("RuntimeWarning", "warned")] * 2
+    assert said["log lines"] == [
+        ("skpmtl_test", "DEBUG", "of 3 rows"), ("skpmtl_test.silent", "INFO", "unheard"),
+        ("torch", "WARNING", "but warnings"),
+    ]  # fmt: skip
+    assert said["files"] == [
+        (str(tmp_path / "new.txt"), b"content"), (str(tmp_path / "more.txt"), b"x"),
+        (str(tmp_path / "low.txt"), b"low"), (str(tmp_path / "gone"), None),
+    ]  # fmt: skip
+
+
+def state():
+    root = logging.getLogger()
+    loggers = [root, *(x for x in root.manager.loggerDict.values() if hasattr(x, "handlers"))]
+    return (
+        builtins.open, io.open, os.open, sys.stdout, sys.stderr, os.fstat(1).st_ino,
+        os.fstat(2).st_ino, [(x.name, x.level, [*x.handlers]) for x in loggers],
+        [(h, h.level) for x in loggers for h in x.handlers],
+    )  # fmt: skip
+
+
+def test_everything_is_put_back_after_an_error_too():
+    own, handler = logging.getLogger("skpmtl_test.own"), logging.StreamHandler(io.StringIO())
+    own.addHandler(handler)
+    own.setLevel(logging.CRITICAL)
+    own.propagate = False
+    before = state()
+    n_open = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    for error in (None, KeyError):
+        said = {}
+        try:
+            with observing(said):
+                own.info("quiet elsewhere")
+                if error:
+                    raise error
+        except KeyError:
+            pass
+        assert ("skpmtl_test.own", "INFO", "quiet elsewhere") in said["log lines"]
+        assert state() == before and handler.stream.getvalue() == ""
+    if n_open:
+        assert len(os.listdir("/proc/self/fd")) == n_open
+
+
+class Keeps:
+    seen = []
+    count = 0
+
+    def fit(self, X, found=[]):  # noqa: B006
+        found.append(X)
+
+    @classmethod
+    def made(cls):
+        cls.count += 1
+
+
+def test_what_stays_in_classes_and_defaults_is_seen():
+    for change in (
+        lambda: Keeps.seen.append(np.ones(3)), lambda: Keeps().fit(2.0), Keeps.made,
+        lambda: setattr(Keeps.fit, "rows", [1]), lambda: KEPT.update(rows=1),
+    ):  # fmt: skip
+        before = lasting(Keeps())
+        assert lasting(Keeps()) == before  # looking changes nothing
+        change()
+        assert lasting(Keeps()) != before
+
+
+KEPT = {}
