@@ -2713,7 +2713,7 @@ class PrivateMeanRegMTL(RegressorMixin, BaseEstimator):
     relation_noise_std_: NDArray[Any]
     level_: float
     level_spread_: float
-    shares_: dict[str, Any]
+    shares_: dict[Any, Any]
     tasks_: NDArray[Any]
     billboard_: Any
     privacy_: PrivacyReport
@@ -2810,7 +2810,7 @@ class PrivateMeanRegMTLClassifier(ClassifierMixin, BaseEstimator):
     relation_noise_std_: NDArray[Any]
     level_: float
     level_spread_: float
-    shares_: dict[str, Any]
+    shares_: dict[Any, Any]
     tasks_: NDArray[Any]
     classes_: NDArray[Any]
     billboard_: Any

@@ -265,8 +265,8 @@ class TaskLevels:
         found = squares - self.rows**2
         varies = found > 1e-10 * squares  # beyond rounding
         order = np.sort(np.where(varies, found, np.inf), axis=1)
-        middle = np.maximum(varies.sum(axis=1) - 1, 0) // 2
-        found = order[np.arange(len(order)), middle]
+        every, last = np.arange(len(order)), np.maximum(varies.sum(axis=1) - 1, 0)
+        found = 0.5 * (order[every, last // 2] + order[every, (last + 1) // 2])
         return np.where(np.isfinite(found), found, np.nan)
 
     def pooled(self, level):

@@ -320,8 +320,8 @@ def test_budget_of_automatic_bounds(adjacency, c):
     X, y, task = tasks(m)
     est = PrivateMeanRegMTL(
         levels="free", epsilon=1.0, delta=1e-4, adjacency=adjacency, tasks=range(m),
-        unseen_task="mean", target_range=(-20.0, 20.0),
-        random_state=0,  # one draw of 150 shows no common length
+        unseen_task="mean",
+        target_range=(-20.0, 20.0), random_state=0,  # one draw of 150 shows no common length
     ).fit(X, y, task=task)  # fmt: skip
     first, *rounds, last = est.privacy_.releases
     mu = gdp_mu(1.0, 1e-4)
