@@ -42,8 +42,8 @@ def _commands():
     yield f"benchmarks.startup --output {RESULTS / 'startup.csv'}", ["startup"]
     yield f"benchmarks.networks --output {RESULTS / 'networks.csv'}", ["networks"]
     yield f"benchmarks.unseen --output {RESULTS / 'unseen.csv'}", ["unseen"]
-    methods = "--estimators PrivateMTL;PrivateMeanRegMTL"
-    yield f"benchmarks.multilevel {methods}", ["multilevel"]
+    methods = "--estimators PrivateMTL;PrivateMeanRegMTL;splines:PrivateMTL"
+    yield f"benchmarks.multilevel {methods} --epsilon none,10,3,1,.3,1e-9", ["multilevel"]
     for script in ("networks_images", "networks_text"):
         yield f"benchmarks.reproduce.{script} --tune", [f"{script}_tuning"]
     for script in _SCRIPTS:

@@ -111,7 +111,11 @@ def _site(given):
     config = SiteConfig(given.folder / "site.toml", given.rows)
     for part in config.parts:  # what is wrong here is said before anything is answered
         study = Study.load(part.file)
-        site = config.open(part, study)
+        try:
+            site = config.open(part, study)
+        except Refusal as refusal:  # the curator is told, too, and it can be mended meanwhile
+            logging.getLogger("skpmtl").error("%s: refused: %s", study.name, refusal)
+            continue
         what = f"server {site.name}" if part.server else f"{len(site.positions)} tasks"
         print(f"{study.name}: {what}, digest {study.digest}", flush=True)
     serve(config, stop_on_signals())

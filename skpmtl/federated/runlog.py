@@ -170,7 +170,8 @@ def line(event):
     if kind == "site":
         return f"site {event['site']} takes part with {event['tasks']} tasks"
     if kind == "clock":
-        return f"site {event['site']}: its clock is {event['seconds']:+.0f} s off, allowed for"
+        off = f"{event['seconds']:+.0f} s off, allowed for" if event["seconds"] else "right again"
+        return f"site {event['site']}: its clock is {off}"
     if kind == "connected":
         return f"site {event['site']} is connected"
     if kind == "waiting":

@@ -290,6 +290,31 @@ def test_door_says_who_is_not_let_in(tmp_path):
     door.close()
 
 
+def test_check_compares_with_the_curator(tmp_path, capsys):
+    """Key, version and study of a site, with what the door of the curator has."""
+    port = free_port()
+    kit = kit_of(tmp_path, address=f"localhost:{port}")
+    place, site = kit / "curator", kit / "a"
+    door = Door(port, place / "link.pem", place / "link.key", place / "ca.pem", Bells(tmp_path))
+    door.keys = {read_public_key(place / "sites" / "a.pub"): "a"}
+    door.studies = {"exam": Study.load(place / "exam.toml").digest}
+    door.start()
+    wait_for(lambda: door.server.started)
+
+    def faults_found():
+        command(["check", str(site)])
+        return [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAULT")]
+
+    assert not faults_found()
+    path = site / "exam.toml"
+    path.write_text(path.read_text().replace("timeout = 90", "timeout = 80"))
+    assert "another study at the curator" in "".join(faults_found())
+    shutil.copy(kit / "b" / "site.key", site / "site.key")
+    assert "the curator knows no such key" in "".join(faults_found())
+    door.close()
+    assert "ConnectionRefusedError" in "".join(faults_found())
+
+
 def test_units_and_compose_files_are_well_formed(tmp_path):
     kit = kit_of(tmp_path)
     for place in (kit / "a", kit / "curator"):

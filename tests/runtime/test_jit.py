@@ -32,7 +32,7 @@ def call(tmp_path, monkeypatch, caplog):
 
     def call(cache=tmp_path / "cache", said=""):
         monkeypatch.setattr(numba.config, "CACHE_DIR", str(cache))
-        monkeypatch.setattr(_jit, "_told", [])
+        monkeypatch.setattr(_jit, "_reported", [])
         caplog.clear()
         double = runpy.run_path(str(source))["double"]
         assert double(2.5) == 5.0 and double(1.5) == 3.0
@@ -141,7 +141,7 @@ def test_a_change_in_another_file_of_kernels_compiles_afresh(call, monkeypatch):
 @pytest.mark.parametrize("name", ["load_overload", "_cache_file", "_data_name", "_source_stamp"])
 def test_names_of_numba_that_are_gone(name, monkeypatch, caplog):
     """It is logged, once, that files are not checked, and nothing else happens."""
-    monkeypatch.setattr(_jit, "_told", [])
+    monkeypatch.setattr(_jit, "_reported", [])
 
     def double(x):
         return x + x
