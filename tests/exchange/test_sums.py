@@ -85,7 +85,7 @@ def test_lengths_of_models_in_bins():
     expected[3] += 1.0
     np.testing.assert_allclose(found, expected, rtol=1e-9)
     sent = np.zeros((1, 81))
-    sent[0, :2] = 5.0, np.inf  # a bin is filled or not
+    sent[0, :2] = 1.0, 5.0  # a bin is filled or not
     found = plan.sum_of_bins({"bins": sent}, np.arange(1))["bins"]
     np.testing.assert_allclose(found[:2], math.sqrt(0.5), rtol=1e-9)
 
