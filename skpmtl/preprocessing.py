@@ -7,7 +7,6 @@ from numbers import Integral, Real
 import numpy as np
 from scipy.special import digamma, polygamma
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
-from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import Bunch
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -516,6 +515,8 @@ class TaskImputer(_TaskTransformer):
                 "Columns of text have no SimpleImputer in common with numbers: fill them before, "
                 "or leave as_sklearn=False."
             )
+        from sklearn.impute import SimpleImputer  # with neighbours: an import would wait for them
+
         # The median of one row is this row.
         return SimpleImputer(strategy="median").fit([list(found.values())])
 

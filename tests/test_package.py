@@ -77,6 +77,24 @@ def test_imports_are_declared():
     assert always | extras == found | FOR_OTHERS
 
 
+def test_an_import_takes_nothing_along_that_few_fits_need():
+    """Each of these is a tenth of a second of every process."""
+    program = (
+        "import sys, sklearn.linear_model, numba; before = set(sys.modules); import skpmtl; "
+        "print(*set(sys.modules) - before)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    found = set(done.stdout.split())
+    assert "skpmtl" in found
+    assert not found & {
+        "matplotlib", "pandas", "scipy.io", "sklearn.datasets", "sklearn.decomposition",
+        "sklearn.ensemble", "sklearn.feature_extraction", "sklearn.impute", "sklearn.neighbors",
+        "torch", "urllib.request",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "name",
     ["CONTRIBUTING.rst", "README.rst", "Makefile", ".ci/run", ".ci/release", "tests/processors.py"],

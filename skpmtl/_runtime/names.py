@@ -1,6 +1,5 @@
 """Names in Python's own errors, which show where a function was defined."""
 
-from inspect import getattr_static
 from types import FunctionType
 
 __all__ = ["name_methods"]
@@ -15,8 +14,10 @@ def name_methods(*classes):
     package = __name__.partition(".")[0]
     own = []
     for cls in classes:
-        for name in dir(cls):
-            method = getattr_static(cls, name)
+        methods = {}
+        for base in reversed(cls.__mro__):
+            methods |= vars(base)
+        for name, method in methods.items():
             if (name == "__init__" or not name.startswith("_")) and type(method) is FunctionType:
                 if method.__module__.partition(".")[0] == package and name not in vars(cls):
                     own.append((cls, name, method))

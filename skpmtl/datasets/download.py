@@ -4,11 +4,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-import urllib.error
-import urllib.request
 from pathlib import Path
-
-from sklearn.datasets import get_data_home
 
 
 def fetched(url, name, sha256, data_home, download_if_missing, otherwise):
@@ -16,6 +12,12 @@ def fetched(url, name, sha256, data_home, download_if_missing, otherwise):
 
     It appears only once its checksum is right. OSError, which says what to do `otherwise`.
     """
+    # With all loaders and all of HTTP, for which an import of the package would wait.
+    import urllib.error
+    import urllib.request
+
+    from sklearn.datasets import get_data_home
+
     kept = Path(get_data_home(data_home)) / name
     if kept.is_file():
         return kept

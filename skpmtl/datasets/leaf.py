@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.utils import Bunch
 
 from ..tables.ids import listed
@@ -204,6 +203,8 @@ def _words(vectorizer, vocabulary):
     """The vectorizer to transform with; it is never fitted here."""
     if vectorizer is None:
         # Only blanks separate: words such as "c#" stay what they are.
+        from sklearn.feature_extraction.text import CountVectorizer
+
         vectorizer = CountVectorizer(lowercase=False, token_pattern=r"\S+")
     if vocabulary is None:
         return vectorizer

@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 
 import numpy as np
-from scipy.io import loadmat
 from sklearn.utils import Bunch
 
 from .download import fetched
@@ -198,6 +197,8 @@ def fetch_school(data_home=None, download_if_missing=True, *, scale=None, as_fra
 def _read_cells(path):
     """The MATLAB file of the toolbox -> features, scores, pupils of each school."""
     try:
+        from scipy.io import loadmat  # with all of its formats
+
         content = loadmat(path)
         cells = content["X"].ravel(), content["Y"].ravel()
         sizes = [len(y) for y in cells[1]]

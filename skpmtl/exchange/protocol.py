@@ -97,7 +97,7 @@ class Query:
         Public number by which the sums are divided before noise is added.
     pick : ndarray of int64, default=None
         Positions of the tasks that are asked, sorted; None: all.
-    half_adds : bool, default=False
+    task_side_adds : bool, default=False
         Whether task sides add up by themselves, so that `combine` need not travel to them.
     bound : float, default=None
         Public bound on the sums, where they are released without noise.

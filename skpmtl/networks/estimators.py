@@ -307,6 +307,7 @@ class _TorchMeanReg(OfModule, MeanFamily):
         "device": [str],
     }  # fmt: skip
     _billboards = (NetworkBillboard,)
+    _fixed = ()
     _stays = ("module", "device")
     _sparse_in_place = False
 

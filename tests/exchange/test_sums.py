@@ -1,12 +1,14 @@
 """What curators bound again, whatever was sent: dense vectors tell one norm from another."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from skpmtl import DPMetaInit
-from skpmtl.exchange import Population
+from skpmtl.exchange import Population, TaskSide
+from skpmtl.exchange.protocol import PartialTaskSide, Query, contributed
 from skpmtl.exchange.sums import clipped_sum, sum_of_clipped
 from skpmtl.meta.curator import sum_of_updates as sum_of_meta
 from skpmtl.meta.plan import MetaPlan
@@ -85,7 +87,7 @@ def test_lengths_of_models_in_bins():
     expected[3] += 1.0
     np.testing.assert_allclose(found, expected, rtol=1e-9)
     sent = np.zeros((1, 81))
-    sent[0, :2] = 5.0, np.inf  # a bin is filled or not
+    sent[0, :2] = 1.0, 5.0  # a bin is filled or not
     found = plan.sum_of_bins({"bins": sent}, np.arange(1))["bins"]
     np.testing.assert_allclose(found[:2], math.sqrt(0.5), rtol=1e-9)
 
@@ -105,3 +107,42 @@ def test_the_common_length_needs_two_thirds_of_the_tasks_and_four_errors():
     ends[0] = 50.0
     assert plan.common_length(ends, 1.0, 60) == 2.0**-40
     assert plan.common_length(ends[::-1], 1.0, 60) == 2.0**40
+
+
+class Counting(TaskSide):
+    """Contributes its place among the tasks that it is asked for."""
+
+    def __init__(self):
+        self.asked = 0
+
+    def contributions(self, query):
+        self.asked += 1
+        places = np.arange(3) if query.pick is None else query.pick
+        return {"v": places[:, None] * 1.0}
+
+
+def test_what_tasks_contribute_is_told_by_their_places_in_the_population():
+    noise, side = object(), Counting()
+    part = PartialTaskSide(side, np.array([1, 4, 6]))  # of seven tasks, the others without rows
+    query = Query("v", {}, {"v": noise}, lambda sent, positions: sent)
+    for pick, places, numbers in (
+        (None, [1, 4, 6], [0, 1, 2]), (np.array([0, 4, 6]), [4, 6], [1, 2]),
+        (np.array([0, 2]), [], []),
+    ):  # fmt: skip
+        picked = replace(query, pick=pick)
+        local, positions = picked.local(part.positions)
+        assert positions.tolist() == places
+        assert local.pick is None if pick is None else local.pick.tolist() == numbers
+        positions, sent = contributed(part, picked)
+        assert positions.tolist() == places and sent["v"][:, 0].tolist() == numbers
+    positions, sent = contributed(side, replace(query, pick=np.array([0, 2])))
+    assert positions.tolist() == [0, 2] and sent["v"][:, 0].tolist() == [0, 2]
+    positions, sent = contributed(side, query)
+    assert positions.tolist() == [0, 1, 2]
+    assert side.asked == 0  # a copy was
+    # Tasks that add their noise themselves, and those on other machines, show nothing.
+    for tasks in (part, side):
+        positions, sent = contributed(tasks, replace(query, mechanisms={"v": None}))
+        assert len(positions) == 0 and sent == {}
+    positions, sent = contributed(object(), query)
+    assert len(positions) == 0 and sent == {}

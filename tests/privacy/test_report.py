@@ -161,6 +161,21 @@ def test_html_says_what_the_text_says(report, badge):
     assert ("badge none" in str(page.seen)) == (report is NONE)
 
 
+@pytest.mark.parametrize("n", [1, 20, 21])
+def test_html_lists_twenty_releases_and_the_number_of_more(n):
+    entries = [{"name": f"a{t}", "mechanism": "Gaussian", "mu": 0.25, "tasks": 3} for t in range(n)]
+    page = gaussian(releases=entries)._repr_html_()
+    assert [f"<td>a{t}</td>" in page for t in (0, 19, 20)] == [True, n > 19, False]
+    assert (f"{n} in all" in page) == (n > 20)
+    assert page.count("<td>0.25</td>") == min(n, 20)
+    # Columns that no release has are left out, and a value that one of them lacks is empty.
+    assert "<th>mu</th>" in page and "<th>epsilon</th>" not in page and "<th>tasks</th>" not in page
+    assert (
+        "<td></td>"
+        in gaussian(releases=[*entries, {"name": "b", "mechanism": "Gaussian"}][-2:])._repr_html_()
+    )
+
+
 def test_html_shows_text_of_others_as_text():
     evil = "<script>alert(1)</script>"
     release = {"name": evil, "statistic": f'"{evil}', "noise_std": 1.0}
