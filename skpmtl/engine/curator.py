@@ -96,7 +96,8 @@ def release_structures(population, plan, source, log=None):
     billboard.take_start(plan.start)
     billboard.report = exact_report(PLAIN)
     if plan.private:
-        billboard.report = plan.report(source, (course.made, billboard.shares))
+        found = course.made, billboard.shares, course.levels_found()
+        billboard.report = plan.report(source, found)
     return billboard
 
 
@@ -180,6 +181,16 @@ class _Course:
             (self.about or self.average).add(*_pooled(found), self.size_of_moment)
             self.rebuild()
             yield from self.vote(*votes)
+
+    def levels_found(self):
+        """What a report says of levels."""
+        level = self.billboard.level
+        if level is None:
+            looked = self.plan.levels and self.plan.slots
+            return "free: no window stood out" if looked else "free: not looked for"
+        middle, unit = self.window
+        within = "" if self.plan.classification else f", in {middle:.4g} +- {unit:.3g}"
+        return f"pooled about {level.intercept:.4g}, spread {level.spread:.3g}{within}"
 
     # -------------------------------------------------------------------- with levels
     def with_levels(self):
@@ -523,10 +534,11 @@ class _Course:
     def mean_model(self):
         """Model of tasks that were not fitted: the centre of all structures, a mean intercept."""
         slopes = self.billboard.centre
-        if self.plan.target_range is None:
-            mean = np.append(slopes, np.zeros(self.plan.n_outputs))
-            self.billboard = replace(self.billboard, mean=mean)
-            return
+        if "mean intercept" not in self.plan.slots:
+            if not self.plan.has_intercepts:
+                mean = np.append(slopes, np.zeros(self.plan.n_outputs))
+                self.billboard = replace(self.billboard, mean=mean)
+            return  # no window of levels stood out: there is no intercept to publish
         low, high = self.plan.target_range
         middle, reach = 0.5 * (low + high), 0.5 * (high - low)
         found = yield from self.query(

@@ -166,6 +166,14 @@ class StructurePlan(Plan):
             and votes.is_able(m, self.mu, self.adjacency == "replace-one")
         )
         self.all_pooled = est.levels == "pooled"
+        self.has_intercepts = est.fit_intercept
+        if self.mean and self.has_intercepts and not (self.levels or self.silent):
+            if self.target_range is None:
+                raise ValueError(
+                    'unseen_task="mean" with so few tasks for the budget: no level of them can be '
+                    "found, and the mean of their intercepts needs the public range of the target, "
+                    "target_range=(low, high)."
+                )
         self.names = possible(structures, self.levels)
         self.slots = {} if self.silent else self._shares()
         self.without_window = {}
@@ -335,12 +343,12 @@ class StructurePlan(Plan):
     silence = "there are too few tasks for this budget to find anything that they share"
 
     def releases(self, made=None):
-        """`made`: what was released, a list of (slot, statistic, mechanism), and the released
-        shares of the structures; None: before a fit, when the slots are listed."""
+        """`made`: what was released, a list of (slot, statistic, mechanism), the released shares
+        of the structures, and what was found of levels; None: before a fit, when the slots are
+        listed."""
         if made is None:
             return [{"name": slot, "mu": float(self.mu_of(slot))} for slot in self.slots]
-        entries, _ = made
-        return [{"name": slot, **noise.describe(what)} for slot, what, noise in entries]
+        return [{"name": slot, **noise.describe(what)} for slot, what, noise in made[0]]
 
     def mechanism(self):
         return "Gaussian noise in slots of fixed budgets"
@@ -367,6 +375,7 @@ class StructurePlan(Plan):
             return {}
         used = {slot for slot, _, _ in made[0]}
         notes = {"slots not used": ", ".join(s for s in self.slots if s not in used) or "none"}
+        notes["levels"] = made[2]
         if made[1]:
             notes["released shares of the structures"] = ", ".join(
                 f"{name} {share:.2f}" for name, share in made[1].items()
