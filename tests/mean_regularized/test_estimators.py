@@ -27,7 +27,7 @@ from skpmtl import (
 from skpmtl._kernels import steps as kernels
 from skpmtl._kernels.losses import NUMBER
 from skpmtl._kernels.newton import hessian_product, loss_gradient
-from skpmtl.local import centred, proximal
+from skpmtl.local import centred, updates
 from skpmtl.local.centred import CentredTasks, Problem
 from skpmtl.local.updates import ProximalModels, ProximalUpdates
 from skpmtl.solvers import mean as exact_mean
@@ -424,8 +424,8 @@ def test_exact_prox_of_few_and_many_rows(intercept, ridge, uncompiled, monkeypat
     """Ridge models around the anchors, by either kind of matrix, for all tasks or some."""
     if uncompiled:
         for name in ("short_inverses", "short_prox"):
-            kernel = getattr(proximal, name)
-            monkeypatch.setattr(proximal, name, getattr(kernel, "py_func", kernel))
+            kernel = getattr(updates, name)
+            monkeypatch.setattr(updates, name, getattr(kernel, "py_func", kernel))
     table, which = mixed_tasks(), np.arange(7) % 2
     local_tasks = CentredTasks(table, Problem("squared", 1, intercept, lam=0.4, ridge=ridge), which)
     anchor = np.random.default_rng(1).normal(size=(2, 18))

@@ -356,6 +356,9 @@ def test_plot():
     result = audit(DiagonalLaplace(3, 1.0, 1.0), n_draws=100, random_state=0)
     ax = result.plot()
     assert "claimed 1" in ax.get_title()
+    # The statistic of the event, without its direction and threshold.
+    assert result.event.startswith(f"{ax.get_xlabel()} ")
+    assert len(result.event.split()) == len(ax.get_xlabel().split()) + 2
     assert result.plot(ax=ax) is ax
     plt.close(ax.figure)
 

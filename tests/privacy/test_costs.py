@@ -12,6 +12,7 @@ from skpmtl.privacy import (
     SymmetricGaussian,
     SymmetrizedWishart,
     VectorGaussian,
+    compose_gdp,
     gdp_epsilon,
 )
 from skpmtl.privacy.accounting import pure_epsilon
@@ -60,6 +61,12 @@ def test_pure_mechanisms_cost_what_they_were_made_for(epsilon, sensitivity):
     assert spent == pytest.approx(pure_epsilon([epsilon, epsilon], DELTA))
     # Gaussian releases beside them would need the trade-off of both: no number is better.
     assert epsilon_of_tape(report(), tape(laplace, gaussian(1.0, 1.0)), None) is None
+
+
+def test_a_release_that_costs_nothing_adds_nothing():
+    assert compose_gdp([0.0, 0.3]) == pytest.approx(0.3) and compose_gdp([0.0]) == 0.0
+    with pytest.raises(ValueError):
+        compose_gdp([0.3, -0.1])
 
 
 def test_noise_of_several_parties():
