@@ -205,7 +205,7 @@ def test_two_hundred_courses_spend_what_their_plans_say():
             delta = norm.cdf(mu / 2 - epsilon / mu)
             delta -= math.exp(epsilon) * norm.cdf(-epsilon / mu - mu / 2)
             assert delta <= plan.delta * (1.0 + 1e-6)
-        report = plan.report(noise_source(None), (course.made, course.billboard.shares))
+        report = plan.report(noise_source(None), (course.made, course.billboard.shares, ""))
         listed = defaultdict(float)
         for entry in report.releases:
             listed[entry["name"]] += entry["mu"] ** 2

@@ -169,7 +169,7 @@ def test_whatever_is_released_the_slots_hold(seed):
         spent = sum(mechanism.mu**2 for _, _, mechanism in course.made)
         assert 0.1 * plan.mu**2 < spent <= plan.mu**2 * (1.0 + 1e-9)
         assert spent == pytest.approx(sum(course.spent.values()))
-        report = plan.report(noise_source(0), (course.made, course.billboard.shares))
+        report = plan.report(noise_source(0), (course.made, course.billboard.shares, ""))
         assert len(report.releases) == len(course.billboard.releases)
 
 
