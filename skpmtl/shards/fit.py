@@ -382,4 +382,5 @@ def _fitted(est, public, population, positions, models):
         "coef_": coef,
         "intercept_": intercept,
         "_population_": replace(population, sizes=None),
+        "_idle_": population.tasks[absent],
     }
