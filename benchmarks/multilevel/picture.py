@@ -39,6 +39,8 @@ def draw(tables, columns, errors, mixed, path):
                     arrowprops={"arrowstyle": "-", "color": line.get_color(), "linewidth": 0.4},
                 )  # fmt: skip
         whole = np.isfinite(ratios[:, chosen]).all(axis=1)
+        if not whole.any():  # there was no mixed model to divide by
+            continue
         average = np.exp(np.log(ratios[whole][:, chosen]).mean(axis=0))
         axes.plot(places, average, "o-", color="black", linewidth=2, label="geometric mean")
         for style, (j, (peer, _)) in zip(

@@ -79,7 +79,8 @@ def spiked_evidences(
                     ratio[i] = side / before
                     before = max(1.0 + shift * diag[i] - ratio[i] * side, 1.0)
                     pivots[i] = before
-                    size += np.log(before)
+                for i in range(r):
+                    size += np.log(pivots[i])
                 h = C[c]
                 for i in range(r):
                     h[i] = y[i]

@@ -239,7 +239,11 @@ class TaskLevels:
         shape = table.n_tasks, table.X.shape[0]
         self._means = sparse.csr_array((weights, table.places, table.offsets), shape=shape)
         means = self._means @ table.X
-        self.rows = np.asarray(means.toarray() if sparse.issparse(means) else means, dtype=float)
+        if sparse.issparse(means):  # of the size of the models, unlike rows
+            self.rows, means = np.zeros(means.shape), means.tocoo()
+            self.rows[means.row, means.col] = means.data
+        else:
+            self.rows = np.asarray(means, dtype=float)
         if not table.n_classes:
             self.targets = np.add.reduceat(weights * table.y, table.offsets[:-1])
 

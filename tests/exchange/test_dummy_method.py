@@ -101,14 +101,15 @@ def test_sites(rows, tmp_path):
         billboard = run(curator, Sites(sites, journal), source, journal)
     whole = estimator().fit(X, y, task=task)
     assert_allclose(billboard.releases[0], whole.billboard_.releases[0], rtol=1e-12)
-    for site, tasks in zip(sites, PARTS, strict=True):
+    for site, tasks, own in zip(sites, PARTS, mine, strict=True):
         site.publish(unpack(*pack(billboard)))
+        early = Site(study, (X[own], y[own], task[own]), tmp_path / f"early {tasks[0]}")
         assert_allclose(load_models(site.folder).coef_, whole.coef_[tasks], rtol=1e-12)
         for name, public, message in (
-            ("model", {"clip_norm": 9.0}, "clip_norm=9.0 is not that of the study"),
+            ("model", {"clip_norm": 9.0}, "has clip_norm=9.0, and the study plans 1.0"),
             ("rows", {}, "releases no rows"),
         ):
             with pytest.raises(Refusal, match=message):
-                site.answer(1, name, public, site.positions, "run")
+                early.answer(0, name, public, early.positions, "run")
     with pytest.raises(ValueError, match="asks for more with these parameters"):
         Study("dummy", "PrivateRidge", list(range(M)), D, settings, secure_sum=3)

@@ -425,7 +425,7 @@ def test_history_says_noise_and_budget_and_nothing_else():
     public = set(vars(est)) - set(est.get_params())
     assert public == {
         "coef_", "intercept_", "mean_coef_", "billboard_", "privacy_", "n_iter_", "tasks_",
-        "_form_", "_population_", "n_features_in_",
+        "_form_", "_idle_", "_population_", "n_features_in_",
     }  # fmt: skip
 
 

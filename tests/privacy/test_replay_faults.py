@@ -15,6 +15,7 @@ from skpmtl import (
     MPMTLLowRank,
     PrivateMeanRegMTL,
     PrivateMTL,
+    PublishedMeanRegMTL,
 )
 from skpmtl.engine.plan import StructurePlan
 from skpmtl.meta.tasks import MetaTaskSide
@@ -285,7 +286,7 @@ def test_a_share_of_twice_its_budget(cls):
     found(cls(tasks=TASKS, epsilon=60.0), "Cost: ")
 
 
-class DearRounds(PrivateMeanRegMTL):
+class DearRounds(PublishedMeanRegMTL):
     """The stated noise is that of half the rounds, in the report as well."""
 
     def _plan(self, *given):
