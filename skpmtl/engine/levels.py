@@ -14,7 +14,7 @@ s0 of a row are released; the rest a task computes from its own rows:
 with s_k^2 = (4 s0^2 + Q_k) / (4 + n - 1) from the squared errors Q_k of its slopes, and p the
 posterior share of the pooled part, by what the task shows of level *and* noise: without the latter
 a task in units of its own would be pulled with the noise of others. Levels of classifiers are
-posterior means under N(m_k, tau^2), by quadrature.
+posterior means under N(m_k, tau^2), by quadrature, and with weight q under a wide prior about 0.
 """
 
 import math
@@ -44,6 +44,7 @@ _FLAT = 0.02  # prior weight of a level that is not pooled
 _OWN_ROWS = 4.0  # rows that the released noise counts in a task's own
 _UNITS = math.log(28.0)  # 40 octaves, in which own noise is uniform where it is not pooled
 _MEDIAN = 0.455  # of a squared standard normal number
+_FREE_LOGITS = 4.0  # std of levels of classifiers that are not pooled
 LOGITS = 2.0  # std of levels of classifiers before any was released
 # Candidates for the spread of levels of classifiers, and logarithms of their public weights.
 SPREADS = 2.0 ** np.arange(-3.0, 3.01, 0.5)[::-1]
@@ -317,7 +318,7 @@ class TaskLevels:
     def levels(self, W, energies, level):
         """l_k, (n_tasks,), of tasks with these slopes; NaN where they are not finite."""
         if level.window is None:
-            return self._of_classes(W, level, level.spread, _NODES, _SIZES_OF_NODES)[0]
+            return self._levels_of_classes(W, level)
         middle, square = self.pooled(level), level.spread**2
         with np.errstate(all="ignore"):
             error = self.targets - middle
@@ -332,6 +333,16 @@ class TaskLevels:
     def intercepts(self, W, energies, level):
         """Of models with these slopes, (n_tasks,)."""
         return self.levels(W, energies, level) - np.einsum("kj,kj->k", self.rows, W)
+
+    def _levels_of_classes(self, W, level):
+        """Posterior means, of the pooled prior and of a wide one about 0 by their evidence."""
+        pooled, likely = self._of_classes(W, level, level.spread, _NODES, _SIZES_OF_NODES)
+        if level.pooled:
+            return pooled
+        nothing = Level(0.0, np.zeros(W.shape[1]), None)
+        free, other = self._of_classes(W, nothing, _FREE_LOGITS, _NODES, _SIZES_OF_NODES)
+        p = expit(math.log((1.0 - _FLAT) / _FLAT) + likely - other)
+        return p * pooled + (1.0 - p) * free
 
     def _variances(self, energies, level):
         """s_k^2."""

@@ -410,6 +410,8 @@ class _ModelProtected(HasCovariates, BaseMTL):
     def _query_specs_of_levels(self, population, scale):
         """Of votes on evidence, blocks and levels, where the plan has them."""
         d, found, plan = population.n_features, {}, None
+        if self.mechanism not in ("auto", "gaussian"):
+            return found
         if self._is_private():
             relation = self._relation(population, quiet=True)
             plan = MomentPlan(self, population, self._algorithm(), relation)

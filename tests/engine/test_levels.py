@@ -1,6 +1,7 @@
 """Levels of tasks, by hand, by quadrature of SciPy, and by what bounds they have."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -89,30 +90,48 @@ def test_levels_of_classes_are_posterior_means(spread):
     logs = task._of_classes(W, level, spread, *levels._MODE)[1]
     fine = np.linspace(-9.0, 9.0, 361)
     exact = task._of_classes(W, level, spread, fine, np.full(361, 0.05))[1]
+    pooled = task.levels(W, None, replace(level, pooled=True))
     for k in range(4):
         rows = slice(table.offsets[k], table.offsets[k + 1])
         X, y = table.X[rows], table.y[rows]
-        m = level.intercept + X.mean(axis=0) @ level.coef
         score = (X - X.mean(axis=0)) @ W[k]
 
-        def log_density(at, score=score, y=y, m=m):
-            likely = -np.logaddexp(0.0, -y[:, None] * (score[:, None] + at)).sum(axis=0)
-            return likely - 0.5 * ((at - m) / spread) ** 2 - np.log(2.5066282746 * spread)
+        def posterior(m, spread, score=score, y=y):
+            """Mean, width and log mass under the prior N(m, spread^2)."""
 
-        at = np.linspace(m - 9.0 * spread, m + 9.0 * spread, 4001)
-        values = log_density(at)
-        top = values.max()
-        inside = {"a": at[values > top - 40.0][0], "b": at[values > top - 40.0][-1]}
-        mass, mean, square = (
-            integrate.quad(
-                lambda x, q=q, top=top: x**q * np.exp(log_density(x)[0] - top), **inside
-            )[0]
-            for q in range(3)
-        )
-        width = (square / mass - (mean / mass) ** 2) ** 0.5
-        assert found[k] == pytest.approx(mean / mass, abs=0.04 * width)
-        assert exact[k] == pytest.approx(top + np.log(mass), abs=0.02)
-        assert logs[k] == pytest.approx(top + np.log(mass), abs=0.25)  # Laplace's error
+            def log_density(at):
+                likely = -np.logaddexp(0.0, -y[:, None] * (score[:, None] + at)).sum(axis=0)
+                return likely - 0.5 * ((at - m) / spread) ** 2 - np.log(2.5066282746 * spread)
+
+            at = np.linspace(m - 9.0 * spread, m + 9.0 * spread, 4001)
+            values = log_density(at)
+            top = values.max()
+            inside = {"a": at[values > top - 40.0][0], "b": at[values > top - 40.0][-1]}
+            mass, mean, square = (
+                integrate.quad(lambda x, q=q: x**q * np.exp(log_density(x)[0] - top), **inside)[0]
+                for q in range(3)
+            )
+            return mean / mass, (square / mass - (mean / mass) ** 2) ** 0.5, top + np.log(mass)
+
+        mean, width, mass = posterior(level.intercept + X.mean(axis=0) @ level.coef, spread)
+        assert pooled[k] == pytest.approx(mean, abs=0.04 * width)
+        assert exact[k] == pytest.approx(mass, abs=0.02)
+        assert logs[k] == pytest.approx(mass, abs=0.25)  # Laplace's error
+        # Two in a hundred levels are of a wide prior about 0.
+        free, wide, other = posterior(0.0, 4.0)
+        share = 1.0 / (1.0 + 0.02 / 0.98 * np.exp(other - mass))
+        wanted = share * mean + (1.0 - share) * free
+        room = 0.04 * (width + wide) + 0.02 * abs(free - mean)
+        assert found[k] == pytest.approx(wanted, abs=room)
+
+
+def test_a_pooled_model_far_off_does_not_move_levels_of_classes():
+    """A column in thousands, with a little noise in its coefficient, would."""
+    table = table_of((30, 30), classes=True)
+    far = Level(500.0, np.zeros(3), None, spread=1.0)
+    found = TaskLevels(table).levels(np.zeros((2, 3)), None, far)
+    rate = [np.mean(table.y[k * 30 : k * 30 + 30] > 0) for k in range(2)]
+    assert_allclose(found, np.log(np.divide(rate, np.subtract(1.0, rate))), atol=0.1)
 
 
 def test_levels_of_classes_without_compiler():
