@@ -286,12 +286,12 @@ class _Course:
         )
         beyond = np.abs(found) - _DOUBT * math.sqrt(_variance(mechanism))
         both, one = np.sign(found) * np.clip(beyond, 0.0, _MOST_ODDS)
-        factors = np.exp([both + 0.5 * one, both - 0.5 * one, 0.0])
+        powers = (both + 0.5 * one, both - 0.5 * one, 0.0)
+        factors = {name: p for p, family in zip(powers, FAMILIES, strict=True) for name in family}
+        # Most tasks being about a mean says nothing of those that are unlike all others.
+        factors["alone"] = 0.5 * max(both, 0.0)
         structures = self.billboard.structures
-        weights = np.array([
-            s.weight * next(f for f, family in zip(factors, FAMILIES) if s.name in family)  # noqa: B905
-            for s in structures
-        ])  # fmt: skip
+        weights = np.array([s.weight * math.exp(factors[s.name]) for s in structures])
         weights /= weights.sum()
         self.billboard = replace(self.billboard, structures=[
             replace(s, weight=float(w)) for s, w in zip(structures, weights, strict=True)

@@ -41,7 +41,7 @@ class Curated:
 
     def __init__(self, study, folder):
         X, y, task = rows_of(study)
-        self.sites, self.number = [], 0
+        self.sites, self.number = [], -1  # queries count from 0
         for k, part in enumerate(PARTS):
             mine = np.isin(task, part)
             self.sites.append(Site(study, (X[mine], y[mine], task[mine]), folder / str(k)))
