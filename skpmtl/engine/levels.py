@@ -140,12 +140,19 @@ def sum_of_scales(contributions, positions=None):
     return {"scale": _octaves(np.abs(contributions["scale"]), OCTAVES)}
 
 
+def octave_of(found):
+    """Lower end of the octave of each number, with its sign: all that a histogram asks of it."""
+    half = OCTAVES // 2
+    with np.errstate(invalid="ignore"):
+        exponent = np.floor(np.log2(np.maximum(np.abs(found), 2.0**-half)))
+        return np.copysign(2.0 ** np.clip(exponent, -half, half - 1), found)
+
+
 def _octaves(found, n_bins):
     found = np.asarray(found, dtype=float)
     found = found[np.isfinite(found)]
-    half = OCTAVES // 2
-    exponent = np.floor(np.log2(np.maximum(np.abs(found), 2.0**-half)))
-    bins = np.clip(exponent, -half, half - 1).astype(int) + half + OCTAVES * (found < 0)
+    exponent = np.rint(np.log2(np.abs(octave_of(found)))).astype(int)
+    bins = exponent + OCTAVES // 2 + OCTAVES * (found < 0)
     return np.bincount(bins, minlength=n_bins).astype(float)
 
 

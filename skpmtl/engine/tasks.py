@@ -10,7 +10,7 @@ from ..privacy.moments import directions, even_root, root_of
 from ..tables.start import differences
 from .billboard import FAMILIES
 from .evidence import Evidence
-from .levels import TaskLevels
+from .levels import TaskLevels, octave_of
 from .pooled import PooledUpdates
 from .spectrum import in_blocks
 from .votes import differences_of, evidences
@@ -55,7 +55,7 @@ class StructureTaskSide(TaskSide):
         - "size": log2 of the length of its model, (m,);
         - "update": clipped way to a model around the centre, (m, n_outputs * d);
         - "intercept": of the public slopes, (m, n_outputs);
-        - "window", "scale": its level, and the scale of its features, (m,);
+        - "window", "scale": octaves of its level, and of the scale of its features, (m,);
         - "pooled": clipped way from the pooled model to one around it, (m, d + 1);
         - "contest": differences of log evidence of families of structures, (m, 2);
         - "evidence": of priors, one after the other, (m, `N_DIFFERENCES`);
@@ -118,10 +118,10 @@ class StructureTaskSide(TaskSide):
         return self._levels
 
     def _window(self, public):
-        return self.levels.targets
+        return octave_of(self.levels.targets)
 
     def _scale(self, public):
-        return self.levels.scales()
+        return octave_of(self.levels.scales())
 
     def _pooled(self, public):
         theta = np.ascontiguousarray(public["theta"])

@@ -4,7 +4,7 @@ import numpy as np
 
 from .._kernels.clip import clip_rows
 from .._runtime.threads import single_blas_thread
-from ..engine.levels import TaskLevels
+from ..engine.levels import TaskLevels, octave_of
 from ..engine.spectrum import in_blocks
 from ..engine.votes import differences_of, evidences
 from ..exchange.billboard import Personal
@@ -112,7 +112,7 @@ class LevelTaskSide(PriorTaskSide):
         return in_blocks(W @ public["basis"], public["rank"])
 
     def _window(self, public):
-        return self.levels.targets
+        return octave_of(self.levels.targets)
 
     def _level(self, public):
         middle, unit = public["middle"], public["unit"]
