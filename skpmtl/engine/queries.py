@@ -64,12 +64,18 @@ def query_specs(plan, population):
     return found
 
 
-def _query_specs_of_levels(plan, d, billboard):
-    def specified(name, size, bound, combine=None, shape=None, **public):
-        combine = clipped_sum(name, bound) if combine is None else combine
-        total = Total.of(combine, name, size, bound)
-        return {name: QuerySpec({name: (size,) if shape is None else shape}, public, total)}
+def specified(name, size, bound, combine=None, shape=None, **public):
+    """{name: `QuerySpec`} of one sum of `size` numbers, to which a task adds `bound` at most.
 
+    `combine`: None, clipped vectors. `shape` of what a task sends; None: (size,). `public` is what
+    the public numbers of the query have to be.
+    """
+    combine = clipped_sum(name, bound) if combine is None else combine
+    total = Total.of(combine, name, size, bound)
+    return {name: QuerySpec({name: (size,) if shape is None else shape}, public, total)}
+
+
+def _query_specs_of_levels(plan, d, billboard):
     def ways(contributions, public, positions):
         return clipped_sum("pooled", public["clip_norm"])(contributions)["pooled"]
 

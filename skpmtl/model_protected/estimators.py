@@ -9,6 +9,7 @@ from .._docstrings import SHAPES, fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, HasCovariates, MTLClassifierMixin, MTLRegressorMixin
 from ..engine.levels import LEVEL_BINS, Level, sum_of_octaves
+from ..engine.queries import specified
 from ..engine.spectrum import sum_of_blocks
 from ..engine.votes import CLIP, N_DIFFERENCES, sum_of_differences
 from ..exchange.billboard import Billboard
@@ -417,11 +418,6 @@ class _ModelProtected(HasCovariates, BaseMTL):
             plan = MomentPlan(self, population, self._algorithm(), relation)
         refine = plan.refine if plan else self._plain_votes(population)
         levels = plan.levels if plan else self._plain_levels(population)
-
-        def specified(name, size, bound, combine=None, shape=None, **public):
-            combine = clipped_sum(name, bound) if combine is None else combine
-            total = Total.of(combine, name, size, bound)
-            return {name: QuerySpec({name: (size,) if shape is None else shape}, public, total)}
 
         if refine is not None:
             centre = {"snr_centre": Real, "priors": ([(d, d)],)}
