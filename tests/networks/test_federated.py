@@ -1,5 +1,6 @@
 """Networks at sites: what they answer by study files, against a fit in one process."""
 
+import itertools
 import json
 
 import numpy as np
@@ -41,13 +42,22 @@ class Curated:
 
     def __init__(self, study, folder):
         X, y, task = rows_of(study)
-        self.sites, self.number = [], -1  # queries count from 0
+        self.sites, self.number = [], None
         for k, part in enumerate(PARTS):
             mine = np.isin(task, part)
             self.sites.append(Site(study, (X[mine], y[mine], task[mine]), folder / str(k)))
 
+    def counted(self, curator):
+        """The same steps, numbered from 0 as in a journal: random decisions count, too."""
+        reply = None
+        for self.number in itertools.count():
+            try:
+                step = curator.send(reply)
+            except StopIteration as end:
+                return end.value
+            reply = yield step
+
     def answer(self, query):
-        self.number += 1
         pick = np.arange(M) if query.pick is None else query.pick
         sent, places = [], []
         for site in self.sites:
@@ -66,7 +76,8 @@ def test_sites_equal_the_fit_in_one_process(case, tmp_path):
     (tmp_path / "study.json").write_text(study.text)
     whole, curated = in_process(study), Curated(study, tmp_path)
     est, source = study.build(), noise_source(study.seed)
-    billboard = run(est._curator(study.population(), source), curated, source)
+    steps = curated.counted(est._curator(study.population(), source))
+    billboard = run(steps, curated, source)
     for ours, theirs in zip(released(billboard), released(whole.billboard_), strict=True):
         assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
     for site, part in zip(curated.sites, PARTS, strict=True):
