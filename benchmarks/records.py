@@ -1,4 +1,4 @@
-"""Gradients of single records of recurrent networks, beside Opacus.
+"""Gradients of single records of recurrent networks, compared with Opacus.
 
     python -m benchmarks.records [--output FILE.csv]
 

@@ -5,7 +5,8 @@ import math
 import numpy as np
 
 from ..engine.levels import LEVEL_BINS
-from ..engine.votes import N_DIFFERENCES, is_able, sensitivity
+from ..engine.votes import N_DIFFERENCES, is_able
+from ..engine.votes import sensitivity as sensitivity_of_votes
 from ..exchange.plan import TRUSTED, Plan, check_gaussian, divided_mu
 from ..local.prior import VOTE_RANGE
 from ..privacy.accounting import check_budget, published_wishart_delta_bound, pure_epsilons
@@ -206,18 +207,13 @@ class LevelPlan:
     @property
     def spread(self):
         if self.classification:
-            return self._vector("spread", N_DIFFERENCES, sensitivity(self.replace_one))
+            return self._vector("spread", N_DIFFERENCES, sensitivity_of_votes(self.replace_one))
         return self._vector("spread", 1, 1.0 if self.replace_one else 0.5)
 
     def _vector(self, slot, size, sensitivity):
         if math.isinf(self.mu):
             return None
         return VectorGaussian(size, sensitivity, self.mu * math.sqrt(self.shares[slot]))
-
-
-def sensitivity_of_votes(adjacency):
-    """Of a vote on evidence."""
-    return sensitivity(adjacency == "replace-one")
 
 
 def is_refined(est, population, mu, adjacency):
@@ -321,9 +317,9 @@ class MomentPlan(Plan):
         )  # fmt: skip
         self.refine = None
         if refined:
+            of_votes = sensitivity_of_votes(est.adjacency == "replace-one")
             self.refine = [
-                VectorGaussian(N_DIFFERENCES, sensitivity_of_votes(est.adjacency), b)
-                for b in extra[-3 * n_releases :]
+                VectorGaussian(N_DIFFERENCES, of_votes, b) for b in extra[-3 * n_releases :]
             ]
             if n_releases > 1 and not np.any(est.allocation):
                 rest = (1.0 - _FIRST) / (n_releases - 1)

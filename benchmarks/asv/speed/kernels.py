@@ -22,7 +22,7 @@ FITS = {
     "PrivateMeanRegMTLClassifier": {"epsilon": None},
     "DPMetaInitClassifier": {"epsilon": 1.0},
 }
-# Of which fit the largest call of a loop is repeated.
+# The fit whose largest call of a loop is repeated.
 LOOPS = {
     loop: fit
     for fit, loops in {
